@@ -1,4 +1,5 @@
-//! The fuzz targets, for libFuzzer. `scripts/fuzz` builds and runs them: without its flags there is nothing here.
+//! The fuzz targets, for libFuzzer. `scripts/fuzz` builds and runs them: without its flags, this program has no
+//! targets.
 #![cfg_attr(fuzzing, no_main)]
 #![allow(missing_docs, unreachable_pub)]
 

@@ -1,5 +1,5 @@
-//! Replies of a server to our scripts, whatever it sends. Nobody panics, and nobody takes for a granted lock what is
-//! not exactly that.
+//! Replies of a server to our scripts, whatever it sends. Reading them must not panic, and must not take for a granted
+//! lock what is not exactly that.
 
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use redis::Value;
@@ -48,8 +48,8 @@ fn array(input: &mut Unstructured<'_>, depth: u32) -> Result<Value> {
     ))
 }
 
-/// `OK`, the token if one was wanted, and the server's time: nothing else, and nothing more. Or the time alone, which is
-/// the token then.
+/// Returns whether a reply grants the lock: `OK`, the token if one was wanted, and the server's time, with nothing else
+/// and nothing more. The time alone also grants it, and is then the token.
 fn grants(reply: &Value, fenced: bool) -> bool {
     let number = |digits: &[u8]| {
         let plain = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);

@@ -1,5 +1,5 @@
-//! Key templates. The input is a template and the values of its placeholders, a line each. A template that is taken
-//! gives different values different names, however a user chooses them.
+//! Key templates. The input is a template and the values of its placeholders, one a line. A template that is accepted
+//! must give different values different names, however a user chooses them.
 
 use lock_runtime::LockName;
 use template::{Piece, Template};

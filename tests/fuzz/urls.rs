@@ -1,12 +1,12 @@
-//! URLs of every sort. The input is what stands before the password, the rest of the password, and what stands after
-//! it, a line each: no error may repeat the password, and no address that is shown.
+//! URLs of every sort. The input has three lines: the text before the password, the rest of the password, and the text
+//! after it. No error may repeat the password, nor may an address that is shown.
 
 const SECRET: &str = "hunter2";
 
 pub fn run(input: &str) {
     let mut lines = input.split('\n');
     let [before, password, after] = [(); 3].map(|()| lines.next().unwrap_or_default());
-    // The fuzzer learns the secret: where it is also a part of a host's name, it may be shown.
+    // The fuzzer learns the secret and also puts it into other parts, such as a host's name, where it may be shown.
     if [before, password, after]
         .iter()
         .any(|part| part.contains(SECRET))
@@ -23,7 +23,7 @@ pub fn run(input: &str) {
     }
 }
 
-/// Whether the secret stands where a URL has a password, and not, say, in a host's name.
+/// Returns whether the secret stands where a URL has a password, and not, say, in a host's name.
 fn is_password(before: &str, password: &str, after: &str) -> bool {
     let plain = |text: &str| !text.contains(['/', '?', '#', '@', '&']);
     let login = before

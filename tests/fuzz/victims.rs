@@ -1,5 +1,5 @@
-//! Messages on the control channel, where others may publish what they like. Only what our own script sends names
-//! anybody, and it names exactly those.
+//! Messages on the control channel, where others may publish what they like. Only a message as our own script sends it
+//! names holders, and it names exactly those.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ fn hex(text: &str) -> Option<Vec<u8>> {
     )
 }
 
-/// One alias of 16 bytes for each holder, 256 at most.
+/// Returns the holders that a message names: one alias of 16 bytes for each, 256 at most.
 fn named(payload: &[u8]) -> Option<BTreeSet<[u8; 16]>> {
     let text = std::str::from_utf8(payload).ok()?;
     let aliases = text.strip_prefix("holders:")?;

@@ -1,15 +1,15 @@
-//! A stranger's transaction that has locked a row.
+//! A transaction of a stranger that has locked a row.
 
 use std::process::Command;
 
 use crate::process::Worker;
 
-/// It ends with this value.
+/// The transaction. It ends with this value.
 #[derive(Debug)]
 pub struct Blocker(Worker);
 
 impl Blocker {
-    /// Opens it, by a client that runs the statements that it reads. The row has to be there.
+    /// Opens the transaction in a session of `client`, which runs the statements that it reads. The row has to exist.
     pub fn of(client: &mut Command, table: &str, name: &str) -> Self {
         let mut session = Worker::spawn(client);
         session.tell("BEGIN;");
@@ -20,7 +20,7 @@ impl Blocker {
         Self(session)
     }
 
-    /// Ends it in order.
+    /// Commits the transaction.
     pub fn commit(mut self) {
         self.0.tell("COMMIT; SELECT 'done';");
         self.0.expect_line("done");

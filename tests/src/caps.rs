@@ -1,4 +1,4 @@
-//! How many callers a manager lets wait.
+//! A check of how many callers a manager lets wait.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use crate::eventually::eventually;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Makes more requests at once, of a lock that another manager holds, than may wait, and checks that exactly so many
-/// wait and the others are refused.
+/// Makes more requests at once than may wait, of a lock that another manager holds. Checks that exactly `most` of them
+/// wait and that the others are refused.
 ///
 /// # Panics
 /// If more wait, or fewer.

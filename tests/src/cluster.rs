@@ -13,10 +13,11 @@ use crate::tls::TlsFiles;
 use view::View;
 pub use view::{SLOTS, slot_of};
 
-/// Longer than any other wait here: a failover that finds no majority is tried again.
+/// The time that a failover may take. It is longer than any other wait here, because a failover that finds no majority
+/// is tried again.
 const FAILOVER: Duration = Duration::from_secs(30);
 
-/// How a [`RedisCluster`] is set up: three masters without replicas unless said otherwise.
+/// The settings of a [`RedisCluster`]: three masters without replicas unless said otherwise.
 #[derive(Debug, Clone)]
 pub struct ClusterConf {
     masters: usize,
@@ -28,42 +29,42 @@ pub struct ClusterConf {
 }
 
 impl ClusterConf {
-    /// So many masters, which share the slots.
+    /// Sets the number of masters, which share the slots.
     #[must_use]
     pub fn masters(mut self, masters: usize) -> Self {
         self.masters = masters;
         self
     }
 
-    /// A replica for each master: the one of node `i` is node `masters + i`.
+    /// Adds a replica for each master. The replica of node `i` is node `masters + i`.
     #[must_use]
     pub fn replicas(mut self) -> Self {
         self.replicas = true;
         self
     }
 
-    /// After what silence a node counts as dead; 1.5 s by default.
+    /// Sets the time of silence after which a node counts as dead. The default is 1.5 s.
     #[must_use]
     pub fn node_timeout(mut self, timeout: Duration) -> Self {
         self.node_timeout = timeout;
         self
     }
 
-    /// The password of every node; [`RedisCluster::url`] carries it.
+    /// Sets the password of every node. [`RedisCluster::url`] carries it.
     #[must_use]
     pub fn requirepass(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
         self
     }
 
-    /// The nodes speak TLS with each other, and with clients on a second port: see [`RedisCluster::tls_url`].
+    /// Makes the nodes speak TLS with each other, and with clients on a second port: see [`RedisCluster::tls_url`].
     #[must_use]
     pub fn tls(mut self, files: TlsFiles) -> Self {
         self.tls = Some(files);
         self
     }
 
-    /// One more line in every node's `redis.conf`.
+    /// Adds a line to every node's `redis.conf`.
     #[must_use]
     pub fn line(mut self, line: impl Into<String>) -> Self {
         self.lines.push(line.into());
@@ -82,7 +83,7 @@ impl ClusterConf {
                 "cluster-node-timeout {}",
                 self.node_timeout.as_millis()
             ))
-            // A replica takes over however old its data are, and stays with its master.
+            // A replica takes over however old its data are, and it stays with its master.
             .line("cluster-replica-validity-factor 0")
             .line("cluster-allow-replica-migration no")
             .line("repl-diskless-sync-delay 0");
@@ -102,7 +103,7 @@ impl ClusterConf {
     }
 }
 
-/// The nodes of one cluster; all end with this value.
+/// The nodes of one cluster. All of them end with this value.
 #[derive(Debug)]
 pub struct RedisCluster {
     /// The masters that it began with, then their replicas in the same order.
@@ -113,12 +114,12 @@ pub struct RedisCluster {
 }
 
 impl RedisCluster {
-    /// Three masters without replicas.
+    /// Starts three masters without replicas.
     pub async fn start() -> Self {
         Self::builder().start().await
     }
 
-    /// Settings for a cluster.
+    /// Returns settings for a cluster.
     pub fn builder() -> ClusterConf {
         ClusterConf {
             masters: 3,
@@ -156,12 +157,12 @@ impl RedisCluster {
         for index in 0..masters {
             let last = usize::from(SLOTS) * (index + 1) / masters - 1;
             self.order(index, &["ADDSLOTSRANGE", &bound(index), &last.to_string()]);
-            // Else the nodes find out one after the other that they have the same.
+            // Otherwise, the nodes would find out one after the other that they have the same epoch.
             self.order(index, &["SET-CONFIG-EPOCH", &(index + 1).to_string()]);
         }
     }
 
-    /// Every node meets every other one: gossip alone would take seconds.
+    /// Makes every node meet every other one: gossip alone would take seconds.
     async fn introduce(&self) {
         for (index, node) in self.nodes.iter().enumerate() {
             let [port, bus] = [node.port(), node.bus_port()].map(|port| port.to_string());
@@ -184,7 +185,7 @@ impl RedisCluster {
         }
     }
 
-    /// What is written at a master from now on reaches its replica at once.
+    /// Waits until what is written at a master reaches its replica at once.
     async fn replicated(&self) {
         if !self.conf.replicas {
             return;
@@ -200,21 +201,21 @@ impl RedisCluster {
         }
     }
 
-    /// `redis-cluster://host:port,host:port`, of all nodes that the cluster began with.
+    /// Returns `redis-cluster://host:port,host:port`, with all nodes that the cluster began with.
     pub fn url(&self) -> String {
         let password = self.conf.password.iter();
         let login: String = password.map(|password| format!(":{password}@")).collect();
         self.url_with(&login, "")
     }
 
-    /// `rediss-cluster://localhost:port,…`; needs [`ClusterConf::tls`].
+    /// Returns `rediss-cluster://localhost:port,…`. It needs [`ClusterConf::tls`].
     pub fn tls_url(&self) -> String {
         let host = |node: &RedisServer| format!("localhost:{}", node.tls_port());
         let hosts: Vec<_> = self.nodes.iter().map(host).collect();
         format!("rediss-cluster://{}", hosts.join(","))
     }
 
-    /// With what stands before the hosts (`user:password@`) and behind them (`?…`).
+    /// Returns a URL with the text before the hosts (`user:password@`) and the text after them (`?…`).
     pub fn url_with(&self, login: &str, rest: &str) -> String {
         let hosts: Vec<_> = self
             .nodes
@@ -224,17 +225,17 @@ impl RedisCluster {
         format!("redis-cluster://{login}{}{rest}", hosts.join(","))
     }
 
-    /// Runs a command at a node, without following redirections; panics on an error reply.
+    /// Runs a command at a node, without following redirections. Panics on an error reply.
     pub fn query<T: FromRedisValue>(&self, node: usize, args: &[&str]) -> T {
         self.nodes[node].query(args)
     }
 
-    /// The slot of a key.
+    /// Returns the slot of a key.
     pub fn slot_of(&self, key: &str) -> u16 {
         slot_of(key)
     }
 
-    /// The index of the master that has the slot, as most nodes see it that can be asked.
+    /// Returns the index of the master that has the slot, as most of the nodes that can be asked see it.
     pub fn owner_of(&self, slot: u16) -> usize {
         let asked = self.awake();
         let owners: Vec<_> = asked
@@ -246,12 +247,12 @@ impl RedisCluster {
         most.unwrap_or_else(|| panic!("nobody has slot {slot}"))
     }
 
-    /// The index of the master that has the key's slot.
+    /// Returns the index of the master that has the key's slot.
     pub fn owner_of_key(&self, key: &str) -> usize {
         self.owner_of(slot_of(key))
     }
 
-    /// The first of `stem0`, `stem1`, … whose slot this node has.
+    /// Returns the first of `stem0`, `stem1`, … whose slot this node has.
     pub fn key_at(&self, node: usize, stem: &str) -> String {
         let view = self.view(node);
         let port = self.nodes[node].port();
@@ -266,13 +267,13 @@ impl RedisCluster {
         self.nodes[node].kill9();
     }
 
-    /// Kills a master and waits until its replica has its slots: the replica's index.
+    /// Kills a master and waits until its replica has its slots. Returns the replica's index.
     pub async fn kill_master(&mut self, node: usize) -> usize {
         self.kill9(node);
         self.replaced(node).await
     }
 
-    /// Starts a node again, with its place in the cluster, and waits until all is well.
+    /// Starts a node again, with its place in the cluster, and waits until the cluster is well.
     pub async fn restart(&mut self, node: usize, data: Data) {
         self.nodes[node].restart(data);
         *self.frozen[node].get_mut() = false;
@@ -285,16 +286,16 @@ impl RedisCluster {
         self.nodes[node].sigstop();
     }
 
-    /// Thaws it.
+    /// Thaws a node.
     pub fn resume(&self, node: usize) {
         self.nodes[node].sigcont();
         self.frozen[node].store(false, std::sync::atomic::Ordering::SeqCst);
     }
 
-    /// `CLUSTER FAILOVER` at a replica of this master: no data are lost. The new master's index.
+    /// Sends `CLUSTER FAILOVER` to a replica of this master, so that no data are lost. Returns the new master's index.
     pub async fn failover(&self, node: usize) -> usize {
         let replica = self.replica_of(node);
-        // One that a stalled machine made late is given up by the servers after five seconds.
+        // The servers give up a failover after five seconds. A stalled machine can make one that late.
         let mut ordered: Option<Instant> = None;
         eventually_within(FAILOVER, "a failover on demand", async || {
             if ordered.is_none_or(|at| at.elapsed() > Duration::from_secs(6)) {
@@ -307,7 +308,7 @@ impl RedisCluster {
         self.replaced(node).await
     }
 
-    /// The index of a living replica of this master.
+    /// Returns the index of a living replica of this master.
     pub fn replica_of(&self, node: usize) -> usize {
         let awake = self.awake();
         let is_its = |index: &usize| {
@@ -319,7 +320,8 @@ impl RedisCluster {
         found.unwrap_or_else(|| panic!("node {node} has no replica"))
     }
 
-    /// Waits until no node that can be asked gives this one a slot, and all is well without it: who took over.
+    /// Waits until no node that can be asked gives this one a slot, and the cluster is well without it. Returns the
+    /// index of the node that took over.
     pub async fn replaced(&self, node: usize) -> usize {
         eventually_within(FAILOVER, "another node takes over", async || {
             !self.seems_master(node)
@@ -329,7 +331,7 @@ impl RedisCluster {
         self.partner_of(node)
     }
 
-    /// The other one of a master and its replica, whichever this is.
+    /// Returns the replica of a master, or the master of a replica, by the roles at the start.
     pub fn partner_of(&self, node: usize) -> usize {
         let masters = self.conf.masters;
         if node < masters {
@@ -355,7 +357,8 @@ impl RedisCluster {
         .await;
     }
 
-    /// Waits until a node says so itself, that it does or does not serve: a cut off master stops after a while.
+    /// Waits until a node itself says that it serves, or that it does not. A master that is cut off stops after a
+    /// while.
     pub async fn serves(&self, node: usize, serves: bool) {
         eventually("the node changes its mind", async || {
             self.is_ok(node) == serves
@@ -363,7 +366,7 @@ impl RedisCluster {
         .await;
     }
 
-    /// The nodes that run and are not frozen.
+    /// Returns the nodes that run and are not frozen.
     pub fn awake(&self) -> Vec<usize> {
         (0..self.nodes.len())
             .filter(|node| {
@@ -373,7 +376,7 @@ impl RedisCluster {
             .collect()
     }
 
-    /// Whether a node that can be asked gives this one a slot.
+    /// Returns whether a node that can be asked gives this one a slot.
     fn seems_master(&self, node: usize) -> bool {
         let port = self.nodes[node].port();
         let has_slots = |view: View| view.by_port(port).is_some_and(|row| !row.slots.is_empty());
@@ -382,12 +385,12 @@ impl RedisCluster {
             .any(|asked| has_slots(self.view(asked)))
     }
 
-    /// How many slots have a master, as this node sees it.
+    /// Returns how many slots have a master, as this node sees it.
     pub fn covered(&self, node: usize) -> usize {
         self.view(node).covered()
     }
 
-    /// Whether a node itself says that it has slots.
+    /// Returns whether a node itself says that it has slots.
     pub fn has_slots(&self, node: usize) -> bool {
         let port = self.nodes[node].port();
         self.view(node)
@@ -402,7 +405,7 @@ impl RedisCluster {
 
     fn is_well(&self, node: usize) -> bool {
         let role: Value = self.query(node, &["ROLE"]);
-        // A replica that has no link yet would take over with what it has.
+        // A replica that has no link yet would take over with the data that it has.
         let linked = match &role {
             Value::Array(role) if role.len() == 5 => {
                 role[3] == Value::BulkString(b"connected".into())
@@ -421,7 +424,7 @@ impl RedisCluster {
         View::parse(&self.query::<String>(node, &["CLUSTER", "NODES"]))
     }
 
-    /// `CLUSTER …` at a node; panics unless the answer is `OK`.
+    /// Runs `CLUSTER …` at a node. Panics unless the answer is `OK`.
     fn order(&self, node: usize, args: &[&str]) {
         let said: String = self.query(node, &[&["CLUSTER"], args].concat());
         assert_eq!(said, "OK", "CLUSTER {args:?} at node {node}");

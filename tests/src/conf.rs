@@ -1,11 +1,11 @@
-//! What a test's Redis server is configured with.
+//! The configuration of a test's Redis server.
 
 use std::time::Duration;
 
 use crate::server::RedisServer;
 use crate::tls::TlsFiles;
 
-/// Settings for one [`RedisServer`]; every setter adds lines to its configuration file.
+/// Settings for one [`RedisServer`]. Setters change its configuration file.
 #[derive(Debug, Clone, Default)]
 pub struct ServerConf {
     pub(crate) lines: Vec<String>,
@@ -17,34 +17,34 @@ pub struct ServerConf {
 }
 
 impl ServerConf {
-    /// One line of `redis.conf`, as is.
+    /// Adds one line of `redis.conf`, as is.
     #[must_use]
     pub fn line(mut self, line: impl Into<String>) -> Self {
         self.lines.push(line.into());
         self
     }
 
-    /// The password of the default user; [`RedisServer::url`] carries it.
+    /// Sets the password of the default user. [`RedisServer::url`] carries it.
     #[must_use]
     pub fn requirepass(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
         self.line(format!("requirepass {password}"))
     }
 
-    /// One more user; `rules` are ACL rules such as `on >secret ~lock:* +@all`.
+    /// Adds a user. `rules` are ACL rules such as `on >secret ~lock:* +@all`.
     #[must_use]
     pub fn user(self, name: &str, rules: &str) -> Self {
         self.line(format!("user {name} {rules}"))
     }
 
-    /// A memory limit such as `3mb`, with its eviction policy.
+    /// Sets a memory limit such as `3mb`, with its eviction policy.
     #[must_use]
     pub fn maxmemory(self, limit: &str, policy: &str) -> Self {
         self.line(format!("maxmemory {limit}"))
             .line(format!("maxmemory-policy {policy}"))
     }
 
-    /// Every write reaches the append-only file before it is answered: data survive a kill.
+    /// Makes every write reach the append-only file before it is answered, so that data survive a kill.
     #[must_use]
     pub fn appendonly(self) -> Self {
         self.line("appendonly yes").line("appendfsync always")
@@ -64,14 +64,15 @@ impl ServerConf {
         self
     }
 
-    /// As [`tls`](Self::tls), with a certificate that others may have, too.
+    /// Does the same as [`tls`](Self::tls), with a certificate that others may have, too.
     #[must_use]
     pub(crate) fn tls_by(mut self, files: TlsFiles) -> Self {
         self.tls_files = Some(files);
         self.tls()
     }
 
-    /// A node that can join a cluster, with a bus port of its own: see [`RedisCluster`](crate::RedisCluster).
+    /// Makes the server a node that can join a cluster, with a bus port of its own: see
+    /// [`RedisCluster`](crate::RedisCluster).
     #[must_use]
     pub(crate) fn cluster_node(mut self) -> Self {
         self.cluster = true;
@@ -79,7 +80,7 @@ impl ServerConf {
             .line("cluster-config-file nodes.conf")
     }
 
-    /// Clients idle for longer are disconnected by the server.
+    /// Makes the server disconnect clients that are idle for longer than this.
     #[must_use]
     pub fn idle_timeout(self, timeout: Duration) -> Self {
         self.line(format!("timeout {}", timeout.as_secs()))
@@ -88,7 +89,7 @@ impl ServerConf {
     /// Starts the server and waits until it answers.
     ///
     /// # Panics
-    /// When there is no server binary, or it does not start: with the server's own log.
+    /// If there is no server binary, or if it does not start. The message has the server's own log.
     pub fn start(self) -> RedisServer {
         RedisServer::of(self)
     }

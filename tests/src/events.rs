@@ -1,4 +1,4 @@
-//! What the runtime leaves in the log.
+//! The events that the runtime logs.
 
 use std::sync::{Arc, Mutex, Once};
 
@@ -6,24 +6,24 @@ use tracing::field::{Field, Visit};
 use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
-/// Keeps what `lock_runtime` says; a subscriber for [`tracing::subscriber::set_default`], so for one thread.
+/// A subscriber that keeps what `lock_runtime` logs. It is for [`tracing::subscriber::set_default`], so for one thread.
 #[derive(Clone, Debug)]
 pub struct Events(Arc<Mutex<Vec<(Level, String)>>>);
 
 impl Default for Events {
-    /// Of each event that another thread meets first at this moment, tracing may remember that nobody wants it: so there is
-    /// somebody for the whole process who may want everything.
+    /// Registers a subscriber for the whole process first, which says that it may want any event. Without it, if
+    /// another thread meets an event first at this moment, tracing may remember that nobody wants the event.
     fn default() -> Self {
         static SOMEBODY: Once = Once::new();
         SOMEBODY.call_once(|| {
-            // An error: the process has one already.
+            // An error means that the process has one already.
             let _ = tracing::subscriber::set_global_default(Undecided);
         });
         Self(Arc::default())
     }
 }
 
-/// Wants nothing, and is asked each time.
+/// A subscriber that wants no event, and is asked about each one.
 struct Undecided;
 
 impl Subscriber for Undecided {
@@ -71,7 +71,7 @@ impl Subscriber for Events {
 }
 
 impl Events {
-    /// The events of one level so far, each as its fields.
+    /// Returns the events of one level so far, each as its fields.
     #[must_use]
     pub fn of(&self, level: Level) -> Vec<String> {
         let events = self.0.lock().unwrap();

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long [`eventually`] waits: generous, because it is only spent by a test that fails.
+/// The time that [`eventually`] waits. It is generous, because only a test that fails spends it.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Waits until `condition` holds; panics, naming `what`, when that takes longer than [`PATIENCE`].
+/// Waits until `condition` holds. Panics with `what` in the message if that takes longer than [`PATIENCE`].
 ///
-/// Follows tokio's clock: under a paused one the polling itself moves the time forward.
+/// It follows tokio's clock: if that is paused, the polling itself moves the time forward.
 pub async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
     eventually_within(PATIENCE, what, condition).await;
 }
 
-/// Like [`eventually`] with a bound of the caller's; returns how long it took.
+/// Does the same as [`eventually`] with another bound, and returns how long it took.
 pub async fn eventually_within(
     bound: Duration,
     what: &str,

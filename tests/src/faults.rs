@@ -1,4 +1,4 @@
-//! What several of the fault tests need: futures that are dropped half-way, and one script's traffic.
+//! The parts that several of the fault tests need: futures that are dropped half-way, and one script's traffic.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -11,20 +11,20 @@ use crate::eventually::{eventually, eventually_within};
 use crate::proxy::{FaultProxy, Then};
 use crate::server::RedisServer;
 
-/// When a future is dropped that was polled so many times.
+/// The moment at which a future is dropped after its last poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leave {
     /// Right after the last poll.
     AtOnce,
-    /// When what it waits for has come, and it has not been told.
+    /// After it was woken, before it is polled again.
     WhenWoken,
 }
 
-/// Both, for a loop.
+/// A list of both moments, for loops.
 pub const LEAVES: [Leave; 2] = [Leave::AtOnce, Leave::WhenWoken];
 
-/// Polls `future` at most so many times, each time only when it was woken, and drops it then.
-/// `None` if it did not complete.
+/// Polls `future` at most `polls` times, each time only after it was woken, and then drops it. Returns `None` if it did
+/// not complete.
 pub async fn poll_times<F: Future>(future: F, polls: usize, leave: Leave) -> Option<F::Output> {
     let mut some = SomePolls {
         future: Box::pin(future),
@@ -34,7 +34,7 @@ pub async fn poll_times<F: Future>(future: F, polls: usize, leave: Leave) -> Opt
     (&mut some).await
 }
 
-/// Runs `round` with 0, 1, 2 … polls, and both ways of leaving, until it says that the future completed.
+/// Runs `round` with 0, 1, 2 … polls, for both moments of leaving, until it returns that the future completed.
 pub async fn at_each_poll(mut round: impl AsyncFnMut(usize, Leave) -> bool) {
     for leave in LEAVES {
         let mut polls = 0;
@@ -71,14 +71,14 @@ impl<F: Future> Future for SomePolls<F> {
     }
 }
 
-/// Runs the future, and says how long it took.
+/// Runs the future. Returns its value and how long it took.
 pub async fn took<T>(future: impl Future<Output = T>) -> (T, Duration) {
     let started = Instant::now();
     let value = future.await;
     (value, started.elapsed())
 }
 
-/// Takes the lock and gives it back; panics if that takes longer than `bound`. How long it took.
+/// Takes the lock and gives it back. Panics if that takes longer than `bound`. Returns how long it waited.
 pub async fn free_within(locks: &LockManager, key: &str, bound: Duration) -> Duration {
     let (guard, waited) = took(locks.mutex(key).wait(bound).acquire()).await;
     let guard =
@@ -87,7 +87,7 @@ pub async fn free_within(locks: &LockManager, key: &str, bound: Duration) -> Dur
     waited
 }
 
-/// A manager whose traffic goes through a proxy.
+/// Connects a manager whose traffic goes through a proxy.
 pub async fn behind_a_proxy(
     server: &RedisServer,
     builder: LockManagerBuilder,
@@ -97,7 +97,7 @@ pub async fn behind_a_proxy(
     (proxy, locks)
 }
 
-/// Starts a waiter on a held key and returns when it sleeps on its subscription: it asked the store,
+/// Starts a waiter on a held key and returns when the waiter sleeps on its subscription: it asked the store,
 /// subscribed, and asked again. Nobody else may use this manager meanwhile.
 pub async fn asleep<T: Send + 'static>(
     proxy: &FaultProxy,
@@ -109,7 +109,7 @@ pub async fn asleep<T: Send + 'static>(
         proxy.count("EVALSHA") >= before + 2
     })
     .await;
-    // Until nothing is on its way to the waiter any more; it looks again after 0.8 s at the earliest.
+    // Wait until nothing is on its way to the waiter any more. The waiter asks again after 0.8 s at the earliest.
     let mut seen = proxy.requests();
     let mut quiet = 0;
     eventually_within(Duration::from_secs(5), "the waiter sleeps", async || {
@@ -122,23 +122,23 @@ pub async fn asleep<T: Send + 'static>(
     task
 }
 
-/// One of the scripts, told by the number of its arguments.
+/// One of the scripts, recognized by the number of its keys and arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
-    /// Lock and fence; holder, lease, not_after, counted.
+    /// Keys: lock, fence. Arguments: holder, lease, not_after, counted.
     Acquire,
-    /// Lock; holder, channel, payload.
+    /// Key: lock. Arguments: holder, channel, payload.
     Release,
-    /// Lock and fence; from, to, lease, channel, counted, spare.
+    /// Keys: lock, fence. Arguments: from, to, lease, channel, counted, spare.
     HandOver,
-    /// One lock; holder, ttl.
+    /// Key: one lock. Arguments: holder, ttl.
     Renew,
-    /// Lock, queue, timeouts and fence; holder, lease, not_after, waits, channel.
+    /// Keys: lock, queue, timeouts, fence. Arguments: holder, lease, not_after, waits, channel.
     FairAcquire,
 }
 
 impl Op {
-    /// Whether a request calls this script for one lock.
+    /// Returns whether a request calls this script for one lock.
     pub fn is(self, args: &[&[u8]]) -> bool {
         let shape: (&[u8], usize) = match self {
             Op::Acquire => (b"2", 9),

@@ -12,28 +12,28 @@ use std::sync::Mutex;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of the machine's monotonic clock: comparable between the processes of one machine.
+/// Returns nanoseconds of the machine's monotonic clock, which can be compared between the processes of one machine.
 pub fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
-/// One certain hold.
+/// A hold, and the time in which it was certain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
     /// The lock's name.
     pub key: String,
-    /// Who held it: anything that helps to read a failure. No spaces.
+    /// The holder, in any form that helps to read a failure. It has no spaces.
     pub holder: String,
     /// The fencing token.
     pub token: Option<u64>,
-    /// When the acquisition had returned.
+    /// The time at which the acquisition had returned.
     pub from: u64,
-    /// When the hold ceased to be certain.
+    /// The time at which the hold ceased to be certain.
     pub until: u64,
 }
 
-/// A line of a worker process: `hold KEY HOLDER TOKEN FROM UNTIL`.
+/// Writes a line of a worker process: `hold KEY HOLDER TOKEN FROM UNTIL`.
 impl fmt::Display for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -80,12 +80,12 @@ pub struct History {
 }
 
 impl History {
-    /// An empty history.
+    /// Returns an empty history.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Notes that an acquisition has just returned; the hold is recorded by [`OpenHold::end`].
+    /// Notes that an acquisition has just returned. [`OpenHold::end`] records the hold.
     pub fn begin(&self, key: &str, holder: impl fmt::Display, token: Option<u64>) -> OpenHold<'_> {
         let hold = Hold {
             key: key.to_owned(),
@@ -114,7 +114,7 @@ impl History {
             .push(hold);
     }
 
-    /// The number of recorded holds.
+    /// Returns the number of recorded holds.
     pub fn len(&self) -> usize {
         self.holds
             .lock()
@@ -122,7 +122,7 @@ impl History {
             .len()
     }
 
-    /// What was recorded so far.
+    /// Returns the holds that were recorded so far.
     pub fn holds(&self) -> Vec<Hold> {
         self.holds
             .lock()
@@ -130,12 +130,12 @@ impl History {
             .clone()
     }
 
-    /// Whether nothing was recorded.
+    /// Returns whether nothing was recorded.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Every violation in what was recorded so far.
+    /// Returns every violation in what was recorded so far.
     pub fn violations(&self) -> Vec<Violation> {
         let holds = self
             .holds
@@ -145,7 +145,7 @@ impl History {
         violations(holds)
     }
 
-    /// Panics when two holds of one key overlapped or a token did not rise.
+    /// Panics if two holds of one key overlapped or a token did not rise.
     pub fn assert_exclusive(&self) {
         let found = self.violations();
         let shown: Vec<String> = found.iter().take(5).map(ToString::to_string).collect();
@@ -159,7 +159,7 @@ impl History {
     }
 }
 
-/// A hold that goes on; recorded when it ends, at the latest when dropped.
+/// A hold that goes on. It is recorded when it ends, at the latest when it is dropped.
 #[derive(Debug)]
 pub struct OpenHold<'a> {
     history: &'a History,
@@ -167,12 +167,12 @@ pub struct OpenHold<'a> {
 }
 
 impl OpenHold<'_> {
-    /// Call this right before `release` or at the first sign of a loss.
+    /// Ends the hold. Call this right before `release` or at the first sign of a loss.
     pub fn end(self) {}
 
-    /// Asks the guard whether it still holds; if so, the hold was certain up to before the question.
+    /// Asks the guard whether it still holds. If so, the hold was certain up to the moment before the question.
     ///
-    /// For holds that may be lost: ask often, and end with [`end_as_seen`](Self::end_as_seen).
+    /// This is for holds that may be lost: ask often, and end with [`end_as_seen`](Self::end_as_seen).
     pub fn seen(&mut self, is_held: impl FnOnce() -> bool) -> bool {
         let asked_at = now_ns();
         let held = is_held();
@@ -199,12 +199,12 @@ impl Drop for OpenHold<'_> {
     }
 }
 
-/// What is wrong with a history.
+/// A violation that was found in a history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Violation {
-    /// Two holders of one key at one time.
+    /// One key had two holders at one time.
     Overlap(Hold, Hold),
-    /// A later hold with a token that is not above an earlier one's.
+    /// A later hold had a token that was not above an earlier one's.
     Token(Hold, Hold),
 }
 
@@ -262,7 +262,7 @@ pub fn violations(mut holds: Vec<Hold>) -> Vec<Violation> {
     found
 }
 
-/// What was seen of one key so far.
+/// The holds of one key so far.
 #[derive(Default)]
 struct Sweep {
     longest: Option<Hold>,

@@ -20,10 +20,10 @@ use crate::server::RedisServer;
 
 pub use lock::JavaLock;
 
-/// The directory with the worker's jars; set by `scripts/test-interop`, which builds them.
+/// The variable that names the directory with the worker's jars. `scripts/test-interop` builds them and sets it.
 const JARS: &str = "LOCK_TEST_REDISSON";
 
-/// How long an answer may take: only spent by a test that fails.
+/// The time that an answer may take. Only a test that fails spends it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A Redisson client in a Java process of its own, which ends with this value, also on panic.
@@ -37,17 +37,17 @@ pub struct JavaPeer {
 }
 
 impl JavaPeer {
-    /// Starts one on this server, with Redisson's defaults.
+    /// Starts a client on this server, with Redisson's defaults.
     pub async fn start(server: &RedisServer) -> Self {
         Self::with_watchdog(server, Duration::from_secs(30)).await
     }
 
-    /// With another `lockWatchdogTimeout`: the lease of locks that are renewed.
+    /// Starts a client with another `lockWatchdogTimeout`, which is the lease of locks that are renewed.
     pub async fn with_watchdog(server: &RedisServer, watchdog: Duration) -> Self {
         Self::launch(server.port().to_string(), watchdog).await
     }
 
-    /// One on a cluster. `sharded`: its `shardedSubscriptionMode`, which is on by default.
+    /// Starts a client on a cluster. `sharded` is its `shardedSubscriptionMode`, which is on by default.
     pub async fn on_cluster(cluster: &RedisCluster, sharded: bool) -> Self {
         let mode = if sharded { "ON" } else { "OFF" };
         let ports: Vec<_> = cluster
@@ -101,26 +101,26 @@ impl JavaPeer {
         peer
     }
 
-    /// The id of the client: the first half of its holders' names.
+    /// Returns the id of the client, which is the first half of its holders' names.
     pub fn client_id(&self) -> &str {
         &self.client
     }
 
-    /// Sends a command now; the answer is awaited when and if the caller likes.
+    /// Sends a command now. The caller may await the answer, or drop it.
     pub fn tell(&self, command: impl Display) -> Answer {
         let (id, answer) = self.calls.expect_next();
-        // When Java is gone, the answer says so.
+        // If Java is gone, the answer says so.
         let _ = writeln!(locked(&self.stdin), "{id} {command}");
         answer
     }
 
-    /// Sends a command and returns its value; panics on an error.
+    /// Sends a command and returns its value. Panics on an error.
     pub async fn ask(&self, command: impl Display) -> String {
         let answer = self.tell(&command).await;
         answer.unwrap_or_else(|why| panic!("{command}: {why}\n{}", self.complaints()))
     }
 
-    /// What it wrote to its log, which is warnings and errors only.
+    /// Returns what it wrote to its log, which has only warnings and errors.
     pub fn complaints(&self) -> String {
         locked(&self.complaints).clone()
     }
@@ -140,7 +140,7 @@ impl Drop for JavaPeer {
     }
 }
 
-/// What one command says: its value, or why it failed.
+/// The answer to one command: its value, or the reason why it failed.
 #[derive(Debug)]
 pub struct Answer {
     receiver: oneshot::Receiver<Result<String, String>>,
@@ -148,7 +148,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Whether it is there.
+    /// Returns whether the answer is there.
     pub fn is_there(&self) -> bool {
         !self.receiver.is_empty()
     }
@@ -177,7 +177,7 @@ struct Calls {
 #[derive(Debug, Default)]
 struct CallState {
     last: u64,
-    /// By id. `None` once Java has ended.
+    /// The senders by id. `None` once Java has ended.
     waiting: Option<HashMap<String, oneshot::Sender<Result<String, String>>>>,
 }
 
@@ -241,7 +241,7 @@ fn command(server: &str, watchdog: Duration) -> Command {
         jars.display()
     );
     let mut command = Command::new(java());
-    // Up in less time: a test's client does not live long enough for the optimizing compiler.
+    // These options save start-up time: a test's client does not live long enough for the optimizing compiler.
     command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx192m"]);
     command.arg("-cp").arg(jars.join("*")).arg("interop.Worker");
     command.arg(server).arg(watchdog.as_millis().to_string());

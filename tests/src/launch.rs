@@ -1,4 +1,4 @@
-//! The process of a server that belongs to a test: started, frozen, killed, started again.
+//! The process of a server that belongs to a test: it is started, frozen, killed and started again.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,37 +13,38 @@ use crate::ports::free_port;
 use crate::running::Running;
 
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Pauses between looks at a server that starts grow from the first to the last: some need milliseconds, some seconds.
+/// The pauses between looks at a server that starts grow from the first to the last: some need milliseconds, some
+/// seconds.
 const LOOKS: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(20)];
 
-/// What differs between servers.
+/// The parts that differ between servers.
 pub trait Kind: Sized {
-    /// What it is called.
+    /// The name of the server.
     const NAME: &'static str;
-    /// What to do where its programs are missing.
+    /// The advice to those who have not installed its programs.
     const MISSING: &'static str;
-    /// What ends it at once.
+    /// The signal that ends it at once.
     const END: Signal = Signal::KILL;
-    /// Whether it has processes beside the first one.
+    /// Whether it has processes besides the first one.
     const HAS_WORKERS: bool = false;
 
-    /// Draws the ports that it has beside its first one.
+    /// Draws the ports that it has besides its first one.
     fn draw_ports(&mut self) {}
 
-    /// How it is started. Called again for each start.
+    /// Returns the command that starts it. It is called again for each start.
     fn command(server: &Server<Self>) -> Command;
 
-    /// Whether it answers.
+    /// Returns whether it answers.
     fn answers(server: &Server<Self>) -> bool;
 }
 
-/// A server with a directory and a port of its own; ends with this value, also on panic.
+/// A server with a directory and a port of its own. It ends with this value, also on panic.
 #[derive(Debug)]
 pub struct Server<K> {
     pub(crate) kind: K,
     port: u16,
     process: Option<Running>,
-    // Declared after the process: the directory goes when nobody writes into it any more.
+    // This is declared after the process, so that the directory is removed when nobody writes into it any more.
     dir: TempDir,
 }
 
@@ -66,32 +67,32 @@ impl<K: Kind> Server<K> {
         panic!("the {} did not start:\n{}", K::NAME, server.log());
     }
 
-    /// The first port.
+    /// Returns the first port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// `127.0.0.1:port`.
+    /// Returns `127.0.0.1:port`.
     pub fn addr(&self) -> SocketAddr {
         ([127, 0, 0, 1], self.port).into()
     }
 
-    /// What the server has logged so far.
+    /// Returns what the server has logged so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
-    /// Whether it was started and not killed since; a frozen one runs, too.
+    /// Returns whether it was started and not killed since. A frozen server counts as running.
     pub fn is_running(&self) -> bool {
         self.process.is_some()
     }
 
-    /// The id of its first process.
+    /// Returns the id of its first process.
     pub fn pid(&self) -> u32 {
         self.running().id()
     }
 
-    /// Freezes the server: connections stay open and nothing is answered.
+    /// Freezes the server: connections stay open, and nothing is answered.
     pub fn sigstop(&self) {
         self.signal(Signal::STOP);
     }
@@ -101,14 +102,14 @@ impl<K: Kind> Server<K> {
         self.signal(Signal::CONT);
     }
 
-    /// Kills the server as a crash would, and waits until it is gone: no connection ends in order.
+    /// Kills the server as a crash would, and waits until it is gone. No connection ends in order.
     pub fn kill9(&mut self) {
         if let Some(process) = self.process.take() {
             process.signal(Signal::KILL);
         }
     }
 
-    /// Starts the server again on the same ports; kills it first if it lives.
+    /// Starts the server again on the same ports. Kills it first if it lives.
     pub(crate) fn start_again(&mut self) {
         self.kill9();
         let deadline = Instant::now() + START_TIMEOUT;
@@ -121,12 +122,12 @@ impl<K: Kind> Server<K> {
         }
     }
 
-    /// A file of its directory.
+    /// Returns the path of a file in its directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir().join(name)
     }
 
-    /// Its directory.
+    /// Returns its directory.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -139,14 +140,15 @@ impl<K: Kind> Server<K> {
 
     fn signal(&self, signal: Signal) {
         let process = self.running();
-        // The first one before the others are listed: it would go on starting more.
+        // The first process is signalled before the others are listed: it would go on starting more.
         process.signal(signal);
         if K::HAS_WORKERS {
             process.signal_workers(signal);
         }
     }
 
-    /// False if it ended before it answered: another process was faster with a port.
+    /// Starts it and waits until it answers. Returns false if it ended before that: another process was faster with a
+    /// port.
     fn spawn(&mut self) -> bool {
         let mut command = K::command(self);
         let started = Running::start(&mut command, self.dir(), K::END);
@@ -170,7 +172,7 @@ impl<K: Kind> Server<K> {
     }
 }
 
-/// Runs one of the server's programs to its end: what it printed.
+/// Runs one of the server's programs to its end. Returns what it printed.
 pub(crate) fn run<K: Kind>(command: &mut Command) -> String {
     let done = command.stdin(Stdio::null()).output();
     let done = done.unwrap_or_else(|error| missing::<K>(command, &error));
@@ -188,7 +190,7 @@ fn missing<K: Kind>(command: &Command, error: &io::Error) -> ! {
     )
 }
 
-/// A new directory of this process's user.
+/// Makes a new directory of this process's user.
 pub(crate) fn directory_in(folder: &Path) -> TempDir {
     tempfile::Builder::new()
         .prefix("lock-test")

@@ -1,4 +1,4 @@
-//! Proof that a test left nothing behind on its server.
+//! Checks that a test left nothing behind on its server.
 
 use redis::Value;
 
@@ -7,8 +7,8 @@ use crate::eventually::eventually;
 use crate::server::{HELPER, RedisServer};
 
 impl RedisServer {
-    /// Keys that must not outlive the holds that made them: all but the bounded fence keys, the counters of fenced
-    /// locks, which stay in Redisson's format, and the records of managers.
+    /// Returns the keys that must not outlive the holds that made them: all except the bounded fence keys, the counters
+    /// of fenced locks, which stay in Redisson's format, and the records of managers.
     pub fn stray_keys(&self) -> Vec<String> {
         let mut keys = self.keys();
         keys.retain(|key| {
@@ -19,14 +19,14 @@ impl RedisServer {
         keys
     }
 
-    /// Where managers say who they are.
+    /// Returns the keys of the records in which managers say who they are.
     pub fn records(&self) -> Vec<String> {
         let mut keys = self.keys();
         keys.retain(|key| is_record(key));
         keys
     }
 
-    /// Channels with a subscriber, plain and sharded, sorted.
+    /// Returns the channels with a subscriber, plain and sharded, sorted.
     pub fn channels(&self) -> Vec<String> {
         let mut channels: Vec<String> = self.query(&["PUBSUB", "CHANNELS"]);
         if let Ok(sharded) = self.command(&["PUBSUB", "SHARDCHANNELS"]) {
@@ -36,7 +36,8 @@ impl RedisServer {
         channels
     }
 
-    /// Connections other than the tests' own and those of replicas, masters and sentinels, as `CLIENT LIST` shows them.
+    /// Returns the connections, as `CLIENT LIST` shows them, except the tests' own and those of replicas, masters and
+    /// sentinels.
     pub fn clients(&self) -> Vec<String> {
         let list: String = self.query(&["CLIENT", "LIST"]);
         let own = format!("name={HELPER}");
@@ -49,8 +50,8 @@ impl RedisServer {
         list.lines().filter(foreign).map(str::to_owned).collect()
     }
 
-    /// Waits until no key but fence keys and no channel is left, apart from control channels of
-    /// managers that still live.
+    /// Waits until no key is left except those that [`stray_keys`](Self::stray_keys) leaves out, and no channel except
+    /// control channels of managers that still live.
     pub async fn assert_clean(&self) {
         eventually("no key but the fence keys is left", async || {
             self.stray_keys().is_empty()
@@ -67,7 +68,7 @@ impl RedisServer {
         );
     }
 
-    /// After the managers are dropped: waits until nothing and nobody is left.
+    /// Waits until nothing and nobody is left. The managers must have been dropped before.
     pub async fn assert_deserted(&self) {
         eventually("every client of the server is gone", async || {
             self.clients().is_empty()
@@ -77,14 +78,14 @@ impl RedisServer {
         assert_eq!(self.channels(), Vec::<String>::new());
     }
 
-    /// Makes all other clients reconnect: the server cuts them.
+    /// Cuts all other clients, which makes them reconnect.
     pub fn cut_clients(&self) {
         let _: Value = self.query(&["CLIENT", "KILL", "SKIPME", "yes"]);
     }
 }
 
 impl RedisCluster {
-    /// Of all masters that can be asked: see [`RedisServer::stray_keys`].
+    /// Returns the stray keys of all masters that can be asked: see [`RedisServer::stray_keys`].
     pub fn stray_keys(&self) -> Vec<String> {
         let masters = self
             .awake()

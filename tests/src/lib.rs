@@ -1,10 +1,10 @@
-//! What the tests share: servers, a fault proxy, a second process, the overlap checker.
+//! The parts that the tests share: servers, a fault proxy, a second process, the overlap checker.
 //!
 //! | module | what a test gets from it |
 //! | --- | --- |
-//! | [`launch`] | what servers of any kind have in common: they can be frozen, killed and restarted |
+//! | [`launch`] | the common part of servers of any kind: they can be frozen, killed and restarted |
 //! | [`server`] | a real Redis server of its own |
-//! | [`sql`] | what servers with tables have in common, and a table of a test's own |
+//! | [`sql`] | the common part of servers with tables, and a table of a test's own |
 //! | [`postgres`], [`mariadb`] | a real PostgreSQL or MariaDB server, of a test or shared by those of a process |
 //! | [`mysql`] | MySQL itself in MariaDB's place |
 //! | [`sentinel`] | a master with replicas and the sentinels that watch them |
@@ -12,10 +12,10 @@
 //! | [`proxy`] | a TCP proxy that cuts, delays or swallows what passes, and counts it |
 //! | [`blocker`] | a stranger's transaction that has locked a row |
 //! | [`pipe`] | a TCP proxy for any protocol, which cuts and delays |
-//! | [`monitor`] | how many commands a server executed between two points |
+//! | [`monitor`] | a count of the commands that a server executed between two points |
 //! | [`history`] | recorded holds, checked for overlaps and for repeated tokens |
-//! | [`linear`](mod@linear) | whether one order of events explains all that clients were told of a lock |
-//! | [`page`] | what the documentation shows |
+//! | [`linear`](mod@linear) | a check of whether one order of events explains all that clients were told of a lock |
+//! | [`page`] | the examples and rules that the documentation shows |
 //! | [`leftovers`] | proof that a test left no key, channel or client behind |
 //! | [`store`] | a store of any kind, and the macro that runs a behaviour on each |
 //! | [`shared`] | a Sentinel group and a cluster that the tests of one process share |
@@ -24,11 +24,11 @@
 //! | [`process`] | a second process that contends, and can be killed |
 //! | [`java`] | a Java process with a Redisson client in it |
 //! | [`faults`] | futures dropped half-way, waiters that sleep, one script's traffic |
-//! | [`caps`] | how many callers a manager lets wait |
-//! | [`events`] | what the runtime said in its log |
+//! | [`caps`] | a check of how many callers a manager lets wait |
+//! | [`events`] | the events that the runtime logged |
 //! | [`eventually`](mod@eventually) | waiting for a condition, in place of a fixed sleep |
 //!
-//! Everything here panics with a message that says what was expected: a test is the only caller.
+//! Everything here panics with a message that says what was expected, because only tests call it.
 
 pub mod blocker;
 pub mod caps;

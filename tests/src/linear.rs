@@ -1,68 +1,68 @@
-//! Whether what several clients saw of one lock could have happened one after the other.
+//! A check of whether what several clients saw of one lock could have happened one after the other.
 //!
-//! The sweep over [`holds`](crate::history) looks at the time in which a client was certain; this looks at everything
-//! that it was told: a refusal says that somebody had the lock, a release that was confirmed says that its owner had
-//! it until then. Each operation took effect at one moment between its call and its answer. A lease that may have run
-//! out is an end without a latest moment; what nobody knows the outcome of may have happened or not.
+//! The sweep over [`holds`](crate::history) looks at the time in which a client was certain. This check looks at
+//! everything that a client was told: a refusal says that somebody had the lock, and a confirmed release says that its
+//! owner had it until then. Each operation took effect at one moment between its call and its answer. A lease that may
+//! have run out is an end without a latest moment. An operation of unknown outcome may have happened or not.
 //!
-//! The search is that of Wing and Gong with Lowe's memory of states that were tried. An own one, for unknown outcomes
-//! are part of every torture, and a lock leaves little to try: only its holder can end a hold, and a refusal that can
-//! be placed changes nothing and is placed at once.
+//! The search is that of Wing and Gong with Lowe's memory of states that were tried. It is our own, because unknown
+//! outcomes are part of every torture, and because a lock leaves little to try: only its holder can end a hold, and a
+//! refusal that can be placed changes nothing and is placed at once.
 
 use std::collections::{BTreeSet, HashSet};
 
-/// No latest moment.
+/// The end of an operation that has no latest moment.
 pub const OPEN: u64 = u64::MAX;
 
-/// What an operation did.
+/// The effect of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum What {
     /// The lock was granted.
     Take,
-    /// The hold of the same owner ended: given back, or its lease ran out.
+    /// The hold of the same owner ended: it was given back, or its lease ran out.
     End,
     /// Somebody else had it.
     Refused,
-    /// Nobody knows whether it was granted.
+    /// It is unknown whether it was granted.
     MayTake,
-    /// Nobody knows whether, or when, that hold ended.
+    /// It is unknown whether, or when, that hold ended.
     MayEnd,
 }
 
 /// An operation as its caller saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Op {
-    /// Who asked; each hold is another owner's.
+    /// The client that asked. Each hold has an owner of its own.
     pub owner: usize,
-    /// What it did.
+    /// The effect that it had.
     pub what: What,
-    /// When it was called.
+    /// The time of its call.
     pub from: u64,
-    /// When its answer was there, or [`OPEN`].
+    /// The time at which its answer was there, or [`OPEN`].
     pub until: u64,
 }
 
-/// What the search came to.
+/// The result of the search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// There is an order that explains everything.
     Possible,
-    /// There is none: this many operations can be explained, and not this one.
+    /// There is none: at most this many operations can be explained, and then not this one.
     Impossible(usize, Op),
-    /// Too many states for the budget.
+    /// There were too many states for the budget.
     Undecided,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct State {
-    /// All that must have happened before this one has.
+    /// The index of the first certain operation that has not happened. All before it have.
     first: usize,
-    /// What has happened of the rest.
+    /// The others that have happened.
     done: BTreeSet<usize>,
     holder: Option<usize>,
 }
 
-/// Looks for an order; at most `budget` states are tried.
+/// Looks for an order. Tries at most `budget` states.
 pub fn search(history: &[Op], budget: usize) -> Verdict {
     let is_certain = |op: &&Op| !matches!(op.what, What::MayTake | What::MayEnd);
     let mut ops: Vec<Op> = history.iter().filter(is_certain).cloned().collect();
@@ -96,7 +96,7 @@ pub fn search(history: &[Op], budget: usize) -> Verdict {
                 }
             }
         };
-        // What is certain is tried first: it is on top of the stack.
+        // Certain operations are tried first, because they are on top of the stack.
         for index in candidates.into_iter().rev() {
             let op = &ops[index];
             let holder = match (op.what, state.holder) {
@@ -119,7 +119,8 @@ pub fn search(history: &[Op], budget: usize) -> Verdict {
     Verdict::Impossible(explained, ops[at].clone())
 }
 
-/// What can happen next, the certain first, and what has to happen soonest, unless all has.
+/// Returns the operations that can happen next, the certain ones first, and the one that has to happen soonest, unless
+/// all certain ones have happened.
 fn eligible(ops: &[Op], certain: usize, state: &State) -> (Vec<usize>, Option<usize>) {
     let mut tightest: Option<usize> = None;
     let mut found = Vec::new();

@@ -13,33 +13,33 @@ use crate::sql::{Sql, Table};
 use crate::tls::TlsFiles;
 use crate::unprivileged::{as_server, directory, give_to_server, logged};
 
-/// The user of the tests, who may do everything.
+/// The user of the tests, who has every right.
 const USER: &str = "lock";
 const DATABASE: &str = "locks";
 
-/// What time it is, in the unit of the table.
+/// The current time, in the unit of the table.
 pub const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
-/// What a [`MariadbServer`] is started with.
+/// The settings that a [`MariadbServer`] is started with.
 #[derive(Debug)]
 pub struct Mariadb {
     settings: Vec<String>,
     tls: Option<TlsFiles>,
 }
 
-/// A MariaDB server with a directory and a port of its own; ends with this value, also on panic.
+/// A MariaDB server with a directory and a port of its own. It ends with this value, also on panic.
 pub type MariadbServer = Server<Mariadb>;
 
-/// A table of the process's MariaDB server that belongs to one test, and its user, who bears its name.
+/// A table of the process's MariaDB server that belongs to one test, and its user, which has the table's name.
 pub type MariadbTable = Table<Mariadb>;
 
 impl MariadbServer {
-    /// A server that speaks TLS, too, with settings.
+    /// Starts a server with these settings that also speaks TLS.
     pub fn with_tls(settings: &[&str]) -> Self {
         Self::certified(settings, |_| {})
     }
 
-    /// The same with another certificate.
+    /// Does the same as [`with_tls`](Self::with_tls) with another certificate.
     pub fn certified(settings: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Self {
         let dir = directory();
         let files = TlsFiles::write_with(dir.path(), change);
@@ -55,12 +55,12 @@ impl MariadbServer {
         Self::start_with(dir, &all, Some(files))
     }
 
-    /// A server that others can replicate.
+    /// Starts a server that others can replicate.
     pub fn primary() -> Self {
         Self::with(&["log-bin=binlog", "binlog-format=ROW", "server-id=1"])
     }
 
-    /// A replica of this server, which cannot be written to. It follows from the beginning.
+    /// Starts a replica of this server, which cannot be written to. It follows from the beginning.
     pub fn replica(&self) -> Self {
         let replica = Self::with(&["server-id=2", "read-only=1"]);
         replica.query(&format!(
@@ -83,7 +83,7 @@ impl MariadbServer {
         )));
     }
 
-    /// One by one: MySQL knows no `KILL USER`.
+    /// Ends connections one by one, because MySQL has no `KILL USER`.
     fn kill(&self, connections: &[String]) {
         let all: Vec<String> = connections.iter().map(|id| format!("KILL {id}")).collect();
         // Some may have ended by now.
@@ -92,7 +92,7 @@ impl MariadbServer {
         ending.output().expect("run the client");
     }
 
-    /// The files of a server with TLS.
+    /// Returns the files of a server with TLS.
     pub fn tls_files(&self) -> &TlsFiles {
         self.kind.tls.as_ref().expect("a server with TLS")
     }
@@ -146,7 +146,7 @@ impl Kind for Mariadb {
             .arg(format!("--datadir={}", path("data")))
             .arg(format!("--socket={}", path("socket")))
             .arg(format!("--pid-file={}", path("pid")))
-            // A server that starts deletes the temporary tables that it finds there: those of others, too.
+            // A server that starts deletes the temporary tables that it finds in this folder, also those of others.
             .arg(format!("--tmpdir={}", server.dir().display()))
             .arg(format!("--init-file={}", path("init.sql")))
             .args(["--skip-name-resolve", "--max-connections=600"])
@@ -160,7 +160,7 @@ impl Kind for Mariadb {
                 "--innodb-flush-method=nosync",
             ]);
         match mysql::is_meant() {
-            // Without its own certificate, unless the settings say more.
+            // These settings turn TLS off, because MySQL has a certificate of its own. Later settings may turn it on.
             true => command.args(mysql::SETTINGS),
             false => command.arg("--sync-frm=0"),
         };
@@ -235,7 +235,7 @@ impl Sql for Mariadb {
     }
 }
 
-/// A program of MariaDB's, as the user who may run it.
+/// Returns the command of a program of MariaDB's, as the user who may run it.
 fn program(name: &str) -> Command {
     let mut command = match mysql::folder() {
         Some(folder) => Command::new(folder.join(mysql::program(name))),

@@ -1,4 +1,4 @@
-//! How many commands a server executed between two points.
+//! A count of the commands that a server executed between two points.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use crate::server::RedisServer;
 
 /// The server's own counters, read at one moment.
 ///
-/// Counts every command that was *executed*, those inside scripts included, no matter which client sent it.
-/// What one client put on the wire is counted by [`FaultProxy`](crate::FaultProxy).
+/// It counts every command that was *executed*, including those inside scripts, no matter which client sent it.
+/// [`FaultProxy`](crate::FaultProxy) counts what one client put on the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandStats {
     calls: BTreeMap<String, u64>,
@@ -20,11 +20,11 @@ impl CommandStats {
         Self::parse(&info)
     }
 
-    /// What happened since `earlier`; this reader's own `INFO` is left out.
+    /// Returns what happened since `earlier`, without this reader's own `INFO`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let fresh = |(name, calls): (&String, &u64)| {
-            // Below the earlier figure only after a restart, where counting began again.
+            // A count is below the earlier one only after a restart, where counting began again.
             let calls = calls.checked_sub(earlier.calls(name)).unwrap_or(*calls);
             (calls > 0 && name != "info").then(|| (name.clone(), calls))
         };
@@ -33,12 +33,12 @@ impl CommandStats {
         }
     }
 
-    /// Calls of one command, by its lower-case name (`client|list` for a subcommand).
+    /// Returns the calls of one command, by its lower-case name (`client|list` for a subcommand).
     pub fn calls(&self, command: &str) -> u64 {
         self.calls.get(command).copied().unwrap_or(0)
     }
 
-    /// Calls of scripts, however they were named.
+    /// Returns the calls of scripts, however they were named.
     pub fn scripts(&self) -> u64 {
         ["eval", "evalsha", "fcall"]
             .iter()
@@ -46,7 +46,7 @@ impl CommandStats {
             .sum()
     }
 
-    /// Calls of all commands.
+    /// Returns the calls of all commands.
     pub fn total(&self) -> u64 {
         self.calls.values().sum()
     }

@@ -6,14 +6,14 @@ use std::process::Command;
 
 use crate::launch::{Kind, Server, directory_in};
 
-/// moto verifies no signature, but lets nobody read objects who shows none.
+/// The login of requests. moto verifies no signature, but it lets nobody read objects without one.
 const LOGIN: &str = "AWS4-HMAC-SHA256 Credential=test/20261101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0";
 
-/// What a [`MotoServer`] is.
+/// The kind of a [`MotoServer`].
 #[derive(Debug)]
 pub struct Moto;
 
-/// moto's server with a port of its own; ends with this value, also on panic.
+/// moto's server with a port of its own. It ends with this value, also on panic.
 pub type MotoServer = Server<Moto>;
 
 impl Kind for Moto {
@@ -35,10 +35,10 @@ impl Kind for Moto {
     }
 }
 
-/// What it answered.
+/// The server's answer.
 #[derive(Debug)]
 pub struct S3Answer {
-    /// Such as 412.
+    /// The status code, such as 412.
     pub status: u16,
     head: String,
     /// The object, or an error in XML.
@@ -46,7 +46,7 @@ pub struct S3Answer {
 }
 
 impl S3Answer {
-    /// With its quotes.
+    /// Returns the `ETag`, with its quotes.
     #[must_use]
     pub fn etag(&self) -> Option<&str> {
         self.head.lines().find_map(|line| {
@@ -57,17 +57,17 @@ impl S3Answer {
 }
 
 impl MotoServer {
-    /// Starts one.
+    /// Starts a server.
     #[must_use]
     pub fn start() -> Self {
         Self::launch(Moto, directory_in(&std::env::temp_dir()))
     }
 
-    /// Sends a request: its first line and its headers, and its body.
+    /// Sends a request: `head` is its first line and its headers.
     ///
     /// # Panics
     ///
-    /// If it is not answered.
+    /// If there is no answer.
     #[must_use]
     pub fn send(&self, head: &str, body: &str) -> S3Answer {
         let mut connection = TcpStream::connect(self.addr()).expect("connect");

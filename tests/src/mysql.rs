@@ -1,19 +1,19 @@
-//! MySQL itself in the place of MariaDB, if a folder of its programs is named.
+//! MySQL itself in the place of MariaDB, if a variable names the folder of its programs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The folder of `mysqld` and `mysql` that all tests of this run use.
+/// Returns the folder of `mysqld` and `mysql` that all tests of this run use.
 pub fn folder() -> Option<PathBuf> {
     std::env::var_os("MYSQL_BIN_DIR").map(PathBuf::from)
 }
 
-/// Whether the servers are MySQL's.
+/// Returns whether the servers are MySQL's.
 pub fn is_meant() -> bool {
     folder().is_some()
 }
 
-/// Whether a test is to be left out because it is about MariaDB's replicas.
+/// Returns whether a test must be left out because it is about MariaDB's replicas.
 pub fn is_left_out() -> bool {
     if is_meant() {
         eprintln!("left out on MySQL");
@@ -21,7 +21,7 @@ pub fn is_left_out() -> bool {
     is_meant()
 }
 
-/// Its name of a program of MariaDB's.
+/// Returns MySQL's name of a program of MariaDB's.
 pub(crate) fn program(name: &str) -> &str {
     match name {
         "mariadb" => "mysql",
@@ -29,7 +29,7 @@ pub(crate) fn program(name: &str) -> &str {
     }
 }
 
-/// Makes what is in a new server's folder.
+/// Makes the command create the data of a new server.
 pub(crate) fn initialize(command: &mut Command, dir: &Path) {
     command
         .args(["--no-defaults", "--initialize-insecure"])
@@ -38,5 +38,5 @@ pub(crate) fn initialize(command: &mut Command, dir: &Path) {
         .arg(format!("--tmpdir={}", dir.display()));
 }
 
-/// What only its server is told.
+/// Settings that only MySQL's server is given.
 pub(crate) const SETTINGS: [&str; 3] = ["--mysqlx=OFF", "--secure-file-priv=", "--tls-version="];

@@ -1,11 +1,11 @@
-//! What the documentation shows, read from its pages.
+//! Examples and rules of the documentation, read from its pages.
 
 /// The example of `README.md`, which must compile.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 pub mod readme {}
 
-/// The rules of an `ACL SETUSER` of `docs/redis.md`: what comes after `begin`, to the end of its block.
+/// Returns the rules of an `ACL SETUSER` of `docs/redis.md`: the words after `begin`, to the end of its block.
 ///
 /// # Panics
 ///
@@ -20,7 +20,7 @@ pub fn documented_rights(begin: &str) -> Vec<&'static str> {
     block.split_whitespace().collect()
 }
 
-/// The statement of `docs/postgres.md` that deletes idle rows.
+/// Returns the statement of `docs/postgres.md` that deletes idle rows.
 ///
 /// # Panics
 ///
@@ -34,11 +34,11 @@ pub fn documented_clean_up() -> &'static str {
     block.split("```").next().unwrap_or_default()
 }
 
-/// A recipe of `docs/fencing.md`: the block of a section whose first line is `-- ` and the title.
+/// Returns a recipe of `docs/fencing.md`: the block of a section whose first line is `-- ` and the title.
 ///
 /// # Panics
 ///
-/// If the page has no such section, or the section no such block.
+/// If the page has no such section, or the section has no such block.
 #[must_use]
 pub fn documented_recipe(section: &str, title: &str) -> &'static str {
     let mut blocks = blocks_of_recipes(section);
@@ -49,11 +49,11 @@ pub fn documented_recipe(section: &str, title: &str) -> &'static str {
     found.unwrap_or_else(|| panic!("docs/fencing.md has no `-- {title}` under `{section}`"))
 }
 
-/// The HTTP request of a section of `docs/fencing.md`: its first line and its header, and its body.
+/// Returns the HTTP request of a section of `docs/fencing.md`: its first line and its headers, and its body.
 ///
 /// # Panics
 ///
-/// If the page has no such section, or the section no request.
+/// If the page has no such section, or the section has no request.
 #[must_use]
 pub fn documented_request(section: &str) -> (&'static str, &'static str) {
     let mut blocks = blocks_of_recipes(section);
@@ -63,7 +63,7 @@ pub fn documented_request(section: &str) -> (&'static str, &'static str) {
     request.split_once("\n\n").expect("a head and a body")
 }
 
-/// The code blocks of a section of `docs/fencing.md`, each with its language.
+/// Returns the code blocks of a section of `docs/fencing.md`, each with its language.
 fn blocks_of_recipes(section: &str) -> impl Iterator<Item = &'static str> + use<> {
     let page = include_str!("../../docs/fencing.md");
     let (_, section_on) = page

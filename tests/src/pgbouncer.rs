@@ -1,4 +1,4 @@
-//! A pooler before a PostgreSQL server: PgBouncer, which gives each transaction another connection.
+//! A pooler in front of a PostgreSQL server: PgBouncer, which gives each transaction another connection.
 
 use std::net::TcpStream;
 use std::process::Command;
@@ -9,25 +9,25 @@ use crate::unprivileged::{directory, give_to_server, logged};
 
 const PROGRAM: &str = "pgbouncer";
 
-/// What a [`PgbouncerServer`] is before.
+/// The server that a [`PgbouncerServer`] is in front of, and its connections to it.
 #[derive(Debug)]
 pub struct Pgbouncer {
     port: u16,
     connections: usize,
 }
 
-/// A PgBouncer with a port of its own; ends with this value, also on panic.
+/// A PgBouncer with a port of its own. It ends with this value, also on panic.
 pub type PgbouncerServer = Server<Pgbouncer>;
 
 impl PgbouncerServer {
-    /// Shares so many connections to the server among all transactions.
+    /// Starts a pooler that shares `connections` connections to the server among all transactions.
     pub fn before(server: &PostgresServer, connections: usize) -> Self {
         run::<Pgbouncer>(Command::new(PROGRAM).arg("--version"));
         let port = server.port();
         Self::launch(Pgbouncer { port, connections }, directory())
     }
 
-    /// The server's URL, by way of the pooler.
+    /// Returns the server's URL by way of the pooler.
     pub fn url(&self, server: &PostgresServer) -> String {
         let (direct, pooled) = (server.addr().to_string(), self.addr().to_string());
         server.url().replace(&direct, &pooled)

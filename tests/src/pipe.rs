@@ -1,4 +1,4 @@
-//! A TCP proxy that knows no protocol: it cuts connections, and holds replies back.
+//! A TCP proxy that knows no protocol. It cuts connections and holds replies back.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-/// A proxy on a free loopback port; ends, with its connections, when dropped.
+/// A proxy on a free loopback port. It ends, with its connections, when dropped.
 #[derive(Debug)]
 pub struct Pipe {
     addr: SocketAddr,
@@ -19,7 +19,7 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// Starts to forward connections to `upstream`; belongs to the current runtime.
+    /// Starts to forward connections to `upstream`. The proxy belongs to the current runtime.
     pub async fn start(upstream: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .await
@@ -40,12 +40,12 @@ impl Pipe {
         }
     }
 
-    /// Where clients connect to.
+    /// Returns the address that clients connect to.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Whether replies are held back; they are delivered late, none is lost.
+    /// Holds replies back while `on`. They are delivered late, and none is lost.
     pub fn stall_replies(&self, on: bool) {
         self.stalled.send_replace(on);
     }

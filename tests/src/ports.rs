@@ -2,11 +2,11 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 
-/// A loopback port that nobody listens on at this moment.
+/// Returns a loopback port that nobody listens on at this moment.
 ///
-/// Drawn from below the ephemeral ranges of Linux and macOS, so that no outgoing connection takes
-/// it while a server is down between a kill and a restart. Another process may still be faster:
-/// a test that starts a server here has to cope with a lost race.
+/// It is drawn from below the ephemeral ranges of Linux and macOS, so that no outgoing connection takes it while a
+/// server is down between a kill and a restart. Another process may still be faster, so a test that starts a server
+/// here has to cope with a lost race.
 pub fn free_port() -> u16 {
     for _ in 0..1_000 {
         let port = fastrand::u16(10_000..32_000);

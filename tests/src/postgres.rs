@@ -17,26 +17,27 @@ use crate::unprivileged::{as_server, directory, directory_in, give_to_server, lo
 pub(crate) const USER: &str = "lock";
 pub(crate) const DATABASE: &str = "postgres";
 
-/// What a [`PostgresServer`] is started with.
+/// The settings that a [`PostgresServer`] is started with.
 #[derive(Debug)]
 pub struct Postgres {
     settings: Vec<String>,
     tls: Option<TlsFiles>,
 }
 
-/// A PostgreSQL server with a directory and a port of its own; ends with this value, also on panic.
+/// A PostgreSQL server with a directory and a port of its own. It ends with this value, also on panic.
 pub type PostgresServer = Server<Postgres>;
 
-/// A table of the process's PostgreSQL server that belongs to one test. Connections of managers bear its name.
+/// A table of the process's PostgreSQL server that belongs to one test. Its managers' connections have the table's
+/// name.
 pub type PostgresTable = Table<Postgres>;
 
 impl PostgresServer {
-    /// A server with lines of `pg_hba.conf` that come before those that trust everybody.
+    /// Starts a server with lines of `pg_hba.conf` that come before those that trust everybody.
     pub fn ruled(rules: &[&str]) -> Self {
         Self::start_with(directory(), &[], None, rules)
     }
 
-    /// A server whose data is in this folder.
+    /// Starts a server whose data are in this folder.
     pub fn within(folder: &Path) -> Self {
         Self::start_with(
             directory_in(folder),
@@ -46,13 +47,13 @@ impl PostgresServer {
         )
     }
 
-    /// A server that speaks TLS, too, with settings and with lines of `pg_hba.conf` that come before those that trust
-    /// everybody.
+    /// Starts a server that also speaks TLS, with settings and with lines of `pg_hba.conf` that come before those that
+    /// trust everybody.
     pub fn with_tls(settings: &[&str], rules: &[&str]) -> Self {
         Self::certified(settings, rules, |_| {})
     }
 
-    /// The same with another certificate.
+    /// Does the same as [`with_tls`](Self::with_tls) with another certificate.
     pub fn certified(
         settings: &[&str],
         rules: &[&str],
@@ -87,7 +88,7 @@ impl PostgresServer {
         Self::launch(Postgres { settings, tls }, dir)
     }
 
-    /// A standby of this server, which follows it by streaming.
+    /// Starts a standby of this server, which follows it by streaming.
     pub fn standby(&self) -> Self {
         let dir = directory();
         run::<Postgres>(
@@ -105,7 +106,7 @@ impl PostgresServer {
         assert_eq!(self.query("SELECT pg_promote()"), ["t"]);
     }
 
-    /// The files of a server with TLS.
+    /// Returns the files of a server with TLS.
     pub fn tls_files(&self) -> &TlsFiles {
         self.kind.tls.as_ref().expect("a server with TLS")
     }
@@ -115,7 +116,7 @@ impl Kind for Postgres {
     const NAME: &'static str = "PostgreSQL server";
     const MISSING: &'static str = "install one (`apt-get install postgresql`, `brew install postgresql`, or let \
         ./scripts/test do it), or name the folder of its programs in POSTGRES_BIN_DIR";
-    // The first process has the others end.
+    // On this signal, the first process makes the others end.
     const END: Signal = Signal::QUIT;
     const HAS_WORKERS: bool = true;
 
@@ -197,7 +198,7 @@ impl Sql for Postgres {
     }
 }
 
-/// A program of PostgreSQL's, as the user who may run it.
+/// Returns the command of a program of PostgreSQL's, as the user who may run it.
 pub fn program(name: &str) -> Command {
     let mut command = Command::new(bin_dir().join(name));
     as_server(&mut command);

@@ -9,7 +9,7 @@ use crate::history::Hold;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A second process; ends with this value, also on panic.
+/// A second process. It ends with this value, also on panic.
 #[derive(Debug)]
 pub struct Worker {
     child: Child,
@@ -18,12 +18,12 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts the binary; tests name it with `env!("CARGO_BIN_EXE_worker")`.
+    /// Starts the binary, which tests name with `env!("CARGO_BIN_EXE_worker")`.
     pub fn start(binary: &str, args: &[&str]) -> Self {
         Self::spawn(Command::new(binary).args(args))
     }
 
-    /// Starts what the command says, with pipes to talk to it.
+    /// Starts a command, with pipes to talk to it.
     pub fn spawn(command: &mut Command) -> Self {
         let mut child = command
             .stdin(Stdio::piped())
@@ -47,7 +47,7 @@ impl Worker {
         }
     }
 
-    /// The next line of its output; `None` when it has ended.
+    /// Returns the next line of its output, or `None` when its output has ended.
     pub fn line(&self) -> Option<String> {
         match self.lines.recv_timeout(PATIENCE) {
             Ok(line) => Some(line),
@@ -56,17 +56,17 @@ impl Worker {
         }
     }
 
-    /// The next line if it has been said already, without waiting for it.
+    /// Returns the next line if it has been said already. Does not wait for it.
     pub fn try_line(&self) -> Option<String> {
         self.lines.try_recv().ok()
     }
 
-    /// Whether its process has ended.
+    /// Returns whether its process has ended.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().is_ok_and(|status| status.is_some())
     }
 
-    /// Waits for this line.
+    /// Waits for the next line, which must be this one.
     pub fn expect_line(&self, expected: &str) {
         assert_eq!(self.line().as_deref(), Some(expected));
     }
@@ -77,7 +77,7 @@ impl Worker {
         writeln!(stdin, "{line}").expect("write to the worker");
     }
 
-    /// The holds it reports, up to its end; panics when it failed.
+    /// Returns the holds that it reports, up to its end. Panics if it failed.
     pub fn holds(mut self) -> Vec<Hold> {
         let mut holds = Vec::new();
         while let Some(line) = self.line() {
@@ -88,12 +88,12 @@ impl Worker {
         holds
     }
 
-    /// The id of its process.
+    /// Returns the id of its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Kills it as a crash would.
+    /// Kills the process as a crash would.
     pub fn kill9(&mut self) {
         self.child.kill().expect("kill the worker");
         self.child.wait().expect("the worker's exit status");

@@ -1,8 +1,8 @@
 //! A TCP proxy in front of a Redis, PostgreSQL or MySQL server: it cuts, delays or swallows what passes, and counts it.
 //!
-//! It understands requests and replies as frames, so a single command's reply or only the pub/sub
-//! messages can be lost. `protocol` is all that it knows of them. A connection that lost bytes stays deaf in that direction until it is
-//! closed: a stream with a hole in it would hand replies to the wrong requests.
+//! It understands requests and replies as frames, so that a single command's reply or only the pub/sub messages can be
+//! lost. `protocol` has all that it knows of them. A connection that lost bytes stays deaf in that direction until it
+//! is closed: a stream with a hole in it would hand replies to the wrong requests.
 
 mod link;
 mod protocol;
@@ -28,7 +28,7 @@ pub enum Direction {
     Replies,
 }
 
-/// What happens instead of the reply that [`FaultProxy::lose_reply_to`] takes away.
+/// The fate of the connection after [`FaultProxy::lose_reply_to`] has taken a reply away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
     /// Nothing arrives on that connection any more, and it stays open.
@@ -37,7 +37,7 @@ pub enum Then {
     Cut,
 }
 
-/// A proxy on a free loopback port; ends, with its connections, when dropped.
+/// A proxy on a free loopback port. It ends, with its connections, when dropped.
 #[derive(Debug)]
 pub struct FaultProxy {
     protocol: Protocol,
@@ -48,12 +48,12 @@ pub struct FaultProxy {
 }
 
 impl FaultProxy {
-    /// Starts to forward connections to a Redis server; belongs to the current runtime.
+    /// Starts to forward connections to a Redis server. The proxy belongs to the current runtime.
     pub async fn start(upstream: SocketAddr) -> Self {
         Self::of(Protocol::Redis, upstream).await
     }
 
-    /// Starts to forward connections to a server of any kind; belongs to the current runtime.
+    /// Starts to forward connections to a server of any kind. The proxy belongs to the current runtime.
     pub async fn of(protocol: Protocol, upstream: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .await
@@ -77,22 +77,22 @@ impl FaultProxy {
         }
     }
 
-    /// What it forwards.
+    /// Returns the protocol that it forwards.
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// Where clients connect to.
+    /// Returns the address that clients connect to.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// `redis://…` of the default user without a password.
+    /// Returns `redis://…` of the default user without a password.
     pub fn url(&self) -> String {
         format!("redis://{}/", self.addr)
     }
 
-    /// Connections that are opened from now on lead to another server, as where a name has moved.
+    /// Makes connections that are opened from now on lead to another server, as if a name had moved.
     pub fn lead_to(&self, upstream: SocketAddr) {
         *lock(&self.upstream) = upstream;
     }
@@ -102,7 +102,7 @@ impl FaultProxy {
         self.switches.cut();
     }
 
-    /// Whether new connections are closed as soon as they are accepted.
+    /// Closes new connections as soon as they are accepted, while `on`.
     pub fn refuse(&self, on: bool) {
         self.switches.set_refusing(on);
     }
@@ -113,81 +113,80 @@ impl FaultProxy {
         self.cut();
     }
 
-    /// Adds latency to one direction; nothing is reordered.
+    /// Adds latency to one direction. Nothing is reordered.
     pub fn delay(&self, direction: Direction, by: Duration) {
         self.switches.way(direction).set_delay(by);
     }
 
-    /// Whether bytes of one direction are taken and thrown away.
+    /// Takes bytes of one direction and throws them away, while `on`.
     pub fn black_hole(&self, direction: Direction, on: bool) {
         self.switches.way(direction).set_swallowing(on);
     }
 
-    /// Whether bytes of one direction are held back; they are delivered late, none is lost.
+    /// Holds bytes of one direction back while `on`. They are delivered late, and none is lost.
     pub fn stall(&self, direction: Direction, on: bool) {
         self.switches.way(direction).set_stalled(on);
     }
 
-    /// Makes the open connections half-open: nothing passes on them any more and nobody is told.
-    /// New connections work.
+    /// Makes the open connections half-open: nothing passes on them any more, and nobody is told. New connections work.
     pub fn freeze_open_connections(&self) {
         self.switches.freeze();
     }
 
-    /// Whether pub/sub messages are lost. Confirmations and other replies pass.
+    /// Loses pub/sub messages while `on`. Confirmations and other replies pass.
     pub fn lose_messages(&self, on: bool) {
         self.switches.set_losing_messages(on);
     }
 
-    /// Forwards the next request for which `matches` (given its arguments) is true, and takes its
-    /// reply away: the server has applied it and the client does not know. A statement
-    /// of a database is seen as `PARSE` or `QUERY` and its text, here and by [`rewrite`](Self::rewrite).
+    /// Forwards the next request for which `matches` (given its arguments) is true, and takes its reply away: the
+    /// server has applied the request, and the client does not know. A statement of a database is seen as `PARSE` or
+    /// `QUERY` and its text, here and by [`rewrite`](Self::rewrite).
     pub fn lose_reply_to(&self, matches: impl Fn(&[&[u8]]) -> bool + Send + 'static, then: Then) {
         self.switches.set_trap(Box::new(matches), then);
     }
 
-    /// Whether the trap of [`lose_reply_to`](Self::lose_reply_to) has caught its request.
+    /// Returns whether the trap of [`lose_reply_to`](Self::lose_reply_to) has caught its request.
     pub fn trap_sprung(&self) -> bool {
         self.switches.trap_sprung()
     }
 
-    /// Forwards other arguments in place of a request's own where `rewrite` gives any: the tests' way to have a real
+    /// Forwards other arguments in place of a request's own if `rewrite` returns any. In this way, tests make a real
     /// client and a real server behave as if one of them were broken.
     pub fn rewrite(&self, rewrite: impl Fn(&[&[u8]]) -> Option<Vec<Vec<u8>>> + Send + 'static) {
         self.switches.set_rewrite(Box::new(rewrite));
     }
 
-    /// Requests rewritten so far.
+    /// Returns the number of requests rewritten so far.
     pub fn rewrites(&self) -> u64 {
         self.switches.rewrites()
     }
 
-    /// Requests seen so far with this command, whatever its case.
+    /// Returns the number of requests seen so far with this command, whatever its case.
     pub fn count(&self, command: &str) -> u64 {
         self.switches.count(command)
     }
 
-    /// All requests seen so far, by upper-case command.
+    /// Returns the numbers of all requests seen so far, by upper-case command.
     pub fn counts(&self) -> BTreeMap<String, u64> {
         self.switches.counts()
     }
 
-    /// The number of all requests seen so far.
+    /// Returns the number of all requests seen so far.
     pub fn requests(&self) -> u64 {
         self.counts().values().sum()
     }
 
-    /// Pub/sub messages seen so far, the lost ones included.
+    /// Returns the number of pub/sub messages seen so far, including the lost ones.
     pub fn messages(&self) -> u64 {
         self.switches.messages()
     }
 
-    /// Connections accepted so far, refused ones not counted.
+    /// Returns the number of connections accepted so far, without refused ones.
     pub fn connections(&self) -> u64 {
         self.switches.accepted()
     }
 
-    /// Connections open now.
+    /// Returns the number of connections that are open now.
     pub fn open_connections(&self) -> usize {
         self.switches.open()
     }

@@ -7,30 +7,30 @@ use lock_runtime::{LockManager, LockManagerBuilder, MemoryStore, QuorumNode};
 use crate::eventually::eventually;
 use crate::server::{Data, RedisServer};
 
-/// The longest lease of a quorum of servers: short, for they are young when a test begins.
+/// The longest lease of a quorum of servers. It is short, because the servers are young when a test begins.
 pub const LONGEST_LEASE: Duration = Duration::from_secs(2);
 
 /// The nodes of a quorum, which belong to one test.
 #[derive(Debug)]
 pub enum Quorum {
-    /// In this process.
+    /// Memory stores in this process.
     Memory(Vec<MemoryStore>),
     /// Server processes.
     Redis(Vec<RedisServer>),
 }
 
 impl Quorum {
-    /// So many memory stores.
+    /// Makes a quorum of `nodes` memory stores.
     pub fn memory(nodes: usize) -> Self {
         Self::Memory((0..nodes).map(|_| MemoryStore::new()).collect())
     }
 
-    /// So many servers, old enough to have a vote.
+    /// Starts `nodes` servers, and waits until they are old enough to have a vote.
     pub async fn redis(nodes: usize) -> Self {
         Self::aged(nodes, LONGEST_LEASE).await
     }
 
-    /// So many servers, old enough to have a vote where this is the longest lease.
+    /// Starts `nodes` servers, and waits until they are old enough to have a vote with this longest lease.
     pub async fn aged(nodes: usize, longest_lease: Duration) -> Self {
         let servers: Vec<_> = (0..nodes).map(|_| RedisServer::start()).collect();
         for server in &servers {
@@ -39,12 +39,12 @@ impl Quorum {
         Self::Redis(servers)
     }
 
-    /// A further manager: a stranger to the others, like another process.
+    /// Connects a further manager, which is a stranger to the others, like another process.
     pub async fn manager(&self) -> LockManager {
         self.connect(self.builder()).await
     }
 
-    /// Settings for managers of this quorum.
+    /// Returns settings for managers of this quorum.
     pub fn builder(&self) -> LockManagerBuilder {
         match self {
             Self::Memory(_) => LockManager::builder(),
@@ -54,13 +54,13 @@ impl Quorum {
         }
     }
 
-    /// A manager with settings.
+    /// Connects a manager with settings.
     pub async fn connect(&self, builder: LockManagerBuilder) -> LockManager {
         let connected = builder.quorum(self.nodes()).await;
         connected.expect("a manager on the quorum")
     }
 
-    /// As they are named to a builder.
+    /// Returns the nodes as a builder takes them.
     pub fn nodes(&self) -> Vec<QuorumNode> {
         match self {
             Self::Memory(stores) => stores.iter().map(QuorumNode::from).collect(),
@@ -68,17 +68,17 @@ impl Quorum {
         }
     }
 
-    /// A server's URL.
+    /// Returns a server's URL.
     pub fn url(&self, node: usize) -> String {
         self.server(node).url()
     }
 
-    /// One of the servers.
+    /// Returns one of the servers.
     pub fn server(&self, node: usize) -> &RedisServer {
         &self.servers()[node]
     }
 
-    /// All of them.
+    /// Returns all of the servers.
     pub fn servers(&self) -> &[RedisServer] {
         match self {
             Self::Memory(_) => panic!("a quorum of memory stores has no servers"),
@@ -103,7 +103,7 @@ impl Quorum {
         }
     }
 
-    /// A node loses every key, but does not restart.
+    /// Makes a node lose every key without a restart.
     pub fn forget(&self, node: usize) {
         match self {
             Self::Memory(stores) => stores[node].clear(),
@@ -111,7 +111,8 @@ impl Quorum {
         }
     }
 
-    /// At how many nodes something holds the lock of that name.
+    /// Returns at how many nodes something holds the lock of that name. A memory store counts if any lock is held in
+    /// it.
     pub fn votes(&self, name: &str) -> usize {
         match self {
             Self::Memory(stores) => stores.iter().filter(|store| store.held() > 0).count(),
@@ -122,7 +123,7 @@ impl Quorum {
         }
     }
 
-    /// Whether no server has a client.
+    /// Returns whether no server has a client.
     pub fn is_deserted(&self) -> bool {
         match self {
             Self::Memory(_) => true,
@@ -130,7 +131,7 @@ impl Quorum {
         }
     }
 
-    /// Waits until no node keeps a lock.
+    /// Waits until no node has a lock.
     pub async fn assert_clean(&self) {
         match self {
             Self::Memory(stores) => {
@@ -148,13 +149,13 @@ impl Quorum {
     }
 }
 
-/// A server that has just started counts as down until it is older than the longest lease.
+/// Waits until a server that has just started is older than the longest lease. Until then, it counts as down.
 pub async fn wait_until_it_counts(server: &RedisServer) {
     wait_until_older(server, LONGEST_LEASE).await;
 }
 
 async fn wait_until_older(server: &RedisServer, longest_lease: Duration) {
-    // As it is seen from outside: a second for each end of the uptime, and the drift of clocks.
+    // Seen from outside, the age is uncertain by a second for each end of the uptime, and by the drift of clocks.
     let age = longest_lease.as_secs() + 2;
     eventually("the server is old enough", async || {
         let info: String = server.query(&["INFO", "server"]);

@@ -1,4 +1,4 @@
-//! How well some keys are served while something is wrong with others.
+//! A measure of how well some keys are served while something is wrong with others.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use lock_runtime::LockManager;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
-/// Each key is asked for so often at most, so that a busy machine can keep up.
+/// The shortest time between two requests for the same key, so that a busy machine can keep up.
 const EVERY: Duration = Duration::from_millis(20);
 
 /// Tasks that acquire and release a key each, at a steady pace. They end with this value.
@@ -33,7 +33,7 @@ impl Load {
                 loop {
                     ticks.tick().await;
                     let since = Instant::now();
-                    // One that fails is one that is missing.
+                    // An acquire that fails is missing in the count.
                     let Ok(guard) = lock.clone().acquire().await else {
                         continue;
                     };
@@ -52,7 +52,7 @@ impl Load {
         }
     }
 
-    /// What is served from now on, in so much time.
+    /// Returns what is served from now on, in this much time.
     pub async fn during(&self, time: Duration) -> Served {
         let since = Instant::now();
         self.take();
@@ -65,8 +65,9 @@ impl Load {
         }
     }
 
-    /// Waits until keys are served about as they were while nothing was wrong. The machine may be busy with what has
-    /// just begun: what shares something with a server that does not answer stays without it.
+    /// Waits until keys are served about as well as while nothing was wrong. At first, the machine may be busy with
+    /// what has just begun, which passes. Keys that share something with a server that does not answer stay badly
+    /// served.
     pub async fn becomes_as_good_as(&self, healthy: Served) {
         const WINDOW: Duration = Duration::from_millis(500);
         let mut seen = Vec::new();
@@ -85,11 +86,11 @@ impl Load {
     }
 }
 
-/// What a [`Load`] got.
+/// The result of a [`Load`].
 #[derive(Debug, Clone, Copy)]
 pub struct Served {
-    /// Acquisitions in a second.
+    /// The number of acquisitions in a second.
     pub rate: f64,
-    /// How long the slowest took.
+    /// The time that the slowest one took.
     pub slowest: Duration,
 }

@@ -1,12 +1,12 @@
-//! Just enough of the Redis protocol to see where one request or reply ends.
+//! The part of the Redis protocol that shows where one request or reply ends.
 
-/// The length of the complete frame that `bytes` begins with; `None` when more bytes are needed.
+/// Returns the length of the complete frame that `bytes` begins with, or `None` if more bytes are needed.
 ///
 /// # Errors
-/// A message when the bytes are no RESP2 or RESP3 frame.
+/// A message if the bytes are no RESP2 or RESP3 frame.
 pub fn frame_len(bytes: &[u8]) -> Result<Option<usize>, String> {
     let mut at = 0;
-    // Frames still to come: nested aggregates add theirs, so no recursion and no depth limit.
+    // The frames still to come. Nested aggregates add theirs, so there is no recursion and no depth limit.
     let mut open = 1_usize;
     while open > 0 {
         let Some((header, next)) = line(bytes, at) else {
@@ -37,8 +37,8 @@ pub fn frame_len(bytes: &[u8]) -> Result<Option<usize>, String> {
     Ok(Some(at))
 }
 
-/// The elements of a flat array or push of strings, such as a request or a pub/sub message.
-/// Elements of other types come back empty.
+/// Returns the elements of a flat array or push of strings, such as a request or a pub/sub message. Elements of other
+/// types come back empty.
 pub fn strings(frame: &[u8]) -> Vec<&[u8]> {
     let mut found = Vec::new();
     let Some((header, mut at)) = line(frame, 0) else {
@@ -63,7 +63,7 @@ pub fn strings(frame: &[u8]) -> Vec<&[u8]> {
     found
 }
 
-/// A request with these arguments.
+/// Returns a request with these arguments.
 pub fn request(args: &[Vec<u8>]) -> Vec<u8> {
     let mut frame = format!("*{}\r\n", args.len()).into_bytes();
     for arg in args {

@@ -1,4 +1,4 @@
-//! A process of a server, which ends with its test.
+//! A server's process, which ends with its test.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
-/// A server process, and the shell that ends it, and removes its directory, should this process end before its drops.
+/// A server process, and a shell that ends it and removes its directory if this process ends before its drops.
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,
@@ -17,17 +17,17 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts it; `end` is the signal that ends it at once.
+    /// Starts the process. `end` is the signal that ends it at once.
     ///
     /// # Errors
-    /// That of the system: the binary is missing, mostly.
+    /// The system's error. Usually, the binary is missing.
     pub(crate) fn start(command: &mut Command, dir: &Path, end: Signal) -> std::io::Result<Self> {
         let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        // Reads a pipe that nobody writes to: it closes when this process ends, however it ends.
+        // The shell reads a pipe that nobody writes to. The pipe closes when this process ends, however it ends.
         let reaper = Command::new("sh")
             .args([
                 "-c",
@@ -56,7 +56,7 @@ impl Running {
         kill_process(self.pid(), signal).expect("signal the server");
     }
 
-    /// The processes that it has started.
+    /// Signals the processes that it has started.
     pub(crate) fn signal_workers(&self, signal: Signal) {
         let first = self.id().to_string();
         let all = Command::new("pgrep").args(["-P", &first]).output();
@@ -77,7 +77,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The reaper goes first: after the wait below, the server's id may belong to another.
+        // The shell ends first: after the wait below, the server's id may belong to another process.
         if let Some(reaper) = &mut self.reaper {
             let _ = reaper.kill();
             let _ = reaper.wait();

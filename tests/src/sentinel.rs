@@ -11,13 +11,13 @@ use crate::launch::{Kind, Server, directory_in};
 use crate::ports::free_port;
 use crate::server::{MISSING, RedisServer, binary};
 
-/// What the sentinels call the master.
+/// The name by which the sentinels know the master.
 pub const SERVICE: &str = "mine";
 
 const WANTS_CERTIFICATES: &str = "tls-auth-clients yes";
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How a [`SentinelGroup`] is set up.
+/// The settings of a [`SentinelGroup`].
 #[derive(Debug, Clone)]
 pub struct SentinelConf {
     replicas: usize,
@@ -31,44 +31,44 @@ pub struct SentinelConf {
 }
 
 impl SentinelConf {
-    /// The servers' password; replicas and sentinels know it.
+    /// Sets the servers' password. Replicas and sentinels know it.
     #[must_use]
     pub fn requirepass(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
         self
     }
 
-    /// What the sentinels themselves ask for.
+    /// Sets the password of the sentinels themselves.
     #[must_use]
     pub fn sentinel_password(mut self, password: &str) -> Self {
         self.sentinel_password = Some(password.to_owned());
         self
     }
 
-    /// The master and the sentinels take TLS as well, with its [`RedisServer::tls_files`], and the sentinels tell of its
-    /// TLS port. For a master without replicas.
+    /// Makes the master and the sentinels take TLS as well, with the master's [`RedisServer::tls_files`]. The sentinels
+    /// tell its TLS port. This is for a master without replicas.
     #[must_use]
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// With TLS, and clients have to show a certificate of the same authority.
+    /// Turns TLS on, and makes clients show a certificate of the same authority.
     #[must_use]
     pub fn client_certificates(mut self) -> Self {
         self.client_certificates = true;
         self.tls()
     }
 
-    /// A user for clients alone, with any password: where the default user is switched off, sentinels and replicas are
-    /// cut off, and clients are not.
+    /// Adds a user for clients alone, with any password. If the default user is switched off, sentinels and replicas
+    /// are cut off, and clients are not.
     #[must_use]
     pub fn client_user(mut self, user: &str) -> Self {
         self.client_user = Some(user.to_owned());
         self
     }
 
-    /// Masters take writes only while so many replicas have answered within the last second.
+    /// Makes masters take writes only while this many replicas have answered within the last second.
     #[must_use]
     pub fn min_replicas_to_write(mut self, replicas: usize) -> Self {
         self.min_replicas = Some(replicas);
@@ -81,17 +81,17 @@ impl SentinelConf {
     }
 }
 
-/// The servers and sentinels of one service; all end with this value.
+/// The servers and sentinels of one service. All of them end with this value.
 #[derive(Debug)]
 pub struct SentinelGroup {
     /// The first one starts as the master.
     pub servers: Vec<RedisServer>,
-    /// Those that watch them.
+    /// The sentinels that watch the servers.
     pub sentinels: Vec<Sentinel>,
 }
 
 impl SentinelGroup {
-    /// So many replicas and sentinels.
+    /// Returns settings for a group with this many replicas and sentinels.
     pub fn builder(replicas: usize, sentinels: usize) -> SentinelConf {
         SentinelConf {
             replicas,
@@ -105,7 +105,8 @@ impl SentinelGroup {
         }
     }
 
-    /// One replica, and one sentinel that needs nobody's vote: several may split theirs, and try again after seconds.
+    /// Starts one replica, and one sentinel that needs nobody's vote: several could split their votes, and would try
+    /// again only after seconds.
     pub async fn start() -> Self {
         Self::builder(1, 1).start().await
     }
@@ -152,19 +153,19 @@ impl SentinelGroup {
         group
     }
 
-    /// `redis-sentinel://…` without logins.
+    /// Returns `redis-sentinel://…` without logins.
     pub fn url(&self) -> String {
         self.url_with("", "")
     }
 
-    /// `rediss-sentinel://…`, by names that the certificate holds.
+    /// Returns `rediss-sentinel://…`, by names that the certificate holds.
     pub fn tls_url(&self) -> String {
         let port = |sentinel: &Sentinel| format!("localhost:{}", sentinel.kind.tls_port);
         let hosts: Vec<_> = self.sentinels.iter().map(port).collect();
         format!("rediss-sentinel://{}/{SERVICE}", hosts.join(","))
     }
 
-    /// With what stands before the hosts (`user:password@`) and behind the service (`/database?…`).
+    /// Returns a URL with the text before the hosts (`user:password@`) and the text after the service (`/database?…`).
     pub fn url_with(&self, login: &str, rest: &str) -> String {
         let addr = |sentinel: &Sentinel| sentinel.addr().to_string();
         let hosts: Vec<_> = self.sentinels.iter().map(addr).collect();
@@ -174,7 +175,7 @@ impl SentinelGroup {
         )
     }
 
-    /// The index of the server that most sentinels call the master.
+    /// Returns the index of the server that most sentinels call the master.
     pub fn master(&self) -> usize {
         let named: Vec<usize> = self
             .sentinels
@@ -190,7 +191,7 @@ impl SentinelGroup {
             .expect("there are servers")
     }
 
-    /// Waits until all sentinels name another master than this one; its index.
+    /// Waits until all sentinels name another master than this one. Returns the index of the new one.
     pub async fn moved_from(&self, old: usize) -> usize {
         let port = self.servers[old].port();
         let has_moved =
@@ -208,7 +209,8 @@ impl SentinelGroup {
         self.master()
     }
 
-    /// `SENTINEL FAILOVER`: the old master lives, and takes writes for some seconds more. The new one's index.
+    /// Runs `SENTINEL FAILOVER`. The old master lives, and takes writes for some seconds more. Returns the new one's
+    /// index.
     pub async fn failover(&self) -> usize {
         let old = self.master();
         eventually("a failover is begun", async || {
@@ -219,7 +221,7 @@ impl SentinelGroup {
         self.moved_from(old).await
     }
 
-    /// Whether no server has a key that should be gone.
+    /// Returns whether none of these servers has a key that should be gone.
     pub fn is_clean(&self, alive: &[usize]) -> bool {
         alive
             .iter()
@@ -227,15 +229,15 @@ impl SentinelGroup {
     }
 }
 
-/// A master and its replicas, in step with it. The master is the first one.
+/// Starts a master and its replicas, and waits until they are in step with it. The master is the first one.
 pub async fn replicated(conf: impl Fn() -> ServerConf, replicas: usize) -> Vec<RedisServer> {
     let mut servers = vec![conf().start()];
     for _ in 0..replicas {
         let of = format!("replicaof 127.0.0.1 {}", servers[0].port());
         servers.push(conf().line(of).start());
     }
-    // A replica that has its data is sent what follows only after it has said so, up to a second later.
-    // A master that wants replicas may refuse until they are there.
+    // A replica that has its data is sent later writes only after it has said so, up to a second later. A master that
+    // wants replicas may refuse until they are there.
     eventually("what is written reaches the replicas", async || {
         servers[0].command(&["SET", "probe", "1"]).is_ok()
             && servers[1..].iter().all(|server| server.exists("probe"))
@@ -249,13 +251,13 @@ pub async fn replicated(conf: impl Fn() -> ServerConf, replicas: usize) -> Vec<R
     servers
 }
 
-/// What a [`Sentinel`] is started with.
+/// The settings that a [`Sentinel`] is started with.
 #[derive(Debug)]
 pub struct Watch {
     tls_port: u16,
     takes_tls: bool,
     password: Option<String>,
-    /// Of its configuration: what no port of its own is in.
+    /// The lines of its configuration that contain none of its own ports.
     lines: Vec<String>,
 }
 
@@ -298,7 +300,7 @@ impl Sentinel {
         Self::launch(watch, directory_in(&std::env::temp_dir()))
     }
 
-    /// Where it says that the master is.
+    /// Returns the port on which it says that the master is.
     pub fn master_port(&self) -> Option<u16> {
         let reply = self.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE]);
         let (_, port): (String, u16) = redis::from_redis_value(reply.ok()?).ok()?;
@@ -308,7 +310,7 @@ impl Sentinel {
     /// Runs a command on a connection of its own.
     ///
     /// # Errors
-    /// The sentinel's, or that it cannot be reached.
+    /// The sentinel's error, or that it cannot be reached.
     pub fn command(&self, args: &[&str]) -> RedisResult<Value> {
         let login = self
             .kind
@@ -359,9 +361,9 @@ impl Kind for Watch {
         command
     }
 
-    /// Hurries it, too, for tests are short. The leader of a failover looks at a replica once a second: five ping periods
-    /// must be longer than that, or it knows no good one; and so must four publish periods, or the other sentinels make the
-    /// new master a replica again.
+    /// Returns whether it answers. Also shortens its periods, because tests are short. The leader of a failover looks
+    /// at a replica once a second. Five ping periods must be longer than that, or the leader knows no good replica. So
+    /// must four publish periods, or the other sentinels make the new master a replica again.
     fn answers(sentinel: &Sentinel) -> bool {
         let hurry = [
             "SENTINEL",

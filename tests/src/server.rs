@@ -21,16 +21,16 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) const MISSING: &str = "install one (`apt-get install redis-server`, `brew install redis`, or let \
     ./scripts/test do it), or name its binary in REDIS_SERVER_BIN";
 
-/// What [`RedisServer::restart`] does with the data.
+/// The fate of the data in [`RedisServer::restart`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Data {
-    /// Saves first if the server is alive; a killed server comes back with what it had on disk.
+    /// The server saves its data first if it is alive. A killed server comes back with what it had on disk.
     Kept,
-    /// Comes back empty.
+    /// The server comes back empty.
     Lost,
 }
 
-/// What a [`RedisServer`] is started with, and the tests' connection to it.
+/// The settings that a [`RedisServer`] is started with, and the tests' connection to it.
 #[derive(Debug)]
 pub struct Redis {
     conf: ServerConf,
@@ -40,16 +40,16 @@ pub struct Redis {
     helper: Mutex<Helper>,
 }
 
-/// A Redis server with a directory and a port of its own; ends with this value, also on panic.
+/// A Redis server with a directory and a port of its own. It ends with this value, also on panic.
 pub type RedisServer = Server<Redis>;
 
 impl RedisServer {
-    /// A server with default settings.
+    /// Starts a server with default settings.
     pub fn start() -> Self {
         Self::builder().start()
     }
 
-    /// Settings for a server.
+    /// Returns settings for a server.
     pub fn builder() -> ServerConf {
         ServerConf::default()
     }
@@ -67,7 +67,7 @@ impl RedisServer {
         Self::launch(redis, dir)
     }
 
-    /// `redis://…` of the default user.
+    /// Returns `redis://…` of the default user.
     pub fn url(&self) -> String {
         match &self.kind.conf.password {
             Some(password) => format!("redis://:{password}@{}/", self.addr()),
@@ -75,12 +75,12 @@ impl RedisServer {
         }
     }
 
-    /// `redis://user:password@…`.
+    /// Returns `redis://user:password@…`.
     pub fn url_with(&self, user: &str, password: &str) -> String {
         format!("redis://{user}:{password}@{}/", self.addr())
     }
 
-    /// `redis+unix://…`; needs [`ServerConf::unix_socket`].
+    /// Returns `redis+unix://…`. It needs [`ServerConf::unix_socket`].
     pub fn unix_url(&self) -> String {
         assert!(
             self.kind.conf.unix_socket,
@@ -89,19 +89,19 @@ impl RedisServer {
         format!("redis+unix://{}", self.socket().display())
     }
 
-    /// `rediss://localhost…`; needs [`ServerConf::tls`].
+    /// Returns `rediss://localhost…`. It needs [`ServerConf::tls`].
     pub fn tls_url(&self) -> String {
         format!("rediss://localhost:{}/", self.tls_port())
     }
 
-    /// The port of the TLS listener; needs [`ServerConf::tls`].
+    /// Returns the port of the TLS listener. It needs [`ServerConf::tls`].
     pub fn tls_port(&self) -> u16 {
         self.kind
             .tls_port
             .expect("this server was built without TLS")
     }
 
-    /// Certificates of the TLS listener; needs [`ServerConf::tls`].
+    /// Returns the certificates of the TLS listener. It needs [`ServerConf::tls`].
     pub fn tls_files(&self) -> &TlsFiles {
         self.kind
             .tls_files
@@ -109,14 +109,14 @@ impl RedisServer {
             .expect("this server was built without TLS")
     }
 
-    /// The port on which nodes of a cluster talk to each other.
+    /// Returns the port on which nodes of a cluster talk to each other.
     pub(crate) fn bus_port(&self) -> u16 {
         self.kind
             .bus_port
             .expect("this server is no node of a cluster")
     }
 
-    /// Starts the server again on the same port; kills it first if it lives.
+    /// Starts the server again on the same port. Kills it first if it lives.
     pub fn restart(&mut self, data: Data) {
         if self.is_running() && data == Data::Kept {
             let _: Value = self.query(&["SAVE"]);
@@ -132,12 +132,12 @@ impl RedisServer {
     /// Runs a command on the tests' own connection, as the default user.
     ///
     /// # Errors
-    /// The server's error reply. Panics when the server does not answer at all.
+    /// The server's error reply. Panics if the server does not answer at all.
     pub fn command(&self, args: &[&str]) -> RedisResult<Value> {
         self.helper().call(&self.url(), args)
     }
 
-    /// Like [`command`](Self::command), converted; panics on an error reply.
+    /// Does the same as [`command`](Self::command), and converts the reply. Panics on an error reply.
     pub fn query<T: FromRedisValue>(&self, args: &[&str]) -> T {
         let reply = self
             .command(args)
@@ -145,7 +145,7 @@ impl RedisServer {
         redis::from_redis_value(reply).unwrap_or_else(|error| panic!("{args:?}: {error}"))
     }
 
-    /// All keys of database 0, sorted.
+    /// Returns all keys of database 0, sorted.
     pub fn keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.query(&["KEYS", "*"]);
         keys.sort();
@@ -157,12 +157,12 @@ impl RedisServer {
         let _: Value = self.query(&["FLUSHALL"]);
     }
 
-    /// Whether the key exists.
+    /// Returns whether the key exists.
     pub fn exists(&self, key: &str) -> bool {
         self.query::<i64>(&["EXISTS", key]) == 1
     }
 
-    /// `PTTL`: milliseconds, -1 without an expiry, -2 without the key.
+    /// Returns `PTTL`: milliseconds, -1 without an expiry, -2 without the key.
     pub fn pttl(&self, key: &str) -> i64 {
         self.query(&["PTTL", key])
     }
@@ -218,7 +218,7 @@ impl Kind for Redis {
         command
     }
 
-    /// Whether *this* server answers: a stranger that won the port has another directory.
+    /// Returns whether *this* server answers: a stranger that won the port has another directory.
     fn answers(server: &RedisServer) -> bool {
         let mut helper = server.helper();
         helper.connection = None;
@@ -228,7 +228,7 @@ impl Kind for Redis {
         let connection = helper.connection.insert(connection);
         let dir: RedisResult<(String, String)> =
             redis::cmd("CONFIG").arg("GET").arg("dir").query(connection);
-        // CONFIG is answered while the data are still being loaded, PING is not.
+        // CONFIG is answered while the data are still being loaded, and PING is not.
         let loaded = redis::cmd("PING").query::<String>(connection).is_ok();
         let same = |a: &Path, b: &Path| a.canonicalize().ok() == b.canonicalize().ok();
         loaded && dir.is_ok_and(|(_, dir)| same(dir.as_ref(), server.dir()))
@@ -264,7 +264,7 @@ impl Helper {
     fn call(&mut self, url: &str, args: &[&str]) -> RedisResult<Value> {
         let mut command = redis::cmd(args[0]);
         command.arg(&args[1..]);
-        // Sentinels cut all clients of a server that they promote or demote, this one, too.
+        // Sentinels cut all clients of a server that they promote or demote, including this one.
         if let Some(connection) = &mut self.connection {
             match command.query(connection) {
                 Err(error) if error.is_connection_dropped() => self.connection = None,
@@ -287,7 +287,7 @@ impl Helper {
     }
 }
 
-/// The program of servers and sentinels.
+/// Returns the program of servers and sentinels.
 pub(crate) fn binary() -> OsString {
     std::env::var_os("REDIS_SERVER_BIN").unwrap_or_else(|| "redis-server".into())
 }

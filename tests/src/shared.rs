@@ -1,4 +1,4 @@
-//! Topologies that the tests of one process share: each test has a namespace of its own in them.
+//! Topologies that the tests of one process share. Each test has a namespace of its own in them.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -14,13 +14,13 @@ use crate::quorum::Quorum;
 use crate::sentinel::SentinelGroup;
 use crate::server::RedisServer;
 
-/// The longest lease of a shared quorum: a node has a tenth of it to answer, which has to be enough on a busy machine. The
-/// servers count only once they are older.
+/// The longest lease of a shared quorum. A node has a tenth of it to answer, which has to be enough on a busy machine.
+/// The servers count only once they are older than it.
 pub const QUORUM_LEASE: Duration = Duration::from_secs(4);
 
-/// What several tests use at once. Nobody restarts, freezes or flushes it.
+/// Servers that several tests use at once. Nobody restarts, freezes or flushes them.
 ///
-/// It is kept in a static, which is never dropped: its servers end with this process, however it ends.
+/// They are kept in a static, which is never dropped: the servers end with this process, however it ends.
 #[derive(Debug)]
 pub enum Topology {
     /// A master, a replica, a sentinel.
@@ -32,19 +32,19 @@ pub enum Topology {
 }
 
 impl Topology {
-    /// The process's master behind a sentinel; started by the first test that asks.
+    /// Returns the process's master behind a sentinel. The first test that asks starts it.
     pub fn sentinel() -> &'static Self {
         static SHARED: OnceLock<Topology> = OnceLock::new();
         SHARED.get_or_init(|| started(async || Self::Sentinel(SentinelGroup::start().await)))
     }
 
-    /// The process's cluster; started by the first test that asks.
+    /// Returns the process's cluster. The first test that asks starts it.
     pub fn cluster() -> &'static Self {
         static SHARED: OnceLock<Topology> = OnceLock::new();
         SHARED.get_or_init(|| started(async || Self::Cluster(RedisCluster::start().await)))
     }
 
-    /// The process's quorum of servers; started by the first test that asks.
+    /// Returns the process's quorum of servers. The first test that asks starts it.
     pub fn quorum() -> &'static Self {
         static SHARED: OnceLock<Topology> = OnceLock::new();
         SHARED.get_or_init(|| started(async || Self::Quorum(Quorum::aged(3, QUORUM_LEASE).await)))
@@ -59,7 +59,7 @@ impl Topology {
     }
 }
 
-/// On a thread of its own: the caller's may belong to a runtime already.
+/// Starts a topology on a thread of its own, because the caller's may belong to a runtime already.
 fn started(start: impl AsyncFnOnce() -> Topology + Send + 'static) -> Topology {
     let thread = std::thread::spawn(|| {
         let runtime = Builder::new_current_thread().enable_all().build();
@@ -76,9 +76,9 @@ pub struct Share {
 }
 
 impl Share {
-    /// The part of the test of that name.
+    /// Returns the part of the test of that name.
     pub fn of(topology: &'static Topology, test: &str) -> Self {
-        // Marked at both ends: no test's namespace is within another's.
+        // It is marked at both ends, so that no test's namespace is within another's.
         let namespace = format!("@{test}:");
         Self {
             topology,
@@ -86,7 +86,7 @@ impl Share {
         }
     }
 
-    /// A manager of this test's.
+    /// Connects a manager of this test.
     pub async fn connect(&self, builder: LockManagerBuilder) -> LockManager {
         let builder = builder.namespace(&self.namespace);
         let connected = match self.topology {
@@ -100,12 +100,12 @@ impl Share {
         connected.expect("a manager on the shared servers")
     }
 
-    /// Whether several servers keep its locks together.
+    /// Returns whether several servers keep its locks together.
     pub fn is_quorum(&self) -> bool {
         matches!(self.topology, Topology::Quorum(_))
     }
 
-    /// Deletes every key of this test, and the fences: the other tests' tokens go on by the clock.
+    /// Deletes every key of this test, and the fences. The other tests' tokens go on by the clock.
     pub fn flush(&self) {
         for server in self.topology.masters() {
             let own: Vec<String> = server.query(&["KEYS", &format!("*{}*", self.namespace)]);
@@ -114,7 +114,7 @@ impl Share {
             for key in own.into_iter().chain(fences) {
                 slots.entry(slot_of(&key)).or_default().push(key);
             }
-            // All keys of a lock at once, as a flush does.
+            // All keys of a slot are deleted at once, so that a lock loses all of its keys at once, as in a flush.
             for keys in slots.values() {
                 let keys = keys.iter().map(String::as_str);
                 let _: Value = server.query(&["DEL"].into_iter().chain(keys).collect::<Vec<_>>());
@@ -122,7 +122,7 @@ impl Share {
         }
     }
 
-    /// Waits until nothing of this test is left, but the control channels of managers that still live.
+    /// Waits until nothing of this test is left except the control channels of managers that still live.
     pub async fn assert_clean(&self) {
         self.assert_gone("no key of this test is left", RedisServer::stray_keys)
             .await;
@@ -134,7 +134,7 @@ impl Share {
         .await;
     }
 
-    /// After the managers are dropped: waits until nothing of this test is left at all.
+    /// Waits until nothing of this test is left at all. The managers must have been dropped before.
     pub async fn assert_deserted(&self) {
         self.assert_gone(
             "none of its channels is subscribed to",

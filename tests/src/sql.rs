@@ -6,80 +6,80 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::eventually::eventually;
 use crate::launch::{Kind, Server, run};
 
-/// What differs between databases. `{table}` stands for the table of a test.
+/// The parts that differ between databases. `{table}` stands for the table of a test.
 pub trait Sql: Kind + Sync + 'static {
     /// The options of the client that come before a statement that it is to run.
     const EXECUTE: &'static [&'static str];
-    /// What stands between two columns of an answer.
+    /// The character between two columns of an answer.
     const SEPARATOR: char;
     /// Whether a name may have a NUL character.
     const TAKES_NUL: bool;
-    /// Deletes every row.
+    /// The statement that deletes every row.
     const EMPTY: &'static str;
-    /// The number of each connection of the test's managers.
+    /// The query for the id of each connection of the test's managers.
     const CONNECTIONS: &'static str;
-    /// A row if there is a table.
+    /// The query that returns a row if there is a table.
     const IS_THERE: &'static str;
-    /// The rows that are held or queued for.
+    /// The query for the rows that are held or queued for.
     const IN_USE: &'static str;
 
-    /// A server with settings, each as `name=value`.
+    /// Starts a server with settings, each as `name=value`.
     fn with(settings: &[&str]) -> Server<Self>;
 
-    /// The process's server; started by the first test that asks. It is kept in a static, which is never dropped: it ends
-    /// with this process, however that ends.
+    /// Returns the process's server. The first test that asks starts it. It is kept in a static, which is never
+    /// dropped: the server ends with this process, however that ends.
     fn shared() -> &'static Server<Self>;
 
-    /// A client that runs the statements that it reads, as the user who may do everything.
+    /// Returns a client that runs the statements that it reads, as the user who has every right.
     fn client(server: &Server<Self>) -> Command;
 
-    /// What the same user connects to.
+    /// Returns the URL that the same user connects to.
     fn url(server: &Server<Self>) -> String;
 
-    /// What managers on a table connect to.
+    /// Returns the URL that managers on a table connect to.
     fn table_url(server: &Server<Self>, table: &str) -> String;
 
     /// Ends these connections.
     fn end_connections(server: &Server<Self>, connections: &[String]);
 
-    /// Lets in the managers of a table.
+    /// Admits the managers of a table.
     fn admit(_server: &Server<Self>, _table: &str) {}
 }
 
 impl<K: Sql> Server<K> {
-    /// A server that keeps what it was given through a kill of its process.
+    /// Starts a server that keeps its data when its process is killed.
     pub fn start() -> Self {
         K::with(&[])
     }
 
-    /// A server with settings, each as `name=value`.
+    /// Starts a server with settings, each as `name=value`.
     pub fn with(settings: &[&str]) -> Self {
         K::with(settings)
     }
 
-    /// The server that the tests of this process share.
+    /// Returns the server that the tests of this process share.
     pub fn shared() -> &'static Self {
         K::shared()
     }
 
-    /// What the user who may do everything connects to.
+    /// Returns the URL that the user who has every right connects to.
     pub fn url(&self) -> String {
         K::url(self)
     }
 
-    /// A client that runs the statements that it reads, as the same user.
+    /// Returns a client that runs the statements that it reads, as the same user.
     pub fn client(&self) -> Command {
         K::client(self)
     }
 
-    /// What a statement answers: a line for each row, with `|` between columns.
+    /// Returns the answer to a statement: a line for each row, with `|` between columns.
     pub fn query(&self, statement: &str) -> Vec<String> {
         let said = run::<K>(self.client().args(K::EXECUTE).arg(statement));
         let lines = said.lines();
         lines.map(|line| line.replace(K::SEPARATOR, "|")).collect()
     }
 
-    /// Starts the server again on the same port, with what it had; kills it first if it lives.
+    /// Starts the server again on the same port, with its data. Kills it first if it lives.
     pub fn restart(&mut self) {
         self.start_again();
     }
@@ -93,7 +93,7 @@ pub struct Table<K: Sql> {
 }
 
 impl<K: Sql> Table<K> {
-    /// A table that nobody uses yet.
+    /// Returns a table that nobody uses yet.
     #[allow(clippy::new_without_default, reason = "it starts a server")]
     pub fn new() -> Self {
         static TABLES: AtomicUsize = AtomicUsize::new(0);
@@ -103,27 +103,27 @@ impl<K: Sql> Table<K> {
         Self { server, name }
     }
 
-    /// The table's name.
+    /// Returns the table's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The server that it is in.
+    /// Returns the server that it is in.
     pub fn server(&self) -> &'static Server<K> {
         self.server
     }
 
-    /// What a manager on it connects to.
+    /// Returns the URL that a manager on it connects to.
     pub fn url(&self) -> String {
         K::table_url(self.server, &self.name)
     }
 
-    /// Forgets every lock.
+    /// Deletes every lock.
     pub fn empty(&self) {
         self.ask(K::EMPTY);
     }
 
-    /// The connections of its managers.
+    /// Returns the connections of its managers.
     pub fn connections(&self) -> Vec<String> {
         self.ask(K::CONNECTIONS)
     }
@@ -133,7 +133,7 @@ impl<K: Sql> Table<K> {
         K::end_connections(self.server, &self.connections());
     }
 
-    /// Waits until nobody holds anything, or waits in the store for it.
+    /// Waits until nobody holds a lock or waits for one in the store.
     pub async fn assert_clean(&self) {
         eventually("no row of the table is held or queued for", async || {
             self.ask(K::IN_USE).is_empty()
@@ -141,7 +141,7 @@ impl<K: Sql> Table<K> {
         .await;
     }
 
-    /// After the managers are dropped: waits until nothing and nobody is left.
+    /// Waits until nothing and nobody is left. The managers must have been dropped before.
     pub async fn assert_deserted(&self) {
         eventually("every connection of the test has ended", async || {
             self.connections().is_empty()

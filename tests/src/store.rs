@@ -14,7 +14,7 @@ use crate::shared::{QUORUM_LEASE, Share, Topology};
 /// A store, or a part of one, that belongs to one test.
 #[derive(Debug)]
 pub enum Store {
-    /// In this process.
+    /// A memory store in this process.
     Memory(MemoryStore),
     /// A server process.
     Redis(Box<RedisServer>),
@@ -29,52 +29,52 @@ pub enum Store {
 }
 
 impl Store {
-    /// A memory store of its own.
+    /// Makes a memory store.
     pub fn memory() -> Self {
         Self::Memory(MemoryStore::new())
     }
 
-    /// A Redis server of its own.
+    /// Starts a Redis server.
     pub fn redis() -> Self {
         Self::Redis(Box::new(RedisServer::start()))
     }
 
-    /// A part of the process's master behind a sentinel.
+    /// Returns a part of the process's master behind a sentinel.
     pub fn sentinel(test: &str) -> Self {
         Self::Shared(Share::of(Topology::sentinel(), test))
     }
 
-    /// A part of the process's cluster.
+    /// Returns a part of the process's cluster.
     pub fn cluster(test: &str) -> Self {
         Self::Shared(Share::of(Topology::cluster(), test))
     }
 
-    /// A table of the process's PostgreSQL server.
+    /// Returns a table of the process's PostgreSQL server.
     pub fn postgres() -> Self {
         Self::Postgres(PostgresTable::new())
     }
 
-    /// A table of the process's MariaDB server.
+    /// Returns a table of the process's MariaDB server.
     pub fn mysql() -> Self {
         Self::Mysql(MariadbTable::new())
     }
 
-    /// Three memory stores that keep locks together.
+    /// Makes three memory stores that keep locks together.
     pub fn quorum() -> Self {
         Self::Quorum(Quorum::memory(3))
     }
 
-    /// A part of the process's quorum of servers.
+    /// Returns a part of the process's quorum of servers.
     pub fn redis_quorum(test: &str) -> Self {
         Self::Shared(Share::of(Topology::quorum(), test))
     }
 
-    /// A further manager on this store: a stranger to the others, like another process.
+    /// Connects a further manager, which is a stranger to the others, like another process.
     pub async fn manager(&self) -> LockManager {
         self.connect(LockManager::builder()).await
     }
 
-    /// A manager with settings.
+    /// Connects a manager with settings.
     pub async fn connect(&self, builder: LockManagerBuilder) -> LockManager {
         match self {
             Self::Memory(store) => builder
@@ -100,7 +100,7 @@ impl Store {
         }
     }
 
-    /// The lease of its managers' holds unless they say otherwise.
+    /// Returns the lease of its managers' holds unless they say otherwise.
     pub fn lease(&self) -> Duration {
         match self {
             Self::Shared(share) if share.is_quorum() => QUORUM_LEASE,
@@ -108,7 +108,7 @@ impl Store {
         }
     }
 
-    /// The longest lease that it gives.
+    /// Returns the longest lease that it grants.
     pub fn longest_lease(&self) -> Duration {
         match self {
             Self::Shared(share) if share.is_quorum() => QUORUM_LEASE,
@@ -117,7 +117,8 @@ impl Store {
         }
     }
 
-    /// How soon a waiter has a lock that is given back: `told` where it is told, longer where it has to ask.
+    /// Returns how soon a waiter gets a lock that is released: `told` if the store tells waiters, longer if they have
+    /// to ask.
     pub fn wakes_within(&self, told: Duration) -> Duration {
         match self {
             Self::Mysql(_) => told.max(Duration::from_millis(1_900)),
@@ -125,7 +126,7 @@ impl Store {
         }
     }
 
-    /// Whether several stores keep its locks together: slower, and without tokens.
+    /// Returns whether several stores keep its locks together. Such a store is slower, and has no tokens.
     pub fn is_quorum(&self) -> bool {
         match self {
             Self::Quorum(_) => true,
@@ -134,7 +135,7 @@ impl Store {
         }
     }
 
-    /// Forgets every key, as an operator's `FLUSHALL` does.
+    /// Deletes every key, as an operator's `FLUSHALL` does.
     pub fn flush(&self) {
         match self {
             Self::Memory(store) => store.clear(),
@@ -146,7 +147,7 @@ impl Store {
         }
     }
 
-    /// Restarts the server without its data; a memory store only forgets them. For behaviours that run `alone`.
+    /// Restarts the server without its data. A memory store only loses them. This is for behaviours that run `alone`.
     pub fn restart(&mut self) {
         match self {
             Self::Memory(store) => store.clear(),
@@ -157,7 +158,7 @@ impl Store {
         }
     }
 
-    /// Waits until nothing but fence keys and control channels is left.
+    /// Waits until nothing except fence keys and control channels is left.
     pub async fn assert_clean(&self) {
         match self {
             Self::Memory(store) => {
@@ -171,7 +172,7 @@ impl Store {
         }
     }
 
-    /// After the managers are dropped: waits until nothing and nobody is left.
+    /// Waits until nothing and nobody is left. The managers must have been dropped before.
     pub async fn assert_deserted(&self) {
         match self {
             Self::Memory(_) | Self::Quorum(_) => self.assert_clean().await,
@@ -198,9 +199,9 @@ impl Store {
 
 /// Runs each behaviour on each kind of store, as a test of its own, and looks for leftovers after it.
 ///
-/// On memory the clock is paused, so that a lease of an hour is over in no time; elsewhere time is real and two threads run
-/// the tasks. Sentinels and clusters are shared by the tests of a process. Behaviours that restart the store stand in a
-/// `suite!` that begins with `alone:`; they run where each test has a store of its own.
+/// On memory the clock is paused, so that a lease of an hour is over in no time. Elsewhere time is real, and two
+/// threads run the tasks. Sentinels and clusters are shared by the tests of a process. Behaviours that restart the
+/// store are in a `suite!` that begins with `alone:`. They run where each test has a store of its own.
 #[macro_export]
 macro_rules! suite {
     (alone: $($(#[$doc:meta])* async fn $behaviour:ident($store:ident: $type:ty) $body:block)+) => {

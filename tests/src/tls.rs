@@ -21,10 +21,11 @@ impl TlsFiles {
         Self::write_with(dir, |_| {})
     }
 
-    /// The same with another server certificate.
+    /// Does the same as [`write_to`](Self::write_to) with another server certificate.
     pub fn write_with(dir: &Path, change: impl FnOnce(&mut CertificateParams)) -> Self {
         let mut params = CertificateParams::default();
-        // Another name than the certificate's, which OpenSSL would take for one that vouches for itself.
+        // The authority's name differs from the certificate's. Otherwise, OpenSSL would take the certificate for one
+        // that vouches for itself.
         params
             .distinguished_name
             .push(DnType::CommonName, "the tests' authority");
@@ -54,7 +55,7 @@ impl TlsFiles {
         files
     }
 
-    /// Those that were written into `dir`.
+    /// Returns the files that were written into `dir`.
     pub fn of(dir: &Path) -> Self {
         Self {
             authority: dir.join("ca.pem"),
@@ -63,17 +64,17 @@ impl TlsFiles {
         }
     }
 
-    /// A client's certificate, by the same authority.
+    /// Returns a client's certificate, by the same authority.
     pub fn client_certificate(&self) -> PathBuf {
         self.authority.with_file_name("client.pem")
     }
 
-    /// The client's private key.
+    /// Returns the client's private key.
     pub fn client_key(&self) -> PathBuf {
         self.authority.with_file_name("client.key")
     }
 
-    /// What a server's configuration says of them.
+    /// Returns the lines of a server's configuration that name them.
     pub(crate) fn conf(&self) -> [String; 4] {
         [
             format!("tls-cert-file {}", self.certificate.display()),

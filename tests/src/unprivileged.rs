@@ -1,4 +1,4 @@
-//! Servers that do not run as root: there they run as nobody.
+//! Servers that do not run as root. If the tests run as root, these run as nobody.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -21,12 +21,12 @@ pub(crate) fn as_server(command: &mut Command) {
     }
 }
 
-/// A new directory of that user's alone.
+/// Makes a new directory that belongs to that user alone.
 pub(crate) fn directory() -> TempDir {
     directory_in(&std::env::temp_dir())
 }
 
-/// The same in a folder.
+/// Makes such a directory in a folder.
 pub(crate) fn directory_in(folder: &Path) -> TempDir {
     let dir = crate::launch::directory_in(folder);
     give_to_server(dir.path(), 0o700);
@@ -41,7 +41,7 @@ pub(crate) fn give_to_server(path: &Path, mode: u32) {
     std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("close it to others");
 }
 
-/// Makes the command append what it says to a file: nobody reads its output.
+/// Makes the command append its output to a file, because nobody reads it.
 pub(crate) fn logged(command: &Command, log: &Path) -> Command {
     let shell = format!("exec \"$0\" \"$@\" >>'{}' 2>&1", log.display());
     let mut logged = Command::new("sh");

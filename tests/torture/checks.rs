@@ -1,4 +1,4 @@
-//! What has to be true of a round, each check by its name.
+//! The checks of a round, each with its name.
 
 use std::fmt;
 use std::time::Duration;
@@ -27,7 +27,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The checks of a finished round.
+/// Runs the checks of a round.
 pub(crate) fn all(log: &Log, site: &Site, terms: Terms, strikes: &[Strike]) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut find = |check, what: Vec<String>| {
@@ -76,7 +76,7 @@ pub(crate) fn all(log: &Log, site: &Site, terms: Terms, strikes: &[Strike]) -> V
     found
 }
 
-/// Pairs of certain holds of one key at one time that exclude each other.
+/// Returns the pairs of certain holds of one key that overlapped though they exclude each other.
 pub(crate) fn overlaps(log: &Log) -> Vec<(Hold, Hold)> {
     // A guard that was never seen to hold was certain of nothing: its process may have been frozen just before.
     let certain = log.holds.iter().filter(|hold| hold.until > hold.from);
@@ -90,7 +90,7 @@ pub(crate) fn overlaps(log: &Log) -> Vec<(Hold, Hold)> {
         .collect()
 }
 
-/// Shared holds that were one too many when they began, each with the one before it that lasted longest.
+/// Returns the shared holds that were one too many when they began, each with the one before it that lasted longest.
 fn crowds(shares: &[Share]) -> Vec<(Hold, Hold)> {
     let certain = shares
         .iter()
@@ -112,11 +112,11 @@ fn crowds(shares: &[Share]) -> Vec<(Hold, Hold)> {
     found
 }
 
-/// What is wrong with two holds at one time.
+/// Returns the overlaps of two holds that must not be.
 ///
-/// While the store keeps its data there are none. Else they end with the earlier one's lease, which nobody extends any
-/// more; where two masters live side by side, with the lease that is over last when they are one again. A store that
-/// is there tells a loser at its next renewal, so at most one renewal may have gone missing.
+/// While the store keeps its data there are none. Otherwise, an overlap ends with the earlier one's lease, which nobody
+/// extends any more. If two masters lived side by side, it ends at most a lease after there is one master again. A
+/// store that is there tells a loser at its next renewal, so at most one renewal may have gone missing.
 fn overlap(log: &Log, terms: Terms, strikes: &[Strike]) -> Vec<String> {
     let lease = nanos(LEASE);
     let wrong = |(earlier, later): &(Hold, Hold)| {
@@ -145,8 +145,8 @@ fn overlap(log: &Log, terms: Terms, strikes: &[Strike]) -> Vec<String> {
     overlaps(log).iter().filter_map(wrong).collect()
 }
 
-/// Which of two holds the store had ended when it granted the other one: that with the lower token. A client that had to
-/// wait for a processor may have begun the earlier one later.
+/// Returns which of two holds the store had ended when it granted the other one: the one with the lower token. A client
+/// that had to wait for a processor may have begun the earlier one later.
 fn loser<'a>(earlier: &'a Hold, later: &'a Hold) -> &'a Hold {
     match (earlier.token, later.token) {
         (Some(one), Some(other)) if other < one => later,
@@ -154,9 +154,9 @@ fn loser<'a>(earlier: &'a Hold, later: &'a Hold) -> &'a Hold {
     }
 }
 
-/// Whether the holder could notice: it asked for the answer to its release and got one, and was alone in holding.
-/// Of several who share, the one that lost its share is not known here. One that passed the lock on to the next caller
-/// of its process asked nothing: the one who has it when the tenure ends, soon after, is told.
+/// Returns whether the holder could notice: it was not killed, it asked for the answer to its release and got one, and
+/// it held alone. If several share, it is not known here which one lost its share. A holder that passed the lock on to
+/// the next caller of its process asked nothing: the one that has the lock when the tenure ends, soon after, is told.
 fn can_tell(log: &Log, hold: &Hold) -> bool {
     let is_exclusive = |other: &Hold| other.holder == hold.holder && other.key == hold.key;
     let died = |name: &String| hold.holder.starts_with(&format!("{name}."));
@@ -166,34 +166,35 @@ fn can_tell(log: &Log, hold: &Hold) -> bool {
         && !was_passed_on(log, hold)
 }
 
-/// Whether the next holder is of the same process, and held it at once.
+/// Returns whether the next holder is of the same process, and held the lock at once.
 fn was_passed_on(log: &Log, hold: &Hold) -> bool {
     log.holds.iter().any(|next| is_next(hold, next))
 }
 
-/// Whether the lock may have gone from one to the other inside a process. A tenure is 2 ms long, and four round trips.
+/// Returns whether the lock may have gone from one to the other inside a process. A tenure is 2 ms long, or four round
+/// trips if those take longer.
 fn is_next(before: &Hold, next: &Hold) -> bool {
     let client = |hold: &Hold| hold.holder.split('.').next().map(str::to_owned);
     let at_once = before.until..before.until + nanos(Duration::from_millis(5));
     next.key == before.key && client(next) == client(before) && at_once.contains(&next.from)
 }
 
-/// Whether the holder before is of the same process, and ended at that moment.
+/// Returns whether the holder before is of the same process, and ended at that moment.
 fn was_passed_to(log: &Log, hold: &Hold) -> bool {
     log.holds
         .iter()
         .any(|before| before.until <= hold.from && is_next(before, hold))
 }
 
-/// Nobody is told that the store does not know its lock, while the store keeps every lock: not knowing is another
-/// reason, and so is a lease that ran out.
+/// Returns the losses because the store did not know the lock. There are none while the store keeps every lock: that
+/// the client does not know is another reason, and so is a lease that ran out.
 fn false_losses(log: &Log) -> Vec<String> {
     let refused = |loss: &&Loss| loss.why == format!("{:?}", LostReason::Refused);
     let refused = log.losses.iter().filter(refused);
     refused.map(|loss| format!("{loss:?}")).collect()
 }
 
-/// Where only one lock is in trouble, nobody loses another one.
+/// Returns the losses of other locks, if only some locks are in trouble. Nobody may lose another one.
 fn bystanders(log: &Log, strikes: &[Strike]) -> Vec<String> {
     if strikes.is_empty() || !strikes.iter().all(|strike| strike.spares_the_others) {
         return Vec::new();
@@ -204,7 +205,7 @@ fn bystanders(log: &Log, strikes: &[Strike]) -> Vec<String> {
     others.map(|loss| format!("{loss:?}")).collect()
 }
 
-/// Whether a holder noticed that it lost its lock, at the latest when it gave it back.
+/// Returns whether a holder noticed that it lost its lock, at the latest when it gave the lock back.
 pub(crate) fn is_told(log: &Log, hold: &Hold) -> bool {
     let mut losses = log.losses.iter();
     losses.any(|loss| loss.key == hold.key && loss.holder == hold.holder)
@@ -214,8 +215,10 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A member of several that were taken one by one was had for longer than the guard: where locks may be lost, somebody
-/// else may have had it in between, with a higher token.
+/// Returns the tokens that did not rise.
+///
+/// If locks may be lost, the members of a set are left out: if they are taken one by one, a member is held for longer
+/// than the guard, and somebody else may have had it in between, with a higher token.
 fn tokens(log: &Log, terms: Terms) -> Vec<String> {
     let with_tokens = log.all_holds().filter(|hold| {
         hold.token.is_some() && !(terms.loses_locks && hold.key.starts_with("multi"))
@@ -223,8 +226,8 @@ fn tokens(log: &Log, terms: Terms) -> Vec<String> {
     let found = violations(with_tokens.cloned().collect()).into_iter();
     found
         .filter(|violation| match violation {
-            // Where the store has lost the lock of a tenure, its last holders have lower tokens than who came meanwhile:
-            // a resource that compares them refuses their writes, and that is looked at on its own.
+            // If the store has lost the lock of a tenure, its last holders have lower tokens than those who came
+            // meanwhile. A resource that compares tokens refuses their writes, which another check looks at.
             Violation::Token(_, later) => !terms.loses_locks || !was_passed_to(log, later),
             _ => false,
         })
@@ -232,8 +235,9 @@ fn tokens(log: &Log, terms: Terms) -> Vec<String> {
         .collect()
 }
 
-/// In the register's own order, an accepted token is never below an earlier one, and equal only for one holder: but for
-/// those that two masters gave in one microsecond.
+/// Returns the writes that were accepted too late. In the register's own order, an accepted token is never below an
+/// earlier one, and it is equal only for one holder. Exception: two masters may
+/// have given equal tokens in one microsecond.
 fn stale_writes(writes: &[Write], terms: Terms) -> Vec<String> {
     let fenced = writes.iter().filter(|write| write.token > 0);
     let mut accepted: Vec<&Write> = fenced.filter(|write| write.accepted).collect();
@@ -248,13 +252,13 @@ fn stale_writes(writes: &[Write], terms: Terms) -> Vec<String> {
     accepted.windows(2).filter_map(wrong).collect()
 }
 
-/// Somebody who holds for certain has the highest token there is.
+/// Returns the refused writes of certain holders. A certain holder has the highest token there is.
 fn refused_holders(writes: &[Write]) -> Vec<String> {
     let refused = writes.iter().filter(|write| !write.accepted && write.sure);
     refused.map(|write| format!("{write:?}")).collect()
 }
 
-/// Every write of a counter added one, unless it may have come after the lease.
+/// Returns the counters that lost updates. Every write of a counter added one, unless it may have come after the lease.
 fn counters(log: &Log, site: &Site) -> Vec<String> {
     let all = lost_updates(site).into_iter();
     all.filter(|(key, lost)| *lost != 0 && !log.doubts.contains(*key))
@@ -262,7 +266,7 @@ fn counters(log: &Log, site: &Site) -> Vec<String> {
         .collect()
 }
 
-/// How many increments each counter lost: what happens to a resource that looks at no tokens.
+/// Returns how many increments each counter lost, as a resource does that looks at no tokens.
 pub(crate) fn lost_updates(site: &Site) -> Vec<(&'static str, i64)> {
     let lost = |key: &'static str| {
         let number = |field| {
@@ -274,12 +278,13 @@ pub(crate) fn lost_updates(site: &Site) -> Vec<(&'static str, i64)> {
     site.workload.keys().into_iter().map(lost).collect()
 }
 
-/// Acquires fail because the lock is held or the server is away, and in no other way.
+/// Returns the outcomes that must not be. Acquires fail because the lock is held or the server is away, and in few
+/// other ways.
 fn unexpected(log: &Log, terms: Terms) -> Vec<String> {
     let fine = |kind: &str| {
         matches!(kind, "dropped" | "ok" | "busy" | "unavailable" | "lost")
             || kind == "denied" && terms.denies
-            // A semaphore whose number nobody has set yet, or that the store forgot.
+            // A semaphore answers this if nobody has set its number yet, or if the store forgot it.
             || kind == "unset"
     };
     let kinds = log.refusals.iter().chain(&log.ends);

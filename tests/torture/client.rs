@@ -1,7 +1,8 @@
-//! One of the contending processes: takes locks, touches the resource under them, and says on its output what it did.
+//! A contending process. It takes locks, touches the resource under them, and says on its output what it did.
 //!
-//! `torture client TOPOLOGY TASKS URL RESOURCE_URL NUMBER SEED (checked|unchecked)`; ends on the line `stop`, or when its input
-//! closes. What it says is read by `log.rs`.
+//! `torture client TOPOLOGY TASKS URL RESOURCE_URL NUMBER SEED (checked|unchecked)`
+//!
+//! It ends on the line `stop`, or when its input closes. `log.rs` reads what it says.
 
 use std::io::BufRead;
 use std::sync::Arc;

@@ -21,19 +21,19 @@ impl Clustered {
         }
     }
 
-    /// The master of a lock.
+    /// Returns the master of a lock.
     pub(crate) fn master_of(&self, key: &str) -> &RedisServer {
         &self.cluster.nodes[self.cluster.owner_of_key(&lock(key))]
     }
 
-    /// The locks of one node.
+    /// Returns the locks of one node.
     pub(crate) fn keys_of(&self, node: usize) -> Vec<&'static str> {
         let mut keys = Workload::all_of(Topology::Cluster).keys();
         keys.retain(|key| self.cluster.owner_of_key(&lock(key)) == node);
         keys
     }
 
-    /// Whether another node than this one takes writes in the slot of a lock.
+    /// Returns whether another node than this one takes writes in the slot of a lock.
     pub(crate) fn has_moved(&self, key: &str, from: usize) -> bool {
         let key = lock(key);
         let owner = self.cluster.owner_of_key(&key);

@@ -13,7 +13,7 @@ use crate::planted::CHOSEN;
 
 const STOP: Duration = Duration::from_secs(20);
 
-/// What the client that was started as this one is called.
+/// Returns the name of the client that was started with this number.
 pub(crate) fn client_name(number: usize) -> String {
     format!("c{number}")
 }
@@ -26,18 +26,18 @@ struct Member {
     gone: bool,
 }
 
-/// How the clients of a round are started.
+/// The settings with which the clients of a round are started.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
     pub(crate) workload: Workload,
-    /// Of each place.
+    /// The URL of each place.
     pub(crate) urls: Vec<String>,
     pub(crate) resource: String,
     pub(crate) seed: u64,
     pub(crate) checked: bool,
-    /// Their program.
+    /// The clients' program.
     pub(crate) program: PathBuf,
-    /// Which of the bugs that were built into it is to be there.
+    /// The bug that is to be there, of those that were built into the program.
     pub(crate) bug: Option<&'static str>,
 }
 
@@ -125,12 +125,12 @@ impl Crew {
         }
     }
 
-    /// Holds of one client so far.
+    /// Returns how many holds one client has had so far.
     pub(crate) fn holds(&self, client: usize) -> u64 {
         self.members[client].holds
     }
 
-    /// Kills one as a crash would, and takes in what it had said.
+    /// Kills a client as a crash would, and takes in what it had said.
     pub(crate) fn kill(&mut self, client: usize) {
         self.members[client].worker.kill9();
         self.members[client].gone = true;
@@ -139,20 +139,20 @@ impl Crew {
         self.listen();
     }
 
-    /// Starts another in the place of one that was killed; it is at work once it is connected.
+    /// Starts another client in the place of one that was killed. It is at work once it is connected.
     pub(crate) fn replace(&mut self, client: usize) {
         self.listen();
         self.members[client] = self.recruit(client);
     }
 
-    /// Freezes or thaws one.
+    /// Freezes or thaws a client.
     pub(crate) fn signal(&self, client: usize, signal: Signal) {
         let pid = i32::try_from(self.members[client].worker.pid());
         let pid = pid.ok().and_then(Pid::from_raw).expect("a process id");
         kill_process(pid, signal).expect("signal a client");
     }
 
-    /// Whether the operating system runs nothing of it: state `T`, behind the name in parentheses.
+    /// Returns whether the operating system runs nothing of it: state `T`, after the name in parentheses.
     pub(crate) fn is_stopped(&self, client: usize) -> bool {
         let pid = self.members[client].worker.pid();
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -161,13 +161,13 @@ impl Crew {
             .is_some_and(|rest| rest.starts_with(" T"))
     }
 
-    /// Whether one ended that was not killed: a panic.
+    /// Returns whether a client ended that was not killed, which means that it panicked.
     pub(crate) fn has_deserter(&mut self) -> bool {
         let mut members = self.members.iter_mut();
         members.any(|member| !member.gone && !member.stopped && member.worker.has_ended())
     }
 
-    /// Lets everybody finish; false if somebody did not.
+    /// Lets every client finish. Returns false if one did not.
     pub(crate) fn stop(&mut self) -> bool {
         if self.has_deserter() {
             return false;

@@ -1,6 +1,6 @@
 //! A server that keeps locks in a table. Its clients have the rights that its page of the documentation names.
 //!
-//! The table is `lock_leases`; the user of the clients, and what their connections are called, is `client`.
+//! The table is `lock_leases`. The user of the clients, and the name of their connections, is `client`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,32 +10,33 @@ use tokio::runtime::Runtime;
 
 use crate::server::{Database, Server};
 
-/// What differs between databases.
+/// The parts that differ between databases.
 pub(crate) trait Tortured: Sql {
     const PROTOCOL: Protocol;
     /// The setting with which every commit is on disk before it is answered.
     const DURABLE: &'static str;
-    /// What clients connect to: `{addr}` stands for the proxy.
+    /// The URL that clients connect to. `{addr}` stands for the proxy.
     const CLIENT_URL: &'static str;
-    /// Makes the table, the clients' user, and what [`CANCEL`](Self::CANCEL) calls.
+    /// The statements that make the table, the clients' user, and the routine that [`CANCEL`](Self::CANCEL) calls.
     const PREPARE: &'static [&'static str];
-    /// Names of locks, and when they end, in microseconds since 1970.
+    /// The query for the names of locks, and when their leases end, in microseconds since 1970.
     const LEASES: &'static str;
-    /// A look at the connections meets few statements under way: this looks again and again for a tenth of a second, cancels
-    /// one in two, and answers with their number.
+    /// The statement that cancels statements of clients. A single look at the connections meets few statements under
+    /// way, so this looks again and again for a tenth of a second, cancels one in two, and answers with their number.
     const CANCEL: &'static str;
-    /// Answers with how many connections of clients there are, and ends them.
+    /// The statement that answers with how many connections of clients there are, and ends them.
     const END_CLIENTS: &'static str;
-    /// The same of those on which clients listen.
+    /// The same for those on which clients listen.
     const END_LISTENERS: &'static str;
-    /// Ends every lease `{by}` microseconds earlier. Answers with their number, and how many of them are over by that.
+    /// The statement that ends every lease `{by}` microseconds earlier. It answers with the number of leases, and how
+    /// many of them are over by that.
     const SHORTEN: &'static str;
-    /// Deletes every row.
+    /// The statement that deletes every row.
     const FORGET: &'static str;
     const GRANT: &'static str;
     const REVOKE: &'static str;
 
-    /// How often a right of a client was missing so far.
+    /// Returns how often a right of a client was missing so far.
     fn denials(server: &tests::Server<Self>) -> u64;
 }
 
@@ -133,7 +134,7 @@ impl Tortured for Mariadb {
     const END_CLIENTS: &'static str = "
         SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = 'client';
         KILL USER client";
-    /// There are none.
+    /// There are no such connections.
     const END_LISTENERS: &'static str = "SELECT 0";
     const SHORTEN: &'static str = "
         SET @now = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
@@ -168,7 +169,7 @@ pub(crate) struct Proxied<K: Tortured> {
     proxy: FaultProxy,
 }
 
-/// `durable`: every commit is on disk before it is answered.
+/// Starts a server and its proxy. With `durable`, every commit is on disk before it is answered.
 pub(crate) fn start<K: Tortured>(runtime: &Runtime, durable: bool) -> Box<dyn Database> {
     let settings: &[&str] = if durable { &[K::DURABLE] } else { &[] };
     let server = K::with(settings);
@@ -180,7 +181,7 @@ pub(crate) fn start<K: Tortured>(runtime: &Runtime, durable: bool) -> Box<dyn Da
 }
 
 impl<K: Tortured> Proxied<K> {
-    /// The numbers in the only row of an answer.
+    /// Returns the numbers in the only row of an answer.
     fn numbers(&self, statement: &str) -> Vec<u64> {
         let rows = self.server.query(statement);
         let columns = rows.first().map(|row| row.split('|'));

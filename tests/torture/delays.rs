@@ -1,4 +1,4 @@
-//! How long locks were away from those who wanted them.
+//! The times for which locks were away from those who wanted them.
 
 use std::time::Duration;
 
@@ -6,18 +6,19 @@ use crate::keys::{self, Workload};
 use crate::log::{Log, Wait};
 use crate::round::{Strike, Terms};
 
-/// A killed client's lock is had so soon after the end of its lease, at p99.
+/// The time after the end of its lease within which a killed client's lock is had by another, at p99.
 pub(crate) const TAKEOVER: Duration = Duration::from_millis(250);
-/// What a machine that stands still may add to the one in a hundred.
+/// The time that a machine that stands still may add to the one in a hundred.
 const STANDSTILL: Duration = Duration::from_secs(1);
-/// A lock that is free and wanted is had so soon, with every message lost: the cap and a fifth of it, and a round trip
-/// of this program's processes on a busy machine.
+/// The time within which a lock that is free and wanted is had, with every message lost: the cap and a fifth of it, and
+/// a round trip of this program's processes on a busy machine.
 const GAP: Duration = Duration::from_millis(1_200 + 250);
 
-/// The same where messages arrive and nobody leaves a lock to its lease.
+/// The same time if messages arrive and nobody leaves a lock to its lease.
 const IN_PEACE: Duration = Duration::from_millis(750);
 
-/// More than the one in a hundred that may be, or one that is beyond all reason.
+/// Returns the late takeovers, if they are more than the one in a hundred that may be late, or if one is beyond all
+/// reason.
 pub(crate) fn late_takeovers(times: &[Duration]) -> Vec<String> {
     let late: Vec<_> = times.iter().filter(|time| **time > TAKEOVER).collect();
     let excused = late.len() <= may_be_late(times.len())
@@ -27,17 +28,17 @@ pub(crate) fn late_takeovers(times: &[Duration]) -> Vec<String> {
         .collect()
 }
 
-/// How many of so many are no part of the 99th percentile; of few, one.
+/// Returns how many of `number` are not part of the 99th percentile. Of few, it is one.
 pub(crate) fn may_be_late(number: usize) -> usize {
     number.div_ceil(100)
 }
 
-/// How long after the end of its lease each lock of a dead holder was had by the next one, where nothing else went
+/// Returns how long after the end of its lease each lock of a dead holder was had by the next one, if nothing else went
 /// wrong.
 ///
-/// The store does not tell which holder was killed: what was held until its lease was over was a dead one's.
+/// The store does not tell which holder was killed. A lock that was held until its lease was over was a dead one's.
 pub(crate) fn takeovers(log: &Log, terms: Terms, strikes: &[Strike]) -> Vec<Duration> {
-    /// The store and the harness do not look at one moment.
+    /// The tolerance in nanoseconds, because the store and the harness do not look at one moment.
     const APART: u64 = 20_000_000;
     let next = |strike: &Strike, (key, due): (&str, u64)| {
         let holds = log.all_holds();
@@ -54,10 +55,10 @@ pub(crate) fn takeovers(log: &Log, terms: Terms, strikes: &[Strike]) -> Vec<Dura
         .collect()
 }
 
-/// A key, and for how long it was free.
+/// A key, and the time for which it was free.
 pub(crate) type Gap = (&'static str, Duration);
 
-/// For how long mutexes that are always wanted were free, again and again, while waiters were told nothing.
+/// Returns for how long mutexes that are always wanted were free while waiters were told nothing.
 pub(crate) fn gaps_without_messages(
     log: &Log,
     workload: Workload,
@@ -72,7 +73,7 @@ pub(crate) fn gaps_without_messages(
         .collect()
 }
 
-/// The same from one moment to another: what was given back in between, whenever it was had again.
+/// Returns the gaps of locks that were given back between two moments, whenever they were had again.
 fn gaps(log: &Log, keys: &[&'static str], since: u64, until: u64) -> Vec<Gap> {
     let mut gaps = Vec::new();
     for key in keys {
@@ -87,7 +88,8 @@ fn gaps(log: &Log, keys: &[&'static str], since: u64, until: u64) -> Vec<Gap> {
     gaps
 }
 
-/// Waiters look for themselves within the cap. In a calm round they need not: nobody leaves a lock to its lease.
+/// Returns the gaps that are too long. Waiters look for themselves within the cap. In a calm round they need not,
+/// because nobody leaves a lock to its lease.
 pub(crate) fn long_gaps(
     log: &Log,
     workload: Workload,
@@ -105,7 +107,7 @@ pub(crate) fn long_gaps(
     ) {
         (true, _) => IN_PEACE,
         (false, false) => GAP,
-        // Who is first in the queue may give up just when it is called; the next one looks for itself as well.
+        // The first in the queue may give up just when it is called. The next one looks for itself as well.
         (false, true) => GAP * 2,
     };
     let long = gaps.into_iter().filter(|(key, gap)| *gap > bound(key));
@@ -113,8 +115,9 @@ pub(crate) fn long_gaps(
         .collect()
 }
 
-/// What a process keeps, it gives up when it is asked: nobody waits for long for what nobody uses. In a calm round only, in
-/// which every holder has said when it held.
+/// Returns the waits during which a kept lock was unused for too long. A process gives up a lock that it keeps when it
+/// is asked, so nobody waits long for a lock that nobody uses. This is for calm rounds only, in which every holder has
+/// said when it held.
 pub(crate) fn kept_from_others(log: &Log) -> Vec<String> {
     let long = log
         .waits
@@ -128,7 +131,7 @@ pub(crate) fn kept_from_others(log: &Log) -> Vec<String> {
     .collect()
 }
 
-/// The longest time within a wait in which nobody held the lock.
+/// Returns the longest time within a wait in which nobody held the lock.
 fn longest_rest(log: &Log, wait: &Wait) -> Duration {
     let within = wait.asked..wait.until;
     let holds = log
@@ -145,10 +148,10 @@ fn longest_rest(log: &Log, wait: &Wait) -> Duration {
     Duration::from_nanos(longest)
 }
 
-/// How long after this moment each hot key was held for the first time; those that were not are left out.
+/// Returns how long after the strike each hot key was held for the first time. Keys that were not held are left out.
 ///
-/// After a failover only grants of the new master count, by their tokens, which are its clock's microseconds: what the
-/// old one granted may still be on its way. What has no token counts from the new master's first answer on.
+/// After a failover only grants of the new master count, by their tokens, which are its clock's microseconds: a grant
+/// of the old master may still be on its way. A hold without a token counts from the new master's first answer on.
 pub(crate) fn recoveries(
     log: &Log,
     workload: Workload,

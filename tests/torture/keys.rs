@@ -1,12 +1,12 @@
-//! What the clients fight for, and how.
+//! The keys that the clients contend for, and how they take them.
 
 use crate::site::Topology;
 
-/// How a task takes its keys.
+/// The way in which a task takes its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
     Mutex,
-    /// A mutex that is now and then kept for longer than a lease, so that only renewals keep it.
+    /// A mutex that is now and then held for longer than a lease, so that only renewals keep it.
     Long,
     Fair,
     Read,
@@ -15,23 +15,24 @@ pub(crate) enum How {
     Permits,
     /// All of its keys, or none.
     Multi,
-    /// Without ever waiting.
+    /// A mutex that is never waited for.
     Try,
-    /// A mutex that stays with its process for a while; taken in a row, with or without waiting, and then left alone.
+    /// A mutex that stays with its process for a while. It is taken in a row, with or without waiting, and then left
+    /// alone.
     Keep,
 }
 
-/// What one task of a client does again and again.
+/// The work that one task of a client does again and again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Work {
     pub(crate) how: How,
     pub(crate) keys: &'static [&'static str],
 }
 
-/// Which tasks the clients have.
+/// The tasks that the clients have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tasks {
-    /// All that the topology has.
+    /// All tasks that the topology has.
     All,
     Hot,
     Lone,
@@ -88,7 +89,8 @@ const HOT: [Work; 9] = [
     work(How::Mutex, &["hot-4"]),
 ];
 
-/// Mutexes that one task of each client wants. It asks the store each time, for no other one hands the lock over to it.
+/// Mutexes that one task of each client wants. It asks the store each time, because no other task hands the lock over
+/// to it.
 const LONE: [Work; 12] = [
     work(How::Mutex, &["lone-1"]),
     work(How::Mutex, &["lone-2"]),
@@ -112,10 +114,11 @@ const LONG: [Work; 6] = [
     work(How::Long, &["long-5"]),
     work(How::Long, &["long-6"]),
 ];
-/// So many of them stand beside other tasks.
+/// The number of these tasks beside other tasks.
 const FEW_LONG: usize = 2;
 
-/// Locks that processes keep. Others have to ask for them. The last one is different: each client has one that nobody else uses.
+/// Locks that processes keep. Others have to ask for them. The last entry is different: each client has a lock that
+/// nobody else uses.
 const KEPT: [Work; 4] = [
     work(How::Keep, &["keep-1"]),
     work(How::Keep, &["keep-2"]),
@@ -136,7 +139,7 @@ const READ_WRITE: [Work; 3] = [
 
 const PERMITTED: [Work; 3] = [work(How::Permits, &["sem-1"]); 3];
 
-/// The last lock of a set, which is wanted by itself, too.
+/// The last lock of a set, which is also wanted by itself.
 const LAST_OF_A_SET: &str = "multi-2";
 
 const SETS: [Work; 2] = [
@@ -144,17 +147,18 @@ const SETS: [Work; 2] = [
     work(How::Mutex, &[LAST_OF_A_SET]),
 ];
 
-/// One of a process only: a second one would be refused because the first one asks, and not by a holder.
+/// A process has only one of these: a second one would be refused because the first one asks, and not because of a
+/// holder.
 const TRIED: Work = work(How::Try, &["try-1"]);
 
 const fn work(how: How, keys: &'static [&'static str]) -> Work {
     Work { how, keys }
 }
 
-/// Holds of each client before the first fault, and for a round to count.
+/// The number of holds of each client before the first fault, and for a round to count.
 const WARM: u64 = 30;
 
-/// What the clients of a round do.
+/// The work of the clients of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Workload {
     pub(crate) topology: Topology,
@@ -162,7 +166,7 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// Everything that the topology can lock.
+    /// Returns the work on everything that the topology can lock.
     pub(crate) const fn all_of(topology: Topology) -> Self {
         let tasks = Tasks::All;
         Self { topology, tasks }
@@ -177,13 +181,13 @@ impl Workload {
             Tasks::Fair => QUEUE.to_vec(),
             Tasks::ReadWrite => READ_WRITE.to_vec(),
             Tasks::Permits => PERMITTED.to_vec(),
-            // Beside others that want one of its locks, a process takes them one by one.
+            // Beside other tasks that want one of its locks, a process would take them one by one.
             Tasks::Sets => SETS[..1].to_vec(),
             Tasks::Kept => KEPT.to_vec(),
         }
     }
 
-    /// The tasks of the client with that number.
+    /// Returns the tasks of the client with that number.
     pub(crate) fn tasks_of(self, client: usize) -> Vec<Work> {
         let mut tasks = self.tasks();
         for work in tasks.iter_mut().filter(|work| work.how == How::Keep) {
@@ -193,7 +197,7 @@ impl Workload {
         tasks
     }
 
-    /// All keys.
+    /// Returns all keys.
     pub(crate) fn keys(self) -> Vec<&'static str> {
         let tasks = self.tasks().into_iter();
         let mut keys: Vec<_> = tasks.flat_map(|work| work.keys).copied().collect();
@@ -202,14 +206,16 @@ impl Workload {
         keys
     }
 
-    /// Keys that are always wanted and never kept for long: how soon one is held again tells how soon a fault is over.
+    /// Returns the keys that are always wanted and never held for long. How soon one is held again tells how soon a
+    /// fault is over.
     pub(crate) fn hot(self) -> Vec<&'static str> {
         let mut hot = self.keys();
         hot.retain(|key| !key.starts_with("long") && !is_kept(key));
         hot
     }
 
-    /// Locks that somebody waits for all the time, and that nobody leaves to their leases unless something goes wrong.
+    /// Returns the locks that somebody waits for all the time, and that nobody leaves to their leases unless something
+    /// goes wrong.
     pub(crate) fn wanted_in_peace(self) -> Vec<&'static str> {
         let mut wanted = self.keys();
         wanted.retain(|key| {
@@ -221,14 +227,14 @@ impl Workload {
         wanted
     }
 
-    /// Mutexes for which several tasks of each client wait all the time.
+    /// Returns the mutexes for which several tasks of each client wait all the time.
     pub(crate) fn wanted(self) -> Vec<&'static str> {
         let mut wanted = self.keys();
         wanted.retain(|key| key.starts_with("hot"));
         wanted
     }
 
-    /// Locks of several kinds that every client takes from the beginning on.
+    /// Returns locks of several kinds that every client takes from the beginning on.
     pub(crate) fn used_from_the_start(self) -> Vec<&'static str> {
         let mut keys = self.keys();
         keys.retain(|key| {
@@ -238,8 +244,8 @@ impl Workload {
         keys
     }
 
-    /// Whether the first fault may begin, when the clients have had so many holds each. Where some of the tasks stay away,
-    /// a few locks are contended for, which one client may have for long.
+    /// Returns whether the first fault may begin when the clients have had these numbers of holds. If some of the tasks
+    /// stay away, a few locks are contended for, which one client may have for long.
     pub(crate) fn is_warm(self, holds: &[u64]) -> bool {
         match self.tasks {
             Tasks::All => holds.iter().all(|holds| *holds >= WARM),
@@ -247,7 +253,7 @@ impl Workload {
         }
     }
 
-    /// So many operations are a round.
+    /// Returns the least number of operations for a round to count.
     pub(crate) fn least_operations(self, clients: usize) -> u64 {
         match self.tasks {
             Tasks::All => 2 * WARM * clients as u64,
@@ -256,7 +262,7 @@ impl Workload {
     }
 }
 
-/// One task or some of each kind that the topology has.
+/// Returns one task or some of each kind that the topology has.
 fn all_tasks(topology: Topology) -> Vec<Work> {
     let mut tasks = HOT.to_vec();
     tasks.extend(&LONG[..FEW_LONG]);
@@ -281,29 +287,30 @@ fn all_tasks(topology: Topology) -> Vec<Work> {
     tasks
 }
 
-/// Whether processes keep it between their holds.
+/// Returns whether processes keep it between their holds.
 pub(crate) fn is_kept(key: &str) -> bool {
     key.starts_with("keep")
 }
 
-/// Places in fair queues and marks of waiting writers outlive their owners by more than a lease.
+/// Returns whether the key has a queue. Places in fair queues and marks of waiting writers outlive their owners by more
+/// than a lease.
 pub(crate) fn has_queue(key: &str) -> bool {
     key.starts_with("fair") || key.starts_with("rw")
 }
 
-/// Only sets of several locks begin with this one: taken one by one, it is had while the next one is still waited for,
-/// and its holder says so when it has all.
+/// Returns whether the lock may be had before its holder says so. Only sets of several locks begin with this one. If
+/// they are taken one by one, it is had while the next one is still waited for, and its holder says so when it has all.
 pub(crate) fn is_had_before_said(key: &str) -> bool {
     key == "multi-1"
 }
 
-/// The permits of a semaphore.
+/// The number of permits of a semaphore.
 pub(crate) const PERMITS: u64 = 3;
 
-/// What a writer takes of a key's [`room`]: all.
+/// The part of a key's [`room`] that a writer takes: all of it.
 pub(crate) const WRITER: u64 = 1_000;
 
-/// How much of a shared key can be held at a time: readers take 1 each.
+/// Returns how much of a shared key can be held at a time. Readers take 1 each.
 pub(crate) fn room(key: &str) -> u64 {
     if is_semaphore(key) { PERMITS } else { WRITER }
 }

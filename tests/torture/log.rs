@@ -1,4 +1,4 @@
-//! What the clients said, parsed.
+//! The output of the clients, parsed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ pub(crate) struct Loss {
     pub(crate) key: String,
     pub(crate) holder: String,
     pub(crate) at: u64,
-    /// What the library gave as the reason, or that the release told.
+    /// The reason that the library gave, or that the release told.
     pub(crate) why: String,
 }
 
@@ -22,10 +22,10 @@ pub(crate) struct Write {
     pub(crate) key: String,
     pub(crate) holder: String,
     pub(crate) token: u64,
-    /// Accepted writes of one register, this one included, up to here.
+    /// The number of writes that this register has accepted up to here, including this one if it was accepted.
     pub(crate) number: u64,
     pub(crate) accepted: bool,
-    /// The holder was certain of its hold when the answer had come.
+    /// Whether the holder was certain of its hold when the answer had come.
     pub(crate) sure: bool,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Write {
 #[derive(Debug, Clone)]
 pub(crate) struct Share {
     pub(crate) hold: Hold,
-    /// How much of the key's room it takes.
+    /// The part of the key's room that it takes.
     pub(crate) weight: u64,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Try {
     pub(crate) holder: String,
     pub(crate) asked: u64,
     pub(crate) answer: Answer,
-    /// When all was said.
+    /// The time at which everything was said.
     pub(crate) over: u64,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Try {
 pub(crate) enum Answer {
     Refused,
     Unknown,
-    /// When it had the guard, was last certain, began to give it back; and what came of that.
+    /// The times when it had the guard, was last certain, and began to give it back; and the result of that.
     Granted {
         at: u64,
         seen: u64,
@@ -60,7 +60,7 @@ pub(crate) enum Answer {
     },
 }
 
-/// Somebody waited for a lock that processes keep, until it was granted or the time was over.
+/// A wait for a lock that processes keep, until it was granted or the time was over.
 #[derive(Debug, Clone)]
 pub(crate) struct Wait {
     pub(crate) key: String,
@@ -74,10 +74,10 @@ pub(crate) struct Log {
     pub(crate) holds: Vec<Hold>,
     pub(crate) shares: Vec<Share>,
     pub(crate) losses: Vec<Loss>,
-    /// Holds of which nobody knows how they ended: their releases were dropped, or not answered.
+    /// Holds whose end is unknown: their releases were dropped, or not answered.
     pub(crate) untold: BTreeSet<String>,
     pub(crate) writes: Vec<Write>,
-    /// Counters that may have been written by somebody who was late.
+    /// Counters that may have been written too late.
     pub(crate) doubts: BTreeSet<String>,
     /// Acquires that got nothing, by reason.
     pub(crate) refusals: BTreeMap<String, u64>,
@@ -87,20 +87,20 @@ pub(crate) struct Log {
     pub(crate) waits: Vec<Wait>,
     /// Tries that found somebody else.
     pub(crate) refused_tries: u64,
-    /// Clients that were killed: what they did last nobody knows.
+    /// Clients that were killed. Nobody knows what they did last.
     pub(crate) killed: Vec<String>,
     /// Lines that make no sense.
     pub(crate) junk: Vec<String>,
 }
 
 impl Log {
-    /// Holds of whatever kind.
+    /// Returns the holds of all kinds.
     pub(crate) fn all_holds(&self) -> impl Iterator<Item = &Hold> {
         let shared = self.shares.iter().map(|share| &share.hold);
         self.holds.iter().chain(shared)
     }
 
-    /// Acquires and releases, whatever came of them.
+    /// Returns the number of acquires and releases, whatever came of them.
     pub(crate) fn operations(&self) -> u64 {
         let refused: u64 = self.refusals.values().sum();
         let ended: u64 = self.ends.values().sum();
@@ -108,7 +108,7 @@ impl Log {
         held + refused + ended + self.refused_tries
     }
 
-    /// Writes with a token below one that the register had seen.
+    /// Returns the number of writes with a token below one that the register had seen.
     pub(crate) fn stale_tries(&self) -> u64 {
         self.writes.iter().filter(|write| !write.accepted).count() as u64
     }

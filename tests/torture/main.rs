@@ -3,27 +3,27 @@
 //!
 //! | flag | what it does |
 //! | --- | --- |
-//! | `--minutes N` | rounds of every fault, then of random pairs, again and again, for so long; without: one short pass |
+//! | `--minutes N` | rounds of every fault, then of random pairs, again and again, for so long; else one short pass |
 //! | `--topology NAME` | only this one: `single`, `sentinel`, `cluster`, `quorum`, `guarded`, `postgres` or `mysql` |
 //! | `--seed S` | the same faults, times and choices as in an earlier run; the machine's scheduling is not repeated |
 //! | `--round K` | only this round of that seed |
 //! | `--fault NAME` | only this fault (or `calm`, `pairs`) |
 //! | `--planted-bugs` | broken scripts, statements and clients in place of the true ones: succeeds only if each is caught |
-//! | `--bug NAME`, `--some N` | only this one of them; only so many, whichever the seed chooses |
-//! | `--list` | only their names, if everything is there that they change |
+//! | `--bug NAME`, `--some N` | only this planted bug; only N of them, which the seed chooses |
+//! | `--list` | prints only the names of planted bugs, if everything that they change is there |
 //! | `--report DIR` | writes `torture.md` and `torture.svg`, the timeline of a round that failed or of the one with most losses |
 //!
 //! | file | what is in it |
 //! | --- | --- |
-//! | `site.rs`, `replicated.rs`, `clustered.rs` | what is tortured; another topology is another constructor here |
+//! | `site.rs`, `replicated.rs`, `clustered.rs` | the tortured servers; another topology is another constructor here |
 //! | `server.rs`, `database.rs`, `statements.rs` | what faults ask of a server; another database is another `Tortured` |
-//! | `faults/` | one small type per fault; it proves that it struck |
-//! | `client.rs`, `task.rs`, `keys.rs`, `resource.rs` | what the processes do, and what they guard |
+//! | `faults/` | one small type per fault, which proves that it struck |
+//! | `client.rs`, `task.rs`, `keys.rs`, `resource.rs` | the work of the processes, and the resource that they guard |
 //! | `crew.rs`, `log.rs` | starting, killing and hearing them |
-//! | `options.rs`, `schedule.rs` | the command line, and which rounds are run |
-//! | `round.rs`, `checks.rs`, `delays.rs`, `order.rs` | one round, and what must be true of it |
+//! | `options.rs`, `schedule.rs` | the command line, and the choice of rounds |
+//! | `round.rs`, `checks.rs`, `delays.rs`, `order.rs` | one round, and the checks of it |
 //! | `planted/` | bugs that the checks have to catch |
-//! | `report.rs`, `timeline.rs` | what a person reads |
+//! | `report.rs`, `timeline.rs` | the report that a person reads |
 
 mod checks;
 mod client;
@@ -54,7 +54,7 @@ use std::time::Duration;
 use keys::{Tasks, Workload};
 use site::Topology;
 
-/// The shortest that is renewed: what goes wrong goes wrong soon.
+/// The shortest lease that is renewed, so that faults show soon.
 const LEASE: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {

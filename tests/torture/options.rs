@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::site::Topology;
 
-/// What was asked for.
+/// The options of a run.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) time: Option<Duration>,
@@ -14,17 +14,17 @@ pub(crate) struct Options {
     pub(crate) fault: Option<String>,
     pub(crate) topologies: Vec<Topology>,
     pub(crate) planted: bool,
-    /// Only the names of planted bugs, after a look whether what they change is there.
+    /// Whether to print only the names of planted bugs, after a check that what they change is there.
     pub(crate) list: bool,
-    /// Only so many planted bugs, whichever the seed chooses.
+    /// The number of planted bugs to try. The seed chooses them.
     pub(crate) some: Option<u64>,
-    /// Only this planted bug.
+    /// The only planted bug to try.
     pub(crate) bug: Option<String>,
     pub(crate) report: Option<PathBuf>,
 }
 
 impl Options {
-    /// Whether it is the one short pass over everything, which is to end soon.
+    /// Returns whether this is the one short pass over everything, which has to end soon.
     pub(crate) fn is_short(&self) -> bool {
         let asked = self.round.is_some() || self.fault.is_some();
         self.time.is_none() && !asked && self.topologies.len() > 1

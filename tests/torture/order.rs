@@ -1,4 +1,4 @@
-//! One order of events for all that was said of a mutex that is only ever tried.
+//! A search for one order of events that explains all that was said of a mutex that is only ever tried.
 
 use std::collections::HashSet;
 
@@ -6,24 +6,24 @@ use tests::linear::{OPEN, Op, Verdict, What, search};
 
 use crate::log::{Answer, Try};
 
-/// What the search may try: a history with many unknown outcomes stays undecided.
+/// The number of states that the search may try. A history with many unknown outcomes stays undecided.
 const STATES: usize = 200_000;
 
-/// What came of the search.
+/// The result of the search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Order {
     Found,
-    /// There is none; what could not be explained.
+    /// There is none. The text says what could not be explained.
     None(String),
     Undecided,
 }
 
-/// One order of events explains everything that was said of a lock without a wait: each refusal found a holder, each
-/// confirmed release its own hold.
+/// Looks for one order of events that explains everything that was said of a lock without a wait: each refusal found a
+/// holder, and each confirmed release found its own hold.
 pub(crate) fn order(tries: &[Try], killed: &[String]) -> Order {
     let mut ops = Vec::new();
-    // Processes that may still be about the release of a hold of their own: they refuse their own tries without asking
-    // the store, which may have forgotten that hold long since.
+    // These processes may still be about the release of a hold of their own. They refuse their own tries without asking
+    // the store, which may have forgotten that hold long ago.
     let mut unsettled = HashSet::new();
     for (owner, it) in tries.iter().enumerate() {
         let client = it.holder.split('.').next();

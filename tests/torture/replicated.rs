@@ -1,12 +1,12 @@
 //! A master with a replica and a sentinel, and each client's own way to the sentinel.
 //!
-//! Why no failover of a *guarded* group makes two holders, and when one could:
+//! These are the reasons why no failover of a *guarded* group makes two holders, and the case in which one could:
 //!
 //! - A guard is believed in until `sent_at + lease − margin`, where `sent_at` is the date of the last request that a
 //!   replica has confirmed: `renewals(true)`.
-//! - Replicas are told dates at which keys end, not durations. A server that has that request ends the lease when its own
-//!   clock shows the date: not before the guard, as long as that clock is not ahead of the old master's by more than the
-//!   margin. Here it is the same clock.
+//! - Replicas are told dates at which keys end, not durations. A server that has that request ends the lease when its
+//!   own clock shows the date. That is not before the guard, provided that its clock is not ahead of the old master's
+//!   by more than the margin. Here it is the same clock.
 //! - The new master has that request. One replica of two has confirmed it, and the sentinel takes the one that has read
 //!   most of the stream, of both: they are up, and it has asked them since the old master went silent.
 //! - The old master confirms nothing once both replicas are away, and refuses to write: `min-replicas-to-write 1`. So
@@ -25,14 +25,14 @@ use tokio::runtime::Runtime;
 
 use crate::server::takes_writes;
 
-/// Clients log in as this user, sentinel and replica as the default one: that one can be switched off.
+/// The user that clients log in as. Sentinel and replica log in as the default user, which can be switched off.
 const CLIENT: &str = "client";
 const PATIENCE: Duration = Duration::from_secs(30);
 const STEP: Duration = Duration::from_millis(10);
 
 pub(crate) struct Replicated {
     pub(crate) group: SentinelGroup,
-    /// One for each client: what stands between it and the sentinel.
+    /// The proxies between the clients and the sentinel, one for each client.
     pub(crate) proxies: Vec<FaultProxy>,
     /// The server that is the master, as far as the faults know.
     pub(crate) master: usize,
@@ -43,7 +43,8 @@ impl Replicated {
         Self::launch(SentinelGroup::builder(1, 1), runtime, clients)
     }
 
-    /// Two replicas, and no write without one of them: nothing that a client was told of is forgotten.
+    /// Starts a group with two replicas that takes no write without one of them, so that nothing is forgotten that a
+    /// client was told of.
     pub(crate) fn guarded(runtime: &Runtime, clients: usize) -> Self {
         let conf = SentinelGroup::builder(2, 1).min_replicas_to_write(1);
         Self::launch(conf, runtime, clients)
@@ -71,13 +72,13 @@ impl Replicated {
         &self.group.servers[self.master]
     }
 
-    /// The servers that are not the master.
+    /// Returns the servers that are not the master.
     pub(crate) fn others(&self) -> impl Iterator<Item = usize> {
         let master = self.master;
         (0..self.group.servers.len()).filter(move |server| *server != master)
     }
 
-    /// The master that the sentinel has named in the place of the one we know, if it takes writes.
+    /// Returns the master that the sentinel has named in the place of the one we know, if it takes writes.
     pub(crate) fn moved_to(&self) -> Option<usize> {
         let port = self.group.sentinels[0].master_port()?;
         let server = |index: &usize| &self.group.servers[*index];
@@ -86,7 +87,8 @@ impl Replicated {
             .filter(|index| takes_writes(server(index).addr(), "probe"))
     }
 
-    /// Sentinel and replica no longer reach a server, or do again. The harness has its connection already.
+    /// Cuts a server off from sentinel and replica, or lets them reach it again. The harness has its connection
+    /// already.
     pub(crate) fn cut_off(&self, server: usize, on: bool) {
         let server = &self.group.servers[server];
         let state = if on { "off" } else { "on" };
@@ -123,7 +125,7 @@ impl Replicated {
         }
     }
 
-    /// Waits for [`moved_to`](Self::moved_to), and takes note of it.
+    /// Waits for [`moved_to`](Self::moved_to), and remembers the new master.
     pub(crate) fn follow(&mut self) -> Result<(), String> {
         let deadline = Instant::now() + PATIENCE;
         loop {

@@ -10,7 +10,7 @@ use crate::order::Order;
 use crate::round::Outcome;
 use crate::site::Topology;
 
-/// What all rounds of one fault came to.
+/// The results of all rounds of one fault.
 #[derive(Default)]
 struct Row {
     rounds: u64,
@@ -28,10 +28,10 @@ struct Row {
     own_recoveries: Vec<Duration>,
     takeovers: Vec<Duration>,
     gaps: Vec<Duration>,
-    /// Of rounds in which no overlap was allowed.
+    /// The operations of rounds in which no overlap was allowed.
     strict_operations: u64,
     strict_overlaps: usize,
-    /// Searches for one order of events, and those that were given up.
+    /// The number of searches for one order of events, and of those that were given up.
     orders: usize,
     undecided: usize,
 }
@@ -91,19 +91,19 @@ impl Report {
         }
     }
 
-    /// Whether every round was as it has to be, and all of them together.
+    /// Returns whether every round was as it has to be, and all of them together.
     pub(crate) fn is_good(&self) -> bool {
         self.total.failed == 0 && self.late_takeovers().is_none()
     }
 
-    /// How many were late, if they are more than may be.
+    /// Returns how many takeovers were late, if they are more than may be.
     fn late_takeovers(&self) -> Option<usize> {
         let times = &self.total.takeovers;
         let late = times.iter().filter(|time| **time > TAKEOVER).count();
         (late > may_be_late(times.len())).then_some(late)
     }
 
-    /// As Markdown.
+    /// Returns the table as Markdown.
     pub(crate) fn table(&self) -> String {
         let mut table = String::from(
             "| topology | fault | rounds | failed | operations | acquired | overlaps | longest | of them told | losses signalled | stale writes refused | updates lost without tokens | recovery p50 | p99 | fair p50 | p99 | topology's own p50 | p99 |\n\
@@ -138,7 +138,7 @@ impl Report {
         table
     }
 
-    /// What the table has no column for.
+    /// Returns the results for which the table has no column.
     pub(crate) fn bounds(&self) -> String {
         let line = |what: &str, times: &[Duration], bound: &str| {
             let [p50, p99, most] = [50, 99, 100].map(|percent| percentile(times, percent));
@@ -177,7 +177,7 @@ impl Report {
         .concat()
     }
 
-    /// In one line.
+    /// Returns a summary in one line.
     pub(crate) fn summary(&self) -> String {
         let Row {
             rounds,

@@ -1,9 +1,10 @@
-//! What the locks guard: for each key a fenced register and a counter, on a server of its own that no fault touches.
+//! The resource that the locks guard: for each key a fenced register and a counter, on a server of its own that no
+//! fault touches.
 
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
-/// Accepts a token unless it has seen a higher one; numbers what it accepts.
+/// The script that accepts a token unless it has seen a higher one, and numbers what it accepts.
 const ENTER: &str = "
 local token, highest = tonumber(ARGV[1]), tonumber(redis.call('HGET', KEYS[1], 'token') or '0')
 local value = redis.call('HGET', KEYS[1], 'value') or '0'
@@ -13,7 +14,7 @@ end
 redis.call('HSET', KEYS[1], 'token', ARGV[1])
 return {1, tostring(redis.call('HINCRBY', KEYS[1], 'accepted', 1)), value}";
 
-/// Overwrites the counter, as a careless user would, and counts how often that was done.
+/// The script that overwrites the counter, as a careless user would, and counts how often that was done.
 const SET: &str = "
 redis.call('HSET', KEYS[1], 'value', ARGV[1])
 return redis.call('HINCRBY', KEYS[1], 'writes', 1)";
@@ -25,20 +26,21 @@ pub(crate) struct Resource {
     checks: &'static str,
 }
 
-/// What the register said.
+/// The answer of the register.
 pub(crate) struct Entered {
     pub(crate) accepted: bool,
-    /// The number of the last accepted write, this one's if it was accepted.
+    /// The number of the last accepted write, which is this one if it was accepted.
     pub(crate) number: u64,
     /// The counter's value.
     pub(crate) value: u64,
 }
 
 impl Resource {
-    /// `checked`: whether the register looks at tokens; one that does not is a planted bug.
+    /// Connects to the resource. `checked` says whether the register looks at tokens. One that does not is a planted
+    /// bug.
     pub(crate) async fn connect(url: &str, checked: bool) -> Self {
         let client = redis::Client::open(url).expect("the resource's URL");
-        // Without a timeout: a process that was frozen while it asked still has an answer coming.
+        // There is no timeout, because a process that was frozen while it asked still has an answer coming.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let connection = client
             .get_multiplexed_async_connection_with_config(&config)
@@ -70,7 +72,7 @@ impl Resource {
     }
 }
 
-/// The hash that holds a key's register and counter.
+/// Returns the name of the hash that holds a key's register and counter.
 pub(crate) fn register(key: &str) -> String {
     format!("resource:{key}")
 }

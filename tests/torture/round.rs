@@ -1,4 +1,4 @@
-//! One round: fresh servers, fresh clients, one fault or two, and what came of it.
+//! One round: fresh servers, fresh clients, one fault or two, and the outcome.
 
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -22,67 +22,68 @@ use crate::site::Site;
 const CLIENTS: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(10);
 const STEP: Duration = Duration::from_millis(5);
-/// Every hot key has to be held again so soon after the fault: 6.6 s until the places of dead waiters of a fair lock
-/// are deserted, a lease before that, and a busy machine.
+/// The time after the fault within which every hot key has to be held again: 6.6 s until the places of dead waiters of
+/// a fair lock are deserted, a lease before that, and a busy machine.
 const RECOVERY: Duration = Duration::from_secs(10);
-/// How long a round without a fault goes on, and one with a fault after its recovery.
+/// The time for which a round without a fault goes on.
 const CALM: Duration = Duration::from_millis(1_200);
-/// What the second of two faults has to itself at least.
+/// The time that the second of two faults has to itself at least.
 const ALONE: Duration = Duration::from_millis(1_000);
+/// The time for which a round goes on after the recovery from a fault, unless that was a clock jump.
 const AFTER: Duration = Duration::from_millis(250);
 
-/// What a round is to do.
+/// The plan of a round.
 pub(crate) struct Plan<'a> {
     pub(crate) number: u64,
     pub(crate) seed: u64,
     pub(crate) workload: Workload,
-    /// None: a calm round, in which nothing may be lost.
+    /// The faults. Without any, this is a calm round, in which nothing may be lost.
     pub(crate) faults: Vec<Box<dyn Fault>>,
-    /// How often they strike; of a calm round, how long it is.
+    /// The number of strikes. A calm round lasts this many times [`CALM`].
     pub(crate) strikes: u32,
     pub(crate) planted: Option<&'a Planted>,
-    /// What the clients run.
+    /// The program of the clients.
     pub(crate) program: &'a Path,
 }
 
-/// What came of it.
+/// The outcome of a round.
 pub(crate) struct Outcome {
     pub(crate) number: u64,
     pub(crate) workload: Workload,
     pub(crate) name: String,
     pub(crate) log: Log,
-    /// How long two holders were certain of one key.
+    /// The times for which two holders were certain of one key.
     pub(crate) overlaps: Vec<Duration>,
-    /// Of these: where the earlier one noticed that it had lost its lock; the others had given it back.
+    /// The number of these in which the earlier one noticed that it had lost its lock. The others had given it back.
     pub(crate) told: usize,
     /// Increments that a counter without a register in front of it lost.
     pub(crate) lost_updates: u64,
-    /// Of which key, and how long after the fault it was held again.
+    /// The keys, and how long after the fault each was held again.
     pub(crate) recoveries: Vec<(&'static str, Duration)>,
-    /// How long after its lease a killed holder's lock was had by the next one.
+    /// The times after its lease at which a killed holder's lock was had by the next one.
     pub(crate) takeovers: Vec<Duration>,
-    /// How long locks were free that were wanted, while no message arrived.
+    /// The times for which wanted locks were free while no message arrived.
     pub(crate) gaps: Vec<Duration>,
-    /// How long after a fault the topology itself took a write again.
+    /// The times after a fault began at which the topology itself took a write again.
     pub(crate) own_recoveries: Vec<Duration>,
-    /// Whether no overlap at all was allowed: the store was to keep every lock, and its clock to go on.
+    /// Whether no overlap at all was allowed: the store was to keep every lock, and its clock was to go on.
     pub(crate) strict: bool,
-    /// What came of the search for one, where there has to be one.
+    /// The result of the search for one order of events, if there has to be one.
     pub(crate) order: Option<Order>,
     pub(crate) proofs: Vec<String>,
     pub(crate) findings: Vec<Finding>,
-    /// Calls of broken scripts.
+    /// The number of calls of broken scripts and statements.
     pub(crate) rewrites: u64,
     pub(crate) strikes: Vec<Strike>,
-    /// From the moment when every client was at work to the end.
+    /// The time from the moment when every client was at work to the end.
     pub(crate) span: (u64, u64),
 }
 
-/// From the beginning of a fault to its end.
+/// A strike, from the beginning of the first fault to the end of the last.
 #[derive(Debug, Clone)]
 pub(crate) struct Strike {
     pub(crate) begun: u64,
-    /// When it had begun, by the clock of the servers, in microseconds.
+    /// The time when it had begun, by the clock of the servers, in microseconds.
     pub(crate) begun_us: u64,
     pub(crate) healed: u64,
     /// See [`Fault::answered`].
@@ -98,7 +99,7 @@ pub(crate) struct Strike {
 }
 
 impl Strike {
-    /// From when on the locks have to come back.
+    /// Returns the moment from which on the locks have to come back.
     pub(crate) fn since(&self) -> u64 {
         if self.answered.is_some() {
             self.begun
@@ -108,7 +109,7 @@ impl Strike {
     }
 }
 
-/// What the checks have to know about a round.
+/// The facts about a round that the checks have to know.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
     pub(crate) calm: bool,
@@ -116,7 +117,7 @@ pub(crate) struct Terms {
     /// See [`Fault::forgets`].
     pub(crate) forgets: bool,
     pub(crate) denies: bool,
-    /// Two faults at once.
+    /// Whether there are two faults at once.
     pub(crate) two: bool,
     /// See [`Fault::fails_over`].
     pub(crate) fails_over: bool,
@@ -181,7 +182,7 @@ impl Plan<'_> {
         let from = now_ns();
         stage.warm_up();
         for _ in 0..self.strikes {
-            // Who never came to work, or did not recover, shows no more.
+            // A round in which a client never came to work, or a lock did not recover, shows no more.
             if !stage.findings.is_empty() {
                 break;
             }
@@ -249,7 +250,7 @@ fn overlap_of((earlier, later): &(Hold, Hold)) -> Duration {
     Duration::from_nanos(earlier.until.min(later.until) - later.from)
 }
 
-/// Microseconds since 1970.
+/// Returns the microseconds since 1970.
 pub(crate) fn now_us() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| u64::try_from(now.as_micros()).unwrap_or(u64::MAX))
@@ -264,7 +265,7 @@ struct Stage<'a> {
     strikes: Vec<Strike>,
     /// The node that is struck.
     at: usize,
-    /// Every strike lasts as long as it may where something is planted: it shows sooner.
+    /// The planted bug, if there is one. Every strike then lasts as long as it may, so that the bug shows sooner.
     planted: Option<&'a Planted>,
 }
 
@@ -273,13 +274,13 @@ impl Stage<'_> {
         self.findings.push(Finding { check, what });
     }
 
-    /// What the checks say of everything so far.
+    /// Returns what the checks say of everything so far.
     fn judge(&self, terms: Terms) -> Vec<Finding> {
         checks::all(&self.crew.log, &self.site, terms, &self.strikes)
     }
 
     fn warm_up(&mut self) {
-        // What a bug leaves of the round has to begin: a busy machine says nothing about it.
+        // The part of the round that a bug leaves has to begin. A busy machine says nothing about the bug.
         let patience = PATIENCE * if self.planted.is_some() { 3 } else { 1 };
         let deadline = Instant::now() + patience;
         loop {
@@ -320,8 +321,8 @@ impl Stage<'_> {
         }
     }
 
-    /// The faults begin one after the other, overlap, and end in the same order: each has the scene to itself for a
-    /// while, so that each can show its effect.
+    /// Lets the faults strike. Two of them begin one after the other, overlap, and end in the same order. Each has the
+    /// scene to itself for a while, so that each can show its effect.
     fn strike(&mut self, faults: &mut [Box<dyn Fault>]) {
         let [first, rest @ ..] = faults else { return };
         let mut lasts = |fault: &dyn Fault| {
@@ -394,7 +395,7 @@ impl Stage<'_> {
                 break;
             }
             if Instant::now() > deadline {
-                // Of a bug that shows in another way, the faults go on.
+                // If the bug shows in another way, the faults go on.
                 if self.planted.is_none_or(|bug| bug.is_caught_by("recovery")) {
                     self.find(
                         "recovery",
@@ -405,7 +406,7 @@ impl Stage<'_> {
             }
             self.wait(STEP, &mut []);
         }
-        // No lease is cut twice: an overlap is no longer than one jump.
+        // No lease may be cut twice, so that an overlap is no longer than one jump.
         self.wait(if terms.jump.is_some() { LEASE } else { AFTER }, &mut []);
     }
 
@@ -417,7 +418,8 @@ impl Stage<'_> {
         if few < self.site.workload.least_operations(CLIENTS) {
             self.find("operations", format!("only {few}"));
         }
-        // What a killed or frozen client left behind ends with its lease; after a calm round, nothing is left behind.
+        // A hold that a killed or frozen client left behind ends with its lease. After a calm round, nothing is left
+        // behind.
         let lease = if terms.calm { Duration::ZERO } else { LEASE };
         let deadline = Instant::now() + lease + Duration::from_millis(250);
         while let Some((key, ttl)) = self.site.held() {

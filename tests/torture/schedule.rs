@@ -1,4 +1,4 @@
-//! Which rounds are run, and what is said about them.
+//! The rounds that are run, and the messages about them.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,19 +16,20 @@ use crate::round::{Outcome, Plan};
 use crate::site::Topology;
 use crate::timeline;
 
-/// Random pairs in one pass.
+/// The number of random pairs in one pass.
 const PAIRS: usize = 4;
-/// Of these, on one server, in the short pass.
+/// The number of these on one server in the short pass.
 const SHORT_PAIRS: usize = 2;
-/// Faults of a quorum in the short pass.
+/// The number of faults of a quorum in the short pass.
 const SHORT: usize = 3;
-/// Faults of a database in the short pass.
+/// The number of faults of a database in the short pass.
 const SHORT_DATABASE: usize = 4;
-/// A planted bug may need luck to show: so many rounds at most.
+/// The greatest number of rounds for a planted bug, which may need luck to show.
 const TRIES: u64 = 4;
-/// How often the fault of a planted bug strikes in each of them, or a calm round goes on, until it is caught.
+/// The number of times that the fault of a planted bug strikes in each of these rounds, or that a calm round goes on,
+/// until the bug is caught.
 const PLANTED_STRIKES: u32 = 12;
-/// The same of the first calm round of each: some bugs show when it has ended.
+/// The same for the first calm round of each bug, because some bugs show when it has ended.
 const SHORT_CALM: u32 = 4;
 
 pub(crate) fn run(options: &Options, runtime: &Runtime) -> ExitCode {
@@ -107,13 +108,13 @@ fn torture(options: &Options, runtime: &Runtime) -> bool {
 struct Round {
     topology: Topology,
     faults: Vec<Box<dyn Fault>>,
-    /// Left out of the one short pass over all topologies: the other topologies' clients fail as one server's do, and
-    /// a quorum has to grow old before each round.
+    /// Whether the one short pass over all topologies leaves it out. The other topologies' clients fail as one server's
+    /// do, and a quorum has to grow old before each round.
     long: bool,
 }
 
-/// Of each topology a calm round, each fault alone in random order, and some pairs. The same whether one topology is
-/// asked for or all: a round's number stays the same.
+/// Returns the rounds of a pass: for each topology a calm round, each fault alone in random order, and some pairs. They
+/// are the same whether one topology is asked for or all, so that a round's number stays the same.
 fn pass_of(options: &Options, pass: u64) -> Vec<Round> {
     let mut rng = Rng::with_seed(options.seed.wrapping_add(pass));
     let mut rounds = Vec::new();
@@ -175,7 +176,7 @@ fn say(options: &Options, outcome: &Outcome) {
             "  again: --seed {} --round {}{}",
             options.seed,
             outcome.number,
-            // How often a fault strikes depends on it.
+            // How often a fault strikes depends on this flag.
             options.time.map_or("", |_| " --minutes 1")
         );
     }
@@ -250,7 +251,7 @@ fn planted_bugs(options: &Options, runtime: &Runtime) -> bool {
     caught == all && all > 0
 }
 
-/// Those that are asked for, each with its number among all.
+/// Returns the bugs that are asked for, each with its number among all.
 fn chosen_bugs(options: &Options) -> Vec<(usize, &'static Planted)> {
     let mut bugs: Vec<_> = planted::all().enumerate().collect();
     bugs.retain(|(_, bug)| options.topologies.contains(&bug.topology()));
@@ -264,7 +265,7 @@ fn chosen_bugs(options: &Options) -> Vec<(usize, &'static Planted)> {
     bugs
 }
 
-/// What caught it, if what was to catch it did.
+/// Runs a round with the bug. Returns what caught the bug, if what was to catch it did.
 fn catch(
     bug: &Planted,
     seed: u64,

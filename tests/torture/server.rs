@@ -1,4 +1,4 @@
-//! What faults and checks ask of a server, of whatever kind it is.
+//! The operations that faults and checks need of a server of any kind.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,40 +14,41 @@ pub(crate) trait Server {
 
     fn addr(&self) -> SocketAddr;
 
-    /// Ends it as a crash would.
+    /// Ends the server as a crash would.
     fn kill9(&mut self);
 
-    /// Starts it again with what it had on disk.
+    /// Starts the server again with what it had on disk.
     fn restart(&mut self);
 
     fn freeze(&self);
 
     fn thaw(&self);
 
-    /// Tells one start of it from the next.
+    /// Returns an id that tells one start of it from the next.
     fn run_id(&self) -> String;
 
-    /// Makes it lose every lock. What proves that it did, or why that is in doubt.
+    /// Makes it lose every lock. Returns what proves that it did, or why that is in doubt.
     fn forget(&mut self) -> Result<String, String>;
 
-    /// Ends the connections of clients: those on which they listen, or the others. How many there were.
+    /// Ends the connections of clients: those on which they listen, or the others. Returns how many there were.
     fn end_connections(&self, that_listen: bool) -> u64;
 
     /// Gives clients the right to take locks, or takes it away.
     fn grant(&self, on: bool);
 
-    /// How often that right was missing so far.
+    /// Returns how often that right was missing so far.
     fn denials(&self) -> u64;
 
-    /// Ends every lease so much earlier. How many leases there were, and how many of them are over by that.
+    /// Ends every lease earlier by this much. Returns how many leases there were, and how many of them are over by
+    /// that.
     fn shorten_leases(&self, by: Duration) -> (u64, u64);
 
-    /// Whether the server itself answers in time.
+    /// Returns whether the server itself answers in time.
     fn answers(&self, within: Duration) -> bool {
         answers(self.proxy().protocol(), self.addr(), within)
     }
 
-    /// Whether it answers through the proxy in time.
+    /// Returns whether it answers through the proxy in time.
     fn answers_clients(&self, within: Duration) -> bool {
         answers(self.proxy().protocol(), self.proxy().addr(), within)
     }
@@ -55,13 +56,13 @@ pub(crate) trait Server {
 
 /// A server that keeps locks in a table.
 pub(crate) trait Database: Server {
-    /// What clients connect to: as a user with the rights that the documentation names, and no others.
+    /// Returns the URL that clients connect to: as a user with the rights that the documentation names, and no others.
     fn url(&self) -> String;
 
-    /// What is held, and until when, in microseconds since 1970.
+    /// Returns the locks that are held, and until when, in microseconds since 1970.
     fn leases(&self) -> Vec<(String, u64)>;
 
-    /// Cancels the statements of clients that are under way. How many there were.
+    /// Cancels the statements of clients that are under way. Returns how many there were.
     fn cancel_statements(&self) -> u64;
 
     /// Locks the row of a key in a transaction of its own, until the value that is returned is called or dropped.
@@ -75,7 +76,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// `durable`: every write is on disk before it is answered.
+    /// Starts a server and its proxy. With `durable`, every write is on disk before it is answered.
     pub(crate) fn start(runtime: &Runtime, durable: bool) -> Self {
         let conf = RedisServer::builder();
         let server = if durable { conf.appendonly() } else { conf }.start();
@@ -83,7 +84,7 @@ impl Node {
         Self { server, proxy }
     }
 
-    /// What the server counted of one error's code.
+    /// Returns how often the server has counted the error of this code.
     pub(crate) fn errors(&self, code: &str) -> u64 {
         let info: String = self.server.query(&["INFO", "errorstats"]);
         let prefix = format!("errorstat_{code}:count=");
@@ -119,7 +120,7 @@ impl Server for Node {
         self.server.sigcont();
     }
 
-    /// The id that the server's process gave itself.
+    /// Returns the id that the server's process gave itself.
     fn run_id(&self) -> String {
         let info: String = self.server.query(&["INFO", "server"]);
         let mut lines = info.lines();
@@ -127,7 +128,7 @@ impl Server for Node {
         id.unwrap_or_default().to_owned()
     }
 
-    /// By a restart without its data.
+    /// Restarts the server without its data.
     fn forget(&mut self) -> Result<String, String> {
         let before = self.run_id();
         self.server.restart(Data::Lost);
@@ -173,7 +174,7 @@ for _, key in ipairs(redis.call('KEYS', 'lock:*')) do
 end
 return {shortened, ended}";
 
-/// Whether something answers there in time.
+/// Returns whether something answers there in time.
 pub(crate) fn answers(protocol: Protocol, addr: SocketAddr, within: Duration) -> bool {
     let ask = || -> std::io::Result<bool> {
         let mut stream = TcpStream::connect_timeout(&addr, within)?;
@@ -191,7 +192,7 @@ pub(crate) fn answers(protocol: Protocol, addr: SocketAddr, within: Duration) ->
     ask().unwrap_or(false)
 }
 
-/// Whether a plain `SET` is done there at once.
+/// Returns whether a plain `SET` is done there at once.
 pub(crate) fn takes_writes(addr: SocketAddr, key: &str) -> bool {
     let within = Duration::from_millis(100);
     let set = || -> std::io::Result<bool> {

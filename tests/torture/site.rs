@@ -1,4 +1,5 @@
-//! What is tortured: the servers of one round, the proxies in front of them, and the resource that the locks guard.
+//! The site that is tortured: the servers of one round, the proxies in front of them, and the resource that the locks
+//! guard.
 //!
 //! Another topology is another way to build a [`Site`], faults of its own, and the keys that it can lock; checks and
 //! reports see only the URL and the keys.
@@ -17,7 +18,7 @@ use crate::replicated::Replicated;
 use crate::round::now_us;
 use crate::server::{Database, Node, Server, answers};
 
-/// What the locks live on.
+/// The servers that the locks live on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Topology {
     /// One server.
@@ -63,18 +64,18 @@ impl Topology {
         Self::ALL.into_iter().find(|it| it.name() == name)
     }
 
-    /// Whether the store tells waiters of releases. Else they ask again and again.
+    /// Returns whether the store tells waiters of releases. Otherwise they ask again and again.
     pub(crate) fn tells(self) -> bool {
         self != Self::Mysql
     }
 }
 
-/// Servers and proxies of one round.
+/// The servers and proxies of one round.
 pub(crate) struct Site {
     pub(crate) workload: Workload,
-    /// One, or those of a quorum; none where clients are told by a sentinel where to go.
+    /// The one Redis server, or those of a quorum. Other topologies have none here.
     pub(crate) nodes: Vec<Node>,
-    /// What sentinels watch.
+    /// The servers that sentinels watch.
     pub(crate) replicated: Option<Replicated>,
     pub(crate) clustered: Option<Clustered>,
     pub(crate) database: Option<Box<dyn Database>>,
@@ -82,7 +83,8 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// `durable`: every write is on disk before it is answered; `clients`: how many there will be at a time.
+    /// Builds a site. With `durable`, every write is on disk before it is answered. `clients` is how many there will be
+    /// at a time.
     pub(crate) fn build(
         workload: Workload,
         runtime: &Runtime,
@@ -121,7 +123,7 @@ impl Site {
         }
     }
 
-    /// What the client in this place connects to.
+    /// Returns what the client in this place connects to.
     pub(crate) fn url(&self, place: usize) -> String {
         match (&self.replicated, &self.clustered, &self.database) {
             (Some(replicated), ..) => replicated.url(place),
@@ -134,19 +136,19 @@ impl Site {
         }
     }
 
-    /// The master and what replicates it; only for faults of that topology.
+    /// Returns the master and what replicates it. This is only for faults of that topology.
     pub(crate) fn replicated(&mut self) -> &mut Replicated {
         self.replicated.as_mut().expect("a site with sentinels")
     }
 
-    /// The database; only where there is one.
+    /// Returns the database. This is only for sites that have one.
     pub(crate) fn database(&mut self) -> &mut dyn Database {
         self.database
             .as_deref_mut()
             .expect("a site with a database")
     }
 
-    /// One of the servers with a proxy of its own.
+    /// Returns one of the servers with a proxy of its own.
     pub(crate) fn server(&mut self, at: usize) -> &mut dyn Server {
         match &mut self.database {
             Some(database) => database.as_mut(),
@@ -154,21 +156,21 @@ impl Site {
         }
     }
 
-    /// The servers with proxies of their own.
+    /// Returns the servers with proxies of their own.
     fn proxied(&self) -> impl Iterator<Item = &dyn Server> {
         let nodes = self.nodes.iter().map(|node| node as &dyn Server);
         let database = self.database.iter();
         nodes.chain(database.map(|database| database.as_ref() as &dyn Server))
     }
 
-    /// Until when the mutexes are held that are held now; not asked of a quorum.
+    /// Returns until when the mutexes are held that are held now. A quorum is not asked.
     pub(crate) fn leases(&self) -> Vec<(&'static str, u64)> {
         let mut keys = self.workload.hot();
         keys.retain(|key| {
             !keys::has_queue(key) && !keys::is_semaphore(key) && !keys::is_had_before_said(key)
         });
         if let Some(database) = &self.database {
-            // Beside another fault it may be dead or frozen.
+            // Together with another fault, it may be dead or frozen.
             if !database.answers(Duration::from_millis(100)) {
                 return Vec::new();
             }
@@ -183,7 +185,7 @@ impl Site {
             let [server] = self.servers(key)[..] else {
                 return None;
             };
-            // Beside another fault it may be dead or frozen.
+            // Together with another fault, it may be dead or frozen.
             if !answers(Protocol::Redis, server.addr(), Duration::from_millis(100)) {
                 return None;
             }
@@ -193,7 +195,7 @@ impl Site {
         keys.into_iter().filter_map(lease).collect()
     }
 
-    /// Where a key may stand.
+    /// Returns the servers at which a key may stand.
     fn servers(&self, key: &str) -> Vec<&RedisServer> {
         let nodes = self.nodes.iter().map(|node| &node.server);
         let master = self.replicated.as_ref().map(Replicated::master);
@@ -201,7 +203,7 @@ impl Site {
         nodes.chain(master).chain(owner).collect()
     }
 
-    /// A key that somebody holds, and for how long, in milliseconds.
+    /// Returns a key that somebody holds, and for how long, in milliseconds.
     pub(crate) fn held(&self) -> Option<(String, i64)> {
         if let Some(database) = &self.database {
             let (key, ends) = database.leases().into_iter().next()?;
@@ -219,28 +221,28 @@ impl Site {
             .find(|(_, left)| *left != NOT_THERE)
     }
 
-    /// Wake-ups that passed a proxy, where there is one.
+    /// Returns how many wake-ups passed a proxy, if there is one.
     pub(crate) fn messages(&self) -> Option<u64> {
         let messages = self.proxied().map(|server| server.proxy().messages());
         messages.reduce(|all, some| all + some)
     }
 
-    /// Requests that were replaced on their way.
+    /// Returns how many requests were replaced on their way.
     pub(crate) fn rewrites(&self) -> u64 {
         self.proxied().map(|server| server.proxy().rewrites()).sum()
     }
 }
 
-/// What `PTTL` says of a key that does not exist.
+/// The answer of `PTTL` for a key that does not exist.
 const NOT_THERE: i64 = -2;
 
-/// For how long a lock is held still; of a semaphore, the permits that are longest.
+/// Returns for how long a lock is still held. For a semaphore, the permits that last longest count.
 fn left(server: &RedisServer, key: &str) -> i64 {
     if !keys::is_semaphore(key) {
         return server.pttl(&format!("lock:{key}"));
     }
     let leases = format!("{{lock:{key}}}:timeout");
-    // The last permit, whose id is no text, and its score.
+    // The answer is the last permit, whose id is no text, and its score.
     let last: Vec<Vec<u8>> = server.query(&["ZRANGE", &leases, "-1", "-1", "WITHSCORES"]);
     let (seconds, micros): (i64, i64) = server.query(&["TIME"]);
     let score = last
@@ -248,6 +250,6 @@ fn left(server: &RedisServer, key: &str) -> i64 {
         .and_then(|score| std::str::from_utf8(score).ok());
     let ends = score.and_then(|score| score.parse::<f64>().ok());
     let left = ends.map_or(0, |at| at as i64 - (seconds * 1_000 + micros / 1_000));
-    // What a dead one had taken stays until somebody looks.
+    // Permits of a dead holder stay until somebody looks.
     if left > 0 { left } else { NOT_THERE }
 }

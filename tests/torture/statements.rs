@@ -1,4 +1,5 @@
-//! The statements of a store that keeps its locks in a table, told on the wire by the files that they are made of.
+//! The statements of a store that keeps its locks in a table. They are recognized on the wire by the files that they
+//! are made of.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Statement(pub(crate) &'static str);
 
-/// One of PostgreSQL's, by its name.
+/// A statement of PostgreSQL, by its name.
 macro_rules! postgres {
     ($name:literal) => {
         $crate::statements::Statement(include_str!(concat!(
@@ -19,7 +20,7 @@ macro_rules! postgres {
 }
 pub(crate) use postgres;
 
-/// One of MySQL's, by its name.
+/// A statement of MySQL, by its name.
 macro_rules! mysql {
     ($name:literal) => {
         $crate::statements::Statement(include_str!(concat!(
@@ -32,18 +33,19 @@ macro_rules! mysql {
 }
 pub(crate) use mysql;
 
-/// What stands in place of each `{word}` and each `$1`. PostgreSQL is sent `$1` as it stands, and MySQL the argument.
+/// The text in place of each `{word}` and each `$1`. PostgreSQL is sent `$1` as it stands, and MySQL is sent the
+/// argument.
 pub(crate) type Fillings<'a> = BTreeMap<String, &'a str>;
 
 impl Statement {
-    /// Without comments.
+    /// Returns the text without comments.
     pub(crate) fn text(self) -> String {
         let lines = self.0.lines();
         let lines = lines.filter(|line| !line.trim_start().starts_with("--"));
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// Its text, and what that was filled with, if it is what was sent.
+    /// Returns its text, and what that was filled with, if this statement was sent.
     pub(crate) fn as_sent(self, sent: &str) -> Option<(String, Fillings<'_>)> {
         self.forms().into_iter().find_map(|text| {
             let (first, gaps) = parts(&text);
@@ -53,7 +55,8 @@ impl Statement {
         })
     }
 
-    /// As it stands there, and as MySQL is sent it by those who do not wait for a row that is locked.
+    /// Returns the statement as it stands there, and as MySQL is sent it by those who do not wait for a row that is
+    /// locked.
     fn forms(self) -> [String; 2] {
         let text = self.text();
         let unwaiting = text.replace("l.name = $1", "l.name = @unlocked");
@@ -61,7 +64,7 @@ impl Statement {
     }
 }
 
-/// The text with something in place of its gaps; none if it has others.
+/// Returns the text with its gaps filled, or `None` if it has others.
 pub(crate) fn filled(text: &str, fillings: &Fillings<'_>) -> Option<String> {
     let (first, gaps) = parts(text);
     let mut filled = first.to_owned();
@@ -72,10 +75,10 @@ pub(crate) fn filled(text: &str, fillings: &Fillings<'_>) -> Option<String> {
     Some(filled)
 }
 
-/// A gap, and what stands between it and the next one.
+/// A gap, and the text between it and the next one.
 type Gap<'a> = (&'a str, &'a str);
 
-/// What stands before the first gap, and the gaps. Other braces and signs are part of the text.
+/// Returns the text before the first gap, and the gaps. Other braces and signs are part of the text.
 fn parts(text: &str) -> (&str, Vec<Gap<'_>>) {
     let mut gaps = Vec::new();
     let mut from = 0;
@@ -99,7 +102,7 @@ fn parts(text: &str) -> (&str, Vec<Gap<'_>>) {
     (&text[..first], gaps.iter().zip(ends).map(gap).collect())
 }
 
-/// Whether what was sent fits the gaps, one thing for each name.
+/// Returns whether what was sent fits the gaps, with one text for each name.
 fn fits<'a>(gaps: &[Gap<'_>], sent: &'a str, fillings: &mut Fillings<'a>) -> bool {
     let [(name, after), rest @ ..] = gaps else {
         return sent.is_empty();
@@ -112,7 +115,7 @@ fn fits<'a>(gaps: &[Gap<'_>], sent: &'a str, fillings: &mut Fillings<'a>) -> boo
         return sent.starts_with(known) && go_on(known.len(), fillings);
     }
     let ends = if rest.is_empty() {
-        // Nothing but the end of it can end the last one.
+        // Only the end of what was sent can end the last gap.
         Vec::from_iter(sent.len().checked_sub(after.len()))
     } else {
         sent.match_indices(after).map(|(at, _)| at).collect()

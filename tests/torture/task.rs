@@ -1,4 +1,4 @@
-//! What one task of a client does in one go: acquire, hold, touch the resource, give back, and say so.
+//! One cycle of a client's task: it acquires, holds, touches the resource, gives back, and says so.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -17,9 +17,9 @@ use crate::resource::Resource;
 const MS: Duration = Duration::from_millis(1);
 const WAIT: Duration = Duration::from_secs(2);
 
-/// Why a hold was lost, where its release said so.
+/// The reason of a loss that the release told.
 pub(crate) const AT_ITS_RELEASE: &str = "release";
-/// Nobody can say whether it was.
+/// The reason if nobody can say whether the hold was lost.
 pub(crate) const UNTOLD: &str = "untold";
 
 /// A key and the token that came with it; 0 if none did.
@@ -31,7 +31,7 @@ pub(crate) struct Task {
     pub(crate) resource: Resource,
     pub(crate) rng: Rng,
     pub(crate) holder: String,
-    /// Holder, key and token of this task's hold before: its writes come too late now.
+    /// The holder, key and token of each lock of this task's previous hold, whose writes come too late now.
     pub(crate) previous: Vec<(String, &'static str, u64)>,
     pub(crate) said: String,
     pub(crate) stop: Arc<AtomicBool>,
@@ -57,7 +57,7 @@ impl Task {
                 if self.work.how == How::Try {
                     self.say(format_args!("tried {holder} {asked} {} unknown", now_ns()));
                 }
-                // A refusal can be immediate: no busy loop then.
+                // A refusal can be immediate. The pause prevents a busy loop.
                 tokio::time::sleep(5 * MS).await;
             }
             Some(Ok(TryAcquire::Busy { .. })) if self.work.how == How::Keep => {
@@ -70,11 +70,11 @@ impl Task {
             Some(Ok(TryAcquire::Acquired(guard))) => self.hold(&holder, asked, guard).await,
         }
         if self.work.how == How::Long {
-            // Others have their turn: the one who releases would else be the first to ask.
+            // Others get their turn: otherwise, the one that releases would be the first to ask.
             tokio::time::sleep(MS * self.rng.u32(1..300)).await;
         }
         if self.work.how == How::Keep && self.rng.u8(..8) == 0 {
-            // Longer than it is kept, or nearly so, and at times longer than a lease.
+            // The pause may be longer than the lock is kept, and at times longer than a lease.
             tokio::time::sleep(MS * self.rng.u32(1..2_000)).await;
         }
         let mut out = std::io::stdout().lock();
@@ -88,7 +88,8 @@ impl Task {
         let _ = writeln!(self.said, "{line}");
     }
 
-    /// None: the future was dropped half-way. `Busy`: refused without a wait.
+    /// Acquires the lock. `None` means that the future was dropped half-way, and `Busy` that it was refused without a
+    /// wait.
     async fn acquire(&mut self) -> Option<Result<TryAcquire, LockError>> {
         let (locks, key) = (&self.locks, self.work.keys[0]);
         let request = match self.work.how {
@@ -116,7 +117,7 @@ impl Task {
         if let Some(Err(LockError::NotSet { .. })) = answer
             && self.work.how == How::Permits
         {
-            // Never set, or forgotten by the store: the first to come sets them.
+            // The permits were never set, or the store forgot them. The first to come sets them.
             let semaphore = self.locks.semaphore(key);
             let _ = semaphore.try_set_permits(keys::PERMITS).await;
         }
@@ -155,7 +156,7 @@ impl Task {
             self.resource.set(key, value + 1).await;
             held = seen();
             if !held {
-                // It may have been written after the lease: nobody can say what the counter is worth now.
+                // The counter may have been written after the lease, so nobody can say what it is worth now.
                 self.say(format_args!("doubt {key}"));
             }
         }
@@ -171,7 +172,7 @@ impl Task {
                 _ => self.say(format_args!("{hold}")),
             }
         }
-        // At once: it is known already.
+        // This returns at once, because the loss is known already.
         let lost = match held {
             true => None,
             false => Some(guard.lost().wait().await),
@@ -215,10 +216,10 @@ impl Task {
         self.work.keys.iter().map(of).collect()
     }
 
-    /// Holds the lock for a while; whether it was certain to the end.
+    /// Holds the lock for a while. Returns whether it was certain to the end.
     async fn keep(&mut self, mut is_held: impl FnMut() -> bool) -> bool {
         let steps = match self.work.how {
-            // Beyond one lease now and then, so that only renewals keep it.
+            // Now and then this is longer than one lease, so that only renewals keep the lock.
             How::Long => self.rng.u32(20..600),
             How::Read | How::Write | How::Permits | How::Try if self.rng.u8(..10) == 0 => {
                 self.rng.u32(1..40)
@@ -242,7 +243,7 @@ impl Task {
         true
     }
 
-    /// Shows the register the token; the counter's value if it was accepted.
+    /// Shows the register the token. Returns the counter's value if the token was accepted.
     async fn enter(
         &mut self,
         key: &str,
@@ -259,7 +260,7 @@ impl Task {
         entered.accepted.then_some(entered.value)
     }
 
-    /// Gives the lock back in one of the ways there are. None: nobody asked how that went.
+    /// Gives the lock back in one of the ways there are. Returns `None` if nobody asked how that went.
     async fn leave(&mut self, guard: LockGuard) -> Option<Result<(), LockError>> {
         match self.rng.u8(..8) {
             0 => {
@@ -272,7 +273,7 @@ impl Task {
     }
 }
 
-/// Waits for it, or drops it half-way now and then.
+/// Waits for an acquire, or now and then drops it half-way.
 async fn half_way(
     rng: &mut Rng,
     acquiring: impl Future<Output = Result<LockGuard, LockError>>,

@@ -10,9 +10,9 @@ const LANE: f64 = 46.0;
 const TOP: f64 = 56.0;
 const COLOURS: [&str; 5] = ["#1b7f9e", "#d98c21", "#5b8c3a", "#8a5aa8", "#7a6a5a"];
 
-/// As SVG.
+/// Draws the picture as SVG.
 pub(crate) fn draw(outcome: &Outcome) -> String {
-    // What comes after the last hold is the wait for leases of the dead.
+    // The time after the last hold is the wait for leases of the dead.
     let (from, until) = outcome.span;
     let last = outcome.log.all_holds().map(|hold| hold.until).max();
     let until = last.map_or(until, |last| last.min(until));
@@ -72,7 +72,8 @@ pub(crate) fn draw(outcome: &Outcome) -> String {
     svg
 }
 
-/// Neighbours of one process that are closer than a pixel are one bar: a round has thousands of holds.
+/// Draws the holds of one key. Neighbours of one process that are closer than a pixel are one bar, because a round has
+/// thousands of holds.
 fn draw_holds(svg: &mut String, outcome: &Outcome, key: &str, top: f64, x: &impl Fn(u64) -> f64) {
     let mut holds: Vec<_> = outcome
         .log
@@ -99,7 +100,7 @@ fn draw_holds(svg: &mut String, outcome: &Outcome, key: &str, top: f64, x: &impl
     }
 }
 
-/// The number of the process in a holder's name, `c1.0.27`.
+/// Returns the number of the process in a holder's name, such as `c1.0.27`.
 fn process(holder: &str) -> usize {
     let name = holder.split('.').next().unwrap_or_default();
     name.trim_start_matches('c').parse().unwrap_or(0)

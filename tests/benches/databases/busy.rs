@@ -1,4 +1,4 @@
-//! What a try for a lock that somebody else holds writes.
+//! The writes that a try for a lock causes while somebody else holds the lock.
 
 use crate::database::Database;
 use crate::peers::Peer;

@@ -1,4 +1,4 @@
-//! A day of locks on few names: how large the table gets that nobody cleans.
+//! A day's worth of locks on few names, and how large the table gets if nobody cleans it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What differs between the databases.
+//! The differences between the databases.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,35 +11,35 @@ use crate::session::{Arg, Session, Statement};
 /// A database that is measured.
 pub(crate) trait Database: Sql {
     const TITLE: &'static str;
-    /// With which it does not sync what it commits, and with which it does.
+    /// The server's settings with which it does not sync what it commits, and those with which it does.
     const SETTINGS: [&'static [&'static str]; 2];
-    /// What is asked of the library by its URL.
+    /// The query of the URL that turns the library's messages off, if the database has messages.
     const WITHOUT_MESSAGES: Option<&'static str>;
-    /// The library's own files, and what is put into them.
+    /// The text of the library's own statements. `FRAGMENTS` has the values of their placeholders.
     const ACQUIRE: &'static str;
     const RELEASE: &'static str;
-    /// The words of `ACQUIRE` that limit its time, if it has some.
+    /// The words of `ACQUIRE` that limit its time, if it has any.
     const LIMIT: Option<&'static str> = None;
     const FRAGMENTS: &'static [(&'static str, &'static str)];
-    /// When the lease of a row ended that was never held.
+    /// The end of the lease in a row that was never held.
     const LONG_AGO: &'static str;
-    /// What ShedLock's JDBC provider sends once it has made a row.
+    /// The two updates that ShedLock's JDBC provider sends once it has made a row.
     const SHED_LOCK: [&'static str; 2];
     const SHED_LOCK_ROWS: &'static [&'static str];
     const ADVISORY: [&'static str; 2];
-    /// Waits for an advisory lock; gives it back.
+    /// The statement that waits for an advisory lock, and the one that gives it back.
     const ADVISORY_WAIT: [&'static str; 2];
-    /// A transaction that keeps what it has seen, begun and ended.
+    /// The statements that begin a transaction that keeps its snapshot.
     const SNAPSHOT: &'static [&'static str];
-    /// A try for the row of key 0 by the statement that one writes first, for it needs no row.
+    /// A try for the row of key 0 by the statement that one writes first, because it works without an existing row.
     const BUSY_INSERT: Option<&'static str> = None;
-    /// Bytes of the log that commits are written to.
+    /// A query for the number of bytes in the log that commits are written to.
     const LOGGED: &'static str;
-    /// What else counts writes: transaction ids, or rows that were changed.
+    /// A query for another count of writes: transaction ids, or rows that were changed.
     const CHANGED: &'static str;
-    /// Statements that were run.
+    /// A query for the number of statements that were run.
     const STATEMENTS: &'static str;
-    /// KiB of the table, its index included.
+    /// A query for the size of the table in KiB, its index included.
     const SIZE: &'static str;
 
     /// Opens a connection.
@@ -156,7 +156,7 @@ impl Database for Mariadb {
 
 const HOLDER: &str = "0b1f4dc06a3e4c0e9e574f9a4b1c7a11";
 
-/// The library's own statements for a mutex, as it fills them in.
+/// Returns the library's own statements for a mutex, filled in as the library does it.
 pub(crate) fn bare<D: Database>() -> [Statement; 2] {
     let own = |text: &str| {
         let lines = text.lines().filter(|line| !line.starts_with("--"));

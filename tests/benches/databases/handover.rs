@@ -1,4 +1,5 @@
-//! How long a lock that somebody else waits for is nobody's, from the release in one process to the hold in the other.
+//! The time in which a lock that somebody waits for has no holder: from the release by one manager to the hold of the
+//! other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +13,12 @@ use crate::database::Database;
 use crate::session::Session;
 use crate::{quick_or, server};
 
-/// Long enough for the other one to be waiting again.
+/// The length of a hold, which is long enough for the other one to be waiting again.
 const HOLD: Duration = Duration::from_millis(5);
-/// Long enough for a store whose waiters ask now and then.
+/// The longest wait, which is enough for a store whose waiters only ask now and then.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// All stores in one run.
+/// Measures all stores in one run.
 pub(crate) async fn run() {
     let changes = quick_or(20, 300);
     println!(
@@ -62,7 +63,7 @@ fn print(store: &str, name: &str, mut gaps: Vec<Duration>) {
     );
 }
 
-/// Who takes the lock and gives it back, again and again.
+/// A manager or a session that takes the lock and gives it back, again and again.
 enum Racer {
     Ours(LockManager, Option<LockGuard>),
     Theirs(Session, [&'static str; 2]),
@@ -104,10 +105,10 @@ impl Racer {
     }
 }
 
-/// Who gave it back the last time, and when; how long it was nobody's each time.
+/// The racer that gave the lock back last, and when, and how long the lock had no holder at each change of hands.
 type Last = Arc<Mutex<(Option<(usize, Instant)>, Vec<Duration>)>>;
 
-/// How long it was nobody's, each time that it changed hands.
+/// Returns how long the lock had no holder, for each time that it changed hands.
 async fn race(racers: [Racer; 2], changes: usize) -> Vec<Duration> {
     let last = Last::default();
     let mut tasks = Vec::new();

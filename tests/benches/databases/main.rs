@@ -1,17 +1,17 @@
-//! What locks in a database cost, each beside what one would use instead, in the same run.
+//! Benchmarks of locks in a database, each beside what one would use instead, in the same run.
 //!
 //! `cargo bench -p tests --bench databases [-- postgres mysql pairs many limit busy handover waiters churn snapshot]`
 //!
-//! `FSYNC=off` takes the disk out of the figures: what is left is the work of the programs. `QUICK=on` shows in a minute
+//! `FSYNC=off` takes the disk out of the figures: only the work of the programs is left. `QUICK=on` shows in a minute
 //! whether everything runs; its figures mean nothing.
 //!
 //! | peer | what it is |
 //! | --- | --- |
 //! | lock-runtime | this library on PostgreSQL or MariaDB |
 //! | two bare statements | its own statements for a mutex, with nothing around them |
-//! | ShedLock's statements | what ShedLock's JDBC provider sends once it has made a row: two updates |
+//! | ShedLock's statements | the two updates that ShedLock's JDBC provider sends once it has made a row |
 //! | advisory lock | `pg_try_advisory_lock` as madelson's DistributedLock, or `GET_LOCK`: no lease, no token |
-//! | lock-runtime on Redis | what else there is for who has a Redis |
+//! | lock-runtime on Redis | the alternative for those who have a Redis server |
 #![allow(missing_docs)]
 
 mod busy;
@@ -29,7 +29,7 @@ use tests::{Mariadb, Postgres, Server};
 
 const STORES: [&str; 2] = ["postgres", "mysql"];
 
-/// What was asked for.
+/// The stores and benchmarks that the command line names. An empty list means all of them.
 struct Wanted {
     stores: Vec<String>,
     works: Vec<String>,
@@ -89,14 +89,14 @@ async fn on<D: Database>(wanted: &Wanted) {
     }
 }
 
-/// A server that syncs what it commits, as one in production does, unless `FSYNC=off` says otherwise.
+/// Starts a server that syncs what it commits, as one in production does, unless `FSYNC=off` is set.
 fn server<D: Database>() -> Server<D> {
     let syncs = std::env::var("FSYNC").as_deref() != Ok("off");
     println!("{}, which syncs: {syncs}", D::TITLE);
     D::with(D::SETTINGS[usize::from(syncs)])
 }
 
-/// The first one with `QUICK=on`.
+/// Returns `quick` with `QUICK=on`, and `long` without it.
 fn quick_or<T>(quick: T, long: T) -> T {
     match std::env::var("QUICK").as_deref() {
         Ok("on") => quick,
@@ -104,7 +104,7 @@ fn quick_or<T>(quick: T, long: T) -> T {
     }
 }
 
-/// A number that the server counts.
+/// Returns a number that the server counts.
 fn number<D: Database>(server: &Server<D>, what: &str) -> i64 {
     let answer = server.query(what);
     answer[0].parse().unwrap()

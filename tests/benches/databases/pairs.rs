@@ -20,7 +20,7 @@ pub(crate) async fn many_tasks<D: Database>() {
     compare::<D>("64 tasks on keys of their own", 64).await;
 }
 
-/// The library's bare statements with and without a limit of time, where they have one.
+/// Measures the library's bare statements with and without a limit of time, on databases where they have one.
 pub(crate) async fn limit<D: Database>() {
     let Some(limit) = D::LIMIT else {
         return;
@@ -48,13 +48,13 @@ async fn compare<D: Database>(title: &str, tasks: usize) {
     take_turns(title, tasks, &peers).await;
 }
 
-/// The first peer beside the others.
+/// Measures the peers in turns, and prints the ratio of the first one's rate to each.
 async fn take_turns(title: &str, tasks: usize, peers: &[Arc<Peer>]) {
     let mut rates = vec![Vec::new(); peers.len()];
     let (rounds, long) = (quick_or(1, 9), quick_or(ROUND / 10, ROUND));
     for round in 0..=rounds {
         for turn in 0..peers.len() {
-            // Another one first in every round, so that a drift of the machine's speed falls on all.
+            // Another peer goes first in every round, so that a drift of the machine's speed falls on all.
             let number = (round + turn) % peers.len();
             let rate = rate(&peers[number], tasks, long).await;
             if round > 0 {
@@ -79,7 +79,7 @@ async fn take_turns(title: &str, tasks: usize, peers: &[Arc<Peer>]) {
     }
 }
 
-/// Median, least and most.
+/// Returns the median, the least and the greatest sample.
 fn spread(samples: &mut [f64]) -> (f64, f64, f64) {
     samples.sort_by(f64::total_cmp);
     let last = samples.len() - 1;

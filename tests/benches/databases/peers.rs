@@ -1,4 +1,4 @@
-//! What is measured, behind one face.
+//! The peers that are measured, behind one interface.
 
 use lock_runtime::{LockManager, TryAcquire};
 use tests::Server;
@@ -34,7 +34,8 @@ impl Peer {
         Peer { name, how }
     }
 
-    /// After `ours`, which makes the table. It has a row for each key then.
+    /// Makes a peer of the bare statements, and a row for each key. `ours`, which makes the table, has to be called
+    /// before.
     pub(crate) async fn bare<D: Database>(server: &Server<D>) -> Peer {
         let row = |n| format!("('bare:k{n}', 'exclusive', {})", D::LONG_AGO);
         let rows: Vec<String> = (0..100).map(row).collect();
@@ -46,7 +47,8 @@ impl Peer {
         Self::theirs("two bare statements", server, pair).await
     }
 
-    /// After `bare`: the same without the words that limit the time of the first one.
+    /// Does the same as `bare`, which has to be called before, without the words that limit the time of the first
+    /// statement.
     pub(crate) async fn unlimited<D: Database>(server: &Server<D>, limit: &str) -> Peer {
         let [mut take, give] = bare::<D>();
         assert!(take.text.contains(limit), "{}", take.text);
@@ -108,7 +110,7 @@ impl Peer {
         }
     }
 
-    /// Asks for a lock that somebody else holds; panics if it gets it. Key 0 is held.
+    /// Asks for key 0, which somebody else holds. Panics if it gets it.
     pub(crate) async fn busy(&self) {
         match &self.how {
             How::Ours(locks) => {

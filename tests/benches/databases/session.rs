@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
-/// As many connections as this library has for requests by default.
+/// The number of connections: as many as this library has for requests by default.
 const CONNECTIONS: usize = 8;
 
 /// An argument of a statement.
@@ -32,7 +32,7 @@ pub(crate) enum Session {
 }
 
 impl Session {
-    /// How many rows a statement answers with or changes.
+    /// Runs a statement. Returns how many rows it answers with or changes.
     pub(crate) async fn ask(&mut self, text: &str, args: &[Arg]) -> u64 {
         match self {
             Session::Postgres(client) => {
@@ -57,7 +57,7 @@ fn typed(arg: &Arg) -> (&(dyn ToSql + Sync), Type) {
     }
 }
 
-/// The statement with its arguments in it.
+/// Returns the statement with its arguments written into it.
 fn written(text: &str, args: &[Arg]) -> String {
     let mut parts = text.split('$');
     let mut written = parts.next().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! What a transaction that stays open elsewhere does to the table.
+//! The effect on the table of a transaction that stays open elsewhere.
 
 use tests::Server;
 use tokio::time::Instant;

@@ -1,4 +1,4 @@
-//! What those who wait for one key cost the database.
+//! The cost of the waiters of one key to the database.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ pub(crate) async fn run<D: Database>() {
     };
     let holder = builder().connect(&server.url()).await.unwrap();
     let waiting = builder().connect(&server.url()).await.unwrap();
-    // Long enough to need no renewal.
+    // The lease is long enough to need no renewal.
     let held = holder.mutex("hot").lease(Duration::from_secs(600));
     let guard = held.auto_renew(false).acquire().await.unwrap();
-    // Sessions of PostgreSQL tell what they did about once a second.
+    // Sessions of PostgreSQL report what they did about once a second.
     let settled = Duration::from_secs(2);
     let per_second = async || {
         tokio::time::sleep(settled).await;

@@ -1,4 +1,4 @@
-//! What the attribute adds to the same call by hand, on the memory store, where nothing else costs much.
+//! The cost that the attribute adds to the same call by hand, on the memory store, where nothing else costs much.
 
 use std::time::Instant;
 

@@ -13,7 +13,7 @@ pub(crate) struct Bare {
 }
 
 impl Bare {
-    /// On the same connection settings as the library's.
+    /// Connects with the same settings as the library.
     pub(crate) async fn connect(url: &str) -> Bare {
         let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
         let info = url.into_connection_info().unwrap().set_tcp_settings(tcp);
@@ -40,7 +40,7 @@ impl Bare {
         }
     }
 
-    /// Acquire and release, with arguments that were made before.
+    /// Acquires and releases, with arguments that were made before.
     pub(crate) async fn cycle(&mut self, key: &BareKey) {
         let mut acquire = Cmd::with_capacity(8, 256);
         acquire

@@ -1,4 +1,5 @@
-//! A fair lock: how long a change of hands takes, and what each operation costs the server in a long queue.
+//! A fair lock: how long a change of hands takes, and how much of the server's time each operation costs in a long
+//! queue.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +41,7 @@ pub(crate) fn run() {
     }
 }
 
-/// From the call of a release to the next holder in another manager, beside a bare round trip.
+/// Measures the time from the call of a release to the next hold in another manager, beside a bare round trip.
 async fn hand_over() {
     const ROUNDS: usize = 200;
     let own = |server: &RedisServer| -> Vec<String> {
@@ -84,10 +85,10 @@ async fn hand_over() {
     println!("  bare round trip     {trip:7.0} µs (PING)");
 }
 
-/// A queue made by the scripts themselves, and the server's account of them.
+/// A server with a queue that the scripts themselves made. Its statistics tell how much time they took.
 struct Line {
     server: RedisServer,
-    /// The hashes of the two scripts: a text that is sent whole is hashed by the server, each time.
+    /// The hashes of the two scripts. The server would hash a text that is sent whole, each time.
     acquire: String,
     release: String,
 }
@@ -97,7 +98,7 @@ fn holder(number: usize) -> String {
 }
 
 impl Line {
-    /// Number 0 holds the lock; so many wait.
+    /// Starts a server on which number 0 holds the lock and `waiters` others wait.
     fn of(waiters: usize) -> Line {
         let server = RedisServer::start();
         let [acquire, release] = ["fair_acquire", "fair_release"]
@@ -129,7 +130,7 @@ impl Line {
         let _: Value = self.server.query(&words);
     }
 
-    /// Everybody asks again, as they do; what one question costs.
+    /// Returns the cost of one question, while every waiter asks again, as waiters do.
     fn question(&self, waiters: usize) -> f64 {
         self.cost(OPERATIONS, || {
             for round in 0..OPERATIONS {
@@ -138,7 +139,7 @@ impl Line {
         })
     }
 
-    /// From the middle, and to the end again: the latter is not counted.
+    /// Returns the cost of leaving the queue in its middle. Joining it again at its end is not counted.
     fn leave(&self, waiters: usize) -> f64 {
         let mut spent = 0.0;
         for round in 0..OPERATIONS {
@@ -149,7 +150,8 @@ impl Line {
         spent / OPERATIONS as f64
     }
 
-    /// The holder releases, the first is granted. The one that released queues again, which is not counted.
+    /// Returns the cost of a change of hands: the holder releases, and the first waiter is granted. The old holder
+    /// queues again, which is not counted.
     fn change_of_hands(&self, waiters: usize) -> f64 {
         let first = || {
             let first: Vec<String> = self.server.query(&["LRANGE", KEYS[1], "0", "0"]);
@@ -184,14 +186,14 @@ impl Line {
         }
     }
 
-    /// The mean time of one operation in the server.
+    /// Returns the mean time of one operation in the server, in µs.
     fn cost(&self, operations: usize, work: impl FnOnce()) -> f64 {
         let before = self.spent();
         work();
         (self.spent() - before) as f64 / operations as f64
     }
 
-    /// µs in scripts so far.
+    /// Returns the µs that the server has spent in scripts so far.
     fn spent(&self) -> u64 {
         let info: String = self.server.query(&["INFO", "commandstats"]);
         let scripts = info

@@ -1,19 +1,19 @@
-//! What a fleet of processes that hold many locks costs one server, computed from what one process costs it.
+//! The cost to one server of a fleet of processes that hold many locks, computed from the cost of one process.
 
 use std::time::Duration;
 
 use lock_runtime::LockManager;
 use tests::{CommandStats, RedisServer};
 
-/// A third of it is the cadence of renewals.
+/// The lease of each lock. A third of it is the cadence of renewals.
 const LEASE: Duration = Duration::from_secs(12);
 const CADENCES: u32 = 3;
-/// Of the fleet. The lease is the default.
+/// The number of processes in the fleet, whose locks have the default lease.
 const PROCESSES: f64 = 1_000.0;
 const LOCKS: f64 = 10_000.0;
 const FLEET_CADENCE: f64 = 10.0;
 
-/// What a server has counted.
+/// The counters of a server.
 struct Counted {
     stats: CommandStats,
     bytes_in: f64,
@@ -40,7 +40,7 @@ impl Counted {
         }
     }
 
-    /// Scripts, bytes in and out, and µs of the server's CPU since then.
+    /// Returns the scripts, the bytes in and out, and the µs of the server's CPU since `before`.
     fn since(&self, before: &Counted) -> [f64; 4] {
         [
             self.stats.since(&before.stats).scripts() as f64,
@@ -51,7 +51,7 @@ impl Counted {
     }
 }
 
-/// The same for each of so many, without what the counting itself costs.
+/// Returns the same numbers for each of `count` operations, without what the counting itself costs.
 fn each(server: &RedisServer, before: &Counted, count: f64) -> [f64; 4] {
     let after = Counted::of(server);
     let counting = Counted::of(server).since(&after);
@@ -102,7 +102,7 @@ async fn one_process(holds: usize) -> [f64; 4] {
     let renewal = each(&server, &before, holds as f64 * f64::from(CADENCES));
     assert!(guards.iter().all(|guard| guard.is_held()));
     let clients: String = server.query(&["CLIENT", "LIST"]);
-    // The last one asks.
+    // One of the clients is the one that asks.
     let connections = clients.lines().count() - 1;
     let listeners: (String, u64) = server.query(&["PUBSUB", "NUMSUB", "lock:control:released"]);
     let before = Counted::of(&server);

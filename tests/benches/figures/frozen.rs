@@ -1,4 +1,5 @@
-//! What a frozen master of a cluster costs keys of the others, while thousands of callers wait for keys of it.
+//! The cost of a frozen master of a cluster to keys of the other masters, while thousands of callers wait for keys of
+//! the frozen one.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +41,7 @@ async fn measure() {
         let lock = locks.mutex(format!("{{{stem}}}{number}")).wait_forever();
         tokio::spawn(lock.acquire());
     }
-    // Nobody is told that a server does not answer: the callers must have asked it.
+    // Only callers that have asked the server find out that it does not answer, so they are given time to ask.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let what = format!("one is frozen, and {WAITERS} callers wait for it");
     cycles(&locks, &keys, &what).await;

@@ -1,4 +1,4 @@
-//! What many holds of one process cost it, and what they cost the others who lock in it.
+//! The cost of many holds to their process, and to the others who lock in it.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use tests::RedisServer;
 use crate::stats::{micros, process_cpu};
 
 const LEASE: Duration = Duration::from_secs(30);
-/// A lease: each hold is renewed three times.
+/// The measured time: one lease, in which each hold is renewed three times.
 const MEASURED: Duration = Duration::from_secs(30);
 const TASKS: usize = 256;
 
@@ -33,7 +33,7 @@ async fn measure(server: &RedisServer, count: usize) -> Vec<LockGuard> {
     let began = Instant::now();
     let guards = hold(&locks, count).await;
     let taken = began.elapsed();
-    // A cadence to settle: what was taken in one go is renewed in one go for the first time.
+    // A cadence passes first: locks that were taken in one go are also renewed in one go the first time.
     tokio::time::sleep(LEASE / 3).await;
     let cpu = process_cpu();
     let began = Instant::now();
@@ -59,7 +59,7 @@ async fn measure(server: &RedisServer, count: usize) -> Vec<LockGuard> {
     guards
 }
 
-/// Takes so many locks, many at a time.
+/// Takes `count` locks, many at a time.
 async fn hold(locks: &LockManager, count: usize) -> Vec<LockGuard> {
     let tasks = (0..TASKS).map(|task| {
         let locks = locks.clone();

@@ -12,11 +12,11 @@ use crate::stats::{mean_95, storm};
 pub(crate) const CHILD: &str = "hot-key-child";
 
 const TASKS: usize = 64;
-/// Of each kind, in turns.
+/// The number of runs of each kind, which take turns.
 const RUNS: usize = 30;
 const RUN: Duration = Duration::from_millis(200);
 
-/// Takes and gives back one key with so many tasks for so long.
+/// Takes and gives back one key in `tasks` tasks for `length`.
 async fn hot(locks: &LockManager, tasks: usize, length: Duration) -> (u64, Duration) {
     storm(tasks, length, |_, tally| {
         let locks = locks.clone();
@@ -31,7 +31,7 @@ async fn hot(locks: &LockManager, tasks: usize, length: Duration) -> (u64, Durat
     .await
 }
 
-/// The same with tokio's mutex, which no other process can see.
+/// Does the same with tokio's mutex, which no other process can see.
 async fn hot_mutex(mutex: &Arc<tokio::sync::Mutex<()>>) -> (u64, Duration) {
     storm(TASKS, RUN, |_, tally| {
         let mutex = mutex.clone();
@@ -117,7 +117,7 @@ pub(crate) fn processes() {
     println!("  of its fair share each process had {}", shares.join(", "));
 }
 
-/// One of the processes: URL, tasks, seconds.
+/// Runs as one of the processes. The arguments are the URL, the number of tasks and the seconds.
 pub(crate) fn child(args: &[String]) {
     let [url, tasks, seconds] = args else {
         panic!("{CHILD} URL TASKS SECONDS")

@@ -1,4 +1,4 @@
-//! What it costs to hold and to wait.
+//! The costs of holding and of waiting.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ async fn held(server: &RedisServer, locks: &LockManager) {
         guards.push(locks.mutex(name).lease(LEASE).acquire().await.unwrap());
     }
     let bytes = (resident() - before) / MANY;
-    // A cadence to settle, then three to measure.
+    // One cadence passes so that renewals settle; then three are measured.
     let cadence = LEASE / 3;
     tokio::time::sleep(cadence).await;
     let stats = CommandStats::of(server);
@@ -89,7 +89,7 @@ async fn waiting(server: &RedisServer, locks: &LockManager) {
     let stats = CommandStats::of(server);
     tokio::time::sleep(Duration::from_secs(10)).await;
     let stats = CommandStats::of(server).since(&stats);
-    // What clients sent: the statistics also count what runs inside the scripts.
+    // These are the commands that clients sent: the statistics also count what runs inside the scripts.
     let sent = stats.scripts() + stats.calls("ping") + stats.calls("subscribe");
     println!("{MANY} waiters of one process for a key that another holds");
     println!("  memory           {bytes:7} bytes per waiter");

@@ -1,4 +1,4 @@
-//! A lock that its process keeps: how often one core has it again, beside the same without `keep_for`.
+//! A lock that its process keeps: how often one core takes it again, beside a memory store without `keep_for`.
 
 use std::time::{Duration, Instant};
 

@@ -1,10 +1,11 @@
 //! The figures that the README quotes, each beside a baseline in the same run.
 //!
-//! `cargo bench -p tests --bench figures [-- attribute uncontended many-keys hot-key processes fair idle frozen holds fleet]`
+//! `cargo bench -p tests --bench figures [-- NAME …]`. The names are `attribute`, `uncontended`, `many-keys`,
+//! `hot-key`, `processes`, `fair`, `frozen`, `idle`, `keep-for`, `holds` and `fleet`. Without a name, all of them run.
 //!
-//! `… -- starved [SECONDS] [LOAD]` is no part of all: see `starved.rs`.
+//! `… -- starved [SECONDS] [LOAD]` does not run with all the others: see `starved.rs`.
 //!
-//! The baseline is the same two scripts, called bare through the same client crate on one connection.
+//! The bare baseline is the library's own two scripts, called through the same client crate on one connection.
 #![allow(missing_docs)]
 
 mod attribute;

@@ -1,8 +1,8 @@
-//! The library's own scripts, for what is measured without the library.
+//! The library's own scripts, for measurements without the library.
 
 use std::path::Path;
 
-/// The script with its shortcut and the fragments that its header names, as the library joins them.
+/// Returns the script with its shortcut and the fragments that its header names, joined as the library joins them.
 pub(crate) fn whole(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../lock-runtime/src/backend/redis/scripting/lua");

@@ -1,7 +1,7 @@
-//! Many short holds on a machine whose cores are wanted by many others. By hand only:
+//! Many short holds on a machine whose cores many other processes want. It runs by hand only:
 //!
-//! `cargo bench -p tests --bench figures -- starved [SECONDS] [LOAD]`: 600 s beside 16 processes that spin, if nothing
-//! else is said. Fails if a hold was lost though this process was never without CPU for two thirds of a lease.
+//! `cargo bench -p tests --bench figures -- starved [SECONDS] [LOAD]`. The defaults are 600 s and 16 processes that
+//! spin. It fails if a hold was lost though this process was never without CPU for more than two thirds of a lease.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use tests::{Events, RedisServer};
 
 const MANY: usize = 10_000;
 const LEASE: Duration = Duration::from_secs(1);
-/// How often the gauge looks at its watch.
+/// The time for which the gauge sleeps before it looks at the clock again.
 const STEP: Duration = Duration::from_millis(5);
 
 pub(crate) const SPIN: &str = "--spin";
 
-/// What the child processes do.
+/// Spins until the process is killed: the work of the child processes.
 pub(crate) fn spin() {
     loop {
         std::hint::spin_loop();
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &[String]) {
             println!("  {warning}");
         }
         assert!(lost == 0 || gap > LEASE * 2 / 3, "lost though it could run");
-        // Not given back: ten thousand releases are not what is measured.
+        // The guards are not given back: ten thousand releases are not what is measured.
         std::mem::forget(guards);
     });
     runtime.shutdown_background();

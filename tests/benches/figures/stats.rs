@@ -1,11 +1,11 @@
-//! Means with their 95 % intervals, and what the operating system counted.
+//! Means with their 95 % intervals, and the counters of the operating system.
 
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Mean and half the width of its 95 % interval (normal approximation; 30 samples and more).
+/// Returns the mean and half the width of its 95 % interval (normal approximation, for 30 samples or more).
 pub(crate) fn mean_95(samples: &[f64]) -> (f64, f64) {
     let n = samples.len() as f64;
     let mean = samples.iter().sum::<f64>() / n;
@@ -13,14 +13,14 @@ pub(crate) fn mean_95(samples: &[f64]) -> (f64, f64) {
     (mean, 1.96 * (variance / n).sqrt())
 }
 
-/// CPU time of the calling thread.
+/// Returns the CPU time of the calling thread.
 pub(crate) fn thread_cpu() -> Duration {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     let nanos = text.split_whitespace().next().unwrap().parse().unwrap();
     Duration::from_nanos(nanos)
 }
 
-/// CPU time of all threads of this process, in steps of 10 ms.
+/// Returns the CPU time of all threads of this process, in steps of 10 ms.
 pub(crate) fn process_cpu() -> Duration {
     let text = fs::read_to_string("/proc/self/stat").unwrap();
     let (_, fields) = text.rsplit_once(')').unwrap();
@@ -29,7 +29,7 @@ pub(crate) fn process_cpu() -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-/// Resident memory of this process in bytes.
+/// Returns the resident memory of this process in bytes.
 pub(crate) fn resident() -> usize {
     let text = fs::read_to_string("/proc/self/statm").unwrap();
     let pages: usize = text.split_whitespace().nth(1).unwrap().parse().unwrap();
@@ -40,7 +40,7 @@ pub(crate) fn micros(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
 
-/// Counts what many tasks do until it is stopped.
+/// A count of what many tasks do until it is stopped.
 #[derive(Clone, Default)]
 pub(crate) struct Tally {
     count: Arc<AtomicU64>,
@@ -57,7 +57,7 @@ impl Tally {
     }
 }
 
-/// Runs `tasks` loops for `length`. What they counted, and how long it took.
+/// Runs `tasks` loops for `length`. Returns what they counted, and how long it took.
 pub(crate) async fn storm<F: Future<Output = ()> + Send + 'static>(
     tasks: usize,
     length: Duration,

@@ -1,4 +1,4 @@
-//! One task, one key: what the library costs over two bare script calls.
+//! One task, one key: the cost of the library over two bare script calls.
 
 use std::time::Instant;
 
@@ -26,7 +26,7 @@ pub(crate) fn run() {
         for run in 0..RUNS + 2 {
             let mut ours = (0.0, 0.0);
             let mut base = (0.0, 0.0);
-            // Alternately first, so that a drift of the machine's speed falls on both.
+            // They take turns at going first, so that a drift of the machine's speed falls on both.
             for turn in 0..2 {
                 let (at, cpu) = (Instant::now(), thread_cpu());
                 if (run + turn) % 2 == 0 {

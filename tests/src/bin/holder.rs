@@ -2,15 +2,16 @@
 //!
 //! `holder step URL KEY LEASE_MILLIS` runs a body under the lock. Two witnesses report with the machine's clock: the
 //! body's steps (`step NANOS`), and a thread that asks the lease without the runtime (`sure NANOS`, once `over NANOS`).
-//! It says `held TOKEN` first, and at its end `ended` and what `run` returned.
-//! `holder lead URL NAME LEASE_MILLIS` leads, says `leads`, and on SIGTERM shuts down and says `ended` and what `lead`
-//! returned.
-//! `holder permits URL SEMAPHORE PERMITS LEASE_MILLIS` leases permits, says `held` and keeps them.
+//! It says `held TOKEN` first, and at its end `ended` and the return value of `run`.
+//! `holder lead URL NAME LEASE_MILLIS` leads and says `leads`. On SIGTERM it shuts down and says `ended` and the return
+//! value of `lead`.
+//! `holder permits URL SEMAPHORE PERMITS LEASE_MILLIS` leases permits, says `held` and keeps the permits.
 //! `holder connect URL` connects, takes a lock, releases it, and says `ok` or `error` and the error.
-//! `holder configured` does so by its environment: `LockConfig::from_env`.
-//! `holder threads` does so without a runtime of its own, and leaves the release to the end of `main`.
+//! `holder configured` does the same with the configuration of its environment: `LockConfig::from_env`.
+//! `holder threads` does the same as `configured` without a runtime of its own, and leaves the release to the end of
+//! `main`.
 //!
-//! Ends when its input closes, so that none outlives the test that started it.
+//! The first three end when their input closes, so that none outlives the test that started it.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -72,7 +73,7 @@ async fn step(url: &str, key: &str, lease: Duration) {
             println!("held {}", lease.fencing_token().expect("a token"));
             std::thread::spawn(move || watch(&lease));
             loop {
-                // The time is read first: a process that is frozen behind this line has its step before the freeze.
+                // The time is read first: a process that is frozen after this line reports a time before the freeze.
                 let at = now_ns();
                 println!("step {at}");
                 tokio::time::sleep(STEP).await;
@@ -142,7 +143,7 @@ fn say(result: &Result<(), LockError>) {
 
 fn end_with_the_input() {
     std::thread::spawn(|| {
-        // Reads until the end, or fails: both mean that the test is gone.
+        // The copy ends at the end of the input or with an error. Both mean that the test is gone.
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
         std::process::exit(3);
     });

@@ -1,14 +1,14 @@
 //! A process of its own that contends for a lock; started by the tests through `tests::process`.
 //!
-//! `worker contend URL KEY TASKS ACQUISITIONS` says `ready`, waits for a line, makes so many
-//! acquisitions with so many tasks, and reports every hold.
-//! `worker race URL KEY TASKS MILLIS` does so for a time instead of a number.
-//! `worker hang URL KEY LEASE_MILLIS` takes the lock, says `held TOKEN` and keeps it; `hang-fair` a fair one,
-//! `hang-read` and `hang-write` a side of a read/write lock. A reader's token is `0`.
-//! `worker line URL KEY TASKS` waits for the fair lock with so many tasks; each, once it holds it, appends its holder
-//! id to the list `served`, as it stands in the store. Says `done` when all were served.
+//! `worker contend URL KEY TASKS ACQUISITIONS` says `ready`, waits for a line, makes `ACQUISITIONS` acquisitions with
+//! `TASKS` tasks, and reports every hold.
+//! `worker race URL KEY TASKS MILLIS` does the same for a time instead of a number.
+//! `worker hang URL KEY LEASE_MILLIS` takes the lock, says `held TOKEN` and keeps the lock. `hang-fair` does so with a
+//! fair lock, `hang-read` and `hang-write` with a side of a read/write lock. A reader's token is `0`.
+//! `worker line URL KEY TASKS` waits for the fair lock with `TASKS` tasks. Each task that holds it appends its holder
+//! id, as it stands in the store, to the list `served`. The worker says `done` when all were served.
 //!
-//! Ends when its input closes, so that none outlives the test that started it.
+//! Each of them ends when its input closes, so that none outlives the test that started it.
 
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
@@ -132,7 +132,7 @@ async fn line(url: &str, key: &str, tasks: usize) {
                 let mut command = redis::cmd("EVAL");
                 command.arg(note).arg(1).arg(lock);
                 let _: i64 = command.query_async(&mut direct).await.expect("note it");
-                // So that the others ask again while the line moves.
+                // The others need time to ask again while the line moves.
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 guard.release().await.expect("release");
             })

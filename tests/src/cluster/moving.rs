@@ -1,4 +1,4 @@
-//! Slots that move from one master to another, at once or step by step.
+//! Moves of slots from one master to another, at once or step by step.
 
 use redis::Value;
 
@@ -16,7 +16,8 @@ impl RedisCluster {
         self.finish_move(slot, to).await;
     }
 
-    /// First step: its master answers ASK for keys that are not there, TRYAGAIN where only some of a script's are.
+    /// Begins a move, its first step. From then on, the slot's master answers ASK for keys that it does not have, and
+    /// TRYAGAIN if it has only some of a script's keys.
     pub fn begin_move(&self, slot: u16, to: usize) {
         let from = self.owner_of(slot);
         let slot = slot.to_string();
@@ -24,7 +25,7 @@ impl RedisCluster {
         self.order(from, &["SETSLOT", &slot, "MIGRATING", &self.ids[to]]);
     }
 
-    /// Second step: moves one key; whether it was there.
+    /// Moves one key, in the second step of a move. Returns whether the key was there.
     pub fn migrate_key(&self, key: &str, to: usize) -> bool {
         let from = self.owner_of_key(key);
         let port = match self.conf.tls {
@@ -44,7 +45,7 @@ impl RedisCluster {
         }
     }
 
-    /// Second step for all keys of the slot: how many there were.
+    /// Moves all keys of the slot, in the second step of a move. Returns how many there were.
     pub fn migrate_keys(&self, slot: u16, to: usize) -> usize {
         let mut moved = 0;
         loop {
@@ -57,12 +58,12 @@ impl RedisCluster {
         }
     }
 
-    /// Last step: the new master has the slot. Keys that came into being since are moved, too.
+    /// Gives the slot to the new master, the last step of a move. Keys that were created since then are moved, too.
     pub async fn finish_move(&self, slot: u16, to: usize) {
         let from = self.owner_of(slot);
         self.migrate_keys(slot, to);
-        // The new master takes an epoch above all that it knows. One that it does not know yet, of a move a moment ago,
-        // would outrank it for ever at a node that hears a late word of the old master.
+        // The new master takes an epoch above all that it knows. An epoch that it does not know yet, of a move a moment
+        // ago, would outrank it for ever at a node that hears a late message of the old master.
         eventually("every node knows what the last move came to", async || {
             let epochs = |node: usize| {
                 let view = self.view(node);
@@ -79,7 +80,7 @@ impl RedisCluster {
                 .is_some_and(|own| own.is("master"))
         };
         let masters: Vec<_> = self.awake().into_iter().filter(is_master).collect();
-        // The new master first: if it fails after the old one forgot the slot, nobody has it.
+        // The new master is told first: if it failed after the old one forgot the slot, nobody would have the slot.
         let rest = masters.iter().filter(|node| ![to, from].contains(*node));
         for node in [&to, &from].into_iter().chain(rest) {
             self.order(*node, &["SETSLOT", &name, "NODE", &self.ids[to]]);
@@ -93,14 +94,14 @@ impl RedisCluster {
         .await;
     }
 
-    /// Takes a move back whose keys have not been moved.
+    /// Cancels a move, none of whose keys have been moved.
     pub fn cancel_move(&self, slot: u16, to: usize) {
         for node in [self.owner_of(slot), to] {
             self.order(node, &["SETSLOT", &slot.to_string(), "STABLE"]);
         }
     }
 
-    /// The keys of a slot that stand at this node.
+    /// Returns the keys of a slot that this node has.
     pub fn keys_in_slot(&self, node: usize, slot: u16) -> Vec<String> {
         self.query(
             node,
@@ -108,7 +109,7 @@ impl RedisCluster {
         )
     }
 
-    /// Whether the key stands at this node; asks as a client does that was sent there.
+    /// Returns whether this node has the key. Asks as a client does that an ASK has sent there.
     pub fn stands_at(&self, node: usize, key: &str) -> bool {
         let _: Value = self.query(node, &["ASKING"]);
         self.query::<i64>(node, &["EXISTS", key]) == 1

@@ -1,11 +1,11 @@
-//! What one node says of the cluster: the lines of `CLUSTER NODES`, and which slot a key is in.
+//! The cluster as one node describes it in `CLUSTER NODES`, and the slots of keys.
 
 use std::ops::RangeInclusive;
 
-/// So many slots has every cluster.
+/// The number of slots of every cluster.
 pub const SLOTS: u16 = 16_384;
 
-/// The slot of a key, by its hash tag if it has one.
+/// Returns the slot of a key, by its hash tag if it has one.
 pub fn slot_of(key: impl AsRef<[u8]>) -> u16 {
     let key = key.as_ref();
     let tag = |open: usize| {
@@ -17,7 +17,7 @@ pub fn slot_of(key: impl AsRef<[u8]>) -> u16 {
     crc16(open.and_then(tag).unwrap_or(key)) % SLOTS
 }
 
-/// CRC-16/XMODEM, bit by bit.
+/// Computes CRC-16/XMODEM, bit by bit.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc: u16, byte| {
         (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
@@ -31,21 +31,21 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// The nodes that one of them knows.
+/// The nodes that one node knows.
 #[derive(Debug)]
 pub(super) struct View(pub(super) Vec<Row>);
 
 /// A node's master, if it is a replica, and its slots.
 pub(super) type Shape<'a> = (&'a Option<String>, &'a [RangeInclusive<u16>]);
 
-/// One node as another sees it.
+/// A node as another one sees it.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) port: u16,
     pub(super) flags: Vec<String>,
     /// The id of its master, if it is a replica.
     pub(super) master: Option<String>,
-    /// Of two masters that claim a slot, the one with the greater has it.
+    /// The configuration epoch. Of two masters that claim a slot, the one with the greater epoch has it.
     pub(super) epoch: u64,
     pub(super) slots: Vec<RangeInclusive<u16>>,
 }
@@ -60,13 +60,13 @@ impl View {
         )
     }
 
-    /// The port of the master that has the slot.
+    /// Returns the port of the master that has the slot.
     pub(super) fn owner_of(&self, slot: u16) -> Option<u16> {
         let row = self.0.iter().find(|row| row.has(slot))?;
         Some(row.port)
     }
 
-    /// Whose replica each of these nodes is, and which slots it has; `None` while one of them seems to be away.
+    /// Returns the master and the slots of each of these nodes, or `None` while one of them seems to be away.
     pub(super) fn shape(&self, ports: &[u16]) -> Option<Vec<Shape<'_>>> {
         let shape = |port: &u16| {
             let row = self.by_port(*port)?;
@@ -77,7 +77,7 @@ impl View {
         ports.iter().map(shape).collect()
     }
 
-    /// How many slots have a master.
+    /// Returns how many slots have a master.
     pub(super) fn covered(&self) -> usize {
         let ranges = self.0.iter().flat_map(|row| &row.slots);
         ranges.map(ExactSizeIterator::len).sum()
@@ -89,7 +89,7 @@ impl View {
 }
 
 impl Row {
-    /// `id ip:port@bus[,hostname] flags master ping pong epoch link slots…`.
+    /// Parses `id ip:port@bus[,hostname] flags master ping pong epoch link slots…`.
     fn parse(line: &str) -> Option<Self> {
         let mut fields = line.split(' ');
         let (addr, _) = fields.nth(1)?.split_once('@')?;
@@ -98,7 +98,7 @@ impl Row {
         let epoch = fields.nth(2)?.parse().ok()?;
         let slots = fields
             .skip(1)
-            // A slot on its way stands in brackets behind the others.
+            // A slot that is being moved stands in brackets after the others.
             .filter(|range| !range.starts_with('['))
             .map(|range| {
                 let (first, last) = range.split_once('-').unwrap_or((range, range));

@@ -21,7 +21,8 @@ fn is_possible(history: &[Op]) -> bool {
     }
 }
 
-/// What the sweep line is given of the same history: from the grant to the moment before the end was asked for.
+/// Returns whether the sweep line finds an overlap in the same history, whose holds last from the grant to the moment
+/// before the end was asked for.
 fn overlap_in(holds: &[(u64, u64)]) -> bool {
     let hold = |(number, (from, until)): (usize, &(u64, u64))| Hold {
         key: "k".to_owned(),
@@ -50,7 +51,7 @@ fn turns_are_possible_however_their_calls_overlap() {
 
 #[test]
 fn what_the_sweep_line_finds_is_found() {
-    // Both are certain from 20 to 30.
+    // Both certainly hold from 20 to 30.
     let history = [
         op(1, Take, 0, 10),
         op(2, Take, 5, 20),
@@ -77,7 +78,7 @@ fn a_refusal_while_nobody_can_have_had_the_lock_is_found_and_no_sweep_line_sees_
 
 #[test]
 fn a_confirmed_release_after_somebody_elses_whole_turn_is_found() {
-    // The first one gave up being certain at 12, and yet its release at 40 found it in the store.
+    // The first one stopped being certain at 12, and yet its release at 40 found its hold in the store.
     let history = [
         op(1, Take, 0, 10),
         op(2, Take, 15, 20),

@@ -13,10 +13,10 @@ use super::protocol::{Protocol, Reply};
 use super::switches::{Link, Switches};
 use super::{Direction, Then};
 
-/// What was read in one go, and when: a delay counts from here.
+/// The bytes that were read in one go, and the time of that, from which a delay counts.
 type Batch = (Instant, Vec<u8>);
 
-/// Batches read ahead of a delayed or stalled direction.
+/// The number of batches that are read ahead in a delayed or stalled direction.
 const AHEAD: usize = 4_096;
 
 /// Forwards both directions until either end closes, or the trap cuts.
@@ -65,7 +65,7 @@ pub(super) async fn forward(
             _ => Pass::Forward,
         }
     };
-    // The first direction that ends takes the other with it: dropping the halves closes both ends.
+    // The direction that ends first also ends the other: dropping the halves closes both ends.
     tokio::select! {
         () = read(protocol, from_client, requests, all, link, Direction::Requests, request) => {}
         () = read(protocol, from_server, replies, all, link, Direction::Replies, reply) => {}

@@ -1,53 +1,53 @@
-//! What the proxy has to know of a protocol.
+//! The proxy's knowledge of protocols.
 
 use crate::resp;
 
 use super::Direction;
 
-/// What passes through a proxy. Without TLS.
+/// The protocol that passes through a proxy, without TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// RESP2 or RESP3. A frame is a request or a reply.
     Redis,
-    /// Version 3. A frame is a message, of which a request or a reply has several.
+    /// The protocol of PostgreSQL, version 3. A frame is a message, and a request or a reply has several of them.
     Postgres,
-    /// Of MySQL and MariaDB. A frame is a packet, of which a reply has several. The server speaks first, and a client sends
-    /// its next request when it has the whole reply to the one before.
+    /// The protocol of MySQL and MariaDB. A frame is a packet, and a reply has several of them. The server speaks
+    /// first, and a client sends its next request only when it has the whole reply to the one before.
     Mysql,
 }
 
-/// The length of a packet, three bytes of it, and its number.
+/// The size of a packet's head: three bytes for the packet's length, and one for its number.
 const PACKET: usize = 4;
-/// What a client asks for when it sends a statement.
+/// The command with which a client sends a statement.
 const QUERY: u8 = 3;
-/// What a client that logs in says that it can: the protocol of 4.1, and logins by methods with a name.
+/// The capabilities that a client names when it logs in: the protocol of 4.1, and logins by methods with a name.
 const CAN: u32 = 1 << 9 | 1 << 15 | 1 << 19;
 
-/// What a frame from the server is.
+/// The kind of a frame from the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// What one client tells others: it answers no request.
+    /// A message that one client sends to others. It answers no request.
     Message,
-    /// Something else that answers no request.
+    /// Another frame that answers no request.
     News,
-    /// Of a reply that goes on.
+    /// A part of a reply that goes on.
     Part,
     /// The end of a reply.
     End,
 }
 
 impl Protocol {
-    /// A request that a server answers at once, on a connection of its own.
+    /// Returns a request that a server answers at once, on a connection of its own.
     pub fn hello(self) -> Vec<u8> {
         match self {
             Self::Redis => b"*1\r\n$4\r\nPING\r\n".to_vec(),
-            // Its length, the version, who asks, and a database that there is: the server would end the connection, and the
-            // proxy with it what is still under way.
+            // This has the message's length, the version, the user, and a database that exists. Without such a
+            // database, the server would end the connection, and the proxy would end with it what is still under way.
             Self::Postgres => b"\0\0\0\x25\0\x03\0\0user\0lock\0database\0postgres\0\0".to_vec(),
             Self::Mysql => {
                 let mut login = CAN.to_le_bytes().to_vec();
                 login.extend((1_u32 << 24).to_le_bytes());
-                // A character set, what is reserved, and a user without a password.
+                // These are a character set, reserved bytes, and a user without a password.
                 login.push(45);
                 login.extend([0; 23]);
                 login.extend(b"lock\0\0mysql_native_password\0");
@@ -56,16 +56,16 @@ impl Protocol {
         }
     }
 
-    /// Whether the server has answered [`hello`](Self::hello).
+    /// Returns whether the server has answered [`hello`](Self::hello).
     pub fn has_answered(self, said: &[u8]) -> bool {
         match self {
             Self::Redis | Self::Postgres => !said.is_empty(),
-            // What it says first is no answer.
+            // The first frame that it sends is no answer.
             Self::Mysql => matches!(self.frame_len(said), Ok(Some(first)) if said.len() > first),
         }
     }
 
-    /// The length of the complete frame that `bytes` begins with; `None` when more bytes are needed.
+    /// Returns the length of the complete frame that `bytes` begins with, or `None` if more bytes are needed.
     pub(super) fn frame_len(self, bytes: &[u8]) -> Result<Option<usize>, String> {
         match self {
             Self::Redis => resp::frame_len(bytes),
@@ -92,8 +92,8 @@ impl Protocol {
         }
     }
 
-    /// What a frame from the client says: a command of Redis and its arguments, or what a message of a database is called
-    /// and the statement in it, if it has one.
+    /// Returns the words of a frame from the client: a command of Redis and its arguments, or the name of a message to
+    /// a database and the statement in it, if it has one.
     pub(super) fn words(self, frame: &[u8]) -> Vec<&[u8]> {
         match self {
             Self::Redis => resp::strings(frame),
@@ -103,14 +103,14 @@ impl Protocol {
                 None => vec![&frame[..1]],
             },
             Self::Mysql => match frame.get(PACKET..) {
-                // Numbers count from each request on; what a login sends is none.
+                // Packets are numbered from 0 in each request. Those of a login have other numbers.
                 Some([QUERY, text @ ..]) if frame[PACKET - 1] == 0 => vec![b"QUERY", text],
                 _ => vec![b"OTHER"],
             },
         }
     }
 
-    /// A frame from the client with other words in it.
+    /// Returns a frame from the client with other words in it.
     pub(super) fn with_words(self, frame: &[u8], words: &[Vec<u8>]) -> Vec<u8> {
         match (self, words) {
             (Self::Redis, _) => resp::request(words),
@@ -130,18 +130,18 @@ impl Protocol {
         }
     }
 
-    /// Whether a frame from the client is the last one of its request.
+    /// Returns whether a frame from the client is the last one of its request.
     pub(super) fn ends_request(self, frame: &[u8]) -> bool {
         match self {
             Self::Redis => true,
-            // A start, a synchronisation, a statement in one message.
+            // These are a start, a synchronisation, and a statement in one message.
             Self::Postgres => matches!(frame.first(), Some(0 | b'S' | b'Q')),
-            // Nothing has to be counted: no reply is under way when a request is sent.
+            // Nothing has to be counted, because no reply is under way when a request is sent.
             Self::Mysql => false,
         }
     }
 
-    /// What a frame from the server is.
+    /// Returns the kind of a frame from the server.
     pub(super) fn reply(self, frame: &[u8]) -> Reply {
         match self {
             Self::Redis => {
@@ -163,13 +163,13 @@ impl Protocol {
         }
     }
 
-    /// Why bytes that are no frame are there.
+    /// Returns the message for bytes that are no frame.
     pub(super) fn complaint(self, direction: Direction, error: &str) -> String {
         format!("{direction:?} of {self:?}, which are not encrypted here: {error}")
     }
 }
 
-/// A packet of MySQL.
+/// Returns a packet of MySQL.
 fn packet(number: u8, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len()).expect("a short packet");
     let [low, middle, high, rest] = length.to_le_bytes();
@@ -177,7 +177,7 @@ fn packet(number: u8, body: &[u8]) -> Vec<u8> {
     [&[low, middle, high, number], body].concat()
 }
 
-/// Where the statement of a message to PostgreSQL begins and ends, if it has one.
+/// Returns where the statement of a message to PostgreSQL begins and ends, if it has one.
 fn statement(frame: &[u8]) -> Option<(usize, usize)> {
     let text_from = |from: usize| {
         let length = frame.get(from..)?.iter().position(|byte| *byte == 0)?;
@@ -185,7 +185,7 @@ fn statement(frame: &[u8]) -> Option<(usize, usize)> {
     };
     match frame.first()? {
         b'Q' => text_from(5),
-        // Its name comes first.
+        // The name of the prepared statement comes first.
         b'P' => text_from(text_from(5)?.1 + 1),
         _ => None,
     }
@@ -245,7 +245,7 @@ mod tests {
         let words = [b"QUERY".to_vec(), b"SELECT 22".to_vec()];
         let other = protocol.with_words(QUERY, &words);
         assert_eq!(other, b"\x0a\0\0\0\x03SELECT 22");
-        // A ping, and a packet of a login that begins as a statement does.
+        // One is a ping, and the other is a packet of a login that begins as a statement does.
         for frame in [&b"\x01\0\0\0\x0e"[..], b"\x02\0\0\x01\x03S"] {
             assert_eq!(protocol.words(frame), [b"OTHER"]);
         }

@@ -13,7 +13,7 @@ use super::{Direction, Then};
 type Matches = Box<dyn Fn(&[&[u8]]) -> bool + Send>;
 type Rewrite = Box<dyn Fn(&[&[u8]]) -> Option<Vec<Vec<u8>>> + Send>;
 
-/// One direction, for all connections.
+/// The switches of one direction, for all connections.
 #[derive(Debug)]
 pub(super) struct Way {
     delay: AtomicU64,
@@ -59,13 +59,13 @@ impl Way {
     }
 }
 
-/// What one connection has to know about itself.
+/// The state of one connection.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) id: u64,
-    /// Set once, when a byte of that direction is lost, and never reset: see the module's doc.
+    /// Set once, when a byte of that direction is lost, and never reset: see the doc of the module `proxy`.
     deaf: [AtomicBool; 2],
-    /// Which reply (counted from 0, pushes left out) the trap takes away, and how.
+    /// The reply (counted from 0, without pushes) that the trap takes away, and what happens then.
     pub(super) trapped: Mutex<Option<(u64, Then)>>,
 }
 
@@ -130,7 +130,7 @@ impl Switches {
         self.losing_messages.store(on, SeqCst);
     }
 
-    /// Counts a pub/sub message; whether it may pass.
+    /// Counts a pub/sub message. Returns whether it may pass.
     pub(super) fn message(&self) -> bool {
         self.messages.fetch_add(1, SeqCst);
         !self.losing_messages.load(SeqCst)
@@ -159,7 +159,7 @@ impl Switches {
         link
     }
 
-    /// Remembers how to cut a connection; it may be forgotten or cut already.
+    /// Remembers how to cut a connection, which may be forgotten or cut already.
     pub(super) fn keep(&self, id: u64, task: AbortHandle) {
         match self.state().links.get_mut(&id) {
             Some((_, slot)) => *slot = Some(task),
@@ -196,7 +196,7 @@ impl Switches {
         self.state().sprung
     }
 
-    /// Counts a request; `Some` when the trap takes its reply away.
+    /// Counts a request. Returns `Some` if the trap takes its reply away.
     pub(super) fn request(&self, args: &[&[u8]]) -> Option<Then> {
         let mut state = self.state();
         let name = args
@@ -218,7 +218,7 @@ impl Switches {
         self.state().rewrite = Some(rewrite);
     }
 
-    /// What is forwarded in place of this request, if anything else.
+    /// Returns the arguments that are forwarded in place of these, if there are any, and counts the rewrite.
     pub(super) fn rewritten(&self, args: &[&[u8]]) -> Option<Vec<Vec<u8>>> {
         let mut state = self.state();
         let other = state.rewrite.as_ref()?(args)?;

@@ -16,7 +16,7 @@ pub(super) fn all() -> Vec<Box<dyn Fault>> {
     ]
 }
 
-/// SIGKILL; another process takes its place.
+/// SIGKILL of a process, whose place another process takes.
 struct Killed {
     victim: usize,
     left: Vec<(&'static str, u64)>,
@@ -37,7 +37,7 @@ impl Fault for Killed {
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
         self.victim = scene.rng.usize(..scene.crew.size());
-        // Returns when the process is gone.
+        // This returns when the process is gone.
         scene.crew.kill(self.victim);
         self.left = scene.site.leases();
     }

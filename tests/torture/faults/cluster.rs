@@ -14,7 +14,7 @@ use crate::site::Topology;
 
 const GIVEN_UP: Duration = Duration::from_secs(6);
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Asking all nodes who is the master is not free.
+/// The time between two looks, because asking all nodes who is the master is not free.
 const LOOK: Duration = Duration::from_millis(20);
 
 pub(super) fn all() -> Vec<Box<dyn Fault>> {
@@ -35,10 +35,10 @@ pub(super) fn all() -> Vec<Box<dyn Fault>> {
     deposed.into_iter().chain([Box::new(moves) as _]).collect()
 }
 
-/// What becomes of the old master.
+/// The fate of the old master.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum How {
-    /// SIGKILL; it comes back empty, as a replica.
+    /// SIGKILL. It comes back empty, as a replica.
     Killed,
     /// SIGSTOP until there is another one.
     Frozen,
@@ -50,7 +50,7 @@ enum How {
 struct Deposed {
     how: How,
     old: usize,
-    /// Locks of the old master.
+    /// The locks of the old master.
     affected: Vec<&'static str>,
     looked: Option<Instant>,
     answered: Option<u64>,
@@ -130,7 +130,7 @@ impl Fault for Deposed {
             if Instant::now() > deadline {
                 return Err(format!("no failover within {PATIENCE:?}"));
             }
-            // One that a stalled machine made late is given up by the servers after five seconds.
+            // The servers give up a failover after five seconds. A stalled machine can make one that late.
             if self.how == How::ByHand && ordered.elapsed() > GIVEN_UP {
                 let replica = site.cluster.partner_of(self.old);
                 let _ = site.cluster.nodes[replica].command(&["CLUSTER", "FAILOVER"]);
@@ -195,7 +195,7 @@ impl Fault for SlotMoved {
     }
 
     fn tick(&mut self, scene: &mut Scene<'_>) {
-        // Key by key: lock and fence are at two masters in between.
+        // Keys move one by one, so that lock and fence are at two masters in between.
         let site = scene.site.clustered.as_ref().expect("a cluster");
         let slot = Clustered::slot_of(self.key);
         if scene.rng.u8(..20) == 0 {

@@ -1,4 +1,4 @@
-//! Faults of a database that keeps locks in a table. What any server suffers is in `server.rs`.
+//! Faults of a database that keeps locks in a table. Faults of any server are in `server.rs`.
 
 use std::ops::Range;
 
@@ -72,7 +72,7 @@ impl Fault for RowLocked {
 
     fn end(&mut self, _scene: &mut Scene<'_>) -> Result<String, String> {
         let commit = self.commit.take().ok_or("it has not begun")?;
-        // Fails if the transaction was not there until now.
+        // This fails if the transaction was not there until now.
         commit();
         Ok(format!("the row of `{}` was locked", self.key))
     }

@@ -11,7 +11,7 @@ use super::{Fault, Scene, Side, proven};
 use crate::replicated::Replicated;
 use crate::site::Topology;
 
-/// `guarded`: of the topology of that name.
+/// Returns the faults of this file. `guarded` is for the topology of that name.
 pub(super) fn all(guarded: bool) -> Vec<Box<dyn Fault>> {
     [How::Killed, How::Frozen, How::ByHand, How::CutOff]
         .into_iter()
@@ -31,16 +31,16 @@ pub(super) fn all(guarded: bool) -> Vec<Box<dyn Fault>> {
         .collect()
 }
 
-/// What becomes of the old master.
+/// The fate of the old master.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum How {
-    /// SIGKILL; it comes back empty, as a replica.
+    /// SIGKILL. It comes back empty, as a replica.
     Killed,
-    /// SIGSTOP until there is another one; it wakes up and believes that it is the master still.
+    /// SIGSTOP until there is another master. It wakes up and still believes that it is the master.
     Frozen,
-    /// `SENTINEL FAILOVER`: it lives and answers until it is told.
+    /// `SENTINEL FAILOVER`. It lives and answers until it is told.
     ByHand,
-    /// Sentinel and replica do not reach it, nor does one client reach the sentinel: there are two masters.
+    /// Sentinel and replica do not reach it, and one client does not reach the sentinel: there are two masters.
     CutOff,
 }
 
@@ -54,13 +54,14 @@ struct Deposed {
 }
 
 impl Deposed {
-    /// Whether locks outlive it: see `Replicated::guarded`. Not where the old master still has a replica after another
-    /// one was promoted: that replica then vouches for the one and for the other.
+    /// Returns whether locks outlive it: see `Replicated::guarded`. They do not if the old master still has a replica
+    /// after another one was promoted: that replica then vouches for both.
     fn is_survived(&self) -> bool {
         self.guarded && self.how != How::ByHand
     }
 
-    /// A sentinel that has not looked at the replica since the last failover refuses: again, then.
+    /// Orders a failover, at most once a second. A sentinel that has not looked at the replica since the last failover
+    /// refuses, so this is called again.
     fn order(&mut self, site: &Replicated) {
         if self
             .ordered
@@ -160,7 +161,7 @@ impl Fault for Deposed {
     }
 }
 
-/// The replica dies and comes back: nobody should notice.
+/// The replica dies and comes back, and nobody should notice.
 struct ReplicaKilled {
     replica: usize,
 }
@@ -197,7 +198,7 @@ impl Fault for ReplicaKilled {
     }
 }
 
-/// It may have been configured as the master before.
+/// Makes a replica follow the master. It may have been configured as the master before.
 fn follow_again(site: &Replicated, replica: usize) {
     let port = site.master().port().to_string();
     let server = &site.group.servers[replica];

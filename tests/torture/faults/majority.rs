@@ -27,7 +27,7 @@ fn twice(name: &'static str, one: &'static str) -> Box<dyn Fault> {
 struct Twice {
     name: &'static str,
     one: &'static str,
-    /// Made when it begins: what can strike a minority is found by name among all, this one, too.
+    /// The two faults, which are made when this one begins.
     both: Vec<Box<dyn Fault>>,
 }
 

@@ -1,4 +1,4 @@
-//! What goes wrong, and the proof that it did.
+//! The faults, and the proofs that they struck.
 
 mod clients;
 mod cluster;
@@ -19,19 +19,19 @@ use crate::server::{Database, Node, Server};
 use crate::site::{Site, Topology};
 use crate::statements::Statement;
 
-/// What a fault acts upon.
+/// The parts of a round that a fault acts upon.
 pub(crate) struct Scene<'a> {
     pub(crate) site: &'a mut Site,
     pub(crate) crew: &'a mut Crew,
     pub(crate) rng: &'a mut Rng,
     /// The node that is struck.
     pub(crate) at: usize,
-    /// The statements that a planted bug changes. A fault that strikes one of many strikes one of these.
+    /// The statements that a planted bug changes. A fault that strikes one of many statements strikes one of these.
     pub(crate) broken: Vec<Statement>,
 }
 
 impl Scene<'_> {
-    /// A Redis server.
+    /// Returns the Redis server that is struck.
     fn node(&mut self) -> &mut Node {
         &mut self.site.nodes[self.at]
     }
@@ -49,7 +49,8 @@ impl Scene<'_> {
     }
 }
 
-/// Where a fault strikes. Two at once are of two sides, so that neither needs what the other has taken away.
+/// The side on which a fault strikes. Two faults at once are of two sides, so that neither needs what the other has
+/// taken away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Server,
@@ -59,85 +60,87 @@ pub(crate) enum Side {
 
 /// Something that goes wrong for a while.
 pub(crate) trait Fault {
-    /// What it is called, on the command line too.
+    /// Returns its name, which the command line also takes.
     fn name(&self) -> &'static str;
 
     fn side(&self) -> Side;
 
-    /// Whether locks may be gone from the store before their time: then holds may overlap, and the losers are told.
+    /// Returns whether locks may be gone from the store before their time. Then holds may overlap, and the losers are
+    /// told.
     fn loses_locks(&self, _topology: Topology) -> bool {
         false
     }
 
-    /// Whether a server comes back without its data. That may end a hold of a quorum, and admits nobody else.
+    /// Returns whether a server comes back without its data. That may end a hold of a quorum, but it admits nobody
+    /// else.
     fn forgets(&self) -> bool {
         false
     }
 
-    /// By how much leases end too early: no overlap is longer.
+    /// Returns by how much leases end too early. No overlap is longer.
     fn jumps(&self) -> Option<Duration> {
         None
     }
 
-    /// Whether another server takes the place of the one that is struck.
+    /// Returns whether another server takes the place of the one that is struck.
     fn fails_over(&self) -> bool {
         false
     }
 
-    /// Whether there may be two masters for a while, each with holders of its own.
+    /// Returns whether there may be two masters for a while, each with holders of its own.
     fn splits(&self) -> bool {
         false
     }
 
-    /// Whether the server has to write everything to disk before it answers.
+    /// Returns whether the server has to write everything to disk before it answers.
     fn needs_disk(&self) -> bool {
         false
     }
 
-    /// Whether clients are told for good that they may not.
+    /// Returns whether clients get the final answer that they have no right.
     fn denies(&self) -> bool {
         false
     }
 
-    /// For how long it lasts, in milliseconds.
+    /// Returns how long it lasts, in milliseconds.
     fn lasts(&self) -> Range<u64>;
 
     fn begin(&mut self, scene: &mut Scene<'_>);
 
-    /// Called every few milliseconds while it lasts.
+    /// Runs every few milliseconds while the fault lasts.
     fn tick(&mut self, _scene: &mut Scene<'_>) {}
 
-    /// Heals it. What proves that it struck, or why that is in doubt.
+    /// Heals it. Returns what proves that it struck, or why that is in doubt.
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String>;
 
-    /// The moment when the topology itself took a write again, where that takes a new master. None: the fault is over
-    /// when it is healed.
+    /// Returns the moment when the topology itself took a write again, if that takes a new master. `None` means that
+    /// the fault is over when it is healed.
     fn answered(&self) -> Option<u64> {
         None
     }
 
-    /// Locks that nobody may give back any more, and when their leases are over.
+    /// Returns the locks that nobody may give back any more, and when their leases are over.
     fn left_behind(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 
-    /// Whether waiters have to find out by themselves that a lock is free.
+    /// Returns whether waiters have to find out by themselves that a lock is free.
     fn loses_messages(&self) -> bool {
         false
     }
 
-    /// The locks that it is about, if not all of them.
+    /// Returns the locks that it is about, if not all of them.
     fn affected(&self) -> Option<Vec<&'static str>> {
         None
     }
 
-    /// Whether no holder of another lock may lose it.
+    /// Returns whether no holder of another lock may lose it.
     fn spares_the_others(&self) -> bool {
         false
     }
 }
 
-/// Fresh ones of every kind.
+/// Returns new faults of every kind.
 pub(crate) fn all(topology: Topology) -> Vec<Box<dyn Fault>> {
     let mut all = match topology {
         Topology::Sentinel => failover::all(false),
@@ -164,18 +167,19 @@ pub(crate) fn all(topology: Topology) -> Vec<Box<dyn Fault>> {
     all
 }
 
-/// One by its name.
+/// Returns the fault of this name.
 pub(crate) fn named(name: &str, topology: Topology) -> Option<Box<dyn Fault>> {
     all(topology).into_iter().find(|fault| fault.name() == name)
 }
 
-/// Two of different sides.
+/// Returns two faults of different sides.
 pub(crate) fn pair(rng: &mut Rng, topology: Topology) -> Vec<Box<dyn Fault>> {
     loop {
         let (mut first, mut second) = (all(topology), all(topology));
         let first = first.swap_remove(rng.usize(..first.len()));
         let second = second.swap_remove(rng.usize(..second.len()));
-        // The server's own come first: they are begun before and healed after the other.
+        // Faults of the server come first, then those of the network: the first one begins and is healed before the
+        // other.
         if first.side() == Side::Server && second.side() != Side::Server
             || first.side() == Side::Network && second.side() == Side::Clients
         {

@@ -42,12 +42,12 @@ pub(super) fn all() -> Vec<Box<dyn Fault>> {
     ]
 }
 
-/// What can happen where there are messages.
+/// Returns the faults that can happen if there are messages.
 pub(super) fn of_messages() -> Vec<Box<dyn Fault>> {
     vec![Box::new(MessagesLost { before: 0 })]
 }
 
-/// Every connection is cut, once or with nobody let in again for a while.
+/// Every connection is cut, once, or with nobody let in again for a while.
 struct Cut {
     name: &'static str,
     stays_down: bool,
@@ -72,7 +72,7 @@ impl Fault for Cut {
     }
 
     fn tick(&mut self, scene: &mut Scene<'_>) {
-        // Beside another fault there may be none to cut at first.
+        // Together with another fault, there may be none to cut at first.
         if self.before == 0 {
             self.before = scene.proxy().open_connections();
             if self.before > 0 {
@@ -183,7 +183,7 @@ impl Fault for Stalled {
     }
 }
 
-/// The open connections are dead and nobody is told; new ones work.
+/// The open connections are dead, and nobody is told. New ones work.
 struct HalfOpen {
     before: usize,
 }
@@ -217,7 +217,7 @@ impl Fault for HalfOpen {
     }
 }
 
-/// The server does it, and the answer is lost: of one kind of script after the other.
+/// The server does what it is asked, and the answer is lost, for one kind of script after the other.
 struct ReplyLost {
     armed: bool,
     lost: u64,
@@ -257,7 +257,7 @@ impl Fault for ReplyLost {
                 Topology::Postgres => lose_reply_to_one(&ON_POSTGRES, scene, then),
                 Topology::Mysql => lose_reply_to_one(&ON_MYSQL, scene, then),
                 Topology::Quorum => {
-                    // Its scripts have no fence, and are told apart by nothing else.
+                    // The scripts of a quorum have no fence, and nothing else tells them apart.
                     let is_script = |args: &[&[u8]]| args.first() == Some(&&b"EVALSHA"[..]);
                     scene.proxy().lose_reply_to(is_script, then);
                 }
@@ -278,7 +278,7 @@ impl Fault for ReplyLost {
     }
 }
 
-/// What a caller waits for an answer of.
+/// The statements whose answers a caller waits for.
 macro_rules! waited_for {
     ($of:ident) => {
         [
@@ -310,7 +310,7 @@ fn lose_reply_to_one(of: &[Statement], scene: &mut Scene<'_>, then: Then) {
     scene.proxy().lose_reply_to(is_it, then);
 }
 
-/// Wake-ups get lost; everything else works.
+/// Wake-ups get lost. Everything else works.
 struct MessagesLost {
     before: u64,
 }

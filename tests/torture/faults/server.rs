@@ -1,4 +1,4 @@
-//! Faults of a server: those of any, and those of Redis alone.
+//! Faults of any server, and faults of Redis alone.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ pub(super) fn all() -> Vec<Box<dyn Fault>> {
     ]
 }
 
-/// What can happen where clients listen.
+/// Returns the faults that can happen if clients listen.
 pub(super) fn of_listeners() -> Vec<Box<dyn Fault>> {
     vec![Box::new(Disconnects {
         name: "subscriber-kill",
@@ -32,7 +32,7 @@ pub(super) fn of_listeners() -> Vec<Box<dyn Fault>> {
     })]
 }
 
-/// What can happen to Redis alone.
+/// Returns the faults that can happen to Redis alone.
 pub(super) fn of_redis() -> Vec<Box<dyn Fault>> {
     vec![
         Box::new(Flushed { errors: 0 }),
@@ -40,7 +40,7 @@ pub(super) fn of_redis() -> Vec<Box<dyn Fault>> {
     ]
 }
 
-/// SIGKILL, and back with what is on disk.
+/// SIGKILL, and a restart with what is on disk.
 struct Killed {
     run: String,
 }
@@ -105,7 +105,7 @@ impl Fault for Frozen {
     }
 }
 
-/// Its data are gone: every lock is free at once. What proves it.
+/// The server's data are gone, so every lock is free at once. The field has the proof of that, or the doubt.
 struct Forgets(Result<String, String>);
 
 impl Fault for Forgets {
@@ -290,15 +290,15 @@ impl Fault for Forbids {
     }
 }
 
-/// The server's clock jumps ahead: emulated, every lease ends so much earlier.
+/// The server's clock jumps ahead. This is emulated: every lease ends earlier by that much.
 #[derive(Default)]
 struct ClockJump {
     shortened: u64,
-    /// Of these: leases of which nothing was left.
+    /// The number of these leases of which nothing was left.
     ended: u64,
 }
 
-/// How far the clock jumps: more than is left of most leases, which are renewed when a third is over.
+/// The length of the jump. It is more than is left of most leases, which are renewed when a third is over.
 const JUMP: Duration = Duration::from_millis(900);
 
 impl Fault for ClockJump {

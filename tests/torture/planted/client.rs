@@ -1,4 +1,4 @@
-//! Bugs of what a client does.
+//! Bugs in what a client does.
 //!
 //! Each is one line of the library, or a few, that reads another way in a copy of it (`copy.rs`). The library itself
 //! has no trace of that.
@@ -6,14 +6,14 @@
 use super::{Broken, Planted};
 use crate::keys::Tasks;
 
-/// A line that is another one in the copy.
+/// A text that differs in the copy.
 pub(crate) struct Edit {
-    /// Below `lock-runtime/src/`.
+    /// The path below `lock-runtime/src/`.
     pub(super) file: &'static str,
-    /// What stands there, once.
+    /// The text that stands there, once.
     pub(super) is: &'static str,
-    /// What stands there in the copy. `PLANTED` is true in a process for which this bug is chosen; in others the line
-    /// does what it did before.
+    /// The text that stands there in the copy. `PLANTED` is true in a process for which this bug is chosen. In others,
+    /// the line does what it did before.
     pub(super) becomes: &'static str,
 }
 
@@ -21,12 +21,13 @@ const fn edit(file: &'static str, is: &'static str, becomes: &'static str) -> Ed
     Edit { file, is, becomes }
 }
 
-/// All of them.
+/// All bugs of clients.
 pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "a deadline that counts from the reply",
         tasks: Tasks::All,
-        // Granted, and then not run until the lease is over. Answers that are late are nearly always under way.
+        // The process is granted the lock, and then does not run until the lease is over. Late answers are nearly
+        // always under way.
         faults: &["delay", "process-frozen"],
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
@@ -49,7 +50,7 @@ pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "an unanswered renewal that counts as confirmed",
         tasks: Tasks::All,
-        // Refused for longer than a lease; then others ask sooner than the holder does again.
+        // Renewals are refused for longer than a lease. Then others ask sooner than the holder asks again.
         faults: &["rights-revoked"],
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
@@ -318,8 +319,9 @@ pub(super) const ALL: &[Planted] = &[
         name: "a kept lock that is had again after its loss",
         tasks: Tasks::Kept,
         faults: &[],
-        // Four guards are there on purpose, and each would hide that the others are gone: the end takes the lock out of the
-        // queue, who finds it there looks whether it is over, and asks the watchdog, and has what is left of its lease.
+        // Four guards are there on purpose, and each would hide that the others are gone. The end takes the lock out of
+        // the queue. A caller that finds the lock there looks whether it is over, asks the watchdog, and has what is
+        // left of its lease.
         caught_by: &["overlap", "refused-holder", "needless-loss"],
         broken: Broken::Client(&[
             edit(
@@ -349,7 +351,7 @@ pub(super) const ALL: &[Planted] = &[
         name: "a hold of a kept lock that inherits nothing",
         tasks: Tasks::Kept,
         faults: &[],
-        // It believes in what was confirmed when the lock began to be kept.
+        // The hold believes in what was confirmed when the lock began to be kept.
         caught_by: &["needless-loss"],
         broken: Broken::Client(&[edit(
             "hold/keeping.rs",

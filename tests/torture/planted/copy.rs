@@ -1,7 +1,7 @@
 //! A copy of the workspace with every bug of `client.rs` in it, switched off: one build for all of them.
 //!
-//! It is built into the directory that this program was built into, under another version and another name: so what
-//! both depend on is compiled once, and neither build replaces anything of the other.
+//! It is built into the directory that this program was built into, under another version and another name. In this
+//! way, what both depend on is compiled once, and neither build replaces anything of the other.
 
 use std::fs;
 use std::io;
@@ -10,12 +10,12 @@ use std::process::Command;
 
 use super::{Broken, all, stands_once};
 
-/// Names the bug that a client is to have.
+/// The variable that names the bug that a client is to have.
 pub(crate) const CHOSEN: &str = "LOCK_PLANTED_BUG";
 
 const PROGRAM: &str = "torture-planted";
 
-/// Tells the copy which bug is chosen: `PLANTED` in the edits of `client.rs` asks it.
+/// The function that tells the copy which bug is chosen. `PLANTED` in the edits of `client.rs` calls it.
 const SWITCH: &str = r#"
 pub(crate) fn planted(name: &str) -> bool {
     static CHOSEN: std::sync::LazyLock<Option<String>> =
@@ -24,7 +24,7 @@ pub(crate) fn planted(name: &str) -> bool {
 }
 "#;
 
-/// Builds it, and says where the clients' program is; why not, if that fails.
+/// Builds the copy. Returns where the clients' program is, or why the build failed.
 pub(crate) fn build() -> Result<PathBuf, String> {
     let here = std::env::current_exe().map_err(|error| error.to_string())?;
     let (Some(profile), Some(target)) = (here.parent(), here.ancestors().nth(2)) else {
@@ -55,10 +55,10 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Whether everything that changes is there, once.
+/// Checks that everything that changes is there, once.
 ///
 /// # Errors
-/// Says what is not, and in which file.
+/// The message says what is not, and in which file.
 pub(super) fn check() -> Result<(), String> {
     let changes = changes();
     for Change { file, .. } in &changes {
@@ -67,7 +67,7 @@ pub(super) fn check() -> Result<(), String> {
     Ok(())
 }
 
-/// Something that reads another way in the copy.
+/// A text that differs in the copy.
 struct Change {
     file: PathBuf,
     is: String,
@@ -108,7 +108,7 @@ fn changes() -> Vec<Change> {
     changes
 }
 
-/// Every file of the workspace that may be part of a build, from its root.
+/// Returns every file of the workspace that may be part of a build, as a path from its root.
 fn files(workspace: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![PathBuf::new()];
@@ -117,7 +117,7 @@ fn files(workspace: &Path) -> io::Result<Vec<PathBuf>> {
             let entry = entry?;
             let path = folder.join(entry.file_name());
             let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-            // What cargo marks so is built, and no source.
+            // Folders that cargo marks like this are build output, not source.
             let is_built = entry.path().join("CACHEDIR.TAG").exists();
             if is_hidden || is_built {
                 continue;
@@ -132,7 +132,8 @@ fn files(workspace: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Removes what the workspace had when it was copied before, and has no more: a module that has moved would be there twice.
+/// Removes what the workspace had when it was copied before, and no longer has: otherwise, a module that has moved
+/// would be there twice.
 fn forget(copy: &Path, kept: &[PathBuf]) -> io::Result<()> {
     for file in files(copy)? {
         if !kept.contains(&file) {
@@ -142,7 +143,7 @@ fn forget(copy: &Path, kept: &[PathBuf]) -> io::Result<()> {
     Ok(())
 }
 
-/// A file of the workspace as it is in the copy.
+/// Returns a file of the workspace as it is in the copy.
 fn changed(file: &Path, changes: &[Change]) -> Result<Vec<u8>, String> {
     let mut bytes = fs::read(workspace().join(file)).map_err(|error| error.to_string())?;
     for Change { is, becomes, .. } in changes.iter().filter(|change| change.file == file) {
@@ -153,7 +154,7 @@ fn changed(file: &Path, changes: &[Change]) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Copies one file, with what changes in it. One that is there already as it is to be stays untouched: cargo compiles
+/// Copies one file, with its changes. A file that is already as it is to be stays untouched, because cargo compiles
 /// what is newer than the last build.
 fn take(to: &Path, file: &Path, changes: &[Change]) -> Result<(), String> {
     let failed = |error: io::Error| error.to_string();

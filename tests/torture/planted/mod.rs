@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `scripts.rs` | in what a Redis server does: scripts are replaced on the wire |
 //! | `statements.rs`, `postgres.rs`, `mysql.rs` | in what a database does: statements are changed on the wire |
-//! | `client.rs` | in what a client does: lines of the library that are other ones in a copy of it |
+//! | `client.rs` | in what a client does: lines of the library that differ in a copy of it |
 //! | `copy.rs` | makes and builds that copy |
 
 mod client;
@@ -22,19 +22,19 @@ use crate::statements::Statement;
 
 pub(crate) use self::copy::{CHOSEN, build};
 
-/// One bug.
+/// A planted bug.
 pub(crate) struct Planted {
     pub(crate) name: &'static str,
-    /// Those that show it. Where the others would only leave it fewer chances, they stay away.
+    /// The tasks that show it. Others stay away where they would only leave it fewer chances.
     pub(crate) tasks: Tasks,
-    /// The fault without which it would not show, or two; none: it shows in a calm round.
+    /// The fault without which it would not show, or two. Without any, it shows in a calm round.
     pub(crate) faults: &'static [&'static str],
-    /// Any of these has to catch it.
+    /// The checks, any of which has to catch it.
     pub(crate) caught_by: &'static [&'static str],
     broken: Broken,
 }
 
-/// What is broken.
+/// The part that is broken.
 enum Broken {
     Scripts(&'static [scripts::Twist]),
     Statements(Topology, &'static [statements::Twist]),
@@ -43,7 +43,7 @@ enum Broken {
     Register,
 }
 
-/// Whether this stands in the text, and nowhere else in it.
+/// Checks that this stands in the text, and nowhere else in it.
 fn stands_once(text: &str, what: &str) -> Result<(), String> {
     match text.matches(what).count() {
         1 => Ok(()),
@@ -51,10 +51,10 @@ fn stands_once(text: &str, what: &str) -> Result<(), String> {
     }
 }
 
-/// Whether everything that bugs change is as they expect it.
+/// Checks that everything that bugs change is as they expect it.
 ///
 /// # Errors
-/// Says what is not, and of which bug.
+/// The message says what is not, and of which bug.
 pub(crate) fn check() -> Result<(), String> {
     for bug in all() {
         if let Broken::Statements(_, broken) = bug.broken {
@@ -69,7 +69,7 @@ pub(crate) fn check() -> Result<(), String> {
     copy::check()
 }
 
-/// All of them.
+/// Returns all planted bugs.
 pub(crate) fn all() -> impl Iterator<Item = &'static Planted> {
     let of_databases = postgres::ALL.iter().chain(mysql::ALL);
     let on_the_wire = scripts::ALL.iter().chain(of_databases);
@@ -77,17 +77,17 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Planted> {
 }
 
 impl Planted {
-    /// Whether the register looks at tokens.
+    /// Returns whether the register looks at tokens.
     pub(crate) fn checks_tokens(&self) -> bool {
         !matches!(self.broken, Broken::Register)
     }
 
-    /// The bug to choose in the copy's clients; none: they are the true ones.
+    /// Returns the bug to choose in the copy's clients, or `None` if the clients are the true ones.
     pub(crate) fn in_clients(&self) -> Option<&'static str> {
         matches!(self.broken, Broken::Client(_)).then_some(self.name)
     }
 
-    /// The statements that it changes.
+    /// Returns the statements that it changes.
     pub(crate) fn statements(&self) -> Vec<Statement> {
         match self.broken {
             Broken::Statements(_, twists) => twists.iter().map(|twist| twist.statement).collect(),
@@ -95,7 +95,7 @@ impl Planted {
         }
     }
 
-    /// Where it shows.
+    /// Returns the topology in which it shows.
     pub(crate) fn topology(&self) -> Topology {
         match self.broken {
             Broken::Statements(topology, _) => topology,
@@ -120,18 +120,18 @@ impl Planted {
         }
     }
 
-    /// What caught it, if something did that had to.
+    /// Returns the finding of a check that had to catch it, if there is one.
     pub(crate) fn what_caught_it<'a>(&self, findings: &'a [Finding]) -> Option<&'a Finding> {
         let mut found = findings.iter();
         found.find(|finding| self.is_caught_by(finding.check))
     }
 
-    /// Whether that check has to catch it, or may.
+    /// Returns whether this is one of the checks that have to catch it.
     pub(crate) fn is_caught_by(&self, check: &str) -> bool {
         self.caught_by.contains(&check)
     }
 
-    /// Whether the broken part was there to be called.
+    /// Returns whether the broken part was there to be called.
     pub(crate) fn is_planted(&self, rewrites: u64) -> bool {
         !matches!(self.broken, Broken::Scripts(_) | Broken::Statements(..)) || rewrites > 0
     }

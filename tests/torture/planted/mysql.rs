@@ -1,4 +1,4 @@
-//! Bugs of what MySQL and MariaDB do.
+//! Bugs in what MySQL and MariaDB do.
 
 use super::statements::twist;
 use super::{Broken, Planted};
@@ -6,7 +6,7 @@ use crate::keys::Tasks;
 use crate::site::Topology;
 use crate::statements::mysql;
 
-/// All of them.
+/// All bugs of MySQL.
 pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "MySQL: an acquire that ignores the holder",

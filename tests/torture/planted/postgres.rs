@@ -1,4 +1,4 @@
-//! Bugs of what PostgreSQL does.
+//! Bugs in what PostgreSQL does.
 
 use super::statements::twist;
 use super::{Broken, Planted};
@@ -6,7 +6,7 @@ use crate::keys::Tasks;
 use crate::site::Topology;
 use crate::statements::postgres;
 
-/// All of them.
+/// All bugs of PostgreSQL.
 pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "PostgreSQL: an acquire that ignores the holder",
@@ -108,7 +108,7 @@ pub(super) const ALL: &[Planted] = &[
                     "WHEN l.waited_until > clock_timestamp()",
                     "WHEN false",
                 ),
-                // What undoes a dropped acquire.
+                // This statement undoes a dropped acquire.
                 twist(
                     postgres!("settle"),
                     "WHEN l.waited_until > clock_timestamp()",
@@ -274,7 +274,7 @@ pub(super) const ALL: &[Planted] = &[
                     "(l.holder IS NULL OR l.expires_at <= c.now OR l.holder = ANY ($2))",
                     "true",
                 ),
-                // Looked at again once the rows are locked.
+                // The statement checks this again once the rows are locked.
                 twist(
                     postgres!("acquire_all"),
                     "(l.holder IS NULL OR l.expires_at <= clock_timestamp() OR l.holder = r.holder)",

@@ -1,7 +1,7 @@
-//! Bugs of what the server does.
+//! Bugs in what a Redis server does.
 //!
-//! Client and server are the real ones. The proxy replaces the text of a script on its way: what the broken version
-//! does is wrapped around the true one, so it goes on fitting when the scripts are rewritten.
+//! Client and server are the real ones. The proxy replaces the text of a script on its way. The broken version is
+//! wrapped around the true one, so it goes on fitting when the scripts are rewritten.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ pub(crate) enum Script {
 }
 
 impl Script {
-    /// What its text ends with: the fragments that scripts share come before it.
+    /// Returns the end of its text, after the fragments that scripts share.
     fn file(self) -> &'static str {
         match self {
             Self::Acquire => {
@@ -80,8 +80,8 @@ impl Script {
         }
     }
 
-    /// The true script with Lua around it: `before` may replace what `server.call` does (as `call`), `after` may
-    /// change its answer `r`.
+    /// Returns the true script with Lua around it: `before` may replace what `server.call` does (as `call`), and
+    /// `after` may change its answer `r`.
     fn broken(self, text: &str, before: &str, after: &str) -> String {
         // The shebang, if there is one, has to stay the first line.
         let (head, body) = match text.split_once('\n') {
@@ -101,10 +101,10 @@ impl Script {
     }
 }
 
-/// A script, what comes before its true text, and what after.
+/// A script, the text before its true text, and the text after it.
 pub(crate) type Twist = (Script, &'static str, &'static str);
 
-/// What `call` is, for commands of one name.
+/// The definition of `call` for commands of one name.
 macro_rules! instead_of {
     ($command:literal, $does:literal) => {
         concat!(
@@ -117,7 +117,7 @@ macro_rules! instead_of {
     };
 }
 
-/// All of them.
+/// All bugs of scripts, and one of the register.
 pub(super) const ALL: &[Planted] = &[
     Planted {
         name: "an acquire that ignores the holder",
@@ -160,7 +160,7 @@ pub(super) const ALL: &[Planted] = &[
         name: "a release that wakes nobody",
         tasks: Tasks::All,
         faults: &[],
-        // Those who want what another process keeps still send messages.
+        // Callers that want a lock that another process keeps send messages all the same.
         caught_by: &["wake-ups", "gap"],
         broken: Broken::Scripts(&[
             (Script::Release, instead_of!("PUBLISH", "return 0"), ""),
@@ -316,7 +316,7 @@ pub(super) const ALL: &[Planted] = &[
         caught_by: &["order"],
         broken: Broken::Scripts(&[(
             Script::Acquire,
-            // There is a holder by its count, and so one to be read.
+            // The count says that there is a holder, so there has to be one to be read.
             "call = function(send, command, ...)
                 if command == 'HLEN' and KEYS[1] == 'lock:try-1' and server.call('TIME')[2] % 4 == 0 then return 1 end
                 local answer = send(command, ...)
@@ -335,11 +335,11 @@ pub(super) const ALL: &[Planted] = &[
     },
 ];
 
-/// Has the proxy call the broken scripts in place of the true ones.
+/// Makes the proxy call the broken scripts in place of the true ones.
 pub(super) fn plant(broken: &'static [Twist], site: &Site) {
     let locks = site.workload.keys().into_iter();
     let locks: Vec<Vec<u8>> = locks.map(|key| format!("lock:{key}").into()).collect();
-    // The broken text by the hash of the true one, learned when a client loads that.
+    // This has the broken text by the hash of the true one. It is learned when a client loads the true one.
     let known: RefCell<BTreeMap<Vec<u8>, Vec<u8>>> = RefCell::default();
     site.nodes[0].proxy.rewrite(move |args| match *args {
         [b"SCRIPT", b"LOAD", text] => {
@@ -352,7 +352,7 @@ pub(super) fn plant(broken: &'static [Twist], site: &Site) {
             None
         }
         [b"EVALSHA", hash, keys, ref rest @ ..] => {
-            // What a manager tries out when it connects stays whole: it would not connect otherwise.
+            // A script that a manager tries out when it connects stays whole: otherwise, the manager would not connect.
             locks.iter().find(|lock| rest.first() == Some(&&lock[..]))?;
             let text = known.borrow().get(hash)?.clone();
             let rest = rest.iter().map(|arg| arg.to_vec());

@@ -1,4 +1,4 @@
-//! Bugs of what a database does: see `postgres.rs` and `mysql.rs`.
+//! Bugs in what a database does: see `postgres.rs` and `mysql.rs`.
 //!
 //! Client and server are the real ones. The proxy changes the text of a statement on its way.
 
@@ -6,12 +6,12 @@ use super::stands_once;
 use crate::site::Site;
 use crate::statements::{Statement, filled};
 
-/// A statement that reads another way on its way.
+/// A change of a statement on its way.
 pub(crate) struct Twist {
     pub(super) statement: Statement,
-    /// What stands in its file, once.
+    /// The text that stands in its file, once.
     is: &'static str,
-    /// What the server reads.
+    /// The text that the server reads.
     becomes: &'static str,
 }
 
@@ -23,16 +23,16 @@ pub(super) const fn twist(statement: Statement, is: &'static str, becomes: &'sta
     }
 }
 
-/// Whether each line is there, once. If not, the statement has changed, and the bug has to change with it.
+/// Checks that each line is there, once. If not, the statement has changed, and the bug has to change with it.
 ///
 /// # Errors
-/// Says which is not.
+/// The message says which is not.
 pub(super) fn check(broken: &[Twist]) -> Result<(), String> {
     let mut texts = broken.iter().map(|twist| (twist, twist.statement.text()));
     texts.try_for_each(|(twist, text)| stands_once(&text, twist.is))
 }
 
-/// Has the proxy forward the broken statements in place of the true ones.
+/// Makes the proxy forward the broken statements in place of the true ones.
 pub(super) fn plant(broken: &'static [Twist], site: &mut Site) {
     site.database().proxy().rewrite(|words| {
         let [kind, sent] = words else { return None };
