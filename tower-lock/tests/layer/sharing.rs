@@ -11,7 +11,7 @@ use tower_lock::{LockLayer, RequestKey};
 
 use crate::support::{Served, get};
 
-/// Serves so many requests at once, of one key, and returns how many ran beside each other at most.
+/// Sends so many requests for one key at once, and returns how many at most were served side by side.
 async fn most_at_a_time(layer: LockLayer<RequestKey>, requests: usize) -> usize {
     let counts = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
     let seen = counts.clone();
