@@ -66,7 +66,7 @@ impl Latch {
     /// Returns the number of events that are still to come; 0 if the latch is open.
     ///
     /// # Errors
-    /// As [`try_set_count`](Latch::try_set_count).
+    /// The same as [`try_set_count`](Latch::try_set_count).
     ///
     /// # Cancel safety
     /// Changes nothing.
@@ -79,8 +79,9 @@ impl Latch {
     /// Tells that one event has happened: how many are still to come. An open latch stays open.
     ///
     /// # Errors
-    /// As [`try_set_count`](Latch::try_set_count). After [`LockError::Unavailable`] it may have been counted or not:
-    /// it is sent once, for a second one could open the latch too early. A shutdown refuses it only when it is done.
+    /// The same as [`try_set_count`](Latch::try_set_count). After [`LockError::Unavailable`] it may have been counted
+    /// or not: it is sent once, for a second one could open the latch too early. A shutdown refuses it only when it is
+    /// done.
     ///
     /// # Cancel safety
     /// Dropping the future may leave it counted or not.
@@ -103,7 +104,7 @@ impl Latch {
     /// Opens the latch, whatever its count. False if it was open.
     ///
     /// # Errors
-    /// As [`try_set_count`](Latch::try_set_count).
+    /// The same as [`try_set_count`](Latch::try_set_count).
     ///
     /// # Cancel safety
     /// Dropping the future may leave it done or not done.

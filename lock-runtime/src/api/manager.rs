@@ -204,8 +204,8 @@ impl LockManager {
     /// holder to take them from: false, and nothing is changed.
     ///
     /// # Errors
-    /// As [`inspect`](LockManager::inspect). After [`LockError::Unavailable`] it may have happened or not, or to some of
-    /// many permits.
+    /// The same as [`inspect`](LockManager::inspect). After [`LockError::Unavailable`] it may have happened or not, or
+    /// to some of many permits.
     ///
     /// # Cancel safety
     /// Dropping the future may leave it done or not done.

@@ -134,9 +134,9 @@ impl MultiRequest {
     /// Acquires all of the locks within the wait.
     ///
     /// # Errors
-    /// As [`LockRequest::acquire`]; the error names the lock that was not had, or all of them if none was waited for.
-    /// [`LockError::InvalidConfig`] for an empty list, more than 128 locks, one name as locks of two kinds, or permits of
-    /// one semaphore named twice.
+    /// The same as [`LockRequest::acquire`]; the error names the lock that was not had, or all of them if none was
+    /// waited for. [`LockError::InvalidConfig`] for an empty list, more than 128 locks, one name as locks of two kinds,
+    /// or permits of one semaphore named twice.
     ///
     /// # Cancel safety
     /// Dropping the future gives back what was acquired, and what the store may have granted meanwhile.
@@ -167,10 +167,10 @@ impl MultiRequest {
     /// lock, and given back if one of them is busy.
     ///
     /// # Errors
-    /// As [`acquire`](MultiRequest::acquire), but if one of them is held: [`TryAcquire::Busy`].
+    /// The same as [`acquire`](MultiRequest::acquire), but if one of them is held: [`TryAcquire::Busy`].
     ///
     /// # Cancel safety
-    /// As [`acquire`](MultiRequest::acquire).
+    /// The same as [`acquire`](MultiRequest::acquire).
     pub fn try_acquire(
         self,
     ) -> impl Future<Output = Result<TryAcquire, LockError>> + Send + 'static {
@@ -187,8 +187,8 @@ impl MultiRequest {
     /// Acquires the locks, runs `body` under all of them, and releases: see [`LockRequest::run`].
     ///
     /// # Errors
-    /// As [`acquire`](MultiRequest::acquire), and [`LockError::Lost`] if the body was dropped because one of the
-    /// locks was lost.
+    /// The same as [`acquire`](MultiRequest::acquire), and [`LockError::Lost`] if the body was dropped because one of
+    /// the locks was lost.
     ///
     /// # Cancel safety
     /// Dropping the future drops the body first and then releases in the background.
@@ -200,13 +200,14 @@ impl MultiRequest {
         ValueOrLoss::new(self.run_outcome(body))
     }
 
-    /// As [`run`](MultiRequest::run), and tells both the value and the loss: see [`LockRequest::run_outcome`].
+    /// Does the same as [`run`](MultiRequest::run), and tells both the value and the loss: see
+    /// [`LockRequest::run_outcome`].
     ///
     /// # Errors
-    /// As [`acquire`](MultiRequest::acquire). A loss during the body is in the [`Outcome`].
+    /// The same as [`acquire`](MultiRequest::acquire). A loss during the body is in the [`Outcome`].
     ///
     /// # Cancel safety
-    /// As [`run`](MultiRequest::run).
+    /// The same as [`run`](MultiRequest::run).
     pub fn run_outcome<F, Fut>(
         self,
         body: F,

@@ -83,8 +83,8 @@ impl LeaderObserver {
     /// comes at once, and so does the one after an error. `None`: nobody leads.
     ///
     /// # Errors
-    /// As [`LockManager::inspect`]. The observation goes on: the next call asks again, after a pause of about a second
-    /// at most. [`LockError::is_retryable`] says whether that can help.
+    /// The same as [`LockManager::inspect`]. The observation goes on: the next call asks again, after a pause of about
+    /// a second at most. [`LockError::is_retryable`] says whether that can help.
     ///
     /// # Cancel safety
     /// May be dropped and called again at any time: the next call tells what this one would have told.

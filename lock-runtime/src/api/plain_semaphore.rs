@@ -47,21 +47,21 @@ impl PlainSemaphore {
         PlainSemaphore { both }
     }
 
-    /// As [`Semaphore::try_set_permits`].
+    /// Does the same as [`Semaphore::try_set_permits`].
     ///
     /// # Errors
-    /// As [`Semaphore::try_set_permits`].
+    /// The same as [`Semaphore::try_set_permits`].
     ///
     /// # Cancel safety
-    /// As [`Semaphore::try_set_permits`].
+    /// The same as [`Semaphore::try_set_permits`].
     pub async fn try_set_permits(&self, permits: u64) -> Result<bool, LockError> {
         self.both.try_set_permits(permits).await
     }
 
-    /// As [`Semaphore::available`].
+    /// Does the same as [`Semaphore::available`].
     ///
     /// # Errors
-    /// As [`Semaphore::available`].
+    /// The same as [`Semaphore::available`].
     ///
     /// # Cancel safety
     /// Changes nothing.
@@ -69,24 +69,24 @@ impl PlainSemaphore {
         self.both.available().await
     }
 
-    /// As [`Semaphore::add_permits`].
+    /// Does the same as [`Semaphore::add_permits`].
     ///
     /// # Errors
-    /// As [`Semaphore::add_permits`].
+    /// The same as [`Semaphore::add_permits`].
     ///
     /// # Cancel safety
-    /// As [`Semaphore::add_permits`].
+    /// The same as [`Semaphore::add_permits`].
     pub async fn add_permits(&self, permits: i64) -> Result<(), LockError> {
         self.both.add_permits(permits).await
     }
 
-    /// As [`Semaphore::delete`].
+    /// Does the same as [`Semaphore::delete`].
     ///
     /// # Errors
-    /// As [`Semaphore::delete`].
+    /// The same as [`Semaphore::delete`].
     ///
     /// # Cancel safety
-    /// As [`Semaphore::delete`].
+    /// The same as [`Semaphore::delete`].
     pub async fn delete(&self) -> Result<bool, LockError> {
         self.both.delete().await
     }
@@ -104,7 +104,7 @@ impl PlainSemaphore {
     /// Gives so many permits back, 1 to 1,000. The caller must have them: nobody checks.
     ///
     /// # Errors
-    /// As [`Semaphore::add_permits`]: after [`LockError::Unavailable`] they may have been given back or not.
+    /// The same as [`Semaphore::add_permits`]: after [`LockError::Unavailable`] they may have been given back or not.
     ///
     /// # Cancel safety
     /// Dropping the future may leave it done or not done.
@@ -142,10 +142,10 @@ impl PlainSemaphoreRequest {
     /// Takes the permits if they are free now: `TryAcquire::Acquired(())`.
     ///
     /// # Errors
-    /// As [`acquire`](PlainSemaphoreRequest::acquire), but permits that are not free are [`TryAcquire::Busy`].
+    /// The same as [`acquire`](PlainSemaphoreRequest::acquire), but permits that are not free are [`TryAcquire::Busy`].
     ///
     /// # Cancel safety
-    /// As [`acquire`](PlainSemaphoreRequest::acquire).
+    /// The same as [`acquire`](PlainSemaphoreRequest::acquire).
     pub async fn try_acquire(self) -> Result<TryAcquire<()>, LockError> {
         match self.wait(Duration::ZERO).acquire().await {
             Ok(()) => Ok(TryAcquire::Acquired(())),

@@ -91,7 +91,8 @@ impl LockManagerBuilder {
     /// It is a single server: clusters and Sentinels are named by [URLs](Self::connect).
     ///
     /// # Errors
-    /// As [`connect`](Self::connect); also [`LockError::InvalidConfig`] for a client that does not verify certificates.
+    /// The same as [`connect`](Self::connect); also [`LockError::InvalidConfig`] for a client that does not verify
+    /// certificates.
     ///
     /// # Cancel safety
     /// Dropping the future leaves nothing behind.

@@ -252,7 +252,7 @@ impl LockRequest {
     /// a semaphore may first wait for another request of this process, as long again.
     ///
     /// # Errors
-    /// As [`acquire`](LockRequest::acquire), but a lock that is held is [`TryAcquire::Busy`].
+    /// The same as [`acquire`](LockRequest::acquire), but a lock that is held is [`TryAcquire::Busy`].
     ///
     /// # Cancel safety
     /// Dropping the future gives back what the store may have granted meanwhile.
@@ -275,7 +275,7 @@ impl LockRequest {
     /// body that completed counts: a release that fails afterwards is logged, not returned.
     ///
     /// # Errors
-    /// As [`acquire`](LockRequest::acquire), and [`LockError::Lost`] if the body was dropped.
+    /// The same as [`acquire`](LockRequest::acquire), and [`LockError::Lost`] if the body was dropped.
     ///
     /// # Cancel safety
     /// Dropping the future drops the body first and then releases in the background.
@@ -287,14 +287,14 @@ impl LockRequest {
         ValueOrLoss::new(self.run_outcome(body))
     }
 
-    /// As [`run`](LockRequest::run), and tells both the value and the loss: for callers who must know that the lock
-    /// was lost although the body had just completed.
+    /// Does the same as [`run`](LockRequest::run), and tells both the value and the loss: for callers who must know
+    /// that the lock was lost although the body had just completed.
     ///
     /// # Errors
-    /// As [`acquire`](LockRequest::acquire). A loss during the body is in the [`Outcome`].
+    /// The same as [`acquire`](LockRequest::acquire). A loss during the body is in the [`Outcome`].
     ///
     /// # Cancel safety
-    /// As [`run`](LockRequest::run).
+    /// The same as [`run`](LockRequest::run).
     pub fn run_outcome<F, Fut>(
         self,
         body: F,

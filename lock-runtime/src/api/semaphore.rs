@@ -107,7 +107,7 @@ impl Semaphore {
     /// enough of them came back. Redisson's `setPermits`.
     ///
     /// # Errors
-    /// As [`try_set_permits`](Semaphore::try_set_permits).
+    /// The same as [`try_set_permits`](Semaphore::try_set_permits).
     ///
     /// # Cancel safety
     /// Dropping the future may leave it set or not.
@@ -123,7 +123,7 @@ impl Semaphore {
     /// more were taken away than were free; 0 if none were ever set.
     ///
     /// # Errors
-    /// As [`try_set_permits`](Semaphore::try_set_permits).
+    /// The same as [`try_set_permits`](Semaphore::try_set_permits).
     ///
     /// # Cancel safety
     /// Changes nothing.
@@ -136,7 +136,7 @@ impl Semaphore {
     /// Adds permits, or takes some away with a number below zero: holders keep theirs, and fewer come back.
     ///
     /// # Errors
-    /// As [`try_set_permits`](Semaphore::try_set_permits), and [`LockError::NotSet`] if no permits were set.
+    /// The same as [`try_set_permits`](Semaphore::try_set_permits), and [`LockError::NotSet`] if no permits were set.
     /// After [`LockError::Unavailable`] they may have been added or not; it is not tried twice. A shutdown refuses it
     /// only when it is done: bodies that it lets finish can still give back.
     ///
@@ -154,7 +154,7 @@ impl Semaphore {
     /// next look; [`force_release`](crate::LockManager::force_release) before it tells holders at once.
     ///
     /// # Errors
-    /// As [`try_set_permits`](Semaphore::try_set_permits).
+    /// The same as [`try_set_permits`](Semaphore::try_set_permits).
     ///
     /// # Cancel safety
     /// Dropping the future may leave it done or not done.

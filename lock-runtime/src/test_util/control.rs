@@ -66,7 +66,7 @@ impl TestControl {
         self.backend.script.push(None, answer);
     }
 
-    /// As [`next_acquire`](Self::next_acquire), for the next acquire of that lock alone.
+    /// Does the same as [`next_acquire`](Self::next_acquire), for the next acquire of that lock alone.
     ///
     /// # Panics
     /// If the name is invalid.
@@ -142,10 +142,10 @@ impl TestControl {
         }
     }
 
-    /// As [`assert_held`] of the manager.
+    /// Does the same as [`assert_held`] of the manager.
     ///
     /// # Panics
-    /// As [`assert_held`].
+    /// The same as [`assert_held`].
     #[track_caller]
     pub fn assert_held<N: IntoLockName>(
         &self,
@@ -154,10 +154,10 @@ impl TestControl {
         assert_held(&self.locks, name)
     }
 
-    /// As [`assert_free`] of the manager.
+    /// Does the same as [`assert_free`] of the manager.
     ///
     /// # Panics
-    /// As [`assert_free`].
+    /// The same as [`assert_free`].
     #[track_caller]
     pub fn assert_free<N: IntoLockName>(
         &self,

@@ -47,11 +47,11 @@ pub fn in_memory() -> (LockManager, TestControl) {
     of(LockManager::builder()).expect("the default options are accepted")
 }
 
-/// As [`LockManagerBuilder::in_memory`], with a control over the manager. Each manager has its own one: those that share
-/// a [`MemoryStore`](crate::MemoryStore) are told apart.
+/// Does the same as [`LockManagerBuilder::in_memory`], with a control over the manager. Each manager has its own one:
+/// those that share a [`MemoryStore`](crate::MemoryStore) are told apart.
 ///
 /// # Errors
-/// As [`LockManagerBuilder::in_memory`].
+/// The same as [`LockManagerBuilder::in_memory`].
 pub fn of(builder: LockManagerBuilder) -> Result<(LockManager, TestControl), LockError> {
     let (locks, backend) = builder.in_memory_as(ScriptedBackend::new)?;
     let control = TestControl::new(locks.clone(), backend);
