@@ -92,7 +92,7 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Sets the time that requests wait unless they set their own, one year at most: default 10 s; zero tries once.
+    /// Sets the time that requests wait unless they set their own, one year at most. Default 10 s; zero tries once.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.options.wait = Some(wait);
         self

@@ -121,7 +121,8 @@ pub fn not_installed() -> LockError {
     LockError::NotInstalled
 }
 
-/// One error of each variant, about that name where it is about one: for a test that looks at all of them.
+/// Returns one error of each variant, about `name` if the variant is about a name, for a test that looks at all of
+/// them.
 pub fn one_of_each(name: &str) -> Vec<LockError> {
     let second = Duration::from_secs(1);
     vec![
