@@ -8,7 +8,7 @@ pub(crate) struct Function {
     pub(crate) attrs: Vec<Attribute>,
     pub(crate) vis: Visibility,
     pub(crate) sig: Signature,
-    /// `None` for a trait method that ends in `;`.
+    /// The body. It is `None` for a trait method that ends in `;`.
     pub(crate) body: Option<Group>,
 }
 

@@ -152,9 +152,10 @@ mod validate;
 /// A placeholder is an argument's name or `self`, then any of `.field`, `.0` and
 /// `.method(literals and paths)`. Nothing else is allowed: no `?`, `.await`, `[..]`, `::`, no format spec, no
 /// comment. Values are taken by reference, once, before anything else happens. Each is written with its `Display`
-/// and escaped: `A–Z a–z 0–9 _ - .` stay, every other byte becomes `%XX`. User data can therefore neither make
-/// two keys collide nor steer which lock is taken. Between two placeholders the template must hold a character
-/// that no value can contain, such as `:` or `/`. An empty value is refused with [`LockError::InvalidName`].
+/// and escaped: `A–Z a–z 0–9 _ - .` stay, every other byte becomes `%XX`. So user data can neither make two keys
+/// collide nor steer which lock is taken. For the same reason, the template must hold a character between two
+/// placeholders that no value can contain, such as `:` or `/`. An empty value is refused with
+/// [`LockError::InvalidName`].
 ///
 /// Stable Rust has no spans inside a string literal: errors underline all of it and say which
 /// placeholder, at which byte, and which arguments there are.

@@ -81,7 +81,7 @@ impl Election {
         }
     }
 
-    /// Sets the lease of a leader, from 1 s up: for so long nobody leads after a leader's process has died. Default:
+    /// Sets the lease of a leader, from 1 s up: nobody leads for so long after a leader's process has died. Default:
     /// the manager's, 30 s. A short lease is lost more easily: a leader that cannot renew it, because the store or its
     /// own process stood still for so long, no longer leads.
     pub fn lease(mut self, lease: Duration) -> Election {

@@ -81,8 +81,8 @@ impl Latch {
     ///
     /// # Errors
     /// The same as [`try_set_count`](Latch::try_set_count). After [`LockError::Unavailable`] it may have been counted
-    /// or not: it is sent once, for a second one could open the latch too early. A shutdown refuses it only when it is
-    /// done.
+    /// or not: it is sent once, because a second one could open the latch too early. A shutdown refuses it only once
+    /// the shutdown is done.
     ///
     /// # Cancel safety
     /// Dropping the future may leave it counted or not.

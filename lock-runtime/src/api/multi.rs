@@ -134,7 +134,7 @@ impl MultiRequest {
     /// Acquires all of the locks within the wait.
     ///
     /// # Errors
-    /// The same as [`LockRequest::acquire`]; the error names the lock that was not had, or all of them if none was
+    /// The same as [`LockRequest::acquire`]; the error names the lock that was not acquired, or all of them if none was
     /// waited for. [`LockError::InvalidConfig`] for an empty list, more than 128 locks, one name as locks of two kinds,
     /// or permits of one semaphore named twice.
     ///

@@ -109,8 +109,8 @@ impl LockRequest {
         self
     }
 
-    /// Sets the lease, which is the TTL of the key: 50 ms to 24 h, from 1 s up if renewed. Default: the manager's, 30
-    /// s.
+    /// Sets the lease, which is the TTL of the key: 50 ms to 24 h, from 1 s up if renewed. Default: the manager's,
+    /// 30 s.
     pub fn lease(mut self, lease: Duration) -> LockRequest {
         self.overrides.lease = Some(lease);
         self

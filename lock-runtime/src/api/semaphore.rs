@@ -139,7 +139,7 @@ impl Semaphore {
     /// # Errors
     /// The same as [`try_set_permits`](Semaphore::try_set_permits), and [`LockError::NotSet`] if no permits were set.
     /// After [`LockError::Unavailable`] they may have been added or not; it is not tried twice. A shutdown refuses it
-    /// only when it is done: bodies that it lets finish can still give back.
+    /// only once the shutdown is done: bodies that it lets finish can still give back.
     ///
     /// # Cancel safety
     /// Dropping the future may leave it done or not done.

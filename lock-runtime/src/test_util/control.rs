@@ -57,7 +57,7 @@ impl TestControl {
     /// order in which they were told.
     ///
     /// A caller that waits for a lock asks the store several times. It gets [`Answer::Busy`] and
-    /// [`Answer::Unavailable`] each time, until its wait is over; so do others who ask this manager for the same lock
+    /// [`Answer::Unavailable`] each time, until its wait is over; so do others that ask this manager for the same lock
     /// meanwhile. With `wait_forever` that is until [`forget_answers`](Self::forget_answers).
     ///
     /// A re-entry and a hand-over inside the process ask no store, and take no answer. Nor do plain permits and latches.

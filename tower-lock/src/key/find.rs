@@ -46,7 +46,7 @@ pub(crate) type Finding<Request> = Pin<Box<dyn Future<Output = (Request, Demand)
 /// The client of a request, and the number of its requests that may wait.
 #[derive(Debug)]
 pub struct Client {
-    /// `None` for all requests that name no client: they are counted as one.
+    /// The client's name. It is `None` for all requests that name no client, which are counted as one.
     pub(crate) name: Option<LockName>,
     pub(crate) most: usize,
 }
@@ -176,7 +176,7 @@ impl<K, C> PerClient<K, C> {
     }
 }
 
-// This is not implemented for any request type: a blanket implementation would overlap with that for keys.
+// This is for HTTP requests only: a blanket implementation for all requests would overlap with that for keys.
 impl<K, C, B> Sealed<Request<B>> for PerClient<K, C>
 where
     K: Sealed<Request<B>>,

@@ -56,7 +56,7 @@ pub(crate) fn router(shop: Shop) -> Router {
         .with_state(shop)
 }
 
-/// Tells whether this process can serve requests: it can if the store is there to grant locks.
+/// Tells a load balancer whether requests are worth sending here: they are if locks can be acquired.
 async fn ready(State(shop): State<Shop>) -> (StatusCode, String) {
     let health = shop.locks.health().await;
     match health.error {
