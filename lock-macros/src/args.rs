@@ -126,8 +126,8 @@ pub(crate) fn parse(tokens: TokenStream, errors: &mut Errors) -> (Args, Seen) {
     (args, seen)
 }
 
-/// Moves past the next comma. Anything before it belongs to a mistake that is reported already,
-/// or is reported here.
+/// Moves past the next comma. Anything before it is reported here, unless there is an error already, to which it may
+/// belong.
 fn skip_to_comma(input: ParseStream<'_>, errors: &mut Errors) -> syn::Result<()> {
     if errors.is_empty() && !input.is_empty() && !input.peek(Token![,]) {
         errors.at(input.span(), "expected `,` between options");

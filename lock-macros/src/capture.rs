@@ -1,4 +1,4 @@
-//! Moves arguments into the protected body.
+//! The arguments, which move into the protected body.
 //!
 //! An `async move` block takes only the places that it uses: an unused argument, or the unused
 //! field of a used one, would stay outside and be dropped after the release. So every argument is

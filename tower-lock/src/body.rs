@@ -1,4 +1,4 @@
-//! Holding the lock until a response body has ended.
+//! The response body, until whose end the lock is held.
 
 use std::fmt;
 use std::pin::{Pin, pin};

@@ -81,7 +81,7 @@ async fn a_dropped_wait_gives_back_what_the_inner_service_had_reserved() {
     assert!(service.is_woken());
     assert_ready_ok!(service.poll_ready());
 
-    // A refusal gives it back as well.
+    // A refusal gives the permit back as well.
     let refused = service.call(get("/a")).await.unwrap();
     assert_eq!(refused.status(), 503);
     assert_ready_ok!(service.poll_ready());

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// The lease for every library: 30 s.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
-/// A library, connected.
+/// A library that is connected.
 pub(crate) trait Peer {
     type Lock: Lock;
 
