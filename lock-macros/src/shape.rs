@@ -83,7 +83,7 @@ fn future_output(bounds: &Punctuated<TypeParamBound, Token![+]>) -> Option<Type>
     })
 }
 
-/// Returns `T` of `Pin<Box<dyn Future<Output = T
+/// Returns `T` of `Pin<Box<dyn Future<Output = T>>>`, `BoxFuture<'_, T>` or `LocalBoxFuture<'_, T>`.
 fn boxed_output(path: &Path) -> Option<Type> {
     let segment = path.segments.last()?;
     if segment.ident == "BoxFuture" || segment.ident == "LocalBoxFuture" {
