@@ -1,4 +1,4 @@
-//! What the example programs share: where their locks live, and how they begin and end.
+//! The code that the example programs share: where their locks live, and how they begin and end.
 
 mod program;
 mod store;

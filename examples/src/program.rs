@@ -1,4 +1,4 @@
-//! The frame around a program: connect, run, give the locks back, say how it went.
+//! The frame around a program: it connects, runs the program, gives the locks back and says how it went.
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use lock_runtime::LockManager;
 
 use crate::Store;
 
-/// Shown to the user as one line.
+/// An error that is shown to the user as one line.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Runs `body` with the locks of `LOCK_URL`. The exit code is 0 if it returned `Ok`, 1 if not, 2 if the store could
@@ -40,7 +40,7 @@ pub async fn run(
 /// Prints a fact that the program has just shown.
 ///
 /// # Errors
-/// If it is not one.
+/// If it is not so.
 pub fn prove(is_so: bool, fact: impl Display) -> Result<(), Failure> {
     if !is_so {
         return Err(format!("not so: {fact}").into());

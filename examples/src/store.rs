@@ -7,13 +7,13 @@ use lock_runtime::{LockError, LockManager};
 
 const VARIABLE: &str = "LOCK_URL";
 const DEFAULT: &str = "memory://";
-/// The same store for every connection of the program, as a server is.
+/// A store in memory that all connections of the program share, as they would share a server.
 const SHARED_DEFAULT: &str = "memory://examples";
 
-/// More than the library's 2 s: a first look at locks may share its machine with a compiler.
+/// The call timeout. It is more than the library's 2 s, because the program may share its machine with a compiler.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where the locks live: `LOCK_URL`, or this process's memory.
+/// The place where the locks live: `LOCK_URL`, or this process's memory.
 #[derive(Clone)]
 pub struct Store {
     url: String,
@@ -32,15 +32,15 @@ impl Store {
         }
     }
 
-    /// Whether other processes see the same locks.
+    /// Returns whether other processes see the same locks.
     pub fn is_shared(&self) -> bool {
         !self.url.starts_with(DEFAULT)
     }
 
-    /// Connects; the store must answer now.
+    /// Connects. The store must answer now.
     ///
     /// # Errors
-    /// One sentence that names the store and says what is wrong with it.
+    /// If the store cannot be used: one sentence names it and says what is wrong with it.
     pub async fn connect(&self) -> Result<LockManager, String> {
         let url = match self.url.as_str() {
             DEFAULT => SHARED_DEFAULT,
@@ -58,7 +58,7 @@ impl Store {
     }
 }
 
-/// The URL without user and password: it ends up in terminals and logs.
+/// Shows the URL without user and password, because it ends up in terminals and logs.
 impl fmt::Display for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some((scheme, rest)) = self.url.split_once("://") else {

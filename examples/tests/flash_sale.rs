@@ -1,4 +1,4 @@
-//! The flash sale: the table's facts, the exit codes, and what is left behind.
+//! The flash sale: the table's facts, the exit codes, and the files and locks that must not be left.
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tests::{RedisServer, eventually_within};
 
-/// Only spent by a test that fails: on a busy machine a sale takes its time.
+/// The longest wait for an event. Only a test that fails spends it; on a busy machine a sale takes long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A sale that is quick in a debug build.
@@ -26,7 +26,7 @@ fn run(mut command: Command) -> Output {
     command.output().expect("run flash-sale")
 }
 
-/// A line of the table: without the lock, with it.
+/// Returns the numbers of one line of the table: without the lock and with it.
 fn row(text: &str, name: &str) -> (u64, u64) {
     let line = text.lines().find(|line| line.starts_with(name));
     let cells = line.and_then(|line| {
@@ -36,7 +36,7 @@ fn row(text: &str, name: &str) -> (u64, u64) {
     cells.unwrap_or_else(|| panic!("no numbers for `{name}` in\n{text}"))
 }
 
-/// What must be true of every small sale.
+/// Checks the facts that must be true of every small sale.
 fn check(output: &Output) {
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -54,7 +54,7 @@ fn check(output: &Output) {
     let (_, sold_out) = row(&text, "refused: sold out");
     assert_eq!(sold + has_one + sold_out, 180, "{text}");
     assert!(text.contains("With the lock, 20 of 20 were sold, to 20 users."));
-    // Bad luck is not certain; that it is reported is.
+    // It is not certain that the sale without the lock goes wrong, but if it goes well, that must be called luck.
     let lucky = oversold_without == 0 && doubles_without == 0;
     assert_eq!(lucky, text.contains("luck"), "{text}");
 }
@@ -104,7 +104,7 @@ fn help_goes_to_stdout() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("--processes N"));
 }
 
-/// A sale on its way, in a directory of its own.
+/// A sale that runs, in a directory of its own.
 struct Started {
     child: Child,
     directory: TempDir,
@@ -122,7 +122,7 @@ impl Started {
         Started { child, directory }
     }
 
-    /// Whether its database with the lock exists.
+    /// Returns whether the sale with the lock has begun: its database exists.
     fn is_locked_sale(&self) -> bool {
         let entries = self.directory.path().read_dir().expect("read it");
         let databases = entries

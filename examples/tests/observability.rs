@@ -1,4 +1,4 @@
-//! Traces and metrics of locks: what the program prints, and what it sends to a collector.
+//! The traces and metrics of locks that the program prints and sends to a collector.
 
 use std::net::Ipv4Addr;
 use std::process::{Command, Output};
@@ -24,7 +24,7 @@ fn observability(locks: &str, collector: Option<&str>) -> Output {
     command.output().expect("run observability")
 }
 
-/// What it printed, if all went well.
+/// Checks that the program went well, and returns what it printed.
 fn printed(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -33,7 +33,7 @@ fn printed(output: &Output) -> String {
     text
 }
 
-/// The fields of a printed span: `parent > id name 0.3 ms  key=value …`.
+/// Returns a field of a printed span: `parent > id name 0.3 ms  key=value …`.
 fn field<'a>(span: &'a str, key: &str) -> &'a str {
     let mut fields = span.split_whitespace();
     let found = fields.find_map(|field| field.strip_prefix(key)?.strip_prefix('='));
@@ -90,7 +90,7 @@ fn without_its_store_it_ends_with_one_line_and_exit_code_2() {
     assert_eq!(errors.lines().count(), 1, "{errors}");
 }
 
-/// A collector that keeps what it is sent.
+/// A collector that keeps the spans that it is sent.
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<Vec<Span>>>);
 

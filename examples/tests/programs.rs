@@ -1,4 +1,4 @@
-//! The programs prove what they say: exit codes, and the facts in their output.
+//! The programs prove what they say: their exit codes, and the facts in their output.
 
 use std::process::{Command, Output};
 
@@ -11,7 +11,7 @@ fn run(program: &str, url: &str) -> Output {
         .expect("run it")
 }
 
-/// The output of a program that proved all it wanted.
+/// Runs a program, checks that it proved all `facts`, and returns its output.
 fn proof(program: &str, url: &str, facts: &[&str]) -> String {
     let output = run(program, url);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -25,7 +25,7 @@ fn proof(program: &str, url: &str, facts: &[&str]) -> String {
     text
 }
 
-/// Runs a program on Redis; what it leaves there, apart from the fencing counters.
+/// Runs a program on Redis. Returns its output and the keys that it leaves there, except the fencing counters.
 fn left_on_redis(program: &str, facts: &[&str]) -> (String, Vec<String>) {
     let server = RedisServer::start();
     let text = proof(program, &server.url(), facts);
@@ -123,7 +123,7 @@ fn a_fence_refuses_the_late_write_under_a_lock_on_redis() {
 
 const POSTGRES_FENCING: &str = env!("CARGO_BIN_EXE_postgres-fencing");
 
-/// What it says on this database, and how it ended.
+/// Runs `postgres-fencing` on this database. Returns its output, its errors and its exit code.
 fn on_database(url: Option<&str>) -> (String, String, Option<i32>) {
     let mut command = Command::new(POSTGRES_FENCING);
     command.env("LOCK_URL", "").env_remove("DATABASE_URL");

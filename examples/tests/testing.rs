@@ -1,4 +1,4 @@
-//! How a service is tested without a server: a store that does what the test says, and a clock that does not run.
+//! The tests of a service without a server: with a store that does what the test says, and a clock that is paused.
 
 use std::time::Duration;
 

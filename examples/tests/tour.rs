@@ -1,4 +1,4 @@
-//! The tour says what it promises to show.
+//! The tour prints what it promises to show.
 
 use std::process::{Command, Output};
 
@@ -11,7 +11,7 @@ fn tour(url: &str) -> Output {
         .expect("run tour")
 }
 
-/// The numbers that follow `token` in the lines about `lock`.
+/// Returns the numbers that follow `token` in the lines about `lock`.
 fn tokens(text: &str, lock: &str) -> Vec<u64> {
     text.lines()
         .filter(|line| line.contains(&format!("holds {lock}")))

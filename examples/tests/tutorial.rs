@@ -1,4 +1,4 @@
-//! The service of the tutorial: each of its nine routes, and its end.
+//! The service of the tutorial: each of its nine routes, and its shutdown.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -13,10 +13,10 @@ use lock_runtime::{LockError, LockManager};
 use rustix::process::{Pid, Signal, kill_process};
 use tests::{RedisServer, eventually_within};
 
-/// Only spent by a test that fails.
+/// The longest wait for an event. Only a test that fails spends it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The program, and a client of it.
+/// The program and a client of it.
 struct Service {
     child: Child,
     url: String,

@@ -12,9 +12,9 @@ use crate::errors::Errors;
 use crate::suggest::{Known, OPTIONS, hint, meant};
 use crate::template::CALL_OUTSIDE;
 
-/// The lock types that exist, the default first.
+/// The modes that exist, the default first.
 const MODES: [&str; 5] = ["exclusive", "fair", "read", "write", "semaphore"];
-/// The most permits of a semaphore. `lock-runtime` checks the values that are no literals.
+/// The most permits that a semaphore may have. `lock-runtime` checks the values that are not literals.
 const MOST_PERMITS: u64 = 1_000_000_000_000;
 
 /// The options as they were written, checked one at a time; `validate` checks them together.
@@ -47,21 +47,21 @@ pub(crate) enum Key {
 /// Several locks, held as one.
 pub(crate) enum Keys {
     List(Vec<Key>, Span),
-    /// Anything that yields names.
+    /// An expression that yields names.
     Expr(Expr),
 }
 
-/// Decides what the call returns if the lock is busy.
+/// The option that decides what the call returns if the lock is busy.
 #[derive(Default)]
 pub(crate) enum OnBusy {
     #[default]
     Error,
     Skip(Span),
-    /// This function answers instead of the body.
+    /// The function that answers instead of the body.
     Call(Path),
 }
 
-/// Decides what happens to the body if the lock is lost. The default is to drop it.
+/// The option that decides what happens to the body if the lock is lost. The default is to drop it.
 #[derive(Clone, Copy)]
 pub(crate) enum OnLost {
     Finish,
@@ -80,17 +80,17 @@ pub(crate) enum DurationArg {
     Expr(Expr),
 }
 
-/// Options that were named, even where their value was bad: "missing" and "given twice" must not
+/// The options that were named, even if their value was bad: "missing" and "given twice" must not
 /// be said of the wrong ones.
 #[derive(Default)]
 pub(crate) struct Seen {
     named: Vec<String>,
-    /// Options that unknown ones stand for.
+    /// The options that unknown ones stand for.
     meant: Vec<&'static str>,
 }
 
 impl Seen {
-    /// The one place that notices an option given twice.
+    /// Notes an option, and returns false with an error if it was given before.
     fn note(&mut self, name: &Ident, errors: &mut Errors) -> bool {
         let text = name.unraw().to_string();
         let twice = self.named.contains(&text);
@@ -126,8 +126,8 @@ pub(crate) fn parse(tokens: TokenStream, errors: &mut Errors) -> (Args, Seen) {
     (args, seen)
 }
 
-/// Moves past the next comma; anything in front of it belongs to a value that is wrong already,
-/// or is reported here.
+/// Moves past the next comma. Anything before it is reported here, unless there is an error already, to which it may
+/// belong.
 fn skip_to_comma(input: ParseStream<'_>, errors: &mut Errors) -> syn::Result<()> {
     if errors.is_empty() && !input.is_empty() && !input.peek(Token![,]) {
         errors.at(input.span(), "expected `,` between options");
@@ -220,7 +220,7 @@ fn unknown_option(name: &str, meant: &[&Known]) -> String {
     message + "\nthe options are " + &all.join(", ")
 }
 
-/// One expression, out of the invisible group that a `macro_rules!` fragment brings along.
+/// Parses one expression, and takes it out of the invisible group that a `macro_rules!` fragment brings along.
 fn value(input: ParseStream<'_>) -> syn::Result<Expr> {
     input.parse().map(ungrouped)
 }
@@ -245,7 +245,7 @@ fn key(value: Expr) -> syn::Result<Key> {
         Expr::Call(ExprCall { func, .. }) if is_string(&func) => {
             Err(syn::Error::new_spanned(func, CALL_OUTSIDE))
         }
-        // Would be stored with its braces: one lock for every caller.
+        // As an expression, it would keep its braces: all callers would share one lock.
         Expr::Macro(ExprMacro { mac, .. }) if mac.path.is_ident("concat") => {
             Err(syn::Error::new_spanned(
                 mac,
@@ -325,7 +325,7 @@ fn auto_renew(value: Expr) -> syn::Result<Expr> {
     }
 }
 
-/// One of a few words.
+/// Parses one of a few words.
 fn word(input: ParseStream<'_>, option: &str, known: &[&str]) -> syn::Result<Ident> {
     let listed = known.join(", ");
     let word = input.call(Ident::parse_any).map_err(|error| {
@@ -364,7 +364,7 @@ fn mode(input: ParseStream<'_>) -> syn::Result<Mode> {
     let permits = value(&content)?;
     if !content.is_empty() {
         let error = content.error("`semaphore` takes one number");
-        // What is left unread would be a mistake of its own.
+        // The rest must be read, or syn would report it as a second mistake.
         content.parse::<TokenStream>()?;
         return Err(error);
     }
@@ -372,7 +372,7 @@ fn mode(input: ParseStream<'_>) -> syn::Result<Mode> {
     Ok(Mode::Semaphore(permits))
 }
 
-/// A literal is checked here; anything else is a `u64`, which is checked when the function is called.
+/// Checks a literal. Any other expression is a `u64`, which is checked when the function is called.
 fn check_permits(permits: &Expr) -> syn::Result<()> {
     let Expr::Lit(ExprLit { lit, .. }) = permits else {
         return Ok(());

@@ -1,6 +1,6 @@
-//! Moves arguments into the protected body.
+//! The arguments, which move into the protected body.
 //!
-//! An `async move` block takes only what it uses, place by place: an unused argument, or the unused
+//! An `async move` block takes only the places that it uses: an unused argument, or the unused
 //! field of a used one, would stay outside and be dropped after the release. So every argument is
 //! rebound whole at the start of the body, in order, as an `async fn` does itself.
 
@@ -15,13 +15,14 @@ use crate::function::{Argument, Function, argument, bound_names, by_reference};
 
 /// The pieces of an expansion that depend on the arguments.
 pub(crate) struct Captures {
-    /// The signature's arguments, each with a name that can be moved as one.
+    /// The signature's arguments, each with one name by which it can be moved whole.
     pub(crate) inputs: Vec<FnArg>,
-    /// Goes first in the body.
+    /// The statements that go first in the body.
     pub(crate) rebind: TokenStream,
 }
 
-/// `used_by_options`: names that the attribute itself uses; they are not reported as unused.
+/// Returns the pieces for the arguments. The names in `used_by_options`, which the attribute itself uses, are not
+/// reported as unused.
 pub(crate) fn captures(function: &Function, used_by_options: &HashSet<String>) -> Captures {
     let mut inputs = Vec::new();
     let mut rebind = TokenStream::new();
@@ -39,7 +40,8 @@ pub(crate) fn captures(function: &Function, used_by_options: &HashSet<String>) -
         };
         let mut outer = typed.clone();
         outer.attrs.iter_mut().for_each(expected_inside);
-        // What the plain function does not do: bind an argument anew, use one whose name begins with `_`.
+        // The plain function neither binds an argument anew nor uses one whose name begins with `_`, so these lints
+        // would be the attribute's own.
         let quiet = quote!(#[allow(
             clippy::no_effect_underscore_binding,
             clippy::shadow_same,
@@ -86,7 +88,7 @@ fn is_one_of(attr: &Attribute, names: &[&str]) -> bool {
     names.iter().any(|name| attr.path().is_ident(name))
 }
 
-/// The attributes that decide whether an argument is there.
+/// Returns the attributes that decide whether an argument is there.
 fn conditions(attrs: &[Attribute]) -> Vec<&Attribute> {
     let of_argument = attrs.iter();
     of_argument
@@ -94,7 +96,8 @@ fn conditions(attrs: &[Attribute]) -> Vec<&Attribute> {
         .collect()
 }
 
-/// What `#[expect]` expects of an argument happens where the body rebinds it, and must happen once only.
+/// Turns an argument's `#[expect]` into `#[allow]`: the lint is raised where the body rebinds the argument, and only
+/// that place may expect it.
 fn expected_inside(attr: &mut Attribute) {
     if let Meta::List(list) = &mut attr.meta
         && list.path.is_ident("expect")
@@ -103,13 +106,13 @@ fn expected_inside(attr: &mut Attribute) {
     }
 }
 
-/// The name of a pattern argument as a whole.
+/// Returns the name of a pattern argument as a whole.
 fn whole(position: usize) -> Ident {
     format_ident!("__argument_{position}", span = Span::mixed_site())
 }
 
-/// Binds, by reference, the names inside pattern arguments that `used` contains. For the scope of one
-/// statement: a reference that lived across an `.await` would ask the argument to be `Sync`.
+/// Binds by reference the names of each pattern argument of which `used` contains one. The bindings must live for one
+/// statement only: a reference that lived across an `.await` would require the argument to be `Sync`.
 pub(crate) fn borrowed(function: &Function, used: &HashSet<String>) -> TokenStream {
     let mut bindings = TokenStream::new();
     for (position, input) in function.sig.inputs.iter().enumerate() {
@@ -133,8 +136,8 @@ pub(crate) fn borrowed(function: &Function, used: &HashSet<String>) -> TokenStre
     bindings
 }
 
-/// What `#[async_trait]` leaves of a method binds its arguments once more, by `let id = id;`. These are not unused
-/// either where only the attribute uses them.
+/// Marks the arguments in `used` as used in a method that `#[async_trait]` has rewritten. It binds them once more, by
+/// `let id = id;`, and these bindings must not be reported as unused if only the attribute uses the arguments.
 pub(crate) fn used_again(body: TokenStream, used: &HashSet<String>) -> TokenStream {
     let mut tokens: Vec<TokenTree> = Vec::new();
     for token in body {
@@ -148,7 +151,7 @@ pub(crate) fn used_again(body: TokenStream, used: &HashSet<String>) -> TokenStre
     tokens.into_iter().collect()
 }
 
-/// The attributes and the name, if the tokens end with `let name = name;` or `let mut name = name;`.
+/// Returns the attributes and the name if the tokens end with `let name = name;` or `let mut name = name;`.
 fn rebinding(tokens: &[TokenTree]) -> Option<(&[TokenTree], Ident)> {
     let is = |token: &TokenTree, text: &str| token.to_string() == text;
     let [
@@ -184,8 +187,8 @@ fn rebinding(tokens: &[TokenTree]) -> Option<(&[TokenTree], Ident)> {
     Some((&attributes[start..], name.clone()))
 }
 
-/// Every identifier in some tokens, also as `{name}` in a literal, where `key!` and `format!` find it: a generous answer
-/// to "which arguments does this use?".
+/// Collects every identifier in some tokens, also as `{name}` in a literal, where `key!` and `format!` find it. The
+/// result is a generous answer to "which arguments does this use?".
 pub(crate) fn identifiers(tokens: impl ToTokens, into: &mut HashSet<String>) {
     for token in tokens.into_token_stream() {
         match token {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Parses one whole number followed by one unit; the message says what would be right.
+/// Parses one whole number followed by one unit. The error says what is wrong.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let unit_at = text
         .find(|c: char| !c.is_ascii_digit())
@@ -42,7 +42,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("the duration `{text}` is too long"))
 }
 
-/// The shortest way to write a duration that `parse` read, for messages.
+/// Writes a duration that `parse` has read in the shortest way, for messages.
 pub(crate) fn display(duration: Duration) -> String {
     let millis = duration.as_millis();
     match millis {

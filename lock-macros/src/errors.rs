@@ -1,11 +1,11 @@
-//! Several mistakes, one report.
+//! The mistakes of one use of a macro, reported together.
 
 use std::fmt::Display;
 
 use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 
-/// Collects mistakes so that one compilation shows all of them.
+/// The mistakes that were found, collected so that one compilation shows all of them.
 #[derive(Default)]
 pub(crate) struct Errors(Option<syn::Error>);
 

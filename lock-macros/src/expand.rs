@@ -1,4 +1,4 @@
-//! From a checked plan to tokens: the key, then two calls, `enter` and `hold`. All behaviour is in
+//! The expansion of a checked plan: the key and two calls, `enter` and `hold`. All behaviour is in
 //! `lock-runtime`, where it can be read, stepped through and tested.
 
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ use crate::returns::{inferred, typed_return};
 use crate::shape::Making;
 use crate::validate::{KeyPart, KeyPlan, KeysPlan, Plan};
 
-/// The protected function.
+/// Expands the plan into the protected function.
 pub(crate) fn expand(plan: &Plan, function: &Function, body: &Group) -> TokenStream {
     let used_by_key = used_by_key(plan);
     let used_by_call = used_by_call(plan);
@@ -59,7 +59,7 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// The block that runs under the lock.
+    /// Returns the block that runs under the lock.
     fn protected(&self, body: &Group, rebind: &TokenStream, used: &HashSet<String>) -> Group {
         let Parts {
             plan,
@@ -89,13 +89,13 @@ impl Parts<'_> {
             }
             Making::Opaque => deferred(quote!(move || #body), private),
         };
-        // One block, with the place of the user's own: a block inside ours would bring lints about braces.
+        // There is one block, with the span of the user's own: a block inside ours would bring lints about braces.
         let mut protected = Group::new(Delimiter::Brace, quote!(#rebind #lease #statements));
         protected.set_span(place);
         protected
     }
 
-    /// Key, `enter`, `hold`.
+    /// Returns the statements that make the key, call `enter` and call `hold`.
     fn call(
         &self,
         borrow_for_key: &TokenStream,
@@ -111,9 +111,10 @@ impl Parts<'_> {
         let name = internal("names");
         let guard = internal("guard");
         let entered = internal("entered");
-        // A statement of its own: the temporaries of the options end with it, before the call waits.
+        // The call of `enter` has a statement of its own, so that the temporaries of the options are dropped before the
+        // call waits.
         let entering = internal("entering");
-        // The same, for the attribute: the body's items come after our statements.
+        // So has the call of `hold`, because its `#[allow]` needs a statement: the body's items come after ours.
         let holding = internal("holding");
         let error = internal("error");
         let refuse = internal("refuse");
@@ -150,8 +151,8 @@ impl Parts<'_> {
         }
     }
 
-    /// From a `LockError` to the return type: a plain pointer, made in one place, so that a return type that
-    /// does not fit is reported once, at the type.
+    /// Returns the function from a `LockError` to the return type. It is a plain pointer, made in one place, so that a
+    /// return type that does not fit is reported once, at the type.
     fn refusal(&self) -> TokenStream {
         let Parts {
             plan,
@@ -174,8 +175,8 @@ impl Parts<'_> {
         let Parts { plan, private, .. } = self;
         let manager = match &plan.manager {
             Some(manager) => {
-                // Typed by itself first, then coerced: if a manager were expected of the expression, the branches of an
-                // `if` could not be references.
+                // The expression is typed by itself first and then coerced: if it were expected to be a manager, the
+                // branches of an `if` could not be references.
                 let span = manager.span();
                 let reference = Ident::new("manager", span);
                 let some = some(reference.to_token_stream(), span);
@@ -191,7 +192,7 @@ impl Parts<'_> {
         }
     }
 
-    /// The value of a call whose body did not run.
+    /// Returns the expression for the value of a call whose body did not run.
     fn refused(&self, refuse: &Ident, error: &Ident) -> TokenStream {
         let Parts { plan, private, .. } = self;
         let OnBusy::Call(path) = &plan.on_busy else {
@@ -226,7 +227,8 @@ impl Parts<'_> {
     }
 }
 
-/// A body that makes a future: run where it is polled first, as a closure so that its `return` means it.
+/// Defers a body that makes a future until the first poll. The body is a closure, so that a `return` in it ends the
+/// body only.
 fn deferred(closure: TokenStream, private: &TokenStream) -> TokenStream {
     let future = internal("future");
     quote! {
@@ -239,12 +241,12 @@ pub(crate) fn private_module(crate_path: &Path) -> TokenStream {
     quote!(#crate_path::__private)
 }
 
-/// A name of ours: it can neither see nor be seen by the user's.
+/// Returns a name of ours, which can neither see the user's names nor be seen by them.
 fn internal(name: &str) -> Ident {
     format_ident!("__lock_{name}", span = Span::mixed_site())
 }
 
-/// Names that the key uses: their arguments are not unused, whatever the body does.
+/// Returns the names that the key uses. These arguments are not unused, even if the body does not use them.
 fn used_by_key(plan: &Plan) -> HashSet<String> {
     let mut used = HashSet::new();
     let mut look = |key: &KeyPlan| match key {
@@ -265,7 +267,7 @@ fn used_by_key(plan: &Plan) -> HashSet<String> {
     used
 }
 
-/// The same for the other options.
+/// Returns the names that the other options use.
 fn used_by_call(plan: &Plan) -> HashSet<String> {
     let durations = [
         &plan.wait,
@@ -291,7 +293,7 @@ fn used_by_call(plan: &Plan) -> HashSet<String> {
     used
 }
 
-/// The names of the locks.
+/// Returns the expression for the names of the locks.
 fn names(plan: &Plan, private: &TokenStream) -> TokenStream {
     match &plan.keys {
         KeysPlan::One(key) => {
@@ -313,7 +315,7 @@ fn key_expression(key: &KeyPlan, private: &TokenStream) -> TokenStream {
     }
 }
 
-/// The calls that build a name from a template; shared with `key!`.
+/// Returns the calls that build a name from a template. `key!` shares this function.
 pub(crate) fn build_key(text: &str, parts: &[KeyPart], private: &TokenStream) -> TokenStream {
     let steps = parts.iter().map(|part| match part {
         KeyPart::Text(text) => quote!(.literal(#text)),
@@ -373,7 +375,7 @@ fn call_options(plan: &Plan, private: &TokenStream) -> TokenStream {
     }
 }
 
-/// `Some(value)`, at the value's place: a value of the wrong type is shown there.
+/// Returns `Some(value)` with the value's span, because an error about its type is shown there.
 fn some(value: TokenStream, span: Span) -> TokenStream {
     quote_spanned!(span=> ::core::option::Option::Some(#value))
 }

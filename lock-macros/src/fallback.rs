@@ -1,5 +1,5 @@
-//! What is left of the function when the attribute is wrong: the function itself, unprotected, next
-//! to the errors. Code that calls it then brings no errors of its own.
+//! The expansion when the attribute is wrong: the function itself, unprotected, next to the errors.
+//! Code that calls it then brings no errors of its own.
 
 use proc_macro2::{Group, Ident, TokenStream};
 use quote::{ToTokens, quote};
@@ -32,7 +32,7 @@ pub(crate) fn fallback(
     }
 }
 
-/// The body may use the name that `guard` would have bound.
+/// Binds the name that `guard` would have bound, because the body may use it.
 fn with_lease(body: &Group, guard: &Ident, crate_path: Option<&Path>) -> TokenStream {
     let crate_path = crate_path.map_or_else(|| quote!(::lock_runtime), ToTokens::to_token_stream);
     quote! {

@@ -1,4 +1,4 @@
-//! The annotated function, parsed as far as the expansion needs it: the body stays raw tokens.
+//! The annotated function, parsed only as far as the expansion needs it: the body remains raw tokens.
 
 use proc_macro2::{Delimiter, Group, Span, TokenTree};
 use syn::parse::{Parse, ParseStream};
@@ -8,7 +8,7 @@ pub(crate) struct Function {
     pub(crate) attrs: Vec<Attribute>,
     pub(crate) vis: Visibility,
     pub(crate) sig: Signature,
-    /// `None` for a trait method that ends in `;`.
+    /// The body. It is `None` for a trait method that ends in `;`.
     pub(crate) body: Option<Group>,
 }
 
@@ -49,7 +49,7 @@ fn starts_a_function(input: ParseStream<'_>) -> bool {
         || (input.peek(Token![const]) && !input.peek2(Ident) && !input.peek2(Token![_]))
 }
 
-/// The braces, out of the invisible group that a `$body:block` of `macro_rules!` brings along.
+/// Parses the body, and takes it out of the invisible group that a `$body:block` of `macro_rules!` brings along.
 fn parse_body(input: ParseStream<'_>) -> syn::Result<Group> {
     let mut tree: TokenTree = input.parse()?;
     loop {
@@ -71,8 +71,8 @@ fn parse_body(input: ParseStream<'_>) -> syn::Result<Group> {
     }
 }
 
-/// `#![..]` is only legal at the start of the function itself, not of the block we put it in: these
-/// attributes move in front of the function.
+/// Splits the inner attributes from a body, as outer ones, which go in front of the function. `#![..]` is only legal
+/// at the start of the function's own body, not of the block into which we put it.
 fn split_inner_attributes(body: Group) -> syn::Result<(Vec<Attribute>, Group)> {
     let mut tokens = body.stream().into_iter();
     let starts_inner = matches!(
@@ -120,7 +120,7 @@ impl Function {
         })
     }
 
-    /// Everything that a placeholder may start from: `self` and each name that an argument binds.
+    /// Returns everything that a placeholder may start from: `self` and each name that an argument binds.
     pub(crate) fn roots(&self) -> Vec<Ident> {
         let mut roots: Vec<Ident> = Vec::new();
         if let Some(receiver) = self.receiver() {
@@ -135,7 +135,7 @@ impl Function {
         roots
     }
 
-    /// The span for errors about the return type.
+    /// Returns the span for errors about the return type.
     pub(crate) fn returns_span(&self) -> Span {
         match &self.sig.output {
             ReturnType::Default => self.sig.ident.span(),
@@ -153,7 +153,7 @@ pub(crate) fn argument(pattern: &Pat) -> Argument<'_> {
     }
 }
 
-/// The names that a pattern binds.
+/// Adds the names that a pattern binds to `names`.
 pub(crate) fn bound_names(pattern: &Pat, names: &mut Vec<Ident>) {
     match pattern {
         Pat::Ident(binding) => {
@@ -181,7 +181,7 @@ pub(crate) fn bound_names(pattern: &Pat, names: &mut Vec<Ident>) {
     }
 }
 
-/// The same pattern for matching behind a reference: it binds every name by reference.
+/// Returns the pattern for matching through a reference: it binds every name by reference.
 pub(crate) fn by_reference(pattern: &Pat) -> Pat {
     let mut pattern = pattern.clone();
     strip_binding_modes(&mut pattern);

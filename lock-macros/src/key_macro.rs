@@ -1,5 +1,5 @@
-//! `key!("order:{id}:{}", value)`, with the path of `lock_runtime` in front: the `key!` of `lock_runtime` knows it, also
-//! where a crate calls it by another name.
+//! `key!("order:{id}:{}", value)`, with the path of `lock_runtime` in front. The `key!` of `lock_runtime` passes the
+//! path, so that it is right even if a crate calls `lock_runtime` by another name.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
@@ -85,7 +85,7 @@ fn key(input: Input, private: &TokenStream) -> syn::Result<TokenStream> {
         if let (Some(value), Some(root)) = (&placeholder.value, placeholder.root()) {
             parts.push(KeyPart::Value(value.clone(), root.clone()));
         } else if let Some(value) = values.next() {
-            // Only the spans matter: the value is already the caller's own expression.
+            // Only the span of the anchor matters: the value is already the caller's own expression.
             let anchor = Ident::new("value", Span::mixed_site().located_at(value.span()));
             parts.push(KeyPart::Value(value, anchor));
         } else {

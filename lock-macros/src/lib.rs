@@ -1,4 +1,4 @@
-//! The `#[distributed_lock]` attribute of `lock-runtime`, and what its `key!` macro is made from.
+//! The `#[distributed_lock]` attribute of `lock-runtime`, and the macro that its `key!` calls.
 //!
 //! Depend on [`lock-runtime`](https://docs.rs/lock-runtime), which has both under its default feature `macros`.
 
@@ -18,8 +18,8 @@ mod suggest;
 mod template;
 mod validate;
 
-/// Runs an `async fn` under a distributed lock: acquires it, runs the body while the hold is renewed,
-/// releases it.
+/// Runs an `async fn` under a distributed lock: acquires the lock, runs the body while the hold is renewed,
+/// and releases the lock.
 ///
 /// ```
 /// use lock_runtime::{LockError, LockManager, distributed_lock};
@@ -50,9 +50,9 @@ mod validate;
 /// | `wait` | the manager's, 10 s; with `on_busy = skip` zero | duration; `"0s"` tries once | `wait = "250ms"` |
 /// | `lease` | the manager's, 30 s | duration, 50 ms to 24 h, from 1 s up if renewed | `lease = "1m"` |
 /// | `auto_renew` | true | `bool`; `false`: the body is dropped when the lease is over | `auto_renew = false` |
-/// | `min_hold` | none | duration, 50 ms to 24 h: the key stays taken for so long, even if the body ends before | `min_hold = "55s"` |
+/// | `min_hold` | none | duration, 50 ms to 24 h: the key stays taken for at least so long, even if the body ends before | `min_hold = "55s"` |
 /// | `max_hold` | none | duration, from 50 ms up: the body is dropped after it, renewed or not | `max_hold = "5m"` |
-/// | `keep_for` | the lock is given back at once | duration, 50 ms to 24 h: so long after the body, this process keeps the lock for its next call; mode `exclusive`, renewed, [not on every store][`LockRequest::keep_for`] | `keep_for = "5s"` |
+/// | `keep_for` | the lock is given back at once | duration, 50 ms to 24 h: this process keeps the lock for so long after the body, for its next call; only in mode `exclusive` and with `auto_renew`, [not on every store][`LockRequest::keep_for`] | `keep_for = "5s"` |
 /// | `when` | true | a `bool` expression: if false, the body runs without the lock | `when = order.total > 100` |
 /// | `on_busy` | `error` | `error`, `skip`, `call(path)` | `on_busy = skip` |
 /// | `on_lost` | `cancel` | `cancel`, `finish`, `error` | `on_lost = finish` |
@@ -60,10 +60,10 @@ mod validate;
 /// | `mode` | `exclusive` | `exclusive`, `fair`, `read`, `write`, `semaphore(n)`: the kind of lock, for all `keys` alike | `mode = read`, `mode = semaphore(3)` |
 /// | `label` | the template | `&'static str`: what logs and metrics call this lock | `label = "settle"` |
 /// | `manager` | the installed global one | an expression for a [`LockManager`] or a reference to one | `manager = self.locks`, `manager = if primary { &a } else { &b }` |
-/// | `guard` | none | a name: the body finds the hold's [`Lease`] under it, with `when` an `Option` of it | `guard = lease` |
+/// | `guard` | none | a name: the body finds the hold's [`Lease`] under it; with `when`, an `Option` of it | `guard = lease` |
 /// | `crate` | `::lock_runtime` | the path of `lock_runtime`; `key!` needs no such option | `crate = my_locks::lock_runtime` |
 ///
-/// The options at work:
+/// The following example shows most of the options:
 ///
 /// ```
 /// use std::time::Duration;
@@ -140,8 +140,8 @@ mod validate;
 ///
 /// A duration is a string, a whole number with one of the units `ms`, `s`, `m`, `h`, which is checked at
 /// compile time; or any expression of type `std::time::Duration`. Expressions may use the arguments, and are
-/// evaluated before the lock is asked for: what they lock or borrow is free again before the call waits. A
-/// name that is bound *inside* an argument's pattern, such as `id` in `Path(id): Path<u64>`, is a
+/// evaluated before the lock is asked for: anything that they lock or borrow is free again before the call
+/// waits. A name that is bound *inside* an argument's pattern, such as `id` in `Path(id): Path<u64>`, is a
 /// reference there.
 ///
 /// # Key templates
@@ -150,64 +150,67 @@ mod validate;
 /// for itself. A template without placeholders is one lock for all calls.
 ///
 /// A placeholder is an argument's name or `self`, then any of `.field`, `.0` and
-/// `.method(literals and paths)`. Nothing else: no `?`, `.await`, `[..]`, `::`, no format spec, no comment. Values are
-/// taken by reference, once, before anything else happens; each is written with its `Display` and
-/// escaped (`A–Z a–z 0–9 _ - .` stay, every other byte becomes `%XX`), so user data can neither collide
-/// nor steer. Between two placeholders the template must therefore hold a character that no value can
-/// contain, such as `:` or `/`. An empty value is refused with [`LockError::InvalidName`].
+/// `.method(literals and paths)`. Nothing else is allowed: no `?`, `.await`, `[..]`, `::`, no format spec, no
+/// comment. Values are taken by reference, once, before anything else happens. Each is written with its `Display`
+/// and escaped: `A–Z a–z 0–9 _ - .` stay, every other byte becomes `%XX`. So user data can neither make two keys
+/// collide nor steer which lock is taken. For the same reason, the template must hold a character between two
+/// placeholders that no value can contain, such as `:` or `/`. An empty value is refused with
+/// [`LockError::InvalidName`].
 ///
-/// Stable Rust has no places inside a string literal: errors underline all of it and say which
+/// Stable Rust has no spans inside a string literal: errors underline all of it and say which
 /// placeholder, at which byte, and which arguments there are.
 ///
 /// # Several locks
 ///
-/// `keys` takes all of its locks or none, in an order that cannot deadlock, whatever order they are listed in; called
-/// under another lock, it is outside that order. A key that comes twice is one lock. The body's hold is lost as soon
-/// as one of them is lost; `guard` finds their tokens in [`Lease::members`]. See [`LockManager::multi`].
+/// `keys` takes all of its locks or none, in an order that cannot deadlock, no matter in which order they are listed.
+/// A lock under which the function is called is not part of that order. A key that comes twice is one lock. The
+/// body's hold is lost as soon as one of the locks is lost. With `guard`, the body finds their tokens in
+/// [`Lease::members`]. See [`LockManager::multi`].
 ///
 /// # Modes
 ///
-/// `exclusive` is a mutex, `fair` one that is had in the order of asking across all processes, `read` and `write`
-/// are the two sides of a read/write lock: many readers, or one writer. A name is used with one kind everywhere:
-/// see [`LockManager::mutex`], `fair`, `read` and `write`. A function in mode `write` that is called under a `read`
-/// hold of the same key gets an error: a read lock cannot be upgraded.
+/// `exclusive` is a mutex. `fair` is a mutex that is granted in the order of asking across all processes. `read` and
+/// `write` are the two sides of a read/write lock: many readers, or one writer. A name must be used with one kind
+/// everywhere: see [`LockManager::mutex`], `fair`, `read` and `write`. A function in mode `write` that is called under
+/// a `read` hold of the same key gets an error: a read lock cannot be upgraded.
 ///
-/// `semaphore(n)` lets `n` calls in at a time, over all processes: each call takes one permit of the semaphore that is
-/// called as `key` says, and has no fencing token. `n` is how many permits there are in all, 1 to 10^12: a literal,
-/// which is checked at compile time, or an expression of type `u64`, whose bad values are [`LockError::InvalidConfig`].
-/// The first call of all sets it in the store, and the store keeps it: a process with another `n` finds it set, and
-/// neither changes it nor is told. To change it, use [`Semaphore::set_permits`]. By hand, [`Semaphore::in_all`] does
-/// the same. A call that finds it not set, because it is the first one or the store has lost it, sends two requests
+/// `semaphore(n)` lets `n` calls in at a time, over all processes: each call takes one permit of the semaphore that
+/// `key` names, and has no fencing token. `n` is the number of permits in all, 1 to 10^12. It is a literal, which is
+/// checked at compile time, or an expression of type `u64`, whose bad values are [`LockError::InvalidConfig`]. The
+/// first call of all sets the number in the store, and the store keeps it: a process with another `n` neither changes
+/// it nor is told. To change it, use [`Semaphore::set_permits`]. Without the attribute, [`Semaphore::in_all`] does the
+/// same. A call that finds the number not set, because it is the first one or the store has lost it, sends two requests
 /// more than others. A semaphore never re-enters: a function that calls itself takes a permit for each call, and `keys`
 /// that name one semaphore twice are [`LockError::InvalidConfig`].
 ///
 /// # Return type
 ///
-/// Anything that implements [`FromLockError`]: `Result<T, E>` where `E: From<LockError>`, or a type of your
-/// own. For foreign types, such as a framework's response, `map_err` makes the value, from refusals and
+/// The return type implements [`FromLockError`]: it is `Result<T, E>` where `E: From<LockError>`, or a type of
+/// your own. For foreign types, such as a framework's response, `map_err` makes the value, from refusals and
 /// losses alike. A function that returns nothing could not say that it did not run: it needs
 /// `on_busy = skip` or `map_err`. The return type may borrow from the arguments; its lifetimes need no names.
 ///
 /// # When the lock is busy, or lost
 ///
 /// * `on_busy = error`: [`LockError::Busy`] becomes the return type's form of it.
-/// * `on_busy = skip`: for work that another one does already. Does not wait, unless `wait` says so: who
-///   waits does the work a second time. The return type is `Result<Option<T>, E>` or `Result<(), E>` (busy
-///   is `Ok(None)` or `Ok(())`, all else is `Err`), or `Option<T>` or nothing (all else is logged at level
-///   ERROR); any other that implements [`Skipped`].
+/// * `on_busy = skip`: for work that another caller does already. The call does not wait, unless `wait` says
+///   so: a call that waits does the work a second time. The return type is `Result<Option<T>, E>` or
+///   `Result<(), E>` (busy is `Ok(None)` or `Ok(())`, all else is `Err`), `Option<T>` or nothing (all else is
+///   logged at level ERROR), or any other type that implements [`Skipped`].
 /// * `on_busy = call(path)`: a sync or async function of the same arguments and the [`LockError`] answers;
-///   `self` comes first. Only for `Busy`. Arguments need plain names.
+///   `self` comes first. It is called only for `Busy`. Arguments need plain names.
 /// * `on_lost = cancel`: the body is dropped, the answer is [`LockError::Lost`]. A body that completed just
 ///   before the loss was known counts, with a warning in the log.
 /// * `on_lost = finish`: the body goes on to its end, unprotected, and its value counts.
-/// * `on_lost = error`: as `cancel`, and a value of a body that had completed does not count:
-///   `Lost { completed: true }`.
+/// * `on_lost = error`: as `cancel`, but the value of a body that had completed does not count, either: the
+///   answer is `Lost { completed: true }`.
 ///
 /// `min_hold` is for jobs that must run once per tick on many hosts, whose clocks differ: the key
-/// outlives the body, also if the call is dropped. Before the call returns, the store is told to keep the
-/// key for the rest, so the process may end; a shutdown does not wait for it. A process that dies
-/// inside the body leaves the key to its lease: the work was not done. It is counted from the grant, and
-/// asks nothing of a hold that is lost. A nested call leaves it to the outer one.
+/// outlives the body, even if the call is dropped. Before the call returns, the store is told to keep the
+/// key for the rest of the time, so the process may end; a shutdown does not wait for it. If the process dies
+/// inside the body, the key is free when its lease is over, because the work was not done. The time is
+/// counted from the grant. `min_hold` has no effect on a hold that is lost. A nested call leaves it to the
+/// outer one.
 ///
 /// # What happens when
 ///
@@ -216,56 +219,56 @@ mod validate;
 /// 2. The body runs as a part of the call, in its task: `return` and `?` leave the body, and then the lock is
 ///    released. A call for the same lock inside the body re-enters.
 /// 3. If the hold is lost, the body is dropped at its current `.await`, and [`LockError::Lost`] is
-///    returned. Loss is looked for before each poll of the body. What the body spawned, or sent to a
-///    database and has not awaited, is not stopped.
+///    returned. The call looks for a loss before each poll of the body. Tasks that the body spawned, and
+///    requests that it sent to a database and has not awaited, are not stopped.
 /// 4. All arguments, used or not, and everything in the body are dropped before the release is sent:
 ///    a transaction passed by value rolls back under the lock. Commit inside the body.
 ///
-/// The future is `Send` if the body's is and its value is, for the value is kept until the release is done; other
-/// bodies compile, too. It must be polled in a tokio runtime: elsewhere it answers [`LockError::InvalidConfig`].
+/// The future is `Send` if the body's future and its value are `Send`, because the value is kept until the release is
+/// done. Other bodies compile, too. The future must be polled in a tokio runtime: elsewhere it returns
+/// [`LockError::InvalidConfig`].
 ///
 /// # Cancel safety
 ///
-/// Dropping the call while it waits leaves the queue, and gives back what may have been granted
-/// meanwhile. Dropping it later drops the body and its arguments first, then releases in the
+/// Dropping the call while it waits leaves the queue, and gives back a lock that may have been granted
+/// meanwhile. Dropping it later drops the body and its arguments first, and then releases the lock in the
 /// background.
 ///
 /// # Where it goes
 ///
-/// On free functions, methods with any form of `self`, associated functions, and methods of an `impl`
-/// of a trait; generics, lifetimes, `impl Trait` and patterns as arguments all work, as do attributes on arguments
-/// (`#[cfg]`, `#[allow]`, `#[expect]`). Not on a trait's method without a body: put it on each `impl`. Not on an
-/// `extern` fn.
+/// The attribute goes on free functions, methods with any form of `self`, associated functions, and methods of an
+/// `impl` of a trait. Generics, lifetimes, `impl Trait` and patterns as arguments all work, as do attributes on
+/// arguments (`#[cfg]`, `#[allow]`, `#[expect]`). It does not go on a trait's method without a body: put it on the
+/// method in each `impl`. It does not go on an `extern` fn.
 ///
-/// Above `#[tokio::test]` and `#[tokio::main]`, not below: they leave no `async fn` behind.
+/// Put it above `#[tokio::test]` and `#[tokio::main]`, not below, because these turn the `async fn` into a plain one.
 /// `#[tracing::instrument]` and `#[axum::debug_handler]` may stand on either side. Under `#[async_trait]`
-/// the methods of the `impl` may carry it; a name inside an argument's pattern can then not be used in the
-/// key.
+/// the methods of the `impl` may carry it, but the key cannot use a name inside an argument's pattern then.
 ///
-/// Also on functions that return `impl Future`, `Pin<Box<dyn Future>>` or `BoxFuture`. Their *whole* body
-/// is deferred: what it does before it makes the future runs when the call is first polled, under the
-/// lock.
+/// The attribute also goes on functions that return `impl Future`, `Pin<Box<dyn Future>>` or `BoxFuture`. Their
+/// *whole* body is deferred: the code that makes the future runs when the call is first polled, under the lock.
 ///
 /// A recursive function calls itself through `Box::pin`, like every `async fn`. An opaque `impl Trait` as the
-/// whole return type needs `map_err`, and a body whose type that closure or path returns.
+/// whole return type needs `map_err`, and the body must return the type that this closure or path returns.
 ///
 /// # Cost
 ///
-/// Beside the same function without the attribute (memory store, one thread, x86-64, Rust 1.95):
+/// These are the costs compared with the same function without the attribute (memory store, one thread, x86-64,
+/// Rust 1.95):
 ///
 /// | what | cost |
 /// |---|---|
 /// | a call | 1.6 µs: an acquire and a release, 0.06 µs of it the attribute |
 /// | allocations of a call | those of `acquire` and `protect` by hand, no more |
-/// | the future | the body's and 0.4 KiB, but 1.4 KiB at least: that much takes the asking; each argument taken by value has two more places in it |
+/// | the future | the body's and 0.4 KiB, but at least 1.4 KiB, which it takes to ask for the lock; each argument taken by value has two more places in it |
 /// | machine code, release | 4 KiB for each function, 0.3 MB once |
 /// | compiling 100 functions | release 5.9 s of CPU instead of 2.3 s, debug 2.3 s instead of 0.7 s |
 ///
-/// The attribute leaves no more in a function than its key, two calls and the body's place.
+/// The attribute leaves only the key, two calls and the body's place in a function.
 ///
 /// # Expansion
 ///
-/// The key, then two calls:
+/// A function expands to the key and two calls:
 ///
 /// ```ignore
 /// async fn settle(order: &Order) -> Result<u64, LockError> {
@@ -313,7 +316,7 @@ pub fn key(input: TokenStream) -> TokenStream {
     key_macro::expand(input.into()).into()
 }
 
-/// Parse, validate, expand; fall back to the plain function.
+/// Parses, validates and expands, or falls back to the plain function if there is a mistake.
 fn attribute(
     options: proc_macro2::TokenStream,
     item: proc_macro2::TokenStream,

@@ -5,8 +5,8 @@ use quote::quote_spanned;
 use syn::spanned::Spanned;
 use syn::{GenericArgument, Path, PathArguments, Type, TypeParamBound};
 
-/// A `return` that never runs and carries the declared type: it makes the block's type known before
-/// the body is checked, so that the body is coerced and its errors are shown as in a plain function.
+/// Returns a `return` that never runs and has the declared type. It makes the block's type known before the body is
+/// checked, so that the body is coerced and its errors are shown as in a plain function.
 pub(crate) fn typed_return(returns: &Type) -> TokenStream {
     let value = Ident::new("__lock_return", Span::mixed_site());
     quote_spanned! {returns.span()=>
@@ -28,7 +28,7 @@ pub(crate) fn typed_return(returns: &Type) -> TokenStream {
     }
 }
 
-/// The type with each `impl Trait` left to inference: it may not be written inside a body.
+/// Replaces each `impl Trait` in a type by `_`, because it may not be written inside a body.
 pub(crate) fn inferred(mut ty: Type) -> Type {
     erase_impl_trait(&mut ty);
     ty

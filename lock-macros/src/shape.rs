@@ -1,4 +1,4 @@
-//! The shape of a function: where its future is made, and what that resolves to.
+//! The shape of a function: how it makes its future, and what the future resolves to.
 
 use proc_macro2::{Delimiter, Group, TokenTree};
 use syn::punctuated::Punctuated;
@@ -16,7 +16,7 @@ pub(crate) enum Making {
     Opaque,
     /// `-> Pin<Box<dyn Future<Output = T>>>`
     Boxed,
-    /// The same, with a body that is one `Box::pin(async move { .. })`: what `#[async_trait]` leaves. The
+    /// The same, with a body that is one `Box::pin(async move { .. })`, as `#[async_trait]` leaves it. The
     /// block is protected as if it were the body of an `async fn`.
     BoxedBlock(Group),
 }
@@ -27,7 +27,7 @@ pub(crate) struct Shape {
     pub(crate) output: Type,
 }
 
-/// `None` for a function that makes no future that we know.
+/// Returns the shape, or `None` for a function that makes no future of a known form.
 pub(crate) fn shape(function: &Function) -> Option<Shape> {
     let declared = match &function.sig.output {
         ReturnType::Default => None,
@@ -60,7 +60,7 @@ pub(crate) fn shape(function: &Function) -> Option<Shape> {
     }
 }
 
-/// `T` of `Future<Output = T> + ..`.
+/// Returns `T` of `Future<Output = T> + ..`.
 fn future_output(bounds: &Punctuated<TypeParamBound, Token![+]>) -> Option<Type> {
     bounds.iter().find_map(|bound| {
         let TypeParamBound::Trait(bound) = bound else {
@@ -83,7 +83,7 @@ fn future_output(bounds: &Punctuated<TypeParamBound, Token![+]>) -> Option<Type>
     })
 }
 
-/// `T` of `Pin<Box<dyn Future<Output = T>>>`, `BoxFuture<'_, T>` or `LocalBoxFuture<'_, T>`.
+/// Returns `T` of `Pin<Box<dyn Future<Output = T>>>`, `BoxFuture<'_, T>` or `LocalBoxFuture<'_, T>`.
 fn boxed_output(path: &Path) -> Option<Type> {
     let segment = path.segments.last()?;
     if segment.ident == "BoxFuture" || segment.ident == "LocalBoxFuture" {
@@ -114,7 +114,7 @@ fn type_argument(arguments: &PathArguments) -> Option<&Type> {
     })
 }
 
-/// The braces of a body that is nothing but `Box::pin(async move { .. })`.
+/// Returns the block of a body that consists only of `Box::pin(async move { .. })`.
 fn boxed_block(body: &Group) -> Option<Group> {
     let mut tokens: Vec<TokenTree> = body.stream().into_iter().collect();
     let Some(TokenTree::Group(arguments)) = tokens.pop() else {

@@ -1,11 +1,12 @@
-//! "Did you mean": the option that another library calls so, or the closest of a few known names.
+//! "Did you mean": the option that another library knows by this name, or the closest of a few known names.
 
 /// One of the attribute's options.
 pub(crate) struct Known {
     pub(crate) name: &'static str,
-    /// What it says, in a few words.
+    /// Its meaning, in a few words.
     pub(crate) what: &'static str,
-    /// What others call it: in lower case, without `_`, with spaces between. One name may stand for several options.
+    /// Its names in other libraries: in lower case, without `_`, separated by spaces. One name may stand for several
+    /// options.
     elsewhere: &'static str,
 }
 
@@ -109,7 +110,7 @@ pub(crate) static OPTIONS: [Known; 17] = [
     ),
 ];
 
-/// The options that an unknown one may stand for.
+/// Returns the options that an unknown one may stand for.
 pub(crate) fn meant(name: &str) -> Vec<&'static Known> {
     let plain = name.replace('_', "").to_lowercase();
     let mut meant: Vec<_> = OPTIONS
@@ -123,7 +124,8 @@ pub(crate) fn meant(name: &str) -> Vec<&'static Known> {
     meant
 }
 
-/// The candidate within a third of `name`'s length (at least one edit), if there is one.
+/// Returns the closest candidate, if there is one whose distance from `name` is at most a third of its length (or one
+/// edit for short names).
 pub(crate) fn nearest<'a>(
     name: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -137,7 +139,7 @@ pub(crate) fn nearest<'a>(
         .map(|(_, candidate)| candidate)
 }
 
-/// `; did you mean ...?`, or nothing when no name is close.
+/// Returns `; did you mean ...?`, or nothing if no name is close.
 pub(crate) fn hint<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     match nearest(name, candidates) {
         Some(close) => format!("; did you mean `{close}`?"),
@@ -145,7 +147,7 @@ pub(crate) fn hint<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>
     }
 }
 
-/// Edits (insert, delete, replace, swap of neighbours) between two short names.
+/// Returns the number of edits (insert, delete, replace, swap of neighbours) between two short names.
 fn distance(from: &str, to: &str) -> usize {
     let from: Vec<char> = from.chars().collect();
     let to: Vec<char> = to.chars().collect();

@@ -13,7 +13,8 @@
 use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::{Expr, ExprLit, Ident, Lit, LitStr, Member, parse_quote, parse_quote_spanned};
 
-/// What rustc proposes where `{order.id}` names a method: it puts the parentheses behind what it underlines.
+/// The message for parentheses after the literal. rustc proposes them there if `{order.id}` names a method, because it
+/// puts them after what it underlines.
 pub(crate) const CALL_OUTSIDE: &str =
     "the parentheses of a method belong inside the braces, such as \"order:{order.id()}\"";
 
@@ -38,17 +39,17 @@ pub(crate) struct Placeholder {
 }
 
 /// A mistake inside a template. Stable Rust has no spans inside a string literal, so the message
-/// carries the place.
+/// says where it is.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Fault(pub(crate) String);
 
 impl Placeholder {
-    /// `placeholder `{order.id}` at byte 6`: how every message about it begins.
+    /// Returns the beginning of every message about it, such as `placeholder {order.id} at byte 6`.
     pub(crate) fn describe(&self) -> String {
         describe(&self.text, self.offset)
     }
 
-    /// The identifier that the value starts from.
+    /// Returns the identifier that the value starts from.
     pub(crate) fn root(&self) -> Option<&Ident> {
         let mut expr = self.value.as_ref()?;
         loop {
@@ -61,7 +62,7 @@ impl Placeholder {
         }
     }
 
-    /// The value with its root replaced. A method is called on a reference to the root: it cannot
+    /// Returns the value with its root replaced. A method is called on a reference to the root, so that it cannot
     /// consume or change the argument.
     pub(crate) fn value_rooted_at(&self, root: Ident) -> Option<Expr> {
         let mut value = self.value.clone()?;
@@ -92,7 +93,7 @@ fn describe(text: &str, offset: usize) -> String {
 }
 
 impl Template {
-    /// Takes a literal apart; the error carries every fault found, each at the literal.
+    /// Takes a literal apart. The error has every fault that was found, each at the literal.
     pub(crate) fn parse(literal: LitStr) -> Result<Template, syn::Error> {
         let span = literal.span();
         match parse_text(&literal.value(), span) {
@@ -177,7 +178,7 @@ fn parse_text(template: &str, span: Span) -> Result<Vec<Piece>, Vec<Fault>> {
     }
 }
 
-/// The text up to the closing brace, which may not be one inside a quoted argument.
+/// Returns the text up to the closing brace. A brace inside a quoted argument does not close.
 fn inside_braces(after_open: &str) -> Option<&str> {
     let mut quote = None;
     let mut escaped = false;
@@ -192,7 +193,7 @@ fn inside_braces(after_open: &str) -> Option<&str> {
             (None, _) => {}
         }
     }
-    // An odd quote hides the brace: take the first one, the value is refused anyway.
+    // An unclosed quote hides the brace: take the first brace, because the value is refused anyway.
     after_open.find('}').map(|at| &after_open[..at])
 }
 
@@ -234,7 +235,7 @@ fn parse_placeholder(text: &str, offset: usize, span: Span) -> Result<Placeholde
     })
 }
 
-/// True if the tokens say less than the text: the lexer drops comments in silence.
+/// Returns true if the tokens have fewer characters than the text, because the lexer drops comments in silence.
 fn has_comment(text: &str) -> bool {
     let may_have = text.contains("//") || text.contains("/*");
     may_have
@@ -256,7 +257,7 @@ fn visible(text: &str) -> usize {
     text.chars().filter(|c| !c.is_whitespace()).count()
 }
 
-/// The part from the first single `:` outside parentheses on, as in `{id:?}`.
+/// Returns the part from the first single `:` outside parentheses on, as in `{id:?}`.
 fn format_spec(text: &str) -> Option<&str> {
     let bytes = text.as_bytes();
     let mut depth = 0_usize;
@@ -315,8 +316,8 @@ fn refusal(value: &Expr) -> Option<String> {
     }
 }
 
-/// Variables and items are looked up where the literal was written. Fields and methods stay generated code: for a
-/// misspelt one, rustc would otherwise propose the right one, as a replacement of the whole literal.
+/// Makes variables and items be looked up where the literal was written. Fields and methods remain generated code: for
+/// a misspelt one, rustc would otherwise propose the right one as a replacement of the whole literal.
 fn resolve(value: &mut Expr, written: Span) {
     match value {
         Expr::Path(path) => {
@@ -341,7 +342,7 @@ fn resolve(value: &mut Expr, written: Span) {
     }
 }
 
-/// Generated code is of our edition, which has words that are names in the caller's.
+/// Makes a name raw if it is a word of our edition, which is that of generated code, but not of the caller's.
 fn in_any_edition(name: &mut Ident) {
     if name == "gen" {
         *name = Ident::new_raw("gen", name.span());
@@ -358,7 +359,7 @@ fn is_plain_argument(argument: &Expr) -> bool {
     }
 }
 
-/// Neighbouring placeholders that no character keeps apart.
+/// Returns a fault for each two neighbouring placeholders that no character keeps apart.
 fn ambiguities(pieces: &[Piece]) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut before: Option<&Placeholder> = None;
@@ -386,7 +387,7 @@ fn ambiguities(pieces: &[Piece]) -> Vec<Fault> {
     faults
 }
 
-/// What the escaping of `lock-runtime` lets through or produces.
+/// Returns true for a character that the escaping of `lock-runtime` lets through or produces.
 fn may_be_in_a_value(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '%')
 }

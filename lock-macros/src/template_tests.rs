@@ -2,7 +2,7 @@ use quote::ToTokens;
 
 use super::*;
 
-/// `text` as it is, placeholders as `<offset expr>`.
+/// Shows a template's pieces: text as it is, placeholders as `<offset expr>`.
 fn shown(template: &str) -> String {
     let pieces = parse_text(template, Span::call_site());
     pieces

@@ -1,4 +1,4 @@
-//! Checks that span several options, or options and function; what passes is a [`Plan`].
+//! The checks that span several options, or options and function. The result is a [`Plan`].
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const SHORTEST_LEASE: Duration = Duration::from_millis(50);
 const LONGEST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 const SHORTEST_RENEWED_LEASE: Duration = Duration::from_secs(1);
 
-/// What the expansion is made from; nothing in it can be wrong any more, types aside.
+/// The input of the expansion. Nothing in it can be wrong any more, except types.
 pub(crate) struct Plan {
     pub(crate) shape: Shape,
     pub(crate) keys: KeysPlan,
@@ -44,14 +44,14 @@ pub(crate) struct Plan {
 pub(crate) enum KeysPlan {
     One(KeyPlan),
     List(Vec<KeyPlan>),
-    /// Anything that yields what becomes a `LockName`.
+    /// An expression that yields values that become `LockName`s.
     Expr(Expr),
 }
 
 pub(crate) enum KeyPlan {
     /// The template's text and its parts.
     Template(String, Vec<KeyPart>),
-    /// Anything that becomes a `LockName`.
+    /// An expression that becomes a `LockName`.
     Expr(Expr),
 }
 
@@ -61,7 +61,7 @@ pub(crate) enum KeyPart {
     Value(Expr, Ident),
 }
 
-/// `None` when a mistake was reported.
+/// Checks the options and the function. Returns `None` if a mistake was reported.
 pub(crate) fn check(
     args: Args,
     seen: &Seen,
@@ -92,7 +92,7 @@ pub(crate) fn check(
         shape: shape?,
         keys: keys?,
         wait: args.wait.or(match args.on_busy {
-            // A caller that finds the work taken leaves it: waiting would do it a second time.
+            // The default is not to wait: a caller that waited would do the work a second time.
             OnBusy::Skip(span) => Some(DurationArg::Literal(Duration::ZERO, span)),
             OnBusy::Error | OnBusy::Call(_) => None,
         }),
@@ -130,7 +130,7 @@ fn check_keys(
         (Some(key), None) => plan(key).map(KeysPlan::One),
         (None, Some(Keys::Expr(expr))) => Some(KeysPlan::Expr(expr)),
         (None, Some(Keys::List(keys, _))) => {
-            // All of them first: a mistake in one does not hide the next.
+            // All keys are checked first, so that a mistake in one does not hide the next.
             let plans: Vec<_> = keys.into_iter().map(plan).collect();
             plans.into_iter().collect::<Option<_>>().map(KeysPlan::List)
         }
@@ -302,7 +302,7 @@ fn check_keep(args: &Args, errors: &mut Errors) {
     }
 }
 
-/// Whether the lease is renewed; `None` if that is not known yet.
+/// Returns whether the lease is renewed, or `None` if that is not known at compile time.
 fn is_renewed(args: &Args) -> Option<bool> {
     match &args.auto_renew {
         None => Some(true),
@@ -374,8 +374,8 @@ fn template_key(literal: syn::LitStr, function: &Function, errors: &mut Errors) 
 }
 
 /// Ties a placeholder to the argument that it starts from. The root takes the argument's hygiene, so
-/// that it resolves even where template and arguments come out of different macros, and the
-/// template's place, so that type errors are shown there.
+/// that it resolves even if template and arguments come from different macros, and the template's
+/// position, so that type errors are shown there.
 fn value_of(placeholder: &Placeholder, roots: &[Ident], span: Span) -> Result<KeyPart, String> {
     let root = placeholder.root().ok_or(
         "an empty placeholder is only for `key!(\"...\", value)`; here it names an argument, such as `{id}`",

@@ -1,8 +1,8 @@
-//! What the layer adds to a call, over `LockRequest::run` written by hand around the same service.
+//! The time that the layer adds to a call, compared with `LockRequest::run` written by hand around the same service.
 //!
-//! On the memory store, uncontended, a request per iteration and 256 keys. The two are run in turn, in short rounds;
-//! the figure is the median of the rounds' differences, with its quartiles. Exits with 1 if an optimised build adds
-//! 3 µs or more.
+//! The calls run on the memory store, uncontended, with a request per iteration and 256 keys. The two are run in turn,
+//! in short rounds; the figure is the median of the rounds' differences, with its quartiles. The program exits with 1
+//! if the layer adds 3 µs or more in an optimised build.
 #![allow(missing_docs)]
 
 use std::convert::Infallible;
@@ -29,7 +29,7 @@ async fn handle(request: Request<String>) -> Answer {
     Ok(Response::new(request.into_body()))
 }
 
-/// The nanoseconds of one call, on average.
+/// Returns the nanoseconds of one call, on average.
 async fn time<S>(service: &mut S, requests: &[Request<String>]) -> f64
 where
     S: Service<Request<String>, Response = Response<String>, Error = Infallible>,
@@ -84,7 +84,7 @@ async fn main() -> std::process::ExitCode {
     for round in 0..=ROUNDS {
         let plain = time(&mut bare, &requests).await;
         let passed = time(&mut unlocked, &requests).await;
-        // The second one finds warmer caches.
+        // The second of the two finds warmer caches, so the order alternates.
         let (one, other) = if round % 2 == 0 {
             let one = time(&mut by_hand, &requests).await;
             (one, time(&mut layered, &requests).await)

@@ -1,4 +1,4 @@
-//! Holding the lock until a response body has ended.
+//! The response body, until whose end the lock is held.
 
 use std::fmt;
 use std::pin::{Pin, pin};
@@ -14,9 +14,9 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Release = Pin<Box<dyn Future<Output = Result<(), LockError>> + Send>>;
 
 pin_project! {
-    /// Makes the call under the lock and hands the lock on to the body of its response.
+    /// A future that makes the call under the lock and passes the lock on to the body of the response.
     pub struct HoldBody<F> {
-        // Before the guard: dropped first.
+        // Declared before the guard, so that the call is dropped before the lock is released.
         #[pin]
         call: Option<ScopeFuture<F>>,
         guard: Option<LockGuard>,
@@ -46,7 +46,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         if let Some(guard) = this.guard.as_ref() {
-            // The answer is not needed: it only makes sure that a loss wakes this task.
+            // The result is not needed: the poll only makes sure that a loss wakes this task.
             let _ = this.ended.as_mut().poll(cx);
             if guard.is_held()
                 && let Some(call) = this.call.as_mut().as_pin_mut()
@@ -58,7 +58,7 @@ where
                         Ok(response.map(|body| HeldBody::locked(body, guard)))
                     }
                     (Ok(response), None) => Ok(response.map(HeldBody::unlocked)),
-                    // Dropping the guard releases.
+                    // The guard is dropped here, which releases the lock.
                     (Err(error), _) => Err(error),
                 };
                 return Poll::Ready(Outcome::Completed { value, loss: None });
@@ -106,8 +106,8 @@ impl BodyHold {
         let lease = guard.lease();
         let ended = guard.ended();
         let slot = Arc::new(Mutex::new(Some(guard)));
-        // A client that does not read leaves the body unpolled. The guard must go all the same when the hold is
-        // lost, or the store would keep the key for the rest of its lease.
+        // Nothing polls the body while its client does not read. The guard must be dropped even then once the hold
+        // is lost, or the store would keep the key for the rest of its lease.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let slot = slot.clone();
             runtime.spawn(async move {
@@ -123,14 +123,14 @@ impl BodyHold {
     }
 }
 
-// Nothing panics while it is locked.
+// Nothing panics while the mutex is locked, so its poison means nothing.
 fn take(slot: &Mutex<Option<LockGuard>>) -> Option<LockGuard> {
     slot.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 impl Drop for BodyHold {
     fn drop(&mut self) {
-        // Releases in the background.
+        // A dropped guard releases in the background.
         drop(take(&self.guard));
     }
 }
@@ -154,7 +154,7 @@ impl<B: Body> HeldBody<B> {
     }
 }
 
-/// The lock was lost while the response body was being sent.
+/// The error of a body whose lock was lost while it was being sent.
 #[derive(Debug)]
 struct BodyLost;
 
@@ -193,7 +193,7 @@ where
             *this.hold = None;
             return Poll::Ready(Some(Err(Box::new(BodyLost))));
         }
-        // In the hold's scope, as the handler was.
+        // The body is polled in the hold's scope, as the handler was.
         let frame = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx));
         let frame = ready!(pin!(hold.lease.scope(frame)).poll(cx));
         if !matches!(frame, Some(Ok(_))) || body.is_end_stream() {

@@ -7,8 +7,8 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 pin_project! {
-    /// The inner call. It is made at the first poll, not before: then the hold is known to be good, and what the
-    /// service requests while it is being called is nested in it already.
+    /// The inner call. The service is called at the first poll, not earlier: by then the lock is known to be held,
+    /// and locks that the service requests while it is being called are nested in the hold.
     #[project = CallProj]
     pub enum Call<S, Request>
     where
@@ -28,7 +28,7 @@ impl<S, Request> Call<S, Request>
 where
     S: Service<Request>,
 {
-    /// A call of `ready`, which has said that it is.
+    /// Returns the future of a call of `ready`, an instance that has said that it is ready.
     pub(crate) fn new(ready: S, request: Request) -> Self {
         Call::Due {
             due: Some((ready, request)),

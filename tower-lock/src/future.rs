@@ -1,4 +1,4 @@
-//! From the request to the response: find the key, wait for the lock, call under it, release.
+//! The response future, which finds the key, waits for the lock, makes the inner call under it and releases it.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -120,12 +120,12 @@ where
         }
     }
 
-    /// The response of a request that needs no lock.
+    /// Returns the future of a request that needs no lock.
     pub(crate) fn unlocked(response: S::Future) -> Self {
         ResponseFuture::new(State::Unlocked { response })
     }
 
-    /// The response of a request that is to be served by `ready` under that lock.
+    /// Returns the future of a request that `ready` is to serve under the lock `name`.
     pub(crate) fn locked(
         plan: Plan<R>,
         client: Option<Client>,
@@ -140,12 +140,12 @@ where
         })
     }
 
-    /// The response of a request that lacks what its key is made of.
+    /// Returns the future of a request whose key cannot be made, for the reason `flaw`.
     pub(crate) fn refused(reply: R, flaw: String) -> Self {
         ResponseFuture::new(State::refused(reply, Refusal::bad_key(flaw)))
     }
 
-    /// The response of a request whose key is yet to be found.
+    /// Returns the future of a request whose key `finding` has yet to find.
     pub(crate) fn finding(
         plan: Plan<R>,
         client: Option<Client>,
@@ -208,7 +208,7 @@ where
                             response: U::hold(guard, call),
                             reply: Some(reply),
                         },
-                        // The request and the service that was reserved for it go first.
+                        // The request and the service that was reserved for it are dropped before the answer.
                         Err(error) => {
                             drop(call);
                             State::refused(reply, error.into())
@@ -238,7 +238,7 @@ where
                     }
                 }
                 StateProj::Refused { refusal } => {
-                    // A refusal by a cap takes no other time.
+                    // A refusal by a cap awaits nothing else: without this, a loop of refused calls would never yield.
                     ready!(coop::poll_proceed(cx)).made_progress();
                     let Some((reply, refusal)) = refusal.take() else {
                         return Poll::Pending;

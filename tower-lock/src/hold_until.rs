@@ -7,7 +7,7 @@ use tower_service::Service;
 use crate::body::{HeldBody, HoldBody};
 use crate::call::Call;
 
-/// The lock is held until the response future of the inner service is done. The default.
+/// The lock is held until the response future of the inner service is done. This is the default.
 ///
 /// See the example of [`UntilBodyEnd`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,8 +34,8 @@ pub struct UntilResponse;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UntilBodyEnd;
 
-/// The moment until which a layer holds its locks: [`UntilResponse`] or [`UntilBodyEnd`]. It cannot be implemented
-/// otherwise.
+/// The moment until which a layer holds its locks: [`UntilResponse`] or [`UntilBodyEnd`]. No other type can implement
+/// this trait.
 ///
 /// See the example of [`UntilBodyEnd`].
 pub trait HoldUntil<S: Service<Request>, Request>: Sealed<S, Request> {}
@@ -50,12 +50,12 @@ where
 pub trait Sealed<S: Service<Request>, Request> {
     /// The response of the service.
     type Response;
-    /// Makes the call under the lock, and sees to the lock's end.
+    /// The future that makes the call under the lock, and then releases the lock or passes it on to the body.
     type Holding: Future<Output = Outcome<Result<Self::Response, S::Error>>>;
 
     fn hold(guard: LockGuard, call: Call<S, Request>) -> Self::Holding;
 
-    /// The response of a request that needed no lock.
+    /// Returns the response to a request that needed no lock.
     fn unlocked(response: S::Response) -> Self::Response;
 }
 

@@ -1,4 +1,4 @@
-//! The layer, and what it asks of its locks.
+//! The layer, and the options of its locks.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -16,7 +16,7 @@ use crate::reply::ProblemJson;
 use crate::service::LockService;
 use crate::waiters::Caps;
 
-/// Holds a lock per request around the inner service: see the [crate's documentation](crate).
+/// A layer that holds a lock around the inner service for each request: see the [crate's documentation](crate).
 ///
 /// | option | default | unit |
 /// |---|---|---|
@@ -30,17 +30,17 @@ use crate::waiters::Caps;
 /// | [`read_write`](LockLayer::read_write) | off: every request runs alone | |
 /// | [`fair`](LockLayer::fair) | off: processes take turns | |
 /// | [`permits`](LockLayer::permits) | off: one | requests of one key at a time |
-/// | [`until_body_end`](LockLayer::until_body_end) | off: until the response is there | time, from 50 ms up |
+/// | [`until_body_end`](LockLayer::until_body_end) | off: until the response future is done | time, from 50 ms up |
 /// | [`reply`](LockLayer::reply) | [`ProblemJson`] | a [`Reply`](crate::Reply) |
 pub struct LockLayer<K, R = ProblemJson, U = UntilResponse> {
     pub(crate) plan: Plan<R>,
-    // Shared: a key may own anything, and services are cloned for every connection or request.
+    // The key is shared, because it may own anything and services are cloned for every connection or request.
     pub(crate) key: Arc<K>,
     until: PhantomData<fn() -> U>,
 }
 
-/// A closure that makes a lock's name of a request: what [`LockLayer::new`] takes. Implemented by all of them, and by
-/// nothing else.
+/// A closure that makes a lock's name from a request, as [`LockLayer::new`] takes it. Only such closures implement this
+/// trait, and all of them do.
 ///
 /// See the example of [`LockLayer::new`].
 #[diagnostic::on_unimplemented(
@@ -53,8 +53,8 @@ pub trait KeyClosure<B, Name>: Fn(&http::Request<B>) -> Option<Name> {}
 impl<F, B, Name> KeyClosure<B, Name> for F where F: Fn(&http::Request<B>) -> Option<Name> {}
 
 impl<F> LockLayer<F> {
-    /// A layer whose key is a closure over the HTTP request. It returns an owned name, or `None` for a request that
-    /// needs no lock.
+    /// Creates a layer whose key is a closure over the HTTP request. The closure returns an owned name, or `None` for a
+    /// request that needs no lock.
     ///
     /// Escape what comes from the request: [`LockKey`](crate::LockKey) says how and why.
     ///
@@ -82,8 +82,8 @@ impl<F> LockLayer<F> {
 }
 
 impl<K> LockLayer<K> {
-    /// A layer with any [`LockKey`](crate::LockKey): a [`RequestKey`](crate::RequestKey), or a closure over requests
-    /// that are not HTTP.
+    /// Creates a layer with any [`LockKey`](crate::LockKey): a [`RequestKey`](crate::RequestKey), or a closure over
+    /// requests that are not HTTP.
     pub fn from_key(manager: LockManager, key: K) -> LockLayer<K> {
         LockLayer::build(manager, key)
     }
@@ -108,11 +108,11 @@ impl<F> LockLayer<AsyncKey<F>>
 where
     F: for<'a> Fn(&'a mut Parts) -> KeyFuture<'a> + Send + Sync + 'static,
 {
-    /// A layer whose key takes time to find: in a session store, say. It may change the request's parts, to leave
-    /// what it found in the extensions. Its future is boxed, once per request.
+    /// Creates a layer whose key is found asynchronously, for example in a session store. The key may change the
+    /// request's parts, to leave what it found in the extensions. Its future is boxed, once per request.
     ///
-    /// A key that fails returns `None`, and the request is served without a lock, or a name that is not valid, and
-    /// it is refused with 400: `Some(LockName::from(""))`.
+    /// A key that fails has two choices. If it returns `None`, the request is served without a lock. If it returns a
+    /// name that is not valid, such as `Some(LockName::from(""))`, the request is refused with 400.
     ///
     /// ```
     /// use http::request::Parts;
@@ -135,8 +135,8 @@ where
 }
 
 impl<K, R, U> LockLayer<K, R, U> {
-    /// Waits up to `wait` for a busy lock: the request is then answered 503. With zero it is refused at once, 423.
-    /// Default: the manager's wait, 10 s.
+    /// Waits up to `wait` for a busy lock; the request is then answered with 503. With zero, it is refused at once with
+    /// 423. Default: the manager's wait, 10 s.
     ///
     /// Choose less than the clients' own timeout: a client that gives up leaves the queue, but only once its
     /// disconnection is noticed.
@@ -146,51 +146,52 @@ impl<K, R, U> LockLayer<K, R, U> {
         self
     }
 
-    /// The lease: the TTL of the key, 1 s to 24 h. Default: the manager's, 30 s. It is renewed while the request is
-    /// served, so it need not cover a slow handler; it is how long a crashed process keeps its locks.
+    /// Sets the lease, which is the TTL of the key: 1 s to 24 h. Default: the manager's, 30 s. The lease is renewed
+    /// while the request is served, so it need not cover a slow handler; it is how long a crashed process keeps its
+    /// locks.
     ///
-    /// A lease out of its bounds answers every request that needs a lock with 500.
+    /// If the lease is out of its bounds, every request that needs a lock is answered with 500.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.plan.options.lease = Some(lease);
         self
     }
 
-    /// Ends a hold, and the inner call with it, after `longest`: the request is answered 503. Default: 60 s.
+    /// Ends a hold, and the inner call with it, after `longest`; the request is then answered with 503. Default: 60 s.
     ///
-    /// It is counted from the moment the lock is granted, so it includes the time that the handler takes to read the
-    /// request body: it is what stops a [slow upload](crate#slow-uploads) from keeping a key. With
+    /// The time is counted from the moment the lock is granted, so it includes the time that the handler takes to read
+    /// the request body: this is what stops a [slow upload](crate#slow-uploads) from keeping a key. With
     /// [`until_body_end`](Self::until_body_end) it includes the response body as well: a download or a stream of
-    /// events that takes longer is cut off with an error. Without it, response bodies are sent after the release
-    /// and may take as long as they like.
+    /// events that takes longer is cut off with an error. Without that option, response bodies are sent after the
+    /// release and may take as long as they like.
     ///
-    /// Choose what your slowest good request takes, and not much more.
+    /// Choose the time that your slowest good request takes, and not much more.
     #[must_use]
     pub fn max_hold(mut self, longest: Duration) -> Self {
         self.plan.options.max_hold = Some(longest);
         self
     }
 
-    /// Lets a request keep its lock for as long as its inner call takes; after
-    /// [`until_body_end`](Self::until_body_end), for as long as its client takes to read the body. See
-    /// [`max_hold`](Self::max_hold).
+    /// Lets a request keep its lock for as long as its inner call takes. If it is called after
+    /// [`until_body_end`](Self::until_body_end), a request keeps its lock for as long as its client takes to read the
+    /// body. See [`max_hold`](Self::max_hold).
     ///
-    /// Only where something else ends slow requests, such as a timeout inside of this layer: a client decides how
-    /// fast it sends and reads, and keeps everybody else from the key meanwhile.
+    /// Use it only where something else ends slow requests, such as a timeout inside of this layer: a client decides
+    /// how fast it sends and reads, and keeps everybody else from the key meanwhile.
     #[must_use]
     pub fn no_max_hold(mut self) -> Self {
         self.plan.options.max_hold = None;
         self
     }
 
-    /// Keeps a lock in this process for `idle` after the request that held it, for the next request of the same key: that one
-    /// has it without a call to the store. 50 ms to 24 h. Default: it is given back at once.
+    /// Keeps a lock in this process for `idle` after the request that held it. The next request for the same key then
+    /// gets the lock without a call to the store. `idle` is 50 ms to 24 h. Default: the lock is given back at once.
     ///
-    /// For keys whose requests nearly always reach the same process: by sticky sessions, or by shards. A request that
-    /// reaches another process gets the lock as soon as it asks, as [`LockRequest::keep_for`] says, which also names the
-    /// stores that can do so. With another store, with another kind of lock ([`read_write`](Self::read_write),
-    /// [`fair`](Self::fair), [`permits`](Self::permits)), or with a time out of its bounds, every request that needs a lock
-    /// is answered 500.
+    /// Use it for keys whose requests nearly always reach the same process, by sticky sessions or by shards. A request
+    /// that reaches another process gets the lock as soon as it asks, as [`LockRequest::keep_for`] says, which also
+    /// names the stores that can do so. With another store, with another kind of lock
+    /// ([`read_write`](Self::read_write), [`fair`](Self::fair), [`permits`](Self::permits)), or with a time out of its
+    /// bounds, every request that needs a lock is answered with 500.
     ///
     /// [`LockRequest::keep_for`]: lock_runtime::LockRequest::keep_for
     ///
@@ -209,18 +210,18 @@ impl<K, R, U> LockLayer<K, R, U> {
         self
     }
 
-    /// The name of these locks in logs and metrics. Default: the word of a [`RequestKey`](crate::RequestKey), or the
-    /// template of a `key!` name.
+    /// Sets the name of these locks in logs and metrics. Default: the word of a [`RequestKey`](crate::RequestKey), or
+    /// the template of a `key!` name.
     #[must_use]
     pub fn label(mut self, label: &'static str) -> Self {
         self.plan.options.label = Some(label);
         self
     }
 
-    /// Takes read/write locks: `GET` and `HEAD` requests of one key run side by side, any other runs alone. Default:
+    /// Takes read/write locks: `GET` and `HEAD` requests for one key run side by side, any other runs alone. Default:
     /// every request runs alone, under a mutex.
     ///
-    /// A name is either a mutex or a read/write lock: all others who lock these names must use
+    /// A name is either a mutex or a read/write lock: all other code that locks these names must use
     /// [`read`](LockManager::read) and [`write`](LockManager::write), too.
     ///
     /// ```
@@ -240,26 +241,26 @@ impl<K, R, U> LockLayer<K, R, U> {
         }
     }
 
-    /// Takes fair locks: requests are served in the order in which they came to the store, whichever process they
-    /// reached. Default: mutexes, with turns among processes. It costs the store more, as
+    /// Takes fair locks: requests are served in the order in which they came to the store, no matter which process they
+    /// reached. Default: mutexes, for which processes take turns. Fair locks cost the store more, as
     /// [`LockManager::fair`] says.
     ///
-    /// A name is a lock of one kind: all others who lock these names must use `fair`, too. It replaces
-    /// [`permits`](Self::permits), and counts for nothing after [`read_write`](Self::read_write), whose locks have
-    /// an order of their own.
+    /// A name is a lock of one kind: all other code that locks these names must use `fair`, too. This option replaces
+    /// [`permits`](Self::permits). It has no effect with [`read_write`](Self::read_write), whose locks have an order of
+    /// their own.
     #[must_use]
     pub fn fair(mut self) -> Self {
         self.plan.options.mode = Mode::Fair;
         self
     }
 
-    /// Serves `most` requests of one key at a time instead of one: by a semaphore, over all processes. Default: one,
-    /// by a mutex.
+    /// Serves `most` requests for one key at a time instead of one, under a semaphore that all processes share.
+    /// Default: one, under a mutex.
     ///
-    /// The first request for a key sets how many permits its semaphore has, and the store keeps that: to change it later,
-    /// use [`Semaphore::set_permits`](lock_runtime::Semaphore::set_permits). With zero, every request is refused, as
-    /// with other settings that no retry mends. As
-    /// [`fair`](Self::fair), it asks for names of its own, and counts for nothing after
+    /// The first request for a key sets how many permits its semaphore has, and the store keeps that number: to change
+    /// it later, use [`Semaphore::set_permits`](lock_runtime::Semaphore::set_permits). With zero, every request that
+    /// needs a lock is refused with 500, as with other settings for which a retry cannot help. Like
+    /// [`fair`](Self::fair), this option needs names of its own, and has no effect with
     /// [`read_write`](Self::read_write).
     ///
     /// ```
@@ -277,19 +278,20 @@ impl<K, R, U> LockLayer<K, R, U> {
         self
     }
 
-    /// The number of requests that may wait in this layer's services. Default: as many as the manager's own caps let.
+    /// Sets the number of requests that may wait in this layer's services. Default: as many as the manager's own caps
+    /// allow.
     ///
-    /// One that comes when `most` wait is refused with 503 at once. A request counts from its arrival to the
-    /// beginning of its inner call: also while its key is looked up ([`from_async_key`](LockLayer::from_async_key)),
-    /// and also one that finds its lock free, for as long as it takes the store to say so. Requests without a key
-    /// count only while it is looked up.
+    /// A request that comes while `most` requests wait is refused with 503 at once. A request counts from its arrival
+    /// to the beginning of its inner call. It counts while its key is looked up
+    /// ([`from_async_key`](LockLayer::from_async_key)). If its lock is free, it counts until the store has said so.
+    /// Requests without a key count only while it is looked up.
     #[must_use]
     pub fn max_waiters(mut self, most: usize) -> Self {
         self.plan.caps.all = Some(most);
         self
     }
 
-    /// The number of requests that may wait for one key in this layer's services: as
+    /// Sets the number of requests that may wait for one key in this layer's services. It works like
     /// [`max_waiters`](Self::max_waiters), but a request counts from the moment its key is known.
     #[must_use]
     pub fn max_waiters_per_key(mut self, most: usize) -> Self {
@@ -297,13 +299,14 @@ impl<K, R, U> LockLayer<K, R, U> {
         self
     }
 
-    /// The number of requests of one client that may wait in this layer's services: those for which `client`, a
-    /// [`LockKey`](crate::LockKey) of its own, returns the same name. One more is refused with 429 at once. Counted as
-    /// in [`max_waiters`](Self::max_waiters); the name is no lock.
+    /// Sets the number of requests of one client that may wait in this layer's services. Requests are one client's if
+    /// `client`, a [`LockKey`](crate::LockKey) of its own, returns the same name for them. One more is refused with 429
+    /// at once. Requests are counted as in [`max_waiters`](Self::max_waiters); the client's name is not locked.
     ///
-    /// Requests for which it returns `None` are counted together, as if they were one client's: nobody gets around
-    /// the cap by leaving the header out. A client that may choose its name does: take the name from what an
-    /// authenticating layer outside of this one has found ([`RequestKey::extension`](crate::RequestKey::extension)).
+    /// Requests for which `client` returns `None` are counted together, as if they were one client's: nobody gets
+    /// around the cap by leaving the header out. A client that may choose its name does get around it: take the name
+    /// from what an authenticating layer outside of this one has found
+    /// ([`RequestKey::extension`](crate::RequestKey::extension)).
     ///
     /// ```
     /// use lock_runtime::LockManager;
@@ -327,7 +330,7 @@ impl<K, R, U> LockLayer<K, R, U> {
         }
     }
 
-    /// The answer to a refused request. Default: [`ProblemJson`].
+    /// Sets the answer to a refused request. Default: [`ProblemJson`].
     #[must_use]
     pub fn reply<R2>(self, reply: R2) -> LockLayer<K, R2, U> {
         let Plan {
@@ -351,15 +354,15 @@ impl<K, R, U> LockLayer<K, R, U> {
         }
     }
 
-    /// Holds the lock until the end of the response *body*: for handlers that stream what they do under the lock.
-    /// Default: until the response is there.
+    /// Holds the lock until the end of the response *body*, for handlers that stream what they do under the lock.
+    /// Default: until the response future is done.
     ///
-    /// `max_hold` replaces [`max_hold`](Self::max_hold) and bounds the whole: the inner call and the body. A stream
-    /// of events has no end of its own and is cut off then, and so is a download whose client reads slowly: such
-    /// clients must be able to go on in a new request. A body that nobody reads is given up then, too.
+    /// `max_hold` replaces [`max_hold`](Self::max_hold) and bounds the inner call and the body together. A stream of
+    /// events has no end of its own and is cut off then, and so is a download whose client reads slowly: such clients
+    /// must be able to go on in a new request. The lock of a body that nobody reads is released then, too.
     ///
-    /// The response's body type becomes [`HeldBody`](crate::types::HeldBody). The release follows the last frame; a body
-    /// that is dropped early releases, too. A body whose lock is lost ends with an error instead of its rest: HTTP/1
+    /// The response's body type becomes [`HeldBody`](crate::types::HeldBody). The lock is released after the last
+    /// frame, or when the body is dropped. A body whose lock is lost ends with an error instead of its rest: HTTP/1
     /// then closes the connection, HTTP/2 resets the stream, and the client knows that the response is not complete.
     #[must_use]
     pub fn until_body_end(mut self, max_hold: Duration) -> LockLayer<K, R, UntilBodyEnd> {

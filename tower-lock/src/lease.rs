@@ -8,11 +8,12 @@ use http::StatusCode;
 use http::request::Parts;
 use lock_runtime::Lease;
 
-/// The lease of the lock that a [`LockLayer`](crate::LockLayer) holds around the handler, as an extractor. Of several
-/// layers, that of the innermost.
+/// An extractor for the lease of the lock that a [`LockLayer`](crate::LockLayer) holds around the handler. If there are
+/// several layers, it is the lease of the innermost one.
 ///
-/// A request that needed no lock, because a part of its key was missing, has none: take an `Option<HeldLease>` where that
-/// may be. Otherwise it is answered 500, with a `tracing` error, for the route lacks its layer.
+/// A request that needed no lock, because a part of its key was missing, has no lease: take an `Option<HeldLease>`
+/// where that may happen. Otherwise such a request is answered with 500 and logged as a `tracing` error, as is every
+/// request to a route that lacks the layer.
 ///
 /// ```
 /// use axum::{Router, routing::post};
@@ -52,7 +53,7 @@ impl<S: Sync> OptionalFromRequestParts<S> for HeldLease {
     }
 }
 
-/// The handler asks for a lease, and runs under no lock: answered 500.
+/// The rejection of [`HeldLease`]: the handler asks for a lease, but runs under no lock. It is answered with 500.
 ///
 /// See the example of [`HeldLease`].
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! A Tower layer that holds a distributed lock per request key, for axum, tonic and any other Tower service.
 //!
-//! Requests with the same key are served one at a time, by whichever process they reach; requests with other keys,
-//! and requests without one, run meanwhile.
+//! Requests with the same key are served one at a time, no matter which processes they reach. Requests with other
+//! keys, and requests without one, run meanwhile.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -30,18 +30,19 @@
 //! latest. A response **body** that is streamed afterwards is not under the lock, unless the layer holds
 //! [until the body's end](LockLayer::until_body_end).
 //!
-//! What the handler requests in its own task is nested in the layer's hold: the same lock, from an attribute on a
-//! service method or from a second layer, re-enters instead of waiting for itself. Work that the handler *spawns*
+//! Locks that the handler requests in its own task are nested in the layer's hold: the same lock, from an attribute
+//! on a service method or from a second layer, re-enters instead of waiting for itself. Work that the handler *spawns*
 //! is not nested and would wait: pass the hold on with `Lease::scope`, or use another name.
 //!
-//! A handler that writes to something that checks fencing tokens asks for the layer's lease:
-//! [`Lease::current`](lock_runtime::Lease::current) in any handler, and the extractor `HeldLease` in axum's (feature
-//! `axum`). It tells whether the lock is still held, too, and passes it on to what the handler spawns.
+//! A handler that writes to something that checks fencing tokens needs the layer's lease. Any handler gets it from
+//! [`Lease::current`](lock_runtime::Lease::current), and a handler of axum also from the extractor `HeldLease` (feature
+//! `axum`). The lease also tells whether the lock is still held, and passes the hold on to tasks that the handler
+//! spawns.
 //!
 //! # When it admits and refuses
 //!
-//! A refusal is a response; the service's error type stays the inner one's, and inner errors pass through. Refused
-//! requests never reach the inner service, unless the table says so.
+//! A refusal is a response. The service's error type remains that of the inner service, and inner errors pass through.
+//! Refused requests never reach the inner service, unless the table says so.
 //!
 //! | what happens | [`RefusalKind`] | status | `Retry-After` |
 //! |---|---|---|---|
@@ -94,7 +95,7 @@
 //! | a closure over `&mut http::request::Parts`: [`LockLayer::from_async_key`] | what must be looked up |
 //! | [`LockKey`]: [`LockLayer::from_key`] | types of your own, requests that are not HTTP |
 //!
-//! A closure returns an owned name; a `String` is a name byte for byte. **What a client sent belongs through
+//! A closure returns an owned name; a `String` is a name byte for byte. **Pass what a client sent through
 //! [`LockName::with`](lock_runtime::LockName::with)**, which escapes it; `format!` does not.
 //!
 //! A closure whose request type cannot be inferred from where the layer is used needs it spelled out:
@@ -120,7 +121,8 @@
 //! # let _ = handler(LockManager::in_memory());
 //! ```
 //!
-//! With the feature `tonic`, `settle(…).await.map_err(Refusal::from)?` does in a method that returns a `tonic::Status`.
+//! With the feature `tonic`, `settle(…).await.map_err(Refusal::from)?` works in a method whose error is
+//! `tonic::Status`.
 //!
 //! # Where to put it
 //!
@@ -128,17 +130,18 @@
 //!   future leaves the queue and releases. *Outside* of anything that answers without the handler, such as caches,
 //!   only if those answers need the lock, too.
 //! - The inner instance that said it was ready waits with its request. A concurrency limit *inside* of this layer
-//!   is therefore used up by requests that wait for locks: put it outside to bound the waiters too, or nowhere and
-//!   use the manager's caps.
-//! - All instances of a service must use one store, one namespace and one key. A lock excludes only those who ask.
+//!   is therefore used up by requests that wait for locks: put it outside to bound the waiters too, or leave it out
+//!   and use the manager's caps.
+//! - All instances of a service must use one store, one namespace and one key. A lock excludes only callers that ask
+//!   for it.
 //! - With a proxy that retries 503 by itself, requests must be safe to repeat.
 //!
 //! # Slow uploads
 //!
 //! A handler that reads its request body under the lock holds the lock for as long as the client takes to send it. A
 //! client that sends a byte a second keeps everybody else from the key: **a slow upload is an attack on everybody else
-//! who needs that lock.** [`max_hold`](LockLayer::max_hold) ends it after 60 s, and the attacker may then come again. What
-//! prevents it is to read bodies *before* the lock, by a layer outside of this one, with a limit on their size:
+//! who needs that lock.** [`max_hold`](LockLayer::max_hold) ends it after 60 s, and the attacker may then come again.
+//! To prevent it, read bodies *before* the lock, in a layer outside of this one, with a limit on their size:
 //!
 //! ```
 //! use axum::Router;
@@ -170,13 +173,13 @@
 //!
 //! # Clients that go while they wait
 //!
-//! A server drops the response future of a client that has gone once it notices. Over HTTP/2 that is at once. Over
-//! HTTP/1, hyper does not read from a connection while nobody reads the request's body, and so does not see its end:
-//! with bodies of 60 kB and more that were unread, none of 20 clients that had gone was noticed, and each one's
-//! handler ran when its turn came; with bodies up to 16 kB, which hyper read together with the head, all were noticed
-//! within 16 ms. The layer cannot see it, either. So such a request keeps its place in the queue, at the longest for
-//! [`wait`](LockLayer::wait). With bodies [read before the lock](#slow-uploads), all were noticed within 43 ms, of
-//! any size.
+//! A server drops the response future of a client that has gone once it notices. Over HTTP/2 it notices at once. Over
+//! HTTP/1, hyper does not read from a connection while nobody reads the request's body, and so does not see the
+//! connection end. With bodies of 60 kB and more that were unread, none of 20 clients that had gone was noticed, and
+//! each one's handler ran when its turn came. With bodies up to 16 kB, which hyper read together with the head, all
+//! were noticed within 16 ms. The layer cannot see that a client has gone, either, so such a request keeps its place in
+//! the queue for up to [`wait`](LockLayer::wait). With bodies of any size that were
+//! [read before the lock](#slow-uploads), all were noticed within 43 ms.
 //!
 //! # Example
 //!
@@ -232,8 +235,8 @@
 //! # drop(layer);
 //! ```
 //!
-//! The lock makes the second request wait; the stored answer, committed before the handler returns, is what keeps
-//! it from running again.
+//! The lock makes the second request wait; the stored answer, committed before the handler returns, keeps it from
+//! running again.
 //!
 //! # gRPC
 //!
@@ -244,8 +247,8 @@
 //!
 //! # Services that are not HTTP
 //!
-//! [`LockLayer::from_key`] takes a key over any request type. [`AsError`] makes the service's own error out of a
-//! [`Refusal`], and a closure for [`LockLayer::reply`] its error or response.
+//! [`LockLayer::from_key`] takes a key over any request type. [`AsError`] turns a [`Refusal`] into the service's own
+//! error, and a closure for [`LockLayer::reply`] turns it into an error or a response.
 //!
 //! # Cost
 //!
@@ -288,7 +291,7 @@ pub use refusal::{Refusal, RefusalKind};
 pub use reply::{AsError, EmptyBody, GrpcStatus, ProblemJson, Reply};
 pub use service::LockService;
 
-/// What the signatures of layers and services are made of. Nobody has to name these, except in the type of a field.
+/// The types in the signatures of layers and services. You need to name them only in the type of a field.
 pub mod types {
     pub use crate::body::HeldBody;
     pub use crate::future::ResponseFuture;

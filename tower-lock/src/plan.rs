@@ -1,4 +1,4 @@
-//! The options of a layer's locks, by which each of its services works.
+//! The options of a layer's locks, which its services share.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use lock_runtime::{LockError, LockGuard, LockManager, LockName, LockRequest};
 use crate::key::Mode;
 use crate::waiters::{Caps, Waiters};
 
-/// The work for each request that needs a lock.
+/// The data that a layer passes to each of its services.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan<R> {
     pub(crate) manager: LockManager,
@@ -19,7 +19,7 @@ pub(crate) struct Plan<R> {
     pub(crate) reply: R,
 }
 
-/// The time for which a request may keep its lock unless the layer says otherwise.
+/// The time for which a request may keep its lock by default.
 const LONGEST_HOLD: Duration = Duration::from_secs(60);
 
 /// The options that the layer sets for each lock; the manager's defaults fill the rest.
@@ -46,11 +46,11 @@ impl Default for LockOptions {
     }
 }
 
-/// Boxed: a request's wait is an unnamed future of the runtime.
+/// The future of an acquire. It is boxed because the runtime's own future has no name.
 pub(crate) type Acquire = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
 
 impl LockOptions {
-    /// Acquires the lock of one request. `asked` is what the request's method asks for, if that counts.
+    /// Acquires the lock of one request. `asked`, the mode that the request's method asks for, replaces the layer's.
     pub(crate) fn acquire(
         &self,
         manager: &LockManager,

@@ -1,4 +1,4 @@
-//! The reasons for which the lock kept a request from being served.
+//! The reasons why the lock kept a request from being served.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,8 @@ use std::time::Duration;
 use http::StatusCode;
 use lock_runtime::LockError;
 
-/// The hints lie in here, whatever the lease: they tell a client when to ask again, not when the lock will be free.
+/// The range of the hints that clients get. It does not depend on the lease: a hint tells a client when to ask again,
+/// not when the lock will be free.
 const RETRY_AFTER_MILLIS: std::ops::RangeInclusive<u64> = 1_000..=5_000;
 
 /// The reason why the lock kept a request from being served, or its response from being finished.
@@ -48,7 +49,8 @@ pub enum RefusalKind {
     Unavailable,
     /// The lock was lost while the request was served, which ended the inner call: 503.
     Lost,
-    /// The key that was made from the request cannot name a lock: it is too long, or a value in it is empty: 400.
+    /// The request does not name a valid lock (a required part of its key is missing, a part is given twice or is not
+    /// text, a value is empty, or the name is too long): 400.
     BadKey,
     /// A retry cannot help: the store refuses this client, the key holds something else, an option is out of
     /// bounds: 500. The error is logged.
@@ -56,7 +58,7 @@ pub enum RefusalKind {
 }
 
 impl RefusalKind {
-    /// The status of an HTTP reply.
+    /// Returns the status of an HTTP reply.
     pub fn status(self) -> StatusCode {
         match self {
             RefusalKind::Busy => StatusCode::LOCKED,
@@ -70,7 +72,7 @@ impl RefusalKind {
         }
     }
 
-    /// One sentence for the client. It tells nothing about the lock, its holder or the store.
+    /// Returns one sentence for the client. It tells nothing about the lock, its holder or the store.
     pub fn detail(self) -> &'static str {
         match self {
             RefusalKind::Busy => "Another request for the same resource is being served.",
@@ -95,7 +97,8 @@ impl RefusalKind {
     }
 }
 
-/// The meaning of a lock's error to a client: for handlers that take locks of their own, and answer as the layer does.
+/// Translates a lock's error into what it means to a client, so that handlers that take locks of their own can answer
+/// as the layer does.
 ///
 /// ```
 /// use lock_runtime::{LockError, LockManager};
@@ -134,12 +137,12 @@ impl From<LockError> for Refusal {
 }
 
 impl Refusal {
-    /// A cap of the layer's own was reached.
+    /// Returns the refusal by a cap of the layer's own.
     pub(crate) fn capped(kind: RefusalKind) -> Refusal {
         Refusal::of(kind)
     }
 
-    /// The request names no lock, though it has to.
+    /// Returns the refusal of a request whose key cannot be made. `flaw` says why, in words for the client.
     pub(crate) fn bad_key(flaw: String) -> Refusal {
         Refusal {
             flaw: Some(flaw),
@@ -164,19 +167,20 @@ impl Refusal {
         self.kind
     }
 
-    /// One sentence for the client: that of the [kind](RefusalKind::detail), or which part of its request is missing.
+    /// Returns one sentence for the client: that of the [kind](RefusalKind::detail), or one that says what is wrong
+    /// with the request's key.
     pub fn detail(&self) -> &str {
         self.flaw.as_deref().unwrap_or(self.kind.detail())
     }
 
-    /// The lock's error, for logs. `None` where the refusal is the layer's own.
+    /// Returns the lock's error, for logs, or `None` if the refusal is the layer's own.
     pub fn error(&self) -> Option<&LockError> {
         self.error.as_ref()
     }
 
-    /// Returns the pause before the next try: 1 s to 5 s, drawn at random for each refusal, so that clients who were
-    /// sent away together do not come back together. It tells nothing about the holder's lease. `None` where a retry
-    /// cannot help.
+    /// Returns the pause before the next try, or `None` if a retry cannot help. It is 1 s to 5 s, drawn at random for
+    /// each refusal, so that clients that were refused together do not come back together. It tells nothing about the
+    /// holder's lease.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
@@ -186,7 +190,7 @@ impl Refusal {
     }
 }
 
-/// Tells the operator what no client can mend.
+/// Logs a refusal: as an error if only the operator can fix its cause.
 pub(crate) fn log(refusal: &Refusal) {
     if refusal.kind == RefusalKind::Misconfigured {
         tracing::error!(error = %refusal, "a request was refused because its lock could not be had; a retry cannot help");

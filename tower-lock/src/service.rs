@@ -14,11 +14,11 @@ use crate::key::{Demand, FindKey, Found};
 use crate::plan::Plan;
 use crate::reply::Reply;
 
-/// Holds a lock around each call of the inner service: made by [`LockLayer`](crate::LockLayer).
+/// A service that holds a lock around each call of the inner service. [`LockLayer`](crate::LockLayer) makes it.
 ///
 /// It is ready when the inner service is, and the instance that said it was ready is the one that is called. While a
-/// request waits for its lock, that instance and whatever it reserved (a concurrency permit, say) wait with it; they
-/// are given back if the request is refused or its client goes away.
+/// request waits for its lock, that instance and anything that it has reserved (a concurrency permit, for example) wait
+/// with it. They are given back if the request is refused or its client goes away.
 ///
 /// See the example of [the crate](crate#example).
 pub struct LockService<S, K, R, U> {
@@ -38,24 +38,24 @@ impl<S, K, R, U> LockService<S, K, R, U> {
         }
     }
 
-    /// The inner service.
+    /// Returns a reference to the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The inner service. Calls made on it take no lock.
+    /// Returns a mutable reference to the inner service. Calls made on it take no lock.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The inner service.
+    /// Returns the inner service.
     pub fn into_inner(self) -> S {
         self.inner
     }
 }
 
 impl<S: Clone, K, R, U> LockService<S, K, R, U> {
-    /// The instance that is ready. A clone of it, which is not, takes its place.
+    /// Takes the instance that is ready, and puts a clone of it in its place, which need not be ready.
     fn take_ready(&mut self) -> S {
         let clone = self.inner.clone();
         mem::replace(&mut self.inner, clone)

@@ -9,7 +9,7 @@ use lock_runtime::LockName;
 use crate::key::Client;
 use crate::refusal::RefusalKind;
 
-/// The number of requests that may wait at a time. `None`: as many as the manager lets.
+/// The numbers of requests that may wait at a time. With `None`, only the manager's caps apply.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Caps {
     pub(crate) all: Option<usize>,
@@ -29,17 +29,17 @@ struct Counts {
     clients: HashMap<ClientName, usize>,
 }
 
-/// `None` stands for all requests that name no client.
+/// The name of a client. `None` stands for all requests that name no client.
 type ClientName = Option<Arc<str>>;
 
 impl Waiters {
-    // Nothing panics while the counts are locked.
+    // Nothing panics while the counts are locked, so their poison means nothing.
     fn counts(&self) -> MutexGuard<'_, Counts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a request in until its waiting is dropped, or says which cap is reached. `None` where nothing is
-    /// capped, and nothing is counted.
+    /// Counts a request until the returned [`Waiting`] is dropped. The error says which cap is reached. Returns `None`,
+    /// and counts nothing, if nothing is capped.
     pub(crate) fn enter(
         self: &Arc<Waiters>,
         caps: Caps,
@@ -51,7 +51,7 @@ impl Waiters {
         let mut counts = self.counts();
         let name = |name: LockName| Arc::from(name.as_str());
         let client = client.map(|client| (client.name.map(name), client.most));
-        // The client's own cap first: it is the client who can do something about it.
+        // The client's own cap comes first, because the client can do something about it.
         if let Some((client, most)) = &client
             && is_full(&counts.clients, client, *most)
         {
@@ -85,7 +85,7 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Counts the request for its key, too, or says that the key's cap is reached.
+    /// Counts the request for its key, too. The error says that the key's cap is reached.
     pub(crate) fn ask_for(&mut self, name: &LockName) -> Result<(), RefusalKind> {
         let Some(most) = self.per_key else {
             return Ok(());
@@ -119,7 +119,8 @@ fn is_full<N: Eq + Hash>(counts: &HashMap<N, usize>, name: &N, most: usize) -> b
     counts.get(name).copied().unwrap_or(0) >= most
 }
 
-/// Names with nobody waiting are forgotten: there is no end of them.
+/// Counts one request less for `name`. A name without requests is removed, because there is no limit to how many names
+/// there are.
 fn leave<N: Eq + Hash>(counts: &mut HashMap<N, usize>, name: &N) {
     if let Some(count) = counts.get_mut(name) {
         *count -= 1;

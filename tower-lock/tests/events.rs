@@ -1,4 +1,4 @@
-//! What the layer logs.
+//! The events that the layer logs.
 #![allow(missing_docs)]
 
 mod support;
@@ -13,7 +13,7 @@ use tower_lock::LockLayer;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
-/// Keeps the layer's events.
+/// A subscriber that keeps the layer's events.
 #[derive(Clone, Default)]
 struct Events(Arc<Mutex<Vec<(Level, String)>>>);
 

@@ -1,14 +1,14 @@
-//! Samples of a time, thinned so that memory stays bounded: when it is full, every second one goes.
+//! Samples of a time, thinned so that memory stays bounded: when the recorder is full, it drops every second sample.
 
 use std::time::Duration;
 
 const MOST: usize = 65_536;
 
 pub(crate) struct Recorder {
-    /// In microseconds.
+    /// The samples that were kept, in microseconds.
     samples: Vec<f64>,
     count: u64,
-    /// One of so many is kept.
+    /// The number of samples of which one is kept.
     stride: u64,
     longest: f64,
 }
@@ -53,7 +53,7 @@ impl Recorder {
     }
 }
 
-/// The sample below which this part of them lies.
+/// Returns the sample below which this part of the samples lies.
 pub(crate) fn quantile(sorted: &[f64], part: f64) -> f64 {
     let at = (part * sorted.len() as f64) as usize;
     sorted
@@ -62,7 +62,7 @@ pub(crate) fn quantile(sorted: &[f64], part: f64) -> f64 {
         .unwrap_or(0.0)
 }
 
-/// At most so many of them, evenly spread.
+/// Returns at most `most` of the samples, evenly spread.
 pub(crate) fn thinned(sorted: &[f64], most: usize) -> Vec<f64> {
     if sorted.len() <= most {
         return sorted.to_vec();

@@ -1,4 +1,5 @@
-//! The file that every holder of the hot key writes: who is inside, who was inside last, and when that ended.
+//! The file that every holder of the hot key writes: the process that is inside, the process that was inside last, and
+//! the time at which it left.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -20,7 +21,8 @@ impl Register {
         }
     }
 
-    /// Whether somebody else was inside; and for how long nobody was, if another process was inside last.
+    /// Notes that this process is inside. Returns whether somebody else was inside, and, if another process was inside
+    /// last, for how long nobody was.
     pub(crate) fn enter(&self) -> (bool, Option<Duration>) {
         let [inside, last, ended] = self.read();
         let gap = (last != 0 && last != self.me)
@@ -31,7 +33,7 @@ impl Register {
         (inside != 0, gap)
     }
 
-    /// Whether somebody else has been inside meanwhile.
+    /// Notes that this process has left. Returns whether somebody else has been inside meanwhile.
     pub(crate) fn leave(&self) -> bool {
         let [inside, ..] = self.read();
         let mut bytes = [0; 24];

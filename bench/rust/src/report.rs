@@ -9,7 +9,7 @@ use crate::session::Tally;
 
 const SAMPLES: usize = 2000;
 
-/// What this process has used of all processors.
+/// Returns the time that this process has used on all processors.
 pub(crate) fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

@@ -9,11 +9,11 @@ use crate::recorder::Recorder;
 use crate::register::Register;
 use crate::report::{self, cpu_time};
 
-/// The same load runs for so long before anything is counted.
+/// The time for which the same load runs before anything is counted.
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// In `Wait`, one task has the lock before the others want it, and keeps it for so long after it has said that the time is
-/// over, so that the runner can look at the server.
+/// The time for which the lock is kept in `Wait` after the program has said that the time is over, so that the runner
+/// can look at the server. The lock is taken before the tasks want it.
 const LOOK: Duration = Duration::from_millis(300);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(crate) enum Kind {
     Own,
     /// All tasks want one key.
     Hot,
-    /// One task has the key until the time is over. The others wait, and have it once each.
+    /// A holder has the key until the time is over. All tasks wait, and have it once each.
     Wait,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Session {
     pub(crate) register: Option<String>,
 }
 
-/// What all tasks share.
+/// The state that all tasks share.
 struct Shared {
     start: Instant,
     end: Instant,
@@ -42,7 +42,7 @@ struct Shared {
     gaps: Mutex<Recorder>,
 }
 
-/// What became of one task.
+/// The counts of one task.
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) pairs: u64,
@@ -105,7 +105,7 @@ pub(crate) async fn run<P: Peer>(peer: P, session: Session) -> String {
     report::line(session.length, cpu, &tallies, &waits, &gaps)
 }
 
-/// Says that it is ready, and begins with the next line of the standard input, or its end.
+/// Says that the program is ready, and waits for the next line of the standard input, or its end.
 async fn wait_for_the_others() {
     eprintln!("ready");
     let line = tokio::task::spawn_blocking(|| {
@@ -143,7 +143,7 @@ async fn cycle<L: Lock>(mut lock: L, shared: Arc<Shared>) -> Tally {
     }
 }
 
-/// Waits for the one who has the lock, has it once, and tells how long after the release everybody before it was done.
+/// Waits for the holder of the lock, has the lock once, and records how long after the holder's release this was done.
 async fn once<L: Lock>(mut lock: L, shared: Arc<Shared>) -> Tally {
     let guard = lock.acquire().await;
     lock.release(guard).await;

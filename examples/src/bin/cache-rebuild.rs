@@ -4,10 +4,10 @@
 //!
 //! | what happens to a cache | what helps |
 //! | --- | --- |
-//! | stampede: a value is missing, every reader loads it | `rebuild`: one loads, the others wait for what it found |
+//! | stampede: a value is missing, every reader loads it | `rebuild`: one reader loads it, the others wait for the result |
 //! | a value expires, readers need not wait | logical expiry: it is kept, one reader refreshes it, the others get the old one |
-//! | penetration: what does not exist is never cached | a null value, with a short life |
-//! | avalanche: what was written together expires together | jitter in every life |
+//! | penetration: a value that does not exist is never cached | a null value, with a short life |
+//! | avalanche: values that were written together expire together | jitter in every life |
 
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -20,21 +20,21 @@ use lock_runtime::{LockError, LockManager, distributed_lock};
 use tokio::task::JoinSet;
 
 const READERS: usize = 100;
-/// How long the database takes for a product.
+/// The time that the database takes for a product.
 const QUERY: Duration = Duration::from_millis(50);
-/// How long a product is fresh, and how long it may be served after that.
+/// The time for which a product is fresh, and the time for which it may be served after that.
 const FRESH: Duration = Duration::from_secs(600);
 const STALE: Duration = Duration::from_secs(3600);
-/// How long it is believed that a product does not exist.
+/// The time for which it is believed that a product does not exist.
 const ABSENT: Duration = Duration::from_secs(30);
 
-/// `None`: there is no such product, and that is known.
+/// A product, or `None` if it is known that there is no such product.
 type Product = Option<String>;
 
 #[derive(Clone)]
 struct Entry {
     product: Product,
-    /// The logical expiry. The cache itself forgets the entry at `gone`.
+    /// The time of the logical expiry. The cache itself forgets the entry at `gone`.
     stale: Instant,
     gone: Instant,
 }
@@ -63,7 +63,7 @@ impl Entry {
     }
 }
 
-/// Up to a tenth more or less.
+/// Returns a time that is up to a tenth longer or shorter.
 fn jittered(life: Duration) -> Duration {
     life.mul_f64(0.9 + 0.2 * fastrand::f64())
 }
@@ -76,12 +76,12 @@ struct Catalogue {
 }
 
 impl Catalogue {
-    /// The product, from wherever is best.
+    /// Returns the product from the cache if it is fresh, and refreshes or loads it otherwise.
     async fn get(&self, id: u32) -> Result<Product, LockError> {
         match self.cached(id) {
             Some(entry) if Instant::now() < entry.stale => Ok(entry.product),
-            // Nobody waits: the caller that gets the lock returns the new one, all others return the old one. A lock store that is
-            // away is no reason to be less helpful.
+            // Nobody waits: the caller that gets the lock returns the new product, all others return the old one. They
+            // do so even if the lock store is away.
             Some(entry) => match self.refresh(id).await {
                 Ok(Some(product)) => Ok(product),
                 Ok(None) | Err(_) => Ok(entry.product),
@@ -90,19 +90,19 @@ impl Catalogue {
         }
     }
 
-    /// Loads what is missing. Others wait, and find what the first one has loaded.
+    /// Loads a missing product. Other callers wait, and find the product that the first one has loaded.
     #[distributed_lock(key = "product:{id}", wait = "10s", manager = self.locks)]
     async fn rebuild(&self, id: u32) -> Result<Product, LockError> {
         Ok(self.load_unless_fresh(id).await)
     }
 
-    /// Loads what is stale, unless somebody does so already.
+    /// Loads a stale product, unless another caller does so already.
     #[distributed_lock(key = "product:{id}", on_busy = skip, manager = self.locks)]
     async fn refresh(&self, id: u32) -> Result<Option<Product>, LockError> {
         Ok(Some(self.load_unless_fresh(id).await))
     }
 
-    /// Under the lock, looks again: it may have been loaded since the caller looked.
+    /// Looks again under the lock, because the product may have been loaded since the caller looked.
     async fn load_unless_fresh(&self, id: u32) -> Product {
         match self.cached(id) {
             Some(entry) if Instant::now() < entry.stale => entry.product,
@@ -116,7 +116,7 @@ impl Catalogue {
         product
     }
 
-    /// Without the lock, to see what happens.
+    /// Returns the product without the lock, to see what happens.
     async fn get_unlocked(&self, id: u32) -> Result<Product, LockError> {
         match self.cached(id) {
             Some(entry) if Instant::now() < entry.stale => Ok(entry.product),
@@ -124,7 +124,7 @@ impl Catalogue {
         }
     }
 
-    /// The database: products below 1000 exist.
+    /// Asks the database, in which the products below 1000 exist.
     async fn query(&self, id: u32) -> Product {
         let edition = 1 + self.queries.fetch_add(1, Ordering::SeqCst);
         tokio::time::sleep(QUERY).await;
@@ -148,11 +148,11 @@ impl Catalogue {
     }
 }
 
-/// What a rush of readers came to.
+/// The results of a rush of readers.
 struct Rush {
     queries: usize,
     answers: Vec<Product>,
-    /// Readers that got what was in the cache when they asked, fresh or stale.
+    /// The number of readers that got the value that was in the cache when they asked, fresh or stale.
     from_cache: usize,
 }
 

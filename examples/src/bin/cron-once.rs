@@ -1,10 +1,10 @@
-//! Three schedulers, one run per tick.
+//! Three schedulers that run a job once per tick.
 //!
-//! `cargo run --bin cron-once`: three tasks. With `LOCK_URL=redis://127.0.0.1/` in front: three processes.
+//! `cargo run --bin cron-once` runs three tasks. With `LOCK_URL=redis://127.0.0.1/` in front, it runs three processes.
 //!
 //! Every host runs the same schedule, so that the job runs while any of them lives. The lock's name holds the job and
-//! the tick. `on_busy = skip` sends away who comes while another one works; `min_hold` sends away who comes when the
-//! work is done already, because its clock is late.
+//! the tick. `on_busy = skip` sends a scheduler away that comes while another one works. `min_hold` sends one away that
+//! comes when the work is done already, because its clock is late.
 
 use std::collections::BTreeMap;
 use std::process::{ExitCode, Stdio};
@@ -21,14 +21,14 @@ use tokio::time::sleep;
 const SCHEDULERS: u64 = 3;
 const TICKS: u64 = 4;
 const PERIOD: Duration = Duration::from_millis(500);
-/// How far apart the schedulers' clocks are. The jobs take less: without `min_hold` each clock would start one.
+/// The difference between the schedulers' clocks. The jobs take less: without `min_hold` each clock would start one.
 const SKEW: Duration = Duration::from_millis(150);
 
-/// When a tick is due, in ms of Unix time: the same number on every host.
+/// The time at which a tick is due, in ms of Unix time: the same number on every host.
 type Tick = u64;
 
-/// The right way. `min_hold` is longer than any two clocks may differ. It may be longer than the period, too: the next
-/// tick is another lock.
+/// Runs once per tick, which is the right way. `min_hold` is longer than any two clocks may differ. It may even be
+/// longer than the period, because the next tick has another lock.
 #[distributed_lock(
     key = "cron:invoices:{tick}",
     on_busy = skip,
@@ -40,7 +40,7 @@ async fn send_invoices(locks: &LockManager, tick: Tick, report: &Report) -> Resu
     Ok(())
 }
 
-/// The same without `min_hold`: never two at a time, but one after the other.
+/// Does the same without `min_hold`: no two run at a time, but several run one after the other.
 #[distributed_lock(key = "cron:reminders:{tick}", on_busy = skip, manager = locks)]
 async fn send_reminders(locks: &LockManager, tick: Tick, report: &Report) -> Result<(), LockError> {
     work(Job::Reminders, tick, report).await;
@@ -52,7 +52,7 @@ async fn work(job: Job, tick: Tick, report: &Report) {
     sleep(Duration::from_millis(10)).await;
 }
 
-/// What each host does.
+/// Runs both jobs at each tick, as each host does.
 async fn scheduler(
     locks: &LockManager,
     host: u64,
@@ -82,7 +82,7 @@ fn until(tick: Tick) -> Duration {
     due.duration_since(SystemTime::now()).unwrap_or_default()
 }
 
-/// Told of every run.
+/// The function that is told of every run.
 type Report = dyn Fn(Run) + Send + Sync;
 
 /// A job that ran.
@@ -187,7 +187,7 @@ async fn watch_process(host: u64, first: Tick, report: &Report) -> Result<(), Fa
     Ok(())
 }
 
-/// Such a process.
+/// Runs one scheduler and prints its reports, as the process that `watch_process` starts.
 async fn host_process(host: &str, first: &str) -> Result<(), Failure> {
     let (host, first) = (host.parse()?, first.parse()?);
     let locks = Store::from_env().connect().await?;

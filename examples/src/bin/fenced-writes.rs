@@ -1,4 +1,4 @@
-//! A holder is paused, loses its lock, wakes up and writes: too late.
+//! A holder is paused, loses its lock, wakes up, and writes too late.
 //!
 //! `cargo run --bin fenced-writes`, or with `LOCK_URL=redis://127.0.0.1/` in front to keep the lock in Redis.
 //!
@@ -16,14 +16,14 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::task::block_in_place;
 
-/// How a writer writes.
+/// The way in which a writer writes.
 #[derive(Clone, Copy, Debug)]
 enum Fence {
     Ignored,
     Checked,
 }
 
-/// What the database said to a write.
+/// The database's answer to a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Written {
     Yes,
@@ -55,7 +55,7 @@ impl Readings {
         self.open()?.query_one(sql, [], |row| row.get(0))
     }
 
-    /// Check and write are one statement: there is no gap between them to be paused in.
+    /// Checks and writes in one statement, so that the process cannot be paused between the two.
     fn write(&self, value: i64, token: FencingToken, fence: Fence) -> rusqlite::Result<Written> {
         let sql = match fence {
             Fence::Ignored => "UPDATE meters SET value = ?1, token = ?2 WHERE name = 'gas'",
@@ -74,15 +74,15 @@ impl Readings {
     }
 }
 
-/// What Ada goes through: told that she runs, then paused until she is told to go on.
+/// The channels of Ada's pause: she says that she runs, and is paused until she is told to go on.
 struct Pause {
     running: oneshot::Sender<()>,
     go_on: mpsc::Receiver<()>,
     wrote: oneshot::Sender<Written>,
 }
 
-/// Ada's lease is short and not renewed: a pause of the whole process would stop the renewals as well. With
-/// `on_lost = error` she is told of the loss although nothing could stop her body.
+/// Writes as Ada, after a pause. Her lease is short and not renewed, because a pause of the whole process would stop
+/// the renewals as well. With `on_lost = error` she is told of the loss although nothing could stop her body.
 #[distributed_lock(
     key = "meter:gas",
     lease = "1s",
@@ -103,7 +103,8 @@ async fn ada(
         return Err("ada lost her lock before her pause".into());
     }
     let _ = pause.running.send(());
-    // Not an `.await`: a frozen holder cannot be cancelled. What else the runtime has to do goes on meanwhile.
+    // This is not an `.await`, because a frozen holder cannot be cancelled. The other tasks of the runtime go on
+    // meanwhile.
     block_in_place(|| pause.go_on.recv())?;
     println!("   ada wakes up; she last looked before her pause, so she writes 1000");
     let written = readings.write(1000, token, fence)?;
@@ -121,14 +122,14 @@ async fn bob(locks: &LockManager, readings: &Readings, fence: Fence) -> Result<W
     Ok(readings.write(2000, token, fence)?)
 }
 
-/// What became of the two writes.
+/// The results of the two writes.
 struct Story {
     late: Written,
     value: i64,
     ada: Result<(), Failure>,
 }
 
-/// Ada is paused under the lock until Bob has written.
+/// Pauses Ada under the lock until Bob has written.
 async fn tell(locks: &LockManager, fence: Fence) -> Result<Story, Failure> {
     let readings = std::sync::Arc::new(Readings::create()?);
     let (running, is_running) = oneshot::channel();

@@ -1,4 +1,4 @@
-//! Three replicas, of which one at a time leads.
+//! Three replicas of which one at a time leads.
 //!
 //! `cargo run --bin leader`, or with `LOCK_URL=redis://127.0.0.1/` in front to elect on Redis. Each replica has a
 //! connection of its own, as if it were a process.
@@ -16,10 +16,10 @@ use tokio::time::{interval, sleep};
 const ELECTION: &str = "scheduler";
 const NAMES: [&str; 3] = ["ada", "bob", "carol"];
 
-/// Told of the token of every term.
+/// The channel that gets the token of every term.
 type Begins = mpsc::UnboundedSender<Option<FencingToken>>;
 
-/// What every replica does as long as it runs.
+/// Takes part in the election, as every replica does while it runs.
 async fn replica(locks: LockManager, begins: Begins) -> Result<(), LockError> {
     let election = locks.elect(ELECTION);
     // Waits until it is elected. If it is deposed, its body is dropped, and it waits to be elected again.
@@ -33,9 +33,9 @@ async fn work(lease: &Lease, begins: &Begins) {
     let mut every = interval(Duration::from_millis(10));
     loop {
         tokio::select! {
-            // The process is asked to end: so does the body, and another replica leads at once.
+            // The process is asked to end. The body ends, so that another replica leads at once.
             () = lease.closing() => return,
-            // A step of the work. It is not cut in half by `closing`.
+            // This is a step of the work, which `closing` does not cut in half.
             _ = every.tick() => sleep(Duration::from_millis(5)).await,
         }
     }
@@ -76,7 +76,8 @@ async fn show(operator: &LockManager) -> Result<(), Failure> {
     prove(second.id != first.id, "another replica leads")?;
 
     println!("\n3. An operator deposes the leader.");
-    // It may go on for a moment, until it is told: what it writes then is refused by its lower token.
+    // The leader may go on for a moment, until it is told. A database that checks tokens refuses its late writes,
+    // because its token is lower.
     operator.force_release(ELECTION).await?;
     let third = next_leader(&mut observer, &mut terms, &replicas).await?;
     prove(
@@ -87,7 +88,7 @@ async fn show(operator: &LockManager) -> Result<(), Failure> {
     for (_, locks, running) in replicas.into_values() {
         locks.shutdown().await;
         match running.await? {
-            // It led, or it waited.
+            // It was leading, or it was waiting.
             Ok(()) | Err(LockError::ShuttingDown { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -95,16 +96,16 @@ async fn show(operator: &LockManager) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A name, a manager and a task by the manager's id.
+/// The name, the manager and the task of each replica, by the manager's id.
 type Replicas = HashMap<String, (&'static str, LockManager, JoinHandle<Result<(), LockError>>)>;
 
-/// Who leads, and the token of the term.
+/// The manager that leads, and the token of its term.
 struct Elected {
     id: String,
     token: Option<FencingToken>,
 }
 
-/// Waits until another one leads, and works.
+/// Waits until another replica leads and its body has begun.
 async fn next_leader(
     observer: &mut LeaderObserver,
     terms: &mut mpsc::UnboundedReceiver<Option<FencingToken>>,

@@ -1,10 +1,10 @@
-//! A worker is paused, loses its lock, wakes up and sells what another one has sold: PostgreSQL refuses it.
+//! A worker is paused, loses its lock, wakes up and sells the lamp that another one has sold: PostgreSQL refuses it.
 //!
 //! `DATABASE_URL=postgres://… cargo run --features postgres --bin postgres-fencing`, with `LOCK_URL=redis://127.0.0.1/`
 //! in front to keep the lock in Redis. It works in a schema of its own, which it drops at the end.
 //!
 //! One lock guards two tables, so the fence is in a table of its own: every transaction raises it first, and is rolled
-//! back where it cannot.
+//! back if it cannot.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -38,23 +38,23 @@ impl Shop {
             let cause = error.source().map(ToString::to_string);
             format!("{error}: {}", cause.unwrap_or_default())
         })?;
-        // Ends with the client.
+        // This task ends with the client.
         tokio::spawn(connection);
         Ok(Shop { database })
     }
 
-    /// A transaction of the holder with this token. `None`: a later holder has begun.
+    /// Begins a transaction of the holder with this token. Returns `None` if a later holder has begun.
     async fn begin(&mut self, token: FencingToken) -> Result<Option<Transaction<'_>>, Failure> {
         let transaction = self.database.transaction().await?;
         let raised = transaction
             .execute(RAISE, &[&LOCK, &i64::from(token)])
             .await?;
-        // Until it commits, the next holder's `begin` waits. Dropped, it is rolled back.
+        // The next holder's `begin` waits until this transaction has ended. It is rolled back if it is dropped.
         Ok((raised == 1).then_some(transaction))
     }
 
-    /// How many lamps there are. It raises the fence before it reads: what it has read cannot be changed by an earlier
-    /// holder any more.
+    /// Returns how many lamps there are. It raises the fence before it reads, so that no earlier holder can change the
+    /// count any more.
     async fn lamps(&mut self, token: FencingToken) -> Result<Option<i64>, Failure> {
         let Some(transaction) = self.begin(token).await? else {
             return Ok(None);
@@ -65,7 +65,7 @@ impl Shop {
         Ok(Some(count))
     }
 
-    /// Whether the lamp was sold. If not, a later holder has begun, and nothing was written.
+    /// Sells the lamp. Returns false if a later holder has begun; nothing was written then.
     async fn sell(
         &mut self,
         token: FencingToken,
@@ -84,7 +84,7 @@ impl Shop {
     }
 }
 
-/// What every worker does under the lock. `pause` comes between what it reads and what it writes.
+/// Does the work of every worker under the lock. `pause` comes between reading and writing.
 async fn work(
     name: &str,
     shop: &mut Shop,
@@ -116,7 +116,7 @@ async fn tour(locks: &LockManager, config: &Config) -> Result<(), Failure> {
     let mut shop = Shop::open(config).await?;
     shop.database.batch_execute(TABLES).await?;
 
-    // Her lease is not renewed, as if her whole process stood still, and a process that stands still cannot look whether
+    // Ada's lease is not renewed, as if her whole process stood still. A process that stands still cannot look whether
     // it has lost its lock.
     let lock = locks.mutex(LOCK).lease(Duration::from_secs(1));
     let guard = lock.auto_renew(false).acquire().await?;

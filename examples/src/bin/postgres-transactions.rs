@@ -1,5 +1,5 @@
-//! Ada spends 30 of 100, bob 50. A lock that is given back before the commit loses what ada spent; a lock that belongs to
-//! the transaction does not.
+//! Ada spends 30 of 100, and bob 50. If the lock is given back before the commit, ada's spending is lost. If the lock
+//! belongs to the transaction, it is not.
 //!
 //! `DATABASE_URL=postgres://… cargo run --features postgres --bin postgres-transactions`. The locks are in the same
 //! database. It works in a schema of its own, which it drops at the end.
@@ -15,7 +15,7 @@ use tokio_postgres::{Client, Error, NoTls, Transaction};
 const LOCK: &str = "account:7";
 const WAIT: Duration = Duration::from_secs(10);
 
-/// How the library runs its statements in a transaction of this driver.
+/// The adapter by which the library runs its statements in a transaction of this driver.
 struct Tx<'t, 'c>(&'t Transaction<'c>);
 
 impl SqlTransaction for Tx<'_, '_> {
@@ -30,14 +30,14 @@ impl SqlTransaction for Tx<'_, '_> {
 
 async fn client(url: &str, schema: &str) -> Result<Client, Failure> {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
-    // Ends with the client.
+    // This task ends with the client.
     tokio::spawn(connection);
     let search = format!("SET search_path = {schema}");
     client.batch_execute(&search).await?;
     Ok(client)
 }
 
-/// What every holder of the lock does: reads the balance, and writes what is left of it.
+/// Reads the balance and writes what is left of it, as every holder of the lock does.
 async fn spend(transaction: &Transaction<'_>, who: &str, amount: i64) -> Result<i64, Failure> {
     let balance = "SELECT balance FROM account";
     let seen: i64 = transaction.query_one(balance, &[]).await?.get(0);
@@ -48,7 +48,7 @@ async fn spend(transaction: &Transaction<'_>, who: &str, amount: i64) -> Result<
     Ok(seen)
 }
 
-/// The usual mistake: the guard is released, or dropped, before the transaction commits.
+/// Makes the usual mistake: the guard is released, or dropped, before the transaction commits.
 async fn released_too_early(
     locks: &LockManager,
     clients: &mut [Client; 2],
@@ -62,7 +62,7 @@ async fn released_too_early(
 
     let guard = locks.mutex(LOCK).wait(WAIT).acquire().await?;
     let bobs = bob.transaction().await?;
-    // His write waits for her commit; what he writes is made of what he has read before.
+    // Bob's write waits for ada's commit, but it is computed from the balance that he has read before.
     let (spent, committed) = tokio::join!(spend(&bobs, "bob", 50), async {
         tokio::time::sleep(Duration::from_millis(300)).await;
         adas.commit().await
@@ -73,7 +73,7 @@ async fn released_too_early(
     spent
 }
 
-/// The lock ends with the transaction, and not before.
+/// Takes the lock in the transaction, so that it ends with the transaction and not before.
 async fn in_the_transaction(
     locks: &LockManager,
     clients: &mut [Client; 2],

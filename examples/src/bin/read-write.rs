@@ -1,4 +1,4 @@
-//! A configuration in two files that must fit each other: many read it, one rewrites it.
+//! A configuration in two files that must fit each other: many tasks read it, one rewrites it.
 //!
 //! `cargo run --bin read-write`, or with `LOCK_URL=redis://127.0.0.1/` in front to keep the lock in Redis.
 
@@ -13,19 +13,19 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// Stands in for the files: the version of each.
+/// The version of each file; the two stand in for the files.
 static MAIN: AtomicU64 = AtomicU64::new(1);
 static ROUTES: AtomicU64 = AtomicU64::new(1);
 
-/// Reads run side by side, and never while somebody writes.
+/// Reads the configuration. Reads run side by side, and never while somebody writes.
 #[distributed_lock(key = "config", mode = read, manager = locks)]
 async fn read(locks: &LockManager, meet: &Barrier) -> Result<(u64, u64), LockError> {
     let main = MAIN.load(SeqCst);
-    meet.wait().await; // until all readers are here: if they took turns, none would come
+    meet.wait().await; // until all readers are here: if they took turns, this would never end
     Ok((main, ROUTES.load(SeqCst)))
 }
 
-/// Writes alone, then goes on as a reader: others read the new version, too, but nobody writes before it is checked.
+/// Writes alone, then goes on as a reader: others read the new version, too, but nobody writes until it is checked.
 async fn rewrite(locks: &LockManager, meet: &Barrier) -> Result<bool, LockError> {
     let mut guard = locks.write("config").acquire().await?;
     let version = MAIN.fetch_add(1, SeqCst) + 1;
@@ -56,7 +56,7 @@ async fn show(locks: &LockManager) -> Result<(), Failure> {
     println!(
         "\n2. One rewrites the configuration; ten read it, and a second one wants to rewrite it."
     );
-    // Ten readers, the first writer once it only reads, and the second one before it asks.
+    // Ten readers meet, the first writer once it only reads, and the second writer before it asks for the lock.
     let meet = Arc::new(Barrier::new(12));
     let (locks_of_first, meet_first) = (locks.clone(), meet.clone());
     let first = tokio::spawn(async move { rewrite(&locks_of_first, &meet_first).await });

@@ -1,4 +1,4 @@
-//! An API that allows its customer three calls at a time, however many processes that customer runs.
+//! An API that allows its customer three connections at a time, over all processes that the customer runs.
 //!
 //! `cargo run --bin semaphore`, or with `LOCK_URL=redis://127.0.0.1/` in front to count in Redis.
 
@@ -11,17 +11,17 @@ use lock_runtime::{LockError, LockManager, distributed_lock};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// What the API allows.
+/// The number of connections that the API allows at a time.
 const AT_ONCE: u64 = 3;
 
-/// By attribute: the first call of all sets the semaphore up.
+/// Makes one call under the attribute. The first call of all sets the semaphore up.
 #[distributed_lock(key = "weather-api", mode = semaphore(AT_ONCE), wait = "10s", manager = locks)]
 async fn forecast(locks: &LockManager) -> Result<(), LockError> {
     API.serve(1).await;
     Ok(())
 }
 
-/// By hand: a batch opens two connections, so it takes two permits, both or none.
+/// Runs a batch without the attribute. It opens two connections, so it takes two permits, both or none.
 async fn batch(locks: &LockManager) -> Result<(), LockError> {
     let api = locks.semaphore("weather-api").in_all(AT_ONCE);
     let two = api.permits(2).wait(Duration::from_secs(10));
@@ -56,7 +56,7 @@ async fn show(locks: &LockManager) -> Result<(), Failure> {
     prove(free == 3, "every permit came back")
 }
 
-/// Stands in for the API: counts the connections that are open.
+/// A stand-in for the API, which counts the connections that are open.
 struct Api {
     open: AtomicU64,
     most: AtomicU64,

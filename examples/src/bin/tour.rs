@@ -34,7 +34,7 @@ async fn main() -> ExitCode {
 }
 
 async fn tour(locks: &LockManager) -> Result<(), LockError> {
-    // What the attribute uses when it names no manager.
+    // The attribute uses the global manager if it names none.
     locks.install_global();
 
     println!("1. Two tasks want the same report; one at a time gets it.");
@@ -67,7 +67,7 @@ async fn tour(locks: &LockManager) -> Result<(), LockError> {
     Ok(())
 }
 
-/// Waits up to 5 s for its turn; runs while the lock is held, which is renewed; gives it back.
+/// Waits up to 5 s for the lock, runs while it is held and renewed, and gives it back.
 #[distributed_lock(key = "report:{day}", wait = "5s", guard = lease)]
 async fn build_report(who: &str, day: &str) -> Result<(), LockError> {
     println!(
@@ -81,12 +81,13 @@ async fn build_report(who: &str, day: &str) -> Result<(), LockError> {
     Ok(())
 }
 
-/// Grows with every acquisition: a database that remembers the last one can refuse a holder that is too late.
+/// Returns the fencing token. It grows with every acquisition, so a database that remembers the last one can refuse a
+/// holder that is too late.
 fn token(lease: &lock_runtime::Lease) -> u64 {
     lease.fencing_token().map_or(0, u64::from)
 }
 
-/// Shows what happens to a body whose lock is lost: it is dropped, and so is all that it owns.
+/// A value that shows what happens to a body whose lock is lost: it is dropped, and so is everything that it owns.
 struct Draft;
 
 impl Drop for Draft {

@@ -1,4 +1,4 @@
-//! Builds a manager: the options as a caller sets them.
+//! The builder of a manager, with the options as a caller sets them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::hold::current_runtime;
 use crate::renew::Watch;
 use crate::values::{ClusterChannels, LockError, Options, Replicas};
 
-/// Builds a [`LockManager`].
+/// A builder of a [`LockManager`].
 ///
 /// | option | default | trade-off |
 /// |---|---|---|
 /// | [`namespace`](Self::namespace) | `lock:` | `""` shares names with other clients, Redisson's among them |
-/// | [`app`](Self::app) | the executable's file name | what `inspect` calls this process, for all who may read the store |
+/// | [`app`](Self::app) | the executable's file name | the name that `inspect` shows for this process, to all who may read the store |
 /// | [`lease`](Self::lease) | 30 s, renewed every third | shorter frees a crashed holder's keys sooner and renews more |
 /// | [`longest_lease`](Self::longest_lease) | 24 h; on a quorum 1 min | shorter brings a restarted node of a quorum back sooner |
 /// | [`wait`](Self::wait) | 10 s | shorter than the lease: after a holder's crash, default waiters give up before its lease ends |
@@ -42,13 +42,13 @@ impl LockManager {
     /// Connects with default options: see [`LockManagerBuilder::connect`] for the URLs and the errors.
     ///
     /// # Errors
-    /// As [`LockManagerBuilder::connect`].
+    /// The same as [`LockManagerBuilder::connect`].
     pub async fn connect(url: &str) -> Result<LockManager, LockError> {
         LockManager::builder().connect(url).await
     }
 
-    /// A manager on a new memory store, with default options. Its background work belongs to the runtime this is called
-    /// in, or of the first request if there is none.
+    /// Creates a manager on a new memory store, with default options. Its background work belongs to the runtime in
+    /// which this is called, or, if there is none, to that of the first request.
     pub fn in_memory() -> LockManager {
         let store = MemoryStore::new();
         LockManager::build(Options::default(), |events| {
@@ -56,136 +56,139 @@ impl LockManager {
         })
     }
 
-    /// A builder with default options.
+    /// Returns a builder with default options.
     pub fn builder() -> LockManagerBuilder {
         LockManagerBuilder::default()
     }
 }
 
 impl LockManagerBuilder {
-    /// The prefix of every key, 256 bytes at most. Default `lock:`. With `""`, keys are bare names, as Redisson uses
-    /// them.
+    /// Sets the prefix of every key, 256 bytes at most. Default `lock:`. With `""`, keys are bare names, as Redisson
+    /// uses them.
     pub fn namespace(mut self, namespace: impl AsRef<str>) -> Self {
         self.options.namespace = namespace.as_ref().into();
         self
     }
 
-    /// The name that operators see for this process: [`inspect`](LockManager::inspect) shows it for every holder and
-    /// waiter ([`HolderInfo::app`](crate::HolderInfo::app)), with the host's name. 1 to 64 bytes of printable text.
-    /// Default: the file name of the executable.
+    /// Sets the name that operators see for this process: [`inspect`](LockManager::inspect) shows it for every holder
+    /// and waiter ([`HolderInfo::app`](crate::HolderInfo::app)), with the host's name. It is 1 to 64 bytes of printable
+    /// text. Default: the file name of the executable.
     pub fn app(mut self, name: impl AsRef<str>) -> Self {
         self.options.app = Some(name.as_ref().into());
         self
     }
 
-    /// The lease of requests that set none: 1 s to 24 h, default 30 s. It is the TTL of the key; holds are renewed
-    /// every third of it while they live, up to three fifths where the store is slow.
+    /// Sets the lease of requests that set none: 1 s to 24 h, default 30 s. It is the TTL of the key. Holds are renewed
+    /// every third of it while they live, or up to three fifths of it if the store is slow.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.options.lease = lease;
         self
     }
 
-    /// The longest lease that requests may ask for, 50 ms to 24 h: beyond it, [`LockError::InvalidLease`]. Default:
-    /// 24 h; for a [`quorum`](Self::quorum) 1 min.
+    /// Sets the longest lease that requests may ask for, 50 ms to 24 h: beyond it, [`LockError::InvalidLease`].
+    /// Default: 24 h; for a [`quorum`](Self::quorum) 1 min.
     pub fn longest_lease(mut self, longest: Duration) -> Self {
         self.options.longest_lease = Some(longest);
         self
     }
 
-    /// The time that requests wait unless they set their own: default 10 s; zero tries once. One year at most.
+    /// Sets the time that requests wait unless they set their own, one year at most. Default 10 s; zero tries once.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.options.wait = Some(wait);
         self
     }
 
-    /// Whether exclusive holds carry a fencing token. Default on. Those of [`fenced`](LockManager::fenced) always do.
+    /// Sets whether exclusive holds carry a fencing token. Default on. Those of [`fenced`](LockManager::fenced) always
+    /// do.
     pub fn fencing(mut self, on: bool) -> Self {
         self.options.fencing = on;
         self
     }
 
-    /// The time that one call to the store may take: 10 ms to 60 s, default 2 s. Acquires also end after a sixth of
-    /// their lease. A renewal that takes longer than that is not given up: it is asked again, and a late answer counts.
+    /// Sets the time that one call to the store may take: 10 ms to 60 s, default 2 s. Acquires also end after a sixth
+    /// of their lease. A renewal that takes longer than that is not given up: it is asked again, and a late answer
+    /// counts.
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.options.call_timeout = timeout;
         self
     }
 
-    /// The number of callers that may wait in this manager. Default 100,000; beyond it, [`LockError::TooManyWaiters`].
+    /// Sets the number of callers that may wait in this manager. Default 100,000; beyond it,
+    /// [`LockError::TooManyWaiters`].
     pub fn max_waiters(mut self, most: usize) -> Self {
         self.options.max_waiters = most;
         self
     }
 
-    /// The number of callers that may wait for one key in this manager. Default 20,000.
+    /// Sets the number of callers that may wait for one key in this manager. Default 20,000.
     pub fn max_waiters_per_key(mut self, most: usize) -> Self {
         self.options.max_waiters_per_key = most;
         self
     }
 
-    /// The time for which [`shutdown`](LockManager::shutdown) lets holds end by themselves. Default 10 s.
+    /// Sets the time for which [`shutdown`](LockManager::shutdown) lets holds end by themselves. Default 10 s.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.options.shutdown_grace = grace;
         self
     }
 
-    /// Whether a server whose settings can lose held locks (any `maxmemory-policy` but `noeviction`) is refused
+    /// Sets whether a server whose settings can lose held locks (any `maxmemory-policy` except `noeviction`) is refused
     /// with [`LockError::InvalidConfig`] instead of a warning. Default off.
     pub fn strict(mut self, on: bool) -> Self {
         self.options.strict = on;
         self
     }
 
-    /// Whether [`connect`](Self::connect) returns before a server was reached. Default off: it fails fast. With `true`,
-    /// the first call says at once what `connect` would say and no retry can help, such as a server that is too old, or
-    /// refused by [`strict`](Self::strict).
+    /// Sets whether [`connect`](Self::connect) returns before a server was reached. Default off: it fails fast. With
+    /// `true`, the first call reports at once any error that `connect` would report and that no retry can help, such as
+    /// a server that is too old, or refused by [`strict`](Self::strict).
     pub fn lazy(mut self, on: bool) -> Self {
         self.options.lazy = on;
         self
     }
 
-    /// Whether [`connect`](Self::connect) creates the table of the locks where a database has none. Default off: then a
-    /// database without it is refused. It needs the right to create tables; elsewhere than in an SQL database it has no
-    /// effect.
+    /// Sets whether [`connect`](Self::connect) creates the table of the locks if a database has none. Default off: then
+    /// a database without it is refused. It needs the right to create tables. On stores other than SQL databases it has
+    /// no effect.
     pub fn ensure_schema(mut self, on: bool) -> Self {
         self.options.ensure_schema = on;
         self
     }
 
-    /// By which channels waiters are woken in a Redis Cluster. Default [`ClusterChannels::Sharded`]; anywhere else it
-    /// has no effect. All clients that share locks have to use the same ones.
+    /// Sets the channels by which waiters are woken in a Redis Cluster. Default [`ClusterChannels::Sharded`]. On any
+    /// other store it has no effect. All clients that share locks have to use the same channels.
     pub fn cluster_channels(mut self, channels: ClusterChannels) -> Self {
         self.options.channels = channels;
         self
     }
 
-    /// The number of replicas of the Redis master (in a cluster, of the one that has the lock's slot) that must have
-    /// a lock before it is handed out. Default [`Replicas::off`].
+    /// Sets the number of replicas of the Redis master (in a cluster, of the one that has the lock's slot) that must
+    /// have a lock before it is handed out. Default [`Replicas::off`].
     ///
     /// It makes the window smaller in which a failover loses a lock that was granted. By itself it does not close it:
     /// the replica that is promoted may be one that did not confirm, and a master that is cut off from the others goes
-    /// on granting for as long as enough replicas are on its side. With [`renewals(true)`](Replicas::renewals) and under
-    /// conditions (`docs/guarantees.md`) it does; else [fencing tokens](crate::FencingToken) do, for kinds that have
-    /// them.
+    /// on granting while enough replicas are on its side. With [`renewals(true)`](Replicas::renewals) and under
+    /// conditions (`docs/guarantees.md`) it does; otherwise [fencing tokens](crate::FencingToken) do, for kinds that
+    /// have them.
     ///
     /// It applies to every kind of lock and to leased permits, to hand-overs between local callers, and to renewals if
-    /// they are to be [confirmed](Replicas::renewals), too; not to releases, plain permits and latches. The waiting
-    /// goes by two connections of its own to each master, and holds up no other request.
+    /// they are to be [confirmed](Replicas::renewals), too. It does not apply to releases, plain permits and latches.
+    /// The waiting uses two connections of its own to each master, and holds up no other request.
     ///
-    /// Refused by [`in_memory`](Self::in_memory), `memory://` and [`quorum`](Self::quorum).
+    /// It is refused by [`in_memory`](Self::in_memory), `memory://` and [`quorum`](Self::quorum).
     pub fn replicas(mut self, replicas: Replicas) -> Self {
         self.options.replicas = replicas;
         self
     }
 
-    /// The store of [`in_memory`](Self::in_memory), to share one between managers. Default: a new one.
+    /// Sets the store of [`in_memory`](Self::in_memory), to share one between managers. Default: a new one.
     pub fn memory_store(mut self, store: &MemoryStore) -> Self {
         self.store = Some(store.clone());
         self
     }
 
-    /// Builds a manager on a memory store. Its background work belongs to the runtime this is called in, or of the
-    /// first request if there is none.
+    /// Builds a manager on a memory store. Its background work belongs to the runtime in which this is called, or, if
+    /// there is none, to that of the first request.
     ///
     /// # Errors
     /// [`LockError::InvalidLease`], [`LockError::InvalidConfig`].
@@ -194,7 +197,7 @@ impl LockManagerBuilder {
         Ok(locks)
     }
 
-    /// As [`in_memory`](Self::in_memory), on what `backend` makes of the memory store.
+    /// Does the same as [`in_memory`](Self::in_memory), on the backend that `backend` makes from the memory store.
     pub(crate) fn in_memory_as<B: Backend>(
         self,
         backend: impl FnOnce(MemoryBackend) -> B,

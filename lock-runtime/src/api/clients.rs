@@ -1,4 +1,4 @@
-//! Names the clients of the holders and waiters that an inspection has seen.
+//! The clients of the holders and waiters that an inspection has seen.
 
 use std::collections::HashMap;
 
@@ -9,13 +9,13 @@ use crate::hold::Core;
 use crate::values::holder::client_alias;
 use crate::values::{Alias, Key, Moment};
 
-/// Records of clients.
+/// The records of the clients that are known.
 #[derive(Debug, Default)]
 pub(crate) struct Clients(HashMap<Alias, KnownClient>);
 
 impl Clients {
-    /// Asks the store about all clients that were seen, at once. One of which it does not tell until `deadline` stays
-    /// unknown.
+    /// Asks the store about all clients that were seen, all of them at the same time. A client about which it has not
+    /// answered by `deadline` remains unknown.
     pub(crate) async fn of(core: &Core, seen: Option<&Snapshot>, deadline: Moment) -> Clients {
         let mut known = HashMap::new();
         let mut asking = JoinSet::new();
@@ -48,7 +48,7 @@ impl Clients {
         Clients(known)
     }
 
-    /// Whose holder it is.
+    /// Returns the client to which a holder belongs, if it is known.
     pub(crate) fn of_holder(&self, id: &str) -> Option<KnownClient> {
         self.0.get(&client_alias(id)?).cloned()
     }

@@ -1,9 +1,9 @@
-//! Lets a protected function report that it did not run, or did not finish.
+//! The return types by which a protected function reports that it did not run, or did not finish.
 
 use crate::observe;
 use crate::values::LockError;
 
-/// A return type that a [`LockError`] can become. Implemented for `Result<T, E>` where `E: From<LockError>`.
+/// A return type that a [`LockError`] can become. It is implemented for `Result<T, E>` where `E: From<LockError>`.
 ///
 /// ```
 /// use lock_runtime::{FromLockError, LockError};
@@ -42,7 +42,7 @@ impl<T, E: From<LockError>> FromLockError for Result<T, E> {
 
 /// A return type that can say "another one does it already", for `on_busy = skip`.
 ///
-/// A trait of its own, so that an outage cannot look like "skipped":
+/// It is a trait of its own, so that an outage cannot look like "skipped":
 ///
 /// | return type | busy | any other failure |
 /// |---|---|---|
@@ -51,7 +51,7 @@ impl<T, E: From<LockError>> FromLockError for Result<T, E> {
 /// | `Option<T>` | `None` | `None`, and an event at level ERROR |
 /// | `()` | `()` | `()`, and an event at level ERROR |
 ///
-/// For a type of your own:
+/// You can implement it for a type of your own:
 ///
 /// ```
 /// use lock_runtime::{LockError, Skipped};

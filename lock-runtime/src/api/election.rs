@@ -19,20 +19,22 @@ fn pauses() -> Backoff {
 }
 
 impl LockManager {
-    /// The leader election of that name. Each process that may lead makes one and [campaigns](Election::campaign), or
-    /// hands its work to [`lead`](Election::lead). The holder of the [`mutex`](LockManager::mutex) of the same name is
-    /// the leader. A Java service that locks Redisson's `RLock` of that name takes part.
+    /// Returns the leader election of that name. Each process that may lead makes one and
+    /// [campaigns](Election::campaign), or hands its work to [`lead`](Election::lead). The holder of the
+    /// [`mutex`](LockManager::mutex) of the same name is the leader. A Java service that locks Redisson's `RLock` of
+    /// that name takes part.
     pub fn elect(&self, name: impl IntoLockName) -> Election {
         Election::new(self.clone(), name.into_lock_name())
     }
 }
 
-/// A leader election by its name. Made by [`LockManager::elect`]; cheap to clone; holds nothing itself.
+/// A leader election by its name. [`LockManager::elect`] makes it. It is cheap to clone, and holds nothing itself.
 ///
 /// The leader holds a lease, which is renewed while it lives. If its process dies, another one leads once the lease is
 /// over; if it [resigns](Leader::resign) or shuts down, at once. While a leader says
-/// [`is_leader`](Leader::is_leader), nobody else was elected: that is the promise of a mutex, with the same limits. What
-/// a former leader has sent can still arrive: give what it writes its [fencing token](Leader::fencing_token).
+/// [`is_leader`](Leader::is_leader), nobody else was elected: that is the promise of a mutex, with the same limits. A
+/// request that a former leader has sent can still arrive: give the leader's writes its
+/// [fencing token](Leader::fencing_token).
 /// [The guide](crate::_documentation::guide#leader-election) says more.
 ///
 /// ```
@@ -79,33 +81,34 @@ impl Election {
         }
     }
 
-    /// The lease of a leader, from 1 s up: for how long nobody leads after a leader's process has died. Default: the
-    /// manager's, 30 s. A short one is lost more easily: a leader that cannot renew it, because the store or its own
-    /// process stood still for so long, leads no more.
+    /// Sets the lease of a leader, from 1 s up: nobody leads for so long after a leader's process has died. Default:
+    /// the manager's, 30 s. A short lease is lost more easily: a leader that cannot renew it, because the store or its
+    /// own process stood still for so long, no longer leads.
     pub fn lease(mut self, lease: Duration) -> Election {
         self.request = self.request.lease(lease);
         self
     }
 
-    /// The name of the leader's lock in logs and metrics. Default: the template of a `key!` name.
+    /// Sets the name of the leader's lock in logs and metrics. Default: the template of a `key!` name.
     pub fn label(mut self, label: &'static str) -> Election {
         self.request = self.request.label(label);
         self
     }
 
-    /// Waits until it is elected, however long that takes. While the store is away, it goes on asking; with too many
-    /// waiters in this process, it comes back after a pause. Put `tokio::time::timeout` around it for an end.
+    /// Waits until it is elected, no matter how long that takes. While the store is away, it goes on asking; if there
+    /// are too many waiters in this process, it comes back after a pause. Put `tokio::time::timeout` around it to limit
+    /// the wait.
     ///
     /// A campaign inside the body of a leader re-enters, as with every mutex: it is elected at once, and shares that
     /// leadership.
     ///
     /// # Errors
-    /// Only what a retry cannot help: [`LockError::ShuttingDown`], [`LockError::Denied`], [`LockError::ForeignKey`],
-    /// [`LockError::InvalidName`], [`LockError::InvalidLease`], [`LockError::InvalidConfig`]. [`LockError::Lost`] inside
-    /// the body of a leader that was lost.
+    /// Only errors that a retry cannot help: [`LockError::ShuttingDown`], [`LockError::Denied`],
+    /// [`LockError::ForeignKey`], [`LockError::InvalidName`], [`LockError::InvalidLease`],
+    /// [`LockError::InvalidConfig`]. [`LockError::Lost`] inside the body of a leader that was lost.
     ///
     /// # Cancel safety
-    /// Dropping the future ends the campaign, and resigns should it have been elected meanwhile.
+    /// Dropping the future ends the campaign, and resigns if it has been elected meanwhile.
     ///
     /// ```
     /// # use lock_runtime::{LockError, LockManager};
@@ -141,15 +144,15 @@ impl Election {
     /// after each term of less than 10 s, and about 10 s at most. Candidates that wait are elected meanwhile. When the
     /// body ends, the leader resigns, and the body's value is the answer: a body that is to run for ever loops.
     ///
-    /// The body is made anew for each term. As an `async` closure it can borrow what is around it, but neither own nor
-    /// change that: `tokio::spawn(async move { election.lead(async |lease| work(&database, lease).await).await })`.
+    /// The body is made anew for each term. An `async` closure can borrow the values around it, but neither own nor
+    /// change them: `tokio::spawn(async move { election.lead(async |lease| work(&database, lease).await).await })`.
     ///
     /// A [shutdown](LockManager::shutdown) of the manager waits for a body that leads, for 10 s by default. A body that
     /// ends on [`closing`](Lease::closing) returns its value; one that does not is dropped, and the answer is
-    /// [`LockError::ShuttingDown`]. That is also the answer to those who did not lead.
+    /// [`LockError::ShuttingDown`]. That is also the answer to callers that did not lead.
     ///
     /// # Errors
-    /// As [`campaign`](Election::campaign).
+    /// The same as [`campaign`](Election::campaign).
     ///
     /// # Cancel safety
     /// Dropping the future drops the body first and then resigns in the background.
@@ -188,9 +191,9 @@ impl Election {
     /// Pauses if another campaign can help.
     ///
     /// # Errors
-    /// The same one, if it cannot.
+    /// The same error, if it cannot.
     async fn pause_after(&self, error: LockError, pauses: &mut Backoff) -> Result<(), LockError> {
-        // Lost is the hold of an ancestor: its body is to end, not to wait.
+        // It is an ancestor's hold that is lost: the body under it must end, not wait.
         if !error.is_retryable() || matches!(error, LockError::Lost { .. }) {
             return Err(error);
         }
@@ -198,7 +201,7 @@ impl Election {
         Ok(())
     }
 
-    /// A shutdown ends the pause: the next request is told of it.
+    /// Pauses. A shutdown ends the pause: the next request is told of it.
     async fn pause(&self, pauses: &mut Backoff) {
         tokio::select! {
             () = clock::sleep(pauses.pause()) => {}
@@ -207,15 +210,15 @@ impl Election {
     }
 }
 
-/// Whether somebody led for so long that what ended it has nothing to do with the losses before.
+/// Returns whether a term was so long that its loss has nothing to do with the losses before.
 fn was_long(loss: &LockError) -> bool {
     matches!(loss, LockError::Lost { held_for, .. } if *held_for >= LONGEST_PAUSE)
 }
 
-/// A leader: what [`Election::campaign`] gives. It leads until it resigns, is dropped, or is lost.
+/// A leader, as [`Election::campaign`] returns it. It leads until it resigns, is dropped, or is lost.
 ///
-/// Its lease is renewed in the background. Check [`is_leader`](Leader::is_leader) or wait for [`lost`](Leader::lost): a
-/// leader by hand is told of a loss and not stopped. [`Election::lead`] stops its body.
+/// Its lease is renewed in the background. Check [`is_leader`](Leader::is_leader) or wait for [`lost`](Leader::lost):
+/// such a leader is told of a loss, but not stopped. [`Election::lead`] stops its body.
 ///
 /// ```
 /// # use lock_runtime::LockManager;
@@ -236,24 +239,24 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// The election's name, without the namespace.
+    /// Returns the election's name, without the namespace.
     pub fn name(&self) -> &str {
         self.guard.name()
     }
 
-    /// True until the local deadline, or until a loss is known: nobody else was elected before, as long as the store
-    /// kept the key and its clock did not step. No I/O.
+    /// Returns true until the local deadline, or until a loss is known. Nobody else was elected before that, provided
+    /// that the store kept the key and its clock did not step. It does no I/O.
     pub fn is_leader(&self) -> bool {
         self.guard.is_held()
     }
 
-    /// The fencing token of this term, larger than that of every term before. `None` on a quorum, and with
-    /// [`fencing(false)`](crate::LockManagerBuilder::fencing).
+    /// Returns the fencing token of this term, which is larger than that of every term before. It is `None` on a
+    /// quorum, and with [`fencing(false)`](crate::LockManagerBuilder::fencing).
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.guard.fencing_token()
     }
 
-    /// A view of the leadership to hand around. It does not keep it.
+    /// Returns a view of the leadership to pass around. It does not keep the leadership.
     pub fn lease(&self) -> Lease {
         self.guard.lease()
     }
@@ -272,8 +275,8 @@ impl Leader {
     /// Gives up the leadership, so that another one is elected at once. Dropping the leader does so in the background.
     ///
     /// # Errors
-    /// As [`LockGuard::release`]: [`LockError::Lost`] if the leadership was lost before, so somebody else may have led
-    /// while this leader lived.
+    /// The same as [`LockGuard::release`]: [`LockError::Lost`] if the leadership was lost before, so somebody else may
+    /// have led while this leader lived.
     ///
     /// # Cancel safety
     /// Dropping the future does not stop the resignation.

@@ -37,8 +37,9 @@ impl LockManager {
         before
     }
 
-    /// Runs `future` with this as its global manager, whatever is installed: for tests, and for parts of a program with
-    /// a store of their own. What `future` spawns has the installed one again, unless it is wrapped as well.
+    /// Runs `future` with this as its global manager, no matter which one is installed. It is for tests, and for parts
+    /// of a program with a store of their own. A task that `future` spawns has the installed manager again, unless it
+    /// is wrapped as well.
     ///
     /// ```
     /// use lock_runtime::{LockError, LockManager, distributed_lock};
@@ -59,11 +60,11 @@ impl LockManager {
         GLOBAL_HERE.scope(self.clone(), future)
     }
 
-    /// The global manager: of the nearest [`as_global`](LockManager::as_global) around the caller, or else the
-    /// [installed](LockManager::install_global) one.
+    /// Returns the global manager: that of the nearest [`as_global`](LockManager::as_global) around the caller, or else
+    /// the [installed](LockManager::install_global) one.
     ///
     /// # Errors
-    /// [`LockError::NotInstalled`].
+    /// [`LockError::NotInstalled`] if there is none.
     pub fn global() -> Result<LockManager, LockError> {
         if let Ok(here) = GLOBAL_HERE.try_with(LockManager::clone) {
             return Ok(here);

@@ -44,20 +44,20 @@ impl LockGuard {
         LockGuard { handles }
     }
 
-    /// The lock's name, without the namespace. Of several locks that are held as one: all names.
+    /// Returns the lock's name, without the namespace. For several locks that are held as one, it has all names.
     pub fn name(&self) -> &str {
         self.handles.held().name()
     }
 
-    /// The hold's fencing token. `None` for reads that are not nested in a write, permits, a write that became a read,
-    /// on a quorum, with [`fencing(false)`](crate::LockManagerBuilder::fencing) (but not for `fenced`), and for several
-    /// locks that are held as one: see [`members`](LockGuard::members).
+    /// Returns the hold's fencing token. It is `None` for reads that are not nested in a write, for permits, for a
+    /// write that became a read, on a quorum, with [`fencing(false)`](crate::LockManagerBuilder::fencing) (except for
+    /// `fenced`), and for several locks that are held as one: see [`members`](LockGuard::members).
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.handles.held().token()
     }
 
-    /// Each lock with its own token: one, or those of [`LockManager::multi`](crate::LockManager::multi) in the order
-    /// in which they were taken.
+    /// Returns each lock with its own token: one, or those of [`LockManager::multi`](crate::LockManager::multi) in the
+    /// order in which they were taken.
     pub fn members(&self) -> impl Iterator<Item = MemberLock<'_>> {
         members(self.handles.held())
     }
@@ -69,8 +69,8 @@ impl LockGuard {
         holds.map(|hold| hold.permits()).sum()
     }
 
-    /// True until the local deadline, or until a loss is known: as long as the store kept the key and its clock did not
-    /// step, nobody whom this hold excludes was admitted before. No I/O.
+    /// Returns true until the local deadline, or until a loss is known. Nobody whom this hold excludes was admitted
+    /// before that, provided that the store kept the key and its clock did not step. It does no I/O.
     #[must_use = "nothing stops the code after it if the lock is lost: ask in a condition"]
     pub fn is_held(&self) -> bool {
         self.handles.held().is_held()
@@ -82,7 +82,7 @@ impl LockGuard {
         self.handles.held().remaining()
     }
 
-    /// A view of the hold to hand around. It does not keep the lock.
+    /// Returns a view of the hold to pass around. It does not keep the lock.
     pub fn lease(&self) -> Lease {
         Lease::new(self.handles.call_chain())
     }
@@ -92,7 +92,7 @@ impl LockGuard {
         Lost::new(self.handles.held().clone())
     }
 
-    /// The loss, if there is one by now.
+    /// Returns the loss, if there is one by now.
     pub(crate) fn loss(&self) -> Option<LockError> {
         let held = self.handles.held();
         Some(held.lost_error(held.loss()?, false))
@@ -108,13 +108,13 @@ impl LockGuard {
         self.handles.held().clone().closing()
     }
 
-    /// Extends the lease to `lease` from now, if that is longer than what is left. Needed only with
+    /// Extends the lease to `lease` from now, if that is longer than what is left. It is needed only with
     /// `auto_renew(false)`, or to get more slack than the lease gives.
     ///
     /// # Errors
     /// [`LockError::InvalidLease`], [`LockError::Lost`] if the hold is gone, [`LockError::Unavailable`] if the store
     /// did not answer: the hold is then as it was, and a retry can help; [`LockError::Denied`],
-    /// [`LockError::ShuttingDown`]. Of several locks it stops at the first that fails; those before it are extended.
+    /// [`LockError::ShuttingDown`]. With several locks it stops at the first that fails; those before it are extended.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the hold intact; the store may or may not have extended it.
@@ -141,7 +141,7 @@ impl LockGuard {
     /// ended or has become a read.
     ///
     /// The guard reads from the call on, before the future is polled. The future waits for the store's answer for the
-    /// call timeout at most; what is not confirmed by then is repeated in the background.
+    /// call timeout at most; a downgrade that is not confirmed by then is repeated in the background.
     ///
     /// # Errors
     /// [`LockError::Lost`] if the hold is lost; [`LockError::Unavailable`] if the store did not confirm in time, which
@@ -159,7 +159,7 @@ impl LockGuard {
     /// Gives the lock back, and wakes the next waiter. If other guards of the same call chain share the hold, the lock
     /// stays held until the last of them ends.
     ///
-    /// Waits for the answer for the call timeout at most; what is not confirmed by then is repeated in the
+    /// Waits for the answer for the call timeout at most; a release that is not confirmed by then is repeated in the
     /// background until the lease is over. A lock that goes to a waiter of the same manager goes there without a
     /// request if the store was asked a moment ago (2 ms, or four round trips).
     ///
@@ -176,12 +176,12 @@ impl LockGuard {
         self.handles.release()
     }
 
-    /// Runs `body` under this hold and then releases it: what [`run`](crate::LockRequest::run) does after it has
+    /// Runs `body` under this hold and then releases it, as [`run`](crate::LockRequest::run) does after it has
     /// acquired. If the hold is lost, the body is dropped at its current `.await`.
     ///
     /// The future is a named type without a box, so that a layer or another future can contain it. The body is first
-    /// polled inside the hold's call chain: what it requests re-enters. The output tells the value and the loss; a
-    /// release that fails otherwise is logged.
+    /// polled inside the hold's call chain, so its requests re-enter. The output has the value and the loss; a release
+    /// that fails otherwise is logged.
     ///
     /// # Cancel safety
     /// Dropping the future drops the body first and then releases in the background.

@@ -34,8 +34,8 @@ impl LockManagerBuilder {
     /// the server refuses is [`LockError::Denied`](crate::LockError::Denied), and the credentials are asked again in the
     /// background.
     ///
-    /// Refused, as [`LockError::InvalidConfig`](crate::LockError::InvalidConfig), beside a login in the URL (in
-    /// databases, a password) and for memory stores.
+    /// They are refused, as [`LockError::InvalidConfig`](crate::LockError::InvalidConfig), together with a login in the
+    /// URL (for databases, a password) and for memory stores.
     pub fn credentials(mut self, credentials: impl Credentials) -> Self {
         self.options.handshake.credentials = Some(Arc::new(credentials));
         self
@@ -57,7 +57,7 @@ impl LockManagerBuilder {
     /// ```
     ///
     /// It is checked before any I/O. A server that wants a certificate, and gets none or one of an authority that it does
-    /// not trust, is [`LockError::Denied`](crate::LockError::Denied). Sentinels are shown it, too.
+    /// not trust, is [`LockError::Denied`](crate::LockError::Denied). It is shown to Sentinels, too.
     #[cfg(feature = "tls-rustls")]
     pub fn client_certificate(mut self, chain: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
         let (chain, key) = (chain.as_ref().to_vec(), key.as_ref().to_vec());
@@ -66,8 +66,8 @@ impl LockManagerBuilder {
     }
 
     /// Trusts servers whose certificates these authorities vouch for, one or more in PEM form, and no others. Default:
-    /// what the operating system trusts. Needs a URL with TLS (`rediss…`, or `sslmode` of a database), and the feature
-    /// `tls-rustls`.
+    /// the authorities that the operating system trusts. Needs a URL with TLS (`rediss…`, or `sslmode` of a database),
+    /// and the feature `tls-rustls`.
     #[cfg(feature = "tls-rustls")]
     pub fn root_certificate(mut self, authorities: impl AsRef<[u8]>) -> Self {
         self.options.handshake.certificates.root = Some(authorities.as_ref().to_vec());

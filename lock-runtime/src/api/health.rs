@@ -1,4 +1,4 @@
-//! Whether the store answers, for readiness probes and operators.
+//! The health of the store, for readiness probes and operators.
 
 use tokio::task::coop;
 
@@ -6,11 +6,11 @@ use crate::api::manager::LockManager;
 use crate::values::{Health, clock};
 
 impl LockManager {
-    /// Whether locks can be had now, and since when that is so.
+    /// Returns whether locks can be acquired now, and since when that is so.
     ///
     /// It asks each server of the store a question that costs it nothing (`PING`), all of them at once, and waits for the
-    /// answers within the call timeout. A server whose connection is down is not waited for. An outage is what it tells,
-    /// and no error: see [`Health::is_ok`]. Rights, replicas and single keys are not looked at.
+    /// answers within the call timeout. A server whose connection is down is not waited for. An outage is a part of the
+    /// answer, not an error: see [`Health::is_ok`]. Rights, replicas and single keys are not checked.
     ///
     /// ```
     /// # use lock_runtime::LockManager;

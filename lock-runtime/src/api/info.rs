@@ -34,26 +34,27 @@ pub struct LockInfo {
     /// True if somebody held the lock, or leased permits of the semaphore.
     pub held: bool,
     /// True if the holder's process keeps the lock between its holds ([`keep_for`](crate::LockRequest::keep_for)). Then
-    /// it may be that nobody used the lock: only that process knows. A process that asks for the lock gets it once it is not used.
+    /// it may be that nobody used the lock: only that process knows. A process that asks for the lock gets it once it
+    /// is not used.
     pub kept: bool,
     /// The holder; of several readers, one of them. `None` for a semaphore: its leases do not say whose they are.
     pub holder: Option<HolderInfo>,
     /// The mode in which the lock was held. `None` if it was free.
     pub mode: Option<LockMode>,
-    /// The number of readers that held it. Zero in any mode but [`LockMode::Read`]. Redis looks at some 450 of them;
-    /// those beyond count as readers even if their leases are over.
+    /// The number of readers that held it. It is zero in any mode except [`LockMode::Read`]. Redis looks at about 450
+    /// of them; those beyond count as readers even if their leases are over.
     pub readers: u64,
-    /// The number of times that its holder had entered. Re-entries of this library are local and count once; a Redisson
-    /// holder's count in the store. For a semaphore, how many permits are leased.
+    /// The number of times that its holder had entered. Re-entries of this library are local and count once; those of a
+    /// Redisson holder count in the store. For a semaphore, it is the number of permits that are leased.
     pub count: u64,
     /// The rest of the lease; for a semaphore, of the lease that ends first. `None` if the lock was free, or has no
     /// expiry, which this library never makes.
     pub ttl: Option<Duration>,
-    /// The free permits of a semaphore, or the count of a latch; `None` for a lock. Below zero if more permits were
-    /// taken away than were free.
+    /// The free permits of a semaphore, or the count of a latch; `None` for a lock. It is below zero if more permits
+    /// were taken away than were free.
     pub available: Option<i64>,
-    /// The number of waiters in the queue of a fair lock, those of all processes. Zero if it was free; the waiters of
-    /// other locks are not known to the store.
+    /// The number of waiters in the queue of a fair lock, those of all processes. It is zero if the lock was free; the
+    /// waiters of other locks are not known to the store.
     pub waiters: u64,
     /// The first of these waiters, in the order in which they are served, 16 at most.
     pub first_waiters: Vec<HolderInfo>,
@@ -83,16 +84,16 @@ impl LockInfo {
     }
 }
 
-/// A holder, or a waiter, told apart from others without giving away its id: the first eight digits of its client's uuid
-/// and the number of the acquisition. Anybody who knows a whole id could release the lock.
+/// A holder or a waiter, told apart from others without giving away its id: by the first eight digits of its client's
+/// uuid and the number of the acquisition. Anybody who knows a whole id could release the lock.
 ///
-/// The client says itself who it is, in a record that the store keeps while the client holds locks or waits for fair
-/// ones, and up to 90 s longer. The record is there a moment after the first lock. There is none of a client of another
-/// library or another namespace, of one whose user may not write it, nor, in a quorum, of any other manager.
-/// Those who may write the store's keys may write records: believe them as far as you trust these users.
+/// The client itself says who it is, in a record that the store keeps while the client holds locks or waits for fair
+/// ones, and up to 90 s longer. The record is there a moment after the first lock. There is no record of a client of
+/// another library or another namespace, of a client whose user may not write it, or, in a quorum, of any other
+/// manager. Users that may write the store's keys may write records: believe a record as far as you trust these users.
 ///
 /// `Display` shows `orders-api@host-3 (ab12cd34…:17)`, or `ab12cd34…:17` without a record. Two of them are equal if they
-/// show the same client and number, whatever is known of the client.
+/// show the same client and number, no matter what else is known of the client.
 ///
 /// See the example of [`LockInfo`].
 #[derive(Clone, Debug)]
@@ -101,7 +102,7 @@ pub struct HolderInfo {
     client: Option<KnownClient>,
 }
 
-/// In the place of what is not shown.
+/// The character in the place of the part that is not shown.
 const HIDDEN: char = '…';
 
 impl HolderInfo {
@@ -115,35 +116,35 @@ impl HolderInfo {
         }
     }
 
-    /// The manager that holds the lock: its [`LockManager::id`](crate::LockManager::id). Of a Redisson client, the
-    /// first eight digits of its id.
+    /// Returns the [`LockManager::id`](crate::LockManager::id) of the manager that holds the lock. For a Redisson
+    /// client, it is the first eight digits of its id.
     pub fn manager_id(&self) -> &str {
         self.text.split(HIDDEN).next().unwrap_or_default()
     }
 
-    /// The name that the holder's program gives itself: see
+    /// Returns the name that the holder's program gives itself: see
     /// [`LockManagerBuilder::app`](crate::LockManagerBuilder::app).
     pub fn app(&self) -> Option<&str> {
         Some(&self.client.as_ref()?.record.app)
     }
 
-    /// The name of its host.
+    /// Returns the name of its host.
     pub fn host(&self) -> Option<&str> {
         let host = &*self.client.as_ref()?.record.host;
         Some(host).filter(|host| !host.is_empty())
     }
 
-    /// Its process on that host.
+    /// Returns the id of its process on that host.
     pub fn process_id(&self) -> Option<u32> {
         Some(self.client.as_ref()?.record.process_id)
     }
 
-    /// The version of this library that it uses.
+    /// Returns the version of this library that it uses.
     pub fn version(&self) -> Option<&str> {
         Some(&self.client.as_ref()?.record.version)
     }
 
-    /// Since when its lock manager has been there, by the store's clock.
+    /// Returns the time since which its lock manager has been there, by the store's clock.
     pub fn since(&self) -> Option<SystemTime> {
         Some(self.client.as_ref()?.since)
     }

@@ -11,8 +11,9 @@ use crate::queue::Turn;
 use crate::values::options::{check_count, check_wait};
 use crate::values::{LockError, LockName, config};
 
-/// A count-down latch by its name: opens when so many events have happened, in whatever processes. Made by
-/// [`LockManager::latch`](crate::LockManager::latch); cheap to clone. On Redis it is Redisson's `RCountDownLatch`.
+/// A count-down latch by its name. It opens when so many events have happened, in any processes.
+/// [`LockManager::latch`](crate::LockManager::latch) makes it; it is cheap to clone. On Redis it is Redisson's
+/// `RCountDownLatch`.
 ///
 /// A latch that was never set is open, and so is one whose count was lost by the store.
 ///
@@ -44,7 +45,7 @@ impl Latch {
         Counter::new(&self.core, &self.name, CounterKind::Latch).await
     }
 
-    /// Closes the latch for so many events, if it is open. False if it was closed; its count is then as it was.
+    /// Closes the latch for so many events, if it is open. Returns false if it was closed; its count is then as it was.
     ///
     /// # Errors
     /// [`LockError::InvalidName`], [`LockError::InvalidConfig`] for 0 or more than 10^12, [`LockError::ForeignKey`],
@@ -66,7 +67,7 @@ impl Latch {
     /// Returns the number of events that are still to come; 0 if the latch is open.
     ///
     /// # Errors
-    /// As [`try_set_count`](Latch::try_set_count).
+    /// The same as [`try_set_count`](Latch::try_set_count).
     ///
     /// # Cancel safety
     /// Changes nothing.
@@ -76,11 +77,12 @@ impl Latch {
         Ok(u64::try_from(read.await?.unwrap_or(0)).unwrap_or(0))
     }
 
-    /// Tells that one event has happened: how many are still to come. An open latch stays open.
+    /// Tells the latch that one event has happened, and returns how many are still to come. An open latch stays open.
     ///
     /// # Errors
-    /// As [`try_set_count`](Latch::try_set_count). After [`LockError::Unavailable`] it may have been counted or not:
-    /// it is sent once, for a second one could open the latch too early. A shutdown refuses it only when it is done.
+    /// The same as [`try_set_count`](Latch::try_set_count). After [`LockError::Unavailable`] it may have been counted
+    /// or not: it is sent once, because a second one could open the latch too early. A shutdown refuses it only once
+    /// the shutdown is done.
     ///
     /// # Cancel safety
     /// Dropping the future may leave it counted or not.
@@ -91,7 +93,7 @@ impl Latch {
             .await
     }
 
-    /// A request to wait until the latch is open: `latch.opened().await`, or with a wait of its own
+    /// Returns a request to wait until the latch is open: `latch.opened().await`, or with a wait of its own
     /// `latch.opened().wait(..).await`.
     pub fn opened(&self) -> LatchRequest {
         LatchRequest {
@@ -100,10 +102,10 @@ impl Latch {
         }
     }
 
-    /// Opens the latch, whatever its count. False if it was open.
+    /// Opens the latch, no matter what its count is. Returns false if it was open.
     ///
     /// # Errors
-    /// As [`try_set_count`](Latch::try_set_count).
+    /// The same as [`try_set_count`](Latch::try_set_count).
     ///
     /// # Cancel safety
     /// Dropping the future may leave it done or not done.
@@ -114,13 +116,14 @@ impl Latch {
 
 /// A request to wait until a latch is open, made by [`Latch::opened`]. It waits when it is awaited.
 ///
-/// It looks for itself about once a second, and after every reconnection: no lost message makes it hang. A latch that
-/// opens and is set again in between may be missed. However many callers of one process wait, one of them asks for all.
+/// It asks the store by itself about once a second, and after every reconnection, so that no lost message makes it
+/// hang. A latch that opens and is set again in between may be missed. If many callers of one process wait, one of them
+/// asks for all.
 ///
 /// See the example of [`Latch`].
 ///
 /// # Errors
-/// [`LockError::Busy`] if the latch was closed for the whole wait; while the store is away, it waits on, and says
+/// [`LockError::Busy`] if the latch was closed for the whole wait; while the store is away, it goes on waiting, and is
 /// [`LockError::Unavailable`] in the end, if that was seen within the wait; [`LockError::TooManyWaiters`]; the others
 /// as [`Latch::try_set_count`].
 ///
@@ -157,14 +160,14 @@ impl LatchRequest {
             Ok(count.is_none_or(|count| count <= 0))
         };
         if wait == Some(Duration::ZERO) {
-            // What the head last heard may be a second old.
+            // This asks the store itself, because the head's last answer may be a second old.
             let ask = |timeout| -> Reply<'_, bool> { Box::pin(is_open(timeout)) };
             return counter.until(&attempt, None, ask, Fault::is_passing).await;
         }
         let head = match turn(&attempt).await? {
             Turn::Head(head) => head,
             Turn::Go => return Ok(()),
-            // Holds are handed over at locks only.
+            // Only locks hand holds over.
             Turn::Held(_) => return Err(attempt.busy(None)),
         };
         let mut asked = head.so_far();
@@ -174,7 +177,7 @@ impl LatchRequest {
         };
         let until = counter.until(&attempt, Some(&head), ask, Fault::is_passing);
         until.await?;
-        // Those who came after the question may have seen the latch being set before they did: they ask again.
+        // Callers that came after the question may have seen the latch being set before they came: they ask again.
         head.let_go(asked);
         Ok(())
     }

@@ -10,8 +10,8 @@ use crate::protect::ScopeFuture;
 use crate::protect::driver::polled_after_completion;
 use crate::values::{FencingToken, LostReason};
 
-/// A read-only view of a hold: what [`run`](crate::LockRequest::run) and the attribute's `guard = …` hand to the
-/// body. Cheap to clone; it does not keep the lock.
+/// A read-only view of a hold, which [`run`](crate::LockRequest::run) and the attribute's `guard = …` pass to the body.
+/// It is cheap to clone, and does not keep the lock.
 #[derive(Clone)]
 #[must_use = "a lease is a view: it does not keep the lock, and does nothing by itself"]
 pub struct Lease {
@@ -23,10 +23,10 @@ impl Lease {
         Lease { call_chain }
     }
 
-    /// The lease of the innermost lock that the calling code runs under: of the attribute, of
-    /// [`run`](crate::LockRequest::run), of [`scope`](Lease::scope), or of `tower_lock`'s layer around it. `None` if it
-    /// runs under none, and in a task that was spawned from there without `scope`. A guard that is merely kept in a
-    /// variable is nobody's surroundings: ask the guard.
+    /// Returns the lease of the innermost lock under which the calling code runs: that of the attribute, of
+    /// [`run`](crate::LockRequest::run), of [`scope`](Lease::scope), or of `tower_lock`'s layer around it. It is `None`
+    /// if the code runs under none, and in a task that was spawned from there without `scope`. A guard that is only
+    /// kept in a variable does not count: ask the guard.
     ///
     /// ```
     /// # use lock_runtime::{LockManager, Lease};
@@ -52,26 +52,26 @@ impl Lease {
         &self.call_chain.held
     }
 
-    /// The lock's name, without the namespace. Of several locks that are held as one: all names.
+    /// Returns the lock's name, without the namespace. For several locks that are held as one, it has all names.
     pub fn name(&self) -> &str {
         self.held().name()
     }
 
-    /// The hold's fencing token. `None` for reads that are not nested in a write, permits, a write that became a read,
-    /// on a quorum, with [`fencing(false)`](crate::LockManagerBuilder::fencing) (but not for `fenced`), and for several
-    /// locks that are held as one: see [`members`](Lease::members).
+    /// Returns the hold's fencing token. It is `None` for reads that are not nested in a write, for permits, for a
+    /// write that became a read, on a quorum, with [`fencing(false)`](crate::LockManagerBuilder::fencing) (except for
+    /// `fenced`), and for several locks that are held as one: see [`members`](Lease::members).
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.held().token()
     }
 
-    /// Each lock with its own token: one, or those of [`LockManager::multi`](crate::LockManager::multi) in the order
-    /// in which they were taken.
+    /// Returns each lock with its own token: one, or those of [`LockManager::multi`](crate::LockManager::multi) in the
+    /// order in which they were taken.
     pub fn members(&self) -> impl Iterator<Item = MemberLock<'_>> {
         members(self.held())
     }
 
-    /// True until the local deadline, the release, or until a loss is known: as long as the store kept the key and its
-    /// clock did not step, nobody whom this hold excludes was admitted before. No I/O.
+    /// Returns true until the local deadline, the release, or until a loss is known. Nobody whom this hold excludes was
+    /// admitted before that, provided that the store kept the key and its clock did not step. It does no I/O.
     #[must_use = "nothing stops the code after it if the lock is lost: ask in a condition"]
     pub fn is_held(&self) -> bool {
         self.held().is_held()
@@ -89,8 +89,8 @@ impl Lease {
     }
 
     /// Resolves when the manager begins to shut down. A body that ends by itself then ends in good order: after
-    /// [`shutdown_grace`](crate::LockManagerBuilder::shutdown_grace), 10 s by default, the shutdown ends it as lost. Of
-    /// several locks that are held as one, the first manager that shuts down counts.
+    /// [`shutdown_grace`](crate::LockManagerBuilder::shutdown_grace), 10 s by default, the shutdown ends it as lost.
+    /// For several locks that are held as one, the first manager that shuts down counts.
     ///
     /// The future does not keep the lock. It resolves whether the hold still lives or not.
     ///
@@ -191,7 +191,7 @@ impl Lost {
         Lost { held }
     }
 
-    /// True once the hold is lost. No I/O.
+    /// Returns true once the hold is lost. It does no I/O.
     #[must_use = "nothing stops the code after it if the lock is lost: ask in a condition"]
     pub fn is_lost(&self) -> bool {
         self.held.loss().is_some()

@@ -48,7 +48,7 @@ impl KeyBuilder {
         }
     }
 
-    /// The name. An empty value makes it invalid, which `enter` reports.
+    /// Returns the name. An empty value makes it invalid, which `enter` reports.
     pub fn finish(self) -> LockName {
         self.name
     }
@@ -69,7 +69,7 @@ pub struct Call {
     pub keep_for: Option<Duration>,
     /// See [`LockRequest::label`](crate::LockRequest::label).
     pub label: Option<&'static str>,
-    /// The key stays taken for at least this long, even if the body ends before.
+    /// The time for which the key stays taken at least, even if the body ends before.
     pub min_hold: Option<Duration>,
     /// The kind of lock.
     pub mode: Mode,
@@ -101,13 +101,13 @@ pub enum Names {
 }
 
 impl Names {
-    /// The names of `keys = ..`.
+    /// Returns the names of `keys = ..`.
     pub fn several(names: impl IntoIterator<Item: IntoLockName>) -> Names {
         Names::Several(names.into_iter().map(name).collect())
     }
 }
 
-/// Acquires the locks of an annotated function. `None`: through the global manager.
+/// Acquires the locks of an annotated function, through the global manager if `manager` is `None`.
 pub fn enter(
     manager: Option<&LockManager>,
     names: Names,
@@ -132,7 +132,7 @@ pub fn enter(
     }
 }
 
-/// [`enter`], if `when` says so; `None`: the body runs without the lock.
+/// Calls [`enter`] if `when` is true. Otherwise the result is `None`, and the body runs without the lock.
 pub fn enter_when(
     when: bool,
     manager: Option<&LockManager>,
@@ -145,7 +145,8 @@ pub fn enter_when(
 }
 
 pin_project! {
-    /// The future of [`enter`]. Written by hand: an `async` block has its captures twice, and these are large.
+    /// The future of [`enter`]. It is written by hand, because an `async` block has its captures twice, and these are
+    /// large.
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]
     pub struct Enter<A> {
@@ -162,7 +163,7 @@ pin_project! {
             #[pin]
             acquiring: A,
         },
-        // What a function with one mutex need not carry.
+        // The rarer futures are boxed, so that a function with one lock need not carry them.
         Boxed {
             acquiring: Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>,
         },
@@ -267,21 +268,21 @@ fn several(
     Ok(MultiRequest::new(requests.collect::<Result<_, _>>()?))
 }
 
-/// A key given as an expression.
+/// Makes the name of a key that is given as an expression.
 pub fn name(key: impl IntoLockName) -> LockName {
     key.into_lock_name()
 }
 
-/// Makes a function's return type `R` of an error. An alias, because an elided lifetime of `R` could not be inferred if
-/// the function's type were written out: it would be one of `fn`, which has no argument to borrow from.
+/// A function that makes the return type `R` from an error. It is an alias, because an elided lifetime of `R` could not
+/// be inferred if the function's type were written out: it would be one of `fn`, which has no argument to borrow from.
 pub type Refuse<R> = fn(LockError) -> R;
 
-/// Calls a closure that is known to be called once: what its value borrows from its captures may leave it.
+/// Calls a closure that is known to be called once, so that its value may borrow from its captures.
 pub fn call<T>(body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// The value that `on_busy = skip` returns instead of the body's.
+/// Makes the value that `on_busy = skip` returns instead of the body's.
 pub fn skip<T: Skipped>(error: LockError) -> T {
     match error {
         LockError::Busy { .. } => T::skipped(),
@@ -307,7 +308,7 @@ pin_project! {
     /// The future of [`hold`]. It is `Send` if the body is.
     #[must_use = "futures do nothing unless polled"]
     pub struct Hold<F: Future> {
-        // Before the driver: whatever drops this drops the body first, while the lock is still held.
+        // Declared before the driver, so that the body is dropped first, while the lock is still held.
         #[pin]
         body: BodyOrValue<F>,
         #[pin]
@@ -317,7 +318,7 @@ pin_project! {
 }
 
 impl<F: Future> Hold<F> {
-    /// Says what a loss does. Default: [`OnLost::Cancel`].
+    /// Sets what a loss does. Default: [`OnLost::Cancel`].
     pub fn on_lost(mut self, on_lost: OnLost) -> Hold<F> {
         if let Some(driver) = &mut self.driver {
             driver.on_lost(on_lost);
@@ -342,7 +343,8 @@ impl<F: Future> Future for Hold<F> {
     }
 }
 
-/// Not generic, like [`Driver`]: what is generic is compiled for each annotated function.
+/// Polls the body, under the driver if there is one. Like [`Driver`], it is not generic, because generic code is
+/// compiled for each annotated function.
 fn poll_held(
     driver: Pin<&mut Option<Driver>>,
     cx: &mut Context<'_>,
@@ -360,8 +362,9 @@ impl<F: Future> std::fmt::Debug for Hold<F> {
     }
 }
 
-/// What the function of `on_busy = call(..)` returned is a future, or the value itself. `(&returned).kind()` tells,
-/// because method lookup tries [`KindLater`] one reference before [`KindNow`].
+/// The kind of a future. The function of `on_busy = call(..)` returns a future, or the value itself, which is of the
+/// kind [`Now`]. `(&returned).kind()` tells which, because method lookup tries [`KindLater`] one reference before
+/// [`KindNow`].
 #[derive(Debug)]
 pub struct Later;
 
@@ -371,7 +374,7 @@ pub struct Now;
 
 /// See [`Later`].
 pub trait KindLater {
-    /// For futures.
+    /// Returns the kind of futures.
     fn kind(&self) -> Later {
         Later
     }
@@ -381,7 +384,7 @@ impl<F: Future> KindLater for F {}
 
 /// See [`Later`].
 pub trait KindNow {
-    /// For everything else.
+    /// Returns the kind of everything else.
     fn kind(&self) -> Now {
         Now
     }
@@ -390,14 +393,14 @@ pub trait KindNow {
 impl<T> KindNow for &T {}
 
 impl Later {
-    /// The future itself.
+    /// Returns the future itself.
     pub fn answer<F: Future>(self, returned: F) -> F {
         returned
     }
 }
 
 impl Now {
-    /// A future that has the value already.
+    /// Returns a future that has the value already.
     pub fn answer<T>(self, returned: T) -> std::future::Ready<T> {
         std::future::ready(returned)
     }

@@ -1,4 +1,4 @@
-//! The front door.
+//! The manager, which makes all requests.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,16 +27,17 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// The time for which it waits for callers that hold a guard to react to its loss.
 const REACTION: Duration = Duration::from_millis(250);
 
-/// Makes lock requests, and owns what they share: the connection, the watchdog, the local queues.
+/// A manager, which makes lock requests and owns everything that they share: the connection, the watchdog, the local
+/// queues.
 ///
-/// Cheap to clone; clones are the same manager. One per process and store is right: local waiters then share one
-/// queue per key. When the last clone and the last guard are gone, connections and tasks end.
+/// It is cheap to clone; clones are the same manager. Use one per process and store: local waiters then share one queue
+/// per key. When the last clone and the last guard are gone, connections and tasks end.
 ///
-/// Its background work belongs to the tokio runtime in which it was built. When that runtime is gone, calls answer
-/// [`LockError::ShuttingDown`] and holds are lost, for nobody renews them any more; the store keeps them to the end of
-/// their leases.
+/// Its background work belongs to the tokio runtime in which it was built. When that runtime is gone, calls return
+/// [`LockError::ShuttingDown`] and holds are lost, because nobody renews them any more; the store keeps them to the end
+/// of their leases.
 ///
-/// `Debug` shows counts only, however many locks are held.
+/// `Debug` shows counts only, no matter how many locks are held.
 #[derive(Clone)]
 pub struct LockManager {
     core: Arc<Core>,
@@ -65,7 +66,7 @@ impl LockManager {
     ) -> LockManager {
         let core = Core::new(backend, options, watch);
         metrics::describe();
-        // Outside of a runtime, the first call does.
+        // Outside of a runtime this fails, and the first call starts the background work.
         let _ = core.start_here();
         let locks = LockManager { core };
         let ClientRecord { app, host, .. } = &locks.core.presence.record;
@@ -83,24 +84,24 @@ impl LockManager {
         &self.core
     }
 
-    /// A request for the exclusive, reentrant lock of that name.
+    /// Returns a request for the exclusive, reentrant lock of that name.
     pub fn mutex(&self, name: impl IntoLockName) -> LockRequest {
         LockRequest::new(self.core.clone(), name.into_lock_name(), Kind::Mutex)
     }
 
-    /// A request for the exclusive, reentrant lock of that name, whose fencing tokens are Redisson's: a counter of
-    /// its own for each name, which a Java service's `RFencedLock` shares. A name that is locked by
-    /// [`mutex`](LockManager::mutex) elsewhere excludes this one too, but does not raise its counter: use one kind
-    /// for a name everywhere.
+    /// Returns a request for the exclusive, reentrant lock of that name, whose fencing tokens are Redisson's: a counter
+    /// of its own for each name, which a Java service's `RFencedLock` shares. A [`mutex`](LockManager::mutex) of that
+    /// name, taken elsewhere, excludes this one too, but does not raise its counter: use one kind for a name
+    /// everywhere.
     ///
     /// The counter has no expiry and starts again at 1 if the store loses it; prefer `mutex`, whose tokens are
-    /// clocked, where no Java service reads them.
+    /// clocked, if no Java service reads them.
     pub fn fenced(&self, name: impl IntoLockName) -> LockRequest {
         LockRequest::new(self.core.clone(), name.into_lock_name(), Kind::Fenced)
     }
 
-    /// A request for several locks as one: all of them or none, without deadlock if it is asked for under no other lock.
-    /// The members may be of any kind and of any manager.
+    /// Returns a request for several locks as one: all of them or none, without deadlock if it is made under no other
+    /// lock. The members may be of any kind and of any manager.
     ///
     /// ```
     /// # use lock_runtime::{LockError, LockManager};
@@ -120,13 +121,14 @@ impl LockManager {
         MultiRequest::new(members.into_iter().collect())
     }
 
-    /// The semaphore of that name, whose permits are leased to their holders: see [`Semaphore`].
+    /// Returns the semaphore of that name, whose permits are leased to their holders: see [`Semaphore`].
     pub fn semaphore(&self, name: impl IntoLockName) -> Semaphore {
         Semaphore::new(self.core.clone(), name.into_lock_name())
     }
 
-    /// A request for the exclusive, reentrant lock of that name, which serves its waiters in the order in which they
-    /// asked the store, whatever their process. Redisson's `RFairLock`: use one kind for a name everywhere.
+    /// Returns a request for the exclusive, reentrant lock of that name, which serves its waiters in the order in which
+    /// they asked the store, no matter in which process they are. It is Redisson's `RFairLock`: use one kind for a name
+    /// everywhere.
     ///
     /// Each waiter has its own place in a queue in the store, and asks again every 1.6 s at the latest to keep it: the
     /// place of one that was killed is passed over after 5 s. A fair lock is not handed over inside a process, so each
@@ -137,11 +139,11 @@ impl LockManager {
         LockRequest::new(self.core.clone(), name.into_lock_name(), Kind::Fair)
     }
 
-    /// A request for the shared side of the read/write lock of that name: any number of readers hold it together,
-    /// and no writer beside them. It is Redisson's `RReadWriteLock`.
+    /// Returns a request for the shared side of the read/write lock of that name: any number of readers hold it
+    /// together, and no writer beside them. It is Redisson's `RReadWriteLock`.
     ///
-    /// A read hold has no fencing token. While a writer of this library waits, further readers of this library wait
-    /// behind it, so that a stream of readers does not keep it out: ask for a second read in the call chain of the
+    /// A read hold has no fencing token. While a writer of this library waits, further readers of this library queue
+    /// after it, so that a stream of readers does not keep it out: ask for a second read in the call chain of the
     /// first ([`run`](LockRequest::run), [`scope`](crate::LockGuard::scope)), where it is a re-entry and never waits
     /// for a writer. Nested in a write hold, a read shares that hold and shows its token; if it outlives the write,
     /// the hold is downgraded, and the token is gone.
@@ -149,30 +151,30 @@ impl LockManager {
         LockRequest::new(self.core.clone(), name.into_lock_name(), Kind::Read)
     }
 
-    /// A request for the exclusive side of the read/write lock of that name: reentrant, with a fencing token, as
-    /// [`mutex`](LockManager::mutex), and no reader beside it.
+    /// Returns a request for the exclusive side of the read/write lock of that name. It is reentrant and has a fencing
+    /// token, like [`mutex`](LockManager::mutex), and no reader holds the lock beside it.
     ///
-    /// It waits for the readers who are there, not for those who come later: while it waits, no further reader of
+    /// It waits for the readers that hold the lock, not for those that come later: while it waits, no further reader of
     /// this library is admitted. Readers of other clients are. Nested in a read hold of the same lock it is refused
     /// at once ([`LockError::Upgrade`]): ask for the write first, and for the read inside it.
     pub fn write(&self, name: impl IntoLockName) -> LockRequest {
         LockRequest::new(self.core.clone(), name.into_lock_name(), Kind::Write)
     }
 
-    /// The semaphore of that name, whose permits have no holder: see [`PlainSemaphore`], and prefer
+    /// Returns the semaphore of that name, whose permits have no holder: see [`PlainSemaphore`], and prefer
     /// [`semaphore`](LockManager::semaphore).
     pub fn plain_semaphore(&self, name: impl IntoLockName) -> PlainSemaphore {
         PlainSemaphore::new(self.core.clone(), name.into_lock_name())
     }
 
-    /// The count-down latch of that name: see [`Latch`].
+    /// Returns the count-down latch of that name: see [`Latch`].
     pub fn latch(&self, name: impl IntoLockName) -> Latch {
         Latch::new(self.core.clone(), name.into_lock_name())
     }
 
     /// Asks the store who holds the lock, or how many permits of a semaphore are leased, within the call timeout. Then it
     /// asks which app and host the holder is, and the first waiters of a fair lock: see
-    /// [`HolderInfo`](crate::HolderInfo). What is not told of them within that time stays unknown.
+    /// [`HolderInfo`](crate::HolderInfo). Anything about them that is not answered within that time remains unknown.
     ///
     /// # Errors
     /// [`LockError::InvalidName`], [`LockError::ForeignKey`], [`LockError::Unavailable`], [`LockError::Denied`],
@@ -194,18 +196,18 @@ impl LockManager {
         ))
     }
 
-    /// Takes the lock away from its holder, and wakes a waiter, within the call timeout. True if it was held.
+    /// Takes the lock away from its holder, and wakes a waiter, within the call timeout. Returns true if it was held.
     ///
-    /// A holder that uses this library is told at once ([`LostReason::ForceReleased`]), whatever its namespace; another
-    /// learns of it at its next renewal, as do readers beyond some 330. Each may act on the lock until then: that is
-    /// what force means.
+    /// A holder that uses this library is told at once ([`LostReason::ForceReleased`]), in any namespace; another
+    /// holder learns of it at its next renewal, as do readers beyond about 330. Each may act on the lock until then:
+    /// that is what force means.
     ///
-    /// Of a semaphore, every leased permit is given back; true if there was one. Plain permits and a latch have no
-    /// holder to take them from: false, and nothing is changed.
+    /// For a semaphore, every leased permit is given back; the result is true if there was one. Plain permits and a
+    /// latch have no holder to take them from: the result is false, and nothing is changed.
     ///
     /// # Errors
-    /// As [`inspect`](LockManager::inspect). After [`LockError::Unavailable`] it may have happened or not, or to some of
-    /// many permits.
+    /// The same as [`inspect`](LockManager::inspect). After [`LockError::Unavailable`] it may have happened or not, or
+    /// to some of many permits.
     ///
     /// # Cancel safety
     /// Dropping the future may leave it done or not done.
@@ -224,22 +226,23 @@ impl LockManager {
         Ok(key)
     }
 
-    /// Ends the manager in order: admits nobody and sends waiters away ([`LockError::ShuttingDown`]); tells those who
-    /// hold ([`Lease::closing`](crate::Lease::closing)); lets holds end by themselves for the grace period, renewing them; then ends the rest as lost ([`LostReason::Shutdown`]),
-    /// which drops protected bodies; waits up to 2 s for these and for the releases under way; stops the watchdog.
+    /// Ends the manager in order: it admits nobody and sends waiters away ([`LockError::ShuttingDown`]); tells the
+    /// holders ([`Lease::closing`](crate::Lease::closing)); lets holds end by themselves for the grace period, renewing
+    /// them; then ends the rest as lost ([`LostReason::Shutdown`]), which drops protected bodies; waits up to 2 s for
+    /// these and for the releases under way; and stops the watchdog.
     ///
     /// A guard that a caller holds by hand is lost after the grace period, too, but only its owner can drop it. The
-    /// shutdown gives the owner 250 ms to answer to [`lost`](crate::LockGuard::lost) and then waits no longer. A guard
-    /// that is dropped later still gives its key back in the background while the runtime lives. One that is not
-    /// dropped leaves its key to the lease.
+    /// shutdown gives the owner 250 ms to react to [`lost`](crate::LockGuard::lost) and then waits no longer. A guard
+    /// that is dropped later still gives its key back in the background while the runtime lives. If a guard is not
+    /// dropped, its key ends with its lease.
     ///
-    /// It does not wait for plain permits that are out, for they have no holder: until it is done, they can be given
-    /// back and latches counted down.
+    /// It does not wait for plain permits that are out, because they have no holder. Until it is done, they can be
+    /// given back and latches counted down.
     ///
     /// A lock that could not be given back by then ends with its lease. Calling it again, or from two places, is fine.
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// If it is called outside a tokio runtime.
     ///
     /// # Cancel safety
     /// Dropping the future stops the shutdown where it is; calling it again goes on.
@@ -276,7 +279,7 @@ impl LockManager {
             core.backend.close();
             return;
         }
-        // Guards that are dropped later are given back as long as their leases last.
+        // Guards that are dropped later are given back while their leases last.
         let over_at = over_at.unwrap_or_else(|| clock::now() + core.options.lease);
         let core = core.clone();
         self.core.life.spawn_uncounted(async move {
@@ -294,7 +297,7 @@ impl LockManager {
     }
 }
 
-/// Receives what a backend reports. It is weak: a backend's tasks do not keep the holds alive.
+/// Returns the receiver of a backend's events. It is weak, so that a backend's tasks do not keep the holds alive.
 pub(crate) fn events_of(watch: &Arc<Watch>) -> EventSink {
     let watch = Arc::downgrade(watch);
     Arc::new(move |event| {

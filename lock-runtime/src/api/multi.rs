@@ -17,22 +17,22 @@ use crate::protect::Outcome;
 use crate::values::options::check_wait;
 use crate::values::{Kind, LockError, config};
 
-/// As many as one script takes in well under a millisecond.
+/// The most locks of one request: as many as one script takes in well under a millisecond.
 const MOST: usize = 128;
 
-/// A request for several locks as one: made by [`LockManager::multi`](crate::LockManager::multi).
+/// A request for several locks as one. [`LockManager::multi`](crate::LockManager::multi) makes it.
 ///
-/// Either all of them are had or none. They are taken in the order of their keys, not in that of the list, so two
-/// requests for the same locks cannot deadlock. A set that is asked for while another lock is held is outside that
-/// order. Locks of one key in different stores are taken in the order given: give it the same way everywhere.
+/// Either all of them are acquired or none. They are taken in the order of their keys, not in that of the list, so two
+/// requests for the same locks cannot deadlock. If a set is asked for while another lock is held, that lock is outside
+/// this order. Locks of one key in different stores are taken in the order given: give it the same way everywhere.
 ///
 /// A free set of mutexes of one store is taken by one script, in one round trip. Otherwise the locks are taken one
 /// by one; while the future waits for the next one, it renews those that it has already, fixed leases too. If nobody
 /// polls it any more, they end with their leases, and it takes them again when it is polled.
 ///
-/// A lock that is named twice is taken once, on the terms of its first request; permits of one semaphore may be named
-/// once only. One [`LockGuard`] holds all of them, with one fencing token per [member](LockGuard::members); it is lost
-/// as soon as one of them is lost.
+/// A lock that is named twice is taken once, with the options of its first request; permits of one semaphore may be
+/// named once only. One [`LockGuard`] holds all of them, with one fencing token per [member](LockGuard::members); it is
+/// lost as soon as one of them is lost.
 ///
 /// ```
 /// # use lock_runtime::LockManager;
@@ -109,7 +109,7 @@ impl MultiRequest {
                 }
             }
         }
-        // Stable: of equal keys the first one given comes first.
+        // The sort is stable: of equal keys, the first one given comes first.
         members.sort_by(|(_, a), (_, b)| a.key.raw().cmp(b.key.raw()));
         if members.is_empty() || members.len() > MOST {
             let count = members.len();
@@ -117,7 +117,7 @@ impl MultiRequest {
                 "one guard holds 1 to {MOST} locks, not {count}"
             )));
         }
-        // Longer than any duration: for ever.
+        // A wait for ever counts as longer than any other.
         let longest = |(_, request): &Member| request.wait.unwrap_or(Duration::MAX);
         let wait = match self.wait {
             Some(wait) => wait,
@@ -134,9 +134,9 @@ impl MultiRequest {
     /// Acquires all of the locks within the wait.
     ///
     /// # Errors
-    /// As [`LockRequest::acquire`]; the error names the lock that was not had, or all of them if none was waited for.
-    /// [`LockError::InvalidConfig`] for an empty list, more than 128 locks, one name as locks of two kinds, or permits of
-    /// one semaphore named twice.
+    /// The same as [`LockRequest::acquire`]; the error names the lock that was not acquired, or all of them if none was
+    /// waited for. [`LockError::InvalidConfig`] for an empty list, more than 128 locks, one name as locks of two kinds,
+    /// or permits of one semaphore named twice.
     ///
     /// # Cancel safety
     /// Dropping the future gives back what was acquired, and what the store may have granted meanwhile.
@@ -162,15 +162,15 @@ impl MultiRequest {
     }
 
     /// Acquires the locks if all of them are free now, without waiting for any: within the call timeout (with
-    /// `replicas` longer, as [`LockRequest::try_acquire`]), and without I/O if this process itself holds one of them or
-    /// queues for it. A set that one script can take is taken as a whole or not touched; any other is taken lock by
+    /// `replicas` longer, like [`LockRequest::try_acquire`]), and without I/O if this process itself holds one of them
+    /// or queues for it. A set that one script can take is taken as a whole or not touched; any other is taken lock by
     /// lock, and given back if one of them is busy.
     ///
     /// # Errors
-    /// As [`acquire`](MultiRequest::acquire), but if one of them is held: [`TryAcquire::Busy`].
+    /// The same as [`acquire`](MultiRequest::acquire), but if one of them is held: [`TryAcquire::Busy`].
     ///
     /// # Cancel safety
-    /// As [`acquire`](MultiRequest::acquire).
+    /// The same as [`acquire`](MultiRequest::acquire).
     pub fn try_acquire(
         self,
     ) -> impl Future<Output = Result<TryAcquire, LockError>> + Send + 'static {
@@ -187,8 +187,8 @@ impl MultiRequest {
     /// Acquires the locks, runs `body` under all of them, and releases: see [`LockRequest::run`].
     ///
     /// # Errors
-    /// As [`acquire`](MultiRequest::acquire), and [`LockError::Lost`] if the body was dropped because one of the
-    /// locks was lost.
+    /// The same as [`acquire`](MultiRequest::acquire), and [`LockError::Lost`] if the body was dropped because one of
+    /// the locks was lost.
     ///
     /// # Cancel safety
     /// Dropping the future drops the body first and then releases in the background.
@@ -200,13 +200,14 @@ impl MultiRequest {
         ValueOrLoss::new(self.run_outcome(body))
     }
 
-    /// As [`run`](MultiRequest::run), and tells both the value and the loss: see [`LockRequest::run_outcome`].
+    /// Does the same as [`run`](MultiRequest::run), and returns both the value and the loss: see
+    /// [`LockRequest::run_outcome`].
     ///
     /// # Errors
-    /// As [`acquire`](MultiRequest::acquire). A loss during the body is in the [`Outcome`].
+    /// The same as [`acquire`](MultiRequest::acquire). A loss during the body is in the [`Outcome`].
     ///
     /// # Cancel safety
-    /// As [`run`](MultiRequest::run).
+    /// The same as [`run`](MultiRequest::run).
     pub fn run_outcome<F, Fut>(
         self,
         body: F,

@@ -1,4 +1,4 @@
-//! Tells who leads to those who do not campaign.
+//! The observer of an election, for callers that do not campaign.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use crate::values::{Backoff, Key, Kind, LockError, LockName, Moment, clock};
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Watches who leads, one change after the other. Made by [`Election::observe`](crate::Election::observe).
+/// An observer of who leads, one change after the other. [`Election::observe`](crate::Election::observe) makes it.
 ///
 /// It asks the store when it hears of a resignation or a forced release, when the leader's lease would be over, and
 /// about once a second, because the store tells nobody of an election. So a new leader is seen within a second or so.
-/// One who led in between can be missed, and so can one who took over inside the same process.
+/// A leader that led in between can be missed, and so can one that took over inside the same process.
 ///
 /// ```
 /// # use lock_runtime::{LockError, LockManager};
@@ -44,9 +44,9 @@ pub struct LeaderObserver {
     listening: Option<Listening>,
     /// The leader that the caller knows of; `None` if none, or not for certain since an error.
     told: Option<Option<HolderInfo>>,
-    /// The time of the next question to the store, if no message comes before. `None`: now.
+    /// The time of the next question to the store, if no message comes before. `None` means now.
     next_look: Option<Moment>,
-    /// While nobody leads, or the store fails.
+    /// The pauses while nobody leads, or the store fails.
     pauses: Backoff,
 }
 
@@ -80,11 +80,11 @@ impl LeaderObserver {
     }
 
     /// Returns who leads now if that differs from the last answer; otherwise waits until it does. The first answer
-    /// comes at once, and so does the one after an error. `None`: nobody leads.
+    /// comes at once, and so does the one after an error. `None` means that nobody leads.
     ///
     /// # Errors
-    /// As [`LockManager::inspect`]. The observation goes on: the next call asks again, after a pause of about a second
-    /// at most. [`LockError::is_retryable`] says whether that can help.
+    /// The same as [`LockManager::inspect`]. The observation goes on: the next call asks again, after a pause of about
+    /// a second at most. [`LockError::is_retryable`] says whether that can help.
     ///
     /// # Cancel safety
     /// May be dropped and called again at any time: the next call tells what this one would have told.
@@ -116,11 +116,11 @@ impl LeaderObserver {
             () = clock::sleep_until(next_look) => {}
             () = life.closing(), if life.is_open() => {}
         }
-        // Before the question: should that be dropped, the next call asks it.
+        // This comes before the question: if that is dropped, the next call asks it.
         self.next_look = None;
     }
 
-    /// Asks the store, and says when to ask it next.
+    /// Asks the store, and sets the time to ask it next.
     async fn look(&mut self) -> Result<Option<HolderInfo>, LockError> {
         let seen = self.locks.inspect(self.name.clone()).await;
         let seen = seen.and_then(|seen| {

@@ -14,8 +14,8 @@ use crate::queue::Turn;
 use crate::values::options::{check_permits, check_wait};
 use crate::values::{Key, LockError, LockName};
 
-/// A semaphore whose permits have no holder and no lease: Redisson's `RSemaphore`, to share one with Java. Made by
-/// [`LockManager::plain_semaphore`](crate::LockManager::plain_semaphore); cheap to clone.
+/// A semaphore whose permits have no holder and no lease: Redisson's `RSemaphore`, to share one with Java.
+/// [`LockManager::plain_semaphore`](crate::LockManager::plain_semaphore) makes it; it is cheap to clone.
 ///
 /// **A crashed process's permits are gone**: nobody knows that it had them, and somebody has to
 /// [add](PlainSemaphore::add_permits) them again. A shutdown does not know of them either: it lets them be given back
@@ -37,7 +37,7 @@ use crate::values::{Key, LockError, LockName};
 #[derive(Clone, Debug)]
 #[must_use = "a semaphore by its name takes nothing: acquire some of its `permits(n)`"]
 pub struct PlainSemaphore {
-    /// The operations of both kinds.
+    /// The operations that both kinds of semaphores have.
     both: Semaphore,
 }
 
@@ -47,21 +47,21 @@ impl PlainSemaphore {
         PlainSemaphore { both }
     }
 
-    /// As [`Semaphore::try_set_permits`].
+    /// Does the same as [`Semaphore::try_set_permits`].
     ///
     /// # Errors
-    /// As [`Semaphore::try_set_permits`].
+    /// The same as [`Semaphore::try_set_permits`].
     ///
     /// # Cancel safety
-    /// As [`Semaphore::try_set_permits`].
+    /// The same as [`Semaphore::try_set_permits`].
     pub async fn try_set_permits(&self, permits: u64) -> Result<bool, LockError> {
         self.both.try_set_permits(permits).await
     }
 
-    /// As [`Semaphore::available`].
+    /// Does the same as [`Semaphore::available`].
     ///
     /// # Errors
-    /// As [`Semaphore::available`].
+    /// The same as [`Semaphore::available`].
     ///
     /// # Cancel safety
     /// Changes nothing.
@@ -69,30 +69,30 @@ impl PlainSemaphore {
         self.both.available().await
     }
 
-    /// As [`Semaphore::add_permits`].
+    /// Does the same as [`Semaphore::add_permits`].
     ///
     /// # Errors
-    /// As [`Semaphore::add_permits`].
+    /// The same as [`Semaphore::add_permits`].
     ///
     /// # Cancel safety
-    /// As [`Semaphore::add_permits`].
+    /// The same as [`Semaphore::add_permits`].
     pub async fn add_permits(&self, permits: i64) -> Result<(), LockError> {
         self.both.add_permits(permits).await
     }
 
-    /// As [`Semaphore::delete`].
+    /// Does the same as [`Semaphore::delete`].
     ///
     /// # Errors
-    /// As [`Semaphore::delete`].
+    /// The same as [`Semaphore::delete`].
     ///
     /// # Cancel safety
-    /// As [`Semaphore::delete`].
+    /// The same as [`Semaphore::delete`].
     pub async fn delete(&self) -> Result<bool, LockError> {
         self.both.delete().await
     }
 
-    /// A request for so many permits, 1 to 1,000, all or none. Callers of one process are served in the order in which
-    /// they asked.
+    /// Returns a request for so many permits, 1 to 1,000, all or none. Callers of one process are served in the order
+    /// in which they asked.
     pub fn permits(&self, permits: u32) -> PlainSemaphoreRequest {
         PlainSemaphoreRequest {
             both: self.both.clone(),
@@ -104,7 +104,7 @@ impl PlainSemaphore {
     /// Gives so many permits back, 1 to 1,000. The caller must have them: nobody checks.
     ///
     /// # Errors
-    /// As [`Semaphore::add_permits`]: after [`LockError::Unavailable`] they may have been given back or not.
+    /// The same as [`Semaphore::add_permits`]: after [`LockError::Unavailable`] they may have been given back or not.
     ///
     /// # Cancel safety
     /// Dropping the future may leave it done or not done.
@@ -114,7 +114,7 @@ impl PlainSemaphore {
     }
 }
 
-/// A request for permits without a holder, made by [`PlainSemaphore::permits`]. Sent by
+/// A request for permits without a holder, made by [`PlainSemaphore::permits`]. It is sent by
 /// [`acquire`](PlainSemaphoreRequest::acquire) or [`try_acquire`](PlainSemaphoreRequest::try_acquire).
 ///
 /// See the example of [`PlainSemaphore`].
@@ -142,10 +142,10 @@ impl PlainSemaphoreRequest {
     /// Takes the permits if they are free now: `TryAcquire::Acquired(())`.
     ///
     /// # Errors
-    /// As [`acquire`](PlainSemaphoreRequest::acquire), but permits that are not free are [`TryAcquire::Busy`].
+    /// The same as [`acquire`](PlainSemaphoreRequest::acquire), but permits that are not free are [`TryAcquire::Busy`].
     ///
     /// # Cancel safety
-    /// As [`acquire`](PlainSemaphoreRequest::acquire).
+    /// The same as [`acquire`](PlainSemaphoreRequest::acquire).
     pub async fn try_acquire(self) -> Result<TryAcquire<()>, LockError> {
         match self.wait(Duration::ZERO).acquire().await {
             Ok(()) => Ok(TryAcquire::Acquired(())),
@@ -154,12 +154,13 @@ impl PlainSemaphoreRequest {
         }
     }
 
-    /// Takes the permits within the wait. Nothing gives them back but [`PlainSemaphore::release`].
+    /// Takes the permits within the wait. Only [`PlainSemaphore::release`] gives them back.
     ///
     /// # Errors
-    /// [`LockError::Busy`]; [`LockError::InvalidConfig`] for 0 permits or more than 1,000; [`LockError::NotSet`] if none were ever set;
-    /// [`LockError::Unavailable`] if the store did not answer: then **nobody knows whether the permits were taken**, and
-    /// it is not tried again; [`LockError::TooManyWaiters`]; the others as [`Semaphore::try_set_permits`].
+    /// [`LockError::Busy`]; [`LockError::InvalidConfig`] for 0 permits or more than 1,000; [`LockError::NotSet`] if
+    /// none were ever set; [`LockError::Unavailable`] if the store did not answer: then **nobody knows whether the
+    /// permits were taken**, and it is not tried again; [`LockError::TooManyWaiters`]; the others as
+    /// [`Semaphore::try_set_permits`].
     ///
     /// # Cancel safety
     /// Dropping the future leaves the queue, and gives back what the store says it has granted. If the store's answer
@@ -177,7 +178,7 @@ impl PlainSemaphoreRequest {
         let attempt = counter.attempt(wait)?;
         let head = match turn(&attempt).await? {
             Turn::Head(head) => head,
-            // Holds are handed over at locks only, and only readers and those at a latch go together.
+            // Only locks hand holds over, and only readers and the waiters of a latch go together.
             Turn::Held(_) | Turn::Go => return Err(attempt.busy(None)),
         };
         let ask = |timeout| -> Reply<'_, bool> {
@@ -193,7 +194,7 @@ impl PlainSemaphoreRequest {
     }
 }
 
-/// Permits that were granted to a caller who has not seen them yet.
+/// Permits that were granted to a caller that has not seen them yet.
 struct UnseenPermits {
     core: Arc<Core>,
     key: Arc<Key>,
@@ -219,7 +220,7 @@ impl Drop for UnseenPermits {
     }
 }
 
-/// Asks once. The manager drives the call, so that a caller who leaves meanwhile loses no permits.
+/// Asks for the permits once. The manager drives the call, so that no permits are lost if the caller leaves meanwhile.
 async fn take(
     core: Arc<Core>,
     key: Arc<Key>,
@@ -241,7 +242,7 @@ async fn take(
                 seen: false,
             })
         });
-        // Dropped with the channel if nobody listens any more, which gives the permits back.
+        // If nobody listens any more, the grant is dropped with the channel, which gives the permits back.
         let _ = tell.send(granted);
     });
     match told.await {

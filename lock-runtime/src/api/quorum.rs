@@ -1,4 +1,4 @@
-//! Building a manager on a quorum.
+//! Managers on a quorum, and the nodes of it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::hold::current_runtime;
 use crate::renew::Watch;
 use crate::values::{LockError, Ttl, config};
 
-/// The time for which a node counts as down after a restart, unless the builder says otherwise.
+/// The default longest lease of a quorum: the time for which a node counts as down after a restart.
 const LONGEST_LEASE: Duration = Duration::from_secs(60);
 
 /// One store of a quorum: a Redis server by its URL or as a `RedisServer`, or a memory store.
@@ -35,7 +35,7 @@ pub struct QuorumNode(NodeSource);
 
 #[derive(Clone)]
 enum NodeSource {
-    /// Read later: each reading of `memory://` is another store.
+    /// A URL, which is read later: each reading of `memory://` is another store.
     Url(String),
     Known(Result<Location, LockError>),
 }
@@ -116,7 +116,7 @@ impl LockManagerBuilder {
     ///
     /// - Only [`mutex`](LockManager::mutex), and several of them by [`multi`](LockManager::multi). Requests for other
     ///   kinds are refused with [`LockError::InvalidConfig`] before any I/O.
-    /// - **No fencing tokens**: a guard's is `None`, whatever [`fencing`](Self::fencing) says.
+    /// - **No fencing tokens**: a guard's is `None`, even with [`fencing(true)`](Self::fencing).
     /// - A lease counts from before the first node was asked, less 1 % (10 ms at least) for the drift of clocks.
     ///   A node has a tenth of the lease to answer, or the call timeout if that is less.
     /// - A node that restarted counts as down, for new acquisitions, until it has run for the
@@ -127,8 +127,8 @@ impl LockManagerBuilder {
     ///   come later.
     ///
     /// # Errors
-    /// [`LockError::InvalidConfig`] and [`LockError::InvalidLease`] before any I/O: no nodes, an even number of them,
-    /// one that is named twice, a URL that is no single store's. Then, as [`connect`](Self::connect),
+    /// [`LockError::InvalidConfig`] and [`LockError::InvalidLease`] before any I/O: no nodes, an even number of them, a
+    /// node that is named twice, a URL that does not name a single store. Then, as [`connect`](Self::connect),
     /// [`LockError::Unavailable`] if a majority of the nodes does not answer; [`LockError::Denied`] and
     /// [`LockError::InvalidConfig`] if any node refuses for good, or if two of them are one server. If they come to be one
     /// later, the second counts as away for as long as that lasts.

@@ -11,8 +11,8 @@ use crate::backend::connect::Location;
 use crate::backend::redis::Target;
 use crate::values::LockError;
 
-/// A Redis server that the program knows already, as a [`redis::Client`] or as a [`redis::ConnectionInfo`]: for
-/// [`LockManagerBuilder::connect_redis`], and as a [`QuorumNode`](crate::QuorumNode).
+/// A Redis server that the program knows already, as a [`redis::Client`] or as a [`redis::ConnectionInfo`]. Pass it to
+/// [`LockManagerBuilder::connect_redis`], or use it as a [`QuorumNode`](crate::QuorumNode).
 ///
 /// The address, the database, user and password, and the certificates of TLS are taken over. The protocol (RESP3), the
 /// settings of TCP and all timeouts are this library's own; connections are not shared with the client.
@@ -91,7 +91,8 @@ impl LockManagerBuilder {
     /// It is a single server: clusters and Sentinels are named by [URLs](Self::connect).
     ///
     /// # Errors
-    /// As [`connect`](Self::connect); also [`LockError::InvalidConfig`] for a client that does not verify certificates.
+    /// The same as [`connect`](Self::connect); also [`LockError::InvalidConfig`] for a client that does not verify
+    /// certificates.
     ///
     /// # Cancel safety
     /// Dropping the future leaves nothing behind.

@@ -17,8 +17,8 @@ use crate::values::options::{check_in_all, check_permits, check_wait};
 use crate::values::{Kind, LockError, LockName, Overrides};
 
 /// A request for a lock, exclusive and reentrant, made by [`LockManager::mutex`](crate::LockManager::mutex), or for
-/// permits of a semaphore, made by [`Semaphore::permits`](crate::Semaphore::permits), which never re-enters. Sent by
-/// [`acquire`](LockRequest::acquire), [`try_acquire`](LockRequest::try_acquire) or [`run`](LockRequest::run).
+/// permits of a semaphore, made by [`Semaphore::permits`](crate::Semaphore::permits), which never re-enters. It is sent
+/// by [`acquire`](LockRequest::acquire), [`try_acquire`](LockRequest::try_acquire) or [`run`](LockRequest::run).
 ///
 /// ```
 /// use std::time::Duration;
@@ -41,8 +41,8 @@ use crate::values::{Kind, LockError, LockName, Overrides};
 /// [`run`](LockRequest::run), an annotated function, or [`scope`](LockGuard::scope), in the same task. A re-entry is
 /// local, shares the hold, and may lengthen the lease but never shorten it; the outer `max_hold` wins. Two nested
 /// requests of one hold take turns. A guard taken by hand is an ancestor only inside its `scope`: asking for the same
-/// lock beside it waits for it. The chain is captured when the method is called: a future that was made outside and
-/// is polled inside a hold counts as it was made.
+/// lock beside it waits for it. The chain is captured when the method is called: a future that was made outside of a
+/// hold counts as outside, even if it is polled inside.
 ///
 /// A body may move to another task, for example by `spawn` after a `timeout(&mut future)`: its requests re-enter
 /// there. A request that leaves the body for another task does not, nor does one that stays behind. Outside of tasks,
@@ -76,7 +76,8 @@ impl LockRequest {
         }
     }
 
-    /// A request for so many permits of a semaphore, all or none. `in_all`: how many it is given if it has none.
+    /// Makes a request for so many permits of a semaphore, all or none. The semaphore is given `in_all` permits if none
+    /// were set.
     pub(crate) fn permits(
         core: Arc<Core>,
         name: LockName,
@@ -96,7 +97,7 @@ impl LockRequest {
         self
     }
 
-    /// Waits up to `wait` for the lock; zero tries once. Default: the manager's, 10 s. One year at most.
+    /// Waits up to `wait` for the lock, one year at most; zero tries once. Default: the manager's, 10 s.
     pub fn wait(mut self, wait: Duration) -> LockRequest {
         self.overrides.wait = Some(Some(wait));
         self
@@ -108,13 +109,14 @@ impl LockRequest {
         self
     }
 
-    /// The lease: the TTL of the key, 50 ms to 24 h, from 1 s up if renewed. Default: the manager's, 30 s.
+    /// Sets the lease, which is the TTL of the key: 50 ms to 24 h, from 1 s up if renewed. Default: the manager's,
+    /// 30 s.
     pub fn lease(mut self, lease: Duration) -> LockRequest {
         self.overrides.lease = Some(lease);
         self
     }
 
-    /// Whether the hold is renewed while it lives. Default true. With `false` the lease is fixed, as in Redisson's
+    /// Sets whether the hold is renewed while it lives. Default true. With `false` the lease is fixed, as in Redisson's
     /// `tryLock(wait, lease)`: when it is over, the hold is lost and a protected body is cancelled.
     pub fn auto_renew(mut self, on: bool) -> LockRequest {
         self.overrides.auto_renew = Some(on);
@@ -128,23 +130,26 @@ impl LockRequest {
         self
     }
 
-    /// After the hold, this process keeps the lock for so long, 50 ms to 24 h, and renews it. If one of its callers asks for
-    /// the lock meanwhile, it has it again without a request to the store. Default: the lock is given back at once. For
-    /// locks that nearly always the same process wants: of actors, of shards, of the owner of an entity.
+    /// Keeps the lock in this process for `idle` after the hold, 50 ms to 24 h, and renews it. If one of the process's
+    /// callers asks for the lock meanwhile, it gets the lock without a request to the store. Default: the lock is given
+    /// back at once. It is for locks that nearly always the same process wants: of actors, of shards, of the owner of
+    /// an entity.
     ///
-    /// A process that uses this library and asks for the lock, also by [`try_acquire`](LockRequest::try_acquire), gets it
-    /// at once: the store tells the keeper, which gives it up. If the lock is in use then, it is given back after
-    /// that hold. Other clients, such as Redisson's, wait until it is given back: after `keep_for` without a hold. While
-    /// holds follow one another, it is given back once per `keep_for`, and left alone for a hundredth of that time (1 ms or
-    /// four round trips at least, else 10 ms at most): one who listens or polls gets it then. A caller of this process who
-    /// comes in that pause waits for its end; one who does not wait finds the lock busy.
+    /// A process that uses this library and asks for the lock, also by [`try_acquire`](LockRequest::try_acquire), gets
+    /// it at once: the store tells the keeper, which gives it up. If the lock is in use then, it is given back after
+    /// that hold. Other clients, such as Redisson's, wait until it is given back: after `keep_for` without a hold.
+    /// While holds follow one another, it is given back once per `keep_for`, and left alone for a hundredth of that
+    /// time (1 ms or four round trips at least, else 10 ms at most): a client that listens or polls gets it then. A
+    /// caller of this process that comes in that pause waits for its end; a caller that does not wait finds the lock
+    /// busy.
     ///
-    /// A crash of the process while it keeps the lock costs others the lease, as in a hold. A shutdown gives back what is
-    /// kept, and so does the end of the last manager and guard. The next hold of the process has a fencing token of its
-    /// own. If it asks for another lease, or for a lease that is not renewed, it goes through the store.
+    /// A crash of the process while it keeps the lock costs others the lease, as in a hold. A shutdown gives back the
+    /// locks that are kept, and so does the end of the last manager and guard. The next hold of the process has a
+    /// fencing token of its own. If it asks for another lease, or for a lease that is not renewed, it goes through the
+    /// store.
     ///
-    /// For [`mutex`](crate::LockManager::mutex) and [`fenced`](crate::LockManager::fenced), on Redis and in memory. The
-    /// numbers of `fenced` then have gaps, of 100 at most.
+    /// It works for [`mutex`](crate::LockManager::mutex) and [`fenced`](crate::LockManager::fenced), on Redis and in
+    /// memory. The numbers of `fenced` then have gaps, of 100 at most.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -169,7 +174,7 @@ impl LockRequest {
         self
     }
 
-    /// Whether a request under a hold of the same lock in its own call chain shares that hold. Default true. With
+    /// Sets whether a request under a hold of the same lock in its own call chain shares that hold. Default true. With
     /// `false` every request contends with all holds, as with a lock of another process: nested in a hold of the same
     /// lock it waits in vain, and is [`LockError::Busy`] when its wait is over. In the store there is no difference.
     pub fn reentrant(mut self, on: bool) -> LockRequest {
@@ -177,13 +182,13 @@ impl LockRequest {
         self
     }
 
-    /// The name of this lock in logs and metrics. Default: the template of a `key!` name.
+    /// Sets the name of this lock in logs and metrics. Default: the template of a `key!` name.
     pub fn label(mut self, label: &'static str) -> LockRequest {
         self.overrides.label = Some(label);
         self
     }
 
-    /// The request as one of several.
+    /// Checks the request, and returns it as one of several, with its manager's core.
     pub(crate) fn into_checked(self) -> Result<(Arc<Core>, CheckedRequest), LockError> {
         let request = self.checked()?;
         Ok((self.core, request))
@@ -200,15 +205,15 @@ impl LockRequest {
         if hold_options.keep_for.is_some() {
             self.core.check_keeps(self.kind)?;
         }
-        // A kind that is chosen for its tokens has them, whatever the manager does with the others.
+        // `Fenced` is chosen for its tokens, so it has them even if the manager gives the other kinds none.
         hold_options.fenced |= self.kind == Kind::Fenced;
         if self.kind == Kind::Semaphore {
             check_permits(self.permits)?;
             hold_options.permits = self.permits;
-            // Several hold at once: a token would order nobody.
+            // Several callers hold permits at once, so a token would order nobody.
             hold_options.fenced = false;
         }
-        // Readers hold together: no number could tell the later from the earlier.
+        // Readers hold together, so no number could tell the later from the earlier.
         hold_options.fenced &= self.kind != Kind::Read;
         let wait = self.overrides.wait.unwrap_or(options.wait);
         check_wait(wait)?;
@@ -252,7 +257,7 @@ impl LockRequest {
     /// a semaphore may first wait for another request of this process, as long again.
     ///
     /// # Errors
-    /// As [`acquire`](LockRequest::acquire), but a lock that is held is [`TryAcquire::Busy`].
+    /// The same as [`acquire`](LockRequest::acquire), but a lock that is held is [`TryAcquire::Busy`].
     ///
     /// # Cancel safety
     /// Dropping the future gives back what the store may have granted meanwhile.
@@ -275,7 +280,7 @@ impl LockRequest {
     /// body that completed counts: a release that fails afterwards is logged, not returned.
     ///
     /// # Errors
-    /// As [`acquire`](LockRequest::acquire), and [`LockError::Lost`] if the body was dropped.
+    /// The same as [`acquire`](LockRequest::acquire), and [`LockError::Lost`] if the body was dropped.
     ///
     /// # Cancel safety
     /// Dropping the future drops the body first and then releases in the background.
@@ -287,14 +292,14 @@ impl LockRequest {
         ValueOrLoss::new(self.run_outcome(body))
     }
 
-    /// As [`run`](LockRequest::run), and tells both the value and the loss: for callers who must know that the lock
-    /// was lost although the body had just completed.
+    /// Does the same as [`run`](LockRequest::run), and returns both the value and the loss, for callers that must know
+    /// that the lock was lost although the body had just completed.
     ///
     /// # Errors
-    /// As [`acquire`](LockRequest::acquire). A loss during the body is in the [`Outcome`].
+    /// The same as [`acquire`](LockRequest::acquire). A loss during the body is in the [`Outcome`].
     ///
     /// # Cancel safety
-    /// As [`run`](LockRequest::run).
+    /// The same as [`run`](LockRequest::run).
     pub fn run_outcome<F, Fut>(
         self,
         body: F,

@@ -1,7 +1,7 @@
-//! The futures of [`LockRequest::run`](crate::LockRequest::run): acquire, then the body under the hold.
+//! The futures of [`LockRequest::run`](crate::LockRequest::run), which acquire the lock and then run the body under it.
 //!
-//! By hand, because an `async` block keeps what it captures beside what it awaits: bodies within bodies would double
-//! in size at every level.
+//! They are written by hand, because an `async` block keeps its captures beside the future that it awaits: bodies
+//! within bodies would double in size at every level.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -70,7 +70,7 @@ where
 }
 
 pin_project! {
-    /// Turns the outcome into the body's value or the loss.
+    /// A future that turns the outcome into the body's value or the loss.
     #[must_use = "futures do nothing unless polled"]
     pub(crate) struct ValueOrLoss<R> {
         #[pin]

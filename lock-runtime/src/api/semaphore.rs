@@ -9,8 +9,8 @@ use crate::hold::Core;
 use crate::values::options::check_count;
 use crate::values::{LockError, LockName};
 
-/// A semaphore by its name: so many permits for all processes together. Made by
-/// [`LockManager::semaphore`](crate::LockManager::semaphore); cheap to clone; holds nothing itself.
+/// A semaphore by its name: so many permits for all processes together.
+/// [`LockManager::semaphore`](crate::LockManager::semaphore) makes it. It is cheap to clone, and holds nothing itself.
 ///
 /// Permits are *leased*: a guard's permits are renewed while it lives, come back when it is released or dropped, and
 /// come back by themselves when a crashed holder's lease is over. This is the semaphore for new code; on Redis it is
@@ -45,11 +45,12 @@ impl Semaphore {
         }
     }
 
-    /// Says how many permits there are in all, 1 to 10^12. A request for some of them that finds that nobody has set
-    /// that, or that the store has lost it, sets it and asks again: two calls of the store more, once.
+    /// Says how many permits there are in all, 1 to 10^12. If a request for some of them finds that nobody has set that
+    /// number, or that the store has lost it, it sets the number and asks again: this costs two more calls of the
+    /// store, once.
     ///
-    /// The store keeps the number that was set first. A process that says another one finds it set, and neither changes
-    /// it nor is told; [`set_permits`](Semaphore::set_permits) changes it.
+    /// The store keeps the number that was set first. A process that says another number neither changes it nor is
+    /// told; [`set_permits`](Semaphore::set_permits) changes it.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -70,8 +71,8 @@ impl Semaphore {
         Counter::new(&self.core, &self.name, CounterKind::Semaphore).await
     }
 
-    /// A request for so many permits, 1 to 1,000, all or none: waited for, leased, renewed and run under like a lock,
-    /// with the same defaults.
+    /// Returns a request for so many permits, 1 to 1,000, all or none. They are waited for, leased, renewed and run
+    /// under like a lock, with the same defaults.
     ///
     /// Callers of one process are served in the order in which they asked, so a request for many permits is not
     /// overtaken by later ones for few; between processes there is no order. Requests never re-enter: two of one call
@@ -85,7 +86,7 @@ impl Semaphore {
         LockRequest::permits(core, name, permits, self.in_all)
     }
 
-    /// Sets how many permits there are, if that is not set yet. False if it was; the number is then as it was.
+    /// Sets how many permits there are, if that is not set yet. Returns false if it was; the number is then as it was.
     ///
     /// # Errors
     /// [`LockError::InvalidName`], [`LockError::InvalidConfig`] for more than 10^12,
@@ -102,12 +103,12 @@ impl Semaphore {
             .await
     }
 
-    /// Makes it `permits` in all, for a semaphore that is set as for one that is not: as many as are not leased become
-    /// free. Holders keep theirs; if that is more than there are now, the number of free permits is below zero until
-    /// enough of them came back. Redisson's `setPermits`.
+    /// Sets the number of permits in all to `permits`, no matter if one was set before: as many as are not leased
+    /// become free. Holders keep theirs; if that is more than there are now, the number of free permits is below zero
+    /// until enough of them came back. It is Redisson's `setPermits`.
     ///
     /// # Errors
-    /// As [`try_set_permits`](Semaphore::try_set_permits).
+    /// The same as [`try_set_permits`](Semaphore::try_set_permits).
     ///
     /// # Cancel safety
     /// Dropping the future may leave it set or not.
@@ -119,11 +120,11 @@ impl Semaphore {
             .await
     }
 
-    /// Returns the number of free permits, including those of crashed holders whose leases have ended. Below zero if
-    /// more were taken away than were free; 0 if none were ever set.
+    /// Returns the number of free permits, including those of crashed holders whose leases have ended. It is below zero
+    /// if more were taken away than were free, and 0 if none were ever set.
     ///
     /// # Errors
-    /// As [`try_set_permits`](Semaphore::try_set_permits).
+    /// The same as [`try_set_permits`](Semaphore::try_set_permits).
     ///
     /// # Cancel safety
     /// Changes nothing.
@@ -136,9 +137,9 @@ impl Semaphore {
     /// Adds permits, or takes some away with a number below zero: holders keep theirs, and fewer come back.
     ///
     /// # Errors
-    /// As [`try_set_permits`](Semaphore::try_set_permits), and [`LockError::NotSet`] if no permits were set.
+    /// The same as [`try_set_permits`](Semaphore::try_set_permits), and [`LockError::NotSet`] if no permits were set.
     /// After [`LockError::Unavailable`] they may have been added or not; it is not tried twice. A shutdown refuses it
-    /// only when it is done: bodies that it lets finish can still give back.
+    /// only once the shutdown is done: bodies that it lets finish can still give back.
     ///
     /// # Cancel safety
     /// Dropping the future may leave it done or not done.
@@ -150,11 +151,11 @@ impl Semaphore {
             .await
     }
 
-    /// Deletes the semaphore. False if there was none. Holders learn of it at their next renewal, waiters at their
-    /// next look; [`force_release`](crate::LockManager::force_release) before it tells holders at once.
+    /// Deletes the semaphore. Returns false if there was none. Holders learn of it at their next renewal, waiters at
+    /// their next look; [`force_release`](crate::LockManager::force_release) before it tells holders at once.
     ///
     /// # Errors
-    /// As [`try_set_permits`](Semaphore::try_set_permits).
+    /// The same as [`try_set_permits`](Semaphore::try_set_permits).
     ///
     /// # Cancel safety
     /// Dropping the future may leave it done or not done.

@@ -40,9 +40,10 @@ pub struct ManagerSnapshot {
     pub host: String,
     /// The store that keeps its locks.
     pub store: StoreKind,
-    /// In the order in which they were asked for: the first one was held longest, or nearly so.
+    /// The locks that are held, in the order in which they were asked for: the first one was held longest, or nearly
+    /// so.
     pub holds: Vec<HeldLock>,
-    /// Locks that callers of this process wait for, in no order.
+    /// The locks that callers of this process wait for, in no order.
     pub waited_for: Vec<WaitedLock>,
 }
 
@@ -57,7 +58,7 @@ pub struct HeldLock {
     pub name: String,
     /// Its name in logs and metrics: its template or its label.
     pub label: &'static str,
-    /// What kind of lock it is.
+    /// The kind of the lock.
     pub kind: LockKind,
     /// The time for which it has been held.
     pub held_for: Duration,
@@ -76,20 +77,22 @@ pub struct HeldLock {
 pub struct WaitedLock {
     /// The lock's name, without the namespace.
     pub name: String,
-    /// What kind of lock it is.
+    /// The kind of the lock.
     pub kind: LockKind,
     /// The number of callers that wait.
     pub callers: usize,
 }
 
 impl LockManager {
-    /// The first eight digits of the id by which the store knows this manager: what [`inspect`](LockManager::inspect)
-    /// shows of its holders. It is drawn anew for each manager, and told to the log once, when the manager begins.
+    /// Returns the first eight digits of the id by which the store knows this manager, which
+    /// [`inspect`](LockManager::inspect) shows for its holders. The id is drawn anew for each manager. These digits are
+    /// logged once, when the manager begins.
     pub fn id(&self) -> String {
         self.core().ids.short()
     }
 
-    /// Returns what this manager holds and waits for, for an operator's page. Does no I/O: the store is not asked.
+    /// Returns the locks that this manager holds and waits for, for an operator's page. It does no I/O: the store is
+    /// not asked.
     ///
     /// The names are whole: they hold user data, if your templates do. With many holds it takes its time, a microsecond
     /// each, but keeps nobody waiting meanwhile: they are looked at in steps, so one that ends in between may be missing.

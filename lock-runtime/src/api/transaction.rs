@@ -11,19 +11,19 @@ impl LockRequest {
     /// visible to the next holder. The lock cannot be lost while the transaction is open: there is no lease that could run
     /// out, nothing is renewed, and there is no guard.
     ///
-    /// A commit frees the lock, and wakes those who wait, if the database can. So does a rollback, also one by a connection that was cut; of a
-    /// transaction that was shorter than two seconds, it takes effect within half a second, because the manager has to
-    /// look. If its process ends, too, the lock is free two seconds after it was acquired.
+    /// A commit frees the lock, and wakes the waiters, if the database can. So does a rollback, even one by a
+    /// connection that was cut. If the transaction was shorter than two seconds, a rollback takes effect within half a
+    /// second, because the manager has to look. If its process ends, too, the lock is free two seconds after it was
+    /// acquired.
     ///
     /// It is one lock with [`acquire`](LockRequest::acquire): leases and transactions exclude each other. The transaction
     /// has to be in the database of a PostgreSQL manager, or on the server of a MySQL or MariaDB one, whose
     /// [default isolation](crate::_documentation::mysql#inside-your-own-transaction) allows one lock a transaction. Make
     /// this the first statement of it, and ask once: under a hold of the same lock, by a lease or by the transaction
-    /// itself, it waits in vain. The request's `wait` and `label` count;
-    /// what it says of a lease does not.
+    /// itself, it waits in vain. The request's `wait` and `label` count; its options about the lease do not.
     ///
     /// The token is higher than those of all earlier holds. Raise the fence with it ([`raise_fence`](crate::raise_fence))
-    /// if holders of leases write the same data: one of them may be late. `None` with
+    /// if holders of leases write the same data: one of them may be late. It is `None` with
     /// [`fencing(false)`](crate::LockManagerBuilder::fencing).
     ///
     /// ```no_run
@@ -38,9 +38,10 @@ impl LockRequest {
     ///
     /// # Errors
     /// [`TransactionError::Lock`]; unless it is `Busy`, roll the transaction back, which may have locked the lock's row:
-    /// `Busy` if somebody had the lock for the whole wait, `InvalidConfig` for another kind than `mutex` and `fenced`, another store, or a transaction of another
-    /// database, `Unavailable` for a transaction at `repeatable read` or `serializable` that has read before; the others
-    /// are those of [`acquire`](LockRequest::acquire). [`TransactionError::Driver`] if the statement failed.
+    /// `Busy` if somebody had the lock for the whole wait, `InvalidConfig` for another kind than `mutex` and `fenced`,
+    /// another store, or a transaction of another database, `Unavailable` for a transaction at `repeatable read` or
+    /// `serializable` that has read before; the others are those of [`acquire`](LockRequest::acquire).
+    /// [`TransactionError::Driver`] if the statement failed.
     ///
     /// # Cancel safety
     /// Dropping the future gives the lock back, or leaves it with the transaction: roll that back.
@@ -80,8 +81,8 @@ impl LockRequest {
     }
 }
 
-/// Raises the fence of a lock inside a transaction of yours, or fails if a later holder has raised it: nothing that the
-/// transaction writes after it can be that of a holder which came too late.
+/// Raises the fence of a lock inside a transaction of yours, or fails if a later holder has raised it. Nothing that the
+/// transaction writes after that can come from a holder that is too late.
 ///
 /// Make it the first statement of every transaction that the lock guards: it also makes what you read after it safe,
 /// because the next holder waits here until you commit. `fences` is a table, `name` or `schema.name`, of the characters a-z,
@@ -93,7 +94,7 @@ impl LockRequest {
 ///
 /// On MySQL and MariaDB, `lock_name` is a `VARBINARY(512)`.
 ///
-/// The lock may be in any store, the table is in the database of what it guards.
+/// The lock may be in any store; the table is in the database that has the data under the lock.
 /// [Fencing](crate::_documentation::fencing#postgresql) says how to keep a fence in the row itself instead.
 ///
 /// ```no_run

@@ -6,8 +6,8 @@ use crate::api::info::LockInfo;
 use crate::api::manager::LockManager;
 use crate::values::{IntoLockName, LockName};
 
-/// Panics unless somebody holds the lock, or leases permits of the semaphore. Works for any manager and asks its store:
-/// a holder in another process counts as well. Returns what was seen, for further assertions.
+/// Panics unless somebody holds the lock, or leases permits of the semaphore. It works for any manager and asks its
+/// store: a holder in another process counts as well. It returns the store's answer, for further assertions.
 ///
 /// # Panics
 /// If the lock is free, or the store gives no answer. The message names the caller's line.
@@ -29,8 +29,8 @@ pub fn assert_held<N: IntoLockName>(
     }
 }
 
-/// Panics if somebody holds the lock, or leases permits of the semaphore, and says who. Works for any manager and asks
-/// its store.
+/// Panics if somebody holds the lock, or leases permits of the semaphore, and says who. It works for any manager and
+/// asks its store.
 ///
 /// # Panics
 /// If the lock is held, or the store gives no answer. The message names the caller's line.
@@ -62,7 +62,7 @@ async fn look(locks: &LockManager, name: &LockName, at: &Location<'_>) -> LockIn
     }
 }
 
-/// Who holds it and how, as one phrase.
+/// Returns who holds the lock and how, as one phrase.
 fn holders(info: &LockInfo) -> String {
     let mut text = "held".to_owned();
     if let Some(mode) = info.mode {

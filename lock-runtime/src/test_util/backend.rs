@@ -1,4 +1,4 @@
-//! A memory store that a test can tell what to answer. What it was told nothing about goes to the store as it is.
+//! A memory store that a test can tell what to answer. All other questions go to the store as they are.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::values::{Checkup, Key, NodeHealth, StoreKind, clock};
 
 pub(super) struct ScriptedBackend {
     store: MemoryBackend,
-    /// Reaches the store during an outage, too.
+    /// The same store, which this reaches during an outage, too.
     pub(super) beside: MemoryBackend,
     pub(super) script: Script,
     standing: Standing,

@@ -1,4 +1,4 @@
-//! What a test tells its store.
+//! The control by which a test tells its store what to answer.
 
 use std::fmt;
 use std::panic::Location;
@@ -12,7 +12,7 @@ use crate::api::manager::LockManager;
 use crate::backend::Backend;
 use crate::values::{IntoLockName, Key, Kind, LostReason};
 
-/// Says what goes wrong for one manager: see [`in_memory`](super::in_memory).
+/// The control over one manager, which says what goes wrong: see [`in_memory`](super::in_memory).
 ///
 /// Clones control the same manager. The manager lives at least as long as they do.
 ///
@@ -53,12 +53,12 @@ impl TestControl {
         TestControl { locks, backend }
     }
 
-    /// Answers the next acquire that asks the store, whatever the name. Answers queue up: each is for one acquire, in the
+    /// Answers the next acquire that asks the store, for any name. Answers queue up: each is for one acquire, in the
     /// order in which they were told.
     ///
-    /// A caller who waits for a lock asks the store several times. It gets [`Answer::Busy`] and [`Answer::Unavailable`]
-    /// each time, until its wait is over; so do others who ask this manager for the same lock meanwhile. With
-    /// `wait_forever` that is until [`forget_answers`](Self::forget_answers).
+    /// A caller that waits for a lock asks the store several times. It gets [`Answer::Busy`] and
+    /// [`Answer::Unavailable`] each time, until its wait is over; so do others that ask this manager for the same lock
+    /// meanwhile. With `wait_forever` that is until [`forget_answers`](Self::forget_answers).
     ///
     /// A re-entry and a hand-over inside the process ask no store, and take no answer. Nor do plain permits and latches.
     /// Several locks as one take one answer.
@@ -66,7 +66,7 @@ impl TestControl {
         self.backend.script.push(None, answer);
     }
 
-    /// As [`next_acquire`](Self::next_acquire), for the next acquire of that lock alone.
+    /// Does the same as [`next_acquire`](Self::next_acquire), for the next acquire of that lock alone.
     ///
     /// # Panics
     /// If the name is invalid.
@@ -76,7 +76,7 @@ impl TestControl {
         self.backend.script.push(Some(key.raw()), answer);
     }
 
-    /// How many answers nobody has had yet. A test that ends with some has not tested what it was to test.
+    /// Returns how many answers nobody has had yet. A test that ends with some has not tested what it was to test.
     pub fn answers_left(&self) -> usize {
         self.backend.script.left()
     }
@@ -102,8 +102,8 @@ impl TestControl {
 
     /// Ends every hold that this manager has of that lock, for this reason.
     ///
-    /// What the store has follows the reason. After [`LostReason::Expired`] and [`LostReason::Refused`] it has these
-    /// holds no more. [`LostReason::ForceReleased`] is a real [`force_release`](LockManager::force_release): the
+    /// The store's state follows the reason. After [`LostReason::Expired`] and [`LostReason::Refused`] it no longer has
+    /// these holds. [`LostReason::ForceReleased`] is a real [`force_release`](LockManager::force_release): the
     /// holds of other managers of the store end as well. After the other reasons, the holder gives the lock back as soon
     /// as it has dropped its guard or its body.
     ///
@@ -142,10 +142,10 @@ impl TestControl {
         }
     }
 
-    /// As [`assert_held`] of the manager.
+    /// Does the same as [`assert_held`] of the manager.
     ///
     /// # Panics
-    /// As [`assert_held`].
+    /// The same as [`assert_held`].
     #[track_caller]
     pub fn assert_held<N: IntoLockName>(
         &self,
@@ -154,10 +154,10 @@ impl TestControl {
         assert_held(&self.locks, name)
     }
 
-    /// As [`assert_free`] of the manager.
+    /// Does the same as [`assert_free`] of the manager.
     ///
     /// # Panics
-    /// As [`assert_free`].
+    /// The same as [`assert_free`].
     #[track_caller]
     pub fn assert_free<N: IntoLockName>(
         &self,

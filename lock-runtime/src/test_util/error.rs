@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use crate::values::{LockError, LostReason, ShutdownCause, StoreError, WaiterCap, config};
 
-/// [`LockError::Busy`].
+/// Returns [`LockError::Busy`].
 pub fn busy(name: impl Into<String>, waited: Duration, retry_after: Option<Duration>) -> LockError {
     LockError::Busy {
         name: name.into(),
@@ -31,7 +31,7 @@ pub fn busy(name: impl Into<String>, waited: Duration, retry_after: Option<Durat
     }
 }
 
-/// [`LockError::Lost`].
+/// Returns [`LockError::Lost`].
 pub fn lost(
     name: impl Into<String>,
     held_for: Duration,
@@ -46,12 +46,12 @@ pub fn lost(
     }
 }
 
-/// [`LockError::Unavailable`].
+/// Returns [`LockError::Unavailable`].
 pub fn unavailable(name: impl Into<String>, source: impl Into<String>) -> LockError {
     LockError::unavailable(&name.into(), source)
 }
 
-/// [`LockError::Denied`].
+/// Returns [`LockError::Denied`].
 pub fn denied(name: impl Into<String>, source: impl Into<String>) -> LockError {
     LockError::Denied {
         name: name.into(),
@@ -59,7 +59,7 @@ pub fn denied(name: impl Into<String>, source: impl Into<String>) -> LockError {
     }
 }
 
-/// [`LockError::InvalidName`].
+/// Returns [`LockError::InvalidName`].
 pub fn invalid_name(name: impl Into<String>, why: impl Into<String>) -> LockError {
     LockError::InvalidName {
         name: name.into(),
@@ -67,7 +67,7 @@ pub fn invalid_name(name: impl Into<String>, why: impl Into<String>) -> LockErro
     }
 }
 
-/// [`LockError::InvalidLease`].
+/// Returns [`LockError::InvalidLease`].
 pub fn invalid_lease(name: impl Into<String>, lease: Duration, why: &'static str) -> LockError {
     LockError::InvalidLease {
         name: name.into(),
@@ -76,12 +76,12 @@ pub fn invalid_lease(name: impl Into<String>, lease: Duration, why: &'static str
     }
 }
 
-/// [`LockError::InvalidConfig`].
+/// Returns [`LockError::InvalidConfig`].
 pub fn invalid_config(why: impl Into<String>) -> LockError {
     config(why)
 }
 
-/// [`LockError::ForeignKey`].
+/// Returns [`LockError::ForeignKey`].
 pub fn foreign_key(key: impl Into<String>, why: impl Into<String>) -> LockError {
     LockError::ForeignKey {
         key: key.into(),
@@ -89,17 +89,17 @@ pub fn foreign_key(key: impl Into<String>, why: impl Into<String>) -> LockError 
     }
 }
 
-/// [`LockError::NotSet`].
+/// Returns [`LockError::NotSet`].
 pub fn not_set(name: impl Into<String>) -> LockError {
     LockError::NotSet { name: name.into() }
 }
 
-/// [`LockError::Upgrade`].
+/// Returns [`LockError::Upgrade`].
 pub fn upgrade(name: impl Into<String>) -> LockError {
     LockError::Upgrade { name: name.into() }
 }
 
-/// [`LockError::TooManyWaiters`].
+/// Returns [`LockError::TooManyWaiters`].
 pub fn too_many_waiters(name: impl Into<String>, limit: usize, cap: WaiterCap) -> LockError {
     LockError::TooManyWaiters {
         name: name.into(),
@@ -108,7 +108,7 @@ pub fn too_many_waiters(name: impl Into<String>, limit: usize, cap: WaiterCap) -
     }
 }
 
-/// [`LockError::ShuttingDown`].
+/// Returns [`LockError::ShuttingDown`].
 pub fn shutting_down(name: impl Into<String>, why: ShutdownCause) -> LockError {
     LockError::ShuttingDown {
         name: name.into(),
@@ -116,12 +116,13 @@ pub fn shutting_down(name: impl Into<String>, why: ShutdownCause) -> LockError {
     }
 }
 
-/// [`LockError::NotInstalled`].
+/// Returns [`LockError::NotInstalled`].
 pub fn not_installed() -> LockError {
     LockError::NotInstalled
 }
 
-/// One error of each variant, about that name where it is about one: for a test that looks at all of them.
+/// Returns one error of each variant, about `name` if the variant is about a name, for a test that looks at all of
+/// them.
 pub fn one_of_each(name: &str) -> Vec<LockError> {
     let second = Duration::from_secs(1);
     vec![

@@ -1,8 +1,8 @@
-//! For tests of code that takes locks: a store that answers as it is told, an error of each kind, and assertions on
-//! who holds what.
+//! Tools for tests of code that takes locks: a store that answers as it is told, an error of each kind, and assertions
+//! on who holds what.
 //!
-//! [`in_memory`] makes a manager on a memory store, and a [`TestControl`] over it. The manager goes wherever the
-//! program expects one; the control says what goes wrong.
+//! [`in_memory`] makes a manager on a memory store, and a [`TestControl`] over it. Pass the manager to the program that
+//! expects one; the control says what goes wrong.
 //!
 //! ```
 //! use std::time::Duration;
@@ -41,17 +41,17 @@ use crate::api::builder::LockManagerBuilder;
 use crate::api::manager::LockManager;
 use crate::values::LockError;
 
-/// A manager on a new memory store, with default options, and the control over it.
+/// Creates a manager on a new memory store, with default options, and the control over it.
 pub fn in_memory() -> (LockManager, TestControl) {
     // The default options are in their bounds.
     of(LockManager::builder()).expect("the default options are accepted")
 }
 
-/// As [`LockManagerBuilder::in_memory`], with a control over the manager. Each manager has its own one: those that share
-/// a [`MemoryStore`](crate::MemoryStore) are told apart.
+/// Does the same as [`LockManagerBuilder::in_memory`], with a control over the manager. Each manager has a control of
+/// its own, which tells it apart from others on the same [`MemoryStore`](crate::MemoryStore).
 ///
 /// # Errors
-/// As [`LockManagerBuilder::in_memory`].
+/// The same as [`LockManagerBuilder::in_memory`].
 pub fn of(builder: LockManagerBuilder) -> Result<(LockManager, TestControl), LockError> {
     let (locks, backend) = builder.in_memory_as(ScriptedBackend::new)?;
     let control = TestControl::new(locks.clone(), backend);

@@ -1,4 +1,4 @@
-//! What a test has told its store to answer.
+//! The answers that a test has told its store to give.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::backend::{AcquireRequest, Fault};
 use crate::sync::Mutex;
 use crate::values::{Moment, clock};
 
-/// What an acquire is answered instead of being served: see
+/// The answer that an acquire gets instead of being served: see
 /// [`TestControl::next_acquire`](super::TestControl::next_acquire).
 ///
 /// See the example of [`test_util`](crate::test_util).
@@ -15,9 +15,9 @@ use crate::values::{Moment, clock};
 #[non_exhaustive]
 pub enum Answer {
     /// Somebody else holds the lock for as long as the caller waits: [`LockError::Busy`](crate::LockError::Busy), or
-    /// `None` from `try_acquire`.
+    /// [`TryAcquire::Busy`](crate::TryAcquire::Busy) from `try_acquire`.
     Busy {
-        /// What is left of the other holder's lease: the `retry_after` of the error.
+        /// The rest of the other holder's lease, which is the `retry_after` of the error.
         retry_after: Option<Duration>,
     },
     /// The store gives no answer for as long as the caller waits:
@@ -26,15 +26,15 @@ pub enum Answer {
     /// The store refuses the caller at once: [`LockError::Denied`](crate::LockError::Denied).
     Denied,
     /// The store takes so long to answer, and then serves the request. An answer that takes longer than the
-    /// [call timeout](crate::LockManagerBuilder::call_timeout) is no answer: a caller who waits asks again after that.
+    /// [call timeout](crate::LockManagerBuilder::call_timeout) is no answer: a caller that waits asks again after that.
     Slow(Duration),
 }
 
-/// What becomes of a question.
+/// The script's decision on a question.
 pub(super) enum Verdict {
     /// The store answers it.
     Ask,
-    /// Somebody has the lock; what is left of the lease.
+    /// Somebody has the lock, with this rest of the lease.
     Busy(Option<Duration>),
 }
 
@@ -57,7 +57,7 @@ struct Next {
     answer: Answer,
 }
 
-/// An answer to all questions of one caller: a caller who waits asks the store several times.
+/// An answer to all questions of one caller: a caller that waits asks the store several times.
 #[derive(Debug)]
 struct Lasting {
     key: Box<str>,
@@ -81,7 +81,7 @@ impl Script {
         told.lasting.clear();
     }
 
-    /// What becomes of a question for these locks, of which one caller wants all.
+    /// Returns the decision on a question for these locks, of which one caller wants all.
     pub(super) async fn verdict(&self, requests: &[AcquireRequest<'_>]) -> Result<Verdict, Fault> {
         let timeout = requests.iter().map(|request| request.timeout).min();
         match (self.answer(requests), timeout) {
@@ -102,7 +102,7 @@ impl Script {
         }
     }
 
-    /// The answer that the test has for them, if it has one.
+    /// Returns the answer that the test has for them, if it has one.
     fn answer(&self, requests: &[AcquireRequest<'_>]) -> Option<Answer> {
         let wanted = |key: &str| {
             let mut requests = requests.iter();

@@ -13,8 +13,8 @@ use crate::key::{Head, RequestKey};
 impl RequestKey {
     /// Adds a parameter of the matched route, decoded: `id` of `/orders/{id}`. Needs the feature `axum`.
     ///
-    /// Only layers that are added to a router (`Router::layer`, `Router::route_layer`) come after the route is
-    /// known; a layer around the whole router finds no parameter.
+    /// Only layers that are added to a router (`Router::layer`, `Router::route_layer`) run after the route is known; a
+    /// layer around the whole router finds no parameter.
     #[must_use]
     pub fn path_param(self, name: &'static str) -> Self {
         let what = format!("The path parameter `{name}`");
@@ -36,13 +36,14 @@ impl RequestKey {
     }
 }
 
-/// axum keeps the parameters in a private extension: its extractor is the way to them, and wants parts of its own.
+/// Returns the parameters of the matched route. axum keeps them in a private extension, so that only its extractor can
+/// read them, and the extractor needs `Parts` of its own.
 fn path_params(head: Head<'_>) -> Option<RawPathParams> {
     let mut request = Request::new(());
     *request.extensions_mut() = head.extensions().clone();
     let (mut parts, ()) = request.into_parts();
     let params = pin!(RawPathParams::from_request_parts(&mut parts, &()));
-    // It awaits nothing.
+    // The extractor awaits nothing, so one poll is enough.
     match params.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(params) => params.ok(),
         Poll::Pending => None,

@@ -1,4 +1,4 @@
-//! From a request to what the layer has to do for it.
+//! The search for the lock that a request needs, its mode and its client.
 
 use std::fmt;
 use std::pin::Pin;
@@ -15,9 +15,9 @@ use crate::key::LockKey;
 /// See the example of [`LockLayer::from_async_key`](crate::LockLayer::from_async_key).
 pub type KeyFuture<'a> = Pin<Box<dyn Future<Output = Option<LockName>> + Send + 'a>>;
 
-/// What finds the key of a request in a [`LockLayer`](crate::LockLayer): every [`LockKey`], the asynchronous keys of
-/// [`LockLayer::from_async_key`](crate::LockLayer::from_async_key), and either with a cap per client. It cannot be
-/// implemented otherwise.
+/// A key of a [`LockLayer`](crate::LockLayer): every [`LockKey`], the asynchronous keys of
+/// [`LockLayer::from_async_key`](crate::LockLayer::from_async_key), and either with a cap per client or with
+/// read/write locks. No other type can implement this trait.
 ///
 /// See the example of [`LockLayer`](crate::LockLayer).
 pub trait FindKey<Request>: Sealed<Request> {}
@@ -34,7 +34,7 @@ pub trait Sealed<Request> {
     fn find(this: &Arc<Self>, request: Request) -> Found<Request>;
 }
 
-/// A request, and what it needs: known now, or later.
+/// A request and its demand, which is known now or later.
 pub enum Found<Request> {
     Now(Request, Demand, Option<Client>),
     /// The client is known before the key is: a request counts while its key is looked up.
@@ -43,10 +43,10 @@ pub enum Found<Request> {
 
 pub(crate) type Finding<Request> = Pin<Box<dyn Future<Output = (Request, Demand)> + Send>>;
 
-/// Whose request it is, and how many of theirs may wait.
+/// The client of a request, and the number of its requests that may wait.
 #[derive(Debug)]
 pub struct Client {
-    /// `None` for all requests that name no client: they are counted as one.
+    /// The client's name. It is `None` for all requests that name no client, which are counted as one.
     pub(crate) name: Option<LockName>,
     pub(crate) most: usize,
 }
@@ -86,12 +86,12 @@ impl<Request: 'static> Found<Request> {
     }
 }
 
-/// The lock, or the locks, that a request needs.
+/// The lock that a request needs, if any.
 #[derive(Debug)]
 pub struct Demand {
-    /// The lock, if any; or what the request lacks, in words for its client.
+    /// The name of the lock, if any. The error says what the request lacks, in words for its client.
     pub(crate) name: Result<Option<LockName>, String>,
-    /// What the request's method asks for, if that counts.
+    /// The mode that the request's method asks for, if the layer goes by the method.
     pub(crate) mode: Option<Mode>,
 }
 
@@ -109,7 +109,7 @@ pub(crate) enum Mode {
     Fair,
     Read,
     Write,
-    /// One of so many.
+    /// One permit of a semaphore that has so many.
     Permits(u64),
 }
 
@@ -176,7 +176,7 @@ impl<K, C> PerClient<K, C> {
     }
 }
 
-// Not for any request: a blanket implementation would overlap with that for keys.
+// This is for HTTP requests only: a blanket implementation for all requests would overlap with that for keys.
 impl<K, C, B> Sealed<Request<B>> for PerClient<K, C>
 where
     K: Sealed<Request<B>>,
@@ -192,7 +192,8 @@ where
     }
 }
 
-/// A key whose lock is taken as the method asks for: see [`LockLayer::read_write`](crate::LockLayer::read_write).
+/// A key whose lock is taken in the mode that the request's method asks for: see
+/// [`LockLayer::read_write`](crate::LockLayer::read_write).
 ///
 /// See the example of [`LockLayer::read_write`](crate::LockLayer::read_write).
 #[derive(Debug)]

@@ -22,22 +22,22 @@ pub struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// The method.
+    /// Returns the method.
     pub fn method(self) -> &'a Method {
         self.method
     }
 
-    /// The URI. In a nested axum router it lacks the prefix that was matched already.
+    /// Returns the URI. In a nested axum router it lacks the prefix that was matched already.
     pub fn uri(self) -> &'a Uri {
         self.uri
     }
 
-    /// The headers.
+    /// Returns the headers.
     pub fn headers(self) -> &'a HeaderMap {
         self.headers
     }
 
-    /// The values that outer layers left for inner ones.
+    /// Returns the values that outer layers left for inner ones.
     pub fn extensions(self) -> &'a Extensions {
         self.extensions
     }

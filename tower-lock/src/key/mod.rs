@@ -1,4 +1,4 @@
-//! Finds the lock that a request needs.
+//! The keys, which find the lock that a request needs.
 
 #[cfg(feature = "axum")]
 mod axum;
@@ -13,19 +13,20 @@ pub use request::RequestKey;
 
 use lock_runtime::LockName;
 
-/// Tells which lock a request needs.
+/// A key, which tells which lock a request needs.
 ///
 /// Closures `Fn(&Request) -> Option<impl Into<LockName>>` are keys, and so is [`RequestKey`], which is put together
 /// from headers, query, path and extensions. `None` means that the request needs no lock and passes through.
 ///
 /// # Data from requests must be escaped
-/// A `String` or `&str` becomes a name byte for byte. What a client sent belongs through [`LockName::with`] (or
-/// `lock_runtime::key!`), which escapes it: built by `format!`, the names for the user `7:order` and for the order
-/// of the user `7` may be the same, and a client could choose whose lock it takes. [`RequestKey`] escapes by itself.
+/// A `String` or `&str` becomes a name byte for byte. Pass what a client sent through [`LockName::with`] (or
+/// `lock_runtime::key!`), which escapes it. If `format!` builds the names, those for the user `7:order` and for the
+/// order of the user `7` may be the same, and a client could choose whose lock it takes. [`RequestKey`] escapes by
+/// itself.
 ///
 /// # One resource must have one name
 /// `/orders/17` and `/orders/%317` reach the same handler. A key must decode what the handler decodes, or the two
-/// take different locks: [`RequestKey`] does.
+/// take different locks. [`RequestKey`] does so.
 ///
 /// ```
 /// use http::Request;
@@ -47,14 +48,15 @@ use lock_runtime::LockName;
             `LockKey`"
 )]
 pub trait LockKey<Request> {
-    /// The name of the lock, or `None` if the request needs none.
+    /// Returns the name of the lock, or `None` if the request needs none.
     fn lock_name(&self, request: &Request) -> Option<LockName>;
 
-    /// As [`lock_name`](LockKey::lock_name), for keys that can say what a request lacks. An error is one sentence for
-    /// the client, who is answered 400. Provided: what `lock_name` returns.
+    /// Returns the name like [`lock_name`](LockKey::lock_name), or an error from a key that can say what the request
+    /// lacks. The error is one sentence for the client, which is answered with 400. By default, this returns what
+    /// `lock_name` returns.
     ///
     /// # Errors
-    /// The part that the request lacks.
+    /// The error names the part that the request lacks.
     fn find_name(&self, request: &Request) -> Result<Option<LockName>, String> {
         Ok(self.lock_name(request))
     }

@@ -37,9 +37,9 @@ use crate::key::{Head, LockKey};
 /// | `path_param`, feature `axum` | the decoded parameter of the matched route | the route has no such parameter |
 /// | `matched_path`, feature `axum` | the matched route, `/orders/{id}` | no route matched |
 ///
-/// If a part is missing, the request needs no lock; after [`required`](Self::required) it is refused with 400
-/// instead, which names the part. A value that is empty or not text, a header or parameter that is given twice, and a name over 512 bytes
-/// are refused with 400 in any case: who reads such a request may read it differently from who locks for it.
+/// If a part is missing, the request needs no lock; with [`required`](Self::required) it is refused with 400 instead,
+/// which names the part. A value that is empty or not text, a header or parameter that is given twice, and a name over
+/// 512 bytes are refused with 400 in any case, because the handler may read such a request differently from the key.
 ///
 /// Values are escaped, and two keys with different values have different names. The request's body type does not
 /// matter: one key serves axum and tonic.
@@ -52,12 +52,12 @@ pub struct RequestKey {
 
 #[derive(Clone)]
 struct Part {
-    /// What the client calls it.
+    /// The name by which the client knows the part.
     what: Arc<str>,
     value: Arc<Value>,
 }
 
-/// Appends the value, or says why it cannot.
+/// A function that appends the part's value to a name, or says why it cannot.
 type Value = dyn Fn(Head<'_>, LockName) -> Result<LockName, Flaw> + Send + Sync;
 
 /// The reason why a request has no proper value for a part.
@@ -68,8 +68,8 @@ pub(crate) enum Flaw {
 }
 
 impl RequestKey {
-    /// A key that begins with `word`, which also labels its logs and metrics. Without parts it is one lock for all
-    /// requests.
+    /// Creates a key that begins with `word`, which also labels its logs and metrics. Without parts, all requests need
+    /// the same lock.
     pub fn new(word: &'static str) -> RequestKey {
         RequestKey {
             word,
@@ -130,15 +130,15 @@ impl RequestKey {
         self.part("The method", |head, key| Ok(key.with(head.method())))
     }
 
-    /// Adds what `value` makes of an extension of type `T`: of the principal that an authenticating layer outside
-    /// of this one has left, for instance.
+    /// Adds what `value` makes of an extension of type `T`, for example of the principal that an authenticating layer
+    /// outside of this one has left.
     #[must_use]
     pub fn extension<T, V>(self, value: impl Fn(&T) -> V + Send + Sync + 'static) -> Self
     where
         T: Clone + Send + Sync + 'static,
         V: fmt::Display,
     {
-        // Nothing that a client has sent under a name of its own.
+        // The message cannot be more precise: the client has sent nothing by this name.
         self.part("A part of the request's identity", move |head, key| {
             let found = head.extensions().get::<T>().ok_or(Flaw::Missing)?;
             Ok(key.with(&value(found)))
@@ -190,7 +190,7 @@ impl RequestKey {
 }
 
 impl<B> LockKey<Request<B>> for RequestKey {
-    /// The name; one that is not valid, if the request has a flaw.
+    /// Returns the name, or one that is not valid if the request has a flaw.
     fn lock_name(&self, request: &Request<B>) -> Option<LockName> {
         let name = self.find_name(request);
         name.unwrap_or_else(|_| Some(LockName::from(self.word).with("")))
@@ -211,7 +211,7 @@ impl fmt::Debug for RequestKey {
     }
 }
 
-/// The one value of something that may be given several times.
+/// Returns the only value of something that may be given several times.
 fn only<T>(values: &mut impl Iterator<Item = T>) -> Result<T, Flaw> {
     let value = values.next().ok_or(Flaw::Missing)?;
     match values.next() {

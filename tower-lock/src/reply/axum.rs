@@ -8,7 +8,8 @@ use axum::response::{IntoResponse, Response};
 use crate::refusal::{self, Refusal};
 use crate::reply::{ProblemJson, Reply};
 
-/// As [`ProblemJson`] answers. What no client can mend is told to the log, as an error. Needs the feature `axum`.
+/// Converts a refusal into the response that [`ProblemJson`] answers with. A refusal whose cause only the operator can
+/// fix is logged as an error. Needs the feature `axum`.
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         refusal::log(&self);

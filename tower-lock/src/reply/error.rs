@@ -3,7 +3,7 @@
 use crate::refusal::Refusal;
 use crate::reply::Reply;
 
-/// Refuses with an error: for services whose error is `From<Refusal>`, such as `tower::BoxError`.
+/// A reply that is an error, for services whose error is `From<Refusal>`, such as `tower::BoxError`.
 ///
 /// [`Refusal::kind`] tells the caller why, and [`Refusal::error`] has the lock's own error.
 ///

@@ -7,8 +7,8 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::reply::Reply;
 
-/// Refuses with a gRPC status, in a response that consists of trailers only, as `tonic::Status` does. Needs a body
-/// that is `Default`, such as tonic's or axum's.
+/// A reply with a gRPC status, in a response that consists of trailers only, as `tonic::Status` makes it. It needs a
+/// body that is `Default`, such as tonic's or axum's.
 ///
 /// | refusal | gRPC status |
 /// |---|---|
@@ -33,7 +33,7 @@ use crate::reply::Reply;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GrpcStatus;
 
-/// When a client that retries by its service configuration is to do so.
+/// The header that tells a client that retries by its service configuration when to do so.
 pub(crate) const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 const INVALID_ARGUMENT: u16 = 3;
@@ -64,7 +64,7 @@ where
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert("grpc-status", code(refusal.kind()).into());
-        // As the protocol asks for: what is left is visible ASCII.
+        // The protocol asks for this encoding, which leaves only visible ASCII and spaces.
         let detail = utf8_percent_encode(refusal.detail(), MESSAGE).to_string();
         if let Ok(detail) = HeaderValue::try_from(detail) {
             headers.insert("grpc-message", detail);

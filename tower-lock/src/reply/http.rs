@@ -8,7 +8,7 @@ use http::{HeaderValue, Response};
 use crate::refusal::Refusal;
 use crate::reply::Reply;
 
-/// Refuses with the kind's status, `Retry-After`, and a problem document (RFC 9457) that names neither the lock nor
+/// A reply with the kind's status, `Retry-After`, and a problem document (RFC 9457) that names neither the lock nor
 /// what went wrong inside.
 ///
 /// See the example of [`Reply`](crate::Reply).
@@ -30,7 +30,7 @@ where
     }
 }
 
-/// Refuses with the kind's status and `Retry-After`, and no body.
+/// A reply with the kind's status and `Retry-After`, and no body.
 ///
 /// See the example of [`Reply`](crate::Reply).
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,7 +72,7 @@ impl fmt::Display for Problem<'_> {
     }
 }
 
-/// A text in a JSON string.
+/// A text, escaped for a JSON string.
 struct Escaped<'a>(&'a str);
 
 impl fmt::Display for Escaped<'_> {

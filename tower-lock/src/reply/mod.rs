@@ -14,7 +14,7 @@ pub use http::{EmptyBody, ProblemJson};
 
 use crate::refusal::Refusal;
 
-/// Turns a [`Refusal`] into what the service returns.
+/// A reply, which turns a [`Refusal`] into what the service returns.
 ///
 /// The answer is the inner service's own response or error: a service in a [`LockLayer`](crate::LockLayer) has the
 /// types it had without. Closures `Fn(Refusal) -> Result<Response, Error>` are replies, too.
@@ -52,7 +52,7 @@ pub trait Reply<Response, Error> {
     /// Answers a refused request.
     ///
     /// # Errors
-    /// Whatever the reply chooses to fail with. The replies for HTTP and gRPC never do.
+    /// Returns the error that the reply chooses. The replies for HTTP and gRPC never fail.
     fn reply(&self, refusal: Refusal) -> Result<Response, Error>;
 }
 

@@ -6,8 +6,8 @@ use tonic::{Code, Status};
 use crate::refusal::{self, Refusal};
 use crate::reply::grpc;
 
-/// As [`GrpcStatus`](crate::GrpcStatus) answers. What no client can mend is told to the log, as an error. Needs the
-/// feature `tonic`.
+/// Converts a refusal into the status that [`GrpcStatus`](crate::GrpcStatus) answers with. A refusal whose cause only
+/// the operator can fix is logged as an error. Needs the feature `tonic`.
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Status {
         refusal::log(&refusal);

@@ -20,13 +20,13 @@ use tower_lock::LockLayer;
 
 use crate::support::{self, Alive, by_path, name, retry_after, waiters};
 
-/// What the handlers do, and what was seen of them.
+/// The state of the handlers: when they end, and how many run.
 #[derive(Clone)]
 struct Stage {
     locks: LockManager,
     /// A handler ends when it gets a permit.
     exit: Arc<Semaphore>,
-    /// Handlers that run now, by key.
+    /// The number of handlers that run now, by key.
     a: Arc<AtomicUsize>,
     b: Arc<AtomicUsize>,
     most_a: Arc<AtomicUsize>,
@@ -93,7 +93,7 @@ async fn send(address: SocketAddr, path: &str) -> hyper::Result<Response<Incomin
     let (mut client, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .unwrap();
-    // Aborted with this future: the client then hangs up.
+    // The connection's task is aborted with this future: the client then hangs up.
     let mut driver = tokio::task::JoinSet::new();
     driver.spawn(connection);
     let request = Request::get(path)

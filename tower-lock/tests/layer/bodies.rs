@@ -1,4 +1,4 @@
-//! Holding the lock until the end of the response body.
+//! Layers that hold the lock until the end of the response body.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -92,7 +92,7 @@ async fn the_lock_is_held_until_the_last_frame() {
         assert_eq!(assert_ready!(stage.poll()).unwrap().unwrap(), text);
         assert!(stage.is_locked().await);
     }
-    // Renewed meanwhile.
+    // This is longer than the lease, which is renewed meanwhile.
     tokio::time::sleep(LONGEST - Duration::from_secs(1)).await;
     assert!(stage.is_locked().await);
     let Stage {

@@ -1,4 +1,4 @@
-//! How long one request may keep its lock: a minute, unless the layer says otherwise. The clock is paused.
+//! The time for which one request may keep its lock: a minute, unless the layer says otherwise. The clock is paused.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -19,7 +19,7 @@ use crate::support::{self, Served, by_path, get, name};
 const MINUTE: Duration = Duration::from_secs(60);
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
-/// Some bytes a second, for ever: a slow upload, or the events of a stream.
+/// A body of some bytes a second, for ever: a slow upload, or the events of a stream.
 struct Drip(Interval);
 
 impl Drip {
@@ -41,7 +41,7 @@ impl Body for Drip {
     }
 }
 
-/// About a minute: the release and the timers add a little.
+/// Asserts that about a minute has passed: the release and the timers add a little.
 fn assert_a_minute(since: Instant) {
     let took = since.elapsed();
     assert!(took >= MINUTE - Duration::from_millis(1), "{took:?}");
@@ -85,7 +85,7 @@ async fn a_slow_upload_keeps_its_key_for_a_minute_and_no_longer() {
     let since = Instant::now();
     let attacker = tokio::spawn(upload(&mut service.clone()));
     support::eventually("it is served", async || is_held(&locks).await).await;
-    // Somebody else waits for the key meanwhile, and has it then.
+    // Somebody else waits for the key meanwhile, and gets it after a minute.
     let guard = locks.mutex(name("a")).wait(2 * MINUTE).acquire().await;
     assert_a_minute(since);
     guard.unwrap().release().await.unwrap();
@@ -108,7 +108,7 @@ async fn a_stream_of_events_under_its_lock_ends_with_an_error_after_max_hold() {
     assert_a_minute(since);
     support::released(&locks, &name("a")).await;
 
-    // Unless that is lifted, which the options say in whatever order.
+    // `no_max_hold` lifts that, also when it is called after `until_body_end`.
     let response = layer.no_max_hold().layer(events()).oneshot(get("/a")).await;
     let mut body = response.unwrap().into_body();
     let read = async { while body.frame().await.unwrap().is_ok() {} };

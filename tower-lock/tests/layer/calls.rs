@@ -1,4 +1,4 @@
-//! One call through the layer: when it is admitted, and what it is answered otherwise. The clock is paused.
+//! One call through the layer: when it is admitted, and how it is refused otherwise. The clock is paused.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -24,7 +24,7 @@ async fn never(_: Request<String>) -> Served {
     pending().await
 }
 
-/// What a refused client sees.
+/// Asserts that a client is refused with `status`, and is told nothing about the lock.
 fn assert_refused(response: &Response<String>, status: StatusCode) {
     assert_eq!(response.status(), status);
     let body = response.body();
@@ -170,7 +170,7 @@ async fn a_request_without_a_key_passes_through() {
         }
     }
     let locks = LockManager::in_memory();
-    // Not even a manager that admits nobody stands in its way.
+    // A request without a key is served even if the manager admits nobody.
     locks.shutdown().await;
     let mut service = LockLayer::new(locks, by_path).layer(Once);
     let response = service.ready().await.unwrap().call(get("/")).await.unwrap();
@@ -332,7 +332,7 @@ async fn a_store_that_is_away_is_answered_503() {
 async fn a_handler_that_asks_for_the_same_lock_re_enters() {
     let locks = LockManager::in_memory();
     let inner = locks.clone();
-    // Asked for while the service is being called, and again while its future runs.
+    // The handler asks for the lock while the service is being called, and again while its future runs.
     let handler = service_fn(move |request: Request<String>| {
         let called = inner.mutex(name("a")).wait(NO_WAIT).acquire();
         let polled = inner.mutex(name("a")).wait(NO_WAIT);
@@ -342,7 +342,7 @@ async fn a_handler_that_asks_for_the_same_lock_re_enters() {
             serve(request).await
         }
     });
-    // Two layers with one key in one stack, too.
+    // Two layers with the same key in one stack re-enter, too.
     let layer = LockLayer::new(locks.clone(), by_path).wait(NO_WAIT);
     let service = layer.clone().layer(layer.layer(handler));
     let response = service.oneshot(get("/a")).await.unwrap();

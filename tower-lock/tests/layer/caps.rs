@@ -1,4 +1,4 @@
-//! How many requests may wait: in all, for a key, of a client. The clock is paused.
+//! The caps on the requests that may wait: in all, for a key, and of a client. The clock is paused.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -12,7 +12,7 @@ use tower_lock::{LockLayer, RequestKey};
 
 use crate::support::{self, Served, get, retry_after, waiters};
 
-/// What a request is answered right away, if anything. Without an answer it goes on waiting.
+/// Sends a request and returns its response, or `None` if there is none within 50 ms. The request then goes on waiting.
 async fn sent<S>(service: &S, path: &str, client: Option<&str>) -> Option<Response<String>>
 where
     S: tower::Service<Request<String>, Response = Response<String>, Error = Infallible>
@@ -62,21 +62,21 @@ async fn caps_are_answered_at_once_503_or_for_one_client_429() {
         .max_waiters(4)
         .max_waiters_per_client(1, by_client())
         .layer(service_fn(never));
-    // Two for a, one of them for client 1.
+    // Two requests for key a may wait. One of them is that of client 1, which may have no other.
     assert!(sent(&service, "/a", None).await.is_none());
     assert!(sent(&service, "/a", Some("1")).await.is_none());
     let of_key = refused(sent(&service, "/a", Some("2")).await);
     assert_eq!(of_key, StatusCode::SERVICE_UNAVAILABLE);
     let of_client = refused(sent(&service, "/b", Some("1")).await);
     assert_eq!(of_client, StatusCode::TOO_MANY_REQUESTS);
-    // A free key is no matter.
+    // The cap of key a does not count for b and c, and the refused request of client 2 is not counted.
     assert!(sent(&service, "/b", Some("2")).await.is_none());
     assert!(sent(&service, "/c", Some("4")).await.is_none());
     let of_all = refused(sent(&service, "/b", Some("5")).await);
     assert_eq!(of_all, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(waiters(&locks, &LockName::from("path:b")).await, 1);
 
-    // A request that is admitted counts no more: the two for a are served one after the other, and c is.
+    // A request that is admitted counts no longer: the one for c is served, which makes room for one of client 3.
     guards.pop();
     support::eventually("c is served", async || {
         waiters(&locks, &LockName::from("path:c")).await == 0
@@ -100,7 +100,8 @@ async fn requests_that_name_no_client_are_counted_as_one_client() {
     }
     let third = refused(sent(&service, "/a", None).await);
     assert_eq!(third, StatusCode::TOO_MANY_REQUESTS);
-    // A header that no client can be read from does not help, and clients with a name are counted apart.
+    // An empty header does not get around the cap: such requests are counted together as well, apart from clients with
+    // a name.
     for _ in 0..2 {
         assert!(sent(&service, "/a", Some("")).await.is_none());
     }
@@ -123,7 +124,7 @@ async fn requests_that_name_no_client_are_counted_as_one_client() {
 #[tokio::test(start_paused = true)]
 async fn requests_whose_key_is_still_looked_up_are_counted() {
     let (open, opened) = watch::channel(false);
-    // Clones of a layer would share their counts.
+    // Each service gets a layer of its own, because clones of a layer share their counts.
     let layer = || {
         let opened = opened.clone();
         LockLayer::from_async_key(LockManager::in_memory(), move |parts| {
@@ -146,12 +147,12 @@ async fn requests_whose_key_is_still_looked_up_are_counted() {
         assert_eq!(refused, StatusCode::TOO_MANY_REQUESTS);
     }
     assert!(sent(&all, "/a", None).await.is_none());
-    // It turns out to need no lock; until then it is counted.
+    // This request turns out to need no lock; until then it is counted.
     assert!(sent(&all, "/", None).await.is_none());
     let of_all = refused(sent(&all, "/c", None).await);
     assert_eq!(of_all, StatusCode::SERVICE_UNAVAILABLE);
 
-    // A request that has its key, or turned out to need none, makes room again.
+    // A request whose key was found, or that turned out to need none, makes room again.
     open.send_replace(true);
     for _ in 0..5 {
         let served = sent(&all, "/c", None).await.expect("there is room");

@@ -1,4 +1,4 @@
-//! Clients that go while their requests wait: which of them are noticed, over TCP.
+//! Clients that go while their requests wait, over TCP: when the server notices, and when it does not.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tower_lock::LockLayer;
 use crate::support::{by_path, eventually, name, waiters};
 
 const CLIENTS: usize = 20;
-/// More than hyper reads together with the head, which it stops at until somebody reads the body.
+/// The size of a body of which hyper reads only a part with the head, until somebody reads the body.
 const UNREAD: usize = 500_000;
 const LONG: Duration = Duration::from_secs(20);
 
@@ -29,12 +29,12 @@ struct Stage {
     address: SocketAddr,
     locks: LockManager,
     guard: LockGuard,
-    /// How many handlers ran.
+    /// The number of handlers that ran.
     ran: Arc<AtomicUsize>,
 }
 
 impl Stage {
-    /// A server whose key is taken. Its handler does not look at the body.
+    /// Starts a server whose key is taken. Its handler does not look at the body.
     async fn new(wait: Duration, read_first: bool) -> Stage {
         let locks = LockManager::in_memory();
         let guard = locks.mutex(name("a")).acquire().await.unwrap();
@@ -65,7 +65,7 @@ impl Stage {
         eventually(&what, waiting).await;
     }
 
-    /// Frees the key and has a request of its own served, behind all that wait.
+    /// Frees the key, waits until all requests that wait are served, and returns the number of handlers that ran.
     async fn serve_those_who_wait(self) -> usize {
         let Stage {
             locks, guard, ran, ..
@@ -89,7 +89,7 @@ async fn handle(State(ran): State<Arc<AtomicUsize>>) {
     ran.fetch_add(1, Ordering::SeqCst);
 }
 
-/// The recipe of the crate's documentation.
+/// Reads the body before the lock, as the recipe of the crate's documentation does.
 async fn read_body_first(request: Request<Body>, next: Next) -> Result<Response<Body>, StatusCode> {
     let (head, body) = request.into_parts();
     let body = to_bytes(body, 20_000_000)
@@ -98,7 +98,8 @@ async fn read_body_first(request: Request<Body>, next: Next) -> Result<Response<
     Ok(next.run(Request::from_parts(head, body.into())).await)
 }
 
-/// Clients whose requests wait. Each sends as much of its body as the server takes; dropping them hangs up.
+/// Starts clients and waits until all of their requests wait. Each sends as much of its body as the server takes;
+/// dropping them hangs up.
 async fn clients(stage: &Stage, body: usize) -> tokio::task::JoinSet<()> {
     let mut clients = tokio::task::JoinSet::new();
     for _ in 0..CLIENTS {
@@ -116,7 +117,7 @@ async fn clients(stage: &Stage, body: usize) -> tokio::task::JoinSet<()> {
 
 #[tokio::test]
 async fn clients_that_go_are_noticed_at_once_where_their_bodies_have_been_read() {
-    // Read with the head by the server itself, or by a layer outside.
+    // The server itself reads a small body with the head; a layer outside reads a large one.
     for (body, read_first) in [
         (0, false),
         (1_000, false),
@@ -141,8 +142,8 @@ async fn a_client_that_goes_with_its_body_unread_leaves_when_its_wait_is_over() 
     stage.waiting(0).await;
     assert_eq!(stage.serve_those_who_wait().await, 0);
 
-    // Until then it keeps its place, and its handler runs for nobody: this is what the documentation warns of. If
-    // this fails, the server has learned to notice, and the warning can go.
+    // Until then each request keeps its place, and its handler runs for nobody, as the documentation warns. If this
+    // fails, the server has learned to notice, and the warning can go.
     let stage = Stage::new(LONG, false).await;
     drop(clients(&stage, UNREAD).await);
     assert_eq!(stage.serve_those_who_wait().await, CLIENTS);

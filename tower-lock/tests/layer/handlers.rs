@@ -114,7 +114,7 @@ async fn a_handler_is_locked_by_a_field_of_its_json_body() {
     assert_eq!(send(r#"{ "id": 17, "lines": [1] }"#).await.0, 423);
     let other = send(r#"{ "id": 18, "lines": [1, 2] }"#).await;
     assert_eq!(other, (200, "true 2".to_owned()));
-    // A body that is none of an order asks for no lock.
+    // A body that is not an order asks for no lock.
     assert_eq!(send(r#"{ "id": 17 }"#).await.0, 422);
     guard.release().await.unwrap();
     let free = send(r#"{ "id": 17, "lines": [1] }"#).await;

@@ -13,7 +13,7 @@ use tower_lock::{LockLayer, RequestKey};
 
 use crate::support;
 
-/// The stored answers, and how often a payment was made.
+/// The stored answers, and the number of payments that were made.
 #[derive(Clone, Default)]
 struct Payments {
     answers: Arc<Mutex<HashMap<String, String>>>,
@@ -36,7 +36,7 @@ impl Payments {
     }
 }
 
-/// Sends ten identical requests at the same time; what they were answered.
+/// Sends ten identical requests at the same time, and returns the answers.
 async fn storm<S>(service: S) -> Vec<Response<String>>
 where
     S: Service<Request<String>, Response = Response<String>, Error = Infallible>

@@ -1,4 +1,4 @@
-//! Keys: what a request's parts become, asynchronous keys, caps.
+//! The keys: those that are made from a request's parts, and asynchronous ones.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn name(key: &RequestKey, request: Builder) -> Option<String> {
     Some(name.as_str().to_owned())
 }
 
-/// What the layer answers a request whose key is bad, fine or missing.
+/// Returns the layer's answer to a request whose key may be bad, fine or missing.
 async fn answer(key: RequestKey, request: Builder) -> Response<String> {
     let service = LockLayer::from_key(LockManager::in_memory(), key).layer(service_fn(
         async |_: Request<String>| Served::Ok(Response::new(String::new())),

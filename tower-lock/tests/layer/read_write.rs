@@ -1,4 +1,4 @@
-//! `read_write()`: requests that only look run side by side, others alone.
+//! `read_write()`: requests that only read run side by side, others alone.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use lock_runtime::{LockManager, LockName};
 use tower::{ServiceExt, service_fn};
 use tower_lock::{LockLayer, RequestKey};
 
-/// How many requests were inside at once, at most.
+/// The number of requests that are inside, and the most that were inside at once.
 #[derive(Default)]
 struct Inside {
     now: AtomicUsize,
@@ -26,7 +26,7 @@ impl Inside {
     }
 }
 
-/// Sends these requests at once, to a layer that waits, and tells how many were inside together.
+/// Sends these requests at once, to a layer that waits, and returns how many at most were inside together.
 async fn together(methods: &[Method]) -> usize {
     let inside = Arc::new(Inside::default());
     let layer = LockLayer::from_key(

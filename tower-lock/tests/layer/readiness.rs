@@ -59,7 +59,7 @@ async fn the_inner_service_is_called_under_the_lock_and_not_before() {
     assert_pending!(handle.poll_request());
     guard.release().await.unwrap();
     let client = tokio::spawn(response.into_inner());
-    // The mock panics when it is called without having been ready.
+    // The mock would have panicked if it had been called without having been ready.
     let (request, reply) = handle.next_request().await.unwrap();
     assert_eq!(request.uri().path(), "/a");
     reply.send_response(Response::new("served".into()));
@@ -81,7 +81,7 @@ async fn a_dropped_wait_gives_back_what_the_inner_service_had_reserved() {
     assert!(service.is_woken());
     assert_ready_ok!(service.poll_ready());
 
-    // A refusal gives it back as well.
+    // A refusal gives the permit back as well.
     let refused = service.call(get("/a")).await.unwrap();
     assert_eq!(refused.status(), 503);
     assert_ready_ok!(service.poll_ready());
@@ -116,7 +116,7 @@ async fn clones_wait_each_with_a_service_of_their_own() {
     }
 }
 
-/// A body that counts who looks at it.
+/// A body that counts how often it is polled.
 struct Watched(Arc<AtomicUsize>);
 
 impl hyper::body::Body for Watched {

@@ -1,4 +1,4 @@
-//! What each kind of refusal is answered with, over HTTP and over gRPC.
+//! The answers to each kind of refusal, over HTTP and over gRPC.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -12,7 +12,7 @@ use tower_lock::{AsError, GrpcStatus, LockLayer, Refusal, RefusalKind, RequestKe
 
 use crate::support::{Served, get, name};
 
-/// The name in the header `lock`.
+/// Returns the name in the header `lock`.
 fn by_header(request: &Request<String>) -> Option<LockName> {
     let value = request.headers().get("lock")?.to_str().ok()?;
     Some(LockName::from("path:").with(value))

@@ -1,4 +1,4 @@
-//! Keys from what axum's router knows.
+//! The keys that are made from what axum's router knows.
 
 use std::time::Duration;
 

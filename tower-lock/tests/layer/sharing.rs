@@ -11,7 +11,7 @@ use tower_lock::{LockLayer, RequestKey};
 
 use crate::support::{Served, get};
 
-/// Serves so many requests at once, of one key, and returns how many ran beside each other at most.
+/// Sends so many requests for one key at once, and returns how many at most were served side by side.
 async fn most_at_a_time(layer: LockLayer<RequestKey>, requests: usize) -> usize {
     let counts = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
     let seen = counts.clone();
@@ -42,7 +42,7 @@ async fn a_layer_with_permits_serves_so_many_requests_of_a_key_at_a_time() {
     let locks = LockManager::in_memory();
     let layer = LockLayer::from_key(locks.clone(), key()).permits(3);
     assert_eq!(most_at_a_time(layer.clone(), 12).await, 3);
-    // The store has kept the number.
+    // The store has kept the number of permits.
     assert_eq!(locks.semaphore("order:17").available().await.unwrap(), 3);
     assert_eq!(most_at_a_time(layer, 2).await, 2);
 }

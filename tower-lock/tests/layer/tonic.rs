@@ -26,7 +26,7 @@ use tower_lock::{GrpcStatus, LockLayer, RequestKey};
 
 use crate::support::{self, Alive, released, waiters};
 
-/// Messages are plain text.
+/// The codec, whose messages are plain text.
 #[derive(Clone, Copy, Default)]
 struct Text;
 
@@ -65,7 +65,7 @@ impl Decoder for Text {
     }
 }
 
-/// What a watcher is sent, for as long as the server has it.
+/// The stream that a watcher is sent. It is counted while the server has it.
 struct Ticks {
     ticks: mpsc::UnboundedReceiver<String>,
     _alive: Alive,

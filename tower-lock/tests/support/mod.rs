@@ -1,4 +1,4 @@
-//! What the layer's tests share.
+//! The helpers that the layer's tests share.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 use std::convert::Infallible;
@@ -12,7 +12,7 @@ use lock_runtime::{LockManager, LockName};
 
 pub type Served = Result<Response<String>, Infallible>;
 
-/// The lock of a path; `/` needs none.
+/// Returns the lock of a path; `/` needs none.
 pub fn by_path<B>(request: &Request<B>) -> Option<LockName> {
     let path = request.uri().path().strip_prefix('/')?;
     (!path.is_empty()).then(|| LockName::from("path:").with(path))
@@ -22,7 +22,7 @@ pub fn get(path: &str) -> Request<String> {
     Request::get(path).body(String::new()).unwrap()
 }
 
-/// The name that [`by_path`] gives.
+/// Returns the name that [`by_path`] gives.
 pub fn name(path: &str) -> LockName {
     LockName::from("path:").with(path)
 }
@@ -58,7 +58,7 @@ pub async fn released(locks: &LockManager, name: &LockName) {
     .await;
 }
 
-/// Counts how many of it are alive.
+/// A value that is counted while it is alive.
 #[derive(Debug)]
 pub struct Alive(Arc<AtomicUsize>);
 

@@ -1,5 +1,5 @@
-//! Keeps the processors awake: a thread for each of them spins until the standard input ends. The runner starts it so that
-//! it runs only while no other program wants the processor.
+//! A program that keeps the processors awake: a thread for each of them spins until the standard input ends. The runner
+//! starts it so that it runs only while no other program wants the processor.
 
 use std::io::Read;
 
@@ -8,7 +8,7 @@ fn main() {
     for _ in 0..processors {
         std::thread::spawn(|| {
             loop {
-                // The pause leaves the processor's resources to whatever else runs on the same core.
+                // The pause leaves the processor's resources to other programs on the same core.
                 std::hint::spin_loop();
             }
         });

@@ -1,8 +1,8 @@
-//! Passes connections on, and everything in both directions later by the same time: `delay-proxy TARGET MICROSECONDS`.
-//! Prints its address; ends with its standard input.
+//! A proxy that passes connections on, and delays all data in both directions by the same time. It is started as
+//! `delay-proxy TARGET MICROSECONDS`, prints its address, and ends with its standard input.
 //!
 //! Timers of the runtime count milliseconds, so one thread sleeps for all connections. The delay is the same for
-//! everything, so what came first is due first, and one queue is enough.
+//! all data, so the chunk that came first is due first, and one queue is enough.
 
 use std::io::Read;
 use std::num::NonZeroU64;
@@ -16,7 +16,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 struct Chunk {
     came: Instant,
-    /// Empty at the end.
+    /// The data; empty at the end of the connection.
     bytes: Vec<u8>,
     to: UnboundedSender<Vec<u8>>,
 }
@@ -54,7 +54,7 @@ async fn main() {
 }
 
 fn pass_on_when_due(due: &Receiver<Chunk>, delay: Duration) {
-    // Wakes on time, not up to 50 µs later.
+    // Without this, the thread would wake up to 50 µs late.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     while let Ok(chunk) = due.recv() {
         let wait = (chunk.came + delay).saturating_duration_since(Instant::now());

@@ -1,4 +1,5 @@
-//! The floor: two small scripts with no library around them. It cannot wait, so it is for keys of one's own alone.
+//! The floor: two small scripts with no library around them. They cannot wait, so this peer is only for tasks that have
+//! keys of their own.
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
@@ -24,7 +25,7 @@ pub(crate) struct Bare {
 impl Bare {
     pub(crate) async fn connect(url: &str) -> Bare {
         let info: redis::ConnectionInfo = url.parse().expect("a URL");
-        // Otherwise the client's system holds small messages back until the ones before are confirmed.
+        // Without this, the client's system holds small messages back until the ones before are confirmed.
         let tcp = redis::io::tcp::TcpSettings::default().set_nodelay(true);
         let client = redis::Client::open(info.set_tcp_settings(tcp)).expect("a client");
         let mut connection = client

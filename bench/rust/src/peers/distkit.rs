@@ -18,7 +18,7 @@ impl Distkit {
 impl Peer for Distkit {
     type Lock = Key;
 
-    /// The pause between two attempts is the default: 50 ms.
+    /// Makes a lock whose pause between two attempts is the default: 50 ms.
     fn lock(&self, key: &str) -> Key {
         let key = DistkitRedisKey::try_from(key.replace(':', "_")).expect("a key");
         Key(Mutex::new(

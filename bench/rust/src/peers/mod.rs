@@ -1,4 +1,5 @@
-//! One file for each library: how it connects, acquires and releases, with the settings that docs/benchmarks.md tells.
+//! The libraries, one file for each: how it connects, acquires and releases, with the settings that docs/benchmarks.md
+//! lists.
 
 pub(crate) mod bare;
 pub(crate) mod distkit;
@@ -7,14 +8,14 @@ pub(crate) mod rslock;
 
 use std::time::Duration;
 
-/// 30 s for every library.
+/// The lease for every library: 30 s.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
-/// A library, connected.
+/// A library that is connected.
 pub(crate) trait Peer {
     type Lock: Lock;
 
-    /// What one task uses for this key.
+    /// Returns the lock that one task uses for this key.
     fn lock(&self, key: &str) -> Self::Lock;
 }
 

@@ -5,7 +5,8 @@ use super::{LEASE, Lock, Peer};
 pub(crate) struct Rslock(LockManager);
 
 impl Rslock {
-    /// The pause between two attempts is the default: by chance, below 200 ms, and none after every third.
+    /// Connects. The pause between two attempts is the default: a random time below 200 ms, and none after every third
+    /// attempt.
     pub(crate) fn connect(url: &str) -> Rslock {
         Rslock(LockManager::new(vec![url]))
     }

@@ -1,9 +1,9 @@
-//! An order service: a lock per order around its requests, and one per article inside.
+//! An order service: it holds a lock per order around its requests, and one per article inside.
 //!
 //! `cargo run --bin axum-orders`, or with `LOCK_URL=redis://127.0.0.1/` in front to keep the locks in Redis. It starts
 //! the service on a free port of the loopback interface and sends it requests over HTTP.
 //!
-//! Read `service.rs` first: it is the part to start from. Here are the requests, and what they prove.
+//! Read `service.rs` first: it is the part to start from. This file has the requests and the facts that they prove.
 
 mod service;
 
@@ -94,7 +94,7 @@ async fn tour(locks: &LockManager, shop: &Shop, customers: &Customers) -> Result
     )?;
 
     println!("\n5. A customer clicks twice on `pay`: two requests, one Idempotency-Key.");
-    // Stores are shared and remember, so no two runs of this program use the same key.
+    // Stores are shared and may remember, so no two runs of this program use the same key.
     let click = format!("click-{}", fastrand::u64(..));
     let click = [("x-user", "ada"), ("idempotency-key", click.as_str())];
     let (first, second) = tokio::try_join!(
@@ -125,7 +125,7 @@ fn count(answers: &[Answer], status: StatusCode) -> usize {
     matching.count()
 }
 
-/// What a customer was told.
+/// The answer that a customer got.
 struct Answer {
     status: StatusCode,
     retry_after: Option<String>,

@@ -1,12 +1,13 @@
-//! The service: routes with their layers, handlers, and what they work on.
+//! The service: routes with their layers, handlers, and the data that they work on.
 //!
 //! | lock | held by | protects |
 //! | --- | --- | --- |
 //! | `order:{id}` | a layer, around every request for an order | the order, read and then written |
-//! | `stock:{article}` | the attribute on [`Shop::take`], inside of the former | the stock of an article |
+//! | `stock:{article}` | the attribute on [`Shop::take`], inside of the order's lock | the stock of an article |
 //! | `idempotency:…` | a layer around payments | the answer that is stored for a click |
 //!
-//! Who holds an order may take stock, never the other way round: with one direction there is no deadlock.
+//! A request that holds an order may take stock, but never the other way round: with only one direction there is no
+//! deadlock.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,13 +23,13 @@ use lock_runtime::{LockError, LockManager, distributed_lock};
 use tokio::time::sleep;
 use tower_lock::{LockLayer, RequestKey};
 
-/// How long the "database" takes.
+/// The time that the "database" takes.
 const QUERY: Duration = Duration::from_millis(20);
 
-/// Layers are added to the routes above them.
+/// Returns the routes. Each layer is added to the routes above it.
 pub(crate) fn router(shop: Shop) -> Router {
     let locks = &shop.locks;
-    // `order:7` around every request to `/orders/7/…`.
+    // The lock `order:7` is held around every request to `/orders/7/…`.
     let order = RequestKey::new("order").path_segment(1);
     let once = RequestKey::new("idempotency")
         .header("x-user")
@@ -39,14 +40,14 @@ pub(crate) fn router(shop: Shop) -> Router {
     let items = Router::new()
         .route("/orders/{id}/items/{article}", post(add_item))
         .layer(LockLayer::from_key(locks.clone(), order.clone()).wait(Duration::from_secs(3)));
-    // A client that is late with this should look again: no waiting.
+    // A client that comes too late to cancel should look again, so this does not wait.
     let cancel = Router::new()
         .route("/orders/{id}/cancel", post(cancel))
         .layer(LockLayer::from_key(locks.clone(), order).wait(Duration::ZERO));
     let payments = Router::new()
         .route("/payments", post(pay))
         .layer(LockLayer::from_key(locks.clone(), once).wait(Duration::from_secs(5)));
-    // Under no lock: what balances the load asks this every few seconds.
+    // This route needs no lock: a load balancer asks it every few seconds.
     let ready = Router::new().route("/ready", get(ready));
     items
         .merge(cancel)
@@ -55,7 +56,7 @@ pub(crate) fn router(shop: Shop) -> Router {
         .with_state(shop)
 }
 
-/// Whether requests are worth sending here: locks can be had.
+/// Tells a load balancer whether requests are worth sending here: they are if locks can be acquired.
 async fn ready(State(shop): State<Shop>) -> (StatusCode, String) {
     let health = shop.locks.health().await;
     match health.error {
@@ -69,7 +70,7 @@ async fn add_item(
     Path((id, article)): Path<(u64, String)>,
 ) -> Result<String, Refusal> {
     let _running = shop.running.enter();
-    // Reads, waits, writes: without the lock of its order, updates would be lost. In a database, what is written
+    // This reads, waits and writes: without the lock of its order, updates would be lost. In a database, the writes
     // here and in `take` would be one transaction, committed before the handler returns.
     let items = shop.items(id);
     sleep(QUERY).await;
@@ -83,9 +84,10 @@ async fn cancel(State(shop): State<Shop>, Path(id): Path<u64>) -> String {
     format!("order {id} is cancelled")
 }
 
-/// Under the lock of its `Idempotency-Key`: looks for the stored answer first, and stores its own last.
+/// Runs under the lock of its `Idempotency-Key`: looks for the stored answer first, and stores its own last.
 async fn pay(State(shop): State<Shop>, headers: HeaderMap) -> (StatusCode, String) {
-    // The layer has checked that they are there, once each. A key is its user's: nobody gets another one's answer.
+    // The layer has checked that each header is there once. A key belongs to its user: nobody gets another user's
+    // answer.
     let [user, key] = ["x-user", "idempotency-key"].map(|name| {
         let value = headers.get(name).map(|value| value.as_bytes().to_owned());
         value.unwrap_or_default()
@@ -114,7 +116,7 @@ pub(crate) struct Shop {
     running: Arc<Running>,
 }
 
-/// Stands in for a database that all processes share.
+/// The data, which stands in for a database that all processes share.
 struct Data {
     /// The number of items by order.
     orders: HashMap<u64, usize>,
@@ -139,7 +141,7 @@ impl Shop {
         }
     }
 
-    /// Takes one piece of an article out of the stock. One at a time, whatever the order.
+    /// Takes one piece of an article out of the stock. One caller at a time does so, even for different orders.
     #[distributed_lock(key = "stock:{article}", wait = "10s", manager = self.locks)]
     async fn take(&self, article: &str) -> Result<(), Refusal> {
         let left = self.stock(article);
@@ -163,7 +165,7 @@ impl Shop {
         self.data().payments
     }
 
-    /// The most updates of orders that ran at the same time so far.
+    /// Returns the largest number of updates of orders that ran at the same time so far.
     pub(crate) fn most_at_once(&self) -> usize {
         self.running.most.load(Ordering::SeqCst)
     }
@@ -173,12 +175,12 @@ impl Shop {
     }
 }
 
-/// Why an order was not changed.
+/// The reason why an order was not changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("sold out")]
     SoldOut,
-    /// The lock of the article; that of the order is answered by the layer.
+    /// The lock of the article was refused or lost. For the order's lock, the layer answers.
     #[error(transparent)]
     Lock(#[from] LockError),
 }
@@ -187,13 +189,13 @@ impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         match self {
             Refusal::SoldOut => (StatusCode::CONFLICT, "sold out").into_response(),
-            // As the layer answers.
+            // This is the answer that the layer would give.
             Refusal::Lock(error) => tower_lock::Refusal::from(error).into_response(),
         }
     }
 }
 
-/// Counts the updates that run, for the proof that they take turns.
+/// The counts of the updates that run, for the proof that they take turns.
 #[derive(Default)]
 struct Running {
     now: AtomicUsize,

@@ -29,16 +29,16 @@ Exit code: 0 the lock kept its promise; 1 it did not, or the sale with it did
 not run to its end; 2 the sale could not start; 130 interrupted.
 ";
 
-/// What the program was asked to do.
+/// The task that the program was asked to do.
 #[derive(Debug)]
 pub(crate) enum Task {
     Help,
     Sell(Plan),
-    /// Not in the help: what a server process is started with.
+    /// The task of a server process. It is not in the help.
     Serve(Serve),
 }
 
-/// A sale.
+/// The size of a sale.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) stock: u32,
@@ -46,7 +46,7 @@ pub(crate) struct Plan {
     pub(crate) processes: usize,
 }
 
-/// A server process.
+/// The options of a server process.
 #[derive(Debug)]
 pub(crate) struct Serve {
     pub(crate) database: PathBuf,

@@ -9,11 +9,11 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, 
 use tokio::sync::Semaphore;
 use tokio::task::JoinError;
 
-/// How many connections a process opens.
+/// The number of connections that a process opens at most.
 const CONNECTIONS: u32 = 4;
 
-/// No UNIQUE (coupon, user) and no trigger on the stock: this service relies on its lock, as one must whose stock,
-/// orders and payments live in different systems.
+/// The schema. It has no UNIQUE (coupon, user) and no trigger on the stock: this service relies on its lock, as a
+/// service must whose stock, orders and payments live in different systems.
 const SCHEMA: &str = "
     CREATE TABLE coupons (name TEXT PRIMARY KEY, stock INTEGER NOT NULL);
     CREATE TABLE orders (
@@ -22,13 +22,13 @@ const SCHEMA: &str = "
     CREATE INDEX orders_by_user ON orders (coupon, user);
     CREATE INDEX orders_by_token ON orders (coupon, token);";
 
-/// What went wrong with the database.
+/// An error of the database.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DatabaseError {
-    /// SQLite said so.
+    /// SQLite returned an error.
     #[error("the database: {0}")]
     Sqlite(#[from] rusqlite::Error),
-    /// The call was given up by the runtime.
+    /// The runtime gave up the call.
     #[error("the database call did not end: {0}")]
     Abandoned(#[from] JoinError),
 }
@@ -41,7 +41,7 @@ pub(crate) struct Database {
     limit: Arc<Semaphore>,
 }
 
-/// What a coupon's sale came to.
+/// The results of a coupon's sale.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Totals {
     pub(crate) orders: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Totals {
 }
 
 impl Database {
-    /// A file that exists.
+    /// Opens a file that exists.
     pub(crate) fn open(path: &Path) -> Database {
         Database {
             path: path.into(),
@@ -58,7 +58,7 @@ impl Database {
         }
     }
 
-    /// A new file with one coupon in it.
+    /// Creates a file with one coupon in it.
     pub(crate) async fn create(
         path: &Path,
         coupon: &str,
@@ -79,7 +79,7 @@ impl Database {
         Ok(database)
     }
 
-    /// How many coupons are left: below zero if too many were sold, `None` if there is no such coupon.
+    /// Returns how many coupons are left: a negative number if too many were sold, `None` if there is no such coupon.
     pub(crate) async fn left(&self, coupon: &str) -> Result<Option<i64>, DatabaseError> {
         let coupon = coupon.to_owned();
         self.call(move |connection| {
@@ -94,7 +94,7 @@ impl Database {
         .await
     }
 
-    /// Whether the user has ordered before.
+    /// Returns whether the user has ordered before.
     pub(crate) async fn has_ordered(&self, coupon: &str, user: u32) -> Result<bool, DatabaseError> {
         let coupon = coupon.to_owned();
         self.call(move |connection| {
@@ -105,7 +105,7 @@ impl Database {
         .await
     }
 
-    /// Writes an order and returns its number; `None` if a later holder of the lock has written already.
+    /// Writes an order and returns its number, or `None` if a later holder of the lock has written already.
     pub(crate) async fn insert(
         &self,
         coupon: &str,
@@ -117,7 +117,8 @@ impl Database {
             let token = token.map(i64::from);
             let transaction =
                 Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
-            // The fence: this may run after its caller has lost the lock, but not after a successor has written.
+            // This is the fence: the write may come after its caller has lost the lock, but not after a later holder
+            // has written.
             let overtaken = transaction
                 .prepare_cached("SELECT 1 FROM orders WHERE coupon = ?1 AND token > ?2")?
                 .exists(params![coupon, token])?;
@@ -128,14 +129,14 @@ impl Database {
                 .prepare_cached("INSERT INTO orders (coupon, user, token) VALUES (?1, ?2, ?3)")?
                 .execute(params![coupon, user, token])?;
             let order = transaction.last_insert_rowid();
-            // Before the lock is given back: what commits after it is not protected by it.
+            // This commits before the lock is given back: a later commit would not be protected by the lock.
             transaction.commit()?;
             Ok(Some(order))
         })
         .await
     }
 
-    /// Counts what was sold.
+    /// Counts the orders and the users that bought.
     pub(crate) async fn totals(&self, coupon: &str) -> Result<Totals, DatabaseError> {
         let coupon = coupon.to_owned();
         self.call(move |connection| {
@@ -153,7 +154,7 @@ impl Database {
         .await
     }
 
-    /// Waits for calls that nobody waits for any more, and closes the connections.
+    /// Waits for all calls, even those that nobody waits for any more, and closes the connections.
     pub(crate) async fn close(&self) {
         let all = self.limit.acquire_many(CONNECTIONS).await;
         let idle = std::mem::take(&mut *self.idle());
@@ -176,7 +177,8 @@ impl Database {
             let connection = reused.map_or_else(|| connect(&database.path), Ok)?;
             let result = work(&connection);
             database.idle().push(connection);
-            // Here, not in the caller: a caller that is dropped does not stop this thread.
+            // The permit is dropped here, not in the caller, because a caller that is dropped does not stop this
+            // thread.
             drop(permit);
             result
         });

@@ -36,7 +36,7 @@ use report::Figures;
 use sale::Sale;
 use server::Server;
 
-/// Shown to the user as one line.
+/// An error that is shown to the user as one line.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 const COUPON: &str = "SPRING";
@@ -45,7 +45,7 @@ const UNLOCKED: &str = "unlocked";
 
 const INTERRUPTED: u8 = 130;
 
-/// Turns true with the first Ctrl-C; the second one ends the program at once.
+/// A value that turns true with the first Ctrl-C. The second one ends the program at once.
 type Interrupted = watch::Receiver<bool>;
 
 #[tokio::main]
@@ -65,7 +65,7 @@ async fn main() -> ExitCode {
     })
 }
 
-/// Both sales, or as much of them as Ctrl-C allows.
+/// Runs both sales, or as much of them as Ctrl-C allows.
 async fn sell(plan: Plan) -> Result<ExitCode, Failure> {
     let store = Store::from_env();
     if plan.processes > 1 && !store.is_shared() {
@@ -131,7 +131,7 @@ async fn compare(
     })
 }
 
-/// One sale, on a database of its own. `None` if it was interrupted.
+/// Runs one sale, on a database of its own. Returns `None` if it was interrupted.
 async fn run(
     plan: &Plan,
     locks: &LockManager,
@@ -165,7 +165,7 @@ async fn run(
     Ok(answers.map(|answers| Figures::new(plan.stock, totals, answers)))
 }
 
-/// What the customers talk to.
+/// The servers that the customers talk to.
 enum Servers {
     Here(Server),
     Elsewhere(Fleet),
@@ -187,7 +187,7 @@ impl Servers {
     }
 }
 
-/// On stderr, and only if that is a terminal.
+/// Shows the progress on stderr, and only if that is a terminal.
 fn progress_bar(requests: u64, locked: bool) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len}")
         .unwrap_or_else(|_| ProgressStyle::default_bar());

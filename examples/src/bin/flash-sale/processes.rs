@@ -1,4 +1,4 @@
-//! Several server processes: this program starts itself, as `flash-sale serve …`.
+//! Several server processes: this program starts itself again, as `flash-sale serve …`.
 
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -14,11 +14,11 @@ use crate::sale::Sale;
 use crate::server::Server;
 use crate::{Failure, LOCKED, UNLOCKED};
 
-/// How long a process may take to end before it is killed.
+/// The time that a process may take to end before it is killed.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Server processes on one database file and one lock store. Each ends when its stdin closes, so none outlives
-/// this value, nor this process, whatever becomes of it.
+/// this value or this process, no matter how this process ends.
 pub(crate) struct Fleet {
     children: Vec<Child>,
     urls: Vec<String>,
@@ -56,12 +56,12 @@ impl Fleet {
         Ok(Fleet { children, urls })
     }
 
-    /// Where clients reach them.
+    /// Returns the URLs at which clients reach them.
     pub(crate) fn urls(&self) -> &[String] {
         &self.urls
     }
 
-    /// Lets all of them finish, and says so if one had died on the way.
+    /// Lets all of them finish. Returns an error if one of them had failed.
     pub(crate) async fn stop(mut self) -> Result<(), Failure> {
         for child in &mut self.children {
             drop(child.stdin.take());
@@ -84,7 +84,7 @@ async fn wait_or_kill(child: &mut Child) -> Result<ExitStatus, Failure> {
     Ok(child.wait().await?)
 }
 
-/// What such a process does: serves until its stdin closes.
+/// Serves until stdin closes, as such a process.
 pub(crate) async fn serve(options: Serve) -> Result<(), Failure> {
     // A terminal sends Ctrl-C to the children, too. They end with their parent, after their requests.
     tokio::spawn(async { while tokio::signal::ctrl_c().await.is_ok() {} });

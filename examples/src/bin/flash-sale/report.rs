@@ -1,4 +1,4 @@
-//! The table, and what it means.
+//! The table and its meaning.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::args::Plan;
 use crate::database::Totals;
 use crate::storm::Answers;
 
-/// What one sale came to: what the database holds, and what the customers were told.
+/// The results of one sale: the database's totals, and the answers that the customers got.
 #[derive(Debug)]
 pub(crate) struct Figures {
     stock: u64,
@@ -28,7 +28,7 @@ impl Figures {
         self.totals.orders.saturating_sub(self.stock)
     }
 
-    /// Orders beyond a user's first.
+    /// Returns the number of orders beyond each user's first.
     fn double_orders(&self) -> u64 {
         self.totals.orders - self.totals.buyers
     }
@@ -46,7 +46,7 @@ impl Figures {
     }
 }
 
-/// Both sales, side by side.
+/// Returns a table of both sales, side by side.
 pub(crate) fn table(unlocked: &Figures, locked: &Figures) -> String {
     let mut text = format!("{:<18}{:>16}{:>16}\n", "", "without lock", "with lock");
     let mut row = |name: &str, cell: &dyn Fn(&Figures) -> String| {
@@ -73,7 +73,7 @@ fn millis(wait: Duration) -> String {
     format!("{:.1} ms", wait.as_secs_f64() * 1e3)
 }
 
-/// What to conclude: sentences, and whether the lock kept its promise.
+/// Returns the conclusion in sentences, and whether the lock kept its promise.
 pub(crate) fn verdict(plan: &Plan, unlocked: &Figures, locked: &Figures) -> (String, bool) {
     let mut text = String::new();
     if let Some(failure) = &unlocked.answers.failure {

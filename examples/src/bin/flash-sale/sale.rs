@@ -1,4 +1,4 @@
-//! The service: sells a coupon of which there are few, once to each user.
+//! The service, which sells a coupon of which there are few, once to each user.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(crate) struct Sale {
     locks: LockManager,
 }
 
-/// Why nothing was sold.
+/// The reason why nothing was sold.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     /// There is no coupon of this name.
@@ -28,7 +28,7 @@ pub(crate) enum Refusal {
     /// The lock went to somebody else, who wrote first.
     #[error("too late: the lock was lost")]
     Overtaken,
-    /// The lock was not to be had, or was lost on the way: `#[distributed_lock]` needs this conversion.
+    /// The lock was refused, or was lost on the way. `#[distributed_lock]` needs this conversion.
     #[error(transparent)]
     Lock(#[from] LockError),
     /// The database failed.
@@ -41,7 +41,7 @@ impl Sale {
         Sale { database, locks }
     }
 
-    /// Sells a coupon to a user. One purchase of a coupon at a time, in all processes.
+    /// Sells a coupon to a user. Purchases of one coupon run one at a time, over all processes.
     #[distributed_lock(
         key = "coupon:{coupon}",
         wait = "30s",
@@ -54,13 +54,13 @@ impl Sale {
         self.check_and_sell(coupon, user, token).await
     }
 
-    /// The same without the lock, to see what happens.
+    /// Does the same without the lock, to see what happens.
     pub(crate) async fn buy_unlocked(&self, coupon: &str, user: u32) -> Result<i64, Refusal> {
         self.check_and_sell(coupon, user, None).await
     }
 
-    /// Reads, decides, writes. Right only while nobody else does the same: what was read may be out of date at
-    /// every `await` that follows it.
+    /// Reads, decides and writes. This is right only while nobody else does the same: the value that was read may be
+    /// out of date after every `await` that follows it.
     async fn check_and_sell(
         &self,
         coupon: &str,

@@ -38,12 +38,12 @@ impl Server {
         })
     }
 
-    /// Where clients reach it.
+    /// Returns the URL at which clients reach it.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Finishes the requests under way, then ends.
+    /// Finishes the requests under way, and then ends.
     pub(crate) async fn stop(self) -> io::Result<()> {
         drop(self.stop);
         self.task.await?

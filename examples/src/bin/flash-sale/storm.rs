@@ -15,13 +15,13 @@ use tokio::task::JoinSet;
 
 type Http = Client<HttpConnector, Empty<Bytes>>;
 
-/// How hard it blows.
+/// The size of the storm.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) users: u32,
-    /// Purchases that each user asks for, at the same time.
+    /// The number of purchases that each user asks for, at the same time.
     pub(crate) clicks: u32,
-    /// Requests under way at once, each on its own keep-alive connection.
+    /// The number of requests under way at once, each on its own keep-alive connection.
     pub(crate) connections: u32,
 }
 
@@ -31,17 +31,17 @@ impl Size {
     }
 }
 
-/// What the customers were told.
+/// The answers that the customers got.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     pub(crate) sold: u64,
     pub(crate) already_ordered: u64,
     pub(crate) sold_out: u64,
-    /// Neither sold nor refused for a good reason.
+    /// The number of requests that were neither sold nor refused for a good reason.
     pub(crate) failed: u64,
-    /// Why the first of those failed.
+    /// The reason why the first of those failed.
     pub(crate) failure: Option<String>,
-    /// How long each answer took, shortest first.
+    /// The time that each answer took, shortest first.
     pub(crate) waits: Vec<Duration>,
     pub(crate) elapsed: Duration,
 }
@@ -88,14 +88,14 @@ pub(crate) async fn blow(
     answers
 }
 
-/// One purchase: the status, or what went wrong, in words.
+/// Makes one purchase. Returns the status, or says in words what went wrong.
 async fn click(client: &Http, url: &str) -> Result<StatusCode, String> {
     let request = Request::post(url)
         .body(Empty::new())
         .map_err(|error| error.to_string())?;
     let response = client.request(request).await.map_err(with_causes)?;
     let status = response.status();
-    // Read to its end, or the connection cannot be used again.
+    // The body is read to its end, or the connection could not be used again.
     let body = response.into_body().collect().await.map_err(with_causes)?;
     match status {
         StatusCode::CREATED | StatusCode::CONFLICT | StatusCode::GONE => Ok(status),
@@ -134,7 +134,7 @@ impl Answers {
         self.waits.len() as f64 / self.elapsed.as_secs_f64().max(f64::EPSILON)
     }
 
-    /// The wait that `percent` of the requests did not exceed.
+    /// Returns the wait that `percent` of the requests did not exceed.
     pub(crate) fn wait_percentile(&self, percent: usize) -> Duration {
         let rank = (self.waits.len() * percent).div_ceil(100);
         let index = rank.saturating_sub(1);

@@ -1,10 +1,10 @@
-//! A bank over gRPC: transfers lock two accounts, a watcher has one stream.
+//! A bank over gRPC: a transfer locks two accounts, and a watcher may have only one stream.
 //!
 //! `cargo run --bin grpc-transfer`, or with `LOCK_URL=redis://127.0.0.1/` in front to keep the locks in Redis. It starts
 //! the service on a free port of the loopback interface and calls it over HTTP/2.
 //!
-//! Read `service.rs` first: it is the part to start from. Here are the calls, and what they prove. `bank.rs` is
-//! generated; `bank.proto` says how.
+//! Read `service.rs` first: it is the part to start from. This file has the calls and the facts that they prove.
+//! `bank.rs` is generated; `bank.proto` says how.
 
 #[rustfmt::skip]
 #[allow(unreachable_pub, clippy::all)]
@@ -28,7 +28,7 @@ use bank::bank_server::BankServer;
 use bank::{Balance, TransferRequest, WatchRequest};
 use service::Service;
 
-/// Transfers in each direction.
+/// The number of transfers in each direction.
 const TRANSFERS: usize = 20;
 
 type Client = BankClient<Channel>;
@@ -116,7 +116,7 @@ async fn tour(locks: &LockManager, bank: &Service, client: Client) -> Result<(),
     )
 }
 
-/// Returns what is left in the account `from`.
+/// Moves money and returns what is left in the account `from`.
 async fn transfer(mut client: Client, from: &str, to: &str, amount: u64) -> Result<u64, Status> {
     let order = TransferRequest {
         from: from.to_owned(),

@@ -1,4 +1,4 @@
-//! The service: moves money between two accounts under the locks of both, and streams an account's balance.
+//! The service, which moves money between two accounts under the locks of both, and streams an account's balance.
 //!
 //! | lock | held by | protects |
 //! | --- | --- | --- |
@@ -22,14 +22,14 @@ use tower_lock::{GrpcStatus, LockLayer, Refusal, RequestKey};
 use crate::bank::bank_server::Bank;
 use crate::bank::{Balance, TransferReply, TransferRequest, WatchRequest};
 
-/// How long the "database" takes.
+/// The time that the "database" takes.
 const QUERY: Duration = Duration::from_millis(5);
 
-/// How long a transfer waits for each account.
+/// The time for which a transfer waits for its accounts.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Around the server: one stream per watcher, by the metadata entry `x-watcher`; requests without it pass. A stream that
-/// the client forgets ends after a minute.
+/// Returns the layer around the server, which allows one stream per watcher. The metadata entry `x-watcher` names the
+/// watcher; requests without it pass. A stream that the client forgets ends after a minute.
 pub(crate) fn one_stream_per_watcher(
     locks: LockManager,
 ) -> LockLayer<RequestKey, GrpcStatus, UntilBodyEnd> {
@@ -40,7 +40,7 @@ pub(crate) fn one_stream_per_watcher(
         .until_body_end(Duration::from_secs(60))
 }
 
-/// Clones share everything.
+/// The bank and its locks. Clones share everything.
 #[derive(Clone)]
 pub(crate) struct Service {
     locks: LockManager,
@@ -70,7 +70,8 @@ impl Service {
         account.ok_or_else(|| Status::not_found(format!("no account `{name}`")))
     }
 
-    /// Right only under the locks of both accounts: what was read may be out of date at every `await` after it.
+    /// Moves money. This is right only under the locks of both accounts: without them, the balances that were read may
+    /// be out of date after the `await`.
     async fn move_money(&self, order: &TransferRequest) -> Result<u64, Status> {
         let (from, to) = (self.account(&order.from)?, self.account(&order.to)?);
         let (had, other_had) = (*from.borrow(), *to.borrow());
@@ -95,8 +96,8 @@ impl Bank for Service {
         if order.from == order.to {
             return Err(Status::invalid_argument("one account"));
         }
-        // Both or none, in an order that cannot deadlock: two opposite transfers would else hold one account each and
-        // wait for the other.
+        // `multi` takes both locks or none, in an order that cannot deadlock. Otherwise two opposite transfers could
+        // hold one account each and wait for the other.
         let accounts =
             [&order.from, &order.to].map(|name| self.locks.mutex(key!("account:{name}")));
         let both = self.locks.multi(accounts).wait(PATIENCE);

@@ -1,4 +1,4 @@
-//! Prints each span as it ends, for a program that has no collector.
+//! An exporter that prints each span as it ends, for a program that has no collector.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,7 +10,7 @@ pub(crate) struct Console;
 
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Nobody reads the spans of a service.
+/// Stops the printing, because nobody reads the spans of a service.
 pub(crate) fn stop_printing() {
     IS_QUIET.store(true, Ordering::Relaxed);
 }
@@ -23,7 +23,7 @@ impl SpanExporter for Console {
         for span in batch {
             let took = span.end_time.duration_since(span.start_time);
             let millis = took.unwrap_or_default().as_secs_f64() * 1e3;
-            // The ends of two ids: enough to see which spans belong together.
+            // The ends of the two ids are enough to see which spans belong together.
             let id = &span.span_context.span_id().to_string()[12..];
             let parent = &span.parent_span_id.to_string()[12..];
             let fields = span.attributes.iter().filter(|field| {

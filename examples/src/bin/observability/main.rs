@@ -1,8 +1,8 @@
-//! What locks do, as traces by OpenTelemetry and as metrics for Prometheus.
+//! The work of locks, as traces by OpenTelemetry and as metrics for Prometheus.
 //!
-//! `cargo run --features otel --bin observability`: two requests for one order, their spans, and some of the metrics.
-//! With `OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317` in front, the spans also go to a collector, by OTLP over gRPC.
-//! With `-- 127.0.0.1:9464` behind it, the program goes on until Ctrl-C and serves `/metrics` there.
+//! `cargo run --features otel --bin observability` sends two requests for one order, and prints their spans and some of
+//! the metrics. With `OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317` in front, the spans also go to a collector, by
+//! OTLP over gRPC. With `-- 127.0.0.1:9464` at the end, the program goes on until Ctrl-C and serves `/metrics` there.
 
 mod console;
 
@@ -30,7 +30,8 @@ const BUCKETS: [f64; 14] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0,
 ];
 
-/// Before the manager is built: it describes its metrics to the recorder that is there then.
+/// Installs the recorder. This must come before the manager is built, which describes its metrics to the recorder that
+/// is there then.
 fn record_metrics() -> Result<PrometheusHandle, Failure> {
     let builder = PrometheusBuilder::new().set_buckets(&BUCKETS)?;
     Ok(builder.install_recorder()?)
@@ -52,7 +53,7 @@ fn export_traces() -> Result<SdkTracerProvider, Failure> {
         .with_location(false)
         .with_threads(false)
         .with_tracked_inactivity(false);
-    // The spans of the locks are of the level DEBUG. What the exporter itself does is not exported.
+    // The spans of the locks are of the level DEBUG. The exporter's own spans are not exported.
     let ours = Targets::new()
         .with_target("lock_runtime", Level::DEBUG)
         .with_target("observability", Level::INFO);
@@ -62,7 +63,7 @@ fn export_traces() -> Result<SdkTracerProvider, Failure> {
     Ok(provider)
 }
 
-/// One request. `lock.wait` and `lock.hold` are its children, and so is what runs under the lock.
+/// Serves one request. The spans `lock.wait` and `lock.hold` are its children, and so are the spans under the lock.
 #[instrument(name = "request", skip(locks))]
 async fn settle(locks: &LockManager, customer: &'static str) -> Result<(), LockError> {
     pay(locks, 7).await
@@ -86,7 +87,7 @@ async fn main() -> ExitCode {
         }
     };
     let code = examples::run("observability", async |locks| show(locks, &metrics).await).await;
-    // Sends what the batch still holds.
+    // This sends the spans that the batch still holds.
     if let Err(error) = traces.shutdown() {
         eprintln!("observability: {error}");
         return ExitCode::FAILURE;
@@ -146,7 +147,7 @@ async fn serve(
             if let Err(error) = ada.and(bob) {
                 println!("   {error}");
             }
-            // Else histograms grow between two scrapes.
+            // Without this, histograms would grow between two scrapes.
             upkeep.run_upkeep();
         }
     };

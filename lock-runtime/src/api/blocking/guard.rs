@@ -12,8 +12,8 @@ use crate::values::{FencingToken, LockError, LostReason};
 /// A held lock: the [`LockGuard`](crate::LockGuard) of threads.
 ///
 /// The hold is renewed in the background until the guard ends. Dropping the guard releases, and waits for the answer for
-/// the call timeout at most; what went wrong is logged. A guard may be dropped on another thread. Inside an async runtime,
-/// and while its thread ends, it is released in the background.
+/// the call timeout at most; an error is logged. A guard may be dropped on another thread. Inside an async runtime, and
+/// while its thread ends, it is released in the background.
 ///
 /// ```
 /// # fn main() -> Result<(), lock_runtime::LockError> {
@@ -27,7 +27,7 @@ use crate::values::{FencingToken, LockError, LostReason};
 /// ```
 #[must_use = "a guard that is dropped at once protects nothing"]
 pub struct LockGuard {
-    /// Taken by the release, and by nothing else.
+    /// The async guard. Only the release takes it.
     guard: Option<crate::LockGuard>,
     lease: Lease,
     runtime: Arc<Runtime>,
@@ -42,22 +42,22 @@ impl LockGuard {
         }
     }
 
-    /// The lock's name, without the namespace. Of several locks that are held as one: all names.
+    /// Returns the lock's name, without the namespace. For several locks that are held as one, it has all names.
     pub fn name(&self) -> &str {
         self.lease.name()
     }
 
-    /// As [`LockGuard::fencing_token`](crate::LockGuard::fencing_token).
+    /// Does the same as [`LockGuard::fencing_token`](crate::LockGuard::fencing_token).
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.lease.fencing_token()
     }
 
-    /// As [`LockGuard::members`](crate::LockGuard::members).
+    /// Does the same as [`LockGuard::members`](crate::LockGuard::members).
     pub fn members(&self) -> impl Iterator<Item = MemberLock<'_>> {
         self.lease.members()
     }
 
-    /// As [`LockGuard::is_held`](crate::LockGuard::is_held): no I/O.
+    /// Does the same as [`LockGuard::is_held`](crate::LockGuard::is_held): no I/O.
     pub fn is_held(&self) -> bool {
         self.lease.is_held()
     }
@@ -67,17 +67,18 @@ impl LockGuard {
         self.lease.remaining()
     }
 
-    /// A view of the hold to hand around, to other threads, too. It does not keep the lock.
+    /// Returns a view of the hold to pass around, to other threads, too. It does not keep the lock.
     pub fn lease(&self) -> Lease {
         self.lease.clone()
     }
 
-    /// The loss of the hold, as a signal: ask [`is_lost`](Lost::is_lost), or use [`wait_lost`](LockGuard::wait_lost).
+    /// Returns the loss of the hold, as a signal: ask [`is_lost`](Lost::is_lost), or use
+    /// [`wait_lost`](LockGuard::wait_lost).
     pub fn lost(&self) -> Lost {
         self.lease.lost()
     }
 
-    /// Blocks the thread until the hold is lost, for `wait` at most. `None` if it was not lost by then.
+    /// Blocks the thread until the hold is lost, for `wait` at most. Returns `None` if it was not lost by then.
     ///
     /// # Errors
     /// [`LockError::InvalidConfig`] inside an async runtime.
@@ -87,10 +88,10 @@ impl LockGuard {
         self.runtime.block_on(waited)
     }
 
-    /// As [`LockGuard::renew`](crate::LockGuard::renew).
+    /// Does the same as [`LockGuard::renew`](crate::LockGuard::renew).
     ///
     /// # Errors
-    /// As there; [`LockError::InvalidConfig`] inside an async runtime.
+    /// Those of the async method; [`LockError::InvalidConfig`] inside an async runtime.
     pub fn renew(&self, lease: Duration) -> Result<(), LockError> {
         match &self.guard {
             Some(guard) => self.runtime.block_on(guard.renew(lease))?,
@@ -98,10 +99,11 @@ impl LockGuard {
         }
     }
 
-    /// As [`LockGuard::downgrade`](crate::LockGuard::downgrade).
+    /// Does the same as [`LockGuard::downgrade`](crate::LockGuard::downgrade).
     ///
     /// # Errors
-    /// As there; [`LockError::InvalidConfig`] inside an async runtime, and the guard is then left as it is.
+    /// Those of the async method; [`LockError::InvalidConfig`] inside an async runtime, and the guard is then left as
+    /// it is.
     pub fn downgrade(&mut self) -> Result<(), LockError> {
         match &mut self.guard {
             Some(guard) => self.runtime.block_on(async { guard.downgrade().await })?,
@@ -118,8 +120,8 @@ impl LockGuard {
     /// Gives the lock back, wakes the next waiter, and waits for the answer, for the call timeout at most.
     ///
     /// # Errors
-    /// As [`LockGuard::release`](crate::LockGuard::release); [`LockError::InvalidConfig`] inside an async runtime: the lock
-    /// is then released in the background.
+    /// The same as [`LockGuard::release`](crate::LockGuard::release); [`LockError::InvalidConfig`] inside an async
+    /// runtime: the lock is then released in the background.
     pub fn release(mut self) -> Result<(), LockError> {
         self.give_back()
     }
@@ -130,7 +132,7 @@ impl LockGuard {
 
     fn give_back(&mut self) -> Result<(), LockError> {
         match self.guard.take() {
-            // Dropped unpolled where blocking is refused: the guard is then released in the background.
+            // If blocking is refused, the future is dropped unpolled, and the guard is released in the background.
             Some(guard) => self.runtime.block_on(async { guard.release().await })?,
             None => Ok(()),
         }
@@ -140,7 +142,7 @@ impl LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         match self.give_back() {
-            // A loss has been told where it was found.
+            // A loss was reported where it was found.
             Ok(()) | Err(LockError::Lost { .. }) => {}
             Err(error) => observe::release_failed("(dropped guard)", &error),
         }

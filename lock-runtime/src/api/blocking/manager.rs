@@ -1,4 +1,4 @@
-//! The front door for threads.
+//! The manager for threads, which makes all requests.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::api::info::LockInfo;
 use crate::hold::current_runtime;
 use crate::values::{IntoLockName, LockError};
 
-/// Makes lock requests that block the calling thread: the [`LockManager`](crate::LockManager) of threads.
+/// A manager whose lock requests block the calling thread: the [`LockManager`](crate::LockManager) of threads.
 ///
-/// Cheap to clone; clones are the same manager, which any number of threads may use. It has a thread of its own, named
-/// `lock-runtime`, that renews locks and keeps the connection. When the last clone and the last guard are gone, the
-/// manager is [shut down](crate::LockManager::shutdown), and the thread ends; dropping the last one waits for that, unless
-/// it is dropped inside an async runtime.
+/// It is cheap to clone; clones are the same manager, which any number of threads may use. It has a thread of its own,
+/// named `lock-runtime`, that renews locks and keeps the connection. When the last clone and the last guard are gone,
+/// the manager is [shut down](crate::LockManager::shutdown), and the thread ends; dropping the last one waits for that,
+/// unless it is dropped inside an async runtime.
 ///
 /// ```
 /// use lock_runtime::blocking::LockManager;
@@ -42,13 +42,13 @@ impl LockManager {
     /// Connects with default options: see [`LockManagerBuilder::connect`](crate::LockManagerBuilder::connect).
     ///
     /// # Errors
-    /// As there. [`LockError::InvalidConfig`] inside an async runtime, [`LockError::Unavailable`] if no thread could be
-    /// started.
+    /// Those of that method. [`LockError::InvalidConfig`] inside an async runtime, [`LockError::Unavailable`] if no
+    /// thread could be started.
     pub fn connect(url: &str) -> Result<LockManager, LockError> {
         LockManager::new(crate::LockManager::connect(url))
     }
 
-    /// A manager on a new memory store, with default options.
+    /// Creates a manager on a new memory store, with default options.
     ///
     /// # Errors
     /// [`LockError::InvalidConfig`] inside an async runtime, [`LockError::Unavailable`] if no thread could be started.
@@ -56,8 +56,8 @@ impl LockManager {
         LockManager::new(async { Ok(crate::LockManager::in_memory()) })
     }
 
-    /// Waits for an async manager that is being connected, in whichever way: with options, to a quorum, to the server of
-    /// a `redis` client. The future runs on the calling thread.
+    /// Waits for an async manager that is being connected in any way: with options, to a quorum, to the server of a
+    /// `redis` client. The future runs on the calling thread.
     ///
     /// ```
     /// # fn main() -> Result<(), lock_runtime::LockError> {
@@ -72,8 +72,8 @@ impl LockManager {
     /// ```
     ///
     /// # Errors
-    /// What the future says. [`LockError::InvalidConfig`] inside an async runtime, [`LockError::Unavailable`] if no thread
-    /// could be started.
+    /// The error of the future. [`LockError::InvalidConfig`] inside an async runtime, [`LockError::Unavailable`] if no
+    /// thread could be started.
     pub fn new(
         connecting: impl Future<Output = Result<crate::LockManager, LockError>>,
     ) -> Result<LockManager, LockError> {
@@ -81,8 +81,8 @@ impl LockManager {
         Ok(LockManager { runtime })
     }
 
-    /// For the threads of a program that has an async manager, too. Call it inside the runtime of that manager, and give
-    /// what it returns to threads outside: it has no thread of its own, and works for as long as that runtime does.
+    /// Makes a manager for the threads of a program that has an async manager, too. Call it inside the runtime of that
+    /// manager, and give the result to threads outside: it has no thread of its own, and works while that runtime does.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -107,8 +107,9 @@ impl LockManager {
         Ok(LockManager { runtime })
     }
 
-    /// The async manager that this one calls: for what has no blocking form, with [`block_on`](LockManager::block_on),
-    /// and for what needs none, such as [`snapshot`](crate::LockManager::snapshot).
+    /// Returns the async manager that this one calls. Use it for methods that have no blocking form, with
+    /// [`block_on`](LockManager::block_on), and for methods that need none, such as
+    /// [`snapshot`](crate::LockManager::snapshot).
     pub fn as_async(&self) -> &crate::LockManager {
         self.runtime.locks()
     }
@@ -126,7 +127,7 @@ impl LockManager {
     /// ```
     ///
     /// # Errors
-    /// What the future says; [`LockError::InvalidConfig`] inside an async runtime.
+    /// The error of the future; [`LockError::InvalidConfig`] inside an async runtime.
     pub fn block_on<T>(
         &self,
         future: impl Future<Output = Result<T, LockError>>,
@@ -138,60 +139,60 @@ impl LockManager {
         Request::new(self.runtime.clone(), request)
     }
 
-    /// As [`LockManager::mutex`](crate::LockManager::mutex).
+    /// Does the same as [`LockManager::mutex`](crate::LockManager::mutex).
     pub fn mutex(&self, name: impl IntoLockName) -> LockRequest {
         self.request(self.as_async().mutex(name))
     }
 
-    /// As [`LockManager::fenced`](crate::LockManager::fenced).
+    /// Does the same as [`LockManager::fenced`](crate::LockManager::fenced).
     pub fn fenced(&self, name: impl IntoLockName) -> LockRequest {
         self.request(self.as_async().fenced(name))
     }
 
-    /// As [`LockManager::fair`](crate::LockManager::fair).
+    /// Does the same as [`LockManager::fair`](crate::LockManager::fair).
     pub fn fair(&self, name: impl IntoLockName) -> LockRequest {
         self.request(self.as_async().fair(name))
     }
 
-    /// As [`LockManager::read`](crate::LockManager::read).
+    /// Does the same as [`LockManager::read`](crate::LockManager::read).
     pub fn read(&self, name: impl IntoLockName) -> LockRequest {
         self.request(self.as_async().read(name))
     }
 
-    /// As [`LockManager::write`](crate::LockManager::write).
+    /// Does the same as [`LockManager::write`](crate::LockManager::write).
     pub fn write(&self, name: impl IntoLockName) -> LockRequest {
         self.request(self.as_async().write(name))
     }
 
-    /// As [`LockManager::multi`](crate::LockManager::multi).
+    /// Does the same as [`LockManager::multi`](crate::LockManager::multi).
     pub fn multi(&self, members: impl IntoIterator<Item = LockRequest>) -> MultiRequest {
         let members = members.into_iter().map(Request::into_async);
         Request::new(self.runtime.clone(), self.as_async().multi(members))
     }
 
-    /// As [`LockManager::semaphore`](crate::LockManager::semaphore).
+    /// Does the same as [`LockManager::semaphore`](crate::LockManager::semaphore).
     pub fn semaphore(&self, name: impl IntoLockName) -> Semaphore {
         Semaphore::new(self.runtime.clone(), self.as_async().semaphore(name))
     }
 
-    /// As [`LockManager::inspect`](crate::LockManager::inspect).
+    /// Does the same as [`LockManager::inspect`](crate::LockManager::inspect).
     ///
     /// # Errors
-    /// As there; [`LockError::InvalidConfig`] inside an async runtime.
+    /// Those of the async method; [`LockError::InvalidConfig`] inside an async runtime.
     pub fn inspect(&self, name: impl IntoLockName) -> Result<LockInfo, LockError> {
         self.block_on(self.as_async().inspect(name))
     }
 
-    /// As [`LockManager::force_release`](crate::LockManager::force_release).
+    /// Does the same as [`LockManager::force_release`](crate::LockManager::force_release).
     ///
     /// # Errors
-    /// As there; [`LockError::InvalidConfig`] inside an async runtime.
+    /// Those of the async method; [`LockError::InvalidConfig`] inside an async runtime.
     pub fn force_release(&self, name: impl IntoLockName) -> Result<bool, LockError> {
         self.block_on(self.as_async().force_release(name))
     }
 
-    /// As [`LockManager::shutdown`](crate::LockManager::shutdown): for a manager that is never dropped, such as one in a
-    /// `static`. A closure that runs under a lock is waited for like a guard by hand.
+    /// Does the same as [`LockManager::shutdown`](crate::LockManager::shutdown), for a manager that is never dropped,
+    /// such as one in a `static`. It waits for a closure that runs under a lock as it does for a guard by hand.
     ///
     /// # Errors
     /// [`LockError::InvalidConfig`] inside an async runtime.

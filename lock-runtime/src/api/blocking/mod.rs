@@ -31,8 +31,8 @@
 //!
 //! Re-entry is that of the async library, with the closure in the place of the future: a request made inside the closure
 //! of [`run`](Request::run) or [`scope`](LockGuard::scope), on the same thread, shares the hold. A guard by itself makes
-//! nothing nested: asking for its lock beside it waits for it, also on the same thread, and is
-//! [`LockError::Busy`](crate::LockError::Busy) in the end.
+//! nothing nested: a request for its lock waits for it, even on the same thread, and ends with
+//! [`LockError::Busy`](crate::LockError::Busy).
 
 mod guard;
 mod manager;

@@ -21,8 +21,8 @@ pub type LockRequest = Request<crate::LockRequest>;
 /// See the example of [`Request`].
 pub type MultiRequest = Request<crate::MultiRequest>;
 
-/// A [`LockRequest`](crate::LockRequest) or a [`MultiRequest`](crate::MultiRequest) that blocks the calling thread. Made by
-/// the methods of [`LockManager`](super::LockManager).
+/// A [`LockRequest`](crate::LockRequest) or a [`MultiRequest`](crate::MultiRequest) that blocks the calling thread. The
+/// methods of [`LockManager`](super::LockManager) make it.
 #[derive(Clone, Debug)]
 #[must_use = "a request does nothing until it is acquired or run"]
 pub struct Request<R> {
@@ -32,11 +32,11 @@ pub struct Request<R> {
 
 /// The methods that both sorts of requests have in common. The trait cannot be named outside.
 pub trait Ask: Sized {
-    /// Sets how long to wait: `None` for as long as it takes.
+    /// Sets how long to wait. With `None`, it waits for as long as it takes.
     fn waiting(self, wait: Option<Duration>) -> Self;
     /// Acquires within the wait.
     fn ask(self) -> impl Future<Output = Result<crate::LockGuard, LockError>>;
-    /// Acquires what is free now.
+    /// Acquires the locks if they are free now.
     fn try_ask(self) -> impl Future<Output = Result<TryAcquire, LockError>>;
 }
 
@@ -78,40 +78,40 @@ impl<R> Request<R> {
 }
 
 impl Request<crate::LockRequest> {
-    /// As [`LockRequest::lease`](crate::LockRequest::lease).
+    /// Does the same as [`LockRequest::lease`](crate::LockRequest::lease).
     pub fn lease(self, lease: Duration) -> Self {
         self.set(|request| request.lease(lease))
     }
 
-    /// As [`LockRequest::auto_renew`](crate::LockRequest::auto_renew).
+    /// Does the same as [`LockRequest::auto_renew`](crate::LockRequest::auto_renew).
     pub fn auto_renew(self, on: bool) -> Self {
         self.set(|request| request.auto_renew(on))
     }
 
-    /// As [`LockRequest::max_hold`](crate::LockRequest::max_hold).
+    /// Does the same as [`LockRequest::max_hold`](crate::LockRequest::max_hold).
     pub fn max_hold(self, longest: Duration) -> Self {
         self.set(|request| request.max_hold(longest))
     }
 
-    /// As [`LockRequest::keep_for`](crate::LockRequest::keep_for).
+    /// Does the same as [`LockRequest::keep_for`](crate::LockRequest::keep_for).
     pub fn keep_for(self, idle: Duration) -> Self {
         self.set(|request| request.keep_for(idle))
     }
 
-    /// As [`LockRequest::reentrant`](crate::LockRequest::reentrant).
+    /// Does the same as [`LockRequest::reentrant`](crate::LockRequest::reentrant).
     pub fn reentrant(self, on: bool) -> Self {
         self.set(|request| request.reentrant(on))
     }
 
-    /// As [`LockRequest::label`](crate::LockRequest::label).
+    /// Does the same as [`LockRequest::label`](crate::LockRequest::label).
     pub fn label(self, label: &'static str) -> Self {
         self.set(|request| request.label(label))
     }
 }
 
 impl<R: Ask> Request<R> {
-    /// Waits up to `wait`; zero tries once. Default: the manager's, 10 s; of several locks, the longest of theirs. One
-    /// year at most.
+    /// Waits up to `wait`, one year at most; zero tries once. Default: the manager's, 10 s; for several locks, the
+    /// longest of theirs.
     pub fn wait(self, wait: Duration) -> Self {
         self.set(|request| request.waiting(Some(wait)))
     }
@@ -121,20 +121,21 @@ impl<R: Ask> Request<R> {
         self.set(|request| request.waiting(None))
     }
 
-    /// Blocks the thread until the lock is had, or the wait is over.
+    /// Blocks the thread until the lock is acquired, or the wait is over.
     ///
     /// # Errors
-    /// As [`LockRequest::acquire`](crate::LockRequest::acquire); [`LockError::InvalidConfig`] inside an async runtime.
+    /// The same as [`LockRequest::acquire`](crate::LockRequest::acquire); [`LockError::InvalidConfig`] inside an async
+    /// runtime.
     pub fn acquire(self) -> Result<LockGuard, LockError> {
         let guard = self.runtime.block_on(self.request.ask())??;
         Ok(LockGuard::new(self.runtime, guard))
     }
 
-    /// Acquires the lock if it is free now: blocks for one call to the store at most, as
+    /// Acquires the lock if it is free now. It blocks for one call to the store at most, like
     /// [`LockRequest::try_acquire`](crate::LockRequest::try_acquire).
     ///
     /// # Errors
-    /// As [`acquire`](Request::acquire), but a lock that is held is [`TryAcquire::Busy`].
+    /// The same as [`acquire`](Request::acquire), but a lock that is held is [`TryAcquire::Busy`].
     pub fn try_acquire(self) -> Result<TryAcquire<LockGuard>, LockError> {
         let guard = self.runtime.block_on(self.request.try_ask())??;
         Ok(guard.map(|guard| LockGuard::new(self.runtime, guard)))
@@ -143,8 +144,8 @@ impl<R: Ask> Request<R> {
     /// Acquires the lock, runs `body` under it on this thread, and releases. If the body panics, the lock is released, too.
     ///
     /// **A body that runs is not stopped when the lock is lost**: nothing can stop a thread. It goes on to its end, its
-    /// value counts, and the loss is logged. Let long work ask [`Lease::is_held`] between its steps. What the body requests
-    /// on its thread is nested in the hold, and re-enters.
+    /// value counts, and the loss is logged. Let long work ask [`Lease::is_held`] between its steps. A request that the
+    /// body makes on its thread is nested in the hold, and re-enters.
     ///
     /// ```
     /// # fn main() -> Result<(), lock_runtime::LockError> {
@@ -159,16 +160,16 @@ impl<R: Ask> Request<R> {
     /// ```
     ///
     /// # Errors
-    /// As [`acquire`](Request::acquire), and [`LockError::Lost`] if the lock was lost before the body began.
+    /// The same as [`acquire`](Request::acquire), and [`LockError::Lost`] if the lock was lost before the body began.
     pub fn run<T>(self, body: impl FnOnce(Lease) -> T) -> Result<T, LockError> {
         self.run_outcome(body)?.into_result()
     }
 
-    /// As [`run`](Request::run), and tells both the value and the loss.
+    /// Does the same as [`run`](Request::run), and returns both the value and the loss.
     ///
     /// # Errors
-    /// As [`acquire`](Request::acquire). A loss is in the [`Outcome`]: `Completed` with it if the body ran, `Cancelled` if
-    /// the lock was lost before the body began.
+    /// The same as [`acquire`](Request::acquire). A loss is in the [`Outcome`]: `Completed` with it if the body ran,
+    /// `Cancelled` if the lock was lost before the body began.
     pub fn run_outcome<T>(self, body: impl FnOnce(Lease) -> T) -> Result<Outcome<T>, LockError> {
         let guard = self.acquire()?;
         if let Some(loss) = guard.loss() {

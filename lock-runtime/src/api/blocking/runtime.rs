@@ -9,23 +9,23 @@ use tokio::sync::oneshot;
 use crate::api::manager::LockManager;
 use crate::values::{LockError, config};
 
-/// A manager and its runtime. What needs either has it: guards, too.
+/// A manager and its runtime. Everything that needs either shares it, guards included.
 pub(super) struct Runtime {
     handle: Handle,
     locks: LockManager,
-    /// `None` if somebody else drives the runtime.
+    /// The thread that drives the runtime. `None` if somebody else drives it.
     thread: Option<RuntimeThread>,
 }
 
 /// A thread that drives a runtime until it is told to end.
 struct RuntimeThread {
-    /// Takes the manager, which is shut down before the end.
+    /// The channel for the manager, which the thread shuts down before it ends.
     stop: oneshot::Sender<LockManager>,
     thread: JoinHandle<()>,
 }
 
 impl Runtime {
-    /// On a thread of its own. Calls are polled by the threads that make them.
+    /// Starts a runtime on a thread of its own. Calls are polled by the threads that make them.
     pub(super) fn start(
         connecting: impl Future<Output = Result<LockManager, LockError>>,
     ) -> Result<Runtime, LockError> {
@@ -56,7 +56,7 @@ impl Runtime {
         })
     }
 
-    /// In a runtime that somebody else drives.
+    /// Uses a runtime that somebody else drives.
     pub(super) fn of(handle: Handle, locks: LockManager) -> Runtime {
         Runtime {
             handle,
@@ -69,6 +69,8 @@ impl Runtime {
         &self.locks
     }
 
+    /// Waits for a future on the calling thread.
+    ///
     /// # Errors
     /// [`LockError::InvalidConfig`] inside an async runtime; the future is then dropped.
     pub(super) fn block_on<F: Future>(&self, future: F) -> Result<F::Output, LockError> {

@@ -31,53 +31,53 @@ impl Semaphore {
         Semaphore { runtime, semaphore }
     }
 
-    /// As [`Semaphore::in_all`](crate::Semaphore::in_all).
+    /// Does the same as [`Semaphore::in_all`](crate::Semaphore::in_all).
     pub fn in_all(self, permits: u64) -> Semaphore {
         Semaphore::new(self.runtime, self.semaphore.in_all(permits))
     }
 
-    /// As [`Semaphore::permits`](crate::Semaphore::permits).
+    /// Does the same as [`Semaphore::permits`](crate::Semaphore::permits).
     pub fn permits(&self, permits: u32) -> LockRequest {
         Request::new(self.runtime.clone(), self.semaphore.permits(permits))
     }
 
-    /// As [`Semaphore::try_set_permits`](crate::Semaphore::try_set_permits).
+    /// Does the same as [`Semaphore::try_set_permits`](crate::Semaphore::try_set_permits).
     ///
     /// # Errors
-    /// As there.
+    /// Those of the async method; [`LockError::InvalidConfig`] inside an async runtime.
     pub fn try_set_permits(&self, permits: u64) -> Result<bool, LockError> {
         let set = self.semaphore.try_set_permits(permits);
         self.runtime.block_on(set)?
     }
 
-    /// As [`Semaphore::set_permits`](crate::Semaphore::set_permits).
+    /// Does the same as [`Semaphore::set_permits`](crate::Semaphore::set_permits).
     ///
     /// # Errors
-    /// As there.
+    /// Those of the async method; [`LockError::InvalidConfig`] inside an async runtime.
     pub fn set_permits(&self, permits: u64) -> Result<(), LockError> {
         self.runtime.block_on(self.semaphore.set_permits(permits))?
     }
 
-    /// As [`Semaphore::add_permits`](crate::Semaphore::add_permits).
+    /// Does the same as [`Semaphore::add_permits`](crate::Semaphore::add_permits).
     ///
     /// # Errors
-    /// As there.
+    /// Those of the async method; [`LockError::InvalidConfig`] inside an async runtime.
     pub fn add_permits(&self, permits: i64) -> Result<(), LockError> {
         self.runtime.block_on(self.semaphore.add_permits(permits))?
     }
 
-    /// As [`Semaphore::available`](crate::Semaphore::available).
+    /// Does the same as [`Semaphore::available`](crate::Semaphore::available).
     ///
     /// # Errors
-    /// As there.
+    /// Those of the async method; [`LockError::InvalidConfig`] inside an async runtime.
     pub fn available(&self) -> Result<i64, LockError> {
         self.runtime.block_on(self.semaphore.available())?
     }
 
-    /// As [`Semaphore::delete`](crate::Semaphore::delete).
+    /// Does the same as [`Semaphore::delete`](crate::Semaphore::delete).
     ///
     /// # Errors
-    /// As there.
+    /// Those of the async method; [`LockError::InvalidConfig`] inside an async runtime.
     pub fn delete(&self) -> Result<bool, LockError> {
         self.runtime.block_on(self.semaphore.delete())?
     }

@@ -9,17 +9,18 @@ impl LockConfig {
     /// Reads the variables that begin with `LOCK_`: `LOCK_URL`, `LOCK_NAMESPACE`, `LOCK_LEASE` and so on.
     ///
     /// # Errors
-    /// [`LockError::InvalidConfig`], which names the variable and shows no password: for a value that makes no sense, and
-    /// for a variable that begins with `LOCK_` and is no setting, for it may be misspelt. If the environment has others of
-    /// that sort, choose a prefix of your own.
+    /// [`LockError::InvalidConfig`], which names the variable and shows no password: for a value that makes no sense,
+    /// and for a variable that begins with `LOCK_` and is no setting, because it may be misspelt. If the environment
+    /// has other variables that begin with `LOCK_`, choose a prefix of your own.
     pub fn from_env() -> Result<LockConfig, LockError> {
         LockConfig::from_env_with_prefix("LOCK_")
     }
 
-    /// As [`from_env`](LockConfig::from_env), with another prefix: with `SHOP_LOCKS_`, the lease is `SHOP_LOCKS_LEASE`.
+    /// Does the same as [`from_env`](LockConfig::from_env), with another prefix: with `SHOP_LOCKS_`, the lease is
+    /// `SHOP_LOCKS_LEASE`.
     ///
     /// # Errors
-    /// As [`from_env`](LockConfig::from_env). [`LockError::InvalidConfig`] also for an empty prefix.
+    /// The same as [`from_env`](LockConfig::from_env). [`LockError::InvalidConfig`] also for an empty prefix.
     pub fn from_env_with_prefix(prefix: &str) -> Result<LockConfig, LockError> {
         if prefix.is_empty() {
             return Err(config("the prefix of the environment variables is empty"));

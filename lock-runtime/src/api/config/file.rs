@@ -1,4 +1,4 @@
-//! Files, by serde: a field for each setting, in whichever format.
+//! Files, by serde: a field for each setting, in any format.
 
 use std::fmt;
 
@@ -42,7 +42,7 @@ impl<'de> Visitor<'de> for Fields {
     }
 }
 
-/// A value in the format's own way.
+/// A value as the file's format writes it.
 #[derive(Deserialize)]
 #[serde(
     untagged,
@@ -57,7 +57,7 @@ enum Written {
 }
 
 impl Written {
-    /// As the environment would hold it.
+    /// Returns the text that the environment would hold.
     fn into_text(self) -> String {
         match self {
             Written::Text(text) => text,

@@ -14,7 +14,7 @@ use crate::api::builder::LockManagerBuilder;
 use crate::api::manager::LockManager;
 use crate::values::{ClusterChannels, LockError, Replicas, config};
 
-/// Settings that may hold passwords: they are not shown.
+/// The settings that may hold passwords, which are not shown.
 const SECRET: [&str; 2] = ["url", "quorum"];
 
 macro_rules! settings {
@@ -51,7 +51,7 @@ macro_rules! settings {
             /// Every setting, in the order of the documentation.
             const NAMES: &[&str] = &[$(stringify!($name)),*];
 
-            /// Sets one by its name.
+            /// Sets one setting by its name.
             fn set(&mut self, name: &str, text: &str) -> Result<(), String> {
                 match name {
                     $(stringify!($name) => self.$name = Some(Setting::read(text)?),)*
@@ -60,7 +60,7 @@ macro_rules! settings {
                 Ok(())
             }
 
-            /// All but the store and what is in other files.
+            /// Sets the options of a builder, except the store and the contents of other files.
             fn apply(&self, mut builder: LockManagerBuilder) -> LockManagerBuilder {
                 $($(builder = with(builder, &self.$name, $set);)?)*
                 builder
@@ -91,45 +91,45 @@ settings! {
     url: String,
     /// The stores of a quorum, in place of `url`: see [`LockManagerBuilder::quorum`].
     quorum: Vec<String>,
-    /// [`LockManagerBuilder::namespace`].
+    /// See [`LockManagerBuilder::namespace`].
     namespace: String => LockManagerBuilder::namespace,
-    /// [`LockManagerBuilder::app`].
+    /// See [`LockManagerBuilder::app`].
     app: String => LockManagerBuilder::app,
-    /// [`LockManagerBuilder::lease`].
+    /// See [`LockManagerBuilder::lease`].
     lease: Duration => LockManagerBuilder::lease,
-    /// [`LockManagerBuilder::longest_lease`].
+    /// See [`LockManagerBuilder::longest_lease`].
     longest_lease: Duration => LockManagerBuilder::longest_lease,
-    /// [`LockManagerBuilder::wait`].
+    /// See [`LockManagerBuilder::wait`].
     wait: Duration => LockManagerBuilder::wait,
-    /// [`LockManagerBuilder::fencing`].
+    /// See [`LockManagerBuilder::fencing`].
     fencing: bool => LockManagerBuilder::fencing,
-    /// [`LockManagerBuilder::call_timeout`].
+    /// See [`LockManagerBuilder::call_timeout`].
     call_timeout: Duration => LockManagerBuilder::call_timeout,
-    /// [`LockManagerBuilder::max_waiters`].
+    /// See [`LockManagerBuilder::max_waiters`].
     max_waiters: usize => LockManagerBuilder::max_waiters,
-    /// [`LockManagerBuilder::max_waiters_per_key`].
+    /// See [`LockManagerBuilder::max_waiters_per_key`].
     max_waiters_per_key: usize => LockManagerBuilder::max_waiters_per_key,
-    /// [`LockManagerBuilder::shutdown_grace`].
+    /// See [`LockManagerBuilder::shutdown_grace`].
     shutdown_grace: Duration => LockManagerBuilder::shutdown_grace,
-    /// [`LockManagerBuilder::replicas`].
+    /// See [`LockManagerBuilder::replicas`].
     replicas: Replicas => LockManagerBuilder::replicas,
-    /// [`Replicas::within`].
+    /// See [`Replicas::within`].
     replicas_within: Duration => |builder, within| {
         let replicas = builder.options.replicas.within(within);
         builder.replicas(replicas)
     },
-    /// [`Replicas::renewals`].
+    /// See [`Replicas::renewals`].
     replicas_renewals: bool => |builder, renewals| {
         let replicas = builder.options.replicas.renewals(renewals);
         builder.replicas(replicas)
     },
-    /// [`LockManagerBuilder::strict`].
+    /// See [`LockManagerBuilder::strict`].
     strict: bool => LockManagerBuilder::strict,
-    /// [`LockManagerBuilder::lazy`].
+    /// See [`LockManagerBuilder::lazy`].
     lazy: bool => LockManagerBuilder::lazy,
-    /// [`LockManagerBuilder::cluster_channels`].
+    /// See [`LockManagerBuilder::cluster_channels`].
     cluster_channels: ClusterChannels => LockManagerBuilder::cluster_channels,
-    /// [`LockManagerBuilder::ensure_schema`].
+    /// See [`LockManagerBuilder::ensure_schema`].
     ensure_schema: bool => LockManagerBuilder::ensure_schema,
     /// The PEM file with the client's certificate and its chain: `LockManagerBuilder::client_certificate`. Needs
     /// `client_key`, and the feature `tls-rustls`.
@@ -143,7 +143,7 @@ settings! {
 impl LockConfig {
     /// Sets one setting by its name, and checks its bounds.
     fn set_checked(&mut self, name: &str, text: &str) -> Result<(), String> {
-        // Alone, so that whatever is found is about this one.
+        // The setting is checked alone, so that any error is about this one.
         let mut alone = LockConfig::default();
         alone.set(name, text)?;
         let LockManagerBuilder { options, .. } = alone.apply(LockManager::builder());
@@ -151,8 +151,8 @@ impl LockConfig {
         self.set(name, text)
     }
 
-    /// A builder with these options: for what a file cannot hold, such as
-    /// [`credentials`](LockManagerBuilder::credentials). The store is named to the builder again.
+    /// Returns a builder with these options, to which you can add what a file cannot hold, such as
+    /// [`credentials`](LockManagerBuilder::credentials). The store has to be named to the builder again.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -190,8 +190,8 @@ impl LockConfig {
     /// Connects to `url`, or to the `quorum`.
     ///
     /// # Errors
-    /// [`LockError::InvalidConfig`] if there is neither, or both; else as [`builder`](LockConfig::builder) and
-    /// [`LockManagerBuilder::connect`].
+    /// [`LockError::InvalidConfig`] if there is neither, or both; otherwise those of [`builder`](LockConfig::builder)
+    /// and [`LockManagerBuilder::connect`].
     ///
     /// # Cancel safety
     /// Dropping the future leaves nothing behind.

@@ -45,7 +45,7 @@ const VALUES: [&str; 22] = [
     "/etc/locks/ca.pem",
 ];
 
-/// Each with its value, as the environment has them.
+/// Returns each setting with its value, as the environment has them.
 fn all() -> Vec<(String, &'static str)> {
     LockConfig::NAMES
         .iter()
@@ -68,7 +68,7 @@ fn every_setting_is_read_and_reaches_the_builder() {
     assert_eq!(settings.url.as_deref(), Some("memory://shop"));
     let nodes = ["memory://a", "memory://b", "memory://c"].map(str::to_owned);
     assert_eq!(settings.quorum.as_deref(), Some(&nodes[..]));
-    // All of them: an option of the builder that is new is to be a setting, too.
+    // The pattern names all options, because a new option of the builder must become a setting, too.
     let Options {
         namespace,
         app,

@@ -1,4 +1,4 @@
-//! Functions of edition 2018, free of warnings, also of those that later editions brought.
+//! Functions of edition 2018 that are free of warnings, even of those that later editions brought.
 #![deny(warnings, missing_docs, clippy::all, clippy::pedantic)]
 #![deny(rust_2018_idioms, rust_2021_compatibility, rust_2024_compatibility)]
 
@@ -10,14 +10,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lock_runtime::{distributed_lock, key, LockError, LockManager, LockName};
 
-/// What the functions lock.
+/// The order that the functions lock.
 #[derive(Debug)]
 pub struct Order {
     id: u64,
     lines: Vec<String>,
 }
 
-/// Borrows its result.
+/// Returns a value that borrows from an argument.
 ///
 /// # Errors
 /// If the lock is busy or lost.
@@ -54,38 +54,38 @@ pub async fn patterns(
     Ok(())
 }
 
-/// A template that takes values by their places.
+/// Makes a name with a value from a tuple.
 #[must_use]
 pub fn name_of(id: &(u64,)) -> LockName {
     key!("line:{}", id.0)
 }
 
-/// Has a field and a method whose name is a word of a later edition.
+/// A type with a field and a method whose name is a word of a later edition.
 #[allow(keyword_idents_2024)]
 pub mod families {
     use lock_runtime::{distributed_lock, key, LockError, LockName};
 
-    /// One of several.
+    /// A generation.
     #[derive(Debug)]
     pub struct Generation {
         gen: u64,
     }
 
     impl Generation {
-        /// The number.
+        /// Returns the number.
         #[must_use]
         pub fn gen(&self) -> u64 {
             self.gen
         }
 
-        /// The name.
+        /// Returns the name.
         #[must_use]
         pub fn name(&self) -> LockName {
             key!("generation:{self.gen}")
         }
     }
 
-    /// Begins one.
+    /// Begins a generation.
     ///
     /// # Errors
     /// If the lock is busy or lost.
@@ -96,7 +96,7 @@ pub mod families {
     }
 }
 
-/// Answers itself when the lock is busy.
+/// Lets another function answer when the lock is busy.
 ///
 /// # Errors
 /// If the lock is lost.
@@ -113,13 +113,13 @@ fn whole(text: &str, error: LockError) -> Result<&str, LockError> {
     }
 }
 
-/// Says nothing.
+/// Returns nothing, not even an error.
 #[distributed_lock(key = "nothing", map_err = drop)]
 pub async fn nothing() {
     std::future::ready(()).await;
 }
 
-/// Made by hand.
+/// Returns a future that is made by hand.
 ///
 /// # Errors
 /// If the lock is busy or lost.
@@ -129,7 +129,7 @@ pub fn opaque(text: &str) -> impl Future<Output = Result<usize, LockError>> + '_
     async move { Ok(length) }
 }
 
-/// In a box.
+/// Returns a future in a box.
 #[must_use]
 #[distributed_lock(key = "text:{text}")]
 pub fn boxed(text: &str) -> Pin<Box<dyn Future<Output = Result<&str, LockError>> + Send + '_>> {
@@ -139,7 +139,7 @@ pub fn boxed(text: &str) -> Pin<Box<dyn Future<Output = Result<&str, LockError>>
     Box::pin(async move { Ok(text) })
 }
 
-/// Where things are locked.
+/// A shop with two managers.
 #[derive(Debug)]
 pub struct Shop {
     locks: (LockManager, LockManager),
@@ -163,12 +163,12 @@ impl Shop {
     }
 }
 
-/// In boxes, by another attribute.
+/// A trait whose futures another attribute puts in boxes.
 #[async_trait]
 pub trait Service {
-    /// Only the key uses the arguments.
+    /// Has arguments that only the key uses.
     async fn only_the_key(&self, id: u64, name: String) -> Result<(), LockError>;
-    /// So does this.
+    /// Has such an argument, too, and returns nothing.
     async fn nothing(&self, id: u64);
 }
 

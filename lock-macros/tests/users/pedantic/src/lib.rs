@@ -1,5 +1,5 @@
-//! Functions as users write them, in a crate that denies what can be denied. With the attribute and without it (feature
-//! `annotated`), `cargo clippy` finds nothing here: what the attribute makes of a function brings no lint of its own.
+//! Functions as users write them, in a crate that denies every lint that can be denied. With the attribute and without
+//! it (feature `annotated`), `cargo clippy` finds nothing here: the attribute's expansion brings no lint of its own.
 #![deny(warnings, missing_docs, unused, rust_2018_idioms)]
 #![deny(clippy::all, clippy::pedantic, clippy::nursery)]
 #![deny(
@@ -40,7 +40,7 @@ pub struct Order {
     lines: Vec<(u64, String)>,
 }
 
-/// An argument in a wrapper, as of a web framework.
+/// A wrapper of an argument, like those of a web framework.
 #[derive(Debug)]
 pub struct Path<T>(pub T);
 
@@ -49,7 +49,7 @@ async fn pause() {
     std::future::ready(()).await;
 }
 
-/// Plain arguments, of which the body takes what it likes.
+/// Has plain arguments, of which the body takes only some.
 ///
 /// # Errors
 /// If the lock is busy or lost.
@@ -68,7 +68,7 @@ pub async fn settle(
     Ok(count + name.len())
 }
 
-/// A body that begins with items.
+/// Has a body that begins with items.
 ///
 /// # Errors
 /// If the lock is busy or lost.
@@ -91,7 +91,7 @@ pub async fn items_first(id: u64) -> Result<String, LockError> {
 /// A return type that is nearly too complex.
 type Rows<T> = BTreeMap<u64, Vec<(T, Option<Arc<Mutex<T>>>)>>;
 
-/// A type that is nearly too complex, and not an alias.
+/// Returns a type that is nearly too complex, and not an alias.
 ///
 /// # Errors
 /// If the lock is busy or lost.
@@ -109,7 +109,7 @@ pub async fn complex_result(
     Ok((Box::new(|id| Some(Box::new(*id))), rows.get(&1)))
 }
 
-/// Patterns.
+/// Has patterns as arguments.
 ///
 /// # Errors
 /// If the lock is busy or lost.
@@ -129,7 +129,7 @@ pub async fn patterns(
     Ok(id + u64::from(left) + name.len() as u64)
 }
 
-/// As many arguments as may be, some of them flags.
+/// Has as many arguments as clippy allows, some of them flags.
 ///
 /// # Errors
 /// If the lock is busy or lost.
@@ -158,21 +158,21 @@ pub async fn many_arguments(
         .or_else(|| (**b > 3).then(String::new)))
 }
 
-/// Nothing is returned, and nothing is said.
+/// Returns nothing, not even that it was skipped.
 #[cfg_attr(feature = "annotated", distributed_lock(key = "skip:{id}", on_busy = skip, min_hold = "1s", max_hold = "5m", keep_for = "1m"))]
 pub async fn skips(id: u64, done: &Cell<u64>) {
     pause().await;
     done.set(id);
 }
 
-/// A value, or none.
+/// Returns a value, or none if it was skipped.
 #[cfg_attr(feature = "annotated", distributed_lock(key = "skip:{text}", on_busy = skip))]
 pub async fn skips_with_value(text: &str) -> Option<&str> {
     pause().await;
     text.get(1..)
 }
 
-/// Options as expressions.
+/// Has expressions as options.
 ///
 /// # Errors
 /// If the lock is busy or lost.
@@ -201,7 +201,7 @@ pub async fn expressions(
     Ok(pause + Duration::from_secs(id))
 }
 
-/// Several keys, and another answer.
+/// Has several keys, and another answer if they are busy.
 ///
 /// # Errors
 /// If the lock is lost.
@@ -214,7 +214,7 @@ pub async fn transfer(from: u64, to: u64) -> Result<u64, LockError> {
     Ok(from + to)
 }
 
-/// So many calls at a time.
+/// Lets so many calls in at a time.
 ///
 /// # Errors
 /// If the lock is busy or lost.
@@ -227,7 +227,7 @@ pub async fn export(places: u32) -> Result<u32, LockError> {
     Ok(places)
 }
 
-/// The other answer.
+/// Gives the other answer.
 ///
 /// # Errors
 /// Never.
@@ -236,21 +236,21 @@ pub async fn later(from: u64, _to: u64, error: LockError) -> Result<u64, LockErr
     if from == 0 { Err(error) } else { Ok(from) }
 }
 
-/// Errors of its own.
+/// Returns an error as a text of its own.
 #[cfg_attr(feature = "annotated", distributed_lock(key = "mapped:{id}", map_err = |error: LockError| error.to_string()))]
 pub async fn mapped(id: u64) -> String {
     pause().await;
     id.to_string()
 }
 
-/// A key with holes that names fill.
+/// Makes a key from names and a value.
 #[must_use]
 pub fn name_of(id: u64) -> LockName {
     let other = id + 1;
     key!("order:{id}:{}/{}", other, other + 1)
 }
 
-/// Text with its arguments inline, and some that cannot be.
+/// Formats texts, with some arguments inline and some that cannot be.
 ///
 /// # Panics
 /// Never.
@@ -266,7 +266,7 @@ pub async fn formats(id: u64, order: &Order) -> Result<String, LockError> {
     Ok(text)
 }
 
-/// Generic in all ways.
+/// Has every kind of generic parameter.
 ///
 /// # Errors
 /// If the lock is busy or lost.
@@ -283,7 +283,7 @@ where
     Ok([changed; N].into_iter().map(move |number| (value, number)))
 }
 
-/// A future, made by hand.
+/// Returns a future that is made by hand.
 ///
 /// # Errors
 /// If the lock is busy or lost.
@@ -296,7 +296,7 @@ pub fn opaque(text: &str) -> impl Future<Output = Result<&str, LockError>> + Sen
     }
 }
 
-/// A future in a box.
+/// Returns a future in a box.
 #[must_use]
 #[cfg_attr(feature = "annotated", distributed_lock(key = "future:{text}"))]
 pub fn boxed(text: &str) -> Pin<Box<dyn Future<Output = Result<&str, LockError>> + Send + '_>> {
@@ -326,13 +326,13 @@ pub struct Shop {
 }
 
 impl Shop {
-    /// Where it locks.
+    /// Returns the manager of its locks.
     #[must_use]
     pub const fn locks(&self) -> &LockManager {
         &self.locks
     }
 
-    /// By reference.
+    /// Takes `self` by reference.
     ///
     /// # Errors
     /// If the lock is busy or lost.
@@ -342,7 +342,7 @@ impl Shop {
         Ok(if id > 1 { &self.tenant } else { "" })
     }
 
-    /// By mutable reference.
+    /// Takes `self` by mutable reference.
     ///
     /// # Errors
     /// If the lock is busy or lost.
@@ -353,7 +353,7 @@ impl Shop {
         Ok(&mut self.tenant)
     }
 
-    /// By value.
+    /// Takes `self` by value.
     ///
     /// # Errors
     /// If the lock is busy or lost.
@@ -364,7 +364,7 @@ impl Shop {
         Ok(self.tenant)
     }
 
-    /// Shared.
+    /// Takes `self` in an `Arc`.
     ///
     /// # Errors
     /// If the lock is busy or lost.
@@ -375,7 +375,7 @@ impl Shop {
     }
 }
 
-/// Settles orders.
+/// A trait that settles orders.
 pub trait Settle: Debug {
     /// Settles one.
     fn settle(&self, id: u64) -> impl Future<Output = Result<&str, LockError>> + Send;
@@ -389,7 +389,7 @@ impl Settle for Shop {
     }
 }
 
-/// The same in boxes.
+/// A trait that does the same with boxed futures.
 #[async_trait]
 pub trait Service: Send + Sync {
     /// Settles one.
@@ -401,7 +401,7 @@ pub trait Service: Send + Sync {
         (left, right): (u64, u64),
         _: u8,
     ) -> Result<u64, LockError>;
-    /// Says nothing.
+    /// Returns nothing.
     async fn skip(&self, id: u64);
 }
 
@@ -440,12 +440,12 @@ impl Service for Shop {
     }
 }
 
-/// Without the attribute, arguments that only the key uses would be unused.
+/// Functions whose arguments would be unused without the attribute, because only the key uses them.
 #[cfg(feature = "annotated")]
 pub mod annotated {
     use super::{Duration, LockError, Path, Shop, async_trait, distributed_lock, pause};
 
-    /// Only the key.
+    /// Has arguments that only the key uses.
     ///
     /// # Errors
     /// If the lock is busy or lost.
@@ -461,7 +461,7 @@ pub mod annotated {
         Ok(())
     }
 
-    /// No `await` in the body.
+    /// Has no `await` in the body.
     ///
     /// # Errors
     /// If the lock is busy or lost.
@@ -470,18 +470,18 @@ pub mod annotated {
         Ok(7)
     }
 
-    /// In boxes.
+    /// A trait of such functions with boxed futures.
     #[async_trait]
     pub trait OnlyTheKey: Send + Sync {
-        /// Only the key.
+        /// Has arguments that only the key uses.
         async fn only_the_key(&self, id: u64, name: String, text: &str) -> Result<(), LockError>;
-        /// Only the key, and nothing returned.
+        /// Has such an argument and returns nothing.
         async fn nothing(&self, id: u64);
-        /// Without `self`.
+        /// Takes no `self`.
         async fn of_the_type(id: u64) -> Result<u64, LockError>
         where
             Self: Sized;
-        /// With a body.
+        /// Has a body.
         #[distributed_lock(key = "provided:{id}")]
         async fn provided(&self, id: u64) -> Result<u64, LockError> {
             Ok(7)

@@ -1,9 +1,9 @@
-//! `lock-runtime` by another name: `key!` finds it by itself, the attribute is told.
+//! `lock-runtime` by another name: `key!` finds it by itself, and an option tells the attribute.
 #![deny(warnings, missing_docs, clippy::all, clippy::pedantic)]
 
 use locks::{LockError, LockName, distributed_lock};
 
-/// By the attribute's option; `key!` inside it needs none.
+/// Needs the attribute's option; the `key!` inside it needs none.
 ///
 /// # Errors
 /// If the lock is busy or lost.
@@ -13,18 +13,18 @@ pub async fn settle(id: u64) -> Result<u64, LockError> {
     Ok(id)
 }
 
-/// Alone.
+/// Calls `key!` alone.
 #[must_use]
 pub fn name_of(id: u64) -> LockName {
     locks::key!("order:{id}:{}", id + 1)
 }
 
-/// What a company's own crate of locks does.
+/// A module that re-exports the crate, as a company's own crate of locks does.
 pub mod company {
     pub use locks::*;
 }
 
-/// Through another module.
+/// Calls `key!` through another module.
 #[must_use]
 pub fn name_of_the_company(id: u64) -> LockName {
     company::key!("order:{id}")
@@ -36,7 +36,7 @@ macro_rules! order {
     };
 }
 
-/// Out of a macro.
+/// Calls `key!` from a macro.
 #[must_use]
 pub fn name_by_macro(id: u64) -> LockName {
     order!(id)

@@ -1,5 +1,5 @@
 //! The rows of the guide's table "What looks locked and is not" that clippy, or a lint that is off by default, finds with
-//! the configuration that stands beside it. `.ci/run clippy` fails if one of these lints is not found any more
+//! the configuration that the guide shows. `.ci/run clippy` fails if one of these lints is no longer found
 //! (`#[expect]`), or if another one is.
 #![allow(missing_docs)]
 
