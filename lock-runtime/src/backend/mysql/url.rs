@@ -32,7 +32,7 @@ pub(crate) struct Target {
 impl Target {
     /// Reads a URL of either scheme. The errors never repeat it: it may hold a password.
     pub(crate) fn parse(url: &str) -> Result<Target, LockError> {
-        let (place, query) = split(url);
+        let (place, query) = split(url)?;
         let (mut settings, mut socket) = (Settings::default(), None);
         let mut encryption = Encryption::Off;
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {

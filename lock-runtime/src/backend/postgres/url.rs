@@ -34,7 +34,7 @@ pub(crate) struct Target {
 impl Target {
     /// Reads a URL. The errors never repeat it: it may hold a password.
     pub(crate) fn parse(url: &str) -> Result<Target, LockError> {
-        let (place, query) = split(url);
+        let (place, query) = split(url)?;
         let (mut settings, mut notify) = (Settings::default(), true);
         let mut encryption = Encryption::Off;
         let mut others = Vec::new();
@@ -53,16 +53,18 @@ impl Target {
                 }
                 "sslmode" => encryption = Encryption::parse(name, value)?,
                 "sslrootcert" | "sslcert" | "sslkey" => return Err(is_for_the_builder(name)),
-                _ => others.push(pair),
+                _ if KNOWN.contains(&name) => others.push(pair),
+                // The driver would decode a name such as `%73slmode`, which nothing above has seen.
+                _ => return Err(unknown(name)),
             }
         }
         let mut hosts = Vec::new();
-        for place in one_by_one(place) {
+        for place in one_by_one(&place) {
             let plain = match others.is_empty() {
                 true => place,
                 false => format!("{place}?{}", others.join("&")),
             };
-            let mut config: Config = plain.parse().map_err(|_| unreadable(&others))?;
+            let mut config: Config = plain.parse().map_err(|_| unreadable())?;
             if config.get_hosts().is_empty() {
                 return Err(self::config("the PostgreSQL URL names no host"));
             }
@@ -154,32 +156,25 @@ const KNOWN: [&str; 19] = [
     "require_auth",
 ];
 
-fn unreadable(pairs: &[&str]) -> LockError {
-    let name_of = |pair: &&str| {
-        pair.split_once('=')
-            .map_or(*pair, |(name, _)| name)
-            .to_owned()
-    };
+fn unreadable() -> LockError {
+    config(
+        "the PostgreSQL URL cannot be read: it is postgres://user:password@host:port/database; in the user and the \
+         password, `%`, `@`, `:`, `/`, `?` and `#` are percent-encoded",
+    )
+}
+
+fn unknown(name: &str) -> LockError {
     // Only a plain word is shown: anything else may be a part of a password with an unescaped `?`.
-    let is_word = |name: &String| {
-        !name.is_empty()
-            && name
-                .bytes()
-                .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
-    };
-    let unknown = pairs
-        .iter()
-        .map(name_of)
-        .find(|name| !KNOWN.contains(&&**name));
-    match unknown.filter(is_word) {
-        Some(name) => config(format!(
+    let is_word = !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    match is_word {
+        true => config(format!(
             "the PostgreSQL URL has an unknown parameter, `{name}`: there are those of libpq, and `lock_table`, \
              `lock_pool` and `lock_notify`"
         )),
-        _ => config(
-            "the PostgreSQL URL cannot be read: it is postgres://user:password@host:port/database; in the user and the \
-             password, `%`, `@`, `:`, `/`, `?` and `#` are percent-encoded",
-        ),
+        false => unreadable(),
     }
 }
 
@@ -221,6 +216,10 @@ mod tests {
             ("postgres://u:hunter2@h/db?lock_pool=1", "lock_pool"),
             ("postgres://u:hunter2@h/db?lock_notify=maybe", "lock_notify"),
             ("postgres://u:hunter2@h/db?look_table=a", "`look_table`"),
+            (
+                "postgres://u:hunter2@h/db?%73slmode=require",
+                "percent-encoded",
+            ),
             ("postgres://u:hunter2@h:port/db", "percent-encoded"),
             ("postgres:///db", "no host"),
         ] {
@@ -229,6 +228,18 @@ mod tests {
             assert!(error.contains(names), "{url}: {error}");
             assert!(!error.contains("hunter2"), "{url}: {error}");
         }
+    }
+
+    #[cfg(feature = "tls-rustls")]
+    #[test]
+    fn tls_is_on_although_a_later_parameter_has_an_at_sign() {
+        let url = "postgres://u:p@h/db?sslmode=require&application_name=a@b";
+        let target = Target::parse(url).unwrap();
+        assert_eq!(target.encryption, Encryption::Verified);
+        let host = &target.hosts.each()[0];
+        assert_eq!(host.get_application_name(), Some("a@b"));
+        let several = Target::parse("postgres://u:p?q@h,i/db?sslmode=verify-full").unwrap();
+        assert_eq!(several.shown(), "h:5432,i:5432/db");
     }
 
     #[cfg(not(feature = "tls-rustls"))]
