@@ -36,17 +36,24 @@ pub(super) fn ends_the_connection(error: &Error) -> bool {
         return true;
     };
     let class = error.code().code().get(..2).unwrap_or_default();
-    matches!(class, "08" | "57" | "XX") && *error.code() != SqlState::QUERY_CANCELED
+    ends_the_session(error)
+        || matches!(class, "08" | "57" | "XX") && *error.code() != SqlState::QUERY_CANCELED
         || *error.code() == SqlState::READ_ONLY_SQL_TRANSACTION
 }
 
-fn is_uncertain(report: &DbError) -> bool {
-    let ends = matches!(
+/// Returns `true` if the session ends with the report, whatever its code is.
+fn ends_the_session(report: &DbError) -> bool {
+    matches!(
         report.parsed_severity(),
         None | Some(Severity::Fatal | Severity::Panic)
-    );
+    )
+}
+
+fn is_uncertain(report: &DbError) -> bool {
     let code = report.code();
-    ends || code.code().starts_with("08") || *code == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN
+    ends_the_session(report)
+        || code.code().starts_with("08")
+        || *code == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN
 }
 
 fn of_report(error: &DbError) -> Fault {
@@ -112,5 +119,42 @@ fn cause(error: &Error) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio_postgres::{Config, NoTls};
+
+    use super::*;
+
+    /// Returns the error that the driver makes of a server's report.
+    async fn reported(severity: &str, code: &str) -> Error {
+        let fields = format!("S{severity}\0V{severity}\0C{code}\0Msaid\0\0");
+        let length = u32::try_from(fields.len() + 4).unwrap();
+        let report = [b"E".as_slice(), &length.to_be_bytes(), fields.as_bytes()].concat();
+        let (client, mut server) = tokio::io::duplex(1024);
+        server.write_all(&report).await.unwrap();
+        let connected = Config::new().user("u").connect_raw(client, NoTls).await;
+        connected.map(drop).unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_not_used_again_after_a_fatal_report_of_any_class() {
+        for (severity, code, ends) in [
+            ("FATAL", "25P03", true),
+            ("FATAL", "25P04", true),
+            ("FATAL", "57P01", true),
+            ("PANIC", "58030", true),
+            ("ERROR", "08006", true),
+            ("ERROR", "25006", true),
+            ("ERROR", "25P02", false),
+            ("ERROR", "57014", false),
+            ("ERROR", "40P01", false),
+        ] {
+            let error = reported(severity, code).await;
+            assert_eq!(ends_the_connection(&error), ends, "{severity} {code}");
+        }
     }
 }
