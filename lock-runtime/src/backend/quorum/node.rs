@@ -14,6 +14,45 @@ pub(super) const LATE_VOTE_WAIT: Duration = Duration::from_millis(50);
 /// that is not known, because the store was never reached.
 pub(crate) type Age = Arc<dyn Fn() -> Option<Duration> + Send + Sync>;
 
+/// The votes that a node has been asked for and has not given.
+struct Owed {
+    /// The number of votes that are awaited now.
+    awaited: usize,
+    /// The time since which votes are awaited without an answer, or were last.
+    since: Moment,
+    /// How long votes were awaited before `since`, after the node's last answer. The time between two votes does not
+    /// count: a node that nobody asks is not silent.
+    before: Duration,
+}
+
+impl Owed {
+    fn time(&self) -> Duration {
+        match self.awaited {
+            0 => self.before,
+            _ => self.before + self.since.elapsed(),
+        }
+    }
+}
+
+/// A vote that is awaited from a node. Dropping it ends the waiting without an answer.
+pub(super) struct Awaited<'a>(&'a Node);
+
+impl Awaited<'_> {
+    /// Notes that the node has answered, whatever the answer was.
+    pub(super) fn answered(self) {
+        let mut owed = self.0.owed.lock();
+        (owed.since, owed.before) = (clock::now(), Duration::ZERO);
+    }
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        let mut owed = self.0.owed.lock();
+        (owed.before, owed.since) = (owed.time(), clock::now());
+        owed.awaited -= 1;
+    }
+}
+
 pub(crate) struct Node {
     pub(super) backend: Arc<dyn Backend>,
     /// The node's name in errors.
@@ -22,8 +61,7 @@ pub(crate) struct Node {
     age: Option<Age>,
     /// The time since which it has been used.
     pub(super) began: Moment,
-    /// The time of the first request for a vote since its last answer; `None` if there was none.
-    asked_at: Mutex<Option<Moment>>,
+    owed: Mutex<Owed>,
 }
 
 impl Node {
@@ -32,30 +70,31 @@ impl Node {
         shown: impl Into<String>,
         age: Option<Age>,
     ) -> Node {
+        let began = clock::now();
         Node {
             backend,
             shown: shown.into(),
             age,
-            began: clock::now(),
-            asked_at: Mutex::default(),
+            began,
+            owed: Mutex::new(Owed {
+                awaited: 0,
+                since: began,
+                before: Duration::ZERO,
+            }),
         }
     }
 
     /// Notes that the node is asked for a vote.
-    pub(super) fn is_asked(&self) {
-        self.asked_at.lock().get_or_insert_with(clock::now);
-    }
-
-    /// Notes that the node has answered, whatever the answer was.
-    pub(super) fn has_answered(&self) {
-        *self.asked_at.lock() = None;
+    pub(super) fn is_asked(&self) -> Awaited<'_> {
+        let mut owed = self.owed.lock();
+        (owed.before, owed.since) = (owed.time(), clock::now());
+        owed.awaited += 1;
+        Awaited(self)
     }
 
     /// Returns `true` if the node has owed a vote for so long that the next one is not worth waiting for.
     pub(super) fn is_silent(&self) -> bool {
-        self.asked_at
-            .lock()
-            .is_some_and(|at| at.elapsed() > LATE_VOTE_WAIT)
+        self.owed.lock().time() > LATE_VOTE_WAIT
     }
 
     /// Returns the reason why the node may not grant anything, if there is one: it restarted a short while ago.

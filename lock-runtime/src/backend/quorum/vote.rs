@@ -257,7 +257,7 @@ async fn vote(inner: &Arc<Inner>, grants: &Grants, index: usize) -> Option<Vote>
     }
     let requests: Vec<AcquireRequest<'_>> =
         grants.requests.iter().map(NodeRequest::request).collect();
-    node.is_asked();
+    let awaited = node.is_asked();
     let vote = tokio::select! {
         biased;
         vote = ask(node, &requests) => vote,
@@ -265,7 +265,7 @@ async fn vote(inner: &Arc<Inner>, grants: &Grants, index: usize) -> Option<Vote>
         () = grants.until_withdrawn() => return None,
     };
     if !matches!(&vote, Err(fault) if fault.is_passing()) {
-        node.has_answered();
+        awaited.answered();
     }
     if !matches!(vote, Ok(Polled::Won { .. })) {
         return Some(vote);

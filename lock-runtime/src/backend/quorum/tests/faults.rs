@@ -59,6 +59,25 @@ async fn acquisitions_do_not_wait_for_a_silent_node_again_and_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_whose_vote_was_withdrawn_long_ago_is_waited_for_again() {
+    let rig = Rig::new(3);
+    let locks = rig.manager();
+    rig.switches[2].set(Mode::Slow(5 * MS));
+    // The release withdraws the slow node's vote.
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    guard.release().await.unwrap();
+    rig.becomes_clean().await;
+    tokio::time::sleep(1_000 * MS).await;
+    rig.switches[0].set(Mode::Slow(4 * MS));
+    rig.switches[1].set(Mode::Slow(4 * MS));
+    let since = Instant::now();
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    assert!(since.elapsed() >= 10 * MS, "{:?}", since.elapsed());
+    guard.release().await.unwrap();
+    rig.becomes_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_a_majority_there_is_no_answer_within_the_wait() {
     for mode in [Mode::Away, Mode::Silent] {
         let rig = Rig::new(3);
