@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use lock_runtime::blocking::{LockGuard, LockManager, LockRequest};
 use lock_runtime::{LockError, LostReason, Outcome, TryAcquire};
-use tests::{RedisServer, eventually};
+use tests::{Events, RedisServer, eventually};
 use tokio::runtime::Builder;
+use tracing::Level;
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -296,6 +297,26 @@ async fn blocking_calls_inside_a_runtime_are_refused_and_guards_are_released_in_
     server.sigcont();
     eventually("both are released", async || server.stray_keys().is_empty()).await;
     server.assert_deserted().await;
+}
+
+#[tokio::test]
+async fn a_guard_that_is_dropped_inside_a_runtime_is_released_without_a_warning() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let (locks, guard) = thread::spawn(move || {
+        let locks = LockManager::connect(&url).unwrap();
+        let guard = locks.mutex("k").acquire().unwrap();
+        (locks, guard)
+    })
+    .join()
+    .unwrap();
+    let events = Events::default();
+    let logging = tracing::subscriber::set_default(events.clone());
+    drop(guard);
+    drop(logging);
+    eventually("it is released", async || !server.exists("lock:k")).await;
+    assert_eq!(events.of(Level::WARN), Vec::<String>::new());
+    drop(locks);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::runtime::Runtime;
+use super::runtime::{Runtime, check_thread};
 use crate::api::lease::{Lease, Lost, MemberLock};
 use crate::observe;
 use crate::values::{FencingToken, LockError, LostReason};
@@ -141,6 +141,11 @@ impl LockGuard {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
+        // On a thread that must not be blocked, the async guard is dropped after this. It releases in the background, and
+        // logs it if that fails.
+        if check_thread().is_err() {
+            return;
+        }
         match self.give_back() {
             // A loss was reported where it was found.
             Ok(()) | Err(LockError::Lost { .. }) => {}

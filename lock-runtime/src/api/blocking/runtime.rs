@@ -95,7 +95,7 @@ impl Drop for Runtime {
 
 /// Refuses threads that must not be blocked: tokio would panic, or a task that is needed for the answer would wait for
 /// this one.
-fn check_thread() -> Result<(), LockError> {
+pub(super) fn check_thread() -> Result<(), LockError> {
     match Handle::try_current() {
         Err(error) if error.is_missing_context() => Ok(()),
         Err(_) => Err(config("a blocking call was made while its thread ends")),
