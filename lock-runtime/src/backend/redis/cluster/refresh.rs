@@ -18,7 +18,7 @@ use crate::values::{StoreError, clock, jittered};
 
 /// The pause while all is well, jittered.
 const SELDOM: Duration = Duration::from_secs(10);
-/// The pause while a master is away or a slot has no node, jittered: another node may have it by now.
+/// The pause while the connection to a master is down or a slot has no node, jittered: another node may have it by now.
 const OFTEN: Duration = Duration::from_millis(250);
 /// The same, when nothing has changed for long.
 const RARELY: Duration = Duration::from_secs(2);

@@ -179,8 +179,8 @@ impl Table {
         known.owners.iter().filter(|owner| owner.is_none()).count()
     }
 
-    /// Returns the number of reasons to ask again soon: ranges of slots without a node, or with a node that does not
-    /// answer.
+    /// Returns the number of reasons to ask again soon: ranges of slots without a node, or with a node whose connection is
+    /// down. A node without a connection is none: nobody has needed it yet, so nothing is known of it.
     pub(super) fn troubles(&self) -> usize {
         let known = self.known.lock();
         let is_trouble = |owner: &Option<&Arc<Node>>| match owner {
