@@ -180,21 +180,65 @@ fn parse_text(template: &str, span: Span) -> Result<Vec<Piece>, Vec<Fault>> {
 
 /// Returns the text up to the closing brace. A brace inside a quoted argument does not close.
 fn inside_braces(after_open: &str) -> Option<&str> {
-    let mut quote = None;
+    let close = code(after_open).find(|(_, c)| *c == '}').map(|(at, _)| at);
+    // An unclosed quote hides the brace: take the first brace, because the value is refused anyway.
+    let close = close.or_else(|| after_open.find('}'))?;
+    Some(&after_open[..close])
+}
+
+/// Returns the characters that stand outside string and character literals, with their places. A literal that is not
+/// closed goes on to the end.
+fn code(text: &str) -> impl Iterator<Item = (usize, char)> {
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        while let Some(end) = end_of_literal(text, next) {
+            next = end;
+        }
+        let at = next;
+        let c = text[at..].chars().next()?;
+        next += c.len_utf8();
+        Some((at, c))
+    })
+}
+
+/// Returns the end of the literal whose opening quote is at that place, if one is.
+fn end_of_literal(text: &str, at: usize) -> Option<usize> {
+    let (before, rest) = text.split_at(at);
+    let mut chars = rest.chars();
+    let quote = chars.next()?;
+    let inside = chars.as_str();
+    let unhashed = before.trim_end_matches('#');
+    let length = match quote {
+        // In a raw string, only a quote with as many `#` as at its beginning closes, and a backslash escapes nothing.
+        '"' if unhashed.ends_with('r') => {
+            let close = format!("\"{}", &before[unhashed.len()..]);
+            inside.find(&close).map(|end| end + close.len())
+        }
+        '"' => closing_quote(inside, quote),
+        '\'' if inside.starts_with('\\') => closing_quote(inside, quote),
+        // The quote of a lifetime is followed by no other.
+        '\'' => {
+            let c = chars.next()?;
+            let closed = c != quote && chars.next() == Some(quote);
+            return closed.then(|| at + 1 + c.len_utf8() + 1);
+        }
+        _ => return None,
+    };
+    Some(length.map_or(text.len(), |length| at + 1 + length))
+}
+
+/// Returns the place after the first quote that no backslash escapes.
+fn closing_quote(inside: &str, quote: char) -> Option<usize> {
     let mut escaped = false;
-    for (at, c) in after_open.char_indices() {
-        match (quote, c) {
-            (Some(_), _) if escaped => escaped = false,
-            (Some(_), '\\') => escaped = true,
-            (Some(open), _) if c == open => quote = None,
-            (Some(_), _) => {}
-            (None, '"') => quote = Some(c),
-            (None, '}') => return Some(&after_open[..at]),
-            (None, _) => {}
+    for (at, c) in inside.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            c if c == quote => return Some(at + 1),
+            _ => {}
         }
     }
-    // An unclosed quote hides the brace: take the first brace, because the value is refused anyway.
-    after_open.find('}').map(|at| &after_open[..at])
+    None
 }
 
 fn parse_placeholder(text: &str, offset: usize, span: Span) -> Result<Placeholder, Fault> {
@@ -257,20 +301,18 @@ fn visible(text: &str) -> usize {
     text.chars().filter(|c| !c.is_whitespace()).count()
 }
 
-/// Returns the part from the first single `:` outside parentheses on, as in `{id:?}`.
+/// Returns the part from the first single `:` outside parentheses and literals on, as in `{id:?}`.
 fn format_spec(text: &str) -> Option<&str> {
-    let bytes = text.as_bytes();
     let mut depth = 0_usize;
-    let mut at = 0;
-    while at < bytes.len() {
-        match bytes[at] {
-            b'(' => depth += 1,
-            b')' => depth = depth.saturating_sub(1),
-            b':' if bytes.get(at + 1) == Some(&b':') => at += 1,
-            b':' if depth == 0 => return Some(&text[at..]),
+    let mut code = code(text).peekable();
+    while let Some((at, c)) = code.next() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            ':' if code.next_if(|(_, next)| *next == ':').is_some() => {}
+            ':' if depth == 0 => return Some(&text[at..]),
             _ => {}
         }
-        at += 1;
     }
     None
 }

@@ -63,6 +63,41 @@ fn text_and_placeholders_are_taken_apart() {
 }
 
 #[test]
+fn what_a_quoted_argument_contains_is_neither_the_placeholder_s_end_nor_its_format() {
+    for argument in [
+        r#"")", ":""#,
+        r#"'(', "::""#,
+        r#"'}', "}""#,
+        r#"'"', '}'"#,
+        r#"'\'', '}'"#,
+        r#"'\\', ':'"#,
+        r#""\"}", ')', ':'"#,
+        r##"r"\", r#""}"#, ":""##,
+        r#"b'}', b"}:""#,
+        r#"'é', "}""#,
+    ] {
+        let template = format!("{{path.replace({argument})}}:{{id}}");
+        let second = template.len() - "{id}".len();
+        let expected = format!("<0 path.replace({argument})>:<{second} id>");
+        assert_eq!(shown(&template), expected.replace(", ", ","), "{template}");
+    }
+    for (template, reason) in [
+        ("a:{id.get(')'):>5}", "the format spec `:>5`"),
+        ("a:{id.get(\"(\"):?}", "the format spec `:?`"),
+        (
+            "a:{id:'static}",
+            "placeholder `{id:'static}` at byte 2: the format spec `:'static`",
+        ),
+        ("a:{id.get('a)}", "expected an argument or `self`"),
+        ("a:{id.get(\")}", "placeholder `{id.get(\")}` at byte 2"),
+        ("a:{id.get('\\)}", "placeholder `{id.get('\\)}` at byte 2"),
+    ] {
+        let faults = faults(template);
+        assert!(faults[0].contains(reason), "{template}: {faults:?}");
+    }
+}
+
+#[test]
 fn what_is_no_placeholder_is_refused_by_name() {
     for (template, reason) in [
         ("", "must not be empty"),
