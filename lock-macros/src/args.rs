@@ -113,10 +113,14 @@ pub(crate) fn parse(tokens: TokenStream, errors: &mut Errors) -> (Args, Seen) {
     let mut seen = Seen::default();
     let parser = |input: ParseStream<'_>| {
         while !input.is_empty() {
-            if let Err(error) = parse_option(input, &mut args, &mut seen, errors) {
-                errors.add(error);
+            // The mistakes of this option alone: one of another option must not hide what is left over after this one.
+            let mut own = Errors::default();
+            if let Err(error) = parse_option(input, &mut args, &mut seen, &mut own) {
+                own.add(error);
             }
-            skip_to_comma(input, errors)?;
+            let skipped = skip_to_comma(input, &mut own);
+            own.into_result().unwrap_or_else(|error| errors.add(error));
+            skipped?;
         }
         Ok(())
     };
@@ -126,8 +130,8 @@ pub(crate) fn parse(tokens: TokenStream, errors: &mut Errors) -> (Args, Seen) {
     (args, seen)
 }
 
-/// Moves past the next comma. Anything before it is reported here, unless there is an error already, to which it may
-/// belong.
+/// Moves past the next comma. Anything before it is reported here, unless the option has an error already, to which it
+/// may belong.
 fn skip_to_comma(input: ParseStream<'_>, errors: &mut Errors) -> syn::Result<()> {
     if errors.is_empty() && !input.is_empty() && !input.peek(Token![,]) {
         errors.at(input.span(), "expected `,` between options");
@@ -453,4 +457,32 @@ fn crate_path(input: ParseStream<'_>) -> syn::Result<Path> {
             "`crate` needs the path of `lock_runtime`, such as `crate = my_locks::lock_runtime`",
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mistakes(options: &str) -> Vec<String> {
+        let mut errors = Errors::default();
+        parse(options.parse().unwrap(), &mut errors);
+        let all = errors.into_result().err();
+        all.into_iter()
+            .flatten()
+            .map(|error| error.to_string())
+            .collect()
+    }
+
+    #[test]
+    fn a_mistake_in_one_option_does_not_hide_what_is_left_over_after_the_next() {
+        let found = mistakes(r#"wait = 5, lease = "1s" "2s", lease = "3s", max_hold = "1m" x"#);
+        let [unit, first, twice, second] = found.as_slice() else {
+            panic!("{found:?}");
+        };
+        assert!(unit.contains("needs a unit"), "{found:?}");
+        assert!(twice.contains("given twice"), "{found:?}");
+        for comma in [first, second] {
+            assert_eq!(comma, "expected `,` between options");
+        }
+    }
 }
