@@ -64,7 +64,8 @@ type Value = dyn Fn(Head<'_>, LockName) -> Result<LockName, Flaw> + Send + Sync;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
     Missing,
-    Bad,
+    Twice,
+    NoText,
 }
 
 impl RequestKey {
@@ -84,7 +85,7 @@ impl RequestKey {
         let what = format!("The header `{}`", name.as_ref());
         self.part(&what, move |head, key| {
             let mut values = head.headers().get_all(name.as_ref()).iter();
-            let value = only(&mut values)?.to_str().map_err(|_| Flaw::Bad)?;
+            let value = only(&mut values)?.to_str().map_err(|_| Flaw::NoText)?;
             Ok(key.with(value))
         })
     }
@@ -182,7 +183,8 @@ impl RequestKey {
                 Ok(name) => name,
                 Err(Flaw::Missing) if !self.required => return Ok(None),
                 Err(Flaw::Missing) => return Err(format!("{what} is missing.")),
-                Err(Flaw::Bad) => return Err(format!("{what} is given twice, or is no text.")),
+                Err(Flaw::Twice) => return Err(format!("{what} is given twice.")),
+                Err(Flaw::NoText) => return Err(format!("{what} is not text.")),
             };
         }
         Ok(Some(name))
@@ -216,7 +218,7 @@ fn only<T>(values: &mut impl Iterator<Item = T>) -> Result<T, Flaw> {
     let value = values.next().ok_or(Flaw::Missing)?;
     match values.next() {
         None => Ok(value),
-        Some(_) => Err(Flaw::Bad),
+        Some(_) => Err(Flaw::Twice),
     }
 }
 
@@ -227,5 +229,5 @@ fn segments(head: Head<'_>) -> impl Iterator<Item = &str> {
 fn decoded(segment: &str) -> Result<std::borrow::Cow<'_, str>, Flaw> {
     percent_decode_str(segment)
         .decode_utf8()
-        .map_err(|_| Flaw::Bad)
+        .map_err(|_| Flaw::NoText)
 }

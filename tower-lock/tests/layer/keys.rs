@@ -131,6 +131,39 @@ async fn an_ambiguous_empty_undecodable_or_endless_value_is_400() {
 }
 
 #[test]
+fn a_refusal_says_of_each_part_only_what_can_be_wrong_with_it() {
+    let get = Request::get::<&str>;
+    let not_text = HeaderValue::from_bytes(b"\xff").unwrap();
+    let key = || RequestKey::new("o");
+    for (key, request, says) in [
+        (
+            key().header("id"),
+            get("/").header("id", "1").header("id", "2"),
+            "The header `id` is given twice.",
+        ),
+        (
+            key().header("id"),
+            get("/").header("id", not_text),
+            "The header `id` is not text.",
+        ),
+        (
+            key().query("id"),
+            get("/?id=1&id=1"),
+            "The query parameter `id` is given twice.",
+        ),
+        (
+            key().path_segment(0),
+            get("/%ff"),
+            "A segment of the path is not text.",
+        ),
+        (key().path(), get("/%ff"), "The path is not text."),
+    ] {
+        let found = key.find_name(&request.body(()).unwrap());
+        assert_eq!(found.unwrap_err(), says);
+    }
+}
+
+#[test]
 fn one_key_serves_requests_with_any_body() {
     let key = RequestKey::new("o").path();
     let request = Request::new(vec![1_u8]);
