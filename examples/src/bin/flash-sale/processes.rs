@@ -61,18 +61,25 @@ impl Fleet {
         &self.urls
     }
 
-    /// Lets all of them finish. Returns an error if one of them had failed.
+    /// Lets all of them finish, and waits for all. Returns the error of the first one that had failed.
     pub(crate) async fn stop(mut self) -> Result<(), Failure> {
         for child in &mut self.children {
             drop(child.stdin.take());
         }
+        let mut stopped = Ok(());
         for child in &mut self.children {
-            let status = wait_or_kill(child).await?;
-            if !status.success() {
-                return Err(format!("a server process ended with {status}").into());
-            }
+            // The others are waited for whatever became of this one: until they have ended, they write to the database.
+            stopped = stopped.and(ended_well(child).await);
         }
-        Ok(())
+        stopped
+    }
+}
+
+async fn ended_well(child: &mut Child) -> Result<(), Failure> {
+    let status = wait_or_kill(child).await?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(format!("a server process ended with {status}").into()),
     }
 }
 
@@ -100,4 +107,34 @@ pub(crate) async fn serve(options: Serve) -> Result<(), Failure> {
     server.stop().await?;
     locks.shutdown().await;
     Ok(())
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, directory: &Path) -> Child {
+        Command::new("sh")
+            .args(["-c", script])
+            .current_dir(directory)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_processes_after_one_that_failed_are_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        // The pause keeps the second one at work after the first one has been seen to fail.
+        let children = ["exit 3", "read line; sleep 0.2; touch ended", "exit 4"];
+        let fleet = Fleet {
+            children: children
+                .map(|script| shell(script, directory.path()))
+                .into(),
+            urls: vec![],
+        };
+        let failure = fleet.stop().await.unwrap_err().to_string();
+        assert!(failure.contains("3"), "{failure}");
+        assert!(directory.path().join("ended").exists());
+    }
 }
