@@ -3,14 +3,20 @@
 //! | module | what a test gets from it |
 //! | --- | --- |
 //! | [`launch`] | the common part of servers of any kind: they can be frozen, killed and restarted |
+//! | [`ports`] | free loopback ports |
 //! | [`server`] | a real Redis server of its own |
+//! | [`conf`] | the configuration of a Redis server |
+//! | [`tls`] | a certificate authority of one server |
 //! | [`sql`] | the common part of servers with tables, and a table of a test's own |
 //! | [`postgres`], [`mariadb`] | a real PostgreSQL or MariaDB server, of a test or shared by those of a process |
 //! | [`mysql`] | MySQL itself in MariaDB's place |
+//! | [`pgbouncer`] | a pooler in front of a PostgreSQL server |
+//! | [`moto`] | a server that imitates S3 |
 //! | [`sentinel`] | a master with replicas and the sentinels that watch them |
 //! | [`cluster`] | the masters and replicas of a Redis Cluster, whose slots can be moved |
 //! | [`proxy`] | a TCP proxy that cuts, delays or swallows what passes, and counts it |
 //! | [`blocker`] | a stranger's transaction that has locked a row |
+//! | [`resp`] | the ends of requests and replies in the protocol of Redis |
 //! | [`pipe`] | a TCP proxy for any protocol, which cuts and delays |
 //! | [`monitor`] | a count of the commands that a server executed between two points |
 //! | [`history`] | recorded holds, checked for overlaps and for repeated tokens |
@@ -26,6 +32,7 @@
 //! | [`faults`] | futures dropped half-way, waiters that sleep, one script's traffic |
 //! | [`caps`] | a check of how many callers a manager lets wait |
 //! | [`events`] | the events that the runtime logged |
+//! | [`compile_fail`] | mistakes that do not compile |
 //! | [`eventually`](mod@eventually) | waiting for a condition, in place of a fixed sleep |
 //!
 //! Everything here panics with a message that says what was expected, because only tests call it.

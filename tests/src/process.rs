@@ -73,8 +73,16 @@ impl Worker {
 
     /// Writes a line to its input.
     pub fn tell(&mut self, line: &str) {
+        self.try_tell(line).expect("write to the worker");
+    }
+
+    /// Writes a line to its input.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn try_tell(&mut self, line: &str) -> std::io::Result<()> {
         let stdin = self.stdin.as_mut().expect("a pipe to the worker");
-        writeln!(stdin, "{line}").expect("write to the worker");
+        writeln!(stdin, "{line}")
     }
 
     /// Returns the holds that it reports, up to its end. Panics if it failed.

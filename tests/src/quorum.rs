@@ -111,16 +111,11 @@ impl Quorum {
         }
     }
 
-    /// Returns at how many nodes something holds the lock of that name. A memory store counts if any lock is held in
-    /// it.
+    /// Returns at how many servers something holds the lock of that name.
     pub fn votes(&self, name: &str) -> usize {
-        match self {
-            Self::Memory(stores) => stores.iter().filter(|store| store.held() > 0).count(),
-            Self::Redis(servers) => {
-                let key = format!("lock:{name}");
-                servers.iter().filter(|server| server.exists(&key)).count()
-            }
-        }
+        let key = format!("lock:{name}");
+        let servers = self.servers().iter();
+        servers.filter(|server| server.exists(&key)).count()
     }
 
     /// Returns whether no server has a client.

@@ -157,3 +157,23 @@ impl<K: Sql> Table<K> {
         self.server.query(&statement.replace("{table}", &self.name))
     }
 }
+
+/// Runs each behaviour on PostgreSQL and on MariaDB, as a test of its own. A behaviour is generic over the database.
+#[macro_export]
+macro_rules! on_each_database {
+    ($($behaviour:ident)+) => {
+        mod on_postgres {
+            $crate::on_each_database!(@ $crate::Postgres; $($behaviour)+);
+        }
+
+        mod on_mysql {
+            $crate::on_each_database!(@ $crate::Mariadb; $($behaviour)+);
+        }
+    };
+    (@ $database:ty; $($behaviour:ident)+) => {
+        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $behaviour() {
+            super::$behaviour::<$database>().await;
+        })+
+    };
+}

@@ -284,8 +284,8 @@ fn unexpected(log: &Log, terms: Terms) -> Vec<String> {
     let fine = |kind: &str| {
         matches!(kind, "dropped" | "ok" | "busy" | "unavailable" | "lost")
             || kind == "denied" && terms.denies
-            // A semaphore answers this if nobody has set its number yet, or if the store forgot it.
-            || kind == "unset"
+            // Only a semaphore may say so. Its number is set before the first request, so the store must have forgotten it.
+            || kind == "unset" && (terms.forgets || terms.fails_over && terms.loses_locks)
     };
     let kinds = log.refusals.iter().chain(&log.ends);
     kinds

@@ -15,10 +15,10 @@ use tokio::task::JoinSet;
 
 use crate::LEASE;
 use crate::crew::client_name;
-use crate::keys::Workload;
+use crate::keys::{How, Workload};
 use crate::resource::Resource;
 use crate::site::Topology;
-use crate::task::Task;
+use crate::task::{Task, set_permits};
 
 pub(crate) async fn run(
     workload: Workload,
@@ -44,9 +44,13 @@ pub(crate) async fn run(
     };
     let locks = locks.expect("connect to the lock server");
     let resource = Resource::connect(resource, checked).await;
+    let works = workload.tasks_of(number);
+    for work in works.iter().filter(|work| work.how == How::Permits) {
+        set_permits(&locks, work.keys[0]).await;
+    }
     println!("ready");
     let mut tasks = JoinSet::new();
-    for (task, work) in workload.tasks_of(number).into_iter().enumerate() {
+    for (task, work) in works.into_iter().enumerate() {
         let mut task = Task {
             work,
             locks: locks.clone(),

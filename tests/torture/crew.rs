@@ -173,7 +173,10 @@ impl Crew {
             return false;
         }
         for member in self.members.iter_mut().filter(|member| !member.gone) {
-            member.worker.tell("stop");
+            // It may have died since it was looked at.
+            if member.worker.try_tell("stop").is_err() {
+                return false;
+            }
         }
         let deadline = Instant::now() + STOP;
         loop {

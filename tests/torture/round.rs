@@ -321,8 +321,9 @@ impl Stage<'_> {
         }
     }
 
-    /// Lets the faults strike. Two of them begin one after the other, overlap, and end in the same order. Each has the
-    /// scene to itself for a while, so that each can show its effect.
+    /// Lets the faults strike. Two of them begin one after the other, overlap, and are healed in the same order, so that
+    /// the recovery from the first one meets the second one. Each has the scene to itself for a while, so that each can
+    /// show its effect.
     fn strike(&mut self, faults: &mut [Box<dyn Fault>]) {
         let [first, rest @ ..] = faults else { return };
         let mut lasts = |fault: &dyn Fault| {

@@ -39,8 +39,8 @@ pub(crate) trait Server {
     /// Returns how often that right was missing so far.
     fn denials(&self) -> u64;
 
-    /// Ends every lease earlier by this much. Returns how many leases there were, and how many of them are over by
-    /// that.
+    /// Ends every lease earlier by this much, also those of readers and of permits. Returns how many leases there were,
+    /// and how many of them are over by that.
     fn shorten_leases(&self, by: Duration) -> (u64, u64);
 
     /// Returns whether the server itself answers in time.
@@ -159,16 +159,33 @@ impl Server for Node {
 }
 
 const SHORTEN: &str = "
+local by, time = tonumber(ARGV[1]), redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local shortened, ended = 0, 0
-for _, key in ipairs(redis.call('KEYS', 'lock:*')) do
-  local left = redis.call('PTTL', key)
-  if left > 0 then
-    shortened = shortened + 1
-    if left <= tonumber(ARGV[1]) then
-      redis.call('DEL', key)
-      ended = ended + 1
-    else
-      redis.call('PEXPIRE', key, left - ARGV[1])
+local function cut(left)
+  shortened = shortened + 1
+  if left <= by then
+    ended = ended + 1
+  end
+  return left - by
+end
+-- Beside a read/write lock, each reader has a key with its lease.
+for _, pattern in ipairs({'lock:*', '{lock:*}:*:rwlock_timeout:*'}) do
+  for _, key in ipairs(redis.call('KEYS', pattern)) do
+    local left = redis.call('PTTL', key)
+    if left > 0 then
+      -- A key whose expiry is over is deleted at once.
+      redis.call('PEXPIRE', key, cut(left))
+    end
+  end
+end
+-- A permit's lease is the moment at which it ends.
+for _, key in ipairs(redis.call('KEYS', '{lock:*}:timeout')) do
+  local permits = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+  for i = 1, #permits, 2 do
+    local left = permits[i + 1] - now
+    if left > 0 then
+      redis.call('ZADD', key, now + cut(left), permits[i])
     end
   end
 end

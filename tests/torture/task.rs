@@ -53,7 +53,13 @@ impl Task {
         match answer {
             None => self.say(format_args!("none dropped")),
             Some(Err(error)) => {
-                self.say(format_args!("none {}", kind(&error)));
+                match &error {
+                    // Only a semaphore may say so: `kind` has no word for it.
+                    LockError::NotSet { .. } if self.work.how == How::Permits => {
+                        self.say(format_args!("none unset"));
+                    }
+                    other => self.say(format_args!("none {}", kind(other))),
+                }
                 if self.work.how == How::Try {
                     self.say(format_args!("tried {holder} {asked} {} unknown", now_ns()));
                 }
@@ -117,9 +123,8 @@ impl Task {
         if let Some(Err(LockError::NotSet { .. })) = answer
             && self.work.how == How::Permits
         {
-            // The permits were never set, or the store forgot them. The first to come sets them.
-            let semaphore = self.locks.semaphore(key);
-            let _ = semaphore.try_set_permits(keys::PERMITS).await;
+            // The store forgot them. The first to come sets them again.
+            set_permits(&self.locks, key).await;
         }
         answer
     }
@@ -273,6 +278,11 @@ impl Task {
     }
 }
 
+/// Sets the number of a semaphore's permits, if nobody has. If that fails, the next request says that it is not set.
+pub(crate) async fn set_permits(locks: &LockManager, key: &str) {
+    let _ = locks.semaphore(key).try_set_permits(keys::PERMITS).await;
+}
+
 /// Waits for an acquire, or now and then drops it half-way.
 async fn half_way(
     rng: &mut Rng,
@@ -292,7 +302,6 @@ fn kind(error: &LockError) -> String {
         LockError::Unavailable { .. } => "unavailable".to_owned(),
         LockError::Lost { .. } => "lost".to_owned(),
         LockError::Denied { .. } => "denied".to_owned(),
-        LockError::NotSet { .. } => "unset".to_owned(),
         other => format!("{other:?}"),
     }
 }

@@ -12,7 +12,7 @@ use crate::backend::redis::Target;
 use crate::values::LockError;
 
 /// A Redis server that the program knows already, as a [`redis::Client`] or as a [`redis::ConnectionInfo`]. Pass it to
-/// [`LockManagerBuilder::connect_redis`], or use it as a [`QuorumNode`](crate::QuorumNode).
+/// [`LockManagerBuilder::connect_redis`], or use it as a [`QuorumNode`].
 ///
 /// The address, the database, user and password, and the certificates of TLS are taken over. The protocol (RESP3), the
 /// settings of TCP and all timeouts are this library's own; connections are not shared with the client.

@@ -22,7 +22,7 @@ impl LockRequest {
     /// this the first statement of it, and ask once: under a hold of the same lock, by a lease or by the transaction
     /// itself, it waits in vain. The request's `wait` and `label` count; its options about the lease do not.
     ///
-    /// The token is higher than those of all earlier holds. Raise the fence with it ([`raise_fence`](crate::raise_fence))
+    /// The token is higher than those of all earlier holds. Raise the fence with it ([`raise_fence`])
     /// if holders of leases write the same data: one of them may be late. It is `None` with
     /// [`fencing(false)`](crate::LockManagerBuilder::fencing).
     ///

@@ -176,7 +176,7 @@ impl Location {
 
     /// Connects, or only begins to if the options are `lazy`.
     ///
-    /// A store without replicas must refuse [`Options::replicas`]: they would be ignored in silence.
+    /// A store without replicas must refuse [`Options::replicas`](crate::values::Options::replicas): they would be ignored in silence.
     pub(crate) async fn open(self, opening: Opening) -> Result<Arc<dyn Backend>, LockError> {
         let options = &opening.options;
         match self {

@@ -89,8 +89,9 @@ async fn a_lock_is_acquired_while_its_fence_is_at_the_old_node_or_already_at_the
         cluster.finish_move(slot, to).await;
         let guard = request.clone().acquire().await.unwrap();
         assert!(guard.fencing_token().unwrap() > last);
+        let key = format!("lock:{}", guard.name());
         guard.release().await.unwrap();
-        assert!(!stands_at(&cluster, from, "lock:{m}"));
+        assert!(!stands_at(&cluster, from, &key));
     }
 }
 

@@ -88,7 +88,9 @@ fn every_kind_of_request_blocks_until_it_is_served() {
         assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
         thread::scope(|scope| {
             let waiting = scope.spawn(|| request(&stranger).wait(LONG).acquire());
-            thread::yield_now();
+            until("the thread waits", || {
+                !stranger.as_async().snapshot().waited_for.is_empty()
+            });
             guard.release().unwrap();
             waiting.join().unwrap().unwrap().release().unwrap();
         });

@@ -41,7 +41,7 @@ async fn a_cut_connection_does_not_end_a_hold() {
     let guard = locks.mutex("k").lease(1_500 * MS).acquire().await.unwrap();
     for _ in 0..2 {
         proxy.cut();
-        eventually("a renewal is confirmed after the cut", async || {
+        eventually("a renewal is due after the cut", async || {
             assert!(guard.is_held(), "a cut is no loss");
             guard.remaining() < 1_100 * MS
         })

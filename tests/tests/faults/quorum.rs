@@ -99,8 +99,7 @@ async fn without_a_majority_a_request_ends_within_its_wait_and_recovers_after_it
     quorum.server(1).sigcont();
     let guard = locks.mutex("k").wait(LONG).acquire().await.unwrap();
     guard.release().await.unwrap();
-    let refused = quorum.builder().lazy(true);
-    let lazy = quorum.connect(refused).await;
+    let lazy = quorum.connect(quorum.builder().lazy(true)).await;
     lazy.mutex("k")
         .acquire()
         .await

@@ -16,7 +16,9 @@ async fn a_set_of_either_side_keeps_out_callers_that_want_a_part_of_it() {
         TryAcquire::Busy { .. }
     ));
     assert!(!pair.java.mutex("z").is_locked().await, "all or nothing");
-    let waiting = tokio::spawn(set(["y", "z"]).wait(LONG).acquire());
+    let waiting = pair
+        .asleep(|| tokio::spawn(set(["y", "z"]).wait(LONG).acquire()))
+        .await;
     assert!(!waiting.is_finished());
     let released = Instant::now();
     java.unlock("a").await;

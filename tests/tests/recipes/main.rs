@@ -2,7 +2,6 @@
 
 mod meter;
 mod mysql;
-mod mysql_transactions;
 mod postgres;
 mod redis;
 mod sqlite;

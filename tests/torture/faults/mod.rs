@@ -178,8 +178,10 @@ pub(crate) fn pair(rng: &mut Rng, topology: Topology) -> Vec<Box<dyn Fault>> {
         let (mut first, mut second) = (all(topology), all(topology));
         let first = first.swap_remove(rng.usize(..first.len()));
         let second = second.swap_remove(rng.usize(..second.len()));
-        // Faults of the server come first, then those of the network: the first one begins and is healed before the
-        // other.
+        // Faults of the server come first, then those of the network, and those of clients last. The first one begins
+        // before the other, and is healed while the other lasts: its recovery meets the second fault, which would not
+        // be so the other way round. And what proves a fault needs what the sides before it take away: a lost reply a
+        // server that answers, a client in the place of a killed one a way to the server.
         if first.side() == Side::Server && second.side() != Side::Server
             || first.side() == Side::Network && second.side() == Side::Clients
         {

@@ -7,7 +7,7 @@ use tests::{Mariadb, MariadbServer, Postgres, PostgresServer, Server, Sql, event
 
 use crate::credentials::Tokens;
 
-on_each_database! {
+tests::on_each_database! {
     every_connection_logs_in_with_what_the_credentials_say_at_that_time
     the_user_of_the_url_is_that_of_a_login_without_one
     connections_are_replaced_before_their_login_expires_and_nobody_notices

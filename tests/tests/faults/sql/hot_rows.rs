@@ -101,7 +101,7 @@ async fn unlocked<D: Stranger>(table: &Table<D>, name: &str) -> usize {
     found
 }
 
-on_each_database!(
+tests::on_each_database!(
     holds_of_rows_that_others_write_without_a_pause_are_kept_and_keep_no_other_waiting
     a_renewal_by_hand_waits_for_a_row_that_others_write_without_a_pause
 );

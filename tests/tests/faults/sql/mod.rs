@@ -13,24 +13,6 @@ const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 pub(crate) const CALL: Duration = Duration::from_millis(500);
 
-macro_rules! on_each_database {
-    ($($behaviour:ident)+) => {
-        mod on_postgres {
-            on_each_database!(@ tests::Postgres; $($behaviour)+);
-        }
-
-        mod on_mysql {
-            on_each_database!(@ tests::Mariadb; $($behaviour)+);
-        }
-    };
-    (@ $database:ty; $($behaviour:ident)+) => {
-        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $behaviour() {
-            super::$behaviour::<$database>().await;
-        })+
-    };
-}
-
 mod credentials;
 mod hot_rows;
 mod names;

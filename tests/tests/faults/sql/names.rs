@@ -7,7 +7,7 @@ use tests::{Sql, Table};
 
 use super::manager;
 
-on_each_database!(names_are_compared_byte_for_byte);
+tests::on_each_database!(names_are_compared_byte_for_byte);
 
 async fn names_are_compared_byte_for_byte<D: Sql>() {
     let table = Table::<D>::new();

@@ -8,7 +8,7 @@ use tests::{Server, Sql, Table, eventually};
 
 use super::{LONG, MS, end, manager, scene};
 
-on_each_database!(
+tests::on_each_database!(
     nobody_is_admitted_while_a_guard_says_that_it_is_held
     holds_and_waiters_outlast_a_crash_of_the_server
     a_hold_is_lost_on_time_while_the_server_is_frozen_and_the_next_token_is_higher

@@ -35,7 +35,7 @@ impl Counts for Mariadb {
     }
 }
 
-on_each_database!(a_thousand_holds_are_renewed_by_a_few_statements);
+tests::on_each_database!(a_thousand_holds_are_renewed_by_a_few_statements);
 
 async fn a_thousand_holds_are_renewed_by_a_few_statements<D: Counts>() {
     const LEASE: Duration = Duration::from_secs(9);

@@ -8,7 +8,7 @@ use tests::{Blocker, Sql, Table, eventually_within};
 
 use super::{CALL, LONG, MS, block, end, scene};
 
-on_each_database!(
+tests::on_each_database!(
     a_hold_with_the_shortest_lease_that_is_renewed_outlasts_a_locked_row_of_its_batch
     a_row_that_a_transaction_has_locked_holds_up_its_own_lock_alone
     a_fair_request_that_was_given_up_behind_a_locked_row_takes_no_lock_and_no_place

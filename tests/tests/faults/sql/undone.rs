@@ -6,7 +6,7 @@ use tests::{Sql, eventually};
 
 use super::{LONG, end, scene};
 
-on_each_database!(
+tests::on_each_database!(
     an_acquire_whose_answer_is_late_is_undone
     an_acquire_whose_connection_is_cut_is_undone
     a_request_that_is_dropped_at_any_poll_leaves_nothing_behind

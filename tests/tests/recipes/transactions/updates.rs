@@ -2,48 +2,50 @@
 
 use tokio::task::JoinSet;
 
-use super::{LONG, client, manager, scene, take_within};
+use super::{Driver, LONG, Open, manager, take_within};
+
+tests::on_each_database!(no_update_is_lost_between_leases_and_transactions_of_one_name);
 
 /// The tasks read a number, give others time, and write one more: without exclusion, updates are lost.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_update_is_lost_between_leases_and_transactions_of_one_name() {
-    const ROUNDS: i64 = 100;
-    let (table, _, one, _) = scene().await;
+async fn no_update_is_lost_between_leases_and_transactions_of_one_name<D: Driver>() {
+    let table = tests::Table::<D>::new();
     let counter = format!("{}_counter", table.name());
-    let made =
-        format!("CREATE TABLE {counter} (n bigint NOT NULL); INSERT INTO {counter} VALUES (0)");
-    one.batch_execute(&made).await.unwrap();
+    let made = format!("CREATE TABLE {counter} (n BIGINT NOT NULL)");
+    table.server().query(&made);
+    table
+        .server()
+        .query(&format!("INSERT INTO {counter} VALUES (0)"));
+    let (workers, rounds) = D::UPDATES;
     let mut tasks = JoinSet::new();
-    for task in 0..8 {
+    for task in 0..workers {
         let locks = manager(&table).await;
-        let mut client = client(&table.url()).await;
-        let read = format!("SELECT n FROM {counter}");
-        let write = format!("UPDATE {counter} SET n = $1");
+        let mut client = D::open(&table.url()).await;
+        let counter = counter.clone();
         tasks.spawn(async move {
-            for round in 0..ROUNDS {
+            for round in 0..rounds {
                 let guard = match task % 2 {
                     0 => Some(locks.mutex("k").wait(LONG * 10).acquire().await.unwrap()),
                     _ => None,
                 };
-                let transaction = client.transaction().await.unwrap();
-                if guard.is_none() {
-                    let taken = take_within(&locks, &transaction, "k", LONG * 10).await;
-                    taken.unwrap();
-                }
-                let n: i64 = transaction.query_one(&read, &[]).await.unwrap().get(0);
-                tokio::task::yield_now().await;
-                transaction.execute(&write, &[&(n + 1)]).await.unwrap();
                 // Now and then a transaction that writes ends in a rollback: the round is done again.
-                if guard.is_none() && round % 10 == 0 {
-                    transaction.rollback().await.unwrap();
-                    let transaction = client.transaction().await.unwrap();
-                    let taken = take_within(&locks, &transaction, "k", LONG * 10).await;
-                    taken.unwrap();
-                    let n: i64 = transaction.query_one(&read, &[]).await.unwrap().get(0);
-                    transaction.execute(&write, &[&(n + 1)]).await.unwrap();
-                    transaction.commit().await.unwrap();
-                } else {
-                    transaction.commit().await.unwrap();
+                for rolls_back in [guard.is_none() && round % 10 == 0, false] {
+                    let mut transaction = D::begin(&mut client).await;
+                    if guard.is_none() {
+                        let taken = take_within(&locks, &mut transaction, "k", LONG * 10).await;
+                        taken.unwrap();
+                    }
+                    let n = transaction
+                        .number(&format!("SELECT n FROM {counter}"))
+                        .await;
+                    tokio::task::yield_now().await;
+                    let write = format!("UPDATE {counter} SET n = {}", n + 1);
+                    transaction.execute(&write).await;
+                    if rolls_back {
+                        transaction.rollback().await;
+                        continue;
+                    }
+                    transaction.commit().await;
+                    break;
                 }
                 if let Some(guard) = guard {
                     guard.release().await.unwrap();
@@ -52,11 +54,7 @@ async fn no_update_is_lost_between_leases_and_transactions_of_one_name() {
         });
     }
     tasks.join_all().await;
-    let n: i64 = one
-        .query_one(&format!("SELECT n FROM {counter}"), &[])
-        .await
-        .unwrap()
-        .get(0);
-    assert_eq!(n, 8 * ROUNDS);
+    let n = table.server().query(&format!("SELECT n FROM {counter}"));
+    assert_eq!(n, [(workers * rounds).to_string()]);
     table.assert_clean().await;
 }

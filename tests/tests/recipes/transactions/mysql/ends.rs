@@ -4,94 +4,69 @@ use std::time::{Duration, Instant};
 
 use lock_runtime::TryAcquire;
 use mysql_async::prelude::Queryable;
+use tests::Mariadb;
 use tests::faults::{at_each_poll, poll_times};
 
-use super::{
-    LONG, MS, begin, begin_for_several, client, free_within, is_busy, scene, take, take_within,
-    the_lease_is_over,
-};
+use super::super::{Driver, LONG, Open, free_within, scene, take, take_within, the_lease_is_over};
 
 /// A time at which the lease by which a transaction comes to its lock is not over yet. It is over after 2 s.
 const BEFORE_THE_LEASE: Duration = Duration::from_millis(1_500);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_end_of_a_transaction_gives_the_lock_back() {
-    let (table, locks, mut one, _) = scene().await;
+    let (table, locks, mut one, _) = scene::<Mariadb>().await;
     let mut soonest = LONG;
     for _ in 0..3 {
-        let mut rolled_back = begin(&mut one).await;
+        let mut rolled_back = Mariadb::begin(&mut one).await;
         take(&locks, &mut rolled_back, "k").await.unwrap();
         let since = Instant::now();
-        rolled_back.rollback().await.unwrap();
+        rolled_back.rollback().await;
         free_within(&locks, "k", LONG).await;
         soonest = soonest.min(since.elapsed());
     }
     assert!(soonest < BEFORE_THE_LEASE, "{soonest:?}");
 
-    let mut long = begin(&mut one).await;
+    let mut long = Mariadb::begin(&mut one).await;
     take(&locks, &mut long, "k").await.unwrap();
     the_lease_is_over(&table).await;
-    long.rollback().await.unwrap();
+    long.rollback().await;
     free_within(&locks, "k", Duration::ZERO).await;
 
     // MariaDB unlocks the row of a statement that the rollback to a savepoint takes back.
-    let mut outer = begin_for_several(&mut one).await;
-    outer.query_drop("SAVEPOINT nested").await.unwrap();
+    let mut outer = Mariadb::begin_for_several(&mut one).await;
+    outer.0.query_drop("SAVEPOINT nested").await.unwrap();
     take(&locks, &mut outer, "k").await.unwrap();
     let tried = locks.mutex("k").try_acquire().await.unwrap();
     assert!(matches!(tried, TryAcquire::Busy { .. }), "{tried:?}");
-    outer.query_drop("ROLLBACK TO nested").await.unwrap();
+    outer.0.query_drop("ROLLBACK TO nested").await.unwrap();
     free_within(&locks, "k", LONG).await;
-    outer.query_drop("SAVEPOINT nested").await.unwrap();
+    outer.0.query_drop("SAVEPOINT nested").await.unwrap();
     take(&locks, &mut outer, "k").await.unwrap();
-    outer.query_drop("RELEASE SAVEPOINT nested").await.unwrap();
+    outer
+        .0
+        .query_drop("RELEASE SAVEPOINT nested")
+        .await
+        .unwrap();
     the_lease_is_over(&table).await;
     let tried = locks.mutex("k").try_acquire().await.unwrap();
     assert!(matches!(tried, TryAcquire::Busy { .. }), "{tried:?}");
-    outer.commit().await.unwrap();
+    outer.commit().await;
     free_within(&locks, "k", Duration::ZERO).await;
 
-    let mut cut = begin(&mut one).await;
+    let mut cut = Mariadb::begin(&mut one).await;
     take(&locks, &mut cut, "k").await.unwrap();
-    let id: Option<u64> = cut.query_first("SELECT CONNECTION_ID()").await.unwrap();
+    let id: Option<u64> = cut.0.query_first("SELECT CONNECTION_ID()").await.unwrap();
     table.server().query(&format!("KILL {}", id.unwrap()));
     free_within(&locks, "k", LONG).await;
     table.assert_clean().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_transactions_that_wait_for_each_other_are_told_to_try_again() {
-    let (table, locks, mut one, mut two) = scene().await;
-    let mut mine = begin_for_several(&mut one).await;
-    let mut theirs = begin_for_several(&mut two).await;
-    take(&locks, &mut mine, "a").await.unwrap();
-    take(&locks, &mut theirs, "b").await.unwrap();
-    let (first, second) = tokio::join!(
-        async {
-            let taken = take_within(&locks, &mut mine, "b", 500 * MS).await;
-            mine.rollback().await.unwrap();
-            taken
-        },
-        take_within(&locks, &mut theirs, "a", LONG),
-    );
-    assert!(is_busy(&first), "{first:?}");
-    assert!(second.is_ok(), "{second:?}");
-    theirs.commit().await.unwrap();
-    let mut mine = begin_for_several(&mut one).await;
-    for name in ["a", "b"] {
-        let taken = take_within(&locks, &mut mine, name, LONG).await;
-        taken.unwrap();
-    }
-    mine.commit().await.unwrap();
-    table.assert_clean().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_of_a_transaction_that_is_dropped_at_any_poll_leaves_nothing_behind() {
-    let (table, locks, ..) = scene().await;
+    let (table, locks, ..) = scene::<Mariadb>().await;
     at_each_poll(async |polls, leave| {
-        let mut conn = client(&table.url()).await;
-        let mut transaction = begin(&mut conn).await;
+        let mut conn = Mariadb::open(&table.url()).await;
+        let mut transaction = Mariadb::begin(&mut conn).await;
         let taken = poll_times(
             take_within(&locks, &mut transaction, "k", LONG),
             polls,
@@ -100,7 +75,7 @@ async fn a_request_of_a_transaction_that_is_dropped_at_any_poll_leaves_nothing_b
         let taken = taken.await;
         // The driver's connection is of no use after a statement that was dropped.
         match &taken {
-            Some(_) => transaction.rollback().await.unwrap(),
+            Some(_) => transaction.rollback().await,
             None => drop(transaction),
         }
         taken.is_some()

@@ -4,46 +4,28 @@ use lock_runtime::{LockManager, SqlDialect, SqlTransaction};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error, IsolationLevel, TxOpts};
 use tests::mysql::is_meant;
-use tests::{MariadbServer, MariadbTable, PostgresServer};
+use tests::{Mariadb, MariadbServer, MariadbTable, PostgresServer};
 
-use super::{
-    LONG, MS, SOON, Taken, Tx, begin, client, free_within, is_busy, scene, take, take_within,
-};
+use super::super::{Driver, LONG, MS, Open, assert_refused, free_within, scene, take, take_within};
+use super::{Owned, SOON};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_could_not_exclude_others_is_refused_with_what_to_do() {
-    let (table, locks, mut one, _) = scene().await;
-    let refused = async |taken: Taken, names: &str| {
-        let error = taken.unwrap_err();
-        assert!(error.to_string().contains(names), "{error}");
-        assert!(!error.is_retryable(), "{error}");
-    };
+async fn transactions_that_only_read_or_are_elsewhere_are_refused() {
+    let (table, locks, mut one, _) = scene::<Mariadb>().await;
     let mut read_only = TxOpts::default();
     read_only.with_readonly(Some(true));
-    let mut reader = one.start_transaction(read_only).await.unwrap();
+    let mut reader = Owned(one.start_transaction(read_only).await.unwrap());
     let taken = take(&locks, &mut reader, "k").await;
-    refused(taken, "the transaction failed").await;
-    reader.rollback().await.unwrap();
+    assert_refused(taken, "the transaction failed");
+    reader.rollback().await;
     free_within(&locks, "k", LONG).await;
 
-    let mut mine = begin(&mut one).await;
-    for request in [locks.read("k"), locks.write("k"), locks.fair("k")] {
-        let taken = request.in_transaction(&mut Tx(&mut mine)).await;
-        refused(taken, "takes mutexes and fenced locks").await;
-    }
-    let memory = LockManager::in_memory();
-    refused(take(&memory, &mut mine, "k").await, "mysql://").await;
+    let mut mine = Mariadb::begin(&mut one).await;
     let postgres = PostgresServer::start();
     let builder = LockManager::builder().ensure_schema(true);
     let postgres = builder.connect(&postgres.url()).await.unwrap();
-    refused(take(&postgres, &mut mine, "k").await, "mysql://").await;
-    let reader = locks.read("shared").acquire().await.unwrap();
-    refused(take(&locks, &mut mine, "shared").await, "shared").await;
-    reader.release().await.unwrap();
-    take(&locks, &mut mine, "shared").await.unwrap();
-    // A transaction has its lock once.
-    assert!(is_busy(&take(&locks, &mut mine, "shared").await));
-    mine.rollback().await.unwrap();
+    assert_refused(take(&postgres, &mut mine, "k").await, Mariadb::SCHEME);
+    mine.rollback().await;
 
     // Another server has the same names.
     let elsewhere = MariadbServer::start();
@@ -52,11 +34,11 @@ async fn what_could_not_exclude_others_is_refused_with_what_to_do() {
     let theirs = builder.connect(&there).await.unwrap();
     free_within(&theirs, "k", LONG).await;
     let held = theirs.mutex("k").acquire().await.unwrap();
-    let mut stranger = client(&elsewhere.url()).await;
-    let mut transaction = begin(&mut stranger).await;
+    let mut stranger = Mariadb::open(&elsewhere.url()).await;
+    let mut transaction = Mariadb::begin(&mut stranger).await;
     let taken = take(&locks, &mut transaction, "k").await;
-    refused(taken, "does not see the lock").await;
-    transaction.rollback().await.unwrap();
+    assert_refused(taken, "does not see the lock");
+    transaction.rollback().await;
     held.release().await.unwrap();
     free_within(&locks, "k", LONG).await;
     table.assert_clean().await;
@@ -64,7 +46,7 @@ async fn what_could_not_exclude_others_is_refused_with_what_to_do() {
 
 #[tokio::test]
 async fn a_transaction_may_be_in_another_database_of_the_server() {
-    let (table, locks, ..) = scene().await;
+    let (table, locks, ..) = scene::<Mariadb>().await;
     let elsewhere = format!("elsewhere_{}", table.name());
     table
         .server()
@@ -73,10 +55,10 @@ async fn a_transaction_may_be_in_another_database_of_the_server() {
         .server()
         .url()
         .replace("/locks", &format!("/{elsewhere}"));
-    let mut conn = client(&url).await;
-    let mut transaction = begin(&mut conn).await;
+    let mut conn = Mariadb::open(&url).await;
+    let mut transaction = Mariadb::begin(&mut conn).await;
     take(&locks, &mut transaction, "k").await.unwrap();
-    transaction.commit().await.unwrap();
+    transaction.commit().await;
     free_within(&locks, "k", LONG).await;
 }
 
@@ -90,7 +72,7 @@ async fn counter(table: &MariadbTable, conn: &mut Conn) -> String {
 
 #[tokio::test]
 async fn a_transaction_that_has_read_before_it_has_the_lock_is_to_be_repeated() {
-    let (table, locks, mut one, mut two) = scene().await;
+    let (table, locks, mut one, mut two) = scene::<Mariadb>().await;
     let counter = counter(&table, &mut two).await;
     let read = format!("SELECT n FROM {counter}");
     // With the second setting, which is the default of MariaDB 11.6, the server refuses by itself. MySQL has none.
@@ -105,8 +87,8 @@ async fn a_transaction_that_has_read_before_it_has_the_lock_is_to_be_repeated() 
         }
         free_within(&locks, "k", LONG).await;
         // This is `REPEATABLE READ`, which is the default.
-        let mut early = begin(&mut one).await;
-        let _: Option<i64> = early.query_first(&read).await.unwrap();
+        let mut early = Mariadb::begin(&mut one).await;
+        early.number(&read).await;
         // The holder before this transaction writes after the transaction's first look.
         let guard = locks.mutex("k").acquire().await.unwrap();
         two.query_drop(format!("UPDATE {counter} SET n = n + 1"))
@@ -116,31 +98,28 @@ async fn a_transaction_that_has_read_before_it_has_the_lock_is_to_be_repeated() 
         let refused = take(&locks, &mut early, "k").await.unwrap_err();
         assert!(refused.to_string().contains(says), "{refused}");
         assert_eq!(refused.is_retryable(), setting == "OFF", "{refused}");
-        early.rollback().await.unwrap();
-        let mut again = begin(&mut one).await;
+        early.rollback().await;
+        let mut again = Mariadb::begin(&mut one).await;
         take_within(&locks, &mut again, "k", LONG).await.unwrap();
         let second = take(&locks, &mut again, "another").await;
         assert!(second.is_err(), "it sees nothing newer than the first one");
-        let _: Option<i64> = again.query_first(&read).await.unwrap();
-        again.commit().await.unwrap();
+        again.number(&read).await;
+        again.commit().await;
     }
 }
 
 #[tokio::test]
 async fn a_transaction_of_each_isolation_sees_what_the_holder_before_it_wrote() {
-    let (table, locks, mut one, mut two) = scene().await;
+    let (table, locks, mut one, mut two) = scene::<Mariadb>().await;
     let counter = counter(&table, &mut two).await;
-    for (round, level) in [
-        IsolationLevel::ReadCommitted,
-        IsolationLevel::RepeatableRead,
-        IsolationLevel::Serializable,
-    ]
-    .into_iter()
-    .enumerate()
-    {
+    for (n, level) in [
+        (1, IsolationLevel::ReadCommitted),
+        (2, IsolationLevel::RepeatableRead),
+        (3, IsolationLevel::Serializable),
+    ] {
         let mut options = TxOpts::default();
         options.with_isolation_level(Some(level));
-        let mut mine = one.start_transaction(options).await.unwrap();
+        let mut mine = Owned(one.start_transaction(options).await.unwrap());
         let guard = locks.mutex("k").acquire().await.unwrap();
         two.query_drop(format!("UPDATE {counter} SET n = n + 1"))
             .await
@@ -148,18 +127,17 @@ async fn a_transaction_of_each_isolation_sees_what_the_holder_before_it_wrote() 
         guard.release().await.unwrap();
         take(&locks, &mut mine, "k").await.unwrap();
         let read = format!("SELECT n FROM {counter}");
-        let n: Option<usize> = mine.query_first(read).await.unwrap();
-        assert_eq!(n, Some(round + 1));
-        mine.commit().await.unwrap();
+        assert_eq!(mine.number(&read).await, n);
+        mine.commit().await;
         free_within(&locks, "k", LONG).await;
     }
     table.assert_clean().await;
 }
 
 /// A transaction whose statements come after the lease that they were to take over.
-struct Late<'t, 'c>(Tx<'t, 'c>, u32);
+struct Late<'c>(Owned<'c>, u32);
 
-impl SqlTransaction for Late<'_, '_> {
+impl SqlTransaction for Late<'_> {
     type Error = Error;
     const DIALECT: SqlDialect = SqlDialect::Mysql;
 
@@ -172,14 +150,13 @@ impl SqlTransaction for Late<'_, '_> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transaction_that_was_too_slow_is_told_to_end_and_asks_no_more() {
-    let (_table, locks, mut one, _) = scene().await;
-    let mut mine = begin(&mut one).await;
-    let mut late = Late(Tx(&mut mine), 0);
+    let (_table, locks, mut one, _) = scene::<Mariadb>().await;
+    let mut late = Late(Mariadb::begin(&mut one).await, 0);
     let taken = locks.mutex("k").wait(LONG).in_transaction(&mut late).await;
     let error = taken.unwrap_err();
     assert!(error.to_string().contains("too slow"), "{error}");
     assert!(error.to_string().contains("roll it back"), "{error}");
     assert_eq!(late.1, 1);
-    mine.rollback().await.unwrap();
+    late.0.rollback().await;
     free_within(&locks, "k", SOON).await;
 }

@@ -1,0 +1,101 @@
+//! Tests of who is kept out by a lock in a transaction.
+
+use std::time::Instant;
+
+use lock_runtime::{LockError, TryAcquire};
+
+use super::{
+    Driver, LONG, MS, Open, free_within, is_busy, manager, scene, take, take_within,
+    the_lease_is_over,
+};
+
+tests::on_each_database!(
+    a_transaction_and_a_lease_exclude_each_other
+    two_transactions_that_wait_for_each_other_are_told_to_try_again
+);
+
+async fn a_transaction_and_a_lease_exclude_each_other<D: Driver>() {
+    let (table, locks, mut one, mut two) = scene::<D>().await;
+    let other = manager(&table).await;
+    if D::NEW_ROWS_WAIT {
+        free_within(&locks, "other", LONG).await;
+    }
+    // The second time, the row is there already.
+    for _ in 0..2 {
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        let mut mine = D::begin(&mut one).await;
+        let refused = take(&other, &mut mine, "k").await;
+        assert!(is_busy(&refused), "{refused:?}");
+        let first = guard.fencing_token().unwrap();
+        guard.release().await.unwrap();
+
+        let second = take(&other, &mut mine, "k").await.unwrap().unwrap();
+        assert!(second > first);
+        let mut theirs = D::begin(&mut two).await;
+        let refused = take(&locks, &mut theirs, "k").await;
+        assert!(is_busy(&refused), "{refused:?}");
+        assert!(locks.inspect("k").await.unwrap().held);
+        // Others are refused while the lease by which the transaction came to its lock is not over, and after that.
+        for _ in 0..2 {
+            for request in [locks.mutex("k"), locks.fair("k"), locks.fenced("k")] {
+                let since = Instant::now();
+                let tried = request.try_acquire().await.unwrap();
+                assert!(matches!(tried, TryAcquire::Busy { .. }), "{tried:?}");
+                assert!(since.elapsed() < D::REFUSED_WITHIN, "{:?}", since.elapsed());
+            }
+            let refused = locks.mutex("k").wait(1_000 * MS).acquire().await;
+            assert!(
+                matches!(refused, Err(LockError::Busy { .. })),
+                "{refused:?}"
+            );
+            let since = Instant::now();
+            let both = [locks.mutex("k"), locks.mutex("other")];
+            let tried = locks.multi(both).try_acquire().await.unwrap();
+            assert!(matches!(tried, TryAcquire::Busy { .. }), "{tried:?}");
+            assert!(since.elapsed() < D::REFUSED_WITHIN, "{:?}", since.elapsed());
+            the_lease_is_over(&table).await;
+            assert!(locks.inspect("k").await.unwrap().held);
+        }
+        mine.commit().await;
+
+        let TryAcquire::Acquired(guard) = locks.mutex("k").try_acquire().await.unwrap() else {
+            panic!("the commit has given it back");
+        };
+        assert!(guard.fencing_token().unwrap() > second);
+        guard.release().await.unwrap();
+        let taken = take(&locks, &mut theirs, "k").await;
+        assert!(
+            taken.is_ok(),
+            "a transaction that was refused goes on: {taken:?}"
+        );
+        theirs.rollback().await;
+        free_within(&locks, "k", LONG).await;
+    }
+    table.assert_clean().await;
+}
+
+async fn two_transactions_that_wait_for_each_other_are_told_to_try_again<D: Driver>() {
+    let (table, locks, mut one, mut two) = scene::<D>().await;
+    let mut mine = D::begin_for_several(&mut one).await;
+    let mut theirs = D::begin_for_several(&mut two).await;
+    take(&locks, &mut mine, "a").await.unwrap();
+    take(&locks, &mut theirs, "b").await.unwrap();
+    let (first, second) = tokio::join!(
+        async {
+            let taken = take_within(&locks, &mut mine, "b", 500 * MS).await;
+            mine.rollback().await;
+            taken
+        },
+        take_within(&locks, &mut theirs, "a", LONG),
+    );
+    assert!(is_busy(&first), "{first:?}");
+    assert!(second.is_ok(), "{second:?}");
+    theirs.commit().await;
+    let mut mine = D::begin_for_several(&mut one).await;
+    for name in ["a", "b"] {
+        let taken = take_within(&locks, &mut mine, name, D::FREE_AFTER_COMMIT).await;
+        taken.unwrap();
+    }
+    mine.commit().await;
+    table.assert_clean().await;
+}

@@ -1,0 +1,93 @@
+//! Tests of how transactions end, and of what becomes of their locks.
+
+use std::time::{Duration, Instant};
+
+use lock_runtime::{TransactionError, TryAcquire};
+use tests::Postgres;
+use tests::faults::{at_each_poll, poll_times};
+
+use super::super::{Driver, LONG, Open, free_within, scene, take, take_within, the_lease_is_over};
+use super::{TOLD, Tx};
+
+/// A time at which the lease by which a transaction comes to its lock is not over yet. It is over after 2 s.
+const BEFORE_THE_LEASE: Duration = Duration::from_millis(1_500);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_end_of_a_transaction_gives_the_lock_back() {
+    let (table, locks, mut one, _) = scene::<Postgres>().await;
+    let seen = take(&locks, &mut Postgres::begin(&mut one).await, "k").await;
+    assert!(seen.is_ok(), "dropped: {seen:?}");
+    free_within(&locks, "k", LONG).await;
+
+    let mut rolled_back = Postgres::begin(&mut one).await;
+    take(&locks, &mut rolled_back, "k").await.unwrap();
+    let since = Instant::now();
+    rolled_back.rollback().await;
+    free_within(&locks, "k", LONG).await;
+    assert!(since.elapsed() < BEFORE_THE_LEASE, "{:?}", since.elapsed());
+
+    let mut aborted = Postgres::begin(&mut one).await;
+    take(&locks, &mut aborted, "k").await.unwrap();
+    the_lease_is_over(&table).await;
+    aborted.0.batch_execute("SELECT 1 / 0").await.unwrap_err();
+    free_within(&locks, "k", Duration::ZERO).await;
+    let refused = take(&locks, &mut aborted, "k").await;
+    assert!(
+        matches!(refused, Err(TransactionError::Driver(_))),
+        "{refused:?}"
+    );
+    free_within(&locks, "k", TOLD).await;
+    // A commit of an aborted transaction is a rollback.
+    aborted.commit().await;
+
+    let mut outer = Postgres::begin(&mut one).await;
+    let mut inner = Tx(outer.0.savepoint("nested").await.unwrap());
+    take(&locks, &mut inner, "k").await.unwrap();
+    let tried = locks.mutex("k").try_acquire().await.unwrap();
+    assert!(matches!(tried, TryAcquire::Busy { .. }), "{tried:?}");
+    inner.rollback().await;
+    free_within(&locks, "k", BEFORE_THE_LEASE).await;
+    let mut inner = Tx(outer.0.savepoint("nested").await.unwrap());
+    take(&locks, &mut inner, "k").await.unwrap();
+    inner.commit().await;
+    the_lease_is_over(&table).await;
+    let since = Instant::now();
+    let tried = locks.mutex("k").try_acquire().await.unwrap();
+    assert!(matches!(tried, TryAcquire::Busy { .. }), "{tried:?}");
+    assert!(since.elapsed() < TOLD, "{:?}", since.elapsed());
+    outer.commit().await;
+    free_within(&locks, "k", Duration::ZERO).await;
+
+    let mut cut = Postgres::begin(&mut one).await;
+    take(&locks, &mut cut, "k").await.unwrap();
+    let pid: i32 = cut
+        .0
+        .query_one("SELECT pg_backend_pid()", &[])
+        .await
+        .unwrap()
+        .get(0);
+    table
+        .server()
+        .query(&format!("SELECT pg_terminate_backend({pid})"));
+    free_within(&locks, "k", LONG).await;
+    table.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_of_a_transaction_that_is_dropped_at_any_poll_leaves_nothing_behind() {
+    let (table, locks, mut one, _) = scene::<Postgres>().await;
+    at_each_poll(async |polls, leave| {
+        let mut transaction = Postgres::begin(&mut one).await;
+        let taken = poll_times(
+            take_within(&locks, &mut transaction, "k", LONG),
+            polls,
+            leave,
+        )
+        .await;
+        transaction.rollback().await;
+        taken.is_some()
+    })
+    .await;
+    free_within(&locks, "k", LONG).await;
+    table.assert_clean().await;
+}

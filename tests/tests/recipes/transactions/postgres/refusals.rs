@@ -1,0 +1,61 @@
+//! Tests of transactions in which a lock would exclude nobody.
+
+use lock_runtime::LockManager;
+use tests::{Postgres, PostgresServer};
+use tokio_postgres::IsolationLevel;
+
+use super::super::{Driver, LONG, Open, assert_refused, free_within, scene, take, take_within};
+use super::{TOLD, Tx};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transactions_that_only_read_or_are_elsewhere_are_refused() {
+    let (table, locks, mut one, _) = scene::<Postgres>().await;
+    let reader = one.build_transaction().read_only(true).start();
+    let mut reader = Tx(reader.await.unwrap());
+    let taken = take(&locks, &mut reader, "k").await;
+    assert_refused(taken, "the transaction failed");
+    drop(reader);
+
+    // Another database has the same names.
+    let elsewhere = PostgresServer::start();
+    let there = format!("{}?lock_table={}", elsewhere.url(), table.name());
+    let builder = LockManager::builder().ensure_schema(true);
+    let theirs = builder.connect(&there).await.unwrap();
+    free_within(&theirs, "k", LONG).await;
+    free_within(&locks, "k", LONG).await;
+    let mut stranger = Postgres::open(&elsewhere.url()).await;
+    let mut transaction = Postgres::begin(&mut stranger).await;
+    let taken = take(&locks, &mut transaction, "k").await;
+    assert_refused(taken, "does not see the lock");
+    free_within(&locks, "k", TOLD).await;
+    table.assert_clean().await;
+}
+
+#[tokio::test]
+async fn a_strict_transaction_that_began_too_early_is_to_be_repeated() {
+    let (table, locks, mut one, two) = scene::<Postgres>().await;
+    let counter = format!("{}_counter", table.name());
+    let made = format!("CREATE TABLE {counter} AS SELECT 0::bigint AS n");
+    two.batch_execute(&made).await.unwrap();
+    let read = format!("SELECT n FROM {counter}");
+    for level in [IsolationLevel::RepeatableRead, IsolationLevel::Serializable] {
+        free_within(&locks, "k", LONG).await;
+        let early = one.build_transaction().isolation_level(level).start();
+        let mut early = Tx(early.await.unwrap());
+        early.number(&read).await;
+        // The holder before this transaction writes after the transaction's first look.
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        two.batch_execute(&format!("UPDATE {counter} SET n = n + 1"))
+            .await
+            .unwrap();
+        guard.release().await.unwrap();
+        let refused = take(&locks, &mut early, "k").await.unwrap_err();
+        assert!(refused.to_string().contains("roll it back"), "{refused}");
+        assert!(refused.is_retryable());
+        early.rollback().await;
+        let again = one.build_transaction().isolation_level(level).start();
+        let mut again = Tx(again.await.unwrap());
+        take_within(&locks, &mut again, "k", LONG).await.unwrap();
+        again.commit().await;
+    }
+}
