@@ -26,6 +26,8 @@ WORKLOADS = [
     Workload("hot", "One key, 64 tasks of one process", "hot", 64),
     Workload("hot-processes", "One key, 4 processes of 16 tasks", "hot", 16, 4),
     Workload("hot-lone", "One key, 4 processes of one task", "hot", 1, 4),
+    Workload("hot-lone-16", "One key, 16 processes of one task", "hot", 1, 16),
+    Workload("hot-lone-32", "One key, 32 processes of one task", "hot", 1, 32),
     Workload("own-64-delayed", "Keys of one's own, 64 tasks, 1 ms away", "own", 64, trip_ms=1),
     Workload("hot-delayed", "One key, 64 tasks of one process, 1 ms away", "hot", 64, trip_ms=1),
     Workload("hot-processes-delayed", "One key, 4 processes of 16 tasks, 1 ms away", "hot", 16, 4, trip_ms=1),

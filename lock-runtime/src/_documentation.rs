@@ -36,6 +36,7 @@ macro_rules! links {
 [README.md]: crate::_documentation#in-the-repository
 [DESIGN.md#what-a-lock-costs-that-goes-round-in-its-process]: crate::_documentation#in-the-repository
 [DESIGN.md#what-does-a-cycle-cost]: crate::_documentation#in-the-repository
+[DESIGN.md#why-do-many-processes-wait-on-a-list]: crate::_documentation#in-the-repository
 [benchmarks.md]: crate::_documentation#in-the-repository
 [dashboard]: crate::_documentation#in-the-repository
 [observability]: crate::_documentation#in-the-repository
@@ -55,6 +56,7 @@ macro_rules! links {
 [fencing.md]: crate::_documentation::fencing
 [guarantees.md]: crate::_documentation::guarantees
 [guarantees.md#cluster]: crate::_documentation::guarantees#cluster
+[guarantees.md#fairness]: crate::_documentation::guarantees#fairness
 [guarantees.md#guaranteed]: crate::_documentation::guarantees#guaranteed
 [guarantees.md#quorums]: crate::_documentation::guarantees#quorums
 [guarantees.md#replicas]: crate::_documentation::guarantees#replicas

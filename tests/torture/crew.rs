@@ -35,6 +35,8 @@ pub(crate) struct Job {
     pub(crate) resource: String,
     pub(crate) seed: u64,
     pub(crate) checked: bool,
+    /// From how many clients on those that wait for a mutex do it on a list.
+    pub(crate) crowd_from: usize,
     /// The clients' program.
     pub(crate) program: PathBuf,
     /// The bug that is to be there, of those that were built into the program.
@@ -88,6 +90,7 @@ impl Crew {
             &number.to_string(),
             &seed,
             checks,
+            &self.job.crowd_from.to_string(),
         ];
         let mut command = Command::new(&self.job.program);
         command.args(args);

@@ -79,6 +79,7 @@ fn main() -> ExitCode {
         number,
         seed,
         checks,
+        crowd_from,
     ] = words[..]
     {
         let workload = Workload {
@@ -88,7 +89,10 @@ fn main() -> ExitCode {
         let number = number.parse().expect("a client's number");
         let seed = seed.parse().expect("a seed");
         let checked = checks == "checked";
-        runtime.block_on(client::run(workload, url, resource, number, seed, checked));
+        let crowd_from = crowd_from.parse().expect("a number of clients");
+        runtime.block_on(client::run(
+            workload, url, resource, number, seed, checked, crowd_from,
+        ));
         return ExitCode::SUCCESS;
     }
     match options::Options::parse(&words) {

@@ -137,6 +137,16 @@ impl Plan<'_> {
         }
     }
 
+    /// In every other round, two clients that want a mutex are a crowd. A bug of crowds needs one, and other bugs of
+    /// scripts are planted in those that are asked where there is none.
+    fn crowd_from(&self) -> usize {
+        let is_crowd = match self.planted {
+            Some(planted) => planted.is_of_crowds(),
+            None => self.seed.is_multiple_of(2),
+        };
+        if is_crowd { 2 } else { 6 }
+    }
+
     pub(crate) fn run(mut self, runtime: &Runtime) -> Outcome {
         let name = self.name();
         let terms = Terms {
@@ -166,6 +176,7 @@ impl Plan<'_> {
             resource: site.resource.url(),
             seed: self.seed,
             checked: self.planted.is_none_or(|planted| planted.checks_tokens()),
+            crowd_from: self.crowd_from(),
             program: self.program.to_owned(),
             bug: self.planted.and_then(Planted::in_clients),
         };

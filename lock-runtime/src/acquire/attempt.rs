@@ -10,6 +10,26 @@ use crate::observe::spans::Wait;
 use crate::queue::Head;
 use crate::values::{Counted, HolderId, Key, Kind, LockError, Moment, StoreError, clock};
 
+/// The name under which a caller asks the store, and what it knows.
+#[derive(Clone, Copy)]
+pub(crate) struct Asker {
+    pub(crate) holder: HolderId,
+    /// See [`HoldRef`](crate::backend::HoldRef).
+    pub(crate) contended: bool,
+    /// See [`AcquireRequest`].
+    pub(crate) knows_left: bool,
+}
+
+impl From<HolderId> for Asker {
+    fn from(holder: HolderId) -> Asker {
+        Asker {
+            holder,
+            contended: false,
+            knows_left: false,
+        }
+    }
+}
+
 /// A request, the manager that it was made of, and when its caller gives up.
 pub(crate) struct Attempt {
     pub(crate) core: Arc<Core>,
@@ -43,24 +63,22 @@ impl Attempt {
     }
 
     /// Asks the store once as `holder`. The count is to be kept until a grant counts as a guard: a shutdown in between
-    /// would leave the lock to its lease. `knows_left`: see [`AcquireRequest`].
+    /// would leave the lock to its lease.
     pub(crate) async fn ask_as(
         &self,
-        holder: HolderId,
-        knows_left: bool,
+        asker: Asker,
         now: Moment,
     ) -> (Counted, Result<Acquired, Fault>) {
         let configured = self.core.options.call_timeout;
         let timeout = self.request.hold_options.ttl.call_timeout(configured);
-        self.ask_within(timeout, holder, knows_left, now).await
+        self.ask_within(timeout, asker, now).await
     }
 
     /// As [`ask_as`](Attempt::ask_as), with another timeout than that of the lease.
     pub(crate) async fn ask_within(
         &self,
         timeout: Duration,
-        holder: HolderId,
-        knows_left: bool,
+        asker: Asker,
         now: Moment,
     ) -> (Counted, Result<Acquired, Fault>) {
         let core = &self.core;
@@ -68,11 +86,12 @@ impl Attempt {
         if let Some(why) = core.life.closed() {
             return (asking, Err(Fault::Closed(why)));
         }
-        let mut call = self.call(timeout, holder, now);
-        call.knows_left = knows_left;
+        let mut call = self.call(timeout, asker.holder, now);
+        call.knows_left = asker.knows_left;
+        call.hold_ref.contended = asker.contended;
         let answer = match core.backend.acquire(call).await {
             // Boxed: other requests need not carry its size.
-            Err(Fault::NotSet) => Box::pin(self.set_and_ask(timeout, holder)).await,
+            Err(Fault::NotSet) => Box::pin(self.set_and_ask(timeout, asker.holder)).await,
             answer => answer,
         };
         (asking, answer)

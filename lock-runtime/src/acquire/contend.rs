@@ -51,7 +51,17 @@ pub(crate) trait Contender {
     fn ask(&mut self, now: Moment) -> impl Future<Output = Asked<Self::Granted>> + Send;
 
     /// Listens for what makes it worth while to ask again.
-    fn listen(&self) -> Box<dyn Listen>;
+    fn listen(&mut self) -> Box<dyn Listen>;
+
+    /// Takes the listener that the caller has had since before the first question, if any.
+    fn first_listener(&mut self) -> Option<Box<dyn Listen>> {
+        None
+    }
+
+    /// Many processes wait. Returns `true` if the caller now listens in another way than before.
+    fn joins_crowd(&mut self) -> bool {
+        false
+    }
 
     /// Returns how long to sleep at most, given the rest of the lease.
     fn nap(&self, left: Option<Duration>) -> Duration {
@@ -106,7 +116,7 @@ pub(crate) async fn contend<C: Contender>(
     let mut deadline = contender.attempt().deadline;
     let mut asked_keeper = false;
     let mut outcome = first;
-    let mut listener: Option<Box<dyn Listen>> = None;
+    let mut listener = contender.first_listener();
     let mut pauses = pauses_after_faults();
     let mut busy: Option<Option<Duration>> = None;
     loop {
@@ -141,12 +151,14 @@ pub(crate) async fn contend<C: Contender>(
             return Err(contender.gives_up(LastWords { busy, fault }));
         }
         contender.count_as_waiting()?;
+        let listens_already = listener.is_some();
+        if fault.is_none() {
+            listener.get_or_insert_with(|| contender.listen());
+        }
         let waiting = async {
             match (&fault, &mut listener) {
-                (Some(_), _) => deadline.pause(pauses.pause()).await,
-                (None, None) => {
+                (None, Some(listener)) if !listens_already => {
                     // A release between the question and the subscription would be missed: ask again after it.
-                    let listener = listener.insert(contender.listen());
                     tokio::select! {
                         () = listener.ready() => {}
                         () = deadline.pause(CAP) => {}
@@ -158,6 +170,7 @@ pub(crate) async fn contend<C: Contender>(
                         () = deadline.pause(contender.nap(busy.flatten())) => {}
                     }
                 }
+                _ => deadline.pause(pauses.pause()).await,
             }
         };
         tokio::select! {
@@ -165,6 +178,10 @@ pub(crate) async fn contend<C: Contender>(
             () = contender.attempt().core.life.closing() => {
                 return Err(queue::closed(contender.attempt().key()));
             }
+        }
+        let is_crowded = listener.as_ref().is_some_and(|it| it.is_crowded());
+        if is_crowded && contender.joins_crowd() {
+            listener = None;
         }
         let now = clock::now();
         if deadline.is_over_at(now) {

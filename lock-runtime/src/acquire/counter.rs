@@ -194,7 +194,7 @@ where
         }
     }
 
-    fn listen(&self) -> Box<dyn Listen> {
+    fn listen(&mut self) -> Box<dyn Listen> {
         let counter = self.counter;
         counter.counters.listen_to(counter.reference())
     }

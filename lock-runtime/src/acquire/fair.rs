@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::acquire::attempt::Attempt;
 use crate::acquire::contend::{Asked, Contender, contend, nap, unless_kept};
-use crate::backend::{Acquired, Boxed, Fault, HoldRef, Listen, QUEUE_LIFE};
+use crate::backend::{Acquired, Both, Fault, HoldRef, Listen, QUEUE_LIFE};
 use crate::hold::{Core, HoldHandle};
 use crate::queue::Waiting;
 use crate::release::undo;
@@ -120,7 +120,7 @@ impl Contender for FairSeat<'_> {
         let arrives_until = now + deadline.cut(timeout, now);
         let loose = self.loose_until;
         self.loose_until = Some(loose.map_or(arrives_until, |until| until.later(arrives_until)));
-        let (_asking, answer) = self.attempt.ask_as(self.holder, false, now).await;
+        let (_asking, answer) = self.attempt.ask_as(self.holder.into(), now).await;
         if !matches!(answer, Err(Fault::Unknown(_))) {
             self.loose_until = loose;
         }
@@ -161,7 +161,7 @@ impl Contender for FairSeat<'_> {
         }
     }
 
-    fn listen(&self) -> Box<dyn Listen> {
+    fn listen(&mut self) -> Box<dyn Listen> {
         let Attempt { core, request, .. } = self.attempt;
         let (backend, key) = (&core.backend, &request.key);
         let alone = backend.listen_alone(key, self.holder);
@@ -207,27 +207,6 @@ impl Drop for FairSeat<'_> {
                 undo(&core, HoldRef::one(&key, holder), clock::now() + lease).await;
             }
         });
-    }
-}
-
-/// Hears what either of them hears.
-struct Both(Box<dyn Listen>, Box<dyn Listen>);
-
-impl Listen for Both {
-    fn ready(&mut self) -> Boxed<'_> {
-        Box::pin(async {
-            self.0.ready().await;
-            self.1.ready().await;
-        })
-    }
-
-    fn heard(&mut self) -> Boxed<'_> {
-        Box::pin(async {
-            tokio::select! {
-                () = self.0.heard() => {}
-                () = self.1.heard() => {}
-            }
-        })
     }
 }
 

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::acquire::attempt::Attempt;
+use crate::acquire::attempt::{Asker, Attempt};
 use crate::acquire::contend::{Asked, Contender, contend, unless_kept};
-use crate::backend::{Acquired, Fault, Listen};
+use crate::backend::{Acquired, Fault, HoldRef, Listen};
 use crate::hold::{HoldHandle, Kept};
 use crate::observe;
 use crate::queue::handoff_budget::HandoffBudget;
 use crate::queue::{self, Entered, Head, Turn, Waiter};
-use crate::release::kept;
-use crate::values::{Kind, LockError, Moment, StoreError, clock};
+use crate::release::{kept, undo};
+use crate::values::{HolderId, Kind, LockError, Moment, StoreError, clock};
 
 /// A head that was not heard of for this and the call timeout is not polled any more.
 const SILENCE: Duration = Duration::from_secs(3);
@@ -117,15 +117,20 @@ pub(crate) async fn at_the_head(
 ) -> Result<HoldHandle, LockError> {
     let round_trip = attempt.core.backend.round_trip(attempt.key());
     let deadline = &attempt.deadline;
-    if let Some(pause) = head.budget(|budget| budget.pause(round_trip)).flatten() {
+    let pause = head.budget(|budget| budget.pause(round_trip)).flatten();
+    let mut seat = HeadSeat::new(attempt, head);
+    // Processes that wait on the store's list take turns without pauses.
+    if let Some(pause) = pause
+        && !seat.hears()
+    {
         deadline.pause(pause).await;
         now = clock::now();
     }
     // A caller who comes to the head when its time is over makes no call any more; one who does not wait makes one.
     if deadline.is_over_at(now) && attempt.request.wait != Some(Duration::ZERO) {
-        return Err(attempt.gave_up(head.fault()));
+        return Err(attempt.gave_up(seat.head.as_ref().and_then(Head::fault)));
     }
-    let mut seat = HeadSeat::new(attempt, head);
+    seat.listen_before_asking();
     match seat.ask(now).await {
         Asked::Granted(handle) => Ok(handle),
         // Boxed: the uncontended path, and the thousands that queue, need not carry its size.
@@ -204,8 +209,16 @@ pub(crate) struct HeadSeat<'a> {
     attempt: &'a Attempt,
     /// Gone once the lock was granted.
     head: Option<Head>,
+    holder: HolderId,
+    /// What the caller listens with, from before its first question on.
+    listener: Option<Box<dyn Listen>>,
+    /// Many processes wait, so the caller listens for the message that the lock is reserved for it.
+    in_crowd: bool,
+    /// The store may have the holder on its list, or may have reserved the lock for it.
+    listed: bool,
     /// The end of the holder's lease, as the store has said, and the time until which that need not be asked again.
-    known: Option<(Moment, Instant)>,
+    /// Boxed: a request that is granted at once need not carry its size.
+    known: Option<Box<(Moment, Instant)>>,
 }
 
 impl<'a> HeadSeat<'a> {
@@ -213,13 +226,49 @@ impl<'a> HeadSeat<'a> {
         HeadSeat {
             attempt,
             head: Some(head),
+            holder: attempt.core.ids.fresh(),
+            listener: None,
+            in_crowd: false,
+            listed: false,
             known: None,
         }
     }
 
+    /// Listens at once if the process has waited on the store's list lately. The first question then puts the holder there.
+    fn listen_before_asking(&mut self) {
+        if self.attempt.request.wait != Some(Duration::ZERO) && self.hears() {
+            self.in_crowd = true;
+            self.listener = Some(self.listen());
+        }
+    }
+
+    fn hears(&self) -> bool {
+        let Attempt { core, request, .. } = self.attempt;
+        core.backend.waits_on_list(&request.key, self.holder)
+    }
+
+    /// Takes the holder off the store's list, in the background, and gives back the lock if it is reserved for the holder. A
+    /// place that cannot be given back costs the others one reservation in vain.
+    fn leave_list(&mut self) {
+        if !std::mem::take(&mut self.listed) {
+            return;
+        }
+        let Attempt { core, request, .. } = self.attempt;
+        let holder = self.holder;
+        let leaving = core.life.background.enter();
+        let (core, key) = (core.clone(), request.key.clone());
+        let until = clock::now() + request.hold_options.ttl.duration();
+        core.life.clone().spawn(async move {
+            let _leaving = leaving;
+            let mut hold_ref = HoldRef::one(&key, holder);
+            hold_ref.contended = true;
+            undo(&core, hold_ref, until).await;
+        });
+    }
+
     /// Returns the rest of the lease, if the store has told it lately.
     fn known_left(&self, now: Moment) -> Option<Duration> {
-        let (end, relied_on) = self.known?;
+        let (end, relied_on) = **self.known.as_ref()?;
         let is_recent = now.tick() < relied_on && !now.has_reached(end);
         is_recent.then(|| end - now)
     }
@@ -247,18 +296,28 @@ impl Contender for HeadSeat<'_> {
     }
 
     async fn ask(&mut self, now: Moment) -> Asked<HoldHandle> {
-        let holder = self.attempt.core.ids.fresh();
         let known_left = self.known_left(now);
-        let knows_left = known_left.is_some();
-        match self.attempt.ask_as(holder, knows_left, now).await {
+        // A holder that may be on the list keeps its place. Any other one is new, for a store may still be giving back what
+        // it had for the one before: a quorum does so with the votes of a minority.
+        if !self.listed {
+            self.holder = self.attempt.core.ids.fresh();
+            self.listed = self.in_crowd && self.hears();
+        }
+        let asker = Asker {
+            holder: self.holder,
+            contended: self.listed,
+            knows_left: known_left.is_some(),
+        };
+        match self.attempt.ask_as(asker, now).await {
             (_asking, Ok(Acquired::Granted(granted))) => {
+                self.listed = false;
                 // Where the store may admit the next one as well, the turn goes on at once.
                 let mut head = self.head.take();
                 match self.attempt.kind() {
                     Kind::Read => head.take().into_iter().for_each(Head::let_all_go),
                     kind => head = head.filter(|_| kind.is_exclusive()),
                 }
-                Asked::Granted(self.attempt.admit(head, holder, granted))
+                Asked::Granted(self.attempt.admit(head, self.holder, granted))
             }
             (
                 _,
@@ -273,7 +332,7 @@ impl Contender for HeadSeat<'_> {
                     head.budget(HandoffBudget::saw_another);
                 });
                 if known_left.is_none() {
-                    self.known = left.map(|left| (now + left, (now + RELIED_ON).tick()));
+                    self.known = left.map(|left| Box::new((now + left, (now + RELIED_ON).tick())));
                 }
                 let left = left.or(known_left);
                 match busy {
@@ -287,17 +346,39 @@ impl Contender for HeadSeat<'_> {
                 {
                     self.note(|head| head.heard_from_store(Some(source)));
                 }
+                if !matches!(fault, Fault::NotDone(_)) {
+                    // The request may still arrive, and is being undone. The next one must not be.
+                    self.leave_list();
+                }
                 Asked::Failed(fault)
             }
         }
     }
 
-    fn listen(&self) -> Box<dyn Listen> {
-        self.attempt.core.backend.listen(self.attempt.key())
+    fn listen(&mut self) -> Box<dyn Listen> {
+        let Attempt { core, request, .. } = self.attempt;
+        match self.in_crowd {
+            true => core.backend.listen_in_crowd(&request.key, self.holder),
+            false => core.backend.listen(&request.key),
+        }
+    }
+
+    fn joins_crowd(&mut self) -> bool {
+        !std::mem::replace(&mut self.in_crowd, true)
+    }
+
+    fn first_listener(&mut self) -> Option<Box<dyn Listen>> {
+        self.listener.take()
     }
 
     fn count_as_waiting(&self) -> Result<(), LockError> {
         self.head.as_ref().map_or(Ok(()), Head::count_as_waiting)
+    }
+}
+
+impl Drop for HeadSeat<'_> {
+    fn drop(&mut self) {
+        self.leave_list();
     }
 }
 

@@ -52,7 +52,7 @@ pub(crate) async fn acquire(attempt: &Attempt) -> Result<HoldHandle, LockError> 
 /// Asks the store once, even if others of this process do.
 pub(crate) async fn ask(attempt: &Attempt) -> Asked<HoldHandle> {
     let holder = attempt.core.ids.fresh();
-    let (_asking, answer) = attempt.ask_as(holder, false, clock::now()).await;
+    let (_asking, answer) = attempt.ask_as(holder.into(), clock::now()).await;
     match answer {
         Ok(Acquired::Granted(granted)) => Asked::Granted(attempt.admit(None, holder, granted)),
         Ok(Acquired::Busy { left } | Acquired::Kept { left } | Acquired::Queued { left, .. }) => {

@@ -265,7 +265,7 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
     async fn ask(&mut self, now: Moment) -> Asked<Option<FencingToken>> {
         let Attempt { core, request, .. } = self.attempt;
         let (holder, timeout) = (core.ids.fresh(), core.options.call_timeout);
-        let (_asking, answer) = self.attempt.ask_within(timeout, holder, false, now).await;
+        let (_asking, answer) = self.attempt.ask_within(timeout, holder.into(), now).await;
         let granted = match answer {
             Ok(Acquired::Granted(granted)) => granted,
             Ok(
@@ -312,7 +312,7 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
         Asked::Failed(fault)
     }
 
-    fn listen(&self) -> Box<dyn Listen> {
+    fn listen(&mut self) -> Box<dyn Listen> {
         self.attempt.core.backend.listen(self.attempt.key())
     }
 

@@ -175,6 +175,21 @@ pub(crate) trait Backend: Send + Sync + 'static {
         }
     }
 
+    /// Like [`listen`](Backend::listen), and hears when the lock is reserved for the process of `holder`.
+    fn listen_in_crowd(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
+        match self.around() {
+            Some(inner) => inner.listen_in_crowd(key, holder),
+            None => self.listen(key),
+        }
+    }
+
+    /// Whether those that want the lock wait on the store's list, and the process of `holder` hears when the lock is
+    /// reserved for it. It has [listened](Backend::listen_in_crowd) lately then.
+    fn waits_on_list(&self, key: &Key, holder: HolderId) -> bool {
+        self.around()
+            .is_some_and(|inner| inner.waits_on_list(key, holder))
+    }
+
     /// The number of keys that one [`renew`](Backend::renew) call may carry.
     fn renew_batch(&self) -> usize {
         self.around().map_or(128, |inner| inner.renew_batch())
@@ -249,6 +264,31 @@ impl Listen for Deaf {
     }
 }
 
+/// Hears what either of them hears.
+pub(crate) struct Both(pub(crate) Box<dyn Listen>, pub(crate) Box<dyn Listen>);
+
+impl Listen for Both {
+    fn ready(&mut self) -> Boxed<'_> {
+        Box::pin(async {
+            self.0.ready().await;
+            self.1.ready().await;
+        })
+    }
+
+    fn heard(&mut self) -> Boxed<'_> {
+        Box::pin(async {
+            tokio::select! {
+                () = self.0.heard() => {}
+                () = self.1.heard() => {}
+            }
+        })
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.0.is_crowded() || self.1.is_crowded()
+    }
+}
+
 /// One listener's view of a key's wake-up messages.
 pub(crate) trait Listen: Send + Sync {
     /// Resolves once messages published from now on will be heard, or it is clear that none will be.
@@ -259,6 +299,11 @@ pub(crate) trait Listen: Send + Sync {
     /// Resolves when there was a message, or the subscription was renewed, since the last `heard` (or `listen`).
     /// Nothing is missed between two calls. A hint, not a promise: the caller looks for itself.
     fn heard(&mut self) -> Boxed<'_>;
+
+    /// Whether many processes wait, who do it on a list, as of the last message that told.
+    fn is_crowded(&self) -> bool {
+        false
+    }
 }
 
 /// A holder, and its share of a key that it has or wants.
@@ -268,6 +313,10 @@ pub(crate) struct HoldRef<'a> {
     pub(crate) holder: HolderId,
     /// The number of permits of a semaphore; 1 for every other kind.
     pub(crate) permits: u32,
+    /// Whether many processes may want the lock. A request then puts the holder on the store's list of those that wait if it
+    /// cannot have the lock, and needs a process that [hears](Backend::waits_on_list). A release takes the holder off the
+    /// list, and reserves the lock for the first on it if there really are many.
+    pub(crate) contended: bool,
 }
 
 impl<'a> HoldRef<'a> {
@@ -278,6 +327,7 @@ impl<'a> HoldRef<'a> {
             key,
             holder,
             permits,
+            contended: false,
         }
     }
 }

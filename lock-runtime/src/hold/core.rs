@@ -145,6 +145,7 @@ impl Core {
                 key,
                 holder,
                 permits: hold_options.permits,
+                contended: false,
             },
             ttl: hold_options.ttl,
             fenced: hold_options.fenced,

@@ -214,6 +214,7 @@ impl Hold {
             key: self.key(),
             holder: self.holder,
             permits: self.permits,
+            contended: false,
         }
     }
 

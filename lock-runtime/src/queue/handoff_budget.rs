@@ -40,6 +40,10 @@ pub(crate) struct HandoffBudget {
     stretch: Option<(Moment, Moment)>,
     /// Waiters of other processes, as of the last hand-over; `None` if unknown.
     strangers: Option<u64>,
+    /// Whether many processes wanted the key at the last hand-over.
+    are_many: bool,
+    /// The number of requests that were refused because another process had the key, since this one last gave it back.
+    refused: usize,
     /// Stretches since this process last saw another one have the lock.
     unseen: u32,
     /// The budget is spent: the next head stays away first, for so long at least.
@@ -56,7 +60,12 @@ impl HandoffBudget {
 
     /// The store has handed the lock over. Until when it may go round in this process without the store. `round_trip`: a
     /// recent one.
-    pub(crate) fn handed_over(&mut self, strangers: Option<u64>, round_trip: Duration) -> Moment {
+    pub(crate) fn handed_over(
+        &mut self,
+        strangers: Option<u64>,
+        crowd_from: usize,
+        round_trip: Duration,
+    ) -> Moment {
         let now = clock::now();
         let since = self.stretch.map_or(now, |(since, _)| since);
         let end = since
@@ -66,6 +75,8 @@ impl HandoffBudget {
             };
         self.stretch = Some((since, end));
         self.strangers = strangers;
+        let processes = strangers.map(|others| usize::try_from(others + 1).unwrap_or(usize::MAX));
+        self.are_many = processes.is_some_and(|processes| processes >= crowd_from);
         (now + TENURE.max(round_trip * TENURE_IN_ROUND_TRIPS)).earlier(end)
     }
 
@@ -77,8 +88,8 @@ impl HandoffBudget {
         let stretch = self
             .stretch
             .map_or(Duration::ZERO, |(since, _)| since.elapsed());
-        let others = self.strangers.unwrap_or(0).min(64);
-        let turns = u32::try_from(others).unwrap_or(u32::MAX);
+        let others = self.strangers.unwrap_or(0);
+        let turns = u32::try_from(others).unwrap_or(u32::MAX).min(64);
         self.stand_back = Some((stretch * turns * 3 / 4).min(LONG_PAUSE));
         self.stretch = None;
         self.strangers = None;
@@ -132,6 +143,14 @@ impl HandoffBudget {
     /// Another process had the key.
     pub(crate) fn saw_another(&mut self) {
         self.unseen = 0;
+        self.refused += 1;
+    }
+
+    /// Whether as many processes as a crowd may want the key, which is being given back. A process that was refused so often
+    /// has lost as many races.
+    pub(crate) fn suspects_crowd(&mut self, crowd_from: usize) -> bool {
+        let refused = std::mem::take(&mut self.refused);
+        std::mem::take(&mut self.are_many) || refused >= crowd_from
     }
 }
 
@@ -151,10 +170,10 @@ mod tests {
                 let round_trip = Duration::from_micros(round_trip);
                 let mut budget = HandoffBudget::default();
                 assert!(budget.may_hand_over());
-                budget.handed_over(strangers, round_trip);
+                budget.handed_over(strangers, 6, round_trip);
                 // Later ones do not begin it anew.
                 tokio::time::advance(Duration::from_millis(1)).await;
-                budget.handed_over(strangers, round_trip);
+                budget.handed_over(strangers, 6, round_trip);
                 tokio::time::advance(Duration::from_micros(stretch - 2_000)).await;
                 assert!(budget.may_hand_over());
                 tokio::time::advance(Duration::from_millis(1)).await;
@@ -167,7 +186,7 @@ mod tests {
     async fn alone_it_goes_on_for_a_second() {
         let mut budget = HandoffBudget::default();
         for _ in 0..1_000 {
-            budget.handed_over(Some(0), Duration::ZERO);
+            budget.handed_over(Some(0), 6, Duration::ZERO);
         }
         tokio::time::advance(Duration::from_millis(999)).await;
         assert!(budget.may_hand_over());
@@ -201,7 +220,7 @@ mod tests {
         let round_trip = Duration::ZERO;
         for (strangers, pause) in [(Some(0), 1), (None, 1), (Some(3), 18), (Some(1_000), 50)] {
             let mut budget = HandoffBudget::default();
-            budget.handed_over(strangers, round_trip);
+            budget.handed_over(strangers, 6, round_trip);
             tokio::time::advance(Duration::from_millis(8)).await;
             assert!(is_about(next_pause(&mut budget, Duration::ZERO), pause));
         }
@@ -249,6 +268,25 @@ mod tests {
             let pause = budget.leave_alone(round_trip, now);
             assert_eq!(pause, Some(Duration::from_micros(alone)));
             assert!(budget.may_keep(now), "then it begins anew");
+        }
+    }
+
+    #[test]
+    fn a_crowd_is_suspected_after_a_hand_over_beside_many_or_after_as_many_refusals_and_once() {
+        const CROWD: usize = 4;
+        for (strangers, suspects) in [(None, false), (Some(2), false), (Some(3), true)] {
+            let mut budget = HandoffBudget::default();
+            budget.handed_over(strangers, CROWD, Duration::ZERO);
+            assert_eq!(budget.suspects_crowd(CROWD), suspects, "{strangers:?}");
+            assert!(!budget.suspects_crowd(CROWD));
+        }
+        let mut budget = HandoffBudget::default();
+        for refusals in [CROWD - 1, CROWD] {
+            for _ in 0..refusals {
+                budget.saw_another();
+            }
+            assert_eq!(budget.suspects_crowd(CROWD), refusals == CROWD);
+            assert!(!budget.suspects_crowd(CROWD), "it begins anew");
         }
     }
 

@@ -173,7 +173,9 @@ impl Departure {
                     return;
                 };
                 let round_trip = core.backend.round_trip(&key);
-                let until = head.budget(|budget| budget.handed_over(strangers, round_trip));
+                let crowd_from = core.options.crowd_from;
+                let until =
+                    head.budget(|budget| budget.handed_over(strangers, crowd_from, round_trip));
                 let tenure =
                     until.and_then(|until| Tenure::new(options.ttl, granted, spare, until));
                 let beginning = Beginning {

@@ -299,8 +299,20 @@ impl Departure {
     }
 
     async fn release_until_answered(&mut self, until: Moment) -> Result<Released, Fault> {
-        let hold_ref = self.hold.hold_ref();
+        let mut hold_ref = self.hold.hold_ref();
+        hold_ref.contended = self.is_contended();
         release_until_answered(&self.core, hold_ref, until, &mut self.unanswered).await
+    }
+
+    /// Whether many processes may wait for the lock.
+    fn is_contended(&self) -> bool {
+        let core = &self.core;
+        let suspects = self
+            .head
+            .as_ref()
+            .and_then(|head| head.budget(|budget| budget.suspects_crowd(core.options.crowd_from)));
+        let hold_ref = self.hold.hold_ref();
+        suspects == Some(true) || core.backend.waits_on_list(hold_ref.key, hold_ref.holder)
     }
 
     fn conclude(&mut self, answer: Released) -> Result<(), LockError> {

@@ -68,6 +68,11 @@ impl HolderId {
         first_bytes(&format!("{}:{index}", self.text()))
     }
 
+    /// Returns the part of the client's id that others may see, as [`HolderIds::short`] does.
+    pub(crate) fn short_client(self) -> String {
+        short(self.client)
+    }
+
     /// Returns the name that a holder of this kind has in messages that others can read.
     pub(crate) fn alias(self, kind: Kind) -> Alias {
         if kind == Kind::Semaphore {
@@ -104,6 +109,12 @@ impl fmt::Debug for HolderId {
     }
 }
 
+fn short(client: Uuid) -> String {
+    let mut text = client.hyphenated().to_string();
+    text.truncate(8);
+    text
+}
+
 /// Makes the holder ids of one manager.
 pub(crate) struct HolderIds {
     client: Uuid,
@@ -122,9 +133,7 @@ impl HolderIds {
 
     /// Returns the part of the client's id that others may see. It is too short to release the client's locks.
     pub(crate) fn short(&self) -> String {
-        let mut text = self.client.hyphenated().to_string();
-        text.truncate(8);
-        text
+        short(self.client)
     }
 
     /// Returns the name of this client's record: see [`client_alias`].

@@ -38,6 +38,8 @@ pub(crate) struct Options {
     pub(crate) shutdown_grace: Duration,
     pub(crate) max_waiters: usize,
     pub(crate) max_waiters_per_key: usize,
+    /// From how many processes on those that wait for a lock do it on a list in the store.
+    pub(crate) crowd_from: usize,
     pub(crate) replicas: Replicas,
     pub(crate) strict: bool,
     pub(crate) lazy: bool,
@@ -59,6 +61,7 @@ impl Default for Options {
             shutdown_grace: Duration::from_secs(10),
             max_waiters: 100_000,
             max_waiters_per_key: 20_000,
+            crowd_from: 6,
             replicas: Replicas::off(),
             strict: false,
             lazy: false,
@@ -79,6 +82,12 @@ impl Options {
             return Err(config(format!(
                 "a call timeout lies between 10 ms and 60 s, not {:?}",
                 self.call_timeout
+            )));
+        }
+        if self.crowd_from < 2 {
+            return Err(config(format!(
+                "a crowd has 2 processes at least, the holder's and one that waits, not {}",
+                self.crowd_from
             )));
         }
         if self.namespace.len() > 256 {

@@ -46,6 +46,7 @@ mod sentinel;
 mod server;
 mod sql;
 mod tls;
+mod turns;
 mod two_masters;
 mod wakeups;
 mod watchdog;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use lock_runtime::{LockManager, TryAcquire};
-use tests::{JavaPeer, RedisServer};
+use tests::{JavaPeer, RedisServer, eventually};
 
 use crate::pair::{LONG, MS, ONE_PUSH, Pair, bare, mostly_within};
 
@@ -243,6 +243,53 @@ async fn a_java_thread_and_rust_tasks_that_work_under_one_lock_all_have_their_sh
     }
     had.push(HOLDS);
     println!("holds of {TASKS} tasks and of the Java thread: {had:?}");
+    let fair = had.iter().sum::<usize>() / had.len();
+    // On a machine with time to spare, each has half of it, and more.
+    assert!(
+        had.iter().all(|had| *had >= fair / 4),
+        "{had:?}, of {fair} each"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_java_thread_beside_a_crowd_of_rust_processes_has_its_share() {
+    const PROCESSES: usize = 7;
+    const HOLDS: usize = 100;
+    let pair = Pair::start().await;
+    let java = pair.java.mutex("k");
+    let (over, counts) = (
+        Arc::new(AtomicBool::new(false)),
+        [0; PROCESSES].map(|_| Count::default()),
+    );
+    let mut tasks = Vec::new();
+    for count in counts.clone() {
+        let (locks, url, over) = (bare(&pair.server).await, pair.server.url(), over.clone());
+        tasks.push(tokio::spawn(async move {
+            let mut worker = Worker::new(&locks, &url).await;
+            while !over.load(Ordering::Relaxed) {
+                assert!(!worker.adds_one("counter").await, "somebody was inside");
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        }));
+    }
+    // Java compiles its code during the first holds, and the others find out that they are a crowd.
+    assert_eq!(java.contend(50, "counter", "a").await.unwrap(), "0");
+    let list = ["ZCARD", "lock:waiting:{k}"];
+    eventually("Rust's processes wait on a list", async || {
+        pair.server.query::<usize>(&list) >= PROCESSES - 1
+    })
+    .await;
+    let before = counts.clone().map(|count| count.load(Ordering::Relaxed));
+    assert_eq!(java.contend(HOLDS, "counter", "a").await.unwrap(), "0");
+    over.store(true, Ordering::Relaxed);
+    let mut had: Vec<_> = (counts.iter().zip(before))
+        .map(|(count, before)| count.load(Ordering::Relaxed) - before)
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    had.push(HOLDS);
+    println!("holds of {PROCESSES} processes and of the Java thread: {had:?}");
     let fair = had.iter().sum::<usize>() / had.len();
     // On a machine with time to spare, each has half of it, and more.
     assert!(

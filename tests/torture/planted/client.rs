@@ -66,8 +66,8 @@ pub(super) const ALL: &[Planted] = &[
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
             "acquire/attempt.rs",
-            "Err(Fault::NotSet) => Box::pin(self.set_and_ask(timeout, holder)).await,",
-            "Err(Fault::NotSet) => Box::pin(self.set_and_ask(timeout, holder)).await,
+            "Err(Fault::NotSet) => Box::pin(self.set_and_ask(timeout, asker.holder)).await,",
+            "Err(Fault::NotSet) => Box::pin(self.set_and_ask(timeout, asker.holder)).await,
             Err(Fault::Unknown(_)) if PLANTED => {
                 let (token, sent_at) = (None, now);
                 Ok(Acquired::Granted(Granted { token, sent_at }))
@@ -103,8 +103,8 @@ pub(super) const ALL: &[Planted] = &[
             ),
             edit(
                 "acquire/contend.rs",
-                "let mut listener: Option<Box<dyn Listen>> = None;",
-                "let mut listener: Option<Box<dyn Listen>> = None;
+                "let mut listener = contender.first_listener();",
+                "let mut listener = contender.first_listener();
                 let told = std::sync::atomic::AtomicBool::new(false);",
             ),
             edit(
@@ -120,11 +120,11 @@ pub(super) const ALL: &[Planted] = &[
             ),
             edit(
                 "acquire/local.rs",
-                "let holder = self.attempt.core.ids.fresh();",
-                "let holder = self.attempt.core.ids.fresh();
+                "let known_left = self.known_left(now);",
+                "let known_left = self.known_left(now);
                 if crate::acquire::contend::TOLD.take() {
                     let granted = crate::backend::Granted { token: None, sent_at: now };
-                    return Asked::Granted(self.attempt.admit(None, holder, granted));
+                    return Asked::Granted(self.attempt.admit(None, self.holder, granted));
                 }",
             ),
         ]),
@@ -147,8 +147,8 @@ pub(super) const ALL: &[Planted] = &[
         caught_by: &["token"],
         broken: Broken::Client(&[edit(
             "release/hand_over.rs",
-            "let until = head.budget(|budget| budget.handed_over(strangers, round_trip));",
-            "let until = head.budget(|budget| budget.handed_over(strangers, round_trip));
+            "let crowd_from = core.options.crowd_from;",
+            "let crowd_from = core.options.crowd_from;
             let token = if PLANTED { self.hold.token() } else { granted.token };
             let granted = crate::backend::Granted { token, ..granted };",
         )]),
@@ -193,7 +193,7 @@ pub(super) const ALL: &[Planted] = &[
             if PLANTED {
                 let (core, key, holder) = (core.clone(), head.key().clone(), hold.holder());
                 core.clone().life.spawn(async move {
-                    let hold_ref = crate::backend::HoldRef { key: &key, holder, permits: 1 };
+                    let hold_ref = crate::backend::HoldRef::one(&key, holder);
                     undo(&core, hold_ref, now).await;
                 });
             }",

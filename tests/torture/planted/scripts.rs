@@ -14,6 +14,8 @@ use crate::site::Site;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Script {
     Acquire,
+    ListedAcquire,
+    ListedRelease,
     Release,
     ReleaseEach,
     FairAcquire,
@@ -32,6 +34,16 @@ impl Script {
         match self {
             Self::Acquire => {
                 include_str!("../../../lock-runtime/src/backend/redis/scripting/lua/acquire.lua")
+            }
+            Self::ListedAcquire => {
+                include_str!(
+                    "../../../lock-runtime/src/backend/redis/scripting/lua/listed_acquire.lua"
+                )
+            }
+            Self::ListedRelease => {
+                include_str!(
+                    "../../../lock-runtime/src/backend/redis/scripting/lua/listed_release.lua"
+                )
             }
             Self::Release => {
                 include_str!("../../../lock-runtime/src/backend/redis/scripting/lua/release.lua")
@@ -125,6 +137,28 @@ pub(super) const ALL: &[Planted] = &[
         faults: &[],
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(Script::Acquire, instead_of!("HLEN", "return 0"), "")]),
+    },
+    Planted {
+        name: "a reservation that anybody takes",
+        tasks: Tasks::Hot,
+        faults: &[],
+        caught_by: &["overlap"],
+        broken: Broken::Scripts(&[(
+            Script::ListedAcquire,
+            instead_of!("HGET", "return '1'"),
+            "",
+        )]),
+    },
+    Planted {
+        name: "a reservation of which nobody hears",
+        tasks: Tasks::Hot,
+        faults: &[],
+        caught_by: &["wake-ups", "gap"],
+        broken: Broken::Scripts(&[(
+            Script::ListedRelease,
+            instead_of!("PUBLISH", "return 0"),
+            "",
+        )]),
     },
     Planted {
         name: "a refusal that is taken for a grant",

@@ -102,6 +102,7 @@ pub(super) fn acquire(
         key,
         holder,
         permits: wanted,
+        ..
     } = request.hold_ref;
     let Some(permits) = permits(state, key, CounterKind::Semaphore)? else {
         return Err(Fault::NotSet);

@@ -26,13 +26,14 @@ mod sentinel;
 mod tests;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 pub(crate) use self::connection::{DialOptions, Target};
-use self::kinds::{acquire, acquire_all, counters, exclusive, fair, read_write};
+use self::kinds::{acquire, acquire_all, counters, exclusive, fair, listed, read_write};
 use self::pubsub::topics::Topics;
 pub(crate) use self::replicas::Replicated;
 use self::router::Nodes;
@@ -40,7 +41,9 @@ use super::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Counters, Directory, HandOff,
     HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, Within,
 };
-use crate::values::{Checkup, Count, HolderId, Key, Kind, LockError, StoreKind, Ttl, clock};
+use crate::values::{
+    Checkup, Count, HolderId, Key, Kind, LockError, StoreError, StoreKind, Ttl, clock,
+};
 
 /// On which the victims of forced releases are named, those of all namespaces: managers with different namespaces may
 /// have the same key, for the one's namespace can be the beginning of the other's name.
@@ -55,6 +58,10 @@ pub(crate) struct RedisBackend {
 struct Inner {
     target: Arc<Target>,
     call_timeout: Duration,
+    /// See [`Options`](crate::values::Options).
+    crowd_from: usize,
+    /// The server has refused the list of those that wait in a crowd.
+    list_is_refused: AtomicBool,
     handle: Handle,
     nodes: Nodes,
     topics: Arc<Topics>,
@@ -80,6 +87,24 @@ impl Drop for RedisBackend {
 }
 
 impl Inner {
+    /// Whether those that wait for the lock are on a list. In a cluster, its key could be at another node than the lock's
+    /// while their slot moves.
+    fn keeps_list(&self, key: &Key) -> bool {
+        key.kind().is_mutex()
+            && matches!(self.nodes, Nodes::One(_))
+            && !self.list_is_refused.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the server has refused the list, for a reason that it does not have for other requests.
+    fn refuses_list(&self, why: &StoreError) {
+        if !self.list_is_refused.swap(true, Ordering::Relaxed) {
+            tracing::info!(
+                reason = %why,
+                "processes that want one lock cannot wait on a list: where they are many, all of them ask at each release"
+            );
+        }
+    }
+
     fn close(&self) {
         self.closed.send_replace(true);
     }
@@ -162,6 +187,17 @@ impl Backend for RedisBackend {
 
     fn listen_alone(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
         Box::new(self.inner.topics.listen(fair::own_channel(key, holder)))
+    }
+
+    fn listen_in_crowd(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
+        match self.inner.keeps_list(key) {
+            true => listed::listen(&self.inner.topics, key, holder),
+            false => self.listen(key),
+        }
+    }
+
+    fn waits_on_list(&self, key: &Key, holder: HolderId) -> bool {
+        self.inner.keeps_list(key) && listed::hears(&self.inner.topics, key, holder)
     }
 
     fn tells_keepers(&self) -> bool {

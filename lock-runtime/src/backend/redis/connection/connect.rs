@@ -1,6 +1,7 @@
 //! Opens a backend: makes and checks the first connection, and starts the tasks that keep all connections alive.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -39,6 +40,7 @@ impl RedisBackend {
         let target = Arc::new(target);
         let (handle, clock) = (opening.runtime.clone(), Arc::new(ServerClock::default()));
         let (timeout, lazy) = (opening.options.call_timeout, opening.options.lazy);
+        let crowd_from = opening.options.crowd_from;
         let check = Check {
             opening: opening.clone(),
             channels: ClusterChannels::Classic,
@@ -101,6 +103,8 @@ impl RedisBackend {
         let inner = Arc::new(Inner {
             target,
             call_timeout: timeout,
+            crowd_from,
+            list_is_refused: AtomicBool::new(false),
             handle,
             nodes: Nodes::One(link),
             topics,
@@ -118,6 +122,7 @@ impl RedisBackend {
         let closed = watch::Sender::new(false);
         let (handle, events) = (opening.runtime.clone(), opening.events.clone());
         let (timeout, lazy) = (opening.options.call_timeout, opening.options.lazy);
+        let crowd_from = opening.options.crowd_from;
         let cluster = Cluster::new(seeds, &target, opening, closed.subscribe());
         if !lazy {
             // On the manager's runtime, as above.
@@ -143,6 +148,8 @@ impl RedisBackend {
         let inner = Arc::new(Inner {
             target: Arc::new(target),
             call_timeout: timeout,
+            crowd_from,
+            list_is_refused: AtomicBool::new(false),
             handle,
             nodes: Nodes::Cluster(cluster),
             topics,

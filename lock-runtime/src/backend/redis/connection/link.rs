@@ -105,6 +105,13 @@ impl State {
     }
 }
 
+impl Live {
+    /// Returns a recent round trip in µs.
+    pub(crate) fn trip_us(&self) -> u64 {
+        u64::try_from(self.link.round_trip().as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
 impl Link {
     /// Returns the live connection, waiting for one until `deadline`, and the current time, which is `now` if there
     /// was one at once.

@@ -95,6 +95,7 @@ async fn attempt(
         Compensation::of(inner, request, sent, request.deadline()).start();
     });
     let sending = Sending {
+        inner,
         live,
         request,
         fenced: fence == Fence::Together,
@@ -120,6 +121,7 @@ async fn attempt(
 
 /// An acquire that goes out on one connection.
 pub(crate) struct Sending<'a> {
+    pub(crate) inner: &'a Inner,
     pub(crate) live: &'a Live,
     pub(crate) request: &'a AcquireRequest<'a>,
     /// Whether its script draws a token.
@@ -161,6 +163,7 @@ pub(crate) struct Compensation {
     key: Key,
     holder: HolderId,
     permits: u32,
+    contended: bool,
     /// The connection that carried the acquire, and its date. `None` if it was answered: no acquire is under way.
     sent: Option<(Live, u64)>,
     /// The time at which the lease has ended by itself, even if it was granted at the last moment.
@@ -183,6 +186,7 @@ impl Compensation {
             key: hold_ref.key.clone(),
             holder: hold_ref.holder,
             permits: hold_ref.permits,
+            contended: hold_ref.contended,
             sent,
             over: granted_by + request.ttl.duration() + SLACK,
             _pending: inner.pending.enter(),
@@ -205,6 +209,7 @@ impl Compensation {
             key: &self.key,
             holder: self.holder,
             permits: self.permits,
+            contended: self.contended,
         };
         let mut next = self.sent.as_ref().map(|(live, _)| live.clone());
         let mut past = self.sent.is_none();

@@ -3,6 +3,7 @@
 
 use super::acquire::Sending;
 use super::grouped::{AcquireTerms, OneAcquire, OneRelease};
+use super::listed;
 use super::release::Releasing;
 use super::renewals::ttl;
 use super::replies::{
@@ -28,6 +29,9 @@ pub(crate) fn field(key: &Key, holder: HolderId) -> String {
 
 /// Asks once.
 pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
+    if sending.request.hold_ref.contended {
+        return Box::pin(acquire_in_crowd(sending)).await;
+    }
     let under_way = sending.live.enter();
     if sending.request.hold_ref.key.kind() == Kind::Mutex {
         let one = || one_acquire(sending);
@@ -50,6 +54,24 @@ fn one_acquire(sending: &Sending<'_>) -> (AcquireTerms, OneAcquire) {
         not_after_us: sending.not_after,
     };
     (terms, one)
+}
+
+/// A user without rights to the list asks as if there were none.
+async fn acquire_in_crowd(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
+    let HoldRef { key, .. } = sending.request.hold_ref;
+    if !sending.inner.keeps_list(key) {
+        return acquire_alone(sending).await;
+    }
+    match listed::acquire(sending).await {
+        Err(Fault::Denied(why)) => {
+            let reply = acquire_alone(sending).await;
+            if !matches!(reply, Err(Fault::Denied(_))) {
+                sending.inner.refuses_list(&why);
+            }
+            reply
+        }
+        reply => reply,
+    }
 }
 
 async fn acquire_alone(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
@@ -113,6 +135,9 @@ pub(crate) async fn token(
 
 /// Gives the lock back, on that connection.
 pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
+    if releasing.hold_ref.contended {
+        return Box::pin(release_in_crowd(releasing)).await;
+    }
     let HoldRef { key, holder, .. } = releasing.hold_ref;
     let under_way = releasing.live.enter();
     let one = || {
@@ -125,8 +150,32 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
         // Boxed, as a lone acquire.
         None => Box::pin(release_alone(releasing)).await?,
     };
-    let inner = releasing.inner;
-    Ok(reply.gave_back(|| inner.publish(channel(key), RELEASED.to_owned())))
+    Ok(gave_back(releasing, reply))
+}
+
+/// As [`acquire_in_crowd`].
+async fn release_in_crowd(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
+    let HoldRef { key, .. } = releasing.hold_ref;
+    let reply = match releasing.inner.keeps_list(key) {
+        true => listed::release(releasing).await,
+        false => release_alone(releasing).await,
+    };
+    let reply = match reply {
+        Err(Fault::Denied(why)) => {
+            let reply = release_alone(releasing).await;
+            if !matches!(reply, Err(Fault::Denied(_))) {
+                releasing.inner.refuses_list(&why);
+            }
+            reply?
+        }
+        reply => reply?,
+    };
+    Ok(gave_back(releasing, reply))
+}
+
+fn gave_back(releasing: &Releasing<'_>, reply: ReleaseReply) -> GaveBack {
+    let key = releasing.hold_ref.key;
+    reply.gave_back(|| releasing.inner.publish(channel(key), RELEASED.to_owned()))
 }
 
 async fn release_alone(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {

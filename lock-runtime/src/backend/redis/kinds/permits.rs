@@ -34,6 +34,7 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
         key,
         holder,
         permits,
+        ..
     } = sending.request.hold_ref;
     let script = AcquirePermits {
         name: key.name(),

@@ -12,6 +12,12 @@ use crate::values::{FencingToken, decimal};
 
 /// The message that a release publishes on a lock's channel. Redisson decodes an integer and ignores all but 0 and 1.
 pub(crate) const RELEASED: &str = "0";
+/// The same message, for Redisson reads a number. It tells this library that many wait, who do it on a list.
+pub(crate) const RELEASED_TO_CROWD: &str = "00";
+/// The same message. It tells this library that not many wait any more.
+pub(crate) const RELEASED_TO_FEW: &str = "000";
+/// The message that the lock went on to the first on the list. Redisson ignores it.
+pub(crate) const PASSED_ON: &str = "2";
 
 /// `time`: µs of the server's TIME.
 #[derive(Debug)]

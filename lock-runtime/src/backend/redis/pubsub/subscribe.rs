@@ -14,11 +14,12 @@ use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{Notify, watch};
 
-use super::topics::Topics;
+use super::topics::{News, Topics};
 use crate::backend::kit::{closed::until_closed, outage::Outage};
 use crate::backend::redis::CONTROL;
 use crate::backend::redis::connection::dial::{self, Dialed, STABLE};
 use crate::backend::redis::connection::{Relogin, Target};
+use crate::backend::redis::kinds::replies::{PASSED_ON, RELEASED_TO_CROWD, RELEASED_TO_FEW};
 use crate::backend::redis::scripting::faults;
 use crate::backend::redis::sentinel::Address;
 use crate::backend::{Event, EventSink, Fault, Holders};
@@ -164,9 +165,19 @@ pub(crate) fn deliver(push: &PushInfo, topics: &Topics, events: &EventSink) {
         return;
     };
     if channel != CONTROL {
-        topics.heard(channel);
+        topics.heard(channel, news(payload));
     } else if let Some(event) = event(payload) {
         events(event);
+    }
+}
+
+/// The meaning of a message on a lock's channel. Other clients say the first one alone.
+fn news(payload: &[u8]) -> News {
+    match payload {
+        payload if payload == RELEASED_TO_CROWD.as_bytes() => News::ReleasedToCrowd,
+        payload if payload == RELEASED_TO_FEW.as_bytes() => News::ReleasedToFew,
+        payload if payload == PASSED_ON.as_bytes() => News::PassedOn,
+        _ => News::Released,
     }
 }
 

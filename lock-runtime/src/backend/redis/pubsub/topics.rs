@@ -45,9 +45,36 @@ struct Topic {
 
 #[derive(Clone, Copy, Debug)]
 struct Signal {
-    /// Raised by every message and by every renewed subscription.
+    /// Raised by every message that the lock is free, and by every renewed subscription.
     count: u64,
+    /// Raised by every message that the lock went on to one that waits for it on the store's list.
+    passed_on: u64,
+    /// Many wait, who do it on a list, as of the last message that told.
+    is_crowded: bool,
     state: Subscription,
+}
+
+/// The meaning of a message on a lock's channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// The lock is free.
+    Released,
+    /// The lock is free, and many wait, who do it on a list.
+    ReleasedToCrowd,
+    /// The lock is free, and not many wait any more.
+    ReleasedToFew,
+    /// The lock went on to one that waits on the list.
+    PassedOn,
+}
+
+impl Signal {
+    /// Returns what a listener compares with what it has heard before.
+    fn heard(&self, to_all: bool) -> u64 {
+        match to_all {
+            true => self.count + self.passed_on,
+            false => self.count,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +87,15 @@ enum Subscription {
 
 impl Topics {
     pub(crate) fn listen(self: &Arc<Self>, channel: String) -> Listener {
+        self.listen_to(channel, true)
+    }
+
+    /// Listens, and does not hear that the lock went on to another one that waits for it.
+    pub(crate) fn listen_for_releases(self: &Arc<Self>, channel: String) -> Listener {
+        self.listen_to(channel, false)
+    }
+
+    fn listen_to(self: &Arc<Self>, channel: String, to_all: bool) -> Listener {
         let channel: Arc<str> = channel.into();
         let mut table = self.table.lock();
         let table = &mut *table;
@@ -72,7 +108,12 @@ impl Topics {
                 Subscription::Opening
             };
             Topic {
-                signal: watch::Sender::new(Signal { count: 0, state }),
+                signal: watch::Sender::new(Signal {
+                    count: 0,
+                    passed_on: 0,
+                    is_crowded: false,
+                    state,
+                }),
                 listeners: 0,
                 idle_since: clock::now(),
                 lingers: false,
@@ -80,11 +121,12 @@ impl Topics {
         });
         topic.listeners += 1;
         let signal = topic.signal.subscribe();
-        let seen = signal.borrow().count;
+        let seen = signal.borrow().heard(to_all);
         Listener {
             topics: self.clone(),
             channel,
             signal,
+            to_all,
             seen,
         }
     }
@@ -98,10 +140,33 @@ impl Topics {
             .is_some_and(|topic| topic.signal.borrow().state == Subscription::Open)
     }
 
+    /// Returns `true` if this process hears no messages at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table.lock().topics.is_empty()
+    }
+
+    /// Whether many wait, who do it on a list, as of the last message on `channel` that told.
+    pub(crate) fn is_crowded(&self, channel: &str) -> bool {
+        let table = self.table.lock();
+        let topic = table.topics.get(channel);
+        topic.is_some_and(|topic| topic.signal.borrow().is_crowded)
+    }
+
     /// A message came in.
-    pub(crate) fn heard(&self, channel: &str) {
+    pub(crate) fn heard(&self, channel: &str, news: News) {
         if let Some(topic) = self.table.lock().topics.get(channel) {
-            topic.signal.send_modify(|signal| signal.count += 1);
+            topic.signal.send_modify(|signal| {
+                match news {
+                    News::PassedOn => signal.passed_on += 1,
+                    News::Released | News::ReleasedToCrowd | News::ReleasedToFew => {
+                        signal.count += 1
+                    }
+                }
+                // Clients that know of no list say the first one, whether many wait or few.
+                if news != News::Released {
+                    signal.is_crowded = news != News::ReleasedToFew;
+                }
+            });
         }
     }
 
@@ -198,6 +263,8 @@ pub(crate) struct Listener {
     topics: Arc<Topics>,
     channel: Arc<str>,
     signal: watch::Receiver<Signal>,
+    /// Whether it also hears that the lock went on to one that waits on the list.
+    to_all: bool,
     /// The count at the last look.
     seen: u64,
 }
@@ -215,14 +282,21 @@ impl Listen for Listener {
 
     fn heard(&mut self) -> Boxed<'_> {
         Box::pin(async {
-            let seen = self.seen;
-            let heard = self.signal.wait_for(|signal| signal.count != seen).await;
-            match heard.map(|signal| signal.count).ok() {
+            let (seen, to_all) = (self.seen, self.to_all);
+            let heard = self
+                .signal
+                .wait_for(|signal| signal.heard(to_all) != seen)
+                .await;
+            match heard.map(|signal| signal.heard(to_all)).ok() {
                 Some(count) => self.seen = count,
                 // The topic lives as long as its listeners; without it there is nothing to hear.
                 None => std::future::pending().await,
             }
         })
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.signal.borrow().is_crowded
     }
 }
 
@@ -283,18 +357,52 @@ mod tests {
         open(&topics);
         assert!(!is_pending(listener.ready()));
         assert!(is_pending(listener.heard()));
-        topics.heard("c");
-        topics.heard("c");
+        topics.heard("c", News::Released);
+        topics.heard("c", News::Released);
         listener.heard().await;
         assert!(
             is_pending(listener.heard()),
             "several messages are one hint"
         );
-        topics.heard("other");
+        topics.heard("other", News::Released);
         assert!(is_pending(listener.heard()));
         let mut second = topics.listen("c".to_owned());
         assert!(is_pending(second.heard()), "what came before is not news");
         assert!(!is_pending(second.ready()));
+    }
+
+    #[tokio::test]
+    async fn one_that_waits_on_the_list_does_not_hear_that_the_lock_went_to_another() {
+        let topics = Arc::new(Topics::default());
+        let mut onlooker = topics.listen("c".to_owned());
+        let mut listed = topics.listen_for_releases("c".to_owned());
+        open(&topics);
+        topics.heard("c", News::PassedOn);
+        onlooker.heard().await;
+        assert!(is_pending(listed.heard()));
+        topics.heard("c", News::ReleasedToCrowd);
+        onlooker.heard().await;
+        listed.heard().await;
+    }
+
+    #[tokio::test]
+    async fn what_tells_of_a_crowd_holds_until_something_else_tells_of_few() {
+        let topics = Arc::new(Topics::default());
+        let listener = topics.listen("c".to_owned());
+        for (news, is_crowded) in [
+            (News::Released, false),
+            (News::ReleasedToFew, false),
+            (News::ReleasedToCrowd, true),
+            (News::Released, true),
+            (News::ReleasedToFew, false),
+            (News::PassedOn, true),
+            (News::Released, true),
+        ] {
+            topics.heard("c", news);
+            assert_eq!(listener.is_crowded(), is_crowded, "{news:?}");
+            assert_eq!(topics.is_crowded("c"), is_crowded);
+            assert!(!topics.is_crowded("d"));
+        }
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use redis::aio::MultiplexedConnection;
 
 use self::forms::Form;
 use super::run;
-use super::scripts::{CHANNEL, LOCK, QUEUE};
+use super::scripts::{CHANNEL, LOCK, QUEUE, WAITING};
 use super::server::{self, Server};
 use crate::backend::Renewed;
 use crate::backend::redis::kinds::exclusive::Renew;
@@ -67,6 +67,8 @@ async fn whatever_the_order_there_is_one_holder_a_ttl_and_a_rising_token() {
     let first: u64 = std::env::var("SEED").map_or(1, |seed| seed.parse().unwrap());
     for seed in first..first + SEEDS {
         server.run("FLUSHALL").await;
+        // One process of ours listens, and is a crowd.
+        let _listening = server.listen(&[CHANNEL, &format!("{CHANNEL}:ours")]).await;
         let mut run = Run {
             connection: server.connection().await,
             random: Rng::with_seed(seed),
@@ -186,6 +188,7 @@ impl Run {
                 lease,
                 not_after,
             } => {
+                let first = self.first_on_list(&holder).await;
                 let reply = self.acquire(form, &holder, lease, not_after).await?;
                 match reply {
                     AcquireReply::Granted { token, time } => {
@@ -199,7 +202,12 @@ impl Run {
                         self.saw(token.map_or(0, |token| token.get()))?;
                     }
                     AcquireReply::Busy { left, .. } => {
-                        if self.state.is_none() || held_by(&self.state, &holder) {
+                        if self.state.is_none()
+                            && form == Form::Crowd
+                            && let Some(first) = first
+                        {
+                            self.is_reserved_for(first).await;
+                        } else if self.state.is_none() || held_by(&self.state, &holder) {
                             return Err("busy, but nobody else has it".to_owned());
                         }
                         left.ok_or("busy without an expiry")?;
@@ -211,6 +219,7 @@ impl Run {
                 }
             }
             Request::Release { holder } => {
+                let first = self.first_on_list(&holder).await;
                 let reply = self.release(form, &holder).await?;
                 let held = held_by(&self.state, &holder);
                 if held != (reply == ReleaseReply::Done) {
@@ -218,6 +227,10 @@ impl Run {
                 }
                 if held {
                     self.state = None;
+                    if let Some(first) = first.filter(|_| form == Form::Crowd) {
+                        self.is_reserved_for(first).await;
+                        return Ok(false);
+                    }
                 }
             }
             Request::HandOver { from, to, lease } => {
@@ -266,6 +279,20 @@ impl Run {
             }
         }
         Ok(true)
+    }
+
+    /// Returns the first holder on the list of those that wait, `asker` not counted.
+    async fn first_on_list(&mut self, asker: &str) -> Option<String> {
+        let list = redis::cmd("ZRANGE").arg(WAITING).arg(0).arg(1).take();
+        let list: Vec<String> = list.query_async(&mut self.connection).await.unwrap();
+        list.into_iter().find(|holder| holder != asker)
+    }
+
+    /// The lock was reserved. The reservation is prolonged, or it might end before the next step.
+    async fn is_reserved_for(&mut self, holder: String) {
+        let longer = redis::cmd("PEXPIRE").arg(LOCK).arg(LEASES[0]).take();
+        let () = longer.query_async(&mut self.connection).await.unwrap();
+        self.state = Some((holder, 1));
     }
 
     fn saw(&mut self, token: u64) -> Result<(), String> {

@@ -127,6 +127,7 @@ impl<'a> Asking<'a> {
             key,
             holder,
             permits,
+            ..
         } = request.hold_ref;
         let statements = &inner.statements;
         let mut args = vec![

@@ -1,5 +1,6 @@
-//! The forms in which a request may reach the server: in a script of its own, in one that it shares with others, or in
-//! that of an older version, which knows nothing of batches, of locks that are kept, or of tokens that were set aside.
+//! The forms in which a request may reach the server: in a script of its own, in one that it shares with others, in that
+//! of a crowd, or in that of an older version, which knows nothing of batches, of crowds, of locks that are kept, or of
+//! tokens that were set aside.
 
 use redis::{Cmd, Value};
 
@@ -11,6 +12,9 @@ use crate::backend::redis::kinds::grouped::{
 };
 use crate::backend::redis::kinds::replies::*;
 use crate::backend::redis::scripting::{Items, Script, Source};
+use crate::backend::redis::tests::scripts::listed::{
+    ListedAcquire, listed_acquire, listed_release,
+};
 use crate::backend::redis::tests::scripts::{CHANNEL, LOCK};
 use crate::backend::redis::tests::{CALL, key, run};
 use crate::values::HolderId;
@@ -20,11 +24,13 @@ use crate::values::fence::SPARE_TOKENS;
 pub(super) enum Form {
     Alone,
     Batch,
+    /// Those that cannot have the lock are on a list, and a release reserves the lock for the first of them.
+    Crowd,
     Older,
 }
 
 impl Form {
-    pub(super) const ALL: [Form; 3] = [Form::Alone, Form::Batch, Form::Older];
+    pub(super) const ALL: [Form; 4] = [Form::Alone, Form::Batch, Form::Crowd, Form::Older];
 }
 
 fn holder_id(holder: &str) -> HolderId {
@@ -64,6 +70,15 @@ impl Run {
         match form {
             Form::Alone => self.run(&acquire).await,
             Form::Older => self.run(&OlderAcquire(acquire)).await,
+            Form::Crowd => {
+                let listed = ListedAcquire {
+                    fence: Some(&fence),
+                    lease_ms,
+                    not_after_us,
+                    ..listed_acquire(holder)
+                };
+                self.run(&listed).await
+            }
             Form::Batch => {
                 let one = || OneAcquire {
                     key: key.as_ref().clone(),
@@ -105,6 +120,9 @@ impl Run {
                 None => self.is_untouched().await?,
             }
         }
+        if form == Form::Crowd {
+            return self.run(&listed_release(holder)).await;
+        }
         // An older version has the same script.
         let release = Release {
             lock: LOCK,
@@ -136,7 +154,7 @@ impl Run {
         };
         let reply = match form {
             Form::Older => self.run(&OlderHandOver(hand_over)).await?,
-            Form::Alone | Form::Batch => self.run(&hand_over).await?,
+            Form::Alone | Form::Batch | Form::Crowd => self.run(&hand_over).await?,
         };
         match reply {
             HandOverReply::Done {

@@ -8,6 +8,7 @@ mod directory;
 mod each;
 mod fair;
 mod holding;
+pub(super) mod listed;
 mod permits;
 mod read_write;
 mod refusals;
@@ -38,6 +39,7 @@ use crate::backend::{FIRST_WAITERS, Fault, Renewed};
 
 /// The key that the tests lock.
 pub(super) const LOCK: &str = "lock:k";
+pub(super) const WAITING: &str = "lock:waiting:{lock:k}";
 pub(super) const FENCE: &str = "lock:fence:{1}";
 pub(super) const CHANNEL: &str = "redisson_lock__channel:{lock:k}";
 pub(super) const QUEUE: &str = "redisson_lock_queue:{lock:k}";

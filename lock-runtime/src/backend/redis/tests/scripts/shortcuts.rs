@@ -1,5 +1,6 @@
 //! Tests that a shortcut does what the careful way does.
 
+use super::listed::{ListedAcquire, ListedRelease};
 use super::table::without_shortcut;
 use super::*;
 
@@ -41,8 +42,13 @@ fn alike(text: &str, time: Option<i64>) -> String {
 }
 
 /// Returns the rest of a lease, rounded to some seconds of which none of the leases here is a multiple.
+/// The rest of a lease, to some seconds, of which none of the leases here is a multiple. A reservation has a second here.
 fn about(left: i64) -> String {
-    if left < 1_000 { left } else { left / 7_777 }.to_string()
+    match left {
+        3..=1_000 => "reserved".to_owned(),
+        ..3 => left.to_string(),
+        _ => (left / 7_777).to_string(),
+    }
 }
 
 fn shown(reply: Result<Value, RedisError>) -> Vec<String> {
@@ -77,6 +83,10 @@ impl Bench {
         }
         let left = self.server.integer("PTTL lock:k").await;
         state.push(about(left));
+        if self.text("TYPE lock:waiting:{lock:k}").await.unwrap() == "zset" {
+            let list = self.run("ZRANGE lock:waiting:{lock:k} 0 -1").await;
+            state.push(format!("{list:?}"));
+        }
         if state[1] == "string" {
             state.push(alike(&self.text("GET lock:fence:{1}").await.unwrap(), time));
         }
@@ -84,6 +94,17 @@ impl Bench {
     }
 
     async fn both_ways(&self, source: &Source, keys: &[&str], arguments: &[&str]) {
+        self.both_ways_after("", source, keys, arguments).await;
+    }
+
+    /// `also`: commands that come after those of each state, one a line.
+    async fn both_ways_after(
+        &self,
+        also: &str,
+        source: &Source,
+        keys: &[&str],
+        arguments: &[&str],
+    ) {
         let careful = without_shortcut(source.text);
         assert_ne!(careful, source.text, "{} has a shortcut", source.name);
         let fences = || BEFORE.iter().filter(|before| before.contains("fence"));
@@ -96,20 +117,20 @@ impl Bench {
             let mut outcomes = Vec::new();
             for text in [source.text, &careful] {
                 self.run("FLUSHALL").await;
-                for command in before.lines() {
+                for command in before.lines().chain(also.lines()) {
                     self.run(command).await;
                 }
                 let mut command = redis::cmd("EVAL");
                 command.arg(text).arg(keys.len()).arg(keys).arg(arguments);
                 let reply = server::run(&mut self.connection.clone(), command).await;
-                let reply = in_full(shown(reply), keys.len() > 1);
+                let reply = in_full(shown(reply), keys.contains(&FENCE));
                 let time = reply.iter().rev().find_map(|text| about_now(text));
                 let alike = reply.iter().map(|text| alike(text, time));
                 outcomes.push((alike.collect::<Vec<_>>(), self.state(time).await));
             }
             assert_eq!(
                 outcomes[0], outcomes[1],
-                "{}: {before:?} {arguments:?}",
+                "{}: {before:?} {also:?} {arguments:?}",
                 source.name
             );
         }
@@ -169,4 +190,57 @@ async fn a_shortcut_whose_lease_is_refused_leaves_no_lock_without_one() {
     let refused = run(&mut limited, &acquire("a")).await;
     assert!(matches!(refused, Err(Fault::Denied(_))), "{refused:?}");
     assert_eq!(bench.server.integer("EXISTS lock:k").await, 0);
+}
+
+/// A round trip in µs for which reservations are as long as they get.
+const FAR_AWAY: &str = "100000000";
+/// The states of the list of those that wait.
+const LISTS: [&str; 6] = [
+    "",
+    "ZADD lock:waiting:{lock:k} 5 b",
+    "ZADD lock:waiting:{lock:k} 5 a 6 b",
+    "ZADD lock:waiting:{lock:k} 5 b 6 a",
+    "ZADD lock:waiting:{lock:k} -9000000000000000 left 5 b",
+    "SET lock:waiting:{lock:k} x",
+];
+
+#[tokio::test]
+async fn an_acquire_of_a_crowd_by_the_shortcut_is_one() {
+    let bench = Bench::new().await;
+    let far = FAR.to_string();
+    for list in LISTS {
+        for keys in [&[LOCK, WAITING][..], &[LOCK, WAITING, FENCE]] {
+            for (lease, date, counted) in [
+                ("30000", &*far, "0"),
+                ("0", &far, "0"),
+                ("1.5", &far, "0"),
+                ("x", &far, "0"),
+                ("30000", "1", "0"),
+                ("30000", &far, "1"),
+            ] {
+                let arguments = ["a", lease, date, counted, CHANNEL, FAR_AWAY];
+                let source = ListedAcquire::source();
+                bench.both_ways_after(list, source, keys, &arguments).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_release_of_a_crowd_by_the_shortcut_is_one() {
+    let bench = Bench::new().await;
+    let ours = format!("{CHANNEL}:ours");
+    for channels in [["nobody", "here"], [CHANNEL, &ours]] {
+        let _listening = bench.server.listen(&channels).await;
+        // A holder that has the lock is not on the list.
+        for list in LISTS.iter().filter(|list| !list.contains(" a")) {
+            for (holder, crowd) in [("a", "1"), ("a", "9"), ("b", "1")] {
+                let rest = [RELEASED_TO_FEW, RELEASED_TO_CROWD, PASSED_ON];
+                let arguments = [&[holder, CHANNEL, FAR_AWAY, crowd][..], &rest].concat();
+                let keys = [LOCK, WAITING];
+                let source = ListedRelease::source();
+                bench.both_ways_after(list, source, &keys, &arguments).await;
+            }
+        }
+    }
 }

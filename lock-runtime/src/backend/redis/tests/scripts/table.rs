@@ -2,6 +2,7 @@
 
 use super::directory::{introduce, who, withdraw};
 use super::fair::{fair_acquire, fair_release};
+use super::listed::{listed_acquire, listed_release};
 use super::*;
 use crate::backend::redis::kinds::acquire_all::{AcquireAll, AcquireAllReply};
 use crate::backend::redis::kinds::clash::KindOf;
@@ -145,6 +146,8 @@ fn every_header_names_what_its_caller_sends() {
     check(&each::acquires(&["k"]), 1);
     check(&each::releases(&["k"]), 1);
     check(&force(), 1);
+    check(&listed_acquire("a"), 1);
+    check(&listed_release("a"), 1);
     check(&fair_acquire("a"), 1);
     check(&fair_release("a"), 1);
     check(&inspect(), 1);

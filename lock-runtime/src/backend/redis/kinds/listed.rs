@@ -1,0 +1,119 @@
+//! A mutex that many processes of ours want: those that wait are on a list, and the lock is reserved for the first of
+//! them when it is given back. Only the first is told, so nobody else asks for it.
+//!
+//! The list is ours alone: other clients neither see it nor need to. They are let in between.
+
+use std::sync::Arc;
+
+use super::acquire::Sending;
+use super::release::Releasing;
+use super::replies::{
+    AcquireReply, PASSED_ON, RELEASED_TO_CROWD, RELEASED_TO_FEW, ReleaseReply, acquire_reply,
+    release_reply,
+};
+use crate::backend::redis::channel;
+use crate::backend::redis::pubsub::topics::Topics;
+use crate::backend::redis::scripting::{Items, Script, Source, lua, script, source};
+use crate::backend::{Both, Fault, HoldRef, Listen};
+use crate::values::{HolderId, Key, Kind};
+
+/// Returns the channel on which one process hears that the lock is reserved for it.
+fn own_channel(key: &Key, holder: HolderId) -> String {
+    [&channel(key), ":", &holder.short_client()].concat()
+}
+
+/// Returns the channel on which nothing is said. Those who listen to it are processes that wait on the list.
+fn channel_of_ours(key: &Key) -> String {
+    channel(key) + ":ours"
+}
+
+fn waiting_key(key: &Key) -> String {
+    key.prefixed("lock:waiting")
+}
+
+/// Listens for releases, and for the message that the lock is reserved for this process.
+pub(crate) fn listen(topics: &Arc<Topics>, key: &Key, holder: HolderId) -> Box<dyn Listen> {
+    let releases = topics.listen_for_releases(channel(key));
+    let own = topics.listen(own_channel(key, holder));
+    let ours = topics.listen(channel_of_ours(key));
+    let both = Both(Box::new(own), Box::new(releases));
+    Box::new(Both(Box::new(both), Box::new(ours)))
+}
+
+/// Whether many wait, and this process hears when the lock is reserved for it.
+pub(crate) fn hears(topics: &Topics, key: &Key, holder: HolderId) -> bool {
+    // Nearly always: the names of channels cost more than this.
+    !topics.is_empty()
+        && topics.is_crowded(&channel(key))
+        && topics.is_open(&own_channel(key, holder))
+}
+
+/// Asks once. A holder that cannot have the lock is on the list then.
+pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
+    let HoldRef { key, holder, .. } = sending.request.hold_ref;
+    let fence = sending.fence();
+    let script = ListedAcquire {
+        lock: key.raw(),
+        waiting: &waiting_key(key),
+        fence: fence.as_deref(),
+        holder: &holder.text(),
+        lease_ms: sending.request.ttl.millis(),
+        not_after_us: sending.not_after,
+        counted: key.kind() == Kind::Fenced,
+        channel: &channel(key),
+        trip_us: sending.live.trip_us(),
+    };
+    sending.call(&script).await
+}
+
+/// Gives back the lock or the place on the list, on that connection.
+pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {
+    let HoldRef { key, holder, .. } = releasing.hold_ref;
+    let script = ListedRelease {
+        lock: key.raw(),
+        waiting: &waiting_key(key),
+        holder: &holder.text(),
+        channel: &channel(key),
+        trip_us: releasing.live.trip_us(),
+        crowd: releasing.inner.crowd_from,
+    };
+    releasing.call(&script).await
+}
+
+script! {
+    "listed_acquire", shortcut after ["usually"],
+    ["digits", "range", "dated", "refusal", "fence", "lease", "holder", "listeners", "keeper", "publish", "waiting"]
+    struct ListedAcquire<'a> {
+        keys { lock: &'a str, waiting: &'a str, fence: Option<&'a str> }
+        args {
+            holder: &'a str,
+            lease_ms: u64,
+            not_after_us: u64,
+            counted: bool,
+            channel: &'a str,
+            /// A round trip to the server.
+            trip_us: u64
+        }
+    }
+    |this, mut items| -> AcquireReply {
+        let word = items.text()?;
+        acquire_reply(&word, items, &[("lock", Some(this.lock)), ("fence", this.fence)])
+    }
+}
+
+script! {
+    "listed_release", "allow-oom", shortcut after [],
+    ["publish", "digits", "time", "failed", "listeners", "waiting"]
+    struct ListedRelease<'a> {
+        keys { lock: &'a str, waiting: &'a str }
+        args {
+            holder: &'a str,
+            channel: &'a str,
+            trip_us: u64,
+            /// So many listeners wait on the list. Fewer are all told.
+            crowd: usize
+        }
+        fixed { to_few: RELEASED_TO_FEW, to_crowd: RELEASED_TO_CROWD, passed_on: PASSED_ON }
+    }
+    |_, items| -> ReleaseReply { release_reply(items) }
+}

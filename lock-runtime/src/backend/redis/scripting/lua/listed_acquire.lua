@@ -1,0 +1,73 @@
+-- Takes a lock for one holder if nobody has it or waits for it longer. Else puts the holder on the list of those that wait.
+--
+-- Flags:
+-- Uses: usually, digits, range, dated, refusal, fence, lease, holder, listeners, keeper, publish, waiting
+-- Keys: lock, waiting, fence?
+-- Args: holder, lease_ms, not_after_us, counted, channel, trip_us
+-- Returns: as acquire
+-- Why: As acquire, but the fence is looked at only where a token is given. A lock that is reserved for the holder has the
+--      holder's field. A free lock goes to the first on the list, whoever asks: that one has missed its message, or was
+--      told like everybody. It is left alone while it is left to clients that are not on the list. These ask by acquire,
+--      and take what is free.
+
+local lock, waiting, fence = KEYS[1], KEYS[2], KEYS[3]
+local holder, lease, not_after, channel = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[5]
+
+local wrong = out_of_range(lease, 1, LONGEST_LEASE, 'lease')
+if wrong then
+  return wrong
+end
+
+local now, stale = dated(not_after)
+if stale then
+  return stale
+end
+
+local fields = redis.pcall('HLEN', lock)
+local foreign = refusal(fields, 'lock', 'hash')
+if foreign then
+  return foreign
+end
+local has_it = fields > 0 and redis.call('HEXISTS', lock, holder) == 1
+if fields > 1 and not has_it then
+  return {'FOREIGN', 'lock', 'it holds a hash of several fields'}
+end
+
+if fields == 1 and not has_it then
+  local other, _, miscounted = sole_holder(lock)
+  if miscounted then
+    return miscounted
+  end
+  put(waiting, holder, now)
+  return {ask_keeper(other, lock, now) and 'KEPT' or 'BUSY', redis.call('PTTL', lock), digits(now)}
+end
+
+local first, left_until = first_of(waiting)
+if not has_it and left_until and left_until > now then
+  put(waiting, holder, now)
+  return {'BUSY', math.ceil((left_until - now) / 1000), digits(now)}
+end
+if not has_it and first and first ~= holder then
+  put(waiting, holder, now)
+  return {'BUSY', reserve(lock, waiting, first, ARGV[6], channel), digits(now)}
+end
+
+local token, refused = next_token(fence, ARGV[4] == '1' and 1 or now)
+if refused then
+  return refused
+end
+if fence then
+  redis.call('SET', fence, token)
+end
+if has_it then
+  extend(lock, lease)
+else
+  redis.call('HSET', lock, holder, 1)
+  local unleased = give_lease(lock, lease)
+  if unleased then
+    redis.call('DEL', lock)
+    return unleased
+  end
+  redis.pcall('ZREM', waiting, holder)
+end
+return {'OK', token, digits(now)}

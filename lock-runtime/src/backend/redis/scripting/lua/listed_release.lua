@@ -1,0 +1,61 @@
+-- Gives back what a holder has, the lock or its place on the list of those that wait. In a crowd, reserves the lock for the
+-- first on the list.
+--
+-- Flags: allow-oom
+-- Uses: publish, digits, time, failed, listeners, waiting
+-- Keys: lock, waiting
+-- Args: holder, channel, trip_us, crowd, to_few, to_crowd, passed_on
+-- Returns: as release
+-- Why: As release. Fewer listeners than a crowd are all told that the lock is free, and ask at the same time: that is
+--      faster than to wait for the one that is next, and of a crowd nearly all would ask in vain. Listeners that are no
+--      processes on the list, such as Java's, are to get the lock as often as each of ours. For that, it is free for a
+--      while, and left to them. The time of the server is a fair enough dice. They are told each time that it passes
+--      on, for they may be about to join the list, or only look on. The next holder's field comes before the other one
+--      goes, so that there is a holder and an expiry at every step.
+
+local lock, waiting = KEYS[1], KEYS[2]
+local holder, channel, trip, crowd = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local to_few, to_crowd, passed_on = ARGV[5], ARGV[6], ARGV[7]
+
+local held = redis.pcall('HEXISTS', lock, holder)
+if failed(held) and not wrong_type(held) then
+  return held
+end
+redis.pcall('ZREM', waiting, holder)
+local now = time_us()
+if held ~= 1 then
+  return {0, digits(now)}
+end
+
+local all = listeners(channel)
+if all < crowd then
+  redis.call('HDEL', lock, holder)
+  return published(channel, to_few) and 1 or 2
+end
+
+local first, left_until = first_of(waiting)
+if left_until then
+  redis.pcall('ZREM', waiting, LEFT)
+end
+local others = math.max(0, all - math.max(0, listeners(channel .. ':ours')))
+local leave = others > 0
+if first and leave then
+  local listed = redis.pcall('ZCARD', waiting)
+  leave = type(listed) ~= 'number' or now % (listed + others) < others
+end
+
+if first and not leave then
+  local _, told = reserve(lock, waiting, first, trip, channel)
+  redis.call('HDEL', lock, holder)
+  if others > 0 then
+    published(channel, passed_on)
+  end
+  return told and 1 or 2
+end
+redis.call('HDEL', lock, holder)
+if leave then
+  local us = math.max(1000, math.min(250000, 4 * (tonumber(trip) or 0)))
+  redis.pcall('ZADD', waiting, digits(-(now + us)), LEFT)
+  redis.pcall('PEXPIRE', waiting, LIFE)
+end
+return published(channel, to_crowd) and 1 or 2

@@ -1,0 +1,33 @@
+-- Shortcut of listed_acquire: the lock is reserved for the holder, or somebody else has it.
+--
+-- Uses: usually
+-- Returns: the time in µs, which is the token where a fence is named | as acquire
+-- Why: As for acquire. A count of 1 is what a reservation has.
+
+local try = redis.pcall
+local time = redis.call('TIME')
+local now = time[1] .. string.sub('00000' .. time[2], -6)
+if ARGV[4] == '0' and in_time(ARGV[2], ARGV[3], now) then
+  local lock, fence = KEYS[1], KEYS[3]
+  if try('HGET', lock, ARGV[1]) == '1' then
+    local last = fence and try('GET', fence)
+    if not last or known(last) then
+      local token = last and last >= now and string.format('%.0f', tonumber(last) + 1) or now
+      if try('PEXPIRE', lock, ARGV[2], 'GT') == 1 then
+        if fence then
+          redis.call('SET', fence, token)
+        end
+        return token == now and now or {'OK', token, now}
+      end
+    end
+  elseif try('HLEN', lock) == 1 then
+    local hold = try('HGETALL', lock)
+    -- A name of 56 may be that of one that keeps the lock, and is to be asked.
+    if #hold[1] ~= 56 and #hold[2] <= 15 and string.find(hold[2], '^[1-9]%d*$') then
+      try('ZADD', KEYS[2], 'NX', now, ARGV[1])
+      try('PEXPIRE', KEYS[2], '5000')
+      return {'BUSY', try('PTTL', lock), now}
+    end
+  end
+end
+

@@ -1,0 +1,296 @@
+//! The list of those that wait in a crowd, and the reservation for the first of them.
+
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::*;
+pub(in super::super) use crate::backend::redis::kinds::listed::{ListedAcquire, ListedRelease};
+
+/// Holders of three processes of ours. The channel of each ends in the first part of its id.
+const A: &str = "aaaaaaaa-0000-8000-8000-000000000001:1";
+const B: &str = "bbbbbbbb-0000-8000-8000-000000000001:1";
+const C: &str = "cccccccc-0000-8000-8000-000000000001:1";
+
+type Messages = UnboundedReceiver<(String, String)>;
+
+pub(in super::super) fn listed_acquire(holder: &str) -> ListedAcquire<'_> {
+    ListedAcquire {
+        lock: LOCK,
+        waiting: WAITING,
+        fence: Some(FENCE),
+        holder,
+        lease_ms: LEASE,
+        not_after_us: FAR,
+        counted: false,
+        channel: CHANNEL,
+        trip_us: 100,
+    }
+}
+
+/// One listener is a crowd.
+pub(in super::super) fn listed_release(holder: &str) -> ListedRelease<'_> {
+    ListedRelease {
+        lock: LOCK,
+        waiting: WAITING,
+        holder,
+        channel: CHANNEL,
+        trip_us: 100,
+        crowd: 1,
+    }
+}
+
+impl Bench {
+    async fn asks(&self, holder: &str) -> Option<u64> {
+        match self.call(listed_acquire(holder)).await.unwrap() {
+            AcquireReply::Granted { token, .. } => Some(token.unwrap().get()),
+            AcquireReply::Busy { .. } => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn gives_back(&self, holder: &str) {
+        let reply = self.call(listed_release(holder)).await.unwrap();
+        assert_eq!(reply, ReleaseReply::Done);
+    }
+
+    async fn holder(&self) -> Option<String> {
+        let fields = redis::cmd("HKEYS").arg(LOCK).take();
+        let fields: Vec<String> = fields
+            .query_async(&mut self.connection.clone())
+            .await
+            .unwrap();
+        fields.into_iter().next()
+    }
+
+    async fn list(&self) -> Vec<String> {
+        let list = redis::cmd("ZRANGE").arg(WAITING).arg(0).arg(-1).take();
+        let mut connection = self.connection.clone();
+        list.query_async(&mut connection).await.unwrap()
+    }
+
+    /// Listens as the processes of the list do.
+    async fn ours(&self) -> Messages {
+        let channels = ["", ":ours", ":bbbbbbbb", ":cccccccc"].map(|end| CHANNEL.to_owned() + end);
+        let channels = channels.each_ref().map(String::as_str);
+        self.server.listen(&channels).await
+    }
+}
+
+/// Returns what was told until now.
+async fn all_told(bench: &Bench, messages: &mut Messages) -> Vec<(String, String)> {
+    bench.run(&format!("PUBLISH {CHANNEL} end")).await;
+    let mut all = Vec::new();
+    loop {
+        let message = messages.recv().await.unwrap();
+        if message.1 == "end" {
+            return all;
+        }
+        all.push(message);
+    }
+}
+
+#[tokio::test]
+async fn in_a_crowd_the_lock_is_reserved_for_the_one_that_has_waited_longest_and_no_other_is_told()
+{
+    let bench = Bench::new().await;
+    let mut messages = bench.ours().await;
+    let first = bench.asks(A).await.unwrap();
+    assert_eq!((bench.asks(B).await, bench.asks(C).await), (None, None));
+    assert_eq!(bench.asks(B).await, None, "it keeps its place");
+    assert_eq!(bench.list().await, [B, C]);
+    bench.gives_back(A).await;
+    assert_eq!(bench.holder().await.as_deref(), Some(B));
+    let left = bench.server.integer("PTTL lock:k").await;
+    assert!((0..=10).contains(&left), "a reservation is short: {left}");
+    let told = all_told(&bench, &mut messages).await;
+    assert_eq!(told, [(format!("{CHANNEL}:bbbbbbbb"), "0".to_owned())]);
+
+    // Nobody else gets it meanwhile: neither the next on the list nor one that knows nothing of the list.
+    bench.run("PEXPIRE lock:k 5000").await;
+    assert_eq!(bench.asks(C).await, None);
+    let other = bench.call(acquire("other")).await.unwrap();
+    assert!(matches!(other, AcquireReply::Busy { .. }), "{other:?}");
+    let second = bench.asks(B).await.unwrap();
+    assert!(second > first, "the token is that of the request");
+    let left = bench.server.integer("PTTL lock:k").await;
+    assert!(left > 20_000, "the whole lease: {left}");
+    assert_eq!(bench.list().await, [C]);
+}
+
+#[tokio::test]
+async fn fewer_than_a_crowd_are_all_told_that_the_lock_is_free() {
+    let bench = Bench::new().await;
+    let mut messages = bench.ours().await;
+    bench.asks(A).await.unwrap();
+    bench.asks(B).await;
+    let release = ListedRelease {
+        crowd: 2,
+        ..listed_release(A)
+    };
+    assert_eq!(bench.call(release).await.unwrap(), ReleaseReply::Done);
+    assert_eq!(bench.holder().await, None);
+    let told = all_told(&bench, &mut messages).await;
+    assert_eq!(told, [(CHANNEL.to_owned(), RELEASED_TO_FEW.to_owned())]);
+    // An empty list is no reason to reserve: the crowd is told, and comes to the list.
+    bench.run("DEL lock:waiting:{lock:k}").await;
+    bench.asks(A).await.unwrap();
+    bench.gives_back(A).await;
+    let told = all_told(&bench, &mut messages).await;
+    assert_eq!(told, [(CHANNEL.to_owned(), RELEASED_TO_CROWD.to_owned())]);
+}
+
+#[tokio::test]
+async fn a_free_lock_goes_to_the_first_on_the_list_whoever_asks() {
+    let bench = Bench::new().await;
+    let mut messages = bench.ours().await;
+    bench.asks(A).await.unwrap();
+    assert_eq!((bench.asks(B).await, bench.asks(C).await), (None, None));
+    // The lock ends without a release, as a lease does.
+    bench.run("DEL lock:k").await;
+    assert_eq!(bench.asks(C).await, None);
+    assert_eq!(bench.holder().await.as_deref(), Some(B));
+    let told = all_told(&bench, &mut messages).await;
+    assert_eq!(told, [(format!("{CHANNEL}:bbbbbbbb"), "0".to_owned())]);
+    // It does not come in time.
+    bench.run("DEL lock:k").await;
+    assert!(bench.asks(C).await.is_some());
+    assert!(bench.list().await.is_empty());
+}
+
+#[tokio::test]
+async fn one_that_leaves_is_on_the_list_no_more_and_passes_on_what_was_reserved_for_it() {
+    let bench = Bench::new().await;
+    let _messages = bench.ours().await;
+    bench.asks(A).await.unwrap();
+    assert_eq!((bench.asks(B).await, bench.asks(C).await), (None, None));
+    let left = bench.call(listed_release(B)).await.unwrap();
+    assert!(matches!(left, ReleaseReply::NotHeld { .. }), "{left:?}");
+    assert_eq!(bench.list().await, [C]);
+    assert_eq!(bench.holder().await.as_deref(), Some(A));
+    bench.asks(B).await;
+    bench.gives_back(A).await;
+    assert_eq!(bench.holder().await.as_deref(), Some(C));
+    bench.gives_back(C).await;
+    assert_eq!(bench.holder().await.as_deref(), Some(B));
+    bench.gives_back(B).await;
+    assert_eq!((bench.holder().await, bench.list().await), (None, vec![]));
+}
+
+#[tokio::test]
+async fn listeners_that_are_not_on_the_list_get_the_lock_in_their_turn() {
+    let bench = Bench::new().await;
+    let _ours = bench.ours().await;
+    let mut strangers = bench.server.listen(&[CHANNEL]).await;
+    let (mut left, mut reserved, mut kept_away) = (0, 0, 0);
+    for _ in 0..40 {
+        bench.run("DEL lock:waiting:{lock:k} lock:k").await;
+        bench.asks(A).await.unwrap();
+        assert_eq!((bench.asks(B).await, bench.asks(C).await), (None, None));
+        let release = ListedRelease {
+            trip_us: 50_000,
+            ..listed_release(A)
+        };
+        assert_eq!(bench.call(release).await.unwrap(), ReleaseReply::Done);
+        let told = all_told(&bench, &mut strangers).await;
+        match bench.holder().await.as_deref() {
+            None => {
+                left += 1;
+                assert_eq!(told, [(CHANNEL.to_owned(), RELEASED_TO_CROWD.to_owned())]);
+                // Ours keep away from it for a moment, and nobody else does.
+                if bench.asks(B).await.is_none() {
+                    assert_eq!(bench.holder().await, None);
+                    let stranger = bench.call(acquire("stranger")).await.unwrap();
+                    assert!(matches!(stranger, AcquireReply::Granted { .. }));
+                    kept_away += 1;
+                }
+                bench.run("DEL lock:k").await;
+                // The first of ours comes when the time is over.
+                eventually(async || bench.asks(B).await.is_some()).await;
+            }
+            Some(holder) => {
+                reserved += 1;
+                assert_eq!(holder, B);
+                assert_eq!(told, [(CHANNEL.to_owned(), PASSED_ON.to_owned())]);
+            }
+        }
+    }
+    // A third of the turns, for two are on the list.
+    assert!(left >= 4 && reserved >= 12, "{left} and {reserved}");
+    assert!(kept_away > 0, "it is left to others for 200 ms");
+}
+
+async fn eventually(mut is_so: impl AsyncFnMut() -> bool) {
+    let since = std::time::Instant::now();
+    while !is_so().await {
+        assert!(since.elapsed().as_secs() < 20, "it never was so");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn without_a_list_that_can_be_used_the_lock_is_what_it_was_before() {
+    let bench = Bench::new().await;
+    let _messages = bench.ours().await;
+    bench.run("SET lock:waiting:{lock:k} x").await;
+    bench.asks(A).await.unwrap();
+    assert_eq!(bench.asks(B).await, None);
+    bench.gives_back(A).await;
+    assert!(bench.asks(B).await.is_some());
+    bench.gives_back(B).await;
+    bench.run("DEL lock:waiting:{lock:k}").await;
+
+    for rules in ["-zadd", "-zrange", "-zrem", "-zcard", "-pubsub", "-publish"] {
+        let mut limited = bench.user(rules).await;
+        for round in 0..3 {
+            let asked = run(&mut limited, &listed_acquire(A)).await.unwrap();
+            assert!(
+                matches!(asked, AcquireReply::Granted { .. }),
+                "{rules} {round}: {asked:?}"
+            );
+            let asked = run(&mut limited, &listed_acquire(B)).await.unwrap();
+            assert!(
+                matches!(asked, AcquireReply::Busy { .. }),
+                "{rules}: {asked:?}"
+            );
+            let released = run(&mut limited, &listed_release(A)).await.unwrap();
+            assert!(!matches!(released, ReleaseReply::NotHeld { .. }), "{rules}");
+            // Whoever it went to, nobody is kept out for longer than a reservation.
+            bench.run("DEL lock:k lock:waiting:{lock:k}").await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_about_a_request_of_a_crowd_is_refused_before_anything_is_written() {
+    let bench = Bench::new().await;
+    let far = FAR.to_string();
+    for lease in ["0", "-1", "1.5", "x", "86400001"] {
+        let arguments = [A, lease, &far, "0", CHANNEL, "100"];
+        let keys = [LOCK, WAITING, FENCE];
+        let refused = bench.raw(ListedAcquire::source(), &keys, &arguments).await;
+        assert!(refused.is_err(), "{lease}: {refused:?}");
+    }
+    let late = ListedAcquire {
+        not_after_us: 1,
+        ..listed_acquire(A)
+    };
+    let late = bench.call(late).await.unwrap();
+    assert!(matches!(late, AcquireReply::Stale { .. }), "{late:?}");
+    bench.run("SET lock:fence:{1} junk").await;
+    assert!(is_foreign(bench.call(listed_acquire(A)).await, FENCE));
+    assert_eq!(
+        bench
+            .server
+            .integer("EXISTS lock:k lock:waiting:{lock:k}")
+            .await,
+        0
+    );
+    for foreign in ["SET lock:k x", "HSET lock:k a 1 b 1", "HSET lock:k a junk"] {
+        bench.run("DEL lock:k").await;
+        bench.run(foreign).await;
+        assert!(
+            is_foreign(bench.call(listed_acquire(A)).await, LOCK),
+            "{foreign}"
+        );
+    }
+    assert!(bench.list().await.is_empty());
+}

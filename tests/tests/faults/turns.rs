@@ -1,0 +1,273 @@
+//! Tests of many processes that want one lock: they take turns by a list in the store, and nobody's turn is lost when
+//! one of them leaves, dies or is not on the list.
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+use lock_runtime::{LockGuard, LockManager};
+use tests::faults::took;
+use tests::{CommandStats, Events, History, RedisServer, eventually};
+use tokio::task::JoinSet;
+use tracing::Level;
+
+const LONG: Duration = Duration::from_secs(60);
+/// Within the cap of a sleep (1.2 s), and far from a lease.
+const SOON: Duration = Duration::from_secs(3);
+const LIST: &str = "lock:waiting:{lock:k}";
+
+/// A manager stands for a process: each has connections, channels and holder ids of its own.
+async fn processes(server: &RedisServer, number: usize, crowd_from: usize) -> Vec<LockManager> {
+    let mut all = Vec::new();
+    for _ in 0..number {
+        let builder = LockManager::builder().crowd_from(crowd_from);
+        all.push(builder.connect(&server.url()).await.unwrap());
+    }
+    all
+}
+
+/// The holders on the list. The time until which the lock is left to others may stand before them.
+fn list(server: &RedisServer) -> Vec<String> {
+    server.query(&["ZRANGEBYSCORE", LIST, "0", "+inf"])
+}
+
+async fn acquire(locks: &LockManager) -> LockGuard {
+    locks.mutex("k").wait(LONG).acquire().await.unwrap()
+}
+
+/// Lets them all want the lock, until they have found out that they are a crowd.
+async fn crowd(server: &RedisServer, processes: &[LockManager]) {
+    let over = AtomicBool::new(false);
+    let wants = async |locks: &LockManager| {
+        while !over.load(SeqCst) {
+            acquire(locks).await.release().await.unwrap();
+        }
+    };
+    let all = futures_of(processes, wants);
+    let found_out = async {
+        eventually("they wait on a list", async || {
+            list(server).len() >= processes.len() - 1
+        })
+        .await;
+        over.store(true, SeqCst);
+    };
+    tokio::join!(all, found_out);
+}
+
+/// Runs the same for each of them at the same time.
+async fn futures_of(processes: &[LockManager], run: impl AsyncFn(&LockManager)) {
+    let mut running: Vec<_> = processes.iter().map(|locks| Box::pin(run(locks))).collect();
+    std::future::poll_fn(|cx| {
+        running.retain_mut(|future| future.as_mut().poll(cx).is_pending());
+        match running.is_empty() {
+            true => std::task::Poll::Ready(()),
+            false => std::task::Poll::Pending,
+        }
+    })
+    .await;
+}
+
+/// Begins to wait, and returns once the process is on the list.
+async fn on_list(
+    server: &RedisServer,
+    waiting: &mut JoinSet<(usize, LockGuard)>,
+    number: usize,
+    locks: &LockManager,
+) -> tokio::task::AbortHandle {
+    let before = list(server).len();
+    let request = locks.mutex("k").wait(LONG).acquire();
+    let task = waiting.spawn(async move { (number, request.await.unwrap()) });
+    eventually("one more is on the list", async || {
+        list(server).len() > before
+    })
+    .await;
+    task
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_a_crowd_each_process_has_as_many_turns_and_asks_no_more_than_it_has_to() {
+    const TURNS: usize = 100;
+    let server = RedisServer::start();
+    let processes = processes(&server, 12, 6).await;
+    let history = std::sync::Arc::new(History::new());
+    let over = std::sync::Arc::new(AtomicBool::new(false));
+    crowd(&server, &processes).await;
+    let before = CommandStats::of(&server);
+    let mut running = JoinSet::new();
+    for (number, locks) in processes.iter().enumerate() {
+        let (locks, history, over) = (locks.clone(), history.clone(), over.clone());
+        running.spawn(async move {
+            let mut turns = 0;
+            while !over.load(SeqCst) {
+                let guard = acquire(&locks).await;
+                let token = guard.fencing_token().map(|token| token.get());
+                history.begin("k", number, token).end();
+                guard.release().await.unwrap();
+                turns += 1;
+                if turns == TURNS {
+                    over.store(true, SeqCst);
+                }
+            }
+            turns
+        });
+    }
+    let turns = running.join_all().await;
+    let scripts = CommandStats::of(&server).since(&before).scripts();
+    history.assert_exclusive();
+    let (all, least) = (turns.iter().sum::<usize>(), turns.iter().min());
+    assert!(least >= Some(&(TURNS / 2)), "{turns:?}");
+    // Three of each: the request that comes to the list, the one that gets the lock, and the release. Twelve that all ask
+    // at each release send about ten.
+    assert!(
+        scripts <= 5 * all as u64,
+        "{scripts} scripts for {all} turns"
+    );
+    drop(processes);
+    server.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_turn_of_a_waiter_that_leaves_goes_to_the_next_one() {
+    let server = RedisServer::start();
+    let processes = processes(&server, 4, 2).await;
+    for _ in 0..5 {
+        crowd(&server, &processes).await;
+        let guard = acquire(&processes[0]).await;
+        let mut waiting = JoinSet::new();
+        let mut tasks = Vec::new();
+        for (number, locks) in processes.iter().enumerate().skip(1) {
+            tasks.push(on_list(&server, &mut waiting, number, locks).await);
+        }
+        // One leaves while others have the lock, the other one at about the time when its turn comes.
+        tasks[0].abort();
+        eventually("it has left the list", async || list(&server).len() == 2).await;
+        let (released, ()) = tokio::join!(guard.release(), async { tasks[1].abort() });
+        released.unwrap();
+        let next = async {
+            loop {
+                if let Ok((number, guard)) = waiting.join_next().await.unwrap() {
+                    return (number, guard);
+                }
+            }
+        };
+        let ((number, guard), took) = took(next).await;
+        // The second one may have been served before it could leave.
+        assert!(
+            (2..4).contains(&number) && took < SOON,
+            "{number} after {took:?}"
+        );
+        guard.release().await.unwrap();
+    }
+    drop(processes);
+    server.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_died_on_the_list_keeps_the_others_waiting_for_no_longer_than_a_lost_message()
+ {
+    let server = RedisServer::start();
+    let processes = processes(&server, 3, 2).await;
+    crowd(&server, &processes).await;
+    let guard = acquire(&processes[0]).await;
+    let mut waiting = JoinSet::new();
+    for (number, locks) in processes.iter().enumerate().skip(1) {
+        on_list(&server, &mut waiting, number, locks).await;
+    }
+    for dead in ["1", "2"] {
+        let holder = format!("deadbeef-0000-8000-8000-000000000001:{dead}");
+        let _: i64 = server.query(&["ZADD", LIST, dead, &holder]);
+    }
+    guard.release().await.unwrap();
+    for number in 1..3 {
+        let (next, took) = took(waiting.join_next()).await;
+        let (next, guard) = next.unwrap().unwrap();
+        assert_eq!(next, number, "in the order of their coming");
+        assert!(took < SOON, "{took:?}");
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_comes_to_a_crowd_soon_has_its_turn() {
+    let server = RedisServer::start();
+    let old = processes(&server, 8, 6).await;
+    crowd(&server, &old).await;
+    let over = std::sync::Arc::new(AtomicBool::new(false));
+    let mut running = JoinSet::new();
+    for locks in &old {
+        let (locks, over) = (locks.clone(), over.clone());
+        running.spawn(async move {
+            while !over.load(SeqCst) {
+                acquire(&locks).await.release().await.unwrap();
+            }
+        });
+    }
+    for _ in 0..5 {
+        let [newcomer] = &*processes(&server, 1, 6).await else {
+            unreachable!("one was asked for")
+        };
+        let (guard, took) = took(acquire(newcomer)).await;
+        assert!(took < SOON, "{took:?}");
+        guard.release().await.unwrap();
+    }
+    over.store(true, SeqCst);
+    running.join_all().await;
+    drop(old);
+    server.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_takes_waiters_off_the_list() {
+    let server = RedisServer::start();
+    let processes = processes(&server, 3, 2).await;
+    crowd(&server, &processes).await;
+    let guard = acquire(&processes[0]).await;
+    let request = processes[1].mutex("k").wait(LONG).acquire();
+    let leaves = tokio::spawn(request);
+    eventually("it is on the list", async || !list(&server).is_empty()).await;
+    processes[1].shutdown().await;
+    assert!(leaves.await.unwrap().is_err());
+    assert_eq!(list(&server), [""; 0]);
+    guard.release().await.unwrap();
+    acquire(&processes[2]).await.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_without_rights_to_the_list_gets_locks_in_a_crowd_and_is_told_once() {
+    const TURNS: usize = 50;
+    let server = RedisServer::start();
+    let user =
+        "ACL SETUSER limited reset on >secret +@all &* ~lock:k ~lock:fence:* ~lock:connect-check:*";
+    let user: Vec<_> = user.split(' ').collect();
+    let _: redis::Value = server.query(&user);
+    let events = Events::default();
+    let _guard = tracing::subscriber::set_default(events.clone());
+    let url = server.url_with("limited", "secret");
+    let mut processes = Vec::new();
+    for _ in 0..4 {
+        let builder = LockManager::builder().crowd_from(2);
+        processes.push(builder.connect(&url).await.unwrap());
+    }
+    let history = History::new();
+    futures_of(&processes, async |locks| {
+        for _ in 0..TURNS {
+            let guard = acquire(locks).await;
+            let token = guard.fencing_token().map(|token| token.get());
+            let hold = history.begin("k", locks.id(), token);
+            tokio::task::yield_now().await;
+            hold.end();
+            guard.release().await.unwrap();
+        }
+    })
+    .await;
+    history.assert_exclusive();
+    assert_eq!(history.len(), 4 * TURNS);
+    assert!(!server.exists(LIST));
+    let told = events.of(Level::INFO);
+    let of_list: Vec<_> = told
+        .iter()
+        .filter(|text| text.contains("cannot wait on a list"))
+        .collect();
+    // Each manager that found out says so once, with the right that is missing.
+    assert!((1..=4).contains(&of_list.len()), "{told:?}");
+    assert!(of_list[0].contains("~lock:waiting:"), "{of_list:?}");
+}
