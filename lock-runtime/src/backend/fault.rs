@@ -1,0 +1,119 @@
+//! The reasons why an operation gave no answer.
+
+use std::fmt;
+
+use crate::values::{LockError, ShutdownCause, StoreError};
+
+/// The reason why an operation gave no answer.
+#[derive(Clone, Debug)]
+pub(crate) enum Fault {
+    /// The store certainly did nothing; trying again can help.
+    NotDone(StoreError),
+    /// Granted, and given back: too few replicas knew of it in time. A caller that asks again does so as another holder.
+    TooFew(StoreError),
+    /// No answer: it may have happened, or may yet.
+    Unknown(StoreError),
+    /// Refused for good: login, ACL, TLS.
+    Denied(StoreError),
+    /// The key exists and is something else.
+    Foreign { key: String, why: String },
+    /// A semaphore whose permits were never set, or that the store lost.
+    NotSet,
+    /// It cannot be served as things are set up, however long one waits.
+    Impossible(String),
+    /// The backend was closed, or its runtime is gone.
+    Closed(ShutdownCause),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::NotDone(source)
+            | Fault::TooFew(source)
+            | Fault::Unknown(source)
+            | Fault::Denied(source) => source.fmt(f),
+            Fault::Foreign { key, why } => write!(f, "key `{key}`: {why}"),
+            Fault::NotSet => f.write_str("the semaphore has no permits: they were not set"),
+            Fault::Impossible(why) => f.write_str(why),
+            Fault::Closed(why) => why.fmt(f),
+        }
+    }
+}
+
+impl Fault {
+    pub(crate) fn not_done(why: impl Into<String>) -> Fault {
+        Fault::NotDone(StoreError::new(why))
+    }
+
+    pub(crate) fn unknown(why: impl Into<String>) -> Fault {
+        Fault::Unknown(StoreError::new(why))
+    }
+
+    pub(crate) fn denied(why: impl Into<String>) -> Fault {
+        Fault::Denied(StoreError::new(why))
+    }
+
+    pub(crate) fn too_few(why: impl Into<String>) -> Fault {
+        Fault::TooFew(StoreError::new(why))
+    }
+
+    pub(crate) fn impossible(why: impl Into<String>) -> Fault {
+        Fault::Impossible(why.into())
+    }
+
+    /// The backend was closed.
+    pub(crate) fn closed() -> Fault {
+        Fault::Closed(ShutdownCause::Shutdown)
+    }
+
+    /// The runtime is gone that a task of the backend ran in.
+    pub(crate) fn runtime_ended() -> Fault {
+        Fault::Closed(ShutdownCause::RuntimeEnded)
+    }
+
+    /// The server's clock says that the caller has stopped waiting for this request.
+    pub(crate) fn too_late() -> Fault {
+        Fault::not_done("the request reached the lock store too late")
+    }
+
+    /// True if the same request may succeed in a moment.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(
+            self,
+            Fault::NotDone(_) | Fault::TooFew(_) | Fault::Unknown(_)
+        )
+    }
+
+    /// With the server's address where the error has no other place for it.
+    #[cfg(feature = "redis")]
+    pub(crate) fn at(self, server: &str) -> Fault {
+        match self {
+            Fault::Impossible(why) => Fault::Impossible(format!("`{server}`: {why}")),
+            fault => fault,
+        }
+    }
+
+    /// A semaphore has fewer permits in all than a request wants; `None` if none were ever set.
+    pub(crate) fn not_so_many_permits(name: &str, all: Option<i64>) -> Fault {
+        match all {
+            Some(all) => Fault::Impossible(format!(
+                "the semaphore `{name}` has {all} permits in all: too few"
+            )),
+            None => Fault::NotSet,
+        }
+    }
+
+    pub(crate) fn into_error(self, name: &str) -> LockError {
+        let name = name.to_owned();
+        match self {
+            Fault::NotDone(source) | Fault::TooFew(source) | Fault::Unknown(source) => {
+                LockError::Unavailable { name, source }
+            }
+            Fault::Denied(source) => LockError::Denied { name, source },
+            Fault::Foreign { key, why } => LockError::ForeignKey { key, why },
+            Fault::NotSet => LockError::NotSet { name },
+            Fault::Impossible(why) => LockError::InvalidConfig { why },
+            Fault::Closed(why) => LockError::ShuttingDown { name, why },
+        }
+    }
+}

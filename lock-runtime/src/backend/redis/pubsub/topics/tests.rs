@@ -1,0 +1,130 @@
+use super::*;
+use tokio_test_shim::is_pending;
+
+/// Polls once.
+mod tokio_test_shim {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    pub(crate) fn is_pending(future: impl Future) -> bool {
+        pin!(future)
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_pending()
+    }
+}
+
+fn open(topics: &Arc<Topics>) {
+    let channels = topics.take_fresh();
+    topics.opened(&channels, false);
+}
+
+#[tokio::test]
+async fn nothing_is_missed_between_two_looks_and_nothing_is_heard_twice() {
+    let topics = Arc::new(Topics::default());
+    let mut listener = topics.listen("c".to_owned());
+    assert!(is_pending(listener.ready()));
+    open(&topics);
+    assert!(!is_pending(listener.ready()));
+    assert!(is_pending(listener.heard()));
+    topics.heard("c", News::Released);
+    topics.heard("c", News::Released);
+    listener.heard().await;
+    assert!(
+        is_pending(listener.heard()),
+        "several messages are one hint"
+    );
+    topics.heard("other", News::Released);
+    assert!(is_pending(listener.heard()));
+    let mut second = topics.listen("c".to_owned());
+    assert!(is_pending(second.heard()), "what came before is not news");
+    assert!(!is_pending(second.ready()));
+}
+
+#[tokio::test]
+async fn one_that_waits_on_the_list_does_not_hear_that_the_lock_went_to_another() {
+    let topics = Arc::new(Topics::default());
+    let mut onlooker = topics.listen("c".to_owned());
+    let mut listed = topics.listen_for_releases("c".to_owned());
+    open(&topics);
+    topics.heard("c", News::PassedOn);
+    onlooker.heard().await;
+    assert!(is_pending(listed.heard()));
+    topics.heard("c", News::ReleasedToCrowd);
+    onlooker.heard().await;
+    listed.heard().await;
+}
+
+#[tokio::test]
+async fn what_tells_of_a_crowd_holds_until_something_else_tells_of_few() {
+    let topics = Arc::new(Topics::default());
+    let listener = topics.listen("c".to_owned());
+    for (news, is_crowded) in [
+        (News::Released, false),
+        (News::ReleasedToFew, false),
+        (News::ReleasedToCrowd, true),
+        (News::Released, true),
+        (News::ReleasedToFew, false),
+        (News::PassedOn, true),
+        (News::Released, true),
+    ] {
+        topics.heard("c", news);
+        assert_eq!(listener.is_crowded(), is_crowded, "{news:?}");
+        assert_eq!(topics.is_crowded("c"), is_crowded);
+        assert!(!topics.is_crowded("d"));
+    }
+}
+
+#[tokio::test]
+async fn a_renewed_subscription_wakes_everybody() {
+    let topics = Arc::new(Topics::default());
+    let mut listener = topics.listen("c".to_owned());
+    open(&topics);
+    topics.unreachable();
+    assert!(
+        !is_pending(listener.ready()),
+        "nobody waits for a connection"
+    );
+    let mut second = topics.listen("d".to_owned());
+    assert!(!is_pending(second.ready()));
+    let mut again = topics.reachable();
+    again.sort();
+    assert_eq!(again.concat(), "cd");
+    assert!(topics.take_fresh().is_empty(), "it is among those already");
+    topics.opened(&again, true);
+    listener.heard().await;
+    second.heard().await;
+    assert!(topics.is_open("c"));
+}
+
+#[tokio::test]
+async fn a_refused_channel_keeps_nobody_waiting() {
+    let topics = Arc::new(Topics::default());
+    let mut listener = topics.listen("c".to_owned());
+    topics.refused("c");
+    assert!(!is_pending(listener.ready()));
+    assert!(is_pending(listener.heard()));
+    assert!(!topics.is_open("c"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_channel_lingers_and_churn_adds_no_work() {
+    let topics = Arc::new(Topics::default());
+    for _ in 0..100 {
+        drop(topics.listen("c".to_owned()));
+    }
+    assert_eq!(topics.take_fresh().len(), 1);
+    let (ended, next) = topics.take_idle();
+    assert!(ended.is_empty() && next.is_some());
+    tokio::time::advance(LINGER / 2).await;
+    drop(topics.listen("c".to_owned()));
+    tokio::time::advance(LINGER / 2).await;
+    assert!(topics.take_idle().0.is_empty(), "used a second ago");
+    let listener = topics.listen("c".to_owned());
+    tokio::time::advance(LINGER * 2).await;
+    let (ended, next) = topics.take_idle();
+    assert!(ended.is_empty() && next.is_none(), "in use");
+    drop(listener);
+    tokio::time::advance(LINGER * 2).await;
+    assert_eq!(topics.take_idle().0.concat(), "c");
+    assert!(topics.table.lock().topics.is_empty());
+}
