@@ -12,7 +12,7 @@ use crate::observe;
 use crate::queue::handoff_budget::HandoffBudget;
 use crate::queue::{self, Entered, Head, Turn, Waiter};
 use crate::release::{kept, undo};
-use crate::values::{HolderId, Kind, LockError, Moment, StoreError, clock};
+use crate::values::{Counted, HolderId, Kind, LockError, Moment, StoreError, clock};
 
 /// A head that was not heard of for this and the call timeout is not polled any more.
 const SILENCE: Duration = Duration::from_secs(3);
@@ -214,8 +214,9 @@ pub(crate) struct HeadSeat<'a> {
     listener: Option<Box<dyn Listen>>,
     /// Many processes wait, so the caller listens for the message that the lock is reserved for it.
     in_crowd: bool,
-    /// The store may have the holder on its list, or may have reserved the lock for it.
-    listed: bool,
+    /// The store may have the holder on its list, or may have reserved the lock for it. The count keeps a shutdown waiting
+    /// until that is given back.
+    listed: Option<Counted>,
     /// The end of the holder's lease, as the store has said, and the time until which that need not be asked again.
     /// Boxed: a request that is granted at once need not carry its size.
     known: Option<Box<(Moment, Instant)>>,
@@ -229,7 +230,7 @@ impl<'a> HeadSeat<'a> {
             holder: attempt.core.ids.fresh(),
             listener: None,
             in_crowd: false,
-            listed: false,
+            listed: None,
             known: None,
         }
     }
@@ -250,12 +251,11 @@ impl<'a> HeadSeat<'a> {
     /// Takes the holder off the store's list, in the background, and gives back the lock if it is reserved for the holder. A
     /// place that cannot be given back costs the others one reservation in vain.
     fn leave_list(&mut self) {
-        if !std::mem::take(&mut self.listed) {
+        let Some(leaving) = self.listed.take() else {
             return;
-        }
+        };
         let Attempt { core, request, .. } = self.attempt;
         let holder = self.holder;
-        let leaving = core.life.background.enter();
         let (core, key) = (core.clone(), request.key.clone());
         let until = clock::now() + request.hold_options.ttl.duration();
         core.life.clone().spawn(async move {
@@ -299,18 +299,20 @@ impl Contender for HeadSeat<'_> {
         let known_left = self.known_left(now);
         // A holder that may be on the list keeps its place. Any other one is new, for a store may still be giving back what
         // it had for the one before: a quorum does so with the votes of a minority.
-        if !self.listed {
-            self.holder = self.attempt.core.ids.fresh();
-            self.listed = self.in_crowd && self.hears();
+        if self.listed.is_none() {
+            let core = &self.attempt.core;
+            self.holder = core.ids.fresh();
+            let comes_to_list = self.in_crowd && self.hears();
+            self.listed = comes_to_list.then(|| core.life.background.enter());
         }
         let asker = Asker {
             holder: self.holder,
-            contended: self.listed,
+            contended: self.listed.is_some(),
             knows_left: known_left.is_some(),
         };
         match self.attempt.ask_as(asker, now).await {
             (_asking, Ok(Acquired::Granted(granted))) => {
-                self.listed = false;
+                self.listed = None;
                 // Where the store may admit the next one as well, the turn goes on at once.
                 let mut head = self.head.take();
                 match self.attempt.kind() {

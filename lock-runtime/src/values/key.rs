@@ -17,6 +17,10 @@ pub(crate) const FENCE_PREFIX: &str = "lock:fence:{";
 /// The prefix of the keys that a waiting writer keeps, whatever the namespace.
 const WRITER_WAITS: &str = "lock:rw:waiting";
 
+/// The prefix of the lists of those that wait for a mutex, whatever the namespace. Each has a brace, so that no lock has to
+/// be refused whose name only begins like this.
+pub(crate) const LIST_PREFIX: &str = "lock:waiting";
+
 /// The part after the namespace in the key of a client's record. Its digits stand between braces, so that no lock has
 /// to be refused whose name only begins like this.
 const CLIENT_PREFIX: &str = "lock-manager:{";
@@ -76,12 +80,15 @@ impl Key {
         let text = name.as_str();
         let raw = [namespace, text].concat();
         let rest = raw.strip_prefix(WRITER_WAITS);
+        let of_list = raw.strip_prefix(LIST_PREFIX);
         let why = if raw.len() > MAX_BYTES {
             "a name has 512 bytes at most, namespace included"
         } else if raw.starts_with(FENCE_PREFIX) {
             "keys that start with `lock:fence:{` hold fencing tokens"
         } else if rest.is_some_and(|rest| rest.starts_with(':')) {
             "keys that start with `lock:rw:waiting:` say that a writer waits"
+        } else if of_list.is_some_and(|rest| rest.starts_with(':') && rest.contains('{')) {
+            "keys that start with `lock:waiting:` and have a brace say who waits for a mutex"
         } else if is_of_client(&raw) {
             "keys that end in `lock-manager:{…}` say who a lock manager is"
         } else {
@@ -382,6 +389,8 @@ mod tests {
         assert!(!refused("lock:", "fence:7"));
         assert!(refused("lock:", "rw:waiting:{x}"));
         assert!(!refused("lock:", "rw:waiting"));
+        assert!(refused("lock:", "waiting:{x}") && refused("", "lock:waiting:a{x"));
+        assert!(!refused("lock:", "waiting:x") && !refused("lock:", "waiting{x}"));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::backend::redis::channel;
 use crate::backend::redis::pubsub::topics::Topics;
 use crate::backend::redis::scripting::{Items, Script, Source, lua, script, source};
 use crate::backend::{Both, Fault, HoldRef, Listen};
+use crate::values::key::LIST_PREFIX;
 use crate::values::{HolderId, Key, Kind};
 
 /// Returns the channel on which one process hears that the lock is reserved for it.
@@ -28,7 +29,7 @@ fn channel_of_ours(key: &Key) -> String {
 }
 
 fn waiting_key(key: &Key) -> String {
-    key.prefixed("lock:waiting")
+    key.prefixed(LIST_PREFIX)
 }
 
 /// Listens for releases, and for the message that the lock is reserved for this process.
@@ -82,7 +83,10 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, F
 
 script! {
     "listed_acquire", shortcut after ["usually"],
-    ["digits", "range", "dated", "refusal", "fence", "lease", "holder", "listeners", "keeper", "publish", "waiting"]
+    [
+        "digits", "range", "dated", "refusal", "fence", "lease", "holder", "listeners", "keeper", "publish", "failed",
+        "waiting"
+    ]
     struct ListedAcquire<'a> {
         keys { lock: &'a str, waiting: &'a str, fence: Option<&'a str> }
         args {

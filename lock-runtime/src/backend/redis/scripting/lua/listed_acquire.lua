@@ -1,7 +1,7 @@
 -- Takes a lock for one holder if nobody has it or waits for it longer. Else puts the holder on the list of those that wait.
 --
 -- Flags:
--- Uses: usually, digits, range, dated, refusal, fence, lease, holder, listeners, keeper, publish, waiting
+-- Uses: usually, digits, range, dated, refusal, fence, lease, holder, listeners, keeper, publish, failed, waiting
 -- Keys: lock, waiting, fence?
 -- Args: holder, lease_ms, not_after_us, counted, channel, trip_us
 -- Returns: as acquire
@@ -38,18 +38,30 @@ if fields == 1 and not has_it then
   if miscounted then
     return miscounted
   end
-  put(waiting, holder, now)
+  local unlisted = put(waiting, holder, now)
+  if unlisted then
+    return unlisted
+  end
   return {ask_keeper(other, lock, now) and 'KEPT' or 'BUSY', redis.call('PTTL', lock), digits(now)}
 end
 
-local first, left_until = first_of(waiting)
-if not has_it and left_until and left_until > now then
-  put(waiting, holder, now)
-  return {'BUSY', math.ceil((left_until - now) / 1000), digits(now)}
-end
-if not has_it and first and first ~= holder then
-  put(waiting, holder, now)
-  return {'BUSY', reserve(lock, waiting, first, ARGV[6], channel), digits(now)}
+if not has_it then
+  local first, left_until = first_of(waiting)
+  if failed(left_until) then
+    return left_until
+  end
+  -- A clock that was set back would have it left for long.
+  local is_left = left_until and left_until > now and left_until <= now + LEFT_AT_MOST
+  if is_left or first and first ~= holder then
+    local unlisted = put(waiting, holder, now)
+    if unlisted then
+      return unlisted
+    end
+    local left = is_left and math.ceil((left_until - now) / 1000) or reserve(lock, waiting, first, ARGV[6], channel)
+    if left then
+      return {'BUSY', left, digits(now)}
+    end
+  end
 end
 
 local token, refused = next_token(fence, ARGV[4] == '1' and 1 or now)

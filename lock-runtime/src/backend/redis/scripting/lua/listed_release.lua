@@ -21,7 +21,10 @@ local held = redis.pcall('HEXISTS', lock, holder)
 if failed(held) and not wrong_type(held) then
   return held
 end
-redis.pcall('ZREM', waiting, holder)
+local left_list = redis.pcall('ZREM', waiting, holder)
+if failed(left_list) and not wrong_type(left_list) then
+  return left_list
+end
 local now = time_us()
 if held ~= 1 then
   return {0, digits(now)}
@@ -34,6 +37,9 @@ if all < crowd then
 end
 
 local first, left_until = first_of(waiting)
+if failed(left_until) then
+  return left_until
+end
 if left_until then
   redis.pcall('ZREM', waiting, LEFT)
 end
@@ -45,16 +51,18 @@ if first and leave then
 end
 
 if first and not leave then
-  local _, told = reserve(lock, waiting, first, trip, channel)
-  redis.call('HDEL', lock, holder)
-  if others > 0 then
-    published(channel, passed_on)
+  local reserved, told = reserve(lock, waiting, first, trip, channel)
+  if reserved then
+    redis.call('HDEL', lock, holder)
+    if others > 0 then
+      published(channel, passed_on)
+    end
+    return told and 1 or 2
   end
-  return told and 1 or 2
 end
 redis.call('HDEL', lock, holder)
 if leave then
-  local us = math.max(1000, math.min(250000, 4 * (tonumber(trip) or 0)))
+  local us = math.max(1000, math.min(LEFT_AT_MOST, 4 * (tonumber(trip) or 0)))
   redis.pcall('ZADD', waiting, digits(-(now + us)), LEFT)
   redis.pcall('PEXPIRE', waiting, LIFE)
 end

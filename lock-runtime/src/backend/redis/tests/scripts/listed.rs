@@ -100,7 +100,7 @@ async fn in_a_crowd_the_lock_is_reserved_for_the_one_that_has_waited_longest_and
     bench.gives_back(A).await;
     assert_eq!(bench.holder().await.as_deref(), Some(B));
     let left = bench.server.integer("PTTL lock:k").await;
-    assert!((0..=10).contains(&left), "a reservation is short: {left}");
+    assert!((0..=100).contains(&left), "a reservation is short: {left}");
     let told = all_told(&bench, &mut messages).await;
     assert_eq!(told, [(format!("{CHANNEL}:bbbbbbbb"), "0".to_owned())]);
 
@@ -238,25 +238,70 @@ async fn without_a_list_that_can_be_used_the_lock_is_what_it_was_before() {
     bench.gives_back(B).await;
     bench.run("DEL lock:waiting:{lock:k}").await;
 
-    for rules in ["-zadd", "-zrange", "-zrem", "-zcard", "-pubsub", "-publish"] {
+    for rules in ["-pubsub", "-publish", "-hget", "-zcard"] {
+        bench.run("DEL lock:k lock:waiting:{lock:k}").await;
         let mut limited = bench.user(rules).await;
-        for round in 0..3 {
-            let asked = run(&mut limited, &listed_acquire(A)).await.unwrap();
+        for (holder, next) in [(A, B), (B, C)] {
+            let asked = run(&mut limited, &listed_acquire(holder)).await.unwrap();
             assert!(
                 matches!(asked, AcquireReply::Granted { .. }),
-                "{rules} {round}: {asked:?}"
+                "{rules}: {asked:?}"
             );
-            let asked = run(&mut limited, &listed_acquire(B)).await.unwrap();
+            let asked = run(&mut limited, &listed_acquire(next)).await.unwrap();
             assert!(
                 matches!(asked, AcquireReply::Busy { .. }),
                 "{rules}: {asked:?}"
             );
-            let released = run(&mut limited, &listed_release(A)).await.unwrap();
+            // The next one may have a reservation, and finds it.
+            let released = run(&mut limited, &listed_release(holder)).await.unwrap();
             assert!(!matches!(released, ReleaseReply::NotHeld { .. }), "{rules}");
-            // Whoever it went to, nobody is kept out for longer than a reservation.
-            bench.run("DEL lock:k lock:waiting:{lock:k}").await;
         }
     }
+}
+
+#[tokio::test]
+async fn without_the_rights_to_the_list_nothing_is_done_to_the_lock() {
+    let bench = Bench::new().await;
+    let _messages = bench.ours().await;
+    for rules in ["-zadd", "-zrange", "-zrem"] {
+        bench.run("DEL lock:k lock:waiting:{lock:k}").await;
+        bench.run(&format!("HSET lock:k {A} 1")).await;
+        bench.run("PEXPIRE lock:k 30000").await;
+        bench
+            .run(&format!("ZADD lock:waiting:{{lock:k}} 5 {B}"))
+            .await;
+        let mut limited = bench.user(rules).await;
+        let asked = run(&mut limited, &listed_acquire(C)).await;
+        let released = run(&mut limited, &listed_release(A)).await;
+        let refused = |fault: &Fault| matches!(fault, Fault::Denied(_));
+        let is_refused = asked.as_ref().err().is_some_and(refused)
+            || released.as_ref().err().is_some_and(refused);
+        assert!(is_refused, "{rules}: {asked:?} {released:?}");
+        if released.is_err() {
+            assert_eq!(bench.holder().await.as_deref(), Some(A), "{rules}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_reservation_whose_lease_is_refused_leaves_no_lock_without_one() {
+    let bench = Bench::new().await;
+    let _messages = bench.ours().await;
+    bench.run(&format!("HSET lock:k {A} 1")).await;
+    bench.run("PEXPIRE lock:k 30000").await;
+    bench
+        .run(&format!("ZADD lock:waiting:{{lock:k}} 5 {B}"))
+        .await;
+    let mut limited = bench.user("-pexpire").await;
+    let released = run(&mut limited, &listed_release(A)).await.unwrap();
+    assert_eq!(released, ReleaseReply::Done);
+    assert_eq!(bench.holder().await, None);
+    bench
+        .run(&format!("ZADD lock:waiting:{{lock:k}} 5 {B}"))
+        .await;
+    let asked = run(&mut limited, &listed_acquire(C)).await;
+    assert!(asked.is_err(), "{asked:?}");
+    assert_eq!(bench.holder().await, None);
 }
 
 #[tokio::test]

@@ -41,8 +41,8 @@ fn alike(text: &str, time: Option<i64>) -> String {
     text[..end].to_owned()
 }
 
-/// Returns the rest of a lease, rounded to some seconds of which none of the leases here is a multiple.
-/// The rest of a lease, to some seconds, of which none of the leases here is a multiple. A reservation has a second here.
+/// Returns the rest of a lease, rounded to some seconds of which none of the leases here is a multiple. A reservation has a
+/// second here.
 fn about(left: i64) -> String {
     match left {
         3..=1_000 => "reserved".to_owned(),

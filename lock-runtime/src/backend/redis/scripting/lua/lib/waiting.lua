@@ -1,24 +1,32 @@
 -- Fragment waiting: the list of the holders that wait for a lock, and the reservation of the lock for the first of them.
 --
--- Offers: put(waiting, holder, now), at the end of the list, if it is not there | first_of(waiting), the first holder or
---         false, and the time in µs until which the lock is left to others | reserve(lock, waiting, holder, trip,
---         channel), for how many ms, and whether the holder was told | LIFE in ms | LEFT, the member with that time
--- After: digits, publish
+-- Offers: put(waiting, holder, now), at the end of the list, if it is not there; an error if that is refused
+--         | first_of(waiting), the first holder or false, and the time in µs until which the lock is left to others; or
+--         nil and the error if that is refused | reserve(lock, waiting, holder, trip, channel), for how many ms, or false
+--         if it cannot be reserved, and whether the holder was told | LIFE in ms | LEFT, the member with that time
+--         | LEFT_AT_MOST, how many µs it is ahead
+-- After: digits, publish, failed
 -- Why: A reservation is a short hold of the lock, so it keeps out every client, whatever that knows of the list. It gives
---      its holder nothing: the holder believes only the answer to its own request, which finds its field. A list that
---      cannot be read or written is taken for an empty one. Scores are the times of arrival in µs; that of LEFT is
---      negative, so LEFT is always the first. Holders on the list ask again within LIFE. A message goes to the process
---      of a holder, whose channel ends in the first part of its id, which others may know.
+--      its holder nothing: the holder believes only the answer to its own request, which finds its field. It is long
+--      enough for a process that is late or further away than the one that reserves. A key that is no list is taken
+--      for an empty one; a right that is missing is an error, before anything is written, and the caller goes on without
+--      a list. Scores are the times of arrival in µs; that of LEFT is negative, so LEFT is always the first. Holders
+--      on the list ask again within LIFE. A message goes to the process of a holder, whose channel ends in the first
+--      part of its id, which others may know.
 
-local LIFE, LEFT, SHORTEST, LONGEST = '5000', 'left to others', 10, 1000
+local LIFE, LEFT, LEFT_AT_MOST, SHORTEST, LONGEST = '5000', 'left to others', 250000, 100, 1000
 
 local function put(waiting, holder, now)
-  redis.pcall('ZADD', waiting, 'NX', digits(now), holder)
+  local added = redis.pcall('ZADD', waiting, 'NX', digits(now), holder)
   redis.pcall('PEXPIRE', waiting, LIFE)
+  return failed(added) and not wrong_type(added) and added or nil
 end
 
 local function first_of(waiting)
   local list = redis.pcall('ZRANGE', waiting, 0, 1, 'WITHSCORES')
+  if failed(list) then
+    return nil, not wrong_type(list) and list or nil
+  end
   if list[2] and tonumber(list[2]) < 0 then
     return list[3] or false, -tonumber(list[2])
   end
@@ -27,9 +35,14 @@ end
 
 local function reserve(lock, waiting, holder, trip, channel)
   local ms = math.max(SHORTEST, math.min(LONGEST, math.ceil((tonumber(trip) or 0) / 250)))
+  if redis.pcall('ZREM', waiting, holder) ~= 1 then
+    return false
+  end
   redis.call('HSET', lock, holder, 1)
-  redis.call('PEXPIRE', lock, digits(ms))
-  redis.pcall('ZREM', waiting, holder)
+  if redis.pcall('PEXPIRE', lock, digits(ms)) ~= 1 then
+    redis.call('HDEL', lock, holder)
+    return false
+  end
   return ms, published(channel .. ':' .. string.sub(holder, 1, 8), '0')
 end
 

@@ -14,12 +14,14 @@ if crowd and try('HGET', lock, ARGV[1]) == '1' then
   elseif all and all <= ours then
     local list = try('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
     local first = list[1]
-    if first and first ~= ARGV[1] and string.sub(list[2], 1, 1) ~= '-' then
+    if first and first ~= ARGV[1] and string.sub(list[2], 1, 1) ~= '-' and try('ZREM', KEYS[2], first) == 1 then
       local ms = math.ceil((tonumber(ARGV[3]) or 0) / 250)
       redis.call('HSET', lock, first, 1)
-      redis.call('PEXPIRE', lock, ms < 10 and '10' or ms > 1000 and '1000' or string.format('%.0f', ms))
+      if try('PEXPIRE', lock, ms < 100 and '100' or ms > 1000 and '1000' or string.format('%.0f', ms)) ~= 1 then
+        redis.call('HDEL', lock, first, ARGV[1])
+        return type(try('PUBLISH', channel, ARGV[6])) == 'number' and 1 or 2
+      end
       redis.call('HDEL', lock, ARGV[1])
-      try('ZREM', KEYS[2], first)
       return type(try('PUBLISH', channel .. ':' .. string.sub(first, 1, 8), '0')) == 'number' and 1 or 2
     end
   end
