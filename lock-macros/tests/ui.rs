@@ -8,7 +8,7 @@ fn functions_of_every_shape_compile_and_every_mistake_is_a_clear_error_at_its_pl
     cases.compile_fail("tests/ui/fail/*.rs");
 }
 
-/// What `#[async_trait]` leaves of a method is not documented, and is recognised by its form: here for this version.
+/// The form that `#[async_trait]` gives a method is not documented. The attribute recognises the form of this version.
 /// With another one, look at the methods of `pass/async_trait.rs` first, then change the number.
 #[test]
 fn async_trait_is_the_version_whose_output_is_recognised() {

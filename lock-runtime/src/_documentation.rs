@@ -150,7 +150,7 @@ pub mod fencing {}
 #[doc = include_str!("../docs/redis.md")]
 pub mod redis {}
 
-// What it is about is there with its feature only.
+// Its subject exists with its feature only.
 #[cfg_attr(
     any(feature = "mysql", feature = "postgres"),
     doc = "[SqlTransaction]: crate::SqlTransaction\n"

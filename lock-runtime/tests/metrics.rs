@@ -277,7 +277,7 @@ async fn gauges_tell_what_is_held_and_asked_for_and_how_old_it_is() {
     let (held, asked, oldest) = now();
     assert_eq!((held, asked), ([0, 1], 0));
     assert!((29..=30).contains(&oldest), "{oldest}");
-    // What became a read is counted as the write that it was granted as: in, and out again.
+    // A write that became a read is counted as the write that was granted: in, and out again.
     second.downgrade().await.unwrap();
     assert_eq!(now().0, [0, 1]);
     drop(second);

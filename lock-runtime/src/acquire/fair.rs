@@ -149,7 +149,7 @@ impl Contender for FairSeat<'_> {
             }
             Err(fault) => {
                 if matches!(fault, Fault::TooFew(_)) {
-                    // What gives it back may be repeated: who asks again is not to be undone by it.
+                    // The request that gives it back may be repeated. It must not undo the next grant.
                     let waiting = self.waiting.take();
                     *self = FairSeat::new(self.attempt, waiting);
                 }

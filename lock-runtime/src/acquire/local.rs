@@ -210,7 +210,7 @@ pub(crate) struct HeadSeat<'a> {
     /// Gone once the lock was granted.
     head: Option<Head>,
     holder: HolderId,
-    /// What the caller listens with, from before its first question on.
+    /// The listener of a caller that has listened since before its first question.
     listener: Option<Box<dyn Listen>>,
     /// Many processes wait, so the caller listens for the message that the lock is reserved for it.
     in_crowd: bool,

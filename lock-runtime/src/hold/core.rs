@@ -169,7 +169,7 @@ impl Core {
             let answers = self.backend.renew(&renewal, within).await?;
             match answers.first().copied().unwrap_or(Renewed::Unknown) {
                 Renewed::LeftOut if !renewal[0].waits => renewal[0].waits = true,
-                // Who waited may find that the row has another holder now, and the answer is of the time before.
+                // A renewal that waited may find another holder in the row by now; its answer is about the time before.
                 Renewed::LeftOut if deadline.has_passed() => return Ok(Renewed::Unknown),
                 Renewed::LeftOut => {}
                 answer => return Ok(answer),

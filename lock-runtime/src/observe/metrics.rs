@@ -22,7 +22,7 @@ macro_rules! gauge {
         metrics::gauge!($name, $($label => $text),+).$change($value)
     };
 }
-/// What is told of a lock in each of its cycles: a field of its `Series`, and what is done to that.
+/// The metrics that a lock has in each of its cycles: each is a field of its `Series`, and an operation on that.
 #[cfg(feature = "metrics")]
 macro_rules! of_lock {
     ($label:expr, $kind:expr, $($key:ident.$sort:ident.$change:ident($value:expr)),+) => {{

@@ -90,7 +90,7 @@ pub(crate) enum Cause {
     ReleaseFailed,
 }
 
-/// What the watchdog counted in a second in which it had logged one event of this cause already.
+/// Logs the number of holds that the watchdog counted in a second in which it had already logged one of this cause.
 pub(crate) fn more_of(cause: Cause, holds: usize) {
     apart(|| match cause {
         Cause::Lost(reason) => tracing::warn!(holds, %reason, "more locks lost within a second"),

@@ -174,7 +174,7 @@ impl Driver {
     }
 }
 
-/// What a release says after the body has completed. Only a loss concerns the caller: otherwise the hold was good to
+/// Returns what a release says after the body has completed. Only a loss concerns the caller: otherwise the hold was good to
 /// the body's end, and a release that is late does not change that.
 pub(crate) fn late_loss(error: LockError) -> Option<LockError> {
     match error {

@@ -257,7 +257,7 @@ mod tests {
             let [keep_for, round_trip] = [keep_for, round_trip].map(Duration::from_millis);
             let mut budget = HandoffBudget::default();
             budget.keeps(keep_for, clock::now());
-            // What follows does not begin it anew.
+            // Later calls do not begin it anew.
             tokio::time::advance(keep_for / 2).await;
             budget.keeps(keep_for, clock::now());
             assert!(budget.may_keep(clock::now()));

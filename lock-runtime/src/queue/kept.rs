@@ -41,7 +41,7 @@ impl KeyQueue {
         key: &Arc<Key>,
     ) -> Option<(Head, Kept)> {
         let kept = self.kept.take()?;
-        // What the store says next is news.
+        // The next answer of the store is news.
         self.heard = false;
         Some((Head::new(queues, key, self.head), kept))
     }

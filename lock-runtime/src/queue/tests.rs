@@ -65,7 +65,7 @@ async fn a_caller_at_the_head_that_is_not_heard_of_between_two_looks_is_passed_o
     let Some(Turn::Head(next)) = second.turn().await else {
         panic!("the first in the queue comes next");
     };
-    // What the one before does now means nothing.
+    // Nothing that the previous one does now has an effect.
     head.heard_from_store(Some(&StoreError::new("late")));
     drop(head);
     assert!(next.fault().is_none() && queues.is_open(&key));

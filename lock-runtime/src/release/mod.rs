@@ -140,7 +140,7 @@ enum Next {
 /// A lost hold may still stand in the store under its id. Now that nobody acts on it any more, others need not wait
 /// for its lease to run out.
 fn clean_up(core: Arc<Core>, hold: Arc<Hold>, reason: LostReason) {
-    // What one store has said is so.
+    // The word of a single store is final.
     let is_gone = matches!(reason, LostReason::Refused | LostReason::ForceReleased);
     if is_gone && !core.backend.is_divided() {
         return;

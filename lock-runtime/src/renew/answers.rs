@@ -65,7 +65,7 @@ pub(super) async fn renew(
         match tokio::time::timeout(timeout, &mut asked).await {
             Ok(answers) => answers,
             Err(_) => {
-                // What waits for others' writes says nothing of the store.
+                // A renewal that waits for others' writes says nothing about the store.
                 if waits.is_none() && watch.is_news(Cause::Unanswered, holds.len()) {
                     observe::renewal_unanswered(holds.len(), timeout);
                 }

@@ -125,7 +125,7 @@ impl Scene {
         self.watch.collect(&self.backend, CALL, Duration::ZERO);
     }
 
-    /// What must be true no matter who came first, once the watchdog has looked again.
+    /// Asserts what must be true no matter which came first, once the watchdog has looked again.
     fn check(&self) {
         let good = self.hold.is_good_at(clock::now());
         assert!(!good || self.is_watched(), "a live hold is not watched");

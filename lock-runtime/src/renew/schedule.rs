@@ -344,7 +344,7 @@ impl Schedule {
 
     /// Takes in the answer to a question that was sent at `sent_at`.
     ///
-    /// What was confirmed later than this question was sent says more than its answer.
+    /// A confirmation that came after this question was sent says more than its answer.
     pub(super) fn answered(
         &mut self,
         hold: &Hold,
@@ -355,7 +355,7 @@ impl Schedule {
     ) {
         let number = hold.holder().number();
         let watched = self.holds.get_mut(&number);
-        // What was said of a holder that keeps its lock is true of the next hold as well.
+        // An answer about a holder that keeps its lock is true of the next hold as well.
         let is_meant = |watched: &&mut Watched| watched.is_of(hold) || hold.holder().keeps();
         let Some(watched) = watched.filter(is_meant) else {
             return;

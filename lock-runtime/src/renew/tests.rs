@@ -153,7 +153,7 @@ async fn the_watchdog_goes_on_after_a_panic_in_a_renewal_or_in_its_own_loop() {
     }
 }
 
-/// What is logged on this thread: one line for each warning or error.
+/// The log of this thread: one line for each warning or error.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 

@@ -32,7 +32,7 @@ impl Count {
     pub(crate) async fn zero(&self) {
         loop {
             let zero = self.zero.notified();
-            // Who ends the last one after this sees the bit; who ended it before has left zero.
+            // A caller that ends the last one after this sees the bit; one that ended it before has left zero.
             if self.count.fetch_or(WAITED_FOR, Ordering::SeqCst) & !WAITED_FOR == 0 {
                 return;
             }

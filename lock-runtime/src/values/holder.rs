@@ -205,7 +205,7 @@ mod tests {
         assert!(keeper.keeps() && !plain.keeps());
         assert_eq!((plain.number(), keeper.number()), (1, 2));
         let text = keeper.text();
-        // What the scripts look at.
+        // The scripts look at these.
         assert_eq!((text.len(), &text[14..15]), (56, "8"));
         assert!(
             text.split_once(':').unwrap().1.parse::<i64>().is_ok(),

@@ -12,7 +12,7 @@ const WAIT: Duration = Duration::from_secs(10);
 
 const BUSY: Answer = Answer::Busy { retry_after: None };
 
-/// What the panic of a future said.
+/// Returns the message of a future's panic.
 async fn panic_of<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> String {
     let failed = match tokio::spawn(future).await {
         Ok(_) => panic!("it did not panic"),
@@ -172,7 +172,7 @@ async fn a_hold_is_lost_now_and_for_the_reason_that_the_test_says() {
         }
         let released = guard.release().await;
         assert!(matches!(released, Err(LockError::Lost { reason: why, .. }) if why == reason));
-        // What still stands at the store is given back in the background.
+        // The hold that the store still has is given back in the background.
         let next = locks.mutex("a").wait(WAIT).acquire().await.unwrap();
         next.release().await.unwrap();
     }

@@ -199,7 +199,7 @@ fn collect(
     })
 }
 
-/// What the master wrote after replication had stopped is nowhere else. Without waiting for replicas, those locks would
+/// No replica has what the master wrote after replication had stopped. Without waiting for replicas, those locks would
 /// have been handed out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_lock_that_was_handed_out_is_lost_with_its_master() {

@@ -37,7 +37,7 @@ async fn tries_for_a_lock_that_is_busy_change_no_row_and_write_no_log() {
     other.inspect("k").await.unwrap();
     let rows = || counted(&server, &["Handler_update"]);
     let logged = || counted(&server, &["Innodb_os_log_written"]);
-    // What is left to be purged from the set-up goes through the log as well.
+    // Rows of the set-up that are still to be purged go through the log as well.
     let unpurged = "SELECT count FROM information_schema.INNODB_METRICS \
                     WHERE name = 'trx_rseg_history_len' AND count > 0";
     eventually("a new server has purged what is old", async || {

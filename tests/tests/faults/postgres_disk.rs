@@ -60,7 +60,7 @@ async fn a_full_disk_ends_holds_on_time_and_locks_are_had_again_when_there_is_ro
         .arg(format!("of={}", ballast.display()));
     // The command ends when there is no room.
     assert!(!fill.output().expect("dd").status.success());
-    // What locks write fits into the log that exists already. This fills it: the server ends, and cannot recover.
+    // The writes of locks fit into the log that exists already. This fills it: the server ends, and cannot recover.
     let mut fill_log = tests::postgres::program("psql");
     fill_log.args(["-X", "-q", "-d", &server.url(), "-c"]);
     fill_log.arg("SELECT pg_logical_emit_message(false, '', repeat('x', 100000)) FROM generate_series(1, 2000)");

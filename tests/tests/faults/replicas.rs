@@ -256,7 +256,7 @@ async fn a_future_dropped_at_any_poll_leaves_nothing() {
             servers[1].sigstop();
         }
         at_each_poll(async |polls, leave| {
-            // What was sent before may arrive, and be undone, after a look that found nothing.
+            // A request that was sent before may arrive, and be undone, after a look that found nothing.
             let wait = if frozen { Duration::ZERO } else { LONG };
             let request = slow.mutex("k").wait(wait);
             let guard = poll_times(request.acquire(), polls, leave).await;

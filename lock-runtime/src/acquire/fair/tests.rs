@@ -194,7 +194,7 @@ async fn a_question_that_arrives_after_its_hold_has_ended_keeps_the_lock_from_no
     assert_eq!(scene.store.held(), 0);
     sleep_until(began + latest - 50 * MS).await;
     assert_eq!(scene.store.held(), 1, "nobody has it under that id");
-    // What takes it away goes on until it is answered.
+    // The request that takes it away is repeated until it is answered.
     *scene.line.cut_until.lock() = Some(began + latest + 1_000 * MS);
     sleep_until(began + latest + 4_000 * MS).await;
     assert_eq!(scene.store.held(), 0);

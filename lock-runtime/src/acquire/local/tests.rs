@@ -19,7 +19,7 @@ fn trying(locks: &LockManager, lease: Duration) -> Attempt {
 #[tokio::test(start_paused = true)]
 async fn a_try_has_what_a_quicker_caller_keeps_by_then() {
     let lease = Duration::from_secs(3);
-    // What the kept lock can serve, and what it cannot.
+    // The requests that the kept lock can serve, and those that it cannot.
     for lease_of_the_try in [lease, lease * 2] {
         let (locks, _switch, other, store) = managers(Options::default());
         let quicker = locks.mutex("k").lease(lease).keep_for(KEEP);

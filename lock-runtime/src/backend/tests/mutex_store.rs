@@ -13,7 +13,7 @@ use crate::backend::{
 };
 use crate::values::{FencingToken, HolderId, Key, LockMode, StoreKind, clock};
 
-/// What the store knows. Clones of the `Arc` are the same store, for several managers.
+/// The state of the store. Clones of the `Arc` are the same store, for several managers.
 #[derive(Default)]
 pub(super) struct Table {
     rows: Mutex<HashMap<String, Row>>,

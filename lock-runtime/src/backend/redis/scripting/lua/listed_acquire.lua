@@ -6,9 +6,9 @@
 -- Args: holder, lease_ms, not_after_us, counted, channel, trip_us
 -- Returns: as acquire
 -- Why: As acquire, but the fence is looked at only where a token is given. A lock that is reserved for the holder has the
---      holder's field. A free lock goes to the first on the list, whoever asks: that one has missed its message, or was
---      told like everybody. It is left alone while it is left to clients that are not on the list. These ask by acquire,
---      and take what is free.
+--      holder's field. A free lock goes to the first on the list, also if another one asks: the first one has missed its
+--      message, or was told like everybody. It is left alone while it is left to clients that are not on the list. These
+--      ask by acquire, and take what is free.
 
 local lock, waiting, fence = KEYS[1], KEYS[2], KEYS[3]
 local holder, lease, not_after, channel = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[5]
