@@ -210,39 +210,40 @@ async fn a_process_full_of_rust_waiters_lets_java_in() {
     mostly_within(1_000 * MS, times);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_java_thread_and_rust_tasks_that_work_under_one_lock_all_have_their_share() {
-    const TASKS: usize = 4;
-    const HOLDS: usize = 200;
-    let pair = Pair::start().await;
+/// Lets one task of each manager contend with a Java thread until that has had so many holds. Each must have had its share.
+async fn all_have_their_share(
+    pair: &Pair,
+    managers: Vec<LockManager>,
+    holds: usize,
+    are_ready: impl AsyncFn(),
+) {
     let java = pair.java.mutex("k");
-    let (over, counts) = (
-        Arc::new(AtomicBool::new(false)),
-        [0; TASKS].map(|_| Count::default()),
-    );
-    let tasks = counts.clone().map(|count| {
-        let (locks, url, over) = (pair.rust.clone(), pair.server.url(), over.clone());
-        tokio::spawn(async move {
+    let over = Arc::new(AtomicBool::new(false));
+    let counts: Vec<_> = managers.iter().map(|_| Count::default()).collect();
+    let mut tasks = Vec::new();
+    for (locks, count) in managers.into_iter().zip(counts.clone()) {
+        let (url, over) = (pair.server.url(), over.clone());
+        tasks.push(tokio::spawn(async move {
             let mut worker = Worker::new(&locks, &url).await;
             while !over.load(Ordering::Relaxed) {
                 assert!(!worker.adds_one("counter").await, "somebody was inside");
                 count.fetch_add(1, Ordering::Relaxed);
             }
-        })
-    });
+        }));
+    }
     // Java compiles its code during the first holds.
     assert_eq!(java.contend(50, "counter", "a").await.unwrap(), "0");
-    let before = counts.clone().map(|count| count.load(Ordering::Relaxed));
-    assert_eq!(java.contend(HOLDS, "counter", "a").await.unwrap(), "0");
+    are_ready().await;
+    let so_far = || counts.iter().map(|count| count.load(Ordering::Relaxed));
+    let before: Vec<_> = so_far().collect();
+    assert_eq!(java.contend(holds, "counter", "a").await.unwrap(), "0");
     over.store(true, Ordering::Relaxed);
-    let mut had: Vec<_> = (counts.iter().zip(before))
-        .map(|(count, before)| count.load(Ordering::Relaxed) - before)
-        .collect();
+    let mut had: Vec<_> = so_far().zip(before).map(|(now, then)| now - then).collect();
     for task in tasks {
         task.await.unwrap();
     }
-    had.push(HOLDS);
-    println!("holds of {TASKS} tasks and of the Java thread: {had:?}");
+    had.push(holds);
+    println!("holds of each task, and of the Java thread: {had:?}");
     let fair = had.iter().sum::<usize>() / had.len();
     // On a machine with time to spare, each has half of it, and more.
     assert!(
@@ -252,50 +253,28 @@ async fn a_java_thread_and_rust_tasks_that_work_under_one_lock_all_have_their_sh
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_java_thread_and_rust_tasks_that_work_under_one_lock_all_have_their_share() {
+    let pair = Pair::start().await;
+    let tasks = vec![pair.rust.clone(); 4];
+    all_have_their_share(&pair, tasks, 200, async || {}).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_java_thread_beside_a_crowd_of_rust_processes_has_its_share() {
     const PROCESSES: usize = 7;
-    const HOLDS: usize = 100;
     let pair = Pair::start().await;
-    let java = pair.java.mutex("k");
-    let (over, counts) = (
-        Arc::new(AtomicBool::new(false)),
-        [0; PROCESSES].map(|_| Count::default()),
-    );
-    let mut tasks = Vec::new();
-    for count in counts.clone() {
-        let (locks, url, over) = (bare(&pair.server).await, pair.server.url(), over.clone());
-        tasks.push(tokio::spawn(async move {
-            let mut worker = Worker::new(&locks, &url).await;
-            while !over.load(Ordering::Relaxed) {
-                assert!(!worker.adds_one("counter").await, "somebody was inside");
-                count.fetch_add(1, Ordering::Relaxed);
-            }
-        }));
+    let mut processes = Vec::new();
+    for _ in 0..PROCESSES {
+        processes.push(bare(&pair.server).await);
     }
-    // Java compiles its code during the first holds, and the others find out that they are a crowd.
-    assert_eq!(java.contend(50, "counter", "a").await.unwrap(), "0");
-    let list = ["ZCARD", "lock:waiting:{k}"];
-    eventually("Rust's processes wait on a list", async || {
-        pair.server.query::<usize>(&list) >= PROCESSES - 1
+    all_have_their_share(&pair, processes, 100, async || {
+        let list = ["ZCARD", "lock:waiting:{k}"];
+        eventually("Rust's processes wait on a list", async || {
+            pair.server.query::<usize>(&list) >= PROCESSES - 1
+        })
+        .await;
     })
     .await;
-    let before = counts.clone().map(|count| count.load(Ordering::Relaxed));
-    assert_eq!(java.contend(HOLDS, "counter", "a").await.unwrap(), "0");
-    over.store(true, Ordering::Relaxed);
-    let mut had: Vec<_> = (counts.iter().zip(before))
-        .map(|(count, before)| count.load(Ordering::Relaxed) - before)
-        .collect();
-    for task in tasks {
-        task.await.unwrap();
-    }
-    had.push(HOLDS);
-    println!("holds of {PROCESSES} processes and of the Java thread: {had:?}");
-    let fair = had.iter().sum::<usize>() / had.len();
-    // On a machine with time to spare, each has half of it, and more.
-    assert!(
-        had.iter().all(|had| *had >= fair / 4),
-        "{had:?}, of {fair} each"
-    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
