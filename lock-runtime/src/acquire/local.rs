@@ -6,13 +6,13 @@ use tokio::time::Instant;
 
 use crate::acquire::attempt::{Asker, Attempt};
 use crate::acquire::contend::{Asked, Contender, contend, unless_kept};
-use crate::backend::{Acquired, Fault, HoldRef, Listen};
+use crate::backend::{Acquired, Fault, Listen};
 use crate::hold::{HoldHandle, Kept};
 use crate::observe;
 use crate::queue::handoff_budget::HandoffBudget;
 use crate::queue::{self, Entered, Head, Turn, Waiter};
-use crate::release::{kept, undo};
-use crate::values::{Counted, HolderId, Kind, LockError, Moment, StoreError, clock};
+use crate::release::{kept, place::Place};
+use crate::values::{HolderId, Kind, LockError, Moment, StoreError, clock};
 
 /// A head that was not heard of for this and the call timeout is not polled any more.
 const SILENCE: Duration = Duration::from_secs(3);
@@ -214,30 +214,32 @@ pub(crate) struct HeadSeat<'a> {
     listener: Option<Box<dyn Listen>>,
     /// Many processes wait, so the caller listens for the message that the lock is reserved for it.
     in_crowd: bool,
-    /// The store may have the holder on its list, or may have reserved the lock for it. The count keeps a shutdown waiting
-    /// until that is given back.
-    listed: Option<Counted>,
+    /// The holder's place on the store's list.
+    place: Option<Box<Place>>,
     /// The end of the holder's lease, as the store has said, and the time until which that need not be asked again.
     /// Boxed: a request that is granted at once need not carry its size.
     known: Option<Box<(Moment, Instant)>>,
 }
 
 impl<'a> HeadSeat<'a> {
-    pub(crate) fn new(attempt: &'a Attempt, head: Head) -> HeadSeat<'a> {
+    pub(crate) fn new(attempt: &'a Attempt, mut head: Head) -> HeadSeat<'a> {
+        let place = head.place.take();
+        let holder = place.as_ref().map(|place| place.holder);
         HeadSeat {
             attempt,
             head: Some(head),
-            holder: attempt.core.ids.fresh(),
+            holder: holder.unwrap_or_else(|| attempt.core.ids.fresh()),
             listener: None,
             in_crowd: false,
-            listed: None,
+            place,
             known: None,
         }
     }
 
-    /// Listens at once if the process has waited on the store's list lately. The first question then puts the holder there.
+    /// Listens at once if the process is on the store's list, or was lately. The first question then puts the holder there.
     fn listen_before_asking(&mut self) {
-        if self.attempt.request.wait != Some(Duration::ZERO) && self.hears() {
+        let waits = self.attempt.request.wait != Some(Duration::ZERO);
+        if self.place.is_some() || waits && self.hears() {
             self.in_crowd = true;
             self.listener = Some(self.listen());
         }
@@ -248,22 +250,20 @@ impl<'a> HeadSeat<'a> {
         core.backend.waits_on_list(&request.key, self.holder)
     }
 
-    /// Takes the holder off the store's list, in the background, and gives back the lock if it is reserved for the holder. A
-    /// place that cannot be given back costs the others one reservation in vain.
-    fn leave_list(&mut self) {
-        let Some(leaving) = self.listed.take() else {
-            return;
-        };
+    /// Takes the place under which the next question is asked, if there is one or the caller is to have one.
+    fn take_place(&mut self) -> Option<Box<Place>> {
         let Attempt { core, request, .. } = self.attempt;
-        let holder = self.holder;
-        let (core, key) = (core.clone(), request.key.clone());
-        let until = clock::now() + request.hold_options.ttl.duration();
-        core.life.clone().spawn(async move {
-            let _leaving = leaving;
-            let mut hold_ref = HoldRef::one(&key, holder);
-            hold_ref.contended = true;
-            undo(&core, hold_ref, until).await;
-        });
+        if self.place.is_none() {
+            // A store may still be giving back what it had for the holder before: a quorum does so with the votes of a
+            // minority.
+            self.holder = core.ids.fresh();
+            if self.in_crowd && self.hears() {
+                let ttl = request.hold_options.ttl;
+                let place = Place::new(core, &request.key, self.holder, ttl);
+                return Some(Box::new(place));
+            }
+        }
+        self.place.take()
     }
 
     /// Returns the rest of the lease, if the store has told it lately.
@@ -297,22 +297,19 @@ impl Contender for HeadSeat<'_> {
 
     async fn ask(&mut self, now: Moment) -> Asked<HoldHandle> {
         let known_left = self.known_left(now);
-        // A holder that may be on the list keeps its place. Any other one is new, for a store may still be giving back what
-        // it had for the one before: a quorum does so with the votes of a minority.
-        if self.listed.is_none() {
-            let core = &self.attempt.core;
-            self.holder = core.ids.fresh();
-            let comes_to_list = self.in_crowd && self.hears();
-            self.listed = comes_to_list.then(|| core.life.background.enter());
-        }
+        // Not the seat's while the question is under way: a caller who goes away then does not know what becomes of it, and
+        // nobody else may have the lock as this holder.
+        let place = self.take_place();
         let asker = Asker {
             holder: self.holder,
-            contended: self.listed.is_some(),
+            contended: place.is_some(),
             knows_left: known_left.is_some(),
         };
         match self.attempt.ask_as(asker, now).await {
             (_asking, Ok(Acquired::Granted(granted))) => {
-                self.listed = None;
+                if let Some(place) = place {
+                    place.has_lock();
+                }
                 // Where the store may admit the next one as well, the turn goes on at once.
                 let mut head = self.head.take();
                 match self.attempt.kind() {
@@ -329,6 +326,7 @@ impl Contender for HeadSeat<'_> {
                     | Acquired::Queued { left, .. }),
                 ),
             ) => {
+                self.place = place;
                 self.note(|head| {
                     head.heard_from_store(None);
                     head.budget(HandoffBudget::saw_another);
@@ -348,9 +346,9 @@ impl Contender for HeadSeat<'_> {
                 {
                     self.note(|head| head.heard_from_store(Some(source)));
                 }
-                if !matches!(fault, Fault::NotDone(_)) {
-                    // The request may still arrive, and is being undone. The next one must not be.
-                    self.leave_list();
+                // Any other request may still arrive, and is being undone. The next one must not be.
+                if matches!(fault, Fault::NotDone(_)) {
+                    self.place = place;
                 }
                 Asked::Failed(fault)
             }
@@ -380,7 +378,9 @@ impl Contender for HeadSeat<'_> {
 
 impl Drop for HeadSeat<'_> {
     fn drop(&mut self) {
-        self.leave_list();
+        if let Some(head) = &mut self.head {
+            head.place = self.place.take();
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 
 use super::{InQueue, KeyQueue, LocalQueues, State, Turn};
 use crate::queue::handoff_budget::HandoffBudget;
+use crate::release::place::Place;
 use crate::values::{HoldOptions, Key, KeyMap, LockError, StoreError};
 
 /// The waiters of some moment: those up to this number.
@@ -21,6 +22,8 @@ pub(crate) struct Head {
     pub(super) queues: Arc<LocalQueues>,
     pub(super) key: Arc<Key>,
     pub(super) number: u64,
+    /// The place on the store's list that the last caller at the head has left to the next one.
+    pub(crate) place: Option<Box<Place>>,
 }
 
 impl Head {
@@ -29,6 +32,7 @@ impl Head {
             queues: queues.clone(),
             key: key.clone(),
             number,
+            place: None,
         }
     }
 
@@ -198,7 +202,8 @@ impl Drop for Head {
             next.map(|waiter| (waiter, number))
         };
         if let Some((waiter, number)) = next {
-            let head = Head::new(&self.queues, &self.key, number);
+            let mut head = Head::new(&self.queues, &self.key, number);
+            head.place = self.place.take();
             // A waiter that has just left gives its turn back as the error; dropping that passes it on.
             let _ = waiter.turn.send(Turn::Head(head));
         }

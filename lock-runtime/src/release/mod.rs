@@ -8,6 +8,7 @@ pub(crate) mod downgrade;
 mod hand_over;
 mod keep;
 pub(crate) mod kept;
+pub(crate) mod place;
 #[cfg(test)]
 mod tests;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_runtime::{LockGuard, LockManager};
 use tests::faults::took;
-use tests::{CommandStats, Events, History, RedisServer, eventually};
+use tests::{CommandStats, Direction, Events, FaultProxy, History, RedisServer, eventually};
 use tokio::task::JoinSet;
 use tracing::Level;
 
@@ -159,6 +159,73 @@ async fn the_turn_of_a_waiter_that_leaves_goes_to_the_next_one() {
     }
     drop(processes);
     server.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_place_of_a_caller_who_gives_up_goes_to_the_next_caller_of_its_process() {
+    let server = RedisServer::start();
+    let processes = processes(&server, 3, 2).await;
+    // A caller whose time is over, and one whose future is dropped.
+    for wait in [Duration::from_millis(300), LONG] {
+        crowd(&server, &processes).await;
+        let guard = acquire(&processes[0]).await;
+        let mut waiting = JoinSet::new();
+        let request = processes[1].mutex("k").wait(wait).acquire();
+        let gives_up = tokio::spawn(async move { request.await.map(drop) });
+        eventually("it is on the list", async || list(&server).len() == 1).await;
+        on_list(&server, &mut waiting, 2, &processes[2]).await;
+        let request = processes[1].mutex("k").wait(LONG).acquire();
+        waiting.spawn(async move { (1, request.await.unwrap()) });
+        eventually("it waits behind the first one", async || {
+            processes[1].inspect("k").await.unwrap().local_waiters == 2
+        })
+        .await;
+        let places = list(&server);
+        if wait == LONG {
+            gives_up.abort();
+        }
+        assert!(!matches!(gives_up.await, Ok(Ok(()))));
+        assert_eq!(list(&server), places, "the place is that of the process");
+        guard.release().await.unwrap();
+        for number in [1, 2] {
+            let (next, took) = took(waiting.join_next()).await;
+            let (next, guard) = next.unwrap().unwrap();
+            assert_eq!(next, number);
+            assert!(took < SOON, "{took:?}");
+            guard.release().await.unwrap();
+        }
+    }
+    drop(processes);
+    server.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_is_far_away_has_its_turns_beside_near_ones() {
+    let server = RedisServer::start();
+    let near = processes(&server, 6, 6).await;
+    let proxy = FaultProxy::start(server.addr()).await;
+    let far = LockManager::builder().crowd_from(6);
+    let far = far.connect(&proxy.url()).await.unwrap();
+    for direction in [Direction::Requests, Direction::Replies] {
+        proxy.delay(direction, Duration::from_millis(75));
+    }
+    crowd(&server, &near).await;
+    let over = AtomicBool::new(false);
+    let near = futures_of(&near, async |locks| {
+        while !over.load(SeqCst) {
+            acquire(locks).await.release().await.unwrap();
+        }
+    });
+    let far = async {
+        for turn in 0..8 {
+            let (guard, took) = took(acquire(&far)).await;
+            guard.release().await.unwrap();
+            // Its requests, and the message between them, are on the way for 0.6 s.
+            assert!(took < SOON, "turn {turn}: {took:?}");
+        }
+        over.store(true, SeqCst);
+    };
+    tokio::join!(near, far);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

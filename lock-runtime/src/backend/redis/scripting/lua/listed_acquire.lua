@@ -38,7 +38,7 @@ if fields == 1 and not has_it then
   if miscounted then
     return miscounted
   end
-  local unlisted = put(waiting, holder, now)
+  local unlisted = put(waiting, holder, now, ARGV[6])
   if unlisted then
     return unlisted
   end
@@ -46,18 +46,18 @@ if fields == 1 and not has_it then
 end
 
 if not has_it then
-  local first, left_until = first_of(waiting)
+  local first, left_until, far = first_of(waiting)
   if failed(left_until) then
     return left_until
   end
   -- A clock that was set back would have it left for long.
   local is_left = left_until and left_until > now and left_until <= now + LEFT_AT_MOST
   if is_left or first and first ~= holder then
-    local unlisted = put(waiting, holder, now)
+    local unlisted = put(waiting, holder, now, ARGV[6])
     if unlisted then
       return unlisted
     end
-    local left = is_left and math.ceil((left_until - now) / 1000) or reserve(lock, waiting, first, ARGV[6], channel)
+    local left = is_left and math.ceil((left_until - now) / 1000) or reserve(lock, waiting, first, far, channel)
     if left then
       return {'BUSY', left, digits(now)}
     end

@@ -9,9 +9,9 @@
 -- Why: As release. Fewer listeners than a crowd are all told that the lock is free, and ask at the same time: that is
 --      faster than to wait for the one that is next, and of a crowd nearly all would ask in vain. Listeners that are no
 --      processes on the list, such as Java's, are to get the lock as often as each of ours. For that, it is free for a
---      while, and left to them. The time of the server is a fair enough dice. They are told each time that it passes
---      on, for they may be about to join the list, or only look on. The next holder's field comes before the other one
---      goes, so that there is a holder and an expiry at every step.
+--      while, and left to them, but not more than every other time, for they may only look on. The time of the server
+--      is a fair enough dice. They are told each time that it passes on, for they may be about to join the list. The
+--      next holder's field comes before the other one goes, so that there is a holder and an expiry at every step.
 
 local lock, waiting = KEYS[1], KEYS[2]
 local holder, channel, trip, crowd = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
@@ -36,7 +36,7 @@ if all < crowd then
   return published(channel, to_few) and 1 or 2
 end
 
-local first, left_until = first_of(waiting)
+local first, left_until, far = first_of(waiting)
 if failed(left_until) then
   return left_until
 end
@@ -47,11 +47,14 @@ local others = math.max(0, all - math.max(0, listeners(channel .. ':ours')))
 local leave = others > 0
 if first and leave then
   local listed = redis.pcall('ZCARD', waiting)
-  leave = type(listed) ~= 'number' or now % (listed + others) < others
+  if type(listed) == 'number' then
+    local turns = math.min(others, listed)
+    leave = now % (listed + turns) < turns
+  end
 end
 
 if first and not leave then
-  local reserved, told = reserve(lock, waiting, first, trip, channel)
+  local reserved, told = reserve(lock, waiting, first, far, channel)
   if reserved then
     redis.call('HDEL', lock, holder)
     if others > 0 then

@@ -157,6 +157,74 @@ async fn a_free_lock_goes_to_the_first_on_the_list_whoever_asks() {
 }
 
 #[tokio::test]
+async fn one_that_is_far_has_a_second_to_come_for_its_turn() {
+    let bench = Bench::new().await;
+    let _messages = bench.ours().await;
+    let far = || ListedAcquire {
+        trip_us: 30_000,
+        ..listed_acquire(B)
+    };
+    for by_release in [true, false] {
+        bench.run("DEL lock:k lock:waiting:{lock:k}").await;
+        bench.asks(A).await.unwrap();
+        let reply = bench.call(far()).await.unwrap();
+        assert!(matches!(reply, AcquireReply::Busy { .. }), "{reply:?}");
+        match by_release {
+            true => bench.gives_back(A).await,
+            false => {
+                bench.run("DEL lock:k").await;
+                assert_eq!(bench.asks(C).await, None);
+            }
+        }
+        assert_eq!(bench.holder().await.as_deref(), Some(B));
+        let left = bench.server.integer("PTTL lock:k").await;
+        assert!((101..=1_000).contains(&left), "{left}");
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_was_set_back_keeps_no_waiter_behind_those_who_come_later() {
+    let bench = Bench::new().await;
+    let _messages = bench.ours().await;
+    bench.asks(A).await.unwrap();
+    // B came by the clock of before, which was far ahead.
+    bench
+        .run(&format!(
+            "ZADD lock:waiting:{{lock:k}} 8500000000000000 {B}"
+        ))
+        .await;
+    assert_eq!(bench.asks(C).await, None);
+    assert_eq!(bench.list().await, [C, B]);
+    // It asks again, as it does at least once a second. Who comes after that is behind it.
+    assert_eq!(bench.asks(B).await, None);
+    bench.gives_back(A).await;
+    assert_eq!(bench.holder().await.as_deref(), Some(C));
+    assert_eq!(bench.asks(A).await, None);
+    assert_eq!(bench.list().await, [B, A]);
+}
+
+#[tokio::test]
+async fn listeners_that_only_look_on_cost_no_more_than_every_other_turn() {
+    const LOOK_ON: usize = 20;
+    let bench = Bench::new().await;
+    let _ours = bench.ours().await;
+    let mut lookers = Vec::new();
+    for _ in 0..LOOK_ON {
+        lookers.push(bench.server.listen(&[CHANNEL]).await);
+    }
+    let mut reserved = 0;
+    for _ in 0..100 {
+        bench.run("DEL lock:waiting:{lock:k} lock:k").await;
+        bench.asks(A).await.unwrap();
+        assert_eq!((bench.asks(B).await, bench.asks(C).await), (None, None));
+        bench.gives_back(A).await;
+        reserved += u32::from(bench.holder().await.is_some());
+    }
+    // Of a hundred throws of a coin. By their number they would have ten in eleven of them.
+    assert!((20..=80).contains(&reserved), "{reserved}");
+}
+
+#[tokio::test]
 async fn one_that_leaves_is_on_the_list_no_more_and_passes_on_what_was_reserved_for_it() {
     let bench = Bench::new().await;
     let _messages = bench.ours().await;

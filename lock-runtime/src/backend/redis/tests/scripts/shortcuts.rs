@@ -51,6 +51,18 @@ fn about(left: i64) -> String {
     }
 }
 
+/// Returns a member of the list, or a score without its time.
+fn of_list(text: String) -> String {
+    match text.parse::<f64>() {
+        Ok(score) => {
+            let when =
+                ["past", "now", "future"][usize::from(score > 1e15) + usize::from(score > 8e15)];
+            format!("{when} and {}", score.fract())
+        }
+        Err(_) => text,
+    }
+}
+
 fn shown(reply: Result<Value, RedisError>) -> Vec<String> {
     match reply {
         Ok(Value::Array(items)) => items.into_iter().flat_map(|item| shown(Ok(item))).collect(),
@@ -84,8 +96,11 @@ impl Bench {
         let left = self.server.integer("PTTL lock:k").await;
         state.push(about(left));
         if self.text("TYPE lock:waiting:{lock:k}").await.unwrap() == "zset" {
-            let list = self.run("ZRANGE lock:waiting:{lock:k} 0 -1").await;
-            state.push(format!("{list:?}"));
+            let list = self
+                .run("ZRANGE lock:waiting:{lock:k} 0 -1 WITHSCORES")
+                .await;
+            let list = shown(Ok(list)).into_iter().map(of_list);
+            state.extend(list);
         }
         if state[1] == "string" {
             state.push(alike(&self.text("GET lock:fence:{1}").await.unwrap(), time));
@@ -192,17 +207,18 @@ async fn a_shortcut_whose_lease_is_refused_leaves_no_lock_without_one() {
     assert_eq!(bench.server.integer("EXISTS lock:k").await, 0);
 }
 
-/// A round trip in µs for which reservations are as long as they get.
-const FAR_AWAY: &str = "100000000";
-/// The states of the list of those that wait.
-const LISTS: [&str; 6] = [
+/// The states of the list of those that wait. The half of a score makes a reservation as long as they get.
+const LISTS: [&str; 7] = [
     "",
-    "ZADD lock:waiting:{lock:k} 5 b",
-    "ZADD lock:waiting:{lock:k} 5 a 6 b",
-    "ZADD lock:waiting:{lock:k} 5 b 6 a",
-    "ZADD lock:waiting:{lock:k} -9000000000000000 left 5 b",
+    "ZADD lock:waiting:{lock:k} 5.5 b",
+    "ZADD lock:waiting:{lock:k} 5 a 6.5 b",
+    "ZADD lock:waiting:{lock:k} 5.5 b 6 a",
+    "ZADD lock:waiting:{lock:k} -9000000000000000 left 5.5 b",
+    "ZADD lock:waiting:{lock:k} 8500000000000000 a",
     "SET lock:waiting:{lock:k} x",
 ];
+/// Round trips in µs: of one that is near, and of one that is far.
+const TRIPS: [&str; 2] = ["25000", "25001"];
 
 #[tokio::test]
 async fn an_acquire_of_a_crowd_by_the_shortcut_is_one() {
@@ -210,15 +226,16 @@ async fn an_acquire_of_a_crowd_by_the_shortcut_is_one() {
     let far = FAR.to_string();
     for list in LISTS {
         for keys in [&[LOCK, WAITING][..], &[LOCK, WAITING, FENCE]] {
-            for (lease, date, counted) in [
-                ("30000", &*far, "0"),
-                ("0", &far, "0"),
-                ("1.5", &far, "0"),
-                ("x", &far, "0"),
-                ("30000", "1", "0"),
-                ("30000", &far, "1"),
+            for (lease, date, counted, trip) in [
+                ("30000", &*far, "0", TRIPS[0]),
+                ("30000", &*far, "0", TRIPS[1]),
+                ("0", &far, "0", TRIPS[0]),
+                ("1.5", &far, "0", TRIPS[0]),
+                ("x", &far, "0", TRIPS[0]),
+                ("30000", "1", "0", TRIPS[0]),
+                ("30000", &far, "1", TRIPS[0]),
             ] {
-                let arguments = ["a", lease, date, counted, CHANNEL, FAR_AWAY];
+                let arguments = ["a", lease, date, counted, CHANNEL, trip];
                 let source = ListedAcquire::source();
                 bench.both_ways_after(list, source, keys, &arguments).await;
             }
@@ -236,7 +253,7 @@ async fn a_release_of_a_crowd_by_the_shortcut_is_one() {
         for list in LISTS.iter().filter(|list| !list.contains(" a")) {
             for (holder, crowd) in [("a", "1"), ("a", "9"), ("b", "1")] {
                 let rest = [RELEASED_TO_FEW, RELEASED_TO_CROWD, PASSED_ON];
-                let arguments = [&[holder, CHANNEL, FAR_AWAY, crowd][..], &rest].concat();
+                let arguments = [&[holder, CHANNEL, TRIPS[1], crowd][..], &rest].concat();
                 let keys = [LOCK, WAITING];
                 let source = ListedRelease::source();
                 bench.both_ways_after(list, source, &keys, &arguments).await;

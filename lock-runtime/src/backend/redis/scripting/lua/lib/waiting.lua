@@ -1,23 +1,26 @@
 -- Fragment waiting: the list of the holders that wait for a lock, and the reservation of the lock for the first of them.
 --
--- Offers: put(waiting, holder, now), at the end of the list, if it is not there; an error if that is refused
---         | first_of(waiting), the first holder or false, and the time in µs until which the lock is left to others; or
---         nil and the error if that is refused | reserve(lock, waiting, holder, trip, channel), for how many ms, or false
---         if it cannot be reserved, and whether the holder was told | LIFE in ms | LEFT, the member with that time
---         | LEFT_AT_MOST, how many µs it is ahead
+-- Offers: put(waiting, holder, now, trip), at the end of the list, if it is not there; an error if that is refused
+--         | first_of(waiting), the first holder or false, the time in µs until which the lock is left to others, and
+--         whether the holder is far; or nil and the error if that is refused | reserve(lock, waiting, holder, far,
+--         channel), for how many ms, or false if it cannot be reserved, and whether the holder was told | LIFE in ms
+--         | LEFT, the member with that time | LEFT_AT_MOST, how many µs it is ahead
 -- After: digits, publish, failed
 -- Why: A reservation is a short hold of the lock, so it keeps out every client, whatever that knows of the list. It gives
 --      its holder nothing: the holder believes only the answer to its own request, which finds its field. It is long
---      enough for a process that is late or further away than the one that reserves. A key that is no list is taken
---      for an empty one; a right that is missing is an error, before anything is written, and the caller goes on without
---      a list. Scores are the times of arrival in µs; that of LEFT is negative, so LEFT is always the first. Holders
---      on the list ask again within LIFE. A message goes to the process of a holder, whose channel ends in the first
+--      enough for a process that is late, and lasts a second for one to which four trips take longer than the shortest
+--      reservation: a process that is always too late would never have a turn. A key that is no list is taken for an
+--      empty one; a right that is missing is an error, before anything is written, and the caller goes on without a
+--      list. Scores are the times of arrival in µs, with half a microsecond more for who is far; that of LEFT is
+--      negative, so LEFT is always the first. Holders on the list ask again within LIFE, and then come before those
+--      with a later time: a clock that was set back gives newcomers earlier times than theirs. A message goes to the process of a holder, whose channel ends in the first
 --      part of its id, which others may know.
 
 local LIFE, LEFT, LEFT_AT_MOST, SHORTEST, LONGEST = '5000', 'left to others', 250000, 100, 1000
 
-local function put(waiting, holder, now)
-  local added = redis.pcall('ZADD', waiting, 'NX', digits(now), holder)
+local function put(waiting, holder, now, trip)
+  local far = (tonumber(trip) or 0) * 4 > SHORTEST * 1000
+  local added = redis.pcall('ZADD', waiting, 'LT', digits(now) .. (far and '.5' or ''), holder)
   redis.pcall('PEXPIRE', waiting, LIFE)
   return failed(added) and not wrong_type(added) and added or nil
 end
@@ -27,14 +30,15 @@ local function first_of(waiting)
   if failed(list) then
     return nil, not wrong_type(list) and list or nil
   end
+  local left_until, first = false, 1
   if list[2] and tonumber(list[2]) < 0 then
-    return list[3] or false, -tonumber(list[2])
+    left_until, first = -tonumber(list[2]), 3
   end
-  return list[1] or false
+  return list[first] or false, left_until, list[first] and tonumber(list[first + 1]) % 1 ~= 0
 end
 
-local function reserve(lock, waiting, holder, trip, channel)
-  local ms = math.max(SHORTEST, math.min(LONGEST, math.ceil((tonumber(trip) or 0) / 250)))
+local function reserve(lock, waiting, holder, far, channel)
+  local ms = far and LONGEST or SHORTEST
   if redis.pcall('ZREM', waiting, holder) ~= 1 then
     return false
   end

@@ -25,7 +25,8 @@ if ARGV[4] == '0' and in_time(ARGV[2], ARGV[3], now) then
     -- A name of 56 may be that of one that keeps the lock, and is to be asked.
     local left = try('PTTL', lock)
     if hold[1] ~= ARGV[1] and #hold[1] ~= 56 and #hold[2] <= 15 and string.find(hold[2], '^[1-9]%d*$') and
-      type(left) == 'number' and type(try('ZADD', KEYS[2], 'NX', now, ARGV[1])) == 'number' then
+      type(left) == 'number' and
+      type(try('ZADD', KEYS[2], 'LT', now .. (tonumber(ARGV[6]) > 25000 and '.5' or ''), ARGV[1])) == 'number' then
       try('PEXPIRE', KEYS[2], '5000')
       return {'BUSY', left, now}
     end

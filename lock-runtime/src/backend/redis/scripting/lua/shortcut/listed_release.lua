@@ -15,9 +15,8 @@ if crowd and try('HGET', lock, ARGV[1]) == '1' then
     local list = try('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
     local first = list[1]
     if first and first ~= ARGV[1] and string.sub(list[2], 1, 1) ~= '-' and try('ZREM', KEYS[2], first) == 1 then
-      local ms = math.ceil((tonumber(ARGV[3]) or 0) / 250)
       redis.call('HSET', lock, first, 1)
-      if try('PEXPIRE', lock, ms < 100 and '100' or ms > 1000 and '1000' or string.format('%.0f', ms)) ~= 1 then
+      if try('PEXPIRE', lock, tonumber(list[2]) % 1 == 0 and '100' or '1000') ~= 1 then
         redis.call('HDEL', lock, first, ARGV[1])
         return type(try('PUBLISH', channel, ARGV[6])) == 'number' and 1 or 2
       end
