@@ -26,8 +26,6 @@ trait Driver: Sql {
     const CALL: Duration;
     /// The time within which a request is refused whose row is locked.
     const REFUSED_WITHIN: Duration;
-    /// Whether a set of mutexes waits for a locked row if another one of its rows has to be made.
-    const NEW_ROWS_WAIT: bool;
     /// The time after which a lock may be had of a transaction that was committed: none if others see it at once.
     const FREE_AFTER_COMMIT: Duration;
     /// The current time, in the unit of the column `expires_at`.

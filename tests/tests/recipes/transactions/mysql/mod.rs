@@ -56,7 +56,6 @@ impl Driver for Mariadb {
     const CALL: Duration = Duration::from_secs(10);
     /// It waits for a twentieth of a second.
     const REFUSED_WITHIN: Duration = SOON;
-    const NEW_ROWS_WAIT: bool = true;
     const FREE_AFTER_COMMIT: Duration = LONG;
     const NAME_TYPE: &'static str = "VARBINARY(512)";
     const UPDATES: (i64, i64) = (6, 25);

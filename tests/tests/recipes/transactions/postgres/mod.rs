@@ -54,7 +54,6 @@ impl Driver for Postgres {
     const SCHEME: &'static str = "postgres://";
     const CALL: Duration = Duration::from_secs(2);
     const REFUSED_WITHIN: Duration = TOLD;
-    const NEW_ROWS_WAIT: bool = false;
     const FREE_AFTER_COMMIT: Duration = Duration::ZERO;
     const NAME_TYPE: &'static str = "TEXT";
     const UPDATES: (i64, i64) = (8, 100);
