@@ -113,6 +113,8 @@ pub(crate) async fn contend<C: Contender>(
     contender: &mut C,
     first: Asked<C::Granted>,
 ) -> Result<C::Granted, LockError> {
+    // No reference to the contender lives across an await: the driver of a transaction may be `Send` and not `Sync`.
+    let core = contender.attempt().core.clone();
     let mut deadline = contender.attempt().deadline;
     let mut asked_keeper = false;
     let mut outcome = first;
@@ -155,6 +157,7 @@ pub(crate) async fn contend<C: Contender>(
         if fault.is_none() {
             listener.get_or_insert_with(|| contender.listen());
         }
+        let nap = contender.nap(busy.flatten());
         let waiting = async {
             match (&fault, &mut listener) {
                 (None, Some(listener)) if !listens_already => {
@@ -167,7 +170,7 @@ pub(crate) async fn contend<C: Contender>(
                 (None, Some(listener)) => {
                     tokio::select! {
                         () = listener.heard() => {}
-                        () = deadline.pause(contender.nap(busy.flatten())) => {}
+                        () = deadline.pause(nap) => {}
                     }
                 }
                 _ => deadline.pause(pauses.pause()).await,
@@ -175,7 +178,7 @@ pub(crate) async fn contend<C: Contender>(
         };
         tokio::select! {
             () = waiting => {}
-            () = contender.attempt().core.life.closing() => {
+            () = core.life.closing() => {
                 return Err(queue::closed(contender.attempt().key()));
             }
         }

@@ -157,7 +157,7 @@ async fn messages_of_any_size_on_the_control_channel_are_not_kept() {
     // The holders are all different, because a set of equal ones would be small.
     let publish = "local t = {} for i = 1, 125000 do t[i] = string.format('%032x', i) end \
                    redis.call('PUBLISH', KEYS[1], 'holders:' .. table.concat(t))";
-    for _ in 0..20 {
+    for _ in 0..60 {
         let _: Value = server.query(&["EVAL", publish, "1", control]);
         eventually("it is taken", async || {
             let clients: String = server.query(&["CLIENT", "LIST"]);
@@ -170,6 +170,6 @@ async fn messages_of_any_size_on_the_control_channel_are_not_kept() {
     assert!(locks.force_release("k").await.unwrap());
     assert_eq!(guard.lost().wait().await, LostReason::ForceReleased);
     let kept = resident_bytes().saturating_sub(before);
-    // One of the messages is 4 MB as text. Kept as sets, twenty of them were 95 MB.
-    assert!(kept < 60_000_000, "{kept} bytes more");
+    // One of the messages is 4 MB as text. Kept as sets, sixty of them were 285 MB. Other tests of this process use memory, too.
+    assert!(kept < 200_000_000, "{kept} bytes more");
 }

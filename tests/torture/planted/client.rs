@@ -136,8 +136,8 @@ pub(super) const ALL: &[Planted] = &[
         caught_by: &["takeover"],
         broken: Broken::Client(&[edit(
             "acquire/contend.rs",
-            "deadline.pause(contender.nap(busy.flatten()))",
-            "deadline.pause(if PLANTED { Duration::MAX } else { contender.nap(busy.flatten()) })",
+            "deadline.pause(nap)",
+            "deadline.pause(if PLANTED { Duration::MAX } else { nap })",
         )]),
     },
     Planted {

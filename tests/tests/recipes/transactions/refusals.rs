@@ -1,6 +1,9 @@
 //! Tests of transactions in which a lock would exclude nobody.
 
-use lock_runtime::LockManager;
+use std::cell::Cell;
+use std::convert::Infallible;
+
+use lock_runtime::{LockManager, SqlTransaction};
 
 use super::{Driver, Open, assert_refused, is_busy, scene, take};
 
@@ -23,4 +26,29 @@ async fn what_could_not_exclude_others_is_refused_with_what_to_do<D: Driver>() {
     assert!(is_busy(&take(&locks, &mut mine, "shared").await));
     mine.rollback().await;
     table.assert_clean().await;
+}
+
+/// A transaction that a task may have, though no two at a time.
+#[derive(Default)]
+struct Unshared(Cell<u32>);
+
+impl SqlTransaction for Unshared {
+    type Error = Infallible;
+
+    async fn ask(&mut self, _sql: &str, _params: &[&str]) -> Result<String, Infallible> {
+        self.0.set(self.0.get() + 1);
+        Ok(String::new())
+    }
+}
+
+#[tokio::test]
+async fn a_task_takes_locks_into_a_transaction_that_is_send_and_not_sync() {
+    let task = tokio::spawn(async {
+        let mut unshared = Unshared::default();
+        let locks = LockManager::in_memory();
+        let taken = locks.mutex("k").in_transaction(&mut unshared).await;
+        assert_eq!(unshared.0.get(), 0, "it is refused before any statement");
+        taken
+    });
+    assert_refused(task.await.unwrap(), "memory");
 }
