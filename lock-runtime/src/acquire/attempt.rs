@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::checked_request::{CheckedRequest, Deadline};
-use crate::backend::{AcquireRequest, Acquired, CounterRef, Fault, Granted};
-use crate::hold::{Core, HoldHandle};
+use crate::backend::{AcquireRequest, Acquired, CounterRef, Fault};
+use crate::hold::{Beginning, Core, HoldHandle};
 use crate::observe::spans::Wait;
 use crate::queue::Head;
 use crate::values::{Counted, HolderId, Key, Kind, LockError, Moment, StoreError, clock};
@@ -17,6 +17,7 @@ pub(crate) struct Asker {
     /// See [`HoldRef`](crate::backend::HoldRef).
     pub(crate) contended: bool,
     /// See [`AcquireRequest`].
+    pub(crate) others_wait: bool,
     pub(crate) knows_left: bool,
 }
 
@@ -25,6 +26,7 @@ impl From<HolderId> for Asker {
         Asker {
             holder,
             contended: false,
+            others_wait: false,
             knows_left: false,
         }
     }
@@ -87,7 +89,7 @@ impl Attempt {
             return (asking, Err(Fault::Closed(why)));
         }
         let mut call = self.call(timeout, asker.holder, now);
-        call.knows_left = asker.knows_left;
+        (call.knows_left, call.others_wait) = (asker.knows_left, asker.others_wait);
         call.hold_ref.contended = asker.contended;
         let answer = match core.backend.acquire(call).await {
             // Boxed: other requests need not carry its size.
@@ -131,10 +133,10 @@ impl Attempt {
         &self,
         head: Option<Head>,
         holder: HolderId,
-        granted: Granted,
+        beginning: impl Into<Beginning>,
     ) -> HoldHandle {
         let (key, options) = (&self.request.key, self.request.hold_options);
-        HoldHandle::admit(&self.core, key, head, holder, options, granted)
+        HoldHandle::admit(&self.core, key, head, holder, options, beginning)
     }
 
     /// The error of a caller who gives up while somebody else has the lock.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::acquire::attempt::Attempt;
 use crate::acquire::contend::{Asked, Contender, contend, nap, unless_kept};
-use crate::backend::{Acquired, Both, Fault, HoldRef, Listen, QUEUE_LIFE};
+use crate::backend::{Acquired, Both, Fault, Granted, HoldRef, Listen, QUEUE_LIFE};
 use crate::hold::{Core, HoldHandle};
 use crate::queue::Waiting;
 use crate::release::undo;
@@ -71,6 +71,14 @@ impl<'a> FairSeat<'a> {
     }
 
     /// Returns the parts that undo, in the background, what the store may have for this holder.
+    fn admit(&mut self, granted: Granted) -> Asked<HoldHandle> {
+        self.known = false;
+        self.waiting = None;
+        let handle = self.attempt.admit(None, self.holder, granted);
+        self.watch_for_strays(&handle);
+        Asked::Granted(handle)
+    }
+
     fn undoing(&self) -> (Arc<Core>, Arc<Key>, HolderId) {
         let Attempt { core, request, .. } = self.attempt;
         (core.clone(), request.key.clone(), self.holder)
@@ -125,13 +133,8 @@ impl Contender for FairSeat<'_> {
             self.loose_until = loose;
         }
         match answer {
-            Ok(Acquired::Granted(granted)) => {
-                self.known = false;
-                self.waiting = None;
-                let handle = self.attempt.admit(None, self.holder, granted);
-                self.watch_for_strays(&handle);
-                Asked::Granted(handle)
-            }
+            Ok(Acquired::Granted(granted)) => self.admit(granted),
+            Ok(Acquired::Tenured(tenured)) => self.admit(tenured.granted),
             Ok(Acquired::Queued { left, first, kept }) => {
                 core.presence.is_wanted();
                 self.known = true;

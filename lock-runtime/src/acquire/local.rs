@@ -7,10 +7,11 @@ use tokio::time::Instant;
 use crate::acquire::attempt::{Asker, Attempt};
 use crate::acquire::contend::{Asked, Contender, contend, unless_kept};
 use crate::backend::{Acquired, Fault, Listen};
-use crate::hold::{HoldHandle, Kept};
+use crate::hold::{Beginning, HoldHandle, Kept};
 use crate::observe;
-use crate::queue::handoff_budget::HandoffBudget;
-use crate::queue::{self, Entered, Head, Turn, Waiter};
+use crate::queue::handoff_budget::{HandoffBudget, Pause};
+use crate::queue::{self, Entered, Head, Legacy, Turn, Waiter};
+use crate::release::hand_over::with_tenure;
 use crate::release::{kept, place::Place};
 use crate::values::{HolderId, Kind, LockError, Moment, StoreError, clock};
 
@@ -117,13 +118,15 @@ pub(crate) async fn at_the_head(
 ) -> Result<HoldHandle, LockError> {
     let round_trip = attempt.core.backend.round_trip(attempt.key());
     let deadline = &attempt.deadline;
-    let pause = head.budget(|budget| budget.pause(round_trip)).flatten();
+    let (pause, legacy) = head.takes_over(round_trip);
     let mut seat = HeadSeat::new(attempt, head);
+    seat.inherit(legacy);
     // Processes that wait on the store's list take turns without pauses.
     if let Some(pause) = pause
         && !seat.hears()
     {
-        deadline.pause(pause).await;
+        // Boxed: it is seldom, and every request would carry its size.
+        Box::pin(seat.stand_back(pause)).await;
         now = clock::now();
     }
     // A caller who comes to the head when its time is over makes no call any more; one who does not wait makes one.
@@ -222,25 +225,59 @@ pub(crate) struct HeadSeat<'a> {
 }
 
 impl<'a> HeadSeat<'a> {
-    pub(crate) fn new(attempt: &'a Attempt, mut head: Head) -> HeadSeat<'a> {
-        let place = head.place.take();
-        let holder = place.as_ref().map(|place| place.holder);
+    pub(crate) fn new(attempt: &'a Attempt, head: Head) -> HeadSeat<'a> {
         HeadSeat {
             attempt,
             head: Some(head),
-            holder: holder.unwrap_or_else(|| attempt.core.ids.fresh()),
+            holder: attempt.core.ids.fresh(),
             listener: None,
             in_crowd: false,
-            place,
+            place: None,
             known: None,
         }
     }
 
-    /// Listens at once if the process is on the store's list, or was lately. The first question then puts the holder there.
+    /// Goes on where the caller before has left off.
+    fn inherit(&mut self, legacy: Legacy) {
+        let Legacy { place, listener } = legacy;
+        if let Some(place) = &place {
+            self.holder = place.holder;
+        }
+        (self.place, self.listener) = (place, listener);
+    }
+
+    /// Leaves the key to others for a while.
+    async fn stand_back(&mut self, pause: Pause) {
+        let deadline = self.attempt.deadline;
+        let Some(listener) = &mut self.listener else {
+            return deadline.pause(pause.most).await;
+        };
+        let mut heard = 0;
+        let turns = async {
+            // The first message is that of this process's own release.
+            while heard <= pause.releases {
+                listener.heard().await;
+                heard += 1;
+            }
+        };
+        tokio::select! {
+            ((), ()) = async { tokio::join!(turns, deadline.pause(pause.least)) } => {}
+            () = deadline.pause(pause.most) => {}
+        }
+        if heard > 1 {
+            self.note(|head| {
+                head.budget(HandoffBudget::heard_others);
+            });
+        }
+    }
+
+    /// Listens at once where that costs nothing: the process is on the store's list, or was lately, so that the first
+    /// question puts the holder there; or it hears of releases already, and need not ask again once it listens.
     fn listen_before_asking(&mut self) {
-        let waits = self.attempt.request.wait != Some(Duration::ZERO);
-        if self.place.is_some() || waits && self.hears() {
-            self.in_crowd = true;
+        let Attempt { core, request, .. } = self.attempt;
+        let waits = request.wait != Some(Duration::ZERO);
+        self.in_crowd = self.place.is_some() || waits && self.hears();
+        if self.in_crowd || waits && self.listener.is_none() && core.backend.hears(&request.key) {
             self.listener = Some(self.listen());
         }
     }
@@ -248,6 +285,13 @@ impl<'a> HeadSeat<'a> {
     fn hears(&self) -> bool {
         let Attempt { core, request, .. } = self.attempt;
         core.backend.waits_on_list(&request.key, self.holder)
+    }
+
+    /// Whether others of this process wait for a lock that may go round in it.
+    fn others_wait(&self) -> bool {
+        let Attempt { core, .. } = self.attempt;
+        let waiters = || self.head.as_ref().map_or(0, Head::waiters);
+        self.attempt.kind() == Kind::Mutex && core.backend.hand_off().is_some() && waiters() > 0
     }
 
     /// Takes the place under which the next question is asked, if there is one or the caller is to have one.
@@ -271,6 +315,19 @@ impl<'a> HeadSeat<'a> {
         let (end, relied_on) = **self.known.as_ref()?;
         let is_recent = now.tick() < relied_on && !now.has_reached(end);
         is_recent.then(|| end - now)
+    }
+
+    fn admit(&mut self, place: Option<Box<Place>>, beginning: Beginning) -> Asked<HoldHandle> {
+        if let Some(place) = place {
+            place.has_lock();
+        }
+        // Where the store may admit the next one as well, the turn goes on at once.
+        let mut head = self.head.take();
+        match self.attempt.kind() {
+            Kind::Read => head.take().into_iter().for_each(Head::let_all_go),
+            kind => head = head.filter(|_| kind.is_exclusive()),
+        }
+        Asked::Granted(self.attempt.admit(head, self.holder, beginning))
     }
 
     /// Waits after a first question that did not get the lock.
@@ -303,20 +360,18 @@ impl Contender for HeadSeat<'_> {
         let asker = Asker {
             holder: self.holder,
             contended: place.is_some(),
+            others_wait: self.others_wait(),
             knows_left: known_left.is_some(),
         };
         match self.attempt.ask_as(asker, now).await {
-            (_asking, Ok(Acquired::Granted(granted))) => {
-                if let Some(place) = place {
-                    place.has_lock();
-                }
-                // Where the store may admit the next one as well, the turn goes on at once.
-                let mut head = self.head.take();
-                match self.attempt.kind() {
-                    Kind::Read => head.take().into_iter().for_each(Head::let_all_go),
-                    kind => head = head.filter(|_| kind.is_exclusive()),
-                }
-                Asked::Granted(self.attempt.admit(head, self.holder, granted))
+            (_asking, Ok(Acquired::Granted(granted))) => self.admit(place, granted.into()),
+            (_asking, Ok(Acquired::Tenured(tenured))) => {
+                let options = &self.attempt.request.hold_options;
+                let beginning = match &self.head {
+                    Some(head) => with_tenure(&self.attempt.core, head, options, *tenured),
+                    None => tenured.granted.into(),
+                };
+                self.admit(place, beginning)
             }
             (
                 _,
@@ -378,8 +433,8 @@ impl Contender for HeadSeat<'_> {
 
 impl Drop for HeadSeat<'_> {
     fn drop(&mut self) {
-        if let Some(head) = &mut self.head {
-            head.place = self.place.take();
+        if let (Some(head), place @ Some(_)) = (&self.head, self.place.take()) {
+            head.bequeath(|legacy| legacy.place = place);
         }
     }
 }

@@ -268,6 +268,7 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
         let (_asking, answer) = self.attempt.ask_within(timeout, holder.into(), now).await;
         let granted = match answer {
             Ok(Acquired::Granted(granted)) => granted,
+            Ok(Acquired::Tenured(tenured)) => tenured.granted,
             Ok(
                 Acquired::Busy { left } | Acquired::Kept { left } | Acquired::Queued { left, .. },
             ) => {

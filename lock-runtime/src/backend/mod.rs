@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::values::{Checkup, HolderId, Key, Kind, LockError, StoreKind, Ttl};
+use crate::values::{Checkup, HolderId, Key, Kind, LockError, StoreKind, Ttl, UnusedTokens};
 
 mod clash;
 pub(crate) mod connect;
@@ -44,7 +44,7 @@ pub(crate) use self::listen::{Both, Listen};
 pub(crate) use self::transactions::{GIVEN, Give, TOO_EARLY, Transactions};
 pub(crate) use self::types::{
     AcquireRequest, Acquired, AcquiredAll, Event, EventSink, FIRST_WAITERS, Granted, HandedOver,
-    HoldRef, Holders, QUEUE_LIFE, Released, Renewal, Renewed, Snapshot, Spare, Within,
+    HoldRef, Holders, QUEUE_LIFE, Released, Renewal, Renewed, Snapshot, Spare, Tenured, Within,
 };
 
 /// The time for which one request of a waiting writer keeps new readers out. It is longer than the pause between two
@@ -76,6 +76,16 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Releases what the holder has at the key, and wakes a waiter.
     fn release<'a>(&'a self, hold_ref: HoldRef<'a>, timeout: Duration) -> Reply<'a, Released>;
+
+    /// As [`release`](Backend::release). Also gives back tokens that nobody has had, if the store can.
+    fn release_with<'a>(
+        &'a self,
+        hold_ref: HoldRef<'a>,
+        _unused: Option<&'a UnusedTokens>,
+        timeout: Duration,
+    ) -> Reply<'a, Released> {
+        self.release(hold_ref, timeout)
+    }
 
     /// Extends each lease to its TTL, never shortening one. The answers are in the order of the items.
     ///
@@ -186,6 +196,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
             Some(inner) => inner.listen_in_crowd(key, holder),
             None => self.listen(key),
         }
+    }
+
+    /// Whether this process hears of releases of `key` already: a listener of now misses none.
+    fn hears(&self, key: &Key) -> bool {
+        self.around().is_some_and(|inner| inner.hears(key))
     }
 
     /// Whether those that want the lock wait on the store's list, and the process of `holder` hears when the lock is

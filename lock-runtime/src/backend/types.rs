@@ -41,6 +41,9 @@ pub(crate) struct AcquireRequest<'a> {
     pub(crate) fenced: bool,
     /// The time for which the caller goes on waiting if the lock is busy; `None` if it does not wait.
     pub(crate) waits: Option<Duration>,
+    /// Whether others of the process wait behind this caller, so that a [tenure](Acquired::Tenured) is worth while. A store that
+    /// cannot give one grants the lock alone.
+    pub(crate) others_wait: bool,
     /// Whether the store has told this caller lately how much of the holder's lease is left. If the lock is still busy, it
     /// need not find out again.
     pub(crate) knows_left: bool,
@@ -57,9 +60,11 @@ impl AcquireRequest<'_> {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Acquired {
     Granted(Granted),
+    /// As granted, to a process whose callers [wait](AcquireRequest::others_wait). Boxed, for it is seldom.
+    Tenured(Box<Tenured>),
     /// Somebody else holds it. `left` is the rest of the lease, if there is one.
     Busy {
         left: Option<Duration>,
@@ -108,14 +113,18 @@ pub(crate) enum Released {
     NotHeld,
 }
 
+/// A hold that the store has just confirmed, others of the same process that may follow, and who else waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tenured {
+    pub(crate) granted: Granted,
+    /// The number of waiters of other managers; `None` if that cannot be known.
+    pub(crate) strangers: Option<u64>,
+    pub(crate) spare: Spare,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HandedOver {
-    Done {
-        granted: Granted,
-        /// The number of waiters of other managers; `None` if that cannot be known.
-        strangers: Option<u64>,
-        spare: Spare,
-    },
+    Done(Tenured),
     /// Neither of the two holds the lock.
     NotHeld,
 }

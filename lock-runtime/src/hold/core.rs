@@ -150,6 +150,7 @@ impl Core {
             ttl: hold_options.ttl,
             fenced: hold_options.fenced,
             waits: None,
+            others_wait: false,
             knows_left: false,
             asked_at: now,
             timeout: hold_options.ttl.call_timeout(self.options.call_timeout),

@@ -2,7 +2,7 @@
 
 use super::state::Rare;
 use crate::backend::{Granted, Spare};
-use crate::values::{FencingToken, HoldOptions, Moment, Ttl};
+use crate::values::{FencingToken, HoldOptions, Moment, Ttl, UnusedTokens};
 
 /// The state that the holds of one tenure have in common: the holder id by which the store knows them, and the lease.
 ///
@@ -52,6 +52,14 @@ impl Tenure {
             },
             sent_at: self.sent_at,
         })
+    }
+
+    /// The tokens that no hold of the tenure has had. There is none after it.
+    pub(crate) fn unused(self) -> Option<UnusedTokens> {
+        match self.spare {
+            Spare::Tokens(tokens) => tokens.unused(),
+            Spare::Nothing | Spare::Untokened => None,
+        }
     }
 
     fn token(&mut self, now: Moment) -> Option<FencingToken> {

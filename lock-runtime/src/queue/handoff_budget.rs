@@ -33,21 +33,30 @@ const LEFT_ALONE: u32 = 100;
 /// The longest time for which it does so: callers of this process who come then wait for no holder.
 const LEFT_ALONE_AT_MOST: Duration = Duration::from_millis(10);
 
+/// How long a head stays away from a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pause {
+    pub(crate) least: Duration,
+    pub(crate) most: Duration,
+    /// It is over once so many releases by others were heard of, though not before `least`.
+    pub(crate) releases: u64,
+}
+
 /// The state of one key's hand-over budget. A fresh one has its whole budget.
 #[derive(Debug, Default)]
 pub(crate) struct HandoffBudget {
-    /// The moments of the first hand-over of this stretch, and of the stretch's end as of the last one.
+    /// The moments of this stretch's beginning, and of its end as of the store's last answer.
     stretch: Option<(Moment, Moment)>,
-    /// Waiters of other processes, as of the last hand-over; `None` if unknown.
+    /// Waiters of other processes, as of then; `None` if unknown.
     strangers: Option<u64>,
-    /// Whether many processes wanted the key at the last hand-over.
+    /// Whether many processes wanted the key then.
     are_many: bool,
     /// The number of requests that were refused because another process had the key, since this one last gave it back.
     refused: usize,
     /// Stretches since this process last saw another one have the lock.
     unseen: u32,
-    /// The budget is spent: the next head stays away first, for so long at least.
-    stand_back: Option<Duration>,
+    /// The budget is spent: the next head stays away first, until so many others have had their turn, or for so long.
+    stand_back: Option<(u64, Duration)>,
     /// Until when the process may keep the key between its holds, and for how long it then leaves it alone at least.
     kept: Option<(Moment, Duration)>,
 }
@@ -58,9 +67,9 @@ impl HandoffBudget {
         self.stretch.is_none_or(|(_, end)| !end.has_passed())
     }
 
-    /// The store has handed the lock over. Until when it may go round in this process without the store. `round_trip`: a
-    /// recent one.
-    pub(crate) fn handed_over(
+    /// The store has given the lock to this process, or to its next holder. Until when it may go round in this process without
+    /// the store. `round_trip`: a recent one.
+    pub(crate) fn tenure_begins(
         &mut self,
         strangers: Option<u64>,
         crowd_from: usize,
@@ -90,25 +99,36 @@ impl HandoffBudget {
             .map_or(Duration::ZERO, |(since, _)| since.elapsed());
         let others = self.strangers.unwrap_or(0);
         let turns = u32::try_from(others).unwrap_or(u32::MAX).min(64);
-        self.stand_back = Some((stretch * turns * 3 / 4).min(LONG_PAUSE));
+        self.stand_back = Some((others, (stretch * turns * 3 / 4).min(LONG_PAUSE)));
         self.stretch = None;
         self.strangers = None;
     }
 
-    /// Returns how long the head must stay away before it asks the store, given a recent round trip.
+    /// Whether the next head stays away first.
+    pub(crate) fn stands_back(&self) -> bool {
+        self.stand_back.is_some()
+    }
+
+    /// Returns how long the head must stay away before it asks the store, given a recent round trip. Where others have their
+    /// turns and need less time for them, nobody would have the lock for the rest of the pause: so it ends then.
     ///
     /// A pause that grew while a process kept winning did starve some: those with short pauses met each other and kept
     /// them, and those with long ones met nobody.
-    pub(crate) fn pause(&mut self, round_trip: Duration) -> Option<Duration> {
-        let others = self.stand_back.take()?;
+    pub(crate) fn pause(&mut self, round_trip: Duration) -> Option<Pause> {
+        let (mut releases, others) = self.stand_back.take()?;
         self.unseen += 1;
-        let pause = a_few(round_trip).max(others);
-        let pause = if self.unseen.is_multiple_of(STRETCHES_UNSEEN) {
-            pause.max(LONG_PAUSE)
-        } else {
-            pause
-        };
-        Some(pause.mul_f64(0.75 + fastrand::f64() / 2.0))
+        let least = a_few(round_trip);
+        let mut most = least.max(others);
+        if self.unseen.is_multiple_of(STRETCHES_UNSEEN) {
+            (releases, most) = (u64::MAX, most.max(LONG_PAUSE));
+        }
+        let jitter = 0.75 + fastrand::f64() / 2.0;
+        let [least, most] = [least, most].map(|pause| pause.mul_f64(jitter));
+        Some(Pause {
+            least,
+            most,
+            releases,
+        })
     }
 
     /// The process keeps the key between its holds, from now on or still.
@@ -146,6 +166,11 @@ impl HandoffBudget {
         self.refused += 1;
     }
 
+    /// Another process has given the key back.
+    pub(crate) fn heard_others(&mut self) {
+        self.unseen = 0;
+    }
+
     /// Whether as many processes as a crowd may want the key, which is being given back. A process that was refused so often
     /// has lost as many races.
     pub(crate) fn suspects_crowd(&mut self, crowd_from: usize) -> bool {
@@ -170,10 +195,10 @@ mod tests {
                 let round_trip = Duration::from_micros(round_trip);
                 let mut budget = HandoffBudget::default();
                 assert!(budget.may_hand_over());
-                budget.handed_over(strangers, 6, round_trip);
+                budget.tenure_begins(strangers, 6, round_trip);
                 // Later ones do not begin it anew.
                 tokio::time::advance(Duration::from_millis(1)).await;
-                budget.handed_over(strangers, 6, round_trip);
+                budget.tenure_begins(strangers, 6, round_trip);
                 tokio::time::advance(Duration::from_micros(stretch - 2_000)).await;
                 assert!(budget.may_hand_over());
                 tokio::time::advance(Duration::from_millis(1)).await;
@@ -186,7 +211,7 @@ mod tests {
     async fn alone_it_goes_on_for_a_second() {
         let mut budget = HandoffBudget::default();
         for _ in 0..1_000 {
-            budget.handed_over(Some(0), 6, Duration::ZERO);
+            budget.tenure_begins(Some(0), 6, Duration::ZERO);
         }
         tokio::time::advance(Duration::from_millis(999)).await;
         assert!(budget.may_hand_over());
@@ -197,7 +222,7 @@ mod tests {
     /// The pause after one more stretch.
     fn next_pause(budget: &mut HandoffBudget, round_trip: Duration) -> Duration {
         budget.stand_back();
-        budget.pause(round_trip).unwrap()
+        budget.pause(round_trip).unwrap().most
     }
 
     fn is_about(pause: Duration, millis: u64) -> bool {
@@ -220,7 +245,7 @@ mod tests {
         let round_trip = Duration::ZERO;
         for (strangers, pause) in [(Some(0), 1), (None, 1), (Some(3), 18), (Some(1_000), 50)] {
             let mut budget = HandoffBudget::default();
-            budget.handed_over(strangers, 6, round_trip);
+            budget.tenure_begins(strangers, 6, round_trip);
             tokio::time::advance(Duration::from_millis(8)).await;
             assert!(is_about(next_pause(&mut budget, Duration::ZERO), pause));
         }
@@ -276,7 +301,7 @@ mod tests {
         const CROWD: usize = 4;
         for (strangers, suspects) in [(None, false), (Some(2), false), (Some(3), true)] {
             let mut budget = HandoffBudget::default();
-            budget.handed_over(strangers, CROWD, Duration::ZERO);
+            budget.tenure_begins(strangers, CROWD, Duration::ZERO);
             assert_eq!(budget.suspects_crowd(CROWD), suspects, "{strangers:?}");
             assert!(!budget.suspects_crowd(CROWD));
         }

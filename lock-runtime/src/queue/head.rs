@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::{InQueue, KeyQueue, LocalQueues, State, Turn};
-use crate::queue::handoff_budget::HandoffBudget;
-use crate::release::place::Place;
+use super::{InQueue, KeyQueue, Legacy, LocalQueues, State, Turn};
+use crate::queue::handoff_budget::{HandoffBudget, Pause};
 use crate::values::{HoldOptions, Key, KeyMap, LockError, StoreError};
 
 /// The waiters of some moment: those up to this number.
@@ -22,8 +22,6 @@ pub(crate) struct Head {
     pub(super) queues: Arc<LocalQueues>,
     pub(super) key: Arc<Key>,
     pub(super) number: u64,
-    /// The place on the store's list that the last caller at the head has left to the next one.
-    pub(crate) place: Option<Box<Place>>,
 }
 
 impl Head {
@@ -32,7 +30,6 @@ impl Head {
             queues: queues.clone(),
             key: key.clone(),
             number,
-            place: None,
         }
     }
 
@@ -43,6 +40,20 @@ impl Head {
     /// Decides when to hand over and when to stand back.
     pub(crate) fn budget<T>(&self, read: impl FnOnce(&mut HandoffBudget) -> T) -> Option<T> {
         self.with(|queue| read(&mut queue.budget))
+    }
+
+    /// Takes what the one before has left, and says how long to stay away first, given a recent round trip.
+    pub(crate) fn takes_over(&self, round_trip: Duration) -> (Option<Pause>, Legacy) {
+        let takes_over = |queue: &mut KeyQueue| {
+            let legacy = std::mem::take(&mut queue.legacy);
+            (queue.budget.pause(round_trip), legacy)
+        };
+        self.with(takes_over).unwrap_or_default()
+    }
+
+    /// Leaves something to the next one. If nobody comes, it is dropped.
+    pub(crate) fn bequeath(&self, bequeath: impl FnOnce(&mut Legacy)) {
+        self.with(|queue| bequeath(&mut queue.legacy));
     }
 
     fn with<T>(&self, read: impl FnOnce(&mut KeyQueue) -> T) -> Option<T> {
@@ -181,7 +192,8 @@ impl Head {
 
 impl Drop for Head {
     fn drop(&mut self) {
-        let next = {
+        // The place of a queue that is gone is dropped without the lock.
+        let (next, _gone) = {
             let mut state = self.queues.state.lock();
             if self.queue_in(&mut state).is_none() {
                 return;
@@ -190,20 +202,20 @@ impl Drop for Head {
             // The next one goes on waiting, and was counted in the queue.
             state.count_head(&self.key, next.is_some());
             let number = state.number();
-            match (&next, state.queues.get_mut(&*self.key)) {
+            let gone = match (&next, state.queues.get_mut(&*self.key)) {
                 (Some(_), Some(queue)) => {
                     queue.head = number;
                     queue.held_by = None;
                     // The one before may have been admitted: what the store says to the next one is news.
                     queue.heard &= self.key.kind().is_exclusive();
+                    None
                 }
-                _ => drop(state.queues.remove(&*self.key)),
-            }
-            next.map(|waiter| (waiter, number))
+                _ => state.queues.remove(&*self.key),
+            };
+            (next.map(|waiter| (waiter, number)), gone)
         };
         if let Some((waiter, number)) = next {
-            let mut head = Head::new(&self.queues, &self.key, number);
-            head.place = self.place.take();
+            let head = Head::new(&self.queues, &self.key, number);
             // A waiter that has just left gives its turn back as the error; dropping that passes it on.
             let _ = waiter.turn.send(Turn::Head(head));
         }

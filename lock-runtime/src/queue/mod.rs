@@ -11,8 +11,10 @@ use std::sync::Arc;
 
 use tokio::sync::{Notify, oneshot};
 
+use crate::backend::Listen;
 use crate::hold::{Kept, Unclaimed, refused};
 use crate::queue::handoff_budget::HandoffBudget;
+use crate::release::place::Place;
 use crate::sync::Modelled;
 use crate::values::{
     HoldOptions, Key, KeyMap, Kind, LockError, ShutdownCause, StoreError, WaiterCap,
@@ -55,6 +57,7 @@ struct KeyQueue {
     /// By the waiter's number, so the order is that of arrival.
     waiters: BTreeMap<u64, InQueue>,
     budget: HandoffBudget,
+    legacy: Legacy,
     /// The last failure of the store while a head asked it; `None` after any answer.
     fault: Option<StoreError>,
     /// Whether anything at all was heard from the store since the queue opened, and who wants to know.
@@ -63,6 +66,15 @@ struct KeyQueue {
     /// The label of the local hold, if a hold owns the head, and whether a long wait was warned of.
     held_by: Option<&'static str>,
     warned: bool,
+}
+
+/// What a caller at the head leaves to the next one.
+#[derive(Default)]
+pub(crate) struct Legacy {
+    /// The place on the store's list.
+    pub(crate) place: Option<Box<Place>>,
+    /// Has listened since before the release after which the next one stands back.
+    pub(crate) listener: Option<Box<dyn Listen>>,
 }
 
 impl State {

@@ -6,17 +6,19 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::{Departure, kept, undo};
-use crate::backend::{Fault, HandedOver, Released};
+use crate::backend::{Fault, HandedOver, Released, Tenured};
 use crate::hold::{Beginning, Core, Hold, HoldHandle, Tenure};
 use crate::observe::metrics;
 use crate::queue::{Head, Successor, Turn};
-use crate::values::{HoldOptions, HolderId, Key, Kind, LockError, Moment, SPARE_TOKENS, clock};
+use crate::values::{
+    HoldOptions, HolderId, Key, Kind, LockError, Moment, SPARE_TOKENS, UnusedTokens, clock,
+};
 
 /// The outcome of handing a lock to the next waiter without the store.
 pub(super) enum Passed {
     On,
-    /// No waiter is there whom the tenure can serve. Nothing watches the hold any more.
-    Not(Head),
+    /// No waiter is there whom the tenure can serve. Nothing watches the hold any more. Tokens may be left over.
+    Not(Head, Option<UnusedTokens>),
     /// The watchdog did not know the hold any more: it may have been released by force, and the store knows. The waiter
     /// who was next has the turn, if there was one.
     Unknown(Option<Head>),
@@ -42,7 +44,7 @@ pub(super) fn pass_on(
     };
     let (Some(successor), Some(granted)) = (successor, granted) else {
         return match core.watch.remove(hold) {
-            true => Passed::Not(head),
+            true => Passed::Not(head, tenure.unused()),
             false => Passed::Unknown(Some(head)),
         };
     };
@@ -62,6 +64,28 @@ pub(super) fn pass_on(
             NextHolder::Waiter(successor).inherits_nothing(head);
             Passed::Unknown(None)
         }
+    }
+}
+
+/// What the store has just granted, with a tenure in which the lock goes round in this process, if there may be one.
+pub(crate) fn with_tenure(
+    core: &Core,
+    head: &Head,
+    options: &HoldOptions,
+    tenured: Tenured,
+) -> Beginning {
+    let Tenured {
+        granted,
+        strangers,
+        spare,
+    } = tenured;
+    let round_trip = core.backend.round_trip(head.key());
+    let crowd_from = core.options.crowd_from;
+    let until = head.budget(|budget| budget.tenure_begins(strangers, crowd_from, round_trip));
+    let tenure = until.and_then(|until| Tenure::new(options.ttl, granted, spare, until));
+    Beginning {
+        tenure,
+        ..Beginning::from(granted)
     }
 }
 
@@ -160,28 +184,16 @@ impl Departure {
         let call = core.acquire_request(&key, to, &options, clock::now());
         let hold_ref = call.hold_ref;
         let fault = match store.hand_over(from, call, spare).await {
-            Ok(HandedOver::Done {
-                granted,
-                strangers,
-                spare,
-            }) => {
-                let strangers = strangers.map(|others| others + readers_of(&core, &key));
+            Ok(HandedOver::Done(mut tenured)) => {
+                let readers = readers_of(&core, &key);
+                tenured.strangers = tenured.strangers.map(|others| others + readers);
                 self.done = true;
                 let NextHolder::Waiter(successor) = next else {
-                    kept::keep(&core, head, to, options, granted, spare, strangers);
+                    kept::keep(&core, head, to, options, tenured);
                     let _ = told.send(Ok(()));
                     return;
                 };
-                let round_trip = core.backend.round_trip(&key);
-                let crowd_from = core.options.crowd_from;
-                let until =
-                    head.budget(|budget| budget.handed_over(strangers, crowd_from, round_trip));
-                let tenure =
-                    until.and_then(|until| Tenure::new(options.ttl, granted, spare, until));
-                let beginning = Beginning {
-                    tenure,
-                    ..Beginning::from(granted)
-                };
+                let beginning = with_tenure(&core, &head, &options, tenured);
                 become_holder(&core, head, successor, to, beginning);
                 let _ = told.send(Ok(()));
                 return;

@@ -5,7 +5,7 @@
 //! the store is not given back under that name before its last hold has left.
 
 pub(crate) mod downgrade;
-mod hand_over;
+pub(crate) mod hand_over;
 mod keep;
 pub(crate) mod kept;
 pub(crate) mod place;
@@ -27,7 +27,7 @@ use crate::observe;
 use crate::queue::Head;
 use crate::release::downgrade::Downgrade;
 use crate::values::ttl::LEAST_CALL;
-use crate::values::{Backoff, Counted, LockError, LostReason, Moment, clock};
+use crate::values::{Backoff, Counted, LockError, LostReason, Moment, UnusedTokens, clock};
 
 /// A release under way; `None` if it is over. Boxed, so that what waits for it stays small while the body runs.
 #[derive(Default)]
@@ -83,6 +83,7 @@ impl HoldHandle {
                 keeping: _,
                 kept,
             } => {
+                let mut unused = None;
                 let head = match (head, kept, tenure) {
                     (Some(head), Some(kept), _) => {
                         match kept::stay(&core, head, kept, left_at) {
@@ -99,7 +100,10 @@ impl HoldHandle {
                     (Some(head), None, Some(tenure)) => {
                         match pass_on(&core, &hold, head, tenure, left_at) {
                             Passed::On => return Ok(None),
-                            Passed::Not(head) => Some(head),
+                            Passed::Not(head, tokens) => {
+                                unused = tokens;
+                                Some(head)
+                            }
                             Passed::Unknown(head) => {
                                 keep_for = None;
                                 head
@@ -108,7 +112,8 @@ impl HoldHandle {
                     }
                     (head, _, _) => head,
                 };
-                let departure = Departure::new(core, hold, head, left_at, keep_until, keep_for);
+                let mut departure = Departure::new(core, hold, head, left_at, keep_until, keep_for);
+                departure.unused = unused;
                 Ok(Some(Next::Depart(departure)))
             }
             Left::Lost { reason, last } => {
@@ -178,6 +183,8 @@ struct Departure {
     keep_until: Option<Moment>,
     /// For how long this process keeps the lock, if nobody waits for it.
     keep_for: Option<Duration>,
+    /// Tokens that go back with the lock.
+    unused: Option<UnusedTokens>,
     /// When the store's lease is over at the latest: until then a release without an answer is repeated.
     over_at: Moment,
 }
@@ -206,6 +213,7 @@ impl Departure {
             left_at,
             keep_until,
             keep_for,
+            unused: None,
         }
     }
 
@@ -300,9 +308,31 @@ impl Departure {
     }
 
     async fn release_until_answered(&mut self, until: Moment) -> Result<Released, Fault> {
+        self.listen_before_pause();
         let mut hold_ref = self.hold.hold_ref();
         hold_ref.contended = self.is_contended();
-        release_until_answered(&self.core, hold_ref, until, &mut self.unanswered).await
+        let unanswered = &mut self.unanswered;
+        release_until_answered(
+            &self.core,
+            hold_ref,
+            self.unused.as_ref(),
+            until,
+            unanswered,
+        )
+        .await
+    }
+
+    /// Lets the next head count the releases of others while it stands back. The message of this one is among those it
+    /// hears.
+    fn listen_before_pause(&self) {
+        let (backend, key) = (&self.core.backend, self.hold.key());
+        if let Some(head) = &self.head
+            && head.budget(|budget| budget.stands_back()) == Some(true)
+            && backend.hears(key)
+        {
+            let listener = backend.listen(key);
+            head.bequeath(|legacy| legacy.listener = Some(listener));
+        }
     }
 
     /// Whether many processes may wait for the lock.
@@ -365,6 +395,7 @@ impl Drop for Departure {
             left_at: self.left_at,
             keep_until: self.keep_until,
             keep_for: self.keep_for,
+            unused: self.unused,
             over_at: self.over_at,
         };
         let core = rest.core.clone();
@@ -376,7 +407,7 @@ impl Drop for Departure {
 pub(crate) async fn undo(core: &Core, hold_ref: HoldRef<'_>, until: Moment) {
     let mut unanswered = true;
     if let Err(fault @ Fault::Denied(_)) =
-        release_until_answered(core, hold_ref, until, &mut unanswered).await
+        release_until_answered(core, hold_ref, None, until, &mut unanswered).await
     {
         observe::undo_refused(hold_ref.key.name(), &fault);
     }
@@ -386,6 +417,7 @@ pub(crate) async fn undo(core: &Core, hold_ref: HoldRef<'_>, until: Moment) {
 async fn release_until_answered(
     core: &Core,
     hold_ref: HoldRef<'_>,
+    unused: Option<&UnusedTokens>,
     until: Moment,
     unanswered: &mut bool,
 ) -> Result<Released, Fault> {
@@ -394,7 +426,8 @@ async fn release_until_answered(
     loop {
         // Set before the call: a caller who drops this future here does not know the answer either.
         let before = std::mem::replace(unanswered, true);
-        let fault = match core.backend.release(hold_ref, timeout).await {
+        let released = core.backend.release_with(hold_ref, unused, timeout);
+        let fault = match released.await {
             Ok(released) => {
                 *unanswered = before;
                 return Ok(released);

@@ -77,6 +77,14 @@ impl FencingToken {
 /// than a tenure has, so that the clock has caught up when the next ones are set aside.
 pub(crate) const SPARE_TOKENS: u64 = 1_900;
 
+/// Tokens that were set aside for holds which never were: those after `used`, up to `last`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UnusedTokens {
+    /// Nobody has a later one of this lock.
+    pub(crate) used: FencingToken,
+    pub(crate) last: FencingToken,
+}
+
 /// Tokens that the store has set aside for holds which follow without a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TokenRange {
@@ -94,6 +102,12 @@ impl TokenRange {
         clock: Option<(u64, Moment)>,
     ) -> TokenRange {
         TokenRange { given, last, clock }
+    }
+
+    /// Those that have not been given, if there are any. Nobody gets them after that.
+    pub(crate) fn unused(self) -> Option<UnusedTokens> {
+        let (used, last) = (self.given, self.last);
+        (used < last).then_some(UnusedTokens { used, last })
     }
 
     /// Whether all of them have been given.

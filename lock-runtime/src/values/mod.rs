@@ -34,7 +34,7 @@ pub(crate) use self::client::ClientRecord;
 pub(crate) use self::clock::Moment;
 pub(crate) use self::count::{Count, Counted};
 pub(crate) use self::error::{LockError, LostReason, StoreError, config};
-pub(crate) use self::fence::{FencingToken, SPARE_TOKENS, TokenRange};
+pub(crate) use self::fence::{FencingToken, SPARE_TOKENS, TokenRange, UnusedTokens};
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(crate) use self::handshake::{Certificates, Login};
 pub(crate) use self::handshake::{Credentials, Handshake};

@@ -74,6 +74,7 @@ impl Backend for Line {
                             ttl,
                             fenced,
                             waits,
+                            others_wait: false,
                             knows_left: false,
                             asked_at,
                             timeout,

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use super::store::{At, Entry, State, foreign, left};
 use crate::backend::{
     AcquireRequest, Acquired, AcquiredAll, Asked, Fault, Granted, HandedOver, HoldRef, Released,
-    Renewal, Renewed, Snapshot,
+    Renewal, Renewed, Snapshot, Tenured,
 };
 use crate::values::{HolderId, Key, LockMode, Ttl, clock};
 
@@ -129,12 +129,12 @@ pub(super) fn hand_over(
         return HandedOver::NotHeld;
     }
     let granted = grant(state, to, at);
-    HandedOver::Done {
+    HandedOver::Done(Tenured {
         granted,
         spare: state.spare(to, granted.token, spare, at),
         // This manager has no listener at a key that it holds itself, so all listeners are strangers.
         strangers: state.strangers(key),
-    }
+    })
 }
 
 pub(super) fn renew(state: &mut State, renewal: &Renewal) -> Renewed {

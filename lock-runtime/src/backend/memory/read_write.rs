@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::store::{At, Entry, State, foreign, left};
 use crate::backend::{
     AcquireRequest, Acquired, Asked, Fault, Granted, HandedOver, HoldRef, READERS_KEPT_OUT,
-    Released, Renewal, Renewed, Snapshot, WRITER_HAS_TO_COME,
+    Released, Renewal, Renewed, Snapshot, Tenured, WRITER_HAS_TO_COME,
 };
 use crate::values::{HolderId, Key, Kind, LockMode, clock};
 
@@ -194,14 +194,14 @@ pub(super) fn hand_over(
     }
     lock.writer = Some((holder, clock::tick() + to.ttl.duration()));
     let token = state.token(to, at.micros);
-    HandedOver::Done {
+    HandedOver::Done(Tenured {
         granted: Granted {
             token,
             sent_at: at.sent_at,
         },
         spare: state.spare(to, token, spare, at),
         strangers: state.strangers(key),
-    }
+    })
 }
 
 pub(super) fn renew(state: &mut State, renewal: &Renewal) -> Renewed {

@@ -67,6 +67,7 @@ impl NodeRequest {
             ttl: self.ttl,
             fenced: false,
             waits: self.waits,
+            others_wait: false,
             knows_left: false,
             asked_at: self.asked_at,
             timeout: self.timeout,

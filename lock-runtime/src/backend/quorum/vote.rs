@@ -287,6 +287,9 @@ async fn ask(node: &super::Node, requests: &[AcquireRequest<'_>]) -> Vote {
             Acquired::Granted(granted) => Ok(Polled::Won {
                 sent_at: granted.sent_at,
             }),
+            Acquired::Tenured(tenured) => Ok(Polled::Won {
+                sent_at: tenured.granted.sent_at,
+            }),
             Acquired::Busy { left } | Acquired::Kept { left } | Acquired::Queued { left, .. } => {
                 Ok(Polled::Busy { left })
             }

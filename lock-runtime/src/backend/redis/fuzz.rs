@@ -55,11 +55,7 @@ pub fn is_grant(reply: &Value, fenced: bool) -> bool {
         waits: true,
         channel: key,
     };
-    let release = Release {
-        lock: key,
-        holder: key,
-        channel: key,
-    };
+    let release = Release::of(key, key, key);
     let fair_release = FairRelease {
         lock: key,
         queue: key,

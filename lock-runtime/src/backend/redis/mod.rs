@@ -42,7 +42,7 @@ use super::{
     HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, Within,
 };
 use crate::values::{
-    Checkup, Count, HolderId, Key, Kind, LockError, StoreError, StoreKind, Ttl, clock,
+    Checkup, Count, HolderId, Key, Kind, LockError, StoreError, StoreKind, Ttl, UnusedTokens, clock,
 };
 
 /// On which the victims of forced releases are named, those of all namespaces: managers with different namespaces may
@@ -87,12 +87,15 @@ impl Drop for RedisBackend {
 }
 
 impl Inner {
+    /// Whether all keys are at one node.
+    fn is_alone(&self) -> bool {
+        matches!(self.nodes, Nodes::One(_))
+    }
+
     /// Whether those that wait for the lock are on a list. In a cluster, its key could be at another node than the lock's
     /// while their slot moves.
     fn keeps_list(&self, key: &Key) -> bool {
-        key.kind().is_mutex()
-            && matches!(self.nodes, Nodes::One(_))
-            && !self.list_is_refused.load(Ordering::Relaxed)
+        key.kind().is_mutex() && self.is_alone() && !self.list_is_refused.load(Ordering::Relaxed)
     }
 
     /// Notes that the server has refused the list, for a reason that it does not have for other requests.
@@ -120,10 +123,19 @@ impl Backend for RedisBackend {
     }
 
     fn release<'a>(&'a self, hold_ref: HoldRef<'a>, timeout: Duration) -> Reply<'a, Released> {
+        self.release_with(hold_ref, None, timeout)
+    }
+
+    fn release_with<'a>(
+        &'a self,
+        hold_ref: HoldRef<'a>,
+        unused: Option<&'a UnusedTokens>,
+        timeout: Duration,
+    ) -> Reply<'a, Released> {
         Box::pin(async move {
             let (inner, now) = (&self.inner, clock::now());
             let deadline = now + timeout;
-            match inner.give_back(hold_ref, now, deadline).await? {
+            match inner.give_back(hold_ref, unused, now, deadline).await? {
                 (GaveBack::Done, _) => Ok(Released::Done),
                 (GaveBack::NotHeld { .. }, from) => {
                     Box::pin(inner.vouch(Some(from), deadline)).await?;
@@ -194,6 +206,12 @@ impl Backend for RedisBackend {
             true => listed::listen(&self.inner.topics, key, holder),
             false => self.listen(key),
         }
+    }
+
+    fn hears(&self, key: &Key) -> bool {
+        let topics = &self.inner.topics;
+        // Nearly always nobody waits for anything: the name of the channel costs more than that.
+        !topics.is_empty() && topics.is_open(&channel(key))
     }
 
     fn waits_on_list(&self, key: &Key, holder: HolderId) -> bool {

@@ -11,7 +11,7 @@ use super::{CONTROL, GaveBack, Inner};
 use crate::backend::redis::connection::{Link, Live};
 use crate::backend::redis::scripting;
 use crate::backend::{Fault, HoldRef, Reply};
-use crate::values::{Key, Kind, Moment, clock};
+use crate::values::{Key, Kind, Moment, UnusedTokens, clock};
 
 /// Whom to ask for a key.
 pub(super) enum Nodes {
@@ -161,6 +161,7 @@ impl Inner {
     pub(super) async fn give_back(
         &self,
         hold_ref: HoldRef<'_>,
+        unused: Option<&UnusedTokens>,
         now: Moment,
         deadline: Moment,
     ) -> Result<(GaveBack, Live), Fault> {
@@ -170,6 +171,7 @@ impl Inner {
                 inner: self,
                 live: &live,
                 hold_ref,
+                unused,
                 sent_at: now,
                 deadline,
             };

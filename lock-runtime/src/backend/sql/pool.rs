@@ -118,7 +118,7 @@ impl<C: Connector> Calls for Pool<C> {
     }
 
     fn round_trip(&self) -> Duration {
-        self.round_trip.average()
+        self.round_trip.recent()
     }
 
     fn close(&self) {

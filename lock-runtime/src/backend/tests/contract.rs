@@ -27,6 +27,7 @@ fn request(key: &Key, holder: HolderId) -> AcquireRequest<'_> {
         ttl: Ttl::new(LEASE, true).unwrap(),
         fenced: true,
         waits: None,
+        others_wait: false,
         knows_left: false,
         asked_at: clock::now(),
         timeout: SECOND,

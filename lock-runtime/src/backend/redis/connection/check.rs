@@ -160,6 +160,8 @@ impl Check {
             lease_ms: lease,
             not_after_us: clock.not_after(sent_at, sent_at + self.timeout()),
             counted: false,
+            channel: None,
+            spare: None,
         };
         match self.call(connection, &acquire).await? {
             AcquireReply::Granted { time, .. } => clock.saw(time, sent_at),
@@ -199,14 +201,7 @@ impl Check {
             HandOverReply::NotHeld => return Err(self.senseless("handover")),
         }
         match self
-            .call(
-                connection,
-                &Release {
-                    lock,
-                    holder: &to,
-                    channel: &channel,
-                },
-            )
+            .call(connection, &Release::of(lock, &to, &channel))
             .await?
         {
             ReleaseReply::Done => Ok(()),

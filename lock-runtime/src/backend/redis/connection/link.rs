@@ -299,7 +299,7 @@ impl Link {
     }
 
     pub(crate) fn round_trip(&self) -> Duration {
-        self.round_trip.average()
+        self.round_trip.recent()
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::release::Releasing;
-use super::replies::AcquireReply;
+use super::replies::{AcquireReply, Look};
 use super::{exclusive, fair, permits, read_write};
 use crate::backend::kit::undo::Undo;
 use crate::backend::redis::connection::Live;
@@ -12,7 +12,7 @@ use crate::backend::redis::router::AcquireRoute;
 use crate::backend::redis::scripting::Script;
 use crate::backend::redis::{GaveBack, Inner};
 use crate::backend::{AcquireRequest, Acquired, Asked, Fault, Granted, HoldRef};
-use crate::values::{Backoff, Counted, HolderId, Key, Kind, Moment, clock};
+use crate::values::{Backoff, Counted, HolderId, Key, Kind, Moment, SPARE_TOKENS, clock};
 
 pub(crate) async fn acquire(
     inner: &Arc<Inner>,
@@ -44,9 +44,18 @@ pub(crate) async fn acquire(
             Ok(reply) => reply,
         };
         let (acquired, time) = match reply {
-            AcquireReply::Granted { token, time } => {
+            AcquireReply::Granted { token, time, look } => {
                 let sent_at = *sent_at;
-                (Some(Acquired::Granted(Granted { token, sent_at })), time)
+                let granted = Granted { token, sent_at };
+                let acquired = match look.as_deref() {
+                    None => Acquired::Granted(granted),
+                    Some(&Look { last, subscribers }) => {
+                        let tenured =
+                            exclusive::tenured(inner, key, granted, last, subscribers, time);
+                        Acquired::Tenured(Box::new(tenured))
+                    }
+                };
+                (Some(acquired), time)
             }
             AcquireReply::Busy { left, time } => (Some(Acquired::Busy { left }), time),
             AcquireReply::Kept { left, time } => (Some(Acquired::Kept { left }), time),
@@ -135,6 +144,13 @@ impl Sending<'_> {
     /// The key that carries the token, if one is wanted.
     pub(crate) fn fence(&self) -> Option<String> {
         self.fenced.then(|| self.request.hold_ref.key.fence())
+    }
+
+    /// The number of tokens to set aside for others of the process.
+    pub(crate) fn spare(&self) -> Option<u64> {
+        // Without a fence because that is at another node: the token comes later, and no other with it.
+        let is_whole = self.fenced == self.request.fenced;
+        (self.request.others_wait && is_whole).then_some(SPARE_TOKENS)
     }
 
     pub(crate) async fn call<S: Script>(&self, script: &S) -> Result<S::Reply, Fault> {
@@ -227,6 +243,7 @@ impl Compensation {
                         inner: &self.inner,
                         live: &live,
                         hold_ref,
+                        unused: None,
                         sent_at: now,
                         deadline,
                     };

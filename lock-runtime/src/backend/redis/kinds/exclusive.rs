@@ -15,7 +15,7 @@ use crate::backend::redis::scripting::{
 };
 use crate::backend::redis::{GaveBack, Inner, channel};
 use crate::backend::{
-    AcquireRequest, Fault, Granted, HandedOver, HoldRef, Renewal, Renewed, Spare,
+    AcquireRequest, Fault, Granted, HandedOver, HoldRef, Renewal, Renewed, Spare, Tenured,
 };
 use crate::values::{FencingToken, HolderId, Key, Kind, Moment, TokenRange, clock};
 
@@ -33,7 +33,7 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
         return Box::pin(acquire_in_crowd(sending)).await;
     }
     let under_way = sending.live.enter();
-    if sending.request.hold_ref.key.kind() == Kind::Mutex {
+    if sending.request.hold_ref.key.kind() == Kind::Mutex && !sending.request.others_wait {
         let one = || one_acquire(sending);
         let shared = under_way.share(one, sending.sent_at, sending.request.deadline());
         if let Some(answer) = shared.await {
@@ -77,6 +77,8 @@ async fn acquire_in_crowd(sending: &Sending<'_>) -> Result<AcquireReply, Fault> 
 async fn acquire_alone(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
     let HoldRef { key, holder, .. } = sending.request.hold_ref;
     let fence = sending.fence();
+    let spare = sending.spare();
+    let channel = spare.map(|_| channel(key));
     let script = Acquire {
         lock: key.raw(),
         fence: fence.as_deref(),
@@ -84,6 +86,8 @@ async fn acquire_alone(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
         lease_ms: sending.request.ttl.millis(),
         not_after_us: sending.not_after,
         counted: key.kind() == Kind::Fenced,
+        channel: channel.as_deref(),
+        spare,
     };
     sending.call(&script).await
 }
@@ -139,6 +143,10 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
         return Box::pin(release_in_crowd(releasing)).await;
     }
     let HoldRef { key, holder, .. } = releasing.hold_ref;
+    if releasing.unused().is_some() {
+        let reply = Box::pin(release_alone(releasing)).await?;
+        return Ok(gave_back(releasing, reply));
+    }
     let under_way = releasing.live.enter();
     let one = || {
         let key = key.clone();
@@ -180,13 +188,36 @@ fn gave_back(releasing: &Releasing<'_>, reply: ReleaseReply) -> GaveBack {
 
 async fn release_alone(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {
     let HoldRef { key, holder, .. } = releasing.hold_ref;
-    let script = Release {
-        lock: key.raw(),
-        holder: &holder.text(),
-        channel: &channel(key),
-    };
+    let (holder, channel) = (holder.text(), channel(key));
+    let mut script = Release::of(key.raw(), &holder, &channel);
+    if let Some(unused) = releasing.unused() {
+        script.fence = Some(key.fence());
+        (script.last, script.used) = (Some(unused.last.get()), Some(unused.used.get()));
+    }
     let reply = releasing.call(&script).await?;
     Ok(reply.heard_of(releasing.live))
+}
+
+/// `last`: the last token that was set aside. `time`: that of the server, a moment ago.
+pub(crate) fn tenured(
+    inner: &Inner,
+    key: &Key,
+    granted: Granted,
+    last: Option<FencingToken>,
+    subscribers: Option<u64>,
+    time: u64,
+) -> Tenured {
+    // The count includes this process if it is subscribed.
+    let own = inner.topics.is_open(&channel(key));
+    let clock = (key.kind() != Kind::Fenced).then(|| (time, clock::now()));
+    let tokens = Option::zip(granted.token, last);
+    Tenured {
+        granted,
+        strangers: subscribers.map(|count| count.saturating_sub(u64::from(own))),
+        spare: tokens.map_or(Spare::Untokened, |(token, last)| {
+            Spare::Tokens(TokenRange::new(token, last, clock))
+        }),
+    }
 }
 
 pub(crate) async fn hand_over(
@@ -228,20 +259,19 @@ pub(crate) async fn hand_over(
             subscribers,
         } => {
             live.clock().saw(time, sent_at);
-            // The count includes this process if it is subscribed.
-            let own = inner.topics.is_open(&channel);
-            let strangers = subscribers.map(|count| count.saturating_sub(u64::from(own)));
-            let clock = (!script.counted).then(|| (time, clock::now()));
-            Ok(HandedOver::Done {
-                granted: Granted {
-                    token: tokens.map(|(token, _)| token),
-                    sent_at,
-                },
-                strangers,
-                spare: tokens.map_or(Spare::Untokened, |(token, last)| {
-                    Spare::Tokens(TokenRange::new(token, last, clock))
-                }),
-            })
+            let granted = Granted {
+                token: tokens.map(|(token, _)| token),
+                sent_at,
+            };
+            let last = tokens.map(|(_, last)| last);
+            Ok(HandedOver::Done(tenured(
+                inner,
+                key,
+                granted,
+                last,
+                subscribers,
+                time,
+            )))
         }
         HandOverReply::NotHeld => {
             // Boxed: it is seldom, and every hand-over would carry it.
@@ -267,7 +297,7 @@ pub(crate) fn entry(item: &Renewal, ttl: i64) -> (&str, String, i64) {
 }
 
 script! {
-    "acquire", shortcut after ["usually"], ["digits", "range", "dated", "refusal", "fence", "lease", "holder", "listeners", "keeper"]
+    "acquire", shortcut after ["usually"], ["digits", "range", "dated", "refusal", "fence", "lease", "holder", "listeners", "keeper", "ahead"]
     struct Acquire<'a> {
         keys { lock: &'a str, fence: Option<&'a str> }
         args {
@@ -276,7 +306,11 @@ script! {
             /// In µs of the server's TIME.
             not_after_us: u64,
             /// The fence counts by one, as Redisson's does, instead of by the clock.
-            counted: bool
+            counted: bool,
+            /// Its subscribers are counted, for a request with `spare`.
+            channel: Option<&'a str>,
+            /// The number of tokens to set aside after that of the holder.
+            spare: Option<u64>
         }
     }
     |this, mut items| -> AcquireReply {
@@ -309,18 +343,39 @@ pub(crate) enum NextTokenReply {
 }
 
 script! {
-    "release", "allow-oom", shortcut after ["publish"], ["digits", "time", "failed"]
+    "release", "allow-oom", shortcut after ["publish"], ["digits", "time", "failed", "unused"]
     struct Release<'a> {
-        keys { lock: &'a str }
-        args { holder: &'a str, channel: &'a str }
-        fixed { payload: RELEASED }
+        keys { lock: &'a str, fence: Option<String> }
+        args {
+            holder: &'a str,
+            channel: &'a str,
+            payload: &'a str,
+            /// The last of the tokens that were set aside, and the last one that anybody has.
+            last: Option<u64>,
+            used: Option<u64>
+        }
     }
     |_, items| -> ReleaseReply { release_reply(items) }
 }
 
+impl<'a> Release<'a> {
+    /// Gives back the lock, and no tokens.
+    pub(crate) fn of(lock: &'a str, holder: &'a str, channel: &'a str) -> Release<'a> {
+        Release {
+            lock,
+            fence: None,
+            holder,
+            channel,
+            payload: RELEASED,
+            last: None,
+            used: None,
+        }
+    }
+}
+
 script! {
     "handover", "allow-oom",
-    shortcut after ["listeners"], ["digits", "range", "time", "failed", "refusal", "fence", "lease"]
+    shortcut after ["listeners"], ["digits", "range", "time", "failed", "refusal", "fence", "lease", "ahead"]
     struct HandOver<'a> {
         keys { lock: &'a str, fence: Option<&'a str> }
         args {

@@ -96,7 +96,11 @@ impl Script for AcquireEach {
         let granted = |token| {
             let token = FencingToken::checked(token)?;
             let token = self.terms.fenced.then_some(token);
-            Some(AcquireReply::Granted { token, time })
+            Some(AcquireReply::Granted {
+                token,
+                time,
+                look: None,
+            })
         };
         let mut answers = Vec::with_capacity(self.all.len());
         for _ in &self.all {

@@ -63,6 +63,7 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
         counted: key.kind() == Kind::Fenced,
         channel: &channel(key),
         trip_us: sending.live.trip_us(),
+        spare: sending.spare(),
     };
     sending.call(&script).await
 }
@@ -70,13 +71,20 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
 /// Gives back the lock or the place on the list, on that connection.
 pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {
     let HoldRef { key, holder, .. } = releasing.hold_ref;
+    let unused = releasing.unused();
     let script = ListedRelease {
         lock: key.raw(),
         waiting: &waiting_key(key),
+        fence: unused.map(|_| key.fence()),
         holder: &holder.text(),
         channel: &channel(key),
         trip_us: releasing.live.trip_us(),
         crowd: releasing.inner.crowd_from,
+        to_few: RELEASED_TO_FEW,
+        to_crowd: RELEASED_TO_CROWD,
+        passed_on: PASSED_ON,
+        last: unused.map(|tokens| tokens.last.get()),
+        used: unused.map(|tokens| tokens.used.get()),
     };
     releasing.call(&script).await
 }
@@ -85,7 +93,7 @@ script! {
     "listed_acquire", shortcut after ["usually"],
     [
         "digits", "range", "dated", "refusal", "fence", "lease", "holder", "listeners", "keeper", "publish", "failed",
-        "waiting"
+        "waiting", "ahead"
     ]
     struct ListedAcquire<'a> {
         keys { lock: &'a str, waiting: &'a str, fence: Option<&'a str> }
@@ -96,7 +104,9 @@ script! {
             counted: bool,
             channel: &'a str,
             /// A round trip to the server.
-            trip_us: u64
+            trip_us: u64,
+            /// The number of tokens to set aside after that of the holder. The channel's subscribers are counted then.
+            spare: Option<u64>
         }
     }
     |this, mut items| -> AcquireReply {
@@ -107,17 +117,22 @@ script! {
 
 script! {
     "listed_release", "allow-oom", shortcut after [],
-    ["publish", "digits", "time", "failed", "listeners", "waiting"]
+    ["publish", "digits", "time", "failed", "listeners", "waiting", "unused"]
     struct ListedRelease<'a> {
-        keys { lock: &'a str, waiting: &'a str }
+        keys { lock: &'a str, waiting: &'a str, fence: Option<String> }
         args {
             holder: &'a str,
             channel: &'a str,
             trip_us: u64,
             /// So many listeners wait on the list. Fewer are all told.
-            crowd: usize
+            crowd: usize,
+            to_few: &'a str,
+            to_crowd: &'a str,
+            passed_on: &'a str,
+            /// The last of the tokens that were set aside, and the last one that anybody has.
+            last: Option<u64>,
+            used: Option<u64>
         }
-        fixed { to_few: RELEASED_TO_FEW, to_crowd: RELEASED_TO_CROWD, passed_on: PASSED_ON }
     }
     |_, items| -> ReleaseReply { release_reply(items) }
 }

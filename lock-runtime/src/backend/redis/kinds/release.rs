@@ -5,13 +5,15 @@ use crate::backend::redis::connection::Live;
 use crate::backend::redis::scripting::Script;
 use crate::backend::redis::{GaveBack, Inner};
 use crate::backend::{Fault, HoldRef};
-use crate::values::{Kind, Moment};
+use crate::values::{Kind, Moment, UnusedTokens};
 
 /// A release that goes out on one connection.
 pub(crate) struct Releasing<'a> {
     pub(crate) inner: &'a Inner,
     pub(crate) live: &'a Live,
     pub(crate) hold_ref: HoldRef<'a>,
+    /// Tokens that nobody has had.
+    pub(crate) unused: Option<&'a UnusedTokens>,
     pub(crate) sent_at: Moment,
     pub(crate) deadline: Moment,
 }
@@ -25,6 +27,12 @@ impl Releasing<'_> {
             Kind::Fair => Box::pin(fair::release(self)).await,
             Kind::Read | Kind::Write => Box::pin(read_write::release(self)).await,
         }
+    }
+
+    /// The tokens that go back with the lock. Not in a cluster: lock and fence may be at two nodes while their slot moves, and
+    /// a release is not to fail because of that.
+    pub(super) fn unused(&self) -> Option<&UnusedTokens> {
+        self.unused.filter(|_| self.inner.is_alone())
     }
 
     pub(super) async fn call<S: Script>(&self, script: &S) -> Result<S::Reply, Fault> {

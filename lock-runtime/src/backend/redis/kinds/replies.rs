@@ -25,6 +25,8 @@ pub(crate) enum AcquireReply {
     Granted {
         token: Option<FencingToken>,
         time: u64,
+        /// Boxed, for few ask for it.
+        look: Option<Box<Look>>,
     },
     Busy {
         left: Option<Duration>,
@@ -47,6 +49,14 @@ pub(crate) enum AcquireReply {
     },
 }
 
+/// The part of a reply that tells who else waits, and what was set aside for those of the same process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    /// The last of the tokens that were set aside.
+    pub(crate) last: Option<FencingToken>,
+    pub(crate) subscribers: Option<u64>,
+}
+
 /// Parses the reply of an acquire after its first `word`. It has a token if one of `keys` is a fence.
 pub(crate) fn acquire_reply(
     word: &str,
@@ -61,10 +71,17 @@ pub(crate) fn acquire_reply(
             if token.is_some() != is_fenced {
                 return None;
             }
-            AcquireReply::Granted {
-                token,
-                time: items.digits()?,
-            }
+            let time = items.digits()?;
+            let look = match items.token() {
+                None => None,
+                Some(last) if last.is_some() == is_fenced => Some(Box::new(Look {
+                    last,
+                    // -1: the ACL does not allow to ask.
+                    subscribers: u64::try_from(items.integer()?).ok(),
+                })),
+                Some(_) => return None,
+            };
+            AcquireReply::Granted { token, time, look }
         }
         "BUSY" => AcquireReply::Busy {
             left: items.expiry()?,
@@ -87,6 +104,7 @@ pub(crate) fn acquire_reply(
                     false => None,
                 },
                 time,
+                look: None,
             }
         }
         _ => return None,

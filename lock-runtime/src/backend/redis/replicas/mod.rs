@@ -41,7 +41,7 @@ use crate::backend::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Fault, HandOff, HandedOver, HoldRef, Released,
     Renewal, Renewed, Reply, Snapshot, Within,
 };
-use crate::values::{HolderId, Key, LockError, Moment, Replicas, StoreKind, clock};
+use crate::values::{HolderId, Key, LockError, Moment, Replicas, StoreKind, UnusedTokens, clock};
 
 /// The least time that the replicas have, even if the caller's wait is nearly over.
 const LEAST: Duration = Duration::from_millis(10);
@@ -124,7 +124,7 @@ impl Replicated {
         let acquired = self.backend.acquire(request).await?;
         // There is no await in between. So a caller that drops this future does so either before the grant is known
         // here, or while it is guarded.
-        if matches!(acquired, Acquired::Granted(_)) {
+        if matches!(acquired, Acquired::Granted(_) | Acquired::Tenured(_)) {
             self.confirm(&[request]).await?;
         }
         Ok(acquired)
@@ -145,7 +145,7 @@ impl Replicated {
         spare: u64,
     ) -> Result<HandedOver, Fault> {
         let handed_over = self.backend.hand_over(from, to, spare).await?;
-        if matches!(handed_over, HandedOver::Done { .. }) {
+        if matches!(handed_over, HandedOver::Done(_)) {
             // The old holder waits for this. With this limit, it is told in time that it has released, whatever the
             // replicas do.
             let half = to.timeout / 2;
@@ -220,6 +220,15 @@ impl Backend for Replicated {
 
     fn release<'a>(&'a self, hold_ref: HoldRef<'a>, timeout: Duration) -> Reply<'a, Released> {
         self.backend.release(hold_ref, timeout)
+    }
+
+    fn release_with<'a>(
+        &'a self,
+        hold_ref: HoldRef<'a>,
+        unused: Option<&'a UnusedTokens>,
+        timeout: Duration,
+    ) -> Reply<'a, Released> {
+        self.backend.release_with(hold_ref, unused, timeout)
     }
 
     /// Extends the leases, and has the replicas confirm the renewals only if the options ask for that.

@@ -1,7 +1,7 @@
 //! Tests of the backend as the layers above see it.
 
 use super::*;
-use crate::backend::{Backend, HandedOver, Holders, Released, Renewal, Renewed};
+use crate::backend::{Backend, HandedOver, Holders, Released, Renewal, Renewed, Tenured};
 use crate::backend::{HandOff, Within};
 use crate::values::holder::HolderIds;
 
@@ -32,11 +32,11 @@ async fn a_lock_is_taken_renewed_handed_over_and_given_back() {
         .hand_over(a, request(&key, b, 5_000), 0)
         .await
         .unwrap();
-    let HandedOver::Done {
+    let HandedOver::Done(Tenured {
         granted: second,
         strangers,
         ..
-    } = handed
+    }) = handed
     else {
         panic!()
     };

@@ -5,6 +5,8 @@
 mod forms;
 mod redisson;
 
+use std::collections::HashMap;
+
 use fastrand::Rng;
 use redis::aio::MultiplexedConnection;
 
@@ -58,6 +60,9 @@ struct Run {
     sent: Vec<Request>,
     holders: u64,
     last_token: u64,
+    /// The tokens of each holder that others of its process may have: the last of those that they have had, and the last of
+    /// all.
+    ranges: HashMap<String, (u64, u64)>,
     trace: Vec<String>,
 }
 
@@ -76,6 +81,7 @@ async fn whatever_the_order_there_is_one_holder_a_ttl_and_a_rising_token() {
             sent: Vec::new(),
             holders: 0,
             last_token: 0,
+            ranges: HashMap::new(),
             trace: Vec::new(),
         };
         for step in 0..STEPS {
@@ -191,15 +197,17 @@ impl Run {
                 let first = self.first_on_list(&holder).await;
                 let reply = self.acquire(form, &holder, lease, not_after).await?;
                 match reply {
-                    AcquireReply::Granted { token, time } => {
+                    AcquireReply::Granted { token, time, look } => {
                         if time > not_after {
                             return Err("granted too late".to_owned());
                         }
                         if self.state.is_some() && !held_by(&self.state, &holder) {
                             return Err(format!("granted beside {:?}", self.state));
                         }
-                        self.state = Some((holder, 1));
-                        self.saw(token.map_or(0, |token| token.get()))?;
+                        self.state = Some((holder.clone(), 1));
+                        let token = token.map_or(0, |token| token.get());
+                        let last = look.and_then(|look| look.last);
+                        self.saw_range(holder, token, last.map_or(token, |last| last.get()))?;
                     }
                     AcquireReply::Busy { left, .. } => {
                         if self.state.is_none()
@@ -238,11 +246,8 @@ impl Run {
                 let held = held_by(&self.state, &from) || held_by(&self.state, &to);
                 match tokens {
                     Some((token, last)) if held => {
-                        self.state = Some((to, 1));
-                        self.saw(token)?;
-                        if last > token {
-                            self.saw(last)?;
-                        }
+                        self.state = Some((to.clone(), 1));
+                        self.saw_range(to, token, last)?;
                     }
                     None if !held => {}
                     other => return Err(format!("{other:?}")),
@@ -293,6 +298,15 @@ impl Run {
         let longer = redis::cmd("PEXPIRE").arg(LOCK).arg(LEASES[0]).take();
         let () = longer.query_async(&mut self.connection).await.unwrap();
         self.state = Some((holder, 1));
+    }
+
+    /// The holder has the tokens from `token` to `last`, and some of them go to those that follow it in its process. It will
+    /// give back the others.
+    fn saw_range(&mut self, holder: String, token: u64, last: u64) -> Result<(), String> {
+        self.saw(token)?;
+        self.last_token = self.random.u64(token..=last);
+        self.ranges.insert(holder, (self.last_token, last));
+        Ok(())
     }
 
     fn saw(&mut self, token: u64) -> Result<(), String> {

@@ -80,6 +80,7 @@ fn request(key: &Key, holder: HolderId, lease_ms: u64) -> AcquireRequest<'_> {
         ttl,
         fenced: true,
         waits: None,
+        others_wait: false,
         knows_left: false,
         asked_at: clock::now(),
         timeout: CALL,
@@ -93,6 +94,7 @@ fn hold_ref(key: &Key, holder: HolderId) -> HoldRef<'_> {
 fn granted(acquired: Acquired) -> Granted {
     match acquired {
         Acquired::Granted(granted) => granted,
+        Acquired::Tenured(tenured) => tenured.granted,
         Acquired::Busy { .. } | Acquired::Kept { .. } | Acquired::Queued { .. } => panic!("busy"),
     }
 }

@@ -132,6 +132,8 @@ async fn a_late_acquire_on_a_lost_connection_is_undone_from_another_one() {
         lease_ms: 60_000,
         not_after_us: not_after,
         counted: false,
+        channel: None,
+        spare: None,
     };
     until("it was looked for in vain", async || {
         server.time().await > not_after - 200_000

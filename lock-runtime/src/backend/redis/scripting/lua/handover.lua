@@ -1,16 +1,14 @@
 -- Makes another holder of the same process the holder, in one step and without waking anybody.
 --
 -- Flags: allow-oom
--- Uses: listeners, digits, range, time, failed, refusal, fence, lease
+-- Uses: listeners, digits, range, time, failed, refusal, fence, lease, ahead
 -- Keys: lock, fence?
 -- Args: from, to, lease_ms, channel, counted, spare
 -- Returns: {'OK', token or '', last or '', time_us, subscribers or -1 unknown} | {'LOST'} | {'FOREIGN', 'fence', why}
 -- Why: `to` is written only where `from` was, so a second copy finds `to` and a late one finds neither; it never
 --      acquires. The lease is set before the holders change, and `to` comes before `from` goes, so that there is a
 --      holder and an expiry at every step. The channel's subscribers are counted: others may be waiting. The tokens up
---      to `last` are the process's own, for those whom it passes the lock to without asking. They are at most `spare` us
---      ahead of the clock, and none are set aside while the fence is ahead already: else each hand-over would push it on,
---      and nobody could use what it set aside.
+--      to `last` are the process's own, for those whom it passes the lock to without asking.
 
 local lock, fence = KEYS[1], KEYS[2]
 local from, to, lease, channel = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
@@ -36,11 +34,7 @@ if refused then
 end
 local last = token
 if fence then
-  local base = counted and tonumber(token) or now
-  if base >= tonumber(token) then
-    last = digits(base + spare)
-  end
-  redis.call('SET', fence, last)
+  last = set_aside(fence, token, counted and tonumber(token) or now, spare)
 end
 
 if replay == 1 then

@@ -1,9 +1,9 @@
 -- Takes a lock for one holder if nobody has it or waits for it longer. Else puts the holder on the list of those that wait.
 --
 -- Flags:
--- Uses: usually, digits, range, dated, refusal, fence, lease, holder, listeners, keeper, publish, failed, waiting
+-- Uses: usually, digits, range, dated, refusal, fence, lease, holder, listeners, keeper, publish, failed, waiting, ahead
 -- Keys: lock, waiting, fence?
--- Args: holder, lease_ms, not_after_us, counted, channel, trip_us
+-- Args: holder, lease_ms, not_after_us, counted, channel, trip_us, spare?
 -- Returns: as acquire
 -- Why: As acquire, but the fence is looked at only where a token is given. A lock that is reserved for the holder has the
 --      holder's field. A free lock goes to the first on the list, also if another one asks: the first one has missed its
@@ -13,7 +13,9 @@
 local lock, waiting, fence = KEYS[1], KEYS[2], KEYS[3]
 local holder, lease, not_after, channel = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[5]
 
-local wrong = out_of_range(lease, 1, LONGEST_LEASE, 'lease')
+local counted, spare = ARGV[4] == '1', ARGV[7] and tonumber(ARGV[7])
+
+local wrong = out_of_range(lease, 1, LONGEST_LEASE, 'lease') or ARGV[7] and out_of_range(spare, 0, 2000, 'spare')
 if wrong then
   return wrong
 end
@@ -64,13 +66,11 @@ if not has_it then
   end
 end
 
-local token, refused = next_token(fence, ARGV[4] == '1' and 1 or now)
+local token, refused = next_token(fence, counted and 1 or now, spare)
 if refused then
   return refused
 end
-if fence then
-  redis.call('SET', fence, token)
-end
+local last = fence and set_aside(fence, token, counted and tonumber(token) or now, spare or 0) or ''
 if has_it then
   extend(lock, lease)
 else
@@ -82,4 +82,4 @@ else
   end
   redis.pcall('ZREM', waiting, holder)
 end
-return {'OK', token, digits(now)}
+return {'OK', token, digits(now), spare and last, spare and listeners(channel)}

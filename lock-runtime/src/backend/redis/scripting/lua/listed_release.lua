@@ -2,9 +2,9 @@
 -- first on the list.
 --
 -- Flags: allow-oom
--- Uses: publish, digits, time, failed, listeners, waiting
--- Keys: lock, waiting
--- Args: holder, channel, trip_us, crowd, to_few, to_crowd, passed_on
+-- Uses: publish, digits, time, failed, listeners, waiting, unused
+-- Keys: lock, waiting, fence?
+-- Args: holder, channel, trip_us, crowd, to_few, to_crowd, passed_on, last?, used?
 -- Returns: as release
 -- Why: As release. Fewer listeners than a crowd are all told that the lock is free, and ask at the same time: that is
 --      faster than to wait for the one that is next, and of a crowd nearly all would ask in vain. Listeners that are no
@@ -30,9 +30,14 @@ if held ~= 1 then
   return {0, digits(now)}
 end
 
+local function end_hold()
+  redis.call('HDEL', lock, holder)
+  give_back(KEYS[3], ARGV[8], ARGV[9])
+end
+
 local all = listeners(channel)
 if all < crowd then
-  redis.call('HDEL', lock, holder)
+  end_hold()
   return published(channel, to_few) and 1 or 2
 end
 
@@ -56,14 +61,14 @@ end
 if first and not leave then
   local reserved, told = reserve(lock, waiting, first, far, channel)
   if reserved then
-    redis.call('HDEL', lock, holder)
+    end_hold()
     if others > 0 then
       published(channel, passed_on)
     end
     return told and 1 or 2
   end
 end
-redis.call('HDEL', lock, holder)
+end_hold()
 if leave then
   local us = math.max(1000, math.min(LEFT_AT_MOST, 4 * (tonumber(trip) or 0)))
   redis.pcall('ZADD', waiting, digits(-(now + us)), LEFT)

@@ -1,12 +1,12 @@
 -- Gives a lock back and wakes a waiter.
 --
 -- Flags: allow-oom
--- Uses: publish, digits, time, failed
--- Keys: lock
--- Args: holder, channel, payload
+-- Uses: publish, digits, time, failed, unused
+-- Keys: lock, fence?
+-- Args: holder, channel, payload, last?, used?
 -- Returns: 1 released | 2 released, but the message could not be published | {0, time_us} not the holder
 -- Why: HDEL asks and deletes in one step, and an emptied hash is gone. Publishing is last and cannot undo the
---      release. Not the holder comes with the time: after not_after, no acquire of this id can still arrive.
+--      release. Tokens are given back by the holder alone, for nobody has drawn one since. Not the holder comes with the time: after not_after, no acquire of this id can still arrive.
 
 local gone = redis.pcall('HDEL', KEYS[1], ARGV[1])
 if failed(gone) and not wrong_type(gone) then
@@ -15,4 +15,5 @@ end
 if gone ~= 1 then
   return {0, digits(time_us())}
 end
+give_back(KEYS[2], ARGV[4], ARGV[5])
 return published(ARGV[2], ARGV[3]) and 1 or 2

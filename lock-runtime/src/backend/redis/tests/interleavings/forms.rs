@@ -13,7 +13,7 @@ use crate::backend::redis::kinds::grouped::{
 use crate::backend::redis::kinds::replies::*;
 use crate::backend::redis::scripting::{Items, Script, Source};
 use crate::backend::redis::tests::scripts::listed::{
-    ListedAcquire, listed_acquire, listed_release,
+    ListedAcquire, ListedRelease, listed_acquire, listed_release,
 };
 use crate::backend::redis::tests::scripts::{CHANNEL, LOCK};
 use crate::backend::redis::tests::{CALL, key, run};
@@ -66,15 +66,26 @@ impl Run {
             lease_ms,
             not_after_us,
             counted: false,
+            channel: None,
+            spare: None,
         };
+        let spare = self.random.bool().then_some(SPARE_TOKENS);
         match form {
-            Form::Alone => self.run(&acquire).await,
+            Form::Alone => {
+                let ahead = Acquire {
+                    channel: spare.map(|_| CHANNEL),
+                    spare,
+                    ..acquire
+                };
+                self.run(&ahead).await
+            }
             Form::Older => self.run(&OlderAcquire(acquire)).await,
             Form::Crowd => {
                 let listed = ListedAcquire {
                     fence: Some(&fence),
                     lease_ms,
                     not_after_us,
+                    spare,
                     ..listed_acquire(holder)
                 };
                 self.run(&listed).await
@@ -120,14 +131,24 @@ impl Run {
                 None => self.is_untouched().await?,
             }
         }
+        let range = self.ranges.get(holder).filter(|_| form != Form::Older);
+        let (used, last) = range.copied().unzip();
+        let fence = range.map(|_| key("k").fence());
         if form == Form::Crowd {
-            return self.run(&listed_release(holder)).await;
+            let release = ListedRelease {
+                fence,
+                last,
+                used,
+                ..listed_release(holder)
+            };
+            return self.run(&release).await;
         }
-        // An older version has the same script.
+        // An older version has the same script, but for tokens to give back.
         let release = Release {
-            lock: LOCK,
-            holder,
-            channel: CHANNEL,
+            fence,
+            last,
+            used,
+            ..Release::of(LOCK, holder, CHANNEL)
         };
         self.run(&release).await
     }

@@ -84,7 +84,7 @@ async fn many_free_locks_are_taken_with_the_time_as_their_token() {
     for fenced in [true, false] {
         let answers = bench.call(acquires_as(&["k", "l"], LEASE, fenced)).await;
         for answer in answers.unwrap() {
-            let Some(AcquireReply::Granted { token, time }) = answer else {
+            let Some(AcquireReply::Granted { token, time, .. }) = answer else {
                 panic!("{answer:?}");
             };
             assert_eq!(token.map(|token| token.get()), fenced.then_some(time));

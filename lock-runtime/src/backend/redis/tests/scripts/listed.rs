@@ -23,6 +23,7 @@ pub(in super::super) fn listed_acquire(holder: &str) -> ListedAcquire<'_> {
         counted: false,
         channel: CHANNEL,
         trip_us: 100,
+        spare: None,
     }
 }
 
@@ -31,10 +32,16 @@ pub(in super::super) fn listed_release(holder: &str) -> ListedRelease<'_> {
     ListedRelease {
         lock: LOCK,
         waiting: WAITING,
+        fence: None,
         holder,
         channel: CHANNEL,
         trip_us: 100,
         crowd: 1,
+        to_few: RELEASED_TO_FEW,
+        to_crowd: RELEASED_TO_CROWD,
+        passed_on: PASSED_ON,
+        last: None,
+        used: None,
     }
 }
 

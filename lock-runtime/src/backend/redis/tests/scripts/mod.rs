@@ -13,6 +13,7 @@ mod permits;
 mod read_write;
 mod refusals;
 mod shortcuts;
+mod spare;
 mod table;
 
 use redis::aio::MultiplexedConnection;
@@ -129,15 +130,13 @@ fn acquire(holder: &str) -> Acquire<'_> {
         lease_ms: LEASE,
         not_after_us: FAR,
         counted: false,
+        channel: None,
+        spare: None,
     }
 }
 
 fn release(holder: &str) -> Release<'_> {
-    Release {
-        lock: LOCK,
-        holder,
-        channel: CHANNEL,
-    }
+    Release::of(LOCK, holder, CHANNEL)
 }
 
 fn hand_over<'a>(from: &'a str, to: &'a str) -> HandOver<'a> {

@@ -170,6 +170,8 @@ async fn an_acquire_by_the_shortcut_is_an_acquire() {
             let arguments = ["a", "30000", date, counted];
             bench.both_ways(Acquire::source(), keys, &arguments).await;
         }
+        let ahead = ["a", "30000", &*far, "0", CHANNEL, "1900"];
+        bench.both_ways(Acquire::source(), keys, &ahead).await;
     }
 }
 
@@ -180,6 +182,9 @@ async fn a_release_by_the_shortcut_is_a_release() {
         bench
             .both_ways(Release::source(), &[LOCK], &[holder, CHANNEL, RELEASED])
             .await;
+        let unused = [holder, CHANNEL, RELEASED, "8000000000000000", "5"];
+        let keys = [LOCK, FENCE];
+        bench.both_ways(Release::source(), &keys, &unused).await;
     }
 }
 
@@ -238,6 +243,8 @@ async fn an_acquire_of_a_crowd_by_the_shortcut_is_one() {
                 let arguments = ["a", lease, date, counted, CHANNEL, trip];
                 let source = ListedAcquire::source();
                 bench.both_ways_after(list, source, keys, &arguments).await;
+                let ahead = [&arguments[..], &["1900"]].concat();
+                bench.both_ways_after(list, source, keys, &ahead).await;
             }
         }
     }
@@ -257,6 +264,9 @@ async fn a_release_of_a_crowd_by_the_shortcut_is_one() {
                 let keys = [LOCK, WAITING];
                 let source = ListedRelease::source();
                 bench.both_ways_after(list, source, &keys, &arguments).await;
+                let (keys, last) = ([LOCK, WAITING, FENCE], ["8000000000000000", "5"]);
+                let unused = [&arguments[..], &last].concat();
+                bench.both_ways_after(list, source, &keys, &unused).await;
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::directory::{introduce, who, withdraw};
 use super::fair::{fair_acquire, fair_release};
-use super::listed::{listed_acquire, listed_release};
+use super::spare::{acquire_ahead, listed_acquire_ahead, listed_release_after, release_after};
 use super::*;
 use crate::backend::redis::kinds::acquire_all::{AcquireAll, AcquireAllReply};
 use crate::backend::redis::kinds::clash::KindOf;
@@ -126,9 +126,9 @@ fn every_header_names_what_its_caller_sends() {
             assert_eq!(reads("ARGV"), arguments, "{}: ARGV", source.name);
         }
     }
-    check(&acquire("a"), 1);
+    check(&acquire_ahead("a"), 1);
     check(&next_token(), 1);
-    check(&release("a"), 1);
+    check(&release_after("a", 1, 2), 1);
     check(&hand_over("a", "b"), 1);
     check(
         &Renew {
@@ -146,15 +146,15 @@ fn every_header_names_what_its_caller_sends() {
     check(&each::acquires(&["k"]), 1);
     check(&each::releases(&["k"]), 1);
     check(&force(), 1);
-    check(&listed_acquire("a"), 1);
-    check(&listed_release("a"), 1);
+    check(&listed_acquire_ahead("a"), 1);
+    check(&listed_release_after("a", 1, 2), 1);
     check(&fair_acquire("a"), 1);
     check(&fair_release("a"), 1);
     check(&inspect(), 1);
     check(&introduce("a"), 1);
     check(&withdraw(), 1);
     check(&who(), 1);
-    check(&Rights::of(&release("a")), 1);
+    check(&Rights::of(&withdraw()), 1);
     let leases = "leases";
     check(&KindOf { key: LOCK, leases }, 1);
     check(&permits::lease(&[1; 16]), 1);

@@ -1,4 +1,4 @@
--- Shortcut of listed_acquire: the lock is reserved for the holder, or somebody else has it.
+-- Shortcut of listed_acquire: the lock is reserved for the holder, and no token is set aside, or somebody else has it.
 --
 -- Uses: usually
 -- Returns: the time in µs, which is the token where a fence is named | as acquire
@@ -9,7 +9,7 @@ local time = redis.call('TIME')
 local now = time[1] .. string.sub('00000' .. time[2], -6)
 if ARGV[4] == '0' and in_time(ARGV[2], ARGV[3], now) then
   local lock, fence = KEYS[1], KEYS[3]
-  if try('HGET', lock, ARGV[1]) == '1' then
+  if not ARGV[7] and try('HGET', lock, ARGV[1]) == '1' then
     local last = fence and try('GET', fence)
     if not last or known(last) then
       local token = last and last >= now and string.format('%.0f', tonumber(last) + 1) or now

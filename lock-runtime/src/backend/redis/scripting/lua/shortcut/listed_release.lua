@@ -5,7 +5,7 @@
 -- Why: As for release. This script is never asked where channels are sharded.
 
 local try, lock, channel, crowd = redis.pcall, KEYS[1], ARGV[2], tonumber(ARGV[4])
-if crowd and try('HGET', lock, ARGV[1]) == '1' then
+if crowd and not KEYS[3] and try('HGET', lock, ARGV[1]) == '1' then
   local listeners = try('PUBSUB', 'NUMSUB', channel, channel .. ':ours')
   local all, ours = listeners[2], listeners[4]
   if all and all < crowd then
