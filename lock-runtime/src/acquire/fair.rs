@@ -70,7 +70,6 @@ impl<'a> FairSeat<'a> {
         }
     }
 
-    /// Returns the parts that undo, in the background, what the store may have for this holder.
     fn admit(&mut self, granted: Granted) -> Asked<HoldHandle> {
         self.known = false;
         self.waiting = None;
@@ -79,6 +78,7 @@ impl<'a> FairSeat<'a> {
         Asked::Granted(handle)
     }
 
+    /// Returns the parts that undo, in the background, what the store may have for this holder.
     fn undoing(&self) -> (Arc<Core>, Arc<Key>, HolderId) {
         let Attempt { core, request, .. } = self.attempt;
         (core.clone(), request.key.clone(), self.holder)

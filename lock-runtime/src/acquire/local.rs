@@ -120,13 +120,13 @@ pub(crate) async fn at_the_head(
     let deadline = &attempt.deadline;
     let (pause, legacy) = head.takes_over(round_trip);
     let mut seat = HeadSeat::new(attempt, head);
-    seat.inherit(legacy);
+    seat.inherit(legacy.place);
     // Processes that wait on the store's list take turns without pauses.
     if let Some(pause) = pause
-        && !seat.hears()
+        && !seat.waits_on_list()
     {
         // Boxed: it is seldom, and every request would carry its size.
-        Box::pin(seat.stand_back(pause)).await;
+        Box::pin(seat.stand_back(pause, legacy.listener)).await;
         now = clock::now();
     }
     // A caller who comes to the head when its time is over makes no call any more; one who does not wait makes one.
@@ -237,19 +237,18 @@ impl<'a> HeadSeat<'a> {
         }
     }
 
-    /// Goes on where the caller before has left off.
-    fn inherit(&mut self, legacy: Legacy) {
-        let Legacy { place, listener } = legacy;
+    /// Goes on at the place of the caller before.
+    fn inherit(&mut self, place: Option<Box<Place>>) {
         if let Some(place) = &place {
             self.holder = place.holder;
         }
-        (self.place, self.listener) = (place, listener);
+        self.place = place;
     }
 
-    /// Leaves the key to others for a while.
-    async fn stand_back(&mut self, pause: Pause) {
+    /// Leaves the key to others for a while. `listener` has listened since before this process's own release.
+    async fn stand_back(&self, pause: Pause, listener: Option<Box<dyn Listen>>) {
         let deadline = self.attempt.deadline;
-        let Some(listener) = &mut self.listener else {
+        let Some(mut listener) = listener else {
             return deadline.pause(pause.most).await;
         };
         let mut heard = 0;
@@ -274,15 +273,25 @@ impl<'a> HeadSeat<'a> {
     /// Listens at once where that costs nothing: the process is on the store's list, or was lately, so that the first
     /// question puts the holder there; or it hears of releases already, and need not ask again once it listens.
     fn listen_before_asking(&mut self) {
-        let Attempt { core, request, .. } = self.attempt;
-        let waits = request.wait != Some(Duration::ZERO);
-        self.in_crowd = self.place.is_some() || waits && self.hears();
-        if self.in_crowd || waits && self.listener.is_none() && core.backend.hears(&request.key) {
-            self.listener = Some(self.listen());
+        let waits = self.attempt.request.wait != Some(Duration::ZERO);
+        self.in_crowd = self.place.is_some() || waits && self.waits_on_list();
+        if self.in_crowd || waits && self.hears() {
+            let listener = self.listen();
+            // It may have begun to hear just now. Who is to join a crowd listens in another way.
+            let is_early = match self.in_crowd {
+                true => self.waits_on_list(),
+                false => self.hears() && !listener.is_crowded(),
+            };
+            self.listener = is_early.then_some(listener);
         }
     }
 
     fn hears(&self) -> bool {
+        let Attempt { core, request, .. } = self.attempt;
+        core.backend.hears(&request.key)
+    }
+
+    fn waits_on_list(&self) -> bool {
         let Attempt { core, request, .. } = self.attempt;
         core.backend.waits_on_list(&request.key, self.holder)
     }
@@ -301,7 +310,7 @@ impl<'a> HeadSeat<'a> {
             // A store may still be giving back what it had for the holder before: a quorum does so with the votes of a
             // minority.
             self.holder = core.ids.fresh();
-            if self.in_crowd && self.hears() {
+            if self.in_crowd && self.waits_on_list() {
                 let ttl = request.hold_options.ttl;
                 let place = Place::new(core, &request.key, self.holder, ttl);
                 return Some(Box::new(place));
@@ -434,7 +443,8 @@ impl Contender for HeadSeat<'_> {
 impl Drop for HeadSeat<'_> {
     fn drop(&mut self) {
         if let (Some(head), place @ Some(_)) = (&self.head, self.place.take()) {
-            head.bequeath(|legacy| legacy.place = place);
+            let listener = None;
+            head.bequeath(Legacy { place, listener });
         }
     }
 }

@@ -64,7 +64,7 @@ pub(crate) struct HandoffBudget {
 impl HandoffBudget {
     /// Whether the budget allows one more hand-over.
     pub(crate) fn may_hand_over(&self) -> bool {
-        self.stretch.is_none_or(|(_, end)| !end.has_passed())
+        !self.stands_back() && self.stretch.is_none_or(|(_, end)| !end.has_passed())
     }
 
     /// The store has given the lock to this process, or to its next holder. Until when it may go round in this process without
@@ -110,14 +110,15 @@ impl HandoffBudget {
     }
 
     /// Returns how long the head must stay away before it asks the store, given a recent round trip. Where others have their
-    /// turns and need less time for them, nobody would have the lock for the rest of the pause: so it ends then.
+    /// turns and need less time for them, nobody would have the lock for the rest of the pause: so it ends then. Half of it
+    /// remains in any case, for all releases that are heard may be those of one process.
     ///
     /// A pause that grew while a process kept winning did starve some: those with short pauses met each other and kept
     /// them, and those with long ones met nobody.
     pub(crate) fn pause(&mut self, round_trip: Duration) -> Option<Pause> {
         let (mut releases, others) = self.stand_back.take()?;
         self.unseen += 1;
-        let least = a_few(round_trip);
+        let least = a_few(round_trip).max(others / 2);
         let mut most = least.max(others);
         if self.unseen.is_multiple_of(STRETCHES_UNSEEN) {
             (releases, most) = (u64::MAX, most.max(LONG_PAUSE));
@@ -162,6 +163,7 @@ impl HandoffBudget {
 
     /// Another process had the key.
     pub(crate) fn saw_another(&mut self) {
+        self.stretch = None;
         self.unseen = 0;
         self.refused += 1;
     }
@@ -179,7 +181,7 @@ impl HandoffBudget {
     }
 }
 
-/// Long enough for others to ask. One slow answer lifts the average: nobody stays away for seconds because of it.
+/// Long enough for others to ask. One slow answer lifts the measure: nobody stays away for seconds because of it.
 fn a_few(round_trips: Duration) -> Duration {
     (round_trips * 4).clamp(PAUSE, LONGEST_WAY)
 }

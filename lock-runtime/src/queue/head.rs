@@ -52,8 +52,16 @@ impl Head {
     }
 
     /// Leaves something to the next one. If nobody comes, it is dropped.
-    pub(crate) fn bequeath(&self, bequeath: impl FnOnce(&mut Legacy)) {
-        self.with(|queue| bequeath(&mut queue.legacy));
+    pub(crate) fn bequeath(&self, mut legacy: Legacy) {
+        // What this replaces, or nobody takes, is dropped without the lock.
+        self.with(|queue| {
+            if legacy.place.is_some() {
+                std::mem::swap(&mut queue.legacy.place, &mut legacy.place);
+            }
+            if legacy.listener.is_some() {
+                std::mem::swap(&mut queue.legacy.listener, &mut legacy.listener);
+            }
+        });
     }
 
     fn with<T>(&self, read: impl FnOnce(&mut KeyQueue) -> T) -> Option<T> {

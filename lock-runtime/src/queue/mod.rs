@@ -299,11 +299,17 @@ impl LocalQueues {
         let queues: Vec<_> = state
             .queues
             .values_mut()
-            .map(|queue| std::mem::take(&mut queue.waiters))
+            .map(|queue| {
+                let waiters = std::mem::take(&mut queue.waiters);
+                (waiters, std::mem::take(&mut queue.legacy))
+            })
             .collect();
-        state.waiting -= queues.iter().map(BTreeMap::len).sum::<usize>();
+        state.waiting -= queues
+            .iter()
+            .map(|(waiters, _)| waiters.len())
+            .sum::<usize>();
         drop(state);
-        // Each waiter's channel closes: it answers `ShuttingDown`.
+        // Each waiter's channel closes: it answers `ShuttingDown`. A place on the store's list is given back.
         drop(queues);
     }
 

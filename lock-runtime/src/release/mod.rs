@@ -24,7 +24,7 @@ use self::keep::Covered;
 use crate::backend::{Fault, HoldRef, Released};
 use crate::hold::{Core, Hold, HoldHandle, Left, current_runtime};
 use crate::observe;
-use crate::queue::Head;
+use crate::queue::{Head, Legacy};
 use crate::release::downgrade::Downgrade;
 use crate::values::ttl::LEAST_CALL;
 use crate::values::{Backoff, Counted, LockError, LostReason, Moment, UnusedTokens, clock};
@@ -330,8 +330,10 @@ impl Departure {
             && head.budget(|budget| budget.stands_back()) == Some(true)
             && backend.hears(key)
         {
-            let listener = backend.listen(key);
-            head.bequeath(|legacy| legacy.listener = Some(listener));
+            head.bequeath(Legacy {
+                place: None,
+                listener: Some(backend.listen(key)),
+            });
         }
     }
 

@@ -45,6 +45,7 @@ mod semaphore;
 mod sentinel;
 mod server;
 mod sql;
+mod stretches;
 mod tls;
 mod turns;
 mod two_masters;

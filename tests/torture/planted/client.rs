@@ -70,7 +70,7 @@ pub(super) const ALL: &[Planted] = &[
             "Err(Fault::NotSet) => Box::pin(self.set_and_ask(timeout, asker.holder)).await,
             Err(Fault::Unknown(_)) if PLANTED => {
                 let (token, sent_at) = (None, now);
-                Ok(Acquired::Granted(Granted { token, sent_at }))
+                Ok(Acquired::Granted(crate::backend::Granted { token, sent_at }))
             }",
         )]),
     },
@@ -147,10 +147,9 @@ pub(super) const ALL: &[Planted] = &[
         caught_by: &["token"],
         broken: Broken::Client(&[edit(
             "release/hand_over.rs",
-            "let crowd_from = core.options.crowd_from;",
-            "let crowd_from = core.options.crowd_from;
-            let token = if PLANTED { self.hold.token() } else { granted.token };
-            let granted = crate::backend::Granted { token, ..granted };",
+            "let beginning = with_tenure(&core, &head, &options, tenured);",
+            "if PLANTED { tenured.granted.token = self.hold.token(); }
+            let beginning = with_tenure(&core, &head, &options, tenured);",
         )]),
     },
     Planted {
@@ -163,7 +162,8 @@ pub(super) const ALL: &[Planted] = &[
             "let fault = match store.hand_over(from, call, spare).await {",
             "let handed_over = if PLANTED {
                 let granted = crate::backend::Granted { token: None, sent_at: clock::now() };
-                Ok(HandedOver::Done { granted, strangers: None, spare: crate::backend::Spare::Nothing })
+                let (strangers, spare) = (None, crate::backend::Spare::Nothing);
+                Ok(HandedOver::Done(Tenured { granted, strangers, spare }))
             } else {
                 store.hand_over(from, call, spare).await
             };

@@ -215,7 +215,7 @@ impl Backend for RedisBackend {
     }
 
     fn waits_on_list(&self, key: &Key, holder: HolderId) -> bool {
-        self.inner.keeps_list(key) && listed::hears(&self.inner.topics, key, holder)
+        self.inner.keeps_list(key) && listed::waits_on_list(&self.inner.topics, key, holder)
     }
 
     fn tells_keepers(&self) -> bool {

@@ -71,7 +71,7 @@ pub(crate) trait Calls: Send + Sync + 'static {
         until: Until,
     ) -> Reply<'a, Answer>;
 
-    /// Returns the average time of a statement.
+    /// Returns what a recent statement has taken.
     fn round_trip(&self) -> Duration;
 
     /// Ends all connections, except those of statements that are under way.

@@ -162,7 +162,7 @@ impl Link {
         if now.has_reached(deadline) {
             return Err(Fault::not_done("no time was left to send the request"));
         }
-        // Every so often is enough for an average.
+        // Every so often is enough.
         let sampled = self
             .calls
             .fetch_add(1, Ordering::Relaxed)

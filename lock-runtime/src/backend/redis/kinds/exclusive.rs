@@ -315,7 +315,7 @@ script! {
     }
     |this, mut items| -> AcquireReply {
         let word = items.text()?;
-        acquire_reply(&word, items, &[("lock", Some(this.lock)), ("fence", this.fence)])
+        acquire_reply(&word, items, &[("lock", Some(this.lock)), ("fence", this.fence)], this.spare.is_some())
     }
 }
 

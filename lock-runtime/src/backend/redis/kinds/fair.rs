@@ -92,7 +92,7 @@ script! {
             ("timeouts", Some(this.timeouts)),
             ("fence", this.fence),
         ];
-        acquire_reply(&word, items, &keys)
+        acquire_reply(&word, items, &keys, false)
     }
 }
 

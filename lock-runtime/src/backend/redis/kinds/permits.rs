@@ -188,7 +188,7 @@ script! {
         match items.text()?.as_str() {
             "SHORT" => too_few(items, this.name),
             "FOREIGN" => foreign_counter(items, this.permits, this.leases),
-            word => acquire_reply(word, items, &[]),
+            word => acquire_reply(word, items, &[], false),
         }
     }
 }

@@ -127,7 +127,7 @@ script! {
     }
     |this, mut items| -> AcquireReply {
         let word = items.text()?;
-        acquire_reply(&word, items, &[("lock", Some(this.lock))])
+        acquire_reply(&word, items, &[("lock", Some(this.lock))], false)
     }
 }
 
@@ -149,7 +149,7 @@ script! {
     }
     |this, mut items| -> AcquireReply {
         let word = items.text()?;
-        acquire_reply(&word, items, &[("lock", Some(this.lock)), ("fence", this.fence)])
+        acquire_reply(&word, items, &[("lock", Some(this.lock)), ("fence", this.fence)], false)
     }
 }
 

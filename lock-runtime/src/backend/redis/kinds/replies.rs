@@ -57,11 +57,13 @@ pub(crate) struct Look {
     pub(crate) subscribers: Option<u64>,
 }
 
-/// Parses the reply of an acquire after its first `word`. It has a token if one of `keys` is a fence.
+/// Parses the reply of an acquire after its first `word`. It has a token if one of `keys` is a fence, and a look if tokens
+/// were to be set aside.
 pub(crate) fn acquire_reply(
     word: &str,
     mut items: Items,
     keys: &[(&str, Option<&str>)],
+    ahead: bool,
 ) -> Option<Result<AcquireReply, Fault>> {
     let is_fence = |(name, key): &(&str, Option<&str>)| *name == "fence" && key.is_some();
     let is_fenced = keys.iter().any(is_fence);
@@ -72,14 +74,13 @@ pub(crate) fn acquire_reply(
                 return None;
             }
             let time = items.digits()?;
-            let look = match items.token() {
-                None => None,
-                Some(last) if last.is_some() == is_fenced => Some(Box::new(Look {
-                    last,
+            let look = match ahead {
+                false => None,
+                true => Some(Box::new(Look {
+                    last: items.token()?,
                     // -1: the ACL does not allow to ask.
                     subscribers: u64::try_from(items.integer()?).ok(),
                 })),
-                Some(_) => return None,
             };
             AcquireReply::Granted { token, time, look }
         }

@@ -4,8 +4,8 @@
 -- Uses: usually, digits, range, dated, refusal, fence, lease, holder, listeners, keeper, ahead
 -- Keys: lock, fence?
 -- Args: holder, lease_ms, not_after_us, counted, channel?, spare?
--- Returns: {'OK', token or '', time_us}, and with `spare` also last or '', subscribers or -1 unknown | {'BUSY', pttl_ms, time_us} | {'KEPT', pttl_ms, time_us} | {'STALE', time_us}
---          | {'FOREIGN', 'lock' or 'fence', why}
+-- Returns: {'OK', token or '', time_us}, and with `spare` also last or '', subscribers or -1 unknown
+--          | {'BUSY', pttl_ms, time_us} | {'KEPT', pttl_ms, time_us} | {'STALE', time_us} | {'FOREIGN', 'lock' or 'fence', why}
 -- Why: A copy that arrives after not_after is refused, so nothing late can take a lock for a dead id.
 --      The holder's own field means that this is a second copy: the count stays, the lease only grows, and the
 --      token rises, for the reply that carried the first one is lost. No token is wanted where no fence is named.

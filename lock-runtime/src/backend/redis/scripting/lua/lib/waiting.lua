@@ -6,15 +6,15 @@
 --         channel), for how many ms, or false if it cannot be reserved, and whether the holder was told | LIFE in ms
 --         | LEFT, the member with that time | LEFT_AT_MOST, how many µs it is ahead
 -- After: digits, publish, failed
--- Why: A reservation is a short hold of the lock, so it keeps out every client, whatever that knows of the list. It gives
---      its holder nothing: the holder believes only the answer to its own request, which finds its field. It is long
---      enough for a process that is late, and lasts a second for one to which four trips take longer than the shortest
---      reservation: a process that is always too late would never have a turn. A key that is no list is taken for an
---      empty one; a right that is missing is an error, before anything is written, and the caller goes on without a
---      list. Scores are the times of arrival in µs, with half a microsecond more for who is far; that of LEFT is
---      negative, so LEFT is always the first. Holders on the list ask again within LIFE, and then come before those
---      with a later time: a clock that was set back gives newcomers earlier times than theirs. A message goes to the process of a holder, whose channel ends in the first
---      part of its id, which others may know.
+-- Why: A reservation is a short hold of the lock, so it keeps out every client, whatever that knows of the list. It
+--      gives its holder nothing: the holder believes only the answer to its own request, which finds its field. It is
+--      long enough for a process that is late, and lasts a second for one to which four trips take longer than the
+--      shortest reservation: a process that is always too late would never have a turn. A key that is no list is taken
+--      for an empty one; a right that is missing is an error, before anything is written, and the caller goes on
+--      without a list. Scores are the times of arrival in µs, with half a microsecond more for who is far; that of LEFT
+--      is negative, so LEFT is always the first. Holders on the list ask again within LIFE, and then come before those
+--      with a later time: a clock that was set back gives newcomers earlier times than theirs. A message goes to the
+--      process of a holder, whose channel ends in the first part of its id, which others may know.
 
 local LIFE, LEFT, LEFT_AT_MOST, SHORTEST, LONGEST = '5000', 'left to others', 250000, 100, 1000
 
