@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::acquire::attempt::{Asker, Attempt};
 use crate::acquire::contend::{Asked, Contender, contend, unless_kept};
-use crate::backend::{Acquired, Fault, Listen};
+use crate::backend::{Acquired, Boxed, Fault, Listen};
 use crate::hold::{Beginning, HoldHandle, Kept};
 use crate::observe;
 use crate::queue::handoff_budget::{HandoffBudget, Pause};
@@ -118,15 +118,9 @@ pub(crate) async fn at_the_head(
 ) -> Result<HoldHandle, LockError> {
     let round_trip = attempt.core.backend.round_trip(attempt.key());
     let deadline = &attempt.deadline;
-    let (pause, legacy) = head.takes_over(round_trip);
     let mut seat = HeadSeat::new(attempt, head);
-    seat.inherit(legacy.place);
-    // Processes that wait on the store's list take turns without pauses.
-    if let Some(pause) = pause
-        && !seat.waits_on_list()
-    {
-        // Boxed: it is seldom, and every request would carry its size.
-        Box::pin(seat.stand_back(pause, legacy.listener)).await;
+    if let Some(away) = seat.take_over(round_trip) {
+        away.await;
         now = clock::now();
     }
     // A caller who comes to the head when its time is over makes no call any more; one who does not wait makes one.
@@ -237,12 +231,17 @@ impl<'a> HeadSeat<'a> {
         }
     }
 
-    /// Goes on at the place of the caller before.
-    fn inherit(&mut self, place: Option<Box<Place>>) {
-        if let Some(place) = &place {
+    /// Goes on where the caller before has left off. Returns the time for which the key is left to others first. Boxed: that is
+    /// seldom, and every request would carry its size.
+    fn take_over(&mut self, round_trip: Duration) -> Option<Boxed<'_>> {
+        let (pause, legacy) = self.head.as_ref()?.takes_over(round_trip);
+        if let Some(place) = legacy.place {
             self.holder = place.holder;
+            self.place = Some(place);
         }
-        self.place = place;
+        // Processes that wait on the store's list take turns without pauses.
+        let pause = pause.filter(|_| !self.waits_on_list())?;
+        Some(Box::pin(self.stand_back(pause, legacy.listener)))
     }
 
     /// Leaves the key to others for a while. `listener` has listened since before this process's own release.
