@@ -384,7 +384,7 @@ impl Contender for HeadSeat<'_> {
             (
                 _,
                 Ok(
-                    busy @ (Acquired::Busy { left }
+                    ref busy @ (Acquired::Busy { left }
                     | Acquired::Kept { left }
                     | Acquired::Queued { left, .. }),
                 ),

@@ -43,6 +43,8 @@ pub fn is_grant(reply: &Value, fenced: bool) -> bool {
         lease_ms: 1,
         not_after_us: 1,
         counted: false,
+        channel: None,
+        spare: None,
     };
     let fair = FairAcquire {
         lock: key,
