@@ -300,7 +300,7 @@ pub(super) const ALL: &[Planted] = &[
     },
     Planted {
         name: "a kept lock that is had again after its release was sent",
-        tasks: Tasks::All,
+        tasks: Tasks::Kept,
         faults: &[],
         caught_by: &["overlap", "refused-holder", "needless-loss"],
         broken: Broken::Client(&[edit(

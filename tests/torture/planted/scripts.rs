@@ -116,15 +116,13 @@ impl Script {
 /// A script, the text before its true text, and the text after it.
 pub(crate) type Twist = (Script, &'static str, &'static str);
 
-/// The definition of `call` for commands of one name.
+/// The definition of `call` for commands of these names.
 macro_rules! instead_of {
-    ($command:literal, $does:literal) => {
+    ($($command:literal, $does:literal);+) => {
         concat!(
-            "call = function(send, command, ...)\n  if command == '",
-            $command,
-            "' then ",
-            $does,
-            " end\n  return send(command, ...)\nend"
+            "call = function(send, command, ...)\n",
+            $("  if command == '", $command, "' then ", $does, " end\n",)+
+            "  return send(command, ...)\nend"
         )
     };
 }
@@ -145,7 +143,7 @@ pub(super) const ALL: &[Planted] = &[
         caught_by: &["overlap"],
         broken: Broken::Scripts(&[(
             Script::ListedAcquire,
-            instead_of!("HGET", "return '1'"),
+            instead_of!("HGET", "return '1'"; "HEXISTS", "return 1"; "HGETALL", "return {ARGV[1], '1'}"),
             "",
         )]),
     },
