@@ -137,7 +137,7 @@ pub(super) const ALL: &[Planted] = &[
         broken: Broken::Scripts(&[(Script::Acquire, instead_of!("HLEN", "return 0"), "")]),
     },
     Planted {
-        name: "a reservation that anybody takes",
+        name: "an acquire on the list that ignores the holder",
         tasks: Tasks::Hot,
         faults: &[],
         caught_by: &["overlap"],
