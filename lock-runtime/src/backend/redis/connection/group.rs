@@ -201,7 +201,7 @@ impl Dispatch {
 
     async fn send(self) {
         // One reply from the server wakes many tasks. Those that are ready now add their requests before this goes on.
-        behind_the_ready().await;
+        after_ready_tasks().await;
         let (releases, acquires) = {
             let mut waiting = self.live.group().waiting.lock();
             (taken(&mut waiting.releases), taken(&mut waiting.acquires))
@@ -249,12 +249,14 @@ impl Drop for Dispatch {
     }
 }
 
-/// Lets the tasks go first that this thread has ready. `tokio::task::yield_now` would also wait until the thread has asked
-/// the system for events, which costs a system call for each group, and the time of whoever is ready.
-async fn behind_the_ready() {
-    let mut is_behind = false;
+/// Yields once, so that the tasks that are ready on this thread run first.
+///
+/// `tokio::task::yield_now` would also wait until the runtime has polled for I/O. That is one more system call for each
+/// group, and the group would be sent later.
+async fn after_ready_tasks() {
+    let mut has_yielded = false;
     poll_fn(|context| {
-        if std::mem::replace(&mut is_behind, true) {
+        if std::mem::replace(&mut has_yielded, true) {
             return Poll::Ready(());
         }
         context.waker().wake_by_ref();
