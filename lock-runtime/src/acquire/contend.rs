@@ -169,7 +169,7 @@ pub(crate) async fn contend<C: Contender>(
                 }
                 (None, Some(listener)) => {
                     tokio::select! {
-                        () = listener.heard() => {}
+                        _ = listener.heard() => {}
                         () = deadline.pause(nap) => {}
                     }
                 }

@@ -250,16 +250,20 @@ impl<'a> HeadSeat<'a> {
         let Some(mut listener) = listener else {
             return deadline.pause(pause.most).await;
         };
+        let least = clock::now() + pause.least;
         let mut heard = 0;
         let turns = async {
-            // The first message is that of this process's own release.
-            while heard <= pause.releases {
-                listener.heard().await;
-                heard += 1;
+            // The first message is that of this process's own release. A message that comes after the least time ends the
+            // pause at once: the timer may be two milliseconds late, as long as another process's turn.
+            while heard <= pause.releases || !least.has_passed() {
+                tokio::select! {
+                    messages = listener.heard() => heard += messages,
+                    () = clock::sleep_until(least), if !least.has_passed() => {}
+                }
             }
         };
         tokio::select! {
-            ((), ()) = async { tokio::join!(turns, deadline.pause(pause.least)) } => {}
+            () = turns => {}
             () = deadline.pause(pause.most) => {}
         }
         if heard > 1 {

@@ -6,7 +6,7 @@ use super::Boxed;
 pub(super) struct Deaf;
 
 impl Listen for Deaf {
-    fn heard(&mut self) -> Boxed<'_> {
+    fn heard(&mut self) -> Boxed<'_, u64> {
         Box::pin(std::future::pending())
     }
 }
@@ -22,11 +22,11 @@ impl Listen for Both {
         })
     }
 
-    fn heard(&mut self) -> Boxed<'_> {
+    fn heard(&mut self) -> Boxed<'_, u64> {
         Box::pin(async {
             tokio::select! {
-                () = self.0.heard() => {}
-                () = self.1.heard() => {}
+                messages = self.0.heard() => messages,
+                messages = self.1.heard() => messages,
             }
         })
     }
@@ -43,9 +43,10 @@ pub(crate) trait Listen: Send + Sync {
         Box::pin(std::future::ready(()))
     }
 
-    /// Resolves when there was a message, or the subscription was renewed, since the last `heard` (or `listen`).
-    /// Nothing is missed between two calls. A hint, not a promise: the caller looks for itself.
-    fn heard(&mut self) -> Boxed<'_>;
+    /// Resolves when there was a message, or the subscription was renewed, since the last `heard` (or `listen`), to the
+    /// number of such messages: one, where they are not counted. Nothing is missed between two calls. A hint, not a
+    /// promise: the caller looks for itself.
+    fn heard(&mut self) -> Boxed<'_, u64>;
 
     /// Whether many processes wait, who do it on a list, as of the last message that told.
     fn is_crowded(&self) -> bool {

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::values::{Moment, clock};
 
 /// The time for which a process hands over to itself while others may be waiting. A stretch ends with the hold that
@@ -42,6 +44,16 @@ pub(crate) struct Pause {
     pub(crate) releases: u64,
 }
 
+/// How long the next head stays away, as the end of a stretch says.
+#[derive(Clone, Copy, Debug)]
+struct StandBack {
+    /// The moment before the process released the lock.
+    since: Instant,
+    /// The number of others that wait, and the time in which most of them have had their turns.
+    others: u64,
+    turns: Duration,
+}
+
 /// The state of one key's hand-over budget. A fresh one has its whole budget.
 #[derive(Debug, Default)]
 pub(crate) struct HandoffBudget {
@@ -55,8 +67,8 @@ pub(crate) struct HandoffBudget {
     refused: usize,
     /// Stretches since this process last saw another one have the lock.
     unseen: u32,
-    /// The budget is spent: the next head stays away first, until so many others have had their turn, or for so long.
-    stand_back: Option<(u64, Duration)>,
+    /// The budget is spent: the next head stays away first.
+    stand_back: Option<StandBack>,
     /// Until when the process may keep the key between its holds, and for how long it then leaves it alone at least.
     kept: Option<(Moment, Duration)>,
 }
@@ -99,7 +111,11 @@ impl HandoffBudget {
             .map_or(Duration::ZERO, |(since, _)| since.elapsed());
         let others = self.strangers.unwrap_or(0);
         let turns = u32::try_from(others).unwrap_or(u32::MAX).min(64);
-        self.stand_back = Some((others, (stretch * turns * 3 / 4).min(LONG_PAUSE)));
+        self.stand_back = Some(StandBack {
+            since: clock::tick(),
+            others,
+            turns: (stretch * turns * 3 / 4).min(LONG_PAUSE),
+        });
         self.stretch = None;
         self.strangers = None;
     }
@@ -113,18 +129,26 @@ impl HandoffBudget {
     /// turns and need less time for them, nobody would have the lock for the rest of the pause: so it ends then. Half of it
     /// remains in any case, for all releases that are heard may be those of one process.
     ///
+    /// It counts from the release, not from its answer: others have their turns from then on, and the answer may come late
+    /// where they keep the processors busy.
+    ///
     /// A pause that grew while a process kept winning did starve some: those with short pauses met each other and kept
     /// them, and those with long ones met nobody.
     pub(crate) fn pause(&mut self, round_trip: Duration) -> Option<Pause> {
-        let (mut releases, others) = self.stand_back.take()?;
+        let StandBack {
+            since,
+            others: mut releases,
+            turns,
+        } = self.stand_back.take()?;
         self.unseen += 1;
-        let least = a_few(round_trip).max(others / 2);
-        let mut most = least.max(others);
+        let least = a_few(round_trip).max(turns / 2);
+        let mut most = least.max(turns);
         if self.unseen.is_multiple_of(STRETCHES_UNSEEN) {
-            (releases, most) = (u64::MAX, most.max(LONG_PAUSE));
+            // The turn of anybody ends it: two processes could otherwise both stay away for so long.
+            (releases, most) = (releases.max(1), most.max(LONG_PAUSE));
         }
-        let jitter = 0.75 + fastrand::f64() / 2.0;
-        let [least, most] = [least, most].map(|pause| pause.mul_f64(jitter));
+        let (gone, jitter) = (since.elapsed(), 0.75 + fastrand::f64() / 2.0);
+        let [least, most] = [least, most].map(|pause| pause.mul_f64(jitter).saturating_sub(gone));
         Some(Pause {
             least,
             most,
@@ -232,8 +256,8 @@ mod tests {
         pause >= about.mul_f64(0.75) && pause <= about.mul_f64(1.25)
     }
 
-    #[test]
-    fn a_head_stays_away_only_after_a_stretch() {
+    #[tokio::test(start_paused = true)]
+    async fn a_head_stays_away_only_after_a_stretch() {
         let mut budget = HandoffBudget::default();
         assert_eq!(budget.pause(Duration::ZERO), None);
         assert!(is_about(next_pause(&mut budget, Duration::ZERO), 1));
@@ -253,19 +277,37 @@ mod tests {
         }
     }
 
-    #[test]
-    fn every_eighth_pause_is_long_while_no_other_process_is_seen() {
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_counts_from_the_release_and_not_from_its_answer() {
+        let mut budget = HandoffBudget::default();
+        budget.tenure_begins(Some(3), 6, Duration::ZERO);
+        tokio::time::advance(Duration::from_millis(8)).await;
+        budget.stand_back();
+        tokio::time::advance(Duration::from_millis(12)).await;
+        let pause = budget.pause(Duration::ZERO).unwrap();
+        assert_eq!(pause.least, Duration::ZERO);
+        assert!(pause.most >= Duration::from_micros(1_500), "{pause:?}");
+        assert!(pause.most <= Duration::from_micros(10_500), "{pause:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_eighth_pause_is_long_while_no_other_process_is_seen_and_ends_with_the_turn_of_one()
+     {
         let mut budget = HandoffBudget::default();
         for _ in 0..3 {
             for _ in 0..7 {
                 assert!(is_about(next_pause(&mut budget, Duration::ZERO), 1));
             }
-            assert!(is_about(next_pause(&mut budget, Duration::ZERO), 50));
+            budget.stand_back();
+            let long = budget.pause(Duration::ZERO).unwrap();
+            assert!(is_about(long.least, 1));
+            assert!(is_about(long.most, 50));
+            assert_eq!(long.releases, 1);
         }
     }
 
-    #[test]
-    fn processes_that_see_each_other_make_no_long_pause() {
+    #[tokio::test(start_paused = true)]
+    async fn processes_that_see_each_other_make_no_long_pause() {
         let mut budget = HandoffBudget::default();
         for _ in 0..100 {
             assert!(is_about(next_pause(&mut budget, Duration::ZERO), 1));

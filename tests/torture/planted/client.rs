@@ -109,8 +109,8 @@ pub(super) const ALL: &[Planted] = &[
             ),
             edit(
                 "acquire/contend.rs",
-                "() = listener.heard() => {}",
-                "() = listener.heard() => told.store(PLANTED, std::sync::atomic::Ordering::Relaxed),",
+                "_ = listener.heard() => {}",
+                "_ = listener.heard() => told.store(PLANTED, std::sync::atomic::Ordering::Relaxed),",
             ),
             edit(
                 "acquire/contend.rs",

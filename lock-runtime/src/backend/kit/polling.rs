@@ -20,8 +20,12 @@ impl Polling {
 }
 
 impl Listen for Polling {
-    fn heard(&mut self) -> Boxed<'_> {
-        Box::pin(clock::sleep(self.0.pause()))
+    fn heard(&mut self) -> Boxed<'_, u64> {
+        let pause = self.0.pause();
+        Box::pin(async move {
+            clock::sleep(pause).await;
+            1
+        })
     }
 }
 

@@ -60,9 +60,10 @@ impl Subscription {
         &self.topic
     }
 
-    pub(crate) fn heard(&mut self) -> Boxed<'_> {
+    pub(crate) fn heard(&mut self) -> Boxed<'_, u64> {
         Box::pin(async {
-            self.seen = self.topic.beyond(self.seen).await;
+            let messages = self.topic.beyond(self.seen).await;
+            messages - std::mem::replace(&mut self.seen, messages)
         })
     }
 }
@@ -72,23 +73,20 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_message_between_two_looks_is_heard_once() {
+    async fn messages_between_two_looks_are_heard_once_and_counted() {
         let topic = Arc::new(Topic::default());
         let (mut first, mut second) = (
             Subscription::new(topic.clone()),
             Subscription::new(topic.clone()),
         );
         topic.raise();
-        first.heard().await;
-        second.heard().await;
+        assert_eq!(first.heard().await, 1);
+        assert_eq!(second.heard().await, 1);
         assert!(futures_pending(first.heard()).await);
         topic.raise();
         topic.raise();
-        first.heard().await;
-        assert!(
-            futures_pending(first.heard()).await,
-            "messages are a hint, not a count"
-        );
+        assert_eq!(first.heard().await, 2, "several messages are one hint");
+        assert!(futures_pending(first.heard()).await);
     }
 
     async fn futures_pending(future: impl Future) -> bool {

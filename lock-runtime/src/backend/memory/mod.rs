@@ -322,7 +322,7 @@ impl Listener {
 }
 
 impl Listen for Listener {
-    fn heard(&mut self) -> Boxed<'_> {
+    fn heard(&mut self) -> Boxed<'_, u64> {
         self.subscription.heard()
     }
 }

@@ -116,15 +116,15 @@ impl Listen for Listener {
         })
     }
 
-    fn heard(&mut self) -> Boxed<'_> {
+    fn heard(&mut self) -> Boxed<'_, u64> {
         let Some(polling) = &mut self.polling else {
             return self.subscription.heard();
         };
         let heard = self.subscription.heard();
         Box::pin(async move {
             tokio::select! {
-                () = heard => {}
-                () = polling.heard() => {}
+                messages = heard => messages,
+                messages = polling.heard() => messages,
             }
         })
     }

@@ -55,21 +55,21 @@ impl QuorumListener {
     }
 }
 
-type Ask = for<'a> fn(&'a mut dyn Listen) -> Boxed<'a>;
+type Ask<T> = for<'a> fn(&'a mut dyn Listen) -> Boxed<'a, T>;
 
 fn ready(listener: &mut dyn Listen) -> Boxed<'_> {
     listener.ready()
 }
 
-fn heard(listener: &mut dyn Listen) -> Boxed<'_> {
+fn heard(listener: &mut dyn Listen) -> Boxed<'_, u64> {
     listener.heard()
 }
 
 /// Waits for the first of the listeners that has something to say, and marks it.
-async fn any(
+async fn any<T>(
     listeners: &mut [Member],
     is_open: fn(&Member) -> bool,
-    ask: Ask,
+    ask: Ask<T>,
     mark: fn(&mut Member),
 ) {
     let index = {
@@ -108,12 +108,13 @@ impl Listen for QuorumListener {
         })
     }
 
-    fn heard(&mut self) -> Boxed<'_> {
+    fn heard(&mut self) -> Boxed<'_, u64> {
         Box::pin(async {
             loop {
                 if self.count(|node| node.told) >= majority(self.listeners.len()) {
                     self.pauses.reset();
-                    return self.woken();
+                    self.woken();
+                    return 1;
                 }
                 let told = any(
                     &mut self.listeners,
@@ -130,7 +131,10 @@ impl Listen for QuorumListener {
                 tokio::select! {
                     biased;
                     () = told => {}
-                    () = clock::sleep_until(wake) => return self.woken(),
+                    () = clock::sleep_until(wake) => {
+                        self.woken();
+                        return 1;
+                    }
                 }
             }
         })

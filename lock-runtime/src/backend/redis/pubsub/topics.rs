@@ -280,7 +280,7 @@ impl Listen for Listener {
         })
     }
 
-    fn heard(&mut self) -> Boxed<'_> {
+    fn heard(&mut self) -> Boxed<'_, u64> {
         Box::pin(async {
             let (seen, to_all) = (self.seen, self.to_all);
             let heard = self
@@ -288,7 +288,7 @@ impl Listen for Listener {
                 .wait_for(|signal| signal.heard(to_all) != seen)
                 .await;
             match heard.map(|signal| signal.heard(to_all)).ok() {
-                Some(count) => self.seen = count,
+                Some(count) => count - std::mem::replace(&mut self.seen, count),
                 // The topic lives as long as its listeners; without it there is nothing to hear.
                 None => std::future::pending().await,
             }
