@@ -27,8 +27,9 @@ def main():
     version = commit()
     server = Server()
     try:
-        about = machine.describe(server)
-        results, trips = rounds.run_all(server, drivers, loads, options.rounds, options.seconds)
+        with machine.awake() as awake:
+            about = {**machine.describe(server), "awake": awake}
+            results, trips = rounds.run_all(server, drivers, loads, options.rounds, options.seconds)
     finally:
         server.end()
     run = {

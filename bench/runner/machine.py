@@ -6,6 +6,7 @@ import re
 import resource
 import shutil
 import subprocess
+from contextlib import contextmanager
 from pathlib import Path
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -38,6 +39,27 @@ def version(tool):
     said = subprocess.run(command, text=True, capture_output=True, cwd=Path(__file__).parent).stdout
     number = re.search(r"\d+\.\d+(\.\d+)?", said)
     return name, number.group(0) if number else None
+
+
+@contextmanager
+def awake():
+    """Has the kernel keep idle processors awake, where it can: they look for work in a loop. Says whether it does.
+
+    A program that spins on each processor would not do, even if it runs only while nobody else wants the processor: the
+    kernel takes no processor for idle then, and has threads wait behind others for milliseconds.
+    """
+    if read("/sys/devices/system/cpu/cpu0/cpuidle/state0/name").strip() != "POLL":
+        yield False
+        return
+    try:
+        # The longest time to wake, in µs, for as long as the file is open. Root alone may ask for one.
+        request = open("/dev/cpu_dma_latency", "wb", buffering=0)
+    except OSError:
+        yield False
+        return
+    with request:
+        request.write(bytes(4))
+        yield True
 
 
 class Usage:

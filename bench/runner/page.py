@@ -7,6 +7,9 @@ from .paths import BENCH
 from .summary import of_rounds, of_waits
 from .tables import growth_of_rates, growth_of_waits, notes, table, verdict
 
+AWAKE = "So the kernel keeps the processors awake meanwhile: it is asked for a latency of 0 µs through `/dev/cpu_dma_latency`"
+SLEEPING = "They **were not kept awake** in this run: the kernel must have an idle state that polls, and only root may ask for it through `/dev/cpu_dma_latency`"
+
 
 def write(folder, run, peers, loads):
     """Into this folder: benchmarks.md, and benchmarks/ with the charts."""
@@ -26,6 +29,7 @@ def write(folder, run, peers, loads):
         "cores": machine["cores"],
         "kernel": machine["kernel"],
         "server": machine["server"],
+        "awake": AWAKE if machine["awake"] else SLEEPING,
         "tools": ", ".join(f"{name} {number}" for name, number in machine["tools"].items()),
         "rounds": run["rounds"],
         "seconds": f"{run['seconds']:g}",

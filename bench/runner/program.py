@@ -1,6 +1,5 @@
-"""The runner's own programs, in bench/rust/src/bin: each ends with its standard input."""
+"""The runner's own program, in bench/rust/src/bin: it ends with its standard input."""
 
-import os
 import subprocess
 
 from .paths import RUST_PROGRAMS
@@ -28,15 +27,3 @@ class Proxy(Program):
     def round_trip_us(self):
         host, port = self.address.split(":")
         return Connection(host, int(port)).round_trip_us()
-
-
-class Awake(Program):
-    """Spins on each processor while no other program wants that processor. A processor that sleeps between two messages
-    takes longer to wake than a lock takes."""
-
-    def __init__(self):
-        super().__init__("awake", preexec_fn=only_when_idle)
-
-
-def only_when_idle():
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

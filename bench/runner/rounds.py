@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 from .drive import Failed, drive
 from .machine import Usage
-from .program import Awake, Proxy
+from .program import Proxy
 from .summary import of_run, of_wait
 
 
 def run_all(server, drivers, workloads, rounds, seconds):
     """The result of each run, and how long a round trip takes, by how much longer the way was made. `drivers` is a list of pairs of peer and command."""
     proxies = {trip: Proxy(server.address, trip * 500) for trip in {load.trip_ms for load in workloads} if trip}
-    awake = Awake()
     results = []
     try:
         trips = {"0": server.connection.round_trip_us()}
@@ -29,21 +28,20 @@ def run_all(server, drivers, workloads, rounds, seconds):
                     # One round in three is enough to see what grows.
                     if not load.section and number % 3:
                         continue
-                    result = run_one(server, proxies.get(load.trip_ms), awake, command, load, seconds)
+                    result = run_one(server, proxies.get(load.trip_ms), command, load, seconds)
                     results.append({"round": number, "workload": load.name, "peer": peer.name, **result})
                     tell(results[-1])
     finally:
-        awake.end()
         for proxy in proxies.values():
             proxy.end()
     return results, trips
 
 
-def run_one(server, proxy, awake, command, load, seconds):
+def run_one(server, proxy, command, load, seconds):
     server.ask("FLUSHALL")
     address = proxy.address if proxy else server.address
     arguments = [f"redis://{address}", load.kind, str(load.tasks), str(seconds)]
-    pids = [server.pid, awake.pid] + ([proxy.pid] if proxy else [])
+    pids = [server.pid] + ([proxy.pid] if proxy else [])
     with tempfile.TemporaryDirectory() as folder:
         if load.hot:
             register = os.path.join(folder, "register")
