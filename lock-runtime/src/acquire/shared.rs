@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::acquire::attempt::Attempt;
 use crate::acquire::contend::Asked;
-use crate::acquire::local::{HeadSeat, at_the_head};
+use crate::acquire::head_seat::{HeadSeat, at_the_head};
 use crate::backend::Acquired;
 use crate::hold::HoldHandle;
 use crate::queue::{Entered, Turn};

@@ -10,8 +10,10 @@ use crate::values::{Moment, clock};
 /// The time for which a process hands over to itself while others may be waiting. A stretch ends with the hold that
 /// outlasts it.
 const STRETCH: Duration = Duration::from_millis(2);
-/// So many round trips at least: to change the process costs about two of them.
+/// So many round trips at least.
 const STRETCH_IN_ROUND_TRIPS: u32 = 8;
+/// The time in which the lock changes from one process to another: a release, its message, a question and its answer.
+const CHANGE_IN_ROUND_TRIPS: u32 = 2;
 /// For how long the store is not asked while the lock goes round in this process: by then others may wait, or the lock
 /// may have been released by force.
 const TENURE: Duration = Duration::from_millis(2);
@@ -38,6 +40,8 @@ const LEFT_ALONE_AT_MOST: Duration = Duration::from_millis(10);
 /// How long a head stays away from a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pause {
+    /// The moment before the process released the lock.
+    pub(crate) since: Instant,
     pub(crate) least: Duration,
     pub(crate) most: Duration,
     /// It is over once so many releases by others were heard of, though not before `least`.
@@ -49,9 +53,10 @@ pub(crate) struct Pause {
 struct StandBack {
     /// The moment before the process released the lock.
     since: Instant,
-    /// The number of others that wait, and the time in which most of them have had their turns.
+    /// The number of others that wait.
     others: u64,
-    turns: Duration,
+    /// How long the process had the lock.
+    stretch: Duration,
 }
 
 /// The state of one key's hand-over budget. A fresh one has its whole budget.
@@ -106,18 +111,12 @@ impl HandoffBudget {
     /// Where others wait, most of them get as much time as this process had. Each would otherwise have to win a race for
     /// every stretch, against all of the others, and one whose core is busy would lose nearly all of these races.
     pub(crate) fn stand_back(&mut self) {
-        let stretch = self
-            .stretch
-            .map_or(Duration::ZERO, |(since, _)| since.elapsed());
-        let others = self.strangers.unwrap_or(0);
-        let turns = u32::try_from(others).unwrap_or(u32::MAX).min(64);
+        let stretch = self.stretch.take();
         self.stand_back = Some(StandBack {
             since: clock::tick(),
-            others,
-            turns: (stretch * turns * 3 / 4).min(LONG_PAUSE),
+            others: self.strangers.take().unwrap_or(0),
+            stretch: stretch.map_or(Duration::ZERO, |(since, _)| since.elapsed()),
         });
-        self.stretch = None;
-        self.strangers = None;
     }
 
     /// Whether the next head stays away first.
@@ -129,27 +128,28 @@ impl HandoffBudget {
     /// turns and need less time for them, nobody would have the lock for the rest of the pause: so it ends then. Half of it
     /// remains in any case, for all releases that are heard may be those of one process.
     ///
-    /// It counts from the release, not from its answer: others have their turns from then on, and the answer may come late
-    /// where they keep the processors busy.
-    ///
     /// A pause that grew while a process kept winning did starve some: those with short pauses met each other and kept
     /// them, and those with long ones met nobody.
     pub(crate) fn pause(&mut self, round_trip: Duration) -> Option<Pause> {
         let StandBack {
             since,
-            others: mut releases,
-            turns,
+            others,
+            stretch,
         } = self.stand_back.take()?;
         self.unseen += 1;
+        let turn = stretch * 3 / 4 + round_trip * CHANGE_IN_ROUND_TRIPS;
+        let turns = turn * u32::try_from(others).unwrap_or(u32::MAX).min(64);
+        let turns = turns.min(longest_turns(round_trip));
         let least = a_few(round_trip).max(turns / 2);
-        let mut most = least.max(turns);
+        let (mut most, mut releases) = (least.max(turns), others);
         if self.unseen.is_multiple_of(STRETCHES_UNSEEN) {
             // The turn of anybody ends it: two processes could otherwise both stay away for so long.
-            (releases, most) = (releases.max(1), most.max(LONG_PAUSE));
+            (most, releases) = (most.max(LONG_PAUSE), releases.max(1));
         }
-        let (gone, jitter) = (since.elapsed(), 0.75 + fastrand::f64() / 2.0);
-        let [least, most] = [least, most].map(|pause| pause.mul_f64(jitter).saturating_sub(gone));
+        let jitter = 0.75 + fastrand::f64() / 2.0;
+        let [least, most] = [least, most].map(|pause| pause.mul_f64(jitter));
         Some(Pause {
+            since,
             least,
             most,
             releases,
@@ -203,6 +203,12 @@ impl HandoffBudget {
         let refused = std::mem::take(&mut self.refused);
         std::mem::take(&mut self.are_many) || refused >= crowd_from
     }
+}
+
+/// The longest time that others are given for their turns: if they are away, nobody has the lock meanwhile. That is three
+/// stretches, as far as the way to the store makes them long.
+fn longest_turns(round_trip: Duration) -> Duration {
+    (round_trip * STRETCH_IN_ROUND_TRIPS * 3).clamp(LONG_PAUSE, LONGEST_WAY)
 }
 
 /// Long enough for others to ask. One slow answer lifts the measure: nobody stays away for seconds because of it.
@@ -273,21 +279,18 @@ mod tests {
             let mut budget = HandoffBudget::default();
             budget.tenure_begins(strangers, 6, round_trip);
             tokio::time::advance(Duration::from_millis(8)).await;
-            assert!(is_about(next_pause(&mut budget, Duration::ZERO), pause));
+            assert!(is_about(next_pause(&mut budget, round_trip), pause));
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_pause_counts_from_the_release_and_not_from_its_answer() {
-        let mut budget = HandoffBudget::default();
-        budget.tenure_begins(Some(3), 6, Duration::ZERO);
-        tokio::time::advance(Duration::from_millis(8)).await;
-        budget.stand_back();
-        tokio::time::advance(Duration::from_millis(12)).await;
-        let pause = budget.pause(Duration::ZERO).unwrap();
-        assert_eq!(pause.least, Duration::ZERO);
-        assert!(pause.most >= Duration::from_micros(1_500), "{pause:?}");
-        assert!(pause.most <= Duration::from_micros(10_500), "{pause:?}");
+        // Far away, the changes of hands count, and turns are longer.
+        for (round_trip, strangers, pause) in
+            [(1, 3, 24), (10, 2, 160), (10, 64, 240), (50, 3, 250)]
+        {
+            let round_trip = Duration::from_millis(round_trip);
+            let mut budget = HandoffBudget::default();
+            budget.tenure_begins(Some(strangers), 6, round_trip);
+            tokio::time::advance(round_trip * STRETCH_IN_ROUND_TRIPS).await;
+            assert!(is_about(next_pause(&mut budget, round_trip), pause));
+        }
     }
 
     #[tokio::test(start_paused = true)]

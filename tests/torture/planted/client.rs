@@ -119,7 +119,7 @@ pub(super) const ALL: &[Planted] = &[
                 outcome = contender.ask(now).await;",
             ),
             edit(
-                "acquire/local.rs",
+                "acquire/head_seat.rs",
                 "let known_left = self.known_left(now);",
                 "let known_left = self.known_left(now);
                 if crate::acquire::contend::TOLD.take() {

@@ -1,0 +1,302 @@
+//! At the head of a local queue: one caller asks the store for all of this process.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::acquire::attempt::{Asker, Attempt};
+use crate::acquire::contend::{Asked, Contender, contend};
+use crate::backend::{Acquired, Boxed, Fault, Listen};
+use crate::hold::{Beginning, HoldHandle};
+use crate::queue::handoff_budget::{HandoffBudget, Pause};
+use crate::queue::{Head, Legacy};
+use crate::release::hand_over::with_tenure;
+use crate::release::place::Place;
+use crate::values::{HolderId, Kind, LockError, Moment, clock};
+
+/// For how long a store need not be asked again who is in the way.
+const RELIED_ON: Duration = Duration::from_secs(5);
+
+/// Deals with the store for everybody in this process who wants the key.
+pub(crate) async fn at_the_head(
+    attempt: &Attempt,
+    head: Head,
+    mut now: Moment,
+) -> Result<HoldHandle, LockError> {
+    let round_trip = attempt.core.backend.round_trip(attempt.key());
+    let deadline = &attempt.deadline;
+    let mut seat = HeadSeat::new(attempt, head);
+    if let Some(away) = seat.take_over(round_trip) {
+        away.await;
+        now = clock::now();
+    }
+    // A caller who comes to the head when its time is over makes no call any more; one who does not wait makes one.
+    if deadline.is_over_at(now) && attempt.request.wait != Some(Duration::ZERO) {
+        return Err(attempt.gave_up(seat.head.as_ref().and_then(Head::fault)));
+    }
+    seat.listen_before_asking();
+    match seat.ask(now).await {
+        Asked::Granted(handle) => Ok(handle),
+        // Boxed: the uncontended path, and the thousands that queue, need not carry its size.
+        first => Box::pin(seat.contend(first)).await,
+    }
+}
+
+/// The head of a local queue, who deals with the store for everybody in this process who wants the key.
+pub(crate) struct HeadSeat<'a> {
+    attempt: &'a Attempt,
+    /// Gone once the lock was granted.
+    head: Option<Head>,
+    holder: HolderId,
+    /// The listener of a caller that has listened since before its first question.
+    listener: Option<Box<dyn Listen>>,
+    /// Many processes wait, so the caller listens for the message that the lock is reserved for it.
+    in_crowd: bool,
+    /// The holder's place on the store's list.
+    place: Option<Box<Place>>,
+    /// The end of the holder's lease, as the store has said, and the time until which that need not be asked again.
+    /// Boxed: a request that is granted at once need not carry its size.
+    known: Option<Box<(Moment, Instant)>>,
+}
+
+impl<'a> HeadSeat<'a> {
+    pub(crate) fn new(attempt: &'a Attempt, head: Head) -> HeadSeat<'a> {
+        HeadSeat {
+            attempt,
+            head: Some(head),
+            holder: attempt.core.ids.fresh(),
+            listener: None,
+            in_crowd: false,
+            place: None,
+            known: None,
+        }
+    }
+
+    /// Goes on where the caller before has left off. Returns the time for which the key is left to others first. Boxed: that is
+    /// seldom, and every request would carry its size.
+    fn take_over(&mut self, round_trip: Duration) -> Option<Boxed<'_>> {
+        let (pause, legacy) = self.head.as_ref()?.takes_over(round_trip);
+        if let Some(place) = legacy.place {
+            self.holder = place.holder;
+            self.place = Some(place);
+        }
+        // Processes that wait on the store's list take turns without pauses.
+        let pause = pause.filter(|_| !self.waits_on_list())?;
+        Some(Box::pin(self.stand_back(pause, legacy.listener)))
+    }
+
+    /// Leaves the key to others for a while. `listener` has listened since before this process's own release.
+    async fn stand_back(&self, pause: Pause, listener: Option<Box<dyn Listen>>) {
+        let deadline = self.attempt.deadline;
+        let Some(mut listener) = listener else {
+            // Others may not hear of the release either, and ask at some time of the pause.
+            return deadline.pause(pause.most).await;
+        };
+        // It counts from the release, not from its answer: others have their turns from then on, and the answer comes late
+        // where they keep the processors busy.
+        let gone = pause.since.elapsed();
+        let [least, most] = [pause.least, pause.most].map(|time| time.saturating_sub(gone));
+        let least = clock::now() + least;
+        let mut heard = 0;
+        let turns = async {
+            // The first message is that of this process's own release. A message that comes after the least time ends the
+            // pause at once: the timer may be two milliseconds late, as long as another process's turn.
+            while heard <= pause.releases || !least.has_passed() {
+                tokio::select! {
+                    messages = listener.heard() => heard += messages,
+                    () = clock::sleep_until(least), if !least.has_passed() => {}
+                }
+            }
+        };
+        tokio::select! {
+            () = turns => {}
+            () = deadline.pause(most) => {}
+        }
+        if heard > 1 {
+            self.note(|head| {
+                head.budget(HandoffBudget::heard_others);
+            });
+        }
+    }
+
+    /// Listens at once where that costs nothing: the process is on the store's list, or was lately, so that the first
+    /// question puts the holder there; or it hears of releases already, and need not ask again once it listens.
+    fn listen_before_asking(&mut self) {
+        let waits = self.attempt.request.wait != Some(Duration::ZERO);
+        self.in_crowd = self.place.is_some() || waits && self.waits_on_list();
+        if self.in_crowd || waits && self.hears() {
+            let listener = self.listen();
+            // It may have begun to hear just now. Who is to join a crowd listens in another way.
+            let is_early = match self.in_crowd {
+                true => self.waits_on_list(),
+                false => self.hears() && !listener.is_crowded(),
+            };
+            self.listener = is_early.then_some(listener);
+        }
+    }
+
+    fn hears(&self) -> bool {
+        let Attempt { core, request, .. } = self.attempt;
+        core.backend.hears(&request.key)
+    }
+
+    fn waits_on_list(&self) -> bool {
+        let Attempt { core, request, .. } = self.attempt;
+        core.backend.waits_on_list(&request.key, self.holder)
+    }
+
+    /// Whether others of this process wait for a lock that may go round in it.
+    fn others_wait(&self) -> bool {
+        let Attempt { core, .. } = self.attempt;
+        let waiters = || self.head.as_ref().map_or(0, Head::waiters);
+        self.attempt.kind() == Kind::Mutex && core.backend.hand_off().is_some() && waiters() > 0
+    }
+
+    /// Takes the place under which the next question is asked, if there is one or the caller is to have one.
+    fn take_place(&mut self) -> Option<Box<Place>> {
+        let Attempt { core, request, .. } = self.attempt;
+        if self.place.is_none() {
+            // A store may still be giving back what it had for the holder before: a quorum does so with the votes of a
+            // minority.
+            self.holder = core.ids.fresh();
+            if self.in_crowd && self.waits_on_list() {
+                let ttl = request.hold_options.ttl;
+                let place = Place::new(core, &request.key, self.holder, ttl);
+                return Some(Box::new(place));
+            }
+        }
+        self.place.take()
+    }
+
+    /// Returns the rest of the lease, if the store has told it lately.
+    fn known_left(&self, now: Moment) -> Option<Duration> {
+        let (end, relied_on) = **self.known.as_ref()?;
+        let is_recent = now.tick() < relied_on && !now.has_reached(end);
+        is_recent.then(|| end - now)
+    }
+
+    fn admit(&mut self, place: Option<Box<Place>>, beginning: Beginning) -> Asked<HoldHandle> {
+        if let Some(place) = place {
+            place.has_lock();
+        }
+        // Where the store may admit the next one as well, the turn goes on at once.
+        let mut head = self.head.take();
+        match self.attempt.kind() {
+            Kind::Read => head.take().into_iter().for_each(Head::let_all_go),
+            kind => head = head.filter(|_| kind.is_exclusive()),
+        }
+        Asked::Granted(self.attempt.admit(head, self.holder, beginning))
+    }
+
+    /// Waits after a first question that did not get the lock.
+    pub(crate) async fn contend(
+        mut self,
+        first: Asked<HoldHandle>,
+    ) -> Result<HoldHandle, LockError> {
+        contend(&mut self, first).await
+    }
+
+    fn note(&self, note: impl FnOnce(&Head)) {
+        if let Some(head) = &self.head {
+            note(head);
+        }
+    }
+}
+
+impl Contender for HeadSeat<'_> {
+    type Granted = HoldHandle;
+
+    fn attempt(&self) -> &Attempt {
+        self.attempt
+    }
+
+    async fn ask(&mut self, now: Moment) -> Asked<HoldHandle> {
+        let known_left = self.known_left(now);
+        // Not the seat's while the question is under way: a caller who goes away then does not know what becomes of it, and
+        // nobody else may have the lock as this holder.
+        let place = self.take_place();
+        let asker = Asker {
+            holder: self.holder,
+            contended: place.is_some(),
+            others_wait: self.others_wait(),
+            knows_left: known_left.is_some(),
+        };
+        match self.attempt.ask_as(asker, now).await {
+            (_asking, Ok(Acquired::Granted(granted))) => self.admit(place, granted.into()),
+            (_asking, Ok(Acquired::Tenured(tenured))) => {
+                let options = &self.attempt.request.hold_options;
+                let beginning = match &self.head {
+                    Some(head) => with_tenure(&self.attempt.core, head, options, *tenured),
+                    None => tenured.granted.into(),
+                };
+                self.admit(place, beginning)
+            }
+            (
+                _,
+                Ok(
+                    ref busy @ (Acquired::Busy { left }
+                    | Acquired::Kept { left }
+                    | Acquired::Queued { left, .. }),
+                ),
+            ) => {
+                self.place = place;
+                self.note(|head| {
+                    head.heard_from_store(None);
+                    head.budget(HandoffBudget::saw_another);
+                });
+                if known_left.is_none() {
+                    self.known = left.map(|left| Box::new((now + left, (now + RELIED_ON).tick())));
+                }
+                let left = left.or(known_left);
+                match busy {
+                    Acquired::Kept { .. } => Asked::Kept(left),
+                    _ => Asked::Busy(left),
+                }
+            }
+            (_, Err(fault)) => {
+                if let Fault::NotDone(source) | Fault::TooFew(source) | Fault::Unknown(source) =
+                    &fault
+                {
+                    self.note(|head| head.heard_from_store(Some(source)));
+                }
+                // Any other request may still arrive, and is being undone. The next one must not be.
+                if matches!(fault, Fault::NotDone(_)) {
+                    self.place = place;
+                }
+                Asked::Failed(fault)
+            }
+        }
+    }
+
+    fn listen(&mut self) -> Box<dyn Listen> {
+        let Attempt { core, request, .. } = self.attempt;
+        match self.in_crowd {
+            true => core.backend.listen_in_crowd(&request.key, self.holder),
+            false => core.backend.listen(&request.key),
+        }
+    }
+
+    fn joins_crowd(&mut self) -> bool {
+        !std::mem::replace(&mut self.in_crowd, true)
+    }
+
+    fn first_listener(&mut self) -> Option<Box<dyn Listen>> {
+        self.listener.take()
+    }
+
+    fn count_as_waiting(&self) -> Result<(), LockError> {
+        self.head.as_ref().map_or(Ok(()), Head::count_as_waiting)
+    }
+}
+
+impl Drop for HeadSeat<'_> {
+    fn drop(&mut self) {
+        if let (Some(head), place @ Some(_)) = (&self.head, self.place.take()) {
+            let listener = None;
+            head.bequeath(Legacy { place, listener });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
