@@ -48,18 +48,22 @@ def awake():
     A program that spins on each processor would not do, even if it runs only while nobody else wants the processor: the
     kernel takes no processor for idle then, and has threads wait behind others for milliseconds.
     """
-    if read("/sys/devices/system/cpu/cpu0/cpuidle/state0/name").strip() != "POLL":
-        yield False
-        return
+    request = None
+    # Other idle states than this one sleep.
+    if read("/sys/devices/system/cpu/cpu0/cpuidle/state0/name").strip() == "POLL":
+        try:
+            # Root alone may open it.
+            request = os.open("/dev/cpu_dma_latency", os.O_WRONLY)
+        except OSError:
+            pass
     try:
-        # The longest time to wake, in µs, for as long as the file is open. Root alone may ask for one.
-        request = open("/dev/cpu_dma_latency", "wb", buffering=0)
-    except OSError:
-        yield False
-        return
-    with request:
-        request.write(bytes(4))
-        yield True
+        if request is not None:
+            # The longest time to wake, in µs, for as long as the file is open.
+            os.write(request, bytes(4))
+        yield request is not None
+    finally:
+        if request is not None:
+            os.close(request)
 
 
 class Usage:

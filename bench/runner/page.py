@@ -29,7 +29,7 @@ def write(folder, run, peers, loads):
         "cores": machine["cores"],
         "kernel": machine["kernel"],
         "server": machine["server"],
-        "awake": AWAKE if machine["awake"] else SLEEPING,
+        "awake": AWAKE if machine.get("awake") else SLEEPING,
         "tools": ", ".join(f"{name} {number}" for name, number in machine["tools"].items()),
         "rounds": run["rounds"],
         "seconds": f"{run['seconds']:g}",

@@ -101,14 +101,20 @@ impl<'a> HeadSeat<'a> {
         let turns = async {
             // The first message is that of this process's own release. A message that comes after the least time ends the
             // pause at once: the timer may be two milliseconds late, as long as another process's turn.
-            while heard <= pause.releases || !least.has_passed() {
+            loop {
+                let may_end = least.has_passed();
+                if may_end && heard > pause.releases {
+                    break;
+                }
                 tokio::select! {
                     messages = listener.heard() => heard += messages,
-                    () = clock::sleep_until(least), if !least.has_passed() => {}
+                    () = clock::sleep_until(least), if !may_end => {}
                 }
             }
         };
         tokio::select! {
+            // First: what it has heard counts, even if the time is over.
+            biased;
             () = turns => {}
             () = deadline.pause(most) => {}
         }

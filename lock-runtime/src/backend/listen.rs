@@ -43,8 +43,8 @@ pub(crate) trait Listen: Send + Sync {
         Box::pin(std::future::ready(()))
     }
 
-    /// Resolves when there was a message, or the subscription was renewed, since the last `heard` (or `listen`), to the
-    /// number of such messages: one, where they are not counted. Nothing is missed between two calls. A hint, not a
+    /// Waits until there was a message, or the subscription was renewed, since the last `heard` (or `listen`), and returns
+    /// how many messages that were; 1 where they are not counted. Nothing is missed between two calls. A hint, not a
     /// promise: the caller looks for itself.
     fn heard(&mut self) -> Boxed<'_, u64>;
 

@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// that are slower to ask than this process get their turn.
 const STRETCHES_UNSEEN: u32 = 8;
 const LONG_PAUSE: Duration = Duration::from_millis(50);
-/// Four round trips count as no more than this.
+/// Four round trips, and three stretches of a process that is far away, count as no more than this.
 const LONGEST_WAY: Duration = Duration::from_millis(250);
 /// Which part of the time a process leaves a key alone that it keeps between its holds, at the end of each `keep_for`: some
 /// neither say that they want it nor listen, and only try now and then.
@@ -37,7 +37,7 @@ const LEFT_ALONE: u32 = 100;
 /// The longest time for which it does so: callers of this process who come then wait for no holder.
 const LEFT_ALONE_AT_MOST: Duration = Duration::from_millis(10);
 
-/// How long a head stays away from a key.
+/// How long a head stays away from a key. If it hears of others, the times count from `since`, else from now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pause {
     /// The moment before the process released the lock.
@@ -108,9 +108,13 @@ impl HandoffBudget {
 
     /// The budget is spent: the next head stays away from the key for a while.
     ///
-    /// Where others wait, most of them get as much time as this process had. Each would otherwise have to win a race for
+    /// Where others wait, most of them get as much time as this process had, and the time in which the lock changes. Each would otherwise have to win a race for
     /// every stretch, against all of the others, and one whose core is busy would lose nearly all of these races.
     pub(crate) fn stand_back(&mut self) {
+        // A release that is left to the background says so again.
+        if self.stands_back() {
+            return;
+        }
         let stretch = self.stretch.take();
         self.stand_back = Some(StandBack {
             since: clock::tick(),
@@ -139,17 +143,23 @@ impl HandoffBudget {
         self.unseen += 1;
         let turn = stretch * 3 / 4 + round_trip * CHANGE_IN_ROUND_TRIPS;
         let turns = turn * u32::try_from(others).unwrap_or(u32::MAX).min(64);
-        let turns = turns.min(longest_turns(round_trip));
+        // Others that had no turn the last time may only listen: nobody would have the lock meanwhile.
+        let longest = match self.unseen {
+            1 => far(round_trip),
+            _ => LONG_PAUSE,
+        };
+        let turns = turns.min(longest);
         let least = a_few(round_trip).max(turns / 2);
         let (mut most, mut releases) = (least.max(turns), others);
         if self.unseen.is_multiple_of(STRETCHES_UNSEEN) {
             // The turn of anybody ends it: two processes could otherwise both stay away for so long.
-            (most, releases) = (most.max(LONG_PAUSE), releases.max(1));
+            (most, releases) = (most.max(LONG_PAUSE), 1);
         }
         let jitter = 0.75 + fastrand::f64() / 2.0;
         let [least, most] = [least, most].map(|pause| pause.mul_f64(jitter));
         Some(Pause {
-            since,
+            // Where nobody is known to wait, somebody may be about to ask, after the release.
+            since: if others == 0 { clock::tick() } else { since },
             least,
             most,
             releases,
@@ -205,9 +215,8 @@ impl HandoffBudget {
     }
 }
 
-/// The longest time that others are given for their turns: if they are away, nobody has the lock meanwhile. That is three
-/// stretches, as far as the way to the store makes them long.
-fn longest_turns(round_trip: Duration) -> Duration {
+/// Three stretches of a process that is far away; [`LONG_PAUSE`] at least.
+fn far(round_trip: Duration) -> Duration {
     (round_trip * STRETCH_IN_ROUND_TRIPS * 3).clamp(LONG_PAUSE, LONGEST_WAY)
 }
 
@@ -217,163 +226,4 @@ fn a_few(round_trips: Duration) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn where_others_wait_a_process_hands_over_for_two_milliseconds_or_eight_round_trips() {
-        for strangers in [None, Some(1), Some(1_000)] {
-            for (round_trip, stretch) in [(0, 2_000), (100, 2_000), (1_000, 8_000)] {
-                let round_trip = Duration::from_micros(round_trip);
-                let mut budget = HandoffBudget::default();
-                assert!(budget.may_hand_over());
-                budget.tenure_begins(strangers, 6, round_trip);
-                // Later ones do not begin it anew.
-                tokio::time::advance(Duration::from_millis(1)).await;
-                budget.tenure_begins(strangers, 6, round_trip);
-                tokio::time::advance(Duration::from_micros(stretch - 2_000)).await;
-                assert!(budget.may_hand_over());
-                tokio::time::advance(Duration::from_millis(1)).await;
-                assert!(!budget.may_hand_over());
-            }
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn alone_it_goes_on_for_a_second() {
-        let mut budget = HandoffBudget::default();
-        for _ in 0..1_000 {
-            budget.tenure_begins(Some(0), 6, Duration::ZERO);
-        }
-        tokio::time::advance(Duration::from_millis(999)).await;
-        assert!(budget.may_hand_over());
-        tokio::time::advance(Duration::from_millis(1)).await;
-        assert!(!budget.may_hand_over());
-    }
-
-    /// The pause after one more stretch.
-    fn next_pause(budget: &mut HandoffBudget, round_trip: Duration) -> Duration {
-        budget.stand_back();
-        budget.pause(round_trip).unwrap().most
-    }
-
-    fn is_about(pause: Duration, millis: u64) -> bool {
-        let about = Duration::from_millis(millis);
-        pause >= about.mul_f64(0.75) && pause <= about.mul_f64(1.25)
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_head_stays_away_only_after_a_stretch() {
-        let mut budget = HandoffBudget::default();
-        assert_eq!(budget.pause(Duration::ZERO), None);
-        assert!(is_about(next_pause(&mut budget, Duration::ZERO), 1));
-        assert_eq!(budget.pause(Duration::ZERO), None);
-        let far = Duration::from_millis(3);
-        assert!(is_about(next_pause(&mut budget, far), 12));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn where_others_wait_most_of_them_get_as_long_a_stretch() {
-        let round_trip = Duration::ZERO;
-        for (strangers, pause) in [(Some(0), 1), (None, 1), (Some(3), 18), (Some(1_000), 50)] {
-            let mut budget = HandoffBudget::default();
-            budget.tenure_begins(strangers, 6, round_trip);
-            tokio::time::advance(Duration::from_millis(8)).await;
-            assert!(is_about(next_pause(&mut budget, round_trip), pause));
-        }
-        // Far away, the changes of hands count, and turns are longer.
-        for (round_trip, strangers, pause) in
-            [(1, 3, 24), (10, 2, 160), (10, 64, 240), (50, 3, 250)]
-        {
-            let round_trip = Duration::from_millis(round_trip);
-            let mut budget = HandoffBudget::default();
-            budget.tenure_begins(Some(strangers), 6, round_trip);
-            tokio::time::advance(round_trip * STRETCH_IN_ROUND_TRIPS).await;
-            assert!(is_about(next_pause(&mut budget, round_trip), pause));
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn every_eighth_pause_is_long_while_no_other_process_is_seen_and_ends_with_the_turn_of_one()
-     {
-        let mut budget = HandoffBudget::default();
-        for _ in 0..3 {
-            for _ in 0..7 {
-                assert!(is_about(next_pause(&mut budget, Duration::ZERO), 1));
-            }
-            budget.stand_back();
-            let long = budget.pause(Duration::ZERO).unwrap();
-            assert!(is_about(long.least, 1));
-            assert!(is_about(long.most, 50));
-            assert_eq!(long.releases, 1);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn processes_that_see_each_other_make_no_long_pause() {
-        let mut budget = HandoffBudget::default();
-        for _ in 0..100 {
-            assert!(is_about(next_pause(&mut budget, Duration::ZERO), 1));
-            budget.saw_another();
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_key_that_is_kept_is_left_alone_for_a_hundredth_of_the_time() {
-        for (keep_for, round_trip, alone) in [
-            (50, 0, 1_000),
-            (500, 0, 5_000),
-            (60_000, 0, 10_000),
-            (50, 3, 12_000),
-        ] {
-            let [keep_for, round_trip] = [keep_for, round_trip].map(Duration::from_millis);
-            let mut budget = HandoffBudget::default();
-            budget.keeps(keep_for, clock::now());
-            // Later calls do not begin it anew.
-            tokio::time::advance(keep_for / 2).await;
-            budget.keeps(keep_for, clock::now());
-            assert!(budget.may_keep(clock::now()));
-            assert_eq!(budget.leave_alone(round_trip, clock::now()), None);
-            tokio::time::advance(keep_for / 2).await;
-            let now = clock::now();
-            assert!(!budget.may_keep(now));
-            let pause = budget.leave_alone(round_trip, now);
-            assert_eq!(pause, Some(Duration::from_micros(alone)));
-            assert!(budget.may_keep(now), "then it begins anew");
-        }
-    }
-
-    #[test]
-    fn a_crowd_is_suspected_after_a_hand_over_beside_many_or_after_as_many_refusals_and_once() {
-        const CROWD: usize = 4;
-        for (strangers, suspects) in [(None, false), (Some(2), false), (Some(3), true)] {
-            let mut budget = HandoffBudget::default();
-            budget.tenure_begins(strangers, CROWD, Duration::ZERO);
-            assert_eq!(budget.suspects_crowd(CROWD), suspects, "{strangers:?}");
-            assert!(!budget.suspects_crowd(CROWD));
-        }
-        let mut budget = HandoffBudget::default();
-        for refusals in [CROWD - 1, CROWD] {
-            for _ in 0..refusals {
-                budget.saw_another();
-            }
-            assert_eq!(budget.suspects_crowd(CROWD), refusals == CROWD);
-            assert!(!budget.suspects_crowd(CROWD), "it begins anew");
-        }
-    }
-
-    #[test]
-    fn a_key_that_is_wanted_is_left_alone_for_as_long_as_it_takes_to_ask() {
-        let mut budget = HandoffBudget::default();
-        let now = clock::now();
-        budget.keeps(Duration::from_secs(60), now);
-        budget.is_wanted(now);
-        assert!(!budget.may_keep(now));
-        assert_eq!(budget.leave_alone(Duration::ZERO, now), Some(PAUSE));
-        // Where a stretch of hand-overs is over as well, there is one pause, not two.
-        budget.is_wanted(now);
-        budget.stand_back();
-        assert_eq!(budget.leave_alone(Duration::ZERO, now), None);
-        assert!(budget.pause(Duration::ZERO).is_some());
-    }
-}
+mod tests;

@@ -58,7 +58,8 @@ impl Head {
             if legacy.place.is_some() {
                 std::mem::swap(&mut queue.legacy.place, &mut legacy.place);
             }
-            if legacy.listener.is_some() {
+            // The first one has heard the most.
+            if queue.legacy.listener.is_none() {
                 std::mem::swap(&mut queue.legacy.listener, &mut legacy.listener);
             }
         });

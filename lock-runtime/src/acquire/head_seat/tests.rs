@@ -8,6 +8,7 @@ use crate::queue::Entered;
 use crate::values::options::Options;
 
 const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(60);
 
 /// Hears so many messages at these times after its beginning, and then nothing.
 struct Told(Vec<(Instant, u64)>);
@@ -35,24 +36,32 @@ impl Listen for Told {
     }
 }
 
-/// For how many milliseconds a process stands back, if three others may have turns, the answer to its release came after
-/// 5 ms, and it is to stay away for 20 ms to 40 ms.
-async fn stands_back(listener: impl FnOnce() -> Option<Box<dyn Listen>>) -> u128 {
-    let (locks, ..) = managers(Options::default());
-    let request = locks.mutex("k").wait_forever();
-    let (core, request) = request.into_checked().unwrap();
-    let attempt = Attempt::new(core, request);
-    let Ok(Entered::Head(head)) = attempt.enter() else {
-        panic!("nobody is there");
-    };
-    let seat = HeadSeat::new(&attempt, head);
-    let listener = listener();
-    let pause = Pause {
+/// The pause of a process that stands back for 20 ms to 40 ms, if three others may have turns.
+fn pause() -> Pause {
+    Pause {
         since: clock::tick(),
         least: 20 * MS,
         most: 40 * MS,
         releases: 3,
+    }
+}
+
+/// A request that comes to the head, and waits for so long.
+fn at_the_head(wait: Duration) -> (Attempt, Head) {
+    let (locks, ..) = managers(Options::default());
+    let (core, request) = locks.mutex("k").wait(wait).into_checked().unwrap();
+    let attempt = Attempt::new(core, request);
+    let Ok(Entered::Head(head)) = attempt.enter() else {
+        panic!("nobody is there");
     };
+    (attempt, head)
+}
+
+/// For how many milliseconds a process stands back, if the answer to its release came after 5 ms.
+async fn stands_back(wait: Duration, listener: impl FnOnce() -> Option<Box<dyn Listen>>) -> u128 {
+    let (attempt, head) = at_the_head(wait);
+    let seat = HeadSeat::new(&attempt, head);
+    let (listener, pause) = (listener(), pause());
     tokio::time::advance(5 * MS).await;
     seat.stand_back(pause, listener).await;
     pause.since.elapsed().as_millis()
@@ -60,8 +69,8 @@ async fn stands_back(listener: impl FnOnce() -> Option<Box<dyn Listen>>) -> u128
 
 #[tokio::test(start_paused = true)]
 async fn the_time_counts_from_the_release_if_the_process_hears_of_others() {
-    assert_eq!(stands_back(|| Told::after(&[])).await, 40);
-    assert_eq!(stands_back(|| None).await, 45);
+    assert_eq!(stands_back(LONG, || Told::after(&[])).await, 40);
+    assert_eq!(stands_back(LONG, || None).await, 45);
 }
 
 #[tokio::test(start_paused = true)]
@@ -72,12 +81,46 @@ async fn the_turns_of_all_others_end_it_at_once_but_not_before_the_least_time() 
         (&[(1, 1), (6, 1), (7, 1), (8, 1)], 20),
         (&[(1, 1), (30, 2)], 40),
     ] {
-        assert_eq!(stands_back(|| Told::after(told)).await, time, "{told:?}");
+        assert_eq!(
+            stands_back(LONG, || Told::after(told)).await,
+            time,
+            "{told:?}"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn messages_that_come_together_count_each() {
-    assert_eq!(stands_back(|| Told::after(&[(3, 2), (21, 2)])).await, 21);
-    assert_eq!(stands_back(|| Told::after(&[(4, 4)])).await, 20);
+    assert_eq!(
+        stands_back(LONG, || Told::after(&[(3, 2), (21, 2)])).await,
+        21
+    );
+    assert_eq!(stands_back(LONG, || Told::after(&[(4, 4)])).await, 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_whose_time_is_over_stands_back_no_longer() {
+    for listener in [Told::after(&[]), None] {
+        assert_eq!(stands_back(30 * MS, || listener).await, 30);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_hears_of_others_makes_no_long_pause() {
+    let (attempt, head) = at_the_head(LONG);
+    let seat = HeadSeat::new(&attempt, head);
+    for others in [false, true] {
+        let mut longest = Duration::ZERO;
+        for _ in 0..20 {
+            let next_pause = |budget: &mut HandoffBudget| {
+                budget.stand_back();
+                budget.pause(Duration::ZERO)
+            };
+            let next = seat.head.as_ref().unwrap().budget(next_pause);
+            longest = longest.max(next.flatten().unwrap().most);
+            let told = Told::after(&[(1, 1 + u64::from(others))]);
+            seat.stand_back(pause(), told).await;
+        }
+        assert_eq!(longest > 10 * MS, !others, "{longest:?}");
+    }
 }

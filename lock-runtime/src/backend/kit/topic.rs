@@ -85,7 +85,7 @@ mod tests {
         assert!(futures_pending(first.heard()).await);
         topic.raise();
         topic.raise();
-        assert_eq!(first.heard().await, 2, "several messages are one hint");
+        assert_eq!(first.heard().await, 2, "one hint, which says how many");
         assert!(futures_pending(first.heard()).await);
     }
 

@@ -194,7 +194,12 @@ impl Backend for RedisBackend {
     }
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
-        Box::new(self.inner.topics.listen(channel(key)))
+        let listener = self.inner.topics.listen(channel(key));
+        // The release of a write sends two messages, and so may each release in a cluster, by both sorts of channels.
+        match key.kind().is_mutex() && self.inner.is_alone() {
+            true => Box::new(listener),
+            false => Box::new(listener.uncounted()),
+        }
     }
 
     fn listen_alone(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {

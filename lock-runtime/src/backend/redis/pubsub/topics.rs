@@ -127,6 +127,7 @@ impl Topics {
             channel,
             signal,
             to_all,
+            counts: true,
             seen,
         }
     }
@@ -265,8 +266,18 @@ pub(crate) struct Listener {
     signal: watch::Receiver<Signal>,
     /// Whether it also hears that the lock went on to one that waits on the list.
     to_all: bool,
+    /// Whether messages that come together are heard as so many, and not as one.
+    counts: bool,
     /// The count at the last look.
     seen: u64,
+}
+
+impl Listener {
+    /// Hears messages that come together as one.
+    pub(crate) fn uncounted(mut self) -> Listener {
+        self.counts = false;
+        self
+    }
 }
 
 impl Listen for Listener {
@@ -288,7 +299,10 @@ impl Listen for Listener {
                 .wait_for(|signal| signal.heard(to_all) != seen)
                 .await;
             match heard.map(|signal| signal.heard(to_all)).ok() {
-                Some(count) => count - std::mem::replace(&mut self.seen, count),
+                Some(count) => {
+                    let messages = count - std::mem::replace(&mut self.seen, count);
+                    if self.counts { messages } else { 1 }
+                }
                 // The topic lives as long as its listeners; without it there is nothing to hear.
                 None => std::future::pending().await,
             }

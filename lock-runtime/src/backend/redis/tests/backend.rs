@@ -1,6 +1,8 @@
 //! Tests of the backend as the layers above see it.
 
 use super::*;
+use crate::backend::redis::channel;
+use crate::backend::redis::pubsub::topics::News;
 use crate::backend::{Backend, HandedOver, Holders, Released, Renewal, Renewed, Tenured};
 use crate::backend::{HandOff, Within};
 use crate::values::holder::HolderIds;
@@ -63,6 +65,22 @@ async fn a_lock_is_taken_renewed_handed_over_and_given_back() {
         HandedOver::NotHeld
     ));
     assert_eq!(server.integer("EXISTS lock:order:1").await, 0);
+}
+
+#[tokio::test]
+async fn the_two_messages_of_one_write_are_heard_as_one_and_those_of_two_mutexes_as_two() {
+    let server = Server::start().await;
+    let backend = connect(&server).await;
+    let mutex = key("k");
+    let write = Arc::new(mutex.as_kind(Kind::Write));
+    for (key, messages) in [(mutex, 2), (write, 1)] {
+        let mut listener = backend.listen(&key);
+        listener.ready().await;
+        for _ in 0..2 {
+            backend.inner.topics.heard(&channel(&key), News::Released);
+        }
+        assert_eq!(listener.heard().await, messages);
+    }
 }
 
 #[tokio::test]
