@@ -108,14 +108,15 @@ impl HandoffBudget {
 
     /// The budget is spent: the next head stays away from the key for a while.
     ///
-    /// Where others wait, most of them get as much time as this process had, and the time in which the lock changes. Each would otherwise have to win a race for
-    /// every stretch, against all of the others, and one whose core is busy would lose nearly all of these races.
+    /// Where others wait, most of them get as much time as this process had, and the time in which the lock changes. Each
+    /// would otherwise have to win a race for every stretch, against all of the others, and one whose core is busy would
+    /// lose nearly all of these races.
     pub(crate) fn stand_back(&mut self) {
-        // A release that is left to the background says so again.
-        if self.stands_back() {
+        let stretch = self.stretch.take();
+        // A release that is left to the background says so again, about the same stretch.
+        if stretch.is_none() && self.stands_back() {
             return;
         }
-        let stretch = self.stretch.take();
         self.stand_back = Some(StandBack {
             since: clock::tick(),
             others: self.strangers.take().unwrap_or(0),
