@@ -36,7 +36,7 @@ pub(super) fn all() -> Vec<Box<dyn Fault>> {
         Box::new(Stalled),
         Box::new(HalfOpen { before: 0 }),
         Box::new(ReplyLost {
-            armed: false,
+            set_at: None,
             lost: 0,
         }),
     ]
@@ -219,15 +219,19 @@ impl Fault for HalfOpen {
 
 /// The server does what it is asked, and the answer is lost, for one kind of script after the other.
 struct ReplyLost {
-    armed: bool,
+    /// The time at which the trap was set that has not sprung yet.
+    set_at: Option<Instant>,
     lost: u64,
 }
 
+/// A request that nobody makes for so long is not waited for: the trap then takes the next one of any kind.
+const PATIENCE: Duration = Duration::from_millis(200);
+
 impl ReplyLost {
     fn collect(&mut self, scene: &mut Scene<'_>) {
-        if self.armed && scene.proxy().trap_sprung() {
+        if self.set_at.is_some() && scene.proxy().trap_sprung() {
             self.lost += 1;
-            self.armed = false;
+            self.set_at = None;
         }
     }
 }
@@ -246,28 +250,30 @@ impl Fault for ReplyLost {
     }
 
     fn begin(&mut self, _scene: &mut Scene<'_>) {
-        (self.armed, self.lost) = (false, 0);
+        (self.set_at, self.lost) = (None, 0);
     }
 
     fn tick(&mut self, scene: &mut Scene<'_>) {
         self.collect(scene);
-        if !self.armed {
-            let then = [Then::Cut, Then::Silence][scene.rng.usize(..2)];
-            match scene.site.workload.topology {
-                Topology::Postgres => lose_reply_to_one(&ON_POSTGRES, scene, then),
-                Topology::Mysql => lose_reply_to_one(&ON_MYSQL, scene, then),
-                Topology::Quorum => {
-                    // The scripts of a quorum have no fence, and nothing else tells them apart.
-                    let is_script = |args: &[&[u8]]| args.first() == Some(&&b"EVALSHA"[..]);
-                    scene.proxy().lose_reply_to(is_script, then);
-                }
-                _ => {
-                    const OPS: [Op; 4] = [Op::Acquire, Op::Release, Op::HandOver, Op::FairAcquire];
-                    let op = OPS[scene.rng.usize(..OPS.len())];
-                    op.lose_reply(scene.proxy(), then);
-                }
+        if self.set_at.is_some_and(|at| at.elapsed() < PATIENCE) {
+            return;
+        }
+        let any = self.set_at.replace(Instant::now()).is_some();
+        let then = [Then::Cut, Then::Silence][scene.rng.usize(..2)];
+        match scene.site.workload.topology {
+            Topology::Postgres => lose_reply_to_statement(&ON_POSTGRES, any, scene, then),
+            Topology::Mysql => lose_reply_to_statement(&ON_MYSQL, any, scene, then),
+            Topology::Quorum => {
+                // The scripts of a quorum have no fence, and nothing else tells them apart.
+                let is_script = |args: &[&[u8]]| args.first() == Some(&&b"EVALSHA"[..]);
+                scene.proxy().lose_reply_to(is_script, then);
             }
-            self.armed = true;
+            _ => {
+                const OPS: [Op; 4] = [Op::Acquire, Op::Release, Op::HandOver, Op::FairAcquire];
+                let ops = one_or_all(&OPS, any, scene);
+                let is_one = move |args: &[&[u8]]| ops.iter().any(|op| op.is(args));
+                scene.proxy().lose_reply_to(is_one, then);
+            }
         }
     }
 
@@ -296,18 +302,26 @@ macro_rules! waited_for {
 const ON_POSTGRES: [Statement; 8] = waited_for!(postgres);
 const ON_MYSQL: [Statement; 8] = waited_for!(mysql);
 
-fn lose_reply_to_one(of: &[Statement], scene: &mut Scene<'_>, then: Then) {
+/// All of them, or one by chance.
+fn one_or_all<T: Copy>(of: &[T], all: bool, scene: &mut Scene<'_>) -> Vec<T> {
+    match all {
+        true => of.to_vec(),
+        false => vec![of[scene.rng.usize(..of.len())]],
+    }
+}
+
+fn lose_reply_to_statement(of: &[Statement], any: bool, scene: &mut Scene<'_>, then: Then) {
     let of = if scene.broken.is_empty() {
-        of
+        of.to_vec()
     } else {
-        &scene.broken
+        scene.broken.clone()
     };
-    let statement = of[scene.rng.usize(..of.len())];
-    let is_it = move |words: &[&[u8]]| {
+    let statements = one_or_all(&of, any, scene);
+    let is_one = move |words: &[&[u8]]| {
         let text = words.get(1).and_then(|text| std::str::from_utf8(text).ok());
-        text.is_some_and(|text| statement.as_sent(text).is_some())
+        text.is_some_and(|text| statements.iter().any(|it| it.as_sent(text).is_some()))
     };
-    scene.proxy().lose_reply_to(is_it, then);
+    scene.proxy().lose_reply_to(is_one, then);
 }
 
 /// Wake-ups get lost. Everything else works.
