@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from .drive import Failed, drive
 from .machine import Usage
-from .program import Proxy
+from .proxy import Proxy
 from .summary import of_run, of_wait
 
 

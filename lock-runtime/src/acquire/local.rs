@@ -1,4 +1,4 @@
-//! Behind the other callers of this process: `head_seat.rs` goes on once a caller is at their head.
+//! A caller queues behind the others of its process. `head_seat.rs` goes on once it is at their head.
 
 use std::time::Duration;
 

@@ -113,8 +113,7 @@ impl Listen for QuorumListener {
             loop {
                 if self.count(|node| node.told) >= majority(self.listeners.len()) {
                     self.pauses.reset();
-                    self.woken();
-                    return 1;
+                    break;
                 }
                 let told = any(
                     &mut self.listeners,
@@ -131,12 +130,11 @@ impl Listen for QuorumListener {
                 tokio::select! {
                     biased;
                     () = told => {}
-                    () = clock::sleep_until(wake) => {
-                        self.woken();
-                        return 1;
-                    }
+                    () = clock::sleep_until(wake) => break,
                 }
             }
+            self.woken();
+            1
         })
     }
 }
