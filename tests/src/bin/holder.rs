@@ -1,7 +1,8 @@
 //! A process of its own that holds a lock; started by the fault tests through `tests::process`.
 //!
 //! `holder step URL KEY LEASE_MILLIS` runs a body under the lock. Two witnesses report with the machine's clock: the
-//! body's steps (`step NANOS`), and a thread that asks the lease without the runtime (`sure NANOS`, once `over NANOS`).
+//! body's steps (`step NANOS`, the start of the poll that took it), and a thread that asks the lease without the runtime
+//! (`sure NANOS`, once `over NANOS`).
 //! It says `held TOKEN` first, and at its end `ended` and the return value of `run`.
 //! `holder lead URL NAME LEASE_MILLIS` leads and says `leads`. On SIGTERM it shuts down and says `ended` and the return
 //! value of `lead`.
@@ -13,6 +14,9 @@
 //!
 //! The first three end when their input closes, so that none outlives the test that started it.
 
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -67,20 +71,22 @@ async fn with_a_runtime(args: &[&str]) -> ExitCode {
 
 async fn step(url: &str, key: &str, lease: Duration) {
     let locks = LockManager::connect(url).await.expect("connect");
-    let request = locks.mutex(key).lease(lease);
-    let outcome = request
-        .run(async |lease| {
-            println!("held {}", lease.fencing_token().expect("a token"));
-            std::thread::spawn(move || watch(&lease));
-            loop {
-                // The time is read first: a process that is frozen after this line reports a time before the freeze.
-                let at = now_ns();
-                println!("step {at}");
-                tokio::time::sleep(STEP).await;
-            }
-        })
-        .await;
-    let outcome: Result<(), LockError> = outcome;
+    let polled_at = Cell::new(now_ns());
+    let mut run = pin!(locks.mutex(key).lease(lease).run(async |lease| {
+        println!("held {}", lease.fencing_token().expect("a token"));
+        std::thread::spawn(move || watch(&lease));
+        loop {
+            println!("step {}", polled_at.get());
+            tokio::time::sleep(STEP).await;
+        }
+    }));
+    // `run` looks for a loss when it is polled. The time is read before that: a process that is frozen after it looked,
+    // and takes the step when it wakes, reports a time before the freeze.
+    let outcome = poll_fn(|cx| {
+        polled_at.set(now_ns());
+        run.as_mut().poll(cx)
+    });
+    let outcome: Result<(), LockError> = outcome.await;
     println!("ended {outcome:?}");
     std::future::pending::<()>().await;
 }
