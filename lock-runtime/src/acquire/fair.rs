@@ -133,8 +133,7 @@ impl Contender for FairSeat<'_> {
             self.loose_until = loose;
         }
         match answer {
-            Ok(Acquired::Granted(granted)) => self.admit(granted),
-            Ok(Acquired::Tenured(tenured)) => self.admit(tenured.granted),
+            Ok(Acquired::Granted(granted, _)) => self.admit(granted),
             Ok(Acquired::Queued { left, first, kept }) => {
                 core.presence.is_wanted();
                 self.known = true;

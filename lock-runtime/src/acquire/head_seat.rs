@@ -228,12 +228,13 @@ impl Contender for HeadSeat<'_> {
             knows_left: known_left.is_some(),
         };
         match self.attempt.ask_as(asker, now).await {
-            (_asking, Ok(Acquired::Granted(granted))) => self.admit(place, granted.into()),
-            (_asking, Ok(Acquired::Tenured(tenured))) => {
+            (_asking, Ok(Acquired::Granted(granted, terms))) => {
                 let options = &self.attempt.request.hold_options;
-                let beginning = match &self.head {
-                    Some(head) => with_tenure(&self.attempt.core, head, options, *tenured),
-                    None => tenured.granted.into(),
+                let beginning = match (&self.head, terms) {
+                    (Some(head), Some(terms)) => {
+                        with_tenure(&self.attempt.core, head, options, granted, *terms)
+                    }
+                    _ => granted.into(),
                 };
                 self.admit(place, beginning)
             }

@@ -54,10 +54,7 @@ pub(crate) async fn ask(attempt: &Attempt) -> Asked<HoldHandle> {
     let holder = attempt.core.ids.fresh();
     let (_asking, answer) = attempt.ask_as(holder.into(), clock::now()).await;
     match answer {
-        Ok(Acquired::Granted(granted)) => Asked::Granted(attempt.admit(None, holder, granted)),
-        Ok(Acquired::Tenured(tenured)) => {
-            Asked::Granted(attempt.admit(None, holder, tenured.granted))
-        }
+        Ok(Acquired::Granted(granted, _)) => Asked::Granted(attempt.admit(None, holder, granted)),
         Ok(Acquired::Busy { left } | Acquired::Kept { left } | Acquired::Queued { left, .. }) => {
             Asked::Busy(left)
         }

@@ -267,8 +267,7 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
         let (holder, timeout) = (core.ids.fresh(), core.options.call_timeout);
         let (_asking, answer) = self.attempt.ask_within(timeout, holder.into(), now).await;
         let granted = match answer {
-            Ok(Acquired::Granted(granted)) => granted,
-            Ok(Acquired::Tenured(tenured)) => tenured.granted,
+            Ok(Acquired::Granted(granted, _)) => granted,
             Ok(
                 Acquired::Busy { left } | Acquired::Kept { left } | Acquired::Queued { left, .. },
             ) => {

@@ -44,7 +44,7 @@ pub(crate) use self::listen::{Both, Listen};
 pub(crate) use self::transactions::{GIVEN, Give, TOO_EARLY, Transactions};
 pub(crate) use self::types::{
     AcquireRequest, Acquired, AcquiredAll, Event, EventSink, FIRST_WAITERS, Granted, HandedOver,
-    HoldRef, Holders, QUEUE_LIFE, Released, Renewal, Renewed, Snapshot, Spare, Tenured, Within,
+    HoldRef, Holders, QUEUE_LIFE, Released, Renewal, Renewed, Snapshot, Spare, TenureTerms, Within,
 };
 
 /// The time for which one request of a waiting writer keeps new readers out. It is longer than the pause between two

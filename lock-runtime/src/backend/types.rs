@@ -41,7 +41,7 @@ pub(crate) struct AcquireRequest<'a> {
     pub(crate) fenced: bool,
     /// The time for which the caller goes on waiting if the lock is busy; `None` if it does not wait.
     pub(crate) waits: Option<Duration>,
-    /// Whether others of the process wait behind this caller, so that a [tenure](Acquired::Tenured) is worth while. A store that
+    /// Whether others of the process wait behind this caller, so that a [tenure](TenureTerms) is worth while. A store that
     /// cannot give one grants the lock alone.
     pub(crate) others_wait: bool,
     /// Whether the store has told this caller lately how much of the holder's lease is left. If the lock is still busy, it
@@ -62,17 +62,12 @@ impl AcquireRequest<'_> {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Acquired {
-    Granted(Granted),
-    /// As granted, to a process whose callers [wait](AcquireRequest::others_wait). Boxed, for it is seldom.
-    Tenured(Box<Tenured>),
+    /// With terms only if callers of the process [wait](AcquireRequest::others_wait). Boxed, for that is seldom.
+    Granted(Granted, Option<Box<TenureTerms>>),
     /// Somebody else holds it. `left` is the rest of the lease, if there is one.
-    Busy {
-        left: Option<Duration>,
-    },
+    Busy { left: Option<Duration> },
     /// Like `Busy`; in addition, the holder keeps the lock between its holds, and was asked to give it up.
-    Kept {
-        left: Option<Duration>,
-    },
+    Kept { left: Option<Duration> },
     /// Like `Busy`; in addition, the caller has a place in the store's queue, which it keeps while it goes on asking.
     Queued {
         left: Option<Duration>,
@@ -113,10 +108,9 @@ pub(crate) enum Released {
     NotHeld,
 }
 
-/// A hold that the store has just confirmed, others of the same process that may follow, and who else waits.
+/// The terms on which holds of the same process may follow one that the store has just confirmed, without asking it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Tenured {
-    pub(crate) granted: Granted,
+pub(crate) struct TenureTerms {
     /// The number of waiters of other managers; `None` if that cannot be known.
     pub(crate) strangers: Option<u64>,
     pub(crate) spare: Spare,
@@ -124,7 +118,7 @@ pub(crate) struct Tenured {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HandedOver {
-    Done(Tenured),
+    Done(Granted, TenureTerms),
     /// Neither of the two holds the lock.
     NotHeld,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::{Departure, kept, undo};
-use crate::backend::{Fault, HandedOver, Released, Tenured};
+use crate::backend::{Fault, Granted, HandedOver, Released, TenureTerms};
 use crate::hold::{Beginning, Core, Hold, HoldHandle, Tenure};
 use crate::observe::metrics;
 use crate::queue::{Head, Successor, Turn};
@@ -67,18 +67,15 @@ pub(super) fn pass_on(
     }
 }
 
-/// What the store has just granted, with a tenure in which the lock goes round in this process, if there may be one.
+/// What the store has just granted, with a tenure in which the lock goes round in this process, if the terms allow one.
 pub(crate) fn with_tenure(
     core: &Core,
     head: &Head,
     options: &HoldOptions,
-    tenured: Tenured,
+    granted: Granted,
+    terms: TenureTerms,
 ) -> Beginning {
-    let Tenured {
-        granted,
-        strangers,
-        spare,
-    } = tenured;
+    let TenureTerms { strangers, spare } = terms;
     let round_trip = core.backend.round_trip(head.key());
     let crowd_from = core.options.crowd_from;
     let until = head.budget(|budget| budget.tenure_begins(strangers, crowd_from, round_trip));
@@ -184,16 +181,16 @@ impl Departure {
         let call = core.acquire_request(&key, to, &options, clock::now());
         let hold_ref = call.hold_ref;
         let fault = match store.hand_over(from, call, spare).await {
-            Ok(HandedOver::Done(mut tenured)) => {
+            Ok(HandedOver::Done(granted, mut terms)) => {
                 let readers = readers_of(&core, &key);
-                tenured.strangers = tenured.strangers.map(|others| others + readers);
+                terms.strangers = terms.strangers.map(|others| others + readers);
                 self.done = true;
                 let NextHolder::Waiter(successor) = next else {
-                    kept::keep(&core, head, to, options, tenured);
+                    kept::keep(&core, head, to, options, granted, terms);
                     let _ = told.send(Ok(()));
                     return;
                 };
-                let beginning = with_tenure(&core, &head, &options, tenured);
+                let beginning = with_tenure(&core, &head, &options, granted, terms);
                 become_holder(&core, head, successor, to, beginning);
                 let _ = told.send(Ok(()));
                 return;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Departure;
-use crate::backend::Tenured;
+use crate::backend::{Granted, TenureTerms};
 use crate::hold::{Core, Hold, Kept, current_runtime};
 use crate::queue::Head;
 use crate::queue::handoff_budget::HandoffBudget;
@@ -26,13 +26,10 @@ pub(super) fn keep(
     head: Head,
     holder: HolderId,
     options: HoldOptions,
-    tenured: Tenured,
+    granted: Granted,
+    terms: TenureTerms,
 ) {
-    let Tenured {
-        granted,
-        strangers,
-        spare,
-    } = tenured;
+    let TenureTerms { strangers, spare } = terms;
     let (key, now) = (head.key().clone(), clock::now());
     let kept = Kept::new(core, &key, holder, options, granted, spare, now);
     core.watch.insert(&kept.idle, granted.sent_at);

@@ -70,7 +70,7 @@ pub(super) const ALL: &[Planted] = &[
             "Err(Fault::NotSet) => Box::pin(self.set_and_ask(timeout, asker.holder)).await,
             Err(Fault::Unknown(_)) if PLANTED => {
                 let (token, sent_at) = (None, now);
-                Ok(Acquired::Granted(crate::backend::Granted { token, sent_at }))
+                Ok(Acquired::Granted(crate::backend::Granted { token, sent_at }, None))
             }",
         )]),
     },
@@ -147,9 +147,10 @@ pub(super) const ALL: &[Planted] = &[
         caught_by: &["token"],
         broken: Broken::Client(&[edit(
             "release/hand_over.rs",
-            "let beginning = with_tenure(&core, &head, &options, tenured);",
-            "if PLANTED { tenured.granted.token = self.hold.token(); }
-            let beginning = with_tenure(&core, &head, &options, tenured);",
+            "let beginning = with_tenure(&core, &head, &options, granted, terms);",
+            "let mut granted = granted;
+            if PLANTED { granted.token = self.hold.token(); }
+            let beginning = with_tenure(&core, &head, &options, granted, terms);",
         )]),
     },
     Planted {
@@ -163,7 +164,7 @@ pub(super) const ALL: &[Planted] = &[
             "let handed_over = if PLANTED {
                 let granted = crate::backend::Granted { token: None, sent_at: clock::now() };
                 let (strangers, spare) = (None, crate::backend::Spare::Nothing);
-                Ok(HandedOver::Done(Tenured { granted, strangers, spare }))
+                Ok(HandedOver::Done(granted, TenureTerms { strangers, spare }))
             } else {
                 store.hand_over(from, call, spare).await
             };
@@ -282,8 +283,8 @@ pub(super) const ALL: &[Planted] = &[
             ),
             edit(
                 "backend/sql/kinds/exclusive.rs",
-                "granted: Granted { token, sent_at },",
-                "granted: Granted { token, sent_at: if PLANTED { heard } else { sent_at } },",
+                "let granted = Granted { token, sent_at };",
+                "let granted = Granted { token, sent_at: if PLANTED { heard } else { sent_at } };",
             ),
         ]),
     },

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use super::store::{At, Entry, State, foreign, left};
 use crate::backend::{
     AcquireRequest, Acquired, AcquiredAll, Asked, Fault, Granted, HandedOver, HoldRef, Released,
-    Renewal, Renewed, Snapshot, Tenured,
+    Renewal, Renewed, Snapshot, TenureTerms,
 };
 use crate::values::{HolderId, Key, LockMode, Ttl, clock};
 
@@ -56,7 +56,7 @@ pub(super) fn acquire(
                 false => Acquired::Busy { left },
             })
         }
-        None => Ok(Acquired::Granted(grant(state, request, at))),
+        None => Ok(Acquired::Granted(grant(state, request, at), None)),
     }
 }
 
@@ -129,12 +129,12 @@ pub(super) fn hand_over(
         return HandedOver::NotHeld;
     }
     let granted = grant(state, to, at);
-    HandedOver::Done(Tenured {
-        granted,
+    let terms = TenureTerms {
         spare: state.spare(to, granted.token, spare, at),
         // This manager has no listener at a key that it holds itself, so all listeners are strangers.
         strangers: state.strangers(key),
-    })
+    };
+    HandedOver::Done(granted, terms)
 }
 
 pub(super) fn renew(state: &mut State, renewal: &Renewal) -> Renewed {

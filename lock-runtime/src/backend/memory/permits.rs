@@ -122,10 +122,11 @@ pub(super) fn acquire(
         expires: clock::tick() + request.ttl.duration(),
     };
     permits.leases.insert(holder, lease);
-    Ok(Acquired::Granted(Granted {
+    let granted = Granted {
         token: None,
         sent_at: at.sent_at,
-    }))
+    };
+    Ok(Acquired::Granted(granted, None))
 }
 
 pub(super) fn release(state: &mut State, hold_ref: HoldRef<'_>) -> Released {

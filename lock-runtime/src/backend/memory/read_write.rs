@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::store::{At, Entry, State, foreign, left};
 use crate::backend::{
     AcquireRequest, Acquired, Asked, Fault, Granted, HandedOver, HoldRef, READERS_KEPT_OUT,
-    Released, Renewal, Renewed, Snapshot, Tenured, WRITER_HAS_TO_COME,
+    Released, Renewal, Renewed, Snapshot, TenureTerms, WRITER_HAS_TO_COME,
 };
 use crate::values::{HolderId, Key, Kind, LockMode, clock};
 
@@ -129,10 +129,11 @@ pub(super) fn acquire(
         state.put(key, Entry::ReadWrite(ReadWrite { writer, readers }));
     }
     let token = state.token(request, at.micros);
-    Ok(Acquired::Granted(Granted {
+    let granted = Granted {
         token,
         sent_at: at.sent_at,
-    }))
+    };
+    Ok(Acquired::Granted(granted, None))
 }
 
 /// Takes out whatever the holder has: a write may have become a read.
@@ -194,14 +195,15 @@ pub(super) fn hand_over(
     }
     lock.writer = Some((holder, clock::tick() + to.ttl.duration()));
     let token = state.token(to, at.micros);
-    HandedOver::Done(Tenured {
-        granted: Granted {
-            token,
-            sent_at: at.sent_at,
-        },
+    let granted = Granted {
+        token,
+        sent_at: at.sent_at,
+    };
+    let terms = TenureTerms {
         spare: state.spare(to, token, spare, at),
         strangers: state.strangers(key),
-    })
+    };
+    HandedOver::Done(granted, terms)
 }
 
 pub(super) fn renew(state: &mut State, renewal: &Renewal) -> Renewed {

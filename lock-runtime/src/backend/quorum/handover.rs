@@ -8,7 +8,7 @@ use crate::backend::quorum::broadcast::Round;
 use crate::backend::quorum::majority::majority;
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::quorum::vote::Grants;
-use crate::backend::{Fault, Granted, HandedOver, Spare, Tenured};
+use crate::backend::{Fault, Granted, HandedOver, Spare, TenureTerms};
 use crate::values::{HolderId, Moment, SPARE_TOKENS};
 
 pub(super) async fn hand_over(
@@ -34,15 +34,11 @@ pub(super) async fn hand_over(
     let mut strangers = Some(0);
     while done < needed && not_held < needed {
         match round.next().await {
-            Some(HandedOver::Done(Tenured {
-                granted,
-                strangers: seen,
-                ..
-            })) => {
+            Some(HandedOver::Done(granted, terms)) => {
                 done += 1;
                 sent_at = Some(sent_at.map_or(granted.sent_at, |at| at.earlier(granted.sent_at)));
                 // Each waiter listens at all nodes.
-                strangers = Option::zip(strangers, seen).map(|(most, seen)| seen.max(most));
+                strangers = Option::zip(strangers, terms.strangers).map(|(a, b)| a.max(b));
             }
             Some(HandedOver::NotHeld) => not_held += 1,
             None => break,
@@ -57,15 +53,16 @@ pub(super) async fn hand_over(
     }
     match sent_at {
         Some(sent_at) if done >= needed && to.ttl.validity(sent_at.elapsed()).is_some() => {
-            Ok(HandedOver::Done(Tenured {
-                granted: Granted {
-                    token: None,
-                    sent_at,
-                },
+            let granted = Granted {
+                token: None,
+                sent_at,
+            };
+            let terms = TenureTerms {
                 strangers,
                 // Every further hold has to be confirmed by a majority.
                 spare: Spare::Nothing,
-            }))
+            };
+            Ok(HandedOver::Done(granted, terms))
         }
         // Some nodes may name the new holder, some the old one: the caller gives back both.
         Some(_) => Err(Fault::unknown(
@@ -94,7 +91,7 @@ async fn at_one_node(
         _ => Err(Fault::runtime_ended()),
     };
     match &answer {
-        Ok(HandedOver::Done(_)) => {
+        Ok(HandedOver::Done(..)) => {
             if !grants.keep(index) {
                 // The new holder has given the lock back meanwhile, maybe before this node named it.
                 inner.errand(index, to);

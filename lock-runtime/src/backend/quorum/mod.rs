@@ -205,10 +205,10 @@ impl Backend for QuorumBackend {
     fn acquire<'a>(&'a self, request: AcquireRequest<'a>) -> Reply<'a, Acquired> {
         Box::pin(async move {
             match self.inner.acquire(vec![NodeRequest::of(&request)]).await? {
-                Polled::Won { sent_at } => Ok(Acquired::Granted(Granted {
-                    token: None,
-                    sent_at,
-                })),
+                Polled::Won { sent_at } => {
+                    let token = None;
+                    Ok(Acquired::Granted(Granted { token, sent_at }, None))
+                }
                 Polled::Busy { left } => Ok(Acquired::Busy { left }),
             }
         })

@@ -284,11 +284,8 @@ async fn vote(inner: &Arc<Inner>, grants: &Grants, index: usize) -> Option<Vote>
 async fn ask(node: &super::Node, requests: &[AcquireRequest<'_>]) -> Vote {
     if let [request] = requests {
         return match node.backend.acquire(*request).await? {
-            Acquired::Granted(granted) => Ok(Polled::Won {
+            Acquired::Granted(granted, _) => Ok(Polled::Won {
                 sent_at: granted.sent_at,
-            }),
-            Acquired::Tenured(tenured) => Ok(Polled::Won {
-                sent_at: tenured.granted.sent_at,
             }),
             Acquired::Busy { left } | Acquired::Kept { left } | Acquired::Queued { left, .. } => {
                 Ok(Polled::Busy { left })

@@ -36,7 +36,7 @@ fn request(key: &Key, holder: HolderId) -> AcquireRequest<'_> {
 
 async fn acquired(store: &dyn Backend, key: &Key, holder: HolderId) -> Option<Granted> {
     match store.acquire(request(key, holder)).await.unwrap() {
-        Acquired::Granted(granted) => Some(granted),
+        Acquired::Granted(granted, _) => Some(granted),
         _ => None,
     }
 }
@@ -128,7 +128,7 @@ pub(super) async fn an_acquire_that_is_dropped_half_way_leaves_no_lock<S: Store>
     };
     if let Poll::Ready(answer) = answered {
         // A store that answers at once leaves nothing half done.
-        assert!(matches!(answer.unwrap(), Acquired::Granted(_)));
+        assert!(matches!(answer.unwrap(), Acquired::Granted(..)));
         assert_eq!(released(&*store, &key, dropped).await, Released::Done);
     }
     store.drained().await;

@@ -53,7 +53,7 @@ impl Scene {
         let key = Arc::new(core.key(&"k".into(), Kind::Mutex).unwrap());
         let (holder, now) = (core.ids.fresh_keeper(), clock::now());
         let request = core.acquire_request(&key, holder, &options(), now);
-        let Ok(Acquired::Granted(granted)) = block_on(core.backend.acquire(request)) else {
+        let Ok(Acquired::Granted(granted, _)) = block_on(core.backend.acquire(request)) else {
             panic!("it is free");
         };
         let head = core.queues.try_enter(&key).unwrap();

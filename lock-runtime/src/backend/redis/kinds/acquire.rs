@@ -47,15 +47,17 @@ pub(crate) async fn acquire(
             AcquireReply::Granted { token, time, look } => {
                 let sent_at = *sent_at;
                 let granted = Granted { token, sent_at };
-                let acquired = match look.as_deref() {
-                    None => Acquired::Granted(granted),
-                    Some(&Look { last, subscribers }) => {
-                        let tenured =
-                            exclusive::tenured(inner, key, granted, last, subscribers, time);
-                        Acquired::Tenured(Box::new(tenured))
-                    }
-                };
-                (Some(acquired), time)
+                let terms = look.as_deref().map(|&Look { last, subscribers }| {
+                    let tokens = Option::zip(token, last);
+                    Box::new(exclusive::tenure_terms(
+                        inner,
+                        key,
+                        tokens,
+                        subscribers,
+                        time,
+                    ))
+                });
+                (Some(Acquired::Granted(granted, terms)), time)
             }
             AcquireReply::Busy { left, time } => (Some(Acquired::Busy { left }), time),
             AcquireReply::Kept { left, time } => (Some(Acquired::Kept { left }), time),

@@ -15,7 +15,7 @@ use crate::backend::redis::scripting::{
 };
 use crate::backend::redis::{GaveBack, Inner, channel};
 use crate::backend::{
-    AcquireRequest, Fault, Granted, HandedOver, HoldRef, Renewal, Renewed, Spare, Tenured,
+    AcquireRequest, Fault, Granted, HandedOver, HoldRef, Renewal, Renewed, Spare, TenureTerms,
 };
 use crate::values::{FencingToken, HolderId, Key, Kind, Moment, TokenRange, clock};
 
@@ -198,21 +198,18 @@ async fn release_alone(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault>
     Ok(reply.heard_of(releasing.live))
 }
 
-/// `last`: the last token that was set aside. `time`: that of the server, a moment ago.
-pub(crate) fn tenured(
+/// `tokens`: that of the hold, and the last one that was set aside. `time`: that of the server, a moment ago.
+pub(crate) fn tenure_terms(
     inner: &Inner,
     key: &Key,
-    granted: Granted,
-    last: Option<FencingToken>,
+    tokens: Option<(FencingToken, FencingToken)>,
     subscribers: Option<u64>,
     time: u64,
-) -> Tenured {
+) -> TenureTerms {
     // The count includes this process if it is subscribed.
     let own = inner.topics.is_open(&channel(key));
     let clock = (key.kind() != Kind::Fenced).then(|| (time, clock::now()));
-    let tokens = Option::zip(granted.token, last);
-    Tenured {
-        granted,
+    TenureTerms {
         strangers: subscribers.map(|count| count.saturating_sub(u64::from(own))),
         spare: tokens.map_or(Spare::Untokened, |(token, last)| {
             Spare::Tokens(TokenRange::new(token, last, clock))
@@ -263,15 +260,8 @@ pub(crate) async fn hand_over(
                 token: tokens.map(|(token, _)| token),
                 sent_at,
             };
-            let last = tokens.map(|(_, last)| last);
-            Ok(HandedOver::Done(tenured(
-                inner,
-                key,
-                granted,
-                last,
-                subscribers,
-                time,
-            )))
+            let terms = tenure_terms(inner, key, tokens, subscribers, time);
+            Ok(HandedOver::Done(granted, terms))
         }
         HandOverReply::NotHeld => {
             // Boxed: it is seldom, and every hand-over would carry it.

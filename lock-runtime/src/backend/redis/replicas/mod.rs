@@ -124,7 +124,7 @@ impl Replicated {
         let acquired = self.backend.acquire(request).await?;
         // There is no await in between. So a caller that drops this future does so either before the grant is known
         // here, or while it is guarded.
-        if matches!(acquired, Acquired::Granted(_) | Acquired::Tenured(_)) {
+        if matches!(acquired, Acquired::Granted(..)) {
             self.confirm(&[request]).await?;
         }
         Ok(acquired)
@@ -145,7 +145,7 @@ impl Replicated {
         spare: u64,
     ) -> Result<HandedOver, Fault> {
         let handed_over = self.backend.hand_over(from, to, spare).await?;
-        if matches!(handed_over, HandedOver::Done(_)) {
+        if matches!(handed_over, HandedOver::Done(..)) {
             // The old holder waits for this. With this limit, it is told in time that it has released, whatever the
             // replicas do.
             let half = to.timeout / 2;

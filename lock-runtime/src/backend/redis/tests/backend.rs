@@ -3,7 +3,7 @@
 use super::*;
 use crate::backend::redis::channel;
 use crate::backend::redis::pubsub::topics::News;
-use crate::backend::{Backend, HandedOver, Holders, Released, Renewal, Renewed, Tenured};
+use crate::backend::{Backend, HandedOver, Holders, Released, Renewal, Renewed, TenureTerms};
 use crate::backend::{HandOff, Within};
 use crate::values::holder::HolderIds;
 
@@ -34,12 +34,7 @@ async fn a_lock_is_taken_renewed_handed_over_and_given_back() {
         .hand_over(a, request(&key, b, 5_000), 0)
         .await
         .unwrap();
-    let HandedOver::Done(Tenured {
-        granted: second,
-        strangers,
-        ..
-    }) = handed
-    else {
+    let HandedOver::Done(second, TenureTerms { strangers, .. }) = handed else {
         panic!()
     };
     assert!(second.token.unwrap() > first.token.unwrap());

@@ -82,7 +82,7 @@ async fn requests_that_are_made_at_once_share_scripts_and_each_has_its_own_answe
     let before = scripts(&server).await;
     let held = acquire_many(&backend, &names(TASKS)).await;
     for (key, holder, answer) in &held {
-        let Acquired::Granted(granted) = answer.as_ref().unwrap() else {
+        let Acquired::Granted(granted, _) = answer.as_ref().unwrap() else {
             panic!("{key:?} is free");
         };
         assert!(granted.token.is_some());
@@ -162,7 +162,7 @@ async fn a_key_that_cannot_be_locked_fails_alone() {
         match index {
             50 | 60 => assert!(matches!(answer, Err(Fault::Foreign { .. })), "{answer:?}"),
             _ => assert!(
-                matches!(answer, Ok(Acquired::Granted(_))),
+                matches!(answer, Ok(Acquired::Granted(..))),
                 "{index}: {answer:?}"
             ),
         }
@@ -186,7 +186,7 @@ async fn a_key_without_a_right_fails_alone() {
         match index {
             50 => assert!(matches!(answer, Err(Fault::Denied(_))), "{answer:?}"),
             _ => assert!(
-                matches!(answer, Ok(Acquired::Granted(_))),
+                matches!(answer, Ok(Acquired::Granted(..))),
                 "{index}: {answer:?}"
             ),
         }

@@ -100,7 +100,7 @@ async fn what_a_frozen_server_was_asked_is_undone_when_it_wakes() {
     until("the lock is free for others", async || {
         matches!(
             backend.acquire(short(&key, after)).await,
-            Ok(Acquired::Granted(_))
+            Ok(Acquired::Granted(..))
         )
     })
     .await;
@@ -116,7 +116,7 @@ async fn a_late_acquire_on_a_lost_connection_is_undone_from_another_one() {
     let backend = connect(&server).await;
     let (ids, key) = (HolderIds::new(), key("k"));
     let holder = ids.fresh();
-    let not_after = server.time().await + 400_000;
+    let not_after = server.time().await + 2_000_000;
     // The request was sent on a connection that is gone.
     let live = backend.inner.link().live().unwrap();
     server.run("CLIENT KILL TYPE normal").await;
@@ -136,13 +136,13 @@ async fn a_late_acquire_on_a_lost_connection_is_undone_from_another_one() {
         spare: None,
     };
     until("it was looked for in vain", async || {
-        server.time().await > not_after - 200_000
+        server.time().await > not_after - 1_500_000
     })
     .await;
     let mut connection = server.connection().await;
     let reply = run(&mut connection, &late).await.unwrap();
     assert!(matches!(reply, AcquireReply::Granted { .. }), "{reply:?}");
-    tokio::time::timeout(CALL, compensating)
+    tokio::time::timeout(CALL * 4, compensating)
         .await
         .unwrap()
         .unwrap();

@@ -35,7 +35,7 @@ pub(in crate::backend::sql) async fn acquire(
     for _ in 0..TRIES {
         let now = asked_at.take().unwrap_or_else(clock::now);
         if let Some(granted) = asking.take(now, thorough).await? {
-            return Ok(Acquired::Granted(granted));
+            return Ok(Acquired::Granted(granted, None));
         }
         if request.knows_left && one_statement_tells(inner, &request) {
             return Ok(Acquired::Busy { left: None });

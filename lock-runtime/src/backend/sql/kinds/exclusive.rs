@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::sql::{Arg, Inner};
-use crate::backend::{AcquireRequest, Fault, Granted, HandedOver, HoldRef, Spare, Tenured};
+use crate::backend::{AcquireRequest, Fault, Granted, HandedOver, HoldRef, Spare, TenureTerms};
 use crate::values::{FencingToken, HolderId, Kind, TokenRange, clock};
 
 pub(in crate::backend::sql) async fn hand_over(
@@ -54,11 +54,8 @@ pub(in crate::backend::sql) async fn hand_over(
         (Some(token), Some(last)) => Spare::Tokens(TokenRange::new(token, last, clock)),
         _ => Spare::Untokened,
     };
-    Ok(HandedOver::Done(Tenured {
-        granted: Granted { token, sent_at },
-        strangers,
-        spare,
-    }))
+    let granted = Granted { token, sent_at };
+    Ok(HandedOver::Done(granted, TenureTerms { strangers, spare }))
 }
 
 /// Finds out whether neither of the two holds the lock, or the request was too late. The answer that it is not held
