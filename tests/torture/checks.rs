@@ -65,6 +65,9 @@ pub(crate) fn all(log: &Log, site: &Site, terms: Terms, strikes: &[Strike]) -> V
                 .collect(),
         );
         find("kept", delays::kept_from_others(log));
+        if site.workload.topology.tells() {
+            find("change", delays::slow_changes(log, site.workload));
+        }
     }
     find("bystander", bystanders(log, strikes));
     find(
@@ -131,11 +134,7 @@ fn overlap(log: &Log, terms: Terms, strikes: &[Strike]) -> Vec<String> {
             "a lease after there was one master again"
         } else if !terms.splits && long > LEASE {
             "longer than a lease"
-        } else if !terms.fails_over
-            && !terms.two
-            && !is_told(log, loser(earlier, later))
-            && can_tell(log, loser(earlier, later))
-        {
+        } else if !terms.fails_over && !terms.two && was_to_be_told(log, earlier, later) {
             "and its holder was not told"
         } else {
             return None;
@@ -145,45 +144,40 @@ fn overlap(log: &Log, terms: Terms, strikes: &[Strike]) -> Vec<String> {
     overlaps(log).iter().filter_map(wrong).collect()
 }
 
-/// Returns which of two holds the store had ended when it granted the other one: the one with the lower token. A client
-/// that had to wait for a processor may have begun the earlier one later.
-fn loser<'a>(earlier: &'a Hold, later: &'a Hold) -> &'a Hold {
-    match (earlier.token, later.token) {
-        (Some(one), Some(other)) if other < one => later,
-        _ => earlier,
-    }
-}
-
-/// Returns whether the holder could notice: it was not killed, it asked for the answer to its release and got one, and
-/// it held alone. If several share, it is not known here which one lost its share. A holder that passed the lock on to
-/// the next caller of its process asked nothing: the one that has the lock when the tenure ends, soon after, is told.
-fn can_tell(log: &Log, hold: &Hold) -> bool {
-    let is_exclusive = |other: &Hold| other.holder == hold.holder && other.key == hold.key;
-    let died = |name: &String| hold.holder.starts_with(&format!("{name}."));
-    log.holds.iter().any(is_exclusive)
-        && !log.untold.contains(&hold.holder)
+/// Returns whether the loser of two holds that overlapped could notice, and did not.
+///
+/// The store had ended the one with the lower token when it granted the other one: a client that had to wait for a
+/// processor may have begun the earlier one later. It could notice if it was not killed, asked for the answer to its
+/// release and got one, and held alone: if several share, it is not known here which one lost its share. A holder that
+/// passed the lock on inside its process asked nothing, and neither did one whose process keeps the lock.
+fn was_to_be_told(log: &Log, earlier: &Hold, later: &Hold) -> bool {
+    let (loser, winner) = match (earlier.token, later.token) {
+        (Some(one), Some(other)) if other < one => (later, earlier),
+        _ => (earlier, later),
+    };
+    let is_exclusive = |other: &Hold| other.holder == loser.holder && other.key == loser.key;
+    let died = |name: &String| loser.holder.starts_with(&format!("{name}."));
+    let passed_on = |next: &Hold| has_range_of(loser, next) && next.token < winner.token;
+    !is_told(log, loser)
+        && log.holds.iter().any(is_exclusive)
+        && !log.untold.contains(&loser.holder)
         && !log.killed.iter().any(died)
-        && !was_passed_on(log, hold)
+        && !keys::is_kept(&loser.key)
+        && !log.holds.iter().any(passed_on)
 }
 
-/// Returns whether the next holder is of the same process, and held the lock at once.
-fn was_passed_on(log: &Log, hold: &Hold) -> bool {
-    log.holds.iter().any(|next| is_next(hold, next))
+/// Returns whether the next hold may have its token from the range of the one before it, which the store gave to their
+/// process. Two holds of one process that ask the store have the tokens of others between them, if there were others.
+fn has_range_of(before: &Hold, next: &Hold) -> bool {
+    next.key == before.key
+        && next.token > before.token
+        && delays::client(next) == delays::client(before)
 }
 
-/// Returns whether the lock may have gone from one to the other inside a process. A tenure is 2 ms long, or four round
-/// trips if those take longer.
-fn is_next(before: &Hold, next: &Hold) -> bool {
-    let client = |hold: &Hold| hold.holder.split('.').next().map(str::to_owned);
-    let at_once = before.until..before.until + nanos(Duration::from_millis(5));
-    next.key == before.key && client(next) == client(before) && at_once.contains(&next.from)
-}
-
-/// Returns whether the holder before is of the same process, and ended at that moment.
-fn was_passed_to(log: &Log, hold: &Hold) -> bool {
-    log.holds
-        .iter()
-        .any(|before| before.until <= hold.from && is_next(before, hold))
+/// Returns whether the hold may have a token that its process had in hand when another one was granted the lock.
+fn had_token_in_hand(log: &Log, hold: &Hold, other: &Hold) -> bool {
+    let mut holds = log.holds.iter();
+    holds.any(|before| before.from < other.from && has_range_of(before, hold))
 }
 
 /// Returns the losses because the store did not know the lock. There are none while the store keeps every lock: that
@@ -226,9 +220,12 @@ fn tokens(log: &Log, terms: Terms) -> Vec<String> {
     let found = violations(with_tokens.cloned().collect()).into_iter();
     found
         .filter(|violation| match violation {
-            // If the store has lost the lock of a tenure, its last holders have lower tokens than those who came
-            // meanwhile. A resource that compares tokens refuses their writes, which another check looks at.
-            Violation::Token(_, later) => !terms.loses_locks || !was_passed_to(log, later),
+            // If the store has lost the lock of a tenure or one that is kept, its last holders have lower tokens than
+            // those who came meanwhile. A resource that compares tokens refuses their writes, which another check
+            // looks at.
+            Violation::Token(other, later) => {
+                !terms.loses_locks || !had_token_in_hand(log, later, other)
+            }
             _ => false,
         })
         .map(|violation| violation.to_string().replace('\n', " "))

@@ -26,6 +26,19 @@ struct Member {
     gone: bool,
 }
 
+impl Member {
+    fn says(&mut self, line: &str, log: &mut Log) {
+        match line {
+            "ready" => {}
+            "stopped" => self.stopped = true,
+            line => {
+                self.holds += u64::from(line.starts_with("hold ") || line.starts_with("share "));
+                log.note(line);
+            }
+        }
+    }
+}
+
 /// The settings with which the clients of a round are started.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
@@ -115,15 +128,7 @@ impl Crew {
     pub(crate) fn listen(&mut self) {
         for member in &mut self.members {
             while let Some(line) = member.worker.try_line() {
-                match line.as_str() {
-                    "ready" => {}
-                    "stopped" => member.stopped = true,
-                    line => {
-                        member.holds +=
-                            u64::from(line.starts_with("hold ") || line.starts_with("share "));
-                        self.log.note(line);
-                    }
-                }
+                member.says(&line, &mut self.log);
             }
         }
     }
@@ -133,18 +138,19 @@ impl Crew {
         self.members[client].holds
     }
 
-    /// Kills a client as a crash would, and takes in what it had said.
+    /// Kills a client as a crash would, and takes in all that it had said.
     pub(crate) fn kill(&mut self, client: usize) {
-        self.members[client].worker.kill9();
-        self.members[client].gone = true;
-        let name = self.members[client].name.clone();
-        self.log.killed.push(name);
-        self.listen();
+        let member = &mut self.members[client];
+        member.worker.kill9();
+        member.gone = true;
+        self.log.killed.push(member.name.clone());
+        while let Some(line) = member.worker.line() {
+            member.says(&line, &mut self.log);
+        }
     }
 
     /// Starts another client in the place of one that was killed. It is at work once it is connected.
     pub(crate) fn replace(&mut self, client: usize) {
-        self.listen();
         self.members[client] = self.recruit(client);
     }
 

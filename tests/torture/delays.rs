@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tests::Hold;
+
 use crate::keys::{self, Workload};
 use crate::log::{Log, Wait};
 use crate::round::{Strike, Terms};
@@ -16,6 +18,9 @@ const GAP: Duration = Duration::from_millis(1_200 + 250);
 
 /// The same time if messages arrive and nobody leaves a lock to its lease.
 const IN_PEACE: Duration = Duration::from_millis(750);
+/// The same time at p50, if the lock goes from one client to another. A reservation of which nobody hears makes it more:
+/// it lasts for twice as long.
+const CHANGE: Duration = Duration::from_millis(50);
 
 /// Returns the late takeovers, if they are more than the one in a hundred that may be late, or if one is beyond all
 /// reason.
@@ -113,6 +118,33 @@ pub(crate) fn long_gaps(
     let long = gaps.into_iter().filter(|(key, gap)| *gap > bound(key));
     long.map(|(key, gap)| format!("`{key}` was free for {gap:.1?}, though wanted"))
         .collect()
+}
+
+/// Returns the mutexes, among those that are always wanted, that changed clients slowly. This is for calm rounds only.
+pub(crate) fn slow_changes(log: &Log, workload: Workload) -> Vec<String> {
+    let p50 = |key: &&str| {
+        let mut holds: Vec<_> = log.holds.iter().filter(|hold| hold.key == **key).collect();
+        holds.sort_unstable_by_key(|hold| hold.from);
+        let changes = holds
+            .windows(2)
+            .filter(|pair| client(pair[0]) != client(pair[1]));
+        let mut gaps: Vec<_> = changes
+            .map(|pair| Duration::from_nanos(pair[1].from.saturating_sub(pair[0].until)))
+            .collect();
+        gaps.sort_unstable();
+        gaps.get(gaps.len() / 2).copied()
+    };
+    let wanted = workload.wanted().into_iter();
+    wanted
+        .filter_map(|key| Some((key, p50(&key)?)))
+        .filter(|(_, gap)| *gap > CHANGE)
+        .map(|(key, gap)| format!("`{key}` was free for {gap:.1?} at p50 when it changed clients"))
+        .collect()
+}
+
+/// Returns the name of the client that had this hold.
+pub(crate) fn client(hold: &Hold) -> Option<&str> {
+    hold.holder.split('.').next()
 }
 
 /// Returns the waits during which a kept lock was unused for too long. A process gives up a lock that it keeps when it

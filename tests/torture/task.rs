@@ -226,6 +226,8 @@ impl Task {
         let steps = match self.work.how {
             // Now and then this is longer than one lease, so that only renewals keep the lock.
             How::Long => self.rng.u32(20..600),
+            // And now and then a kept lock is renewed while it is used.
+            How::Keep if self.rng.u8(..16) == 0 => self.rng.u32(80..120),
             How::Read | How::Write | How::Permits | How::Try if self.rng.u8(..10) == 0 => {
                 self.rng.u32(1..40)
             }

@@ -159,11 +159,12 @@ impl Fault for Flushed {
 
     fn begin(&mut self, scene: &mut Scene<'_>) {
         self.errors = scene.node().errors("NOSCRIPT");
+        flush(scene);
     }
 
     fn tick(&mut self, scene: &mut Scene<'_>) {
         if scene.rng.u8(..4) == 0 {
-            let _: Value = scene.node().server.query(&["SCRIPT", "FLUSH"]);
+            flush(scene);
         }
     }
 
@@ -177,6 +178,10 @@ impl Fault for Flushed {
         }
         proven(met > 0, format!("{met} scripts were not found"))
     }
+}
+
+fn flush(scene: &mut Scene<'_>) {
+    let _: Value = scene.node().server.query(&["SCRIPT", "FLUSH"]);
 }
 
 /// The server ends connections.
