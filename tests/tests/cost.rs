@@ -35,6 +35,21 @@ fn blocks() -> u64 {
     dhat::HeapStats::get().total_blocks
 }
 
+/// The runs of each measurement of allocations.
+const RUNS: u64 = 3;
+
+/// Runs the work several times, and returns the allocations of the cheapest run. What the test before left behind and
+/// what libtest reports may fall into a run, and can only add to it.
+async fn fewest_blocks(mut work: impl AsyncFnMut()) -> u64 {
+    let mut fewest = u64::MAX;
+    for _ in 0..RUNS {
+        let before = blocks();
+        work().await;
+        fewest = fewest.min(blocks() - before);
+    }
+    fewest
+}
+
 fn profiler() -> dhat::Profiler {
     dhat::Profiler::builder().testing().build()
 }
@@ -54,18 +69,22 @@ async fn a_free_lock_costs_two_requests_few_commands_and_few_allocations() {
         cycle(&locks).await;
     }
     let _profiler = profiler();
-    let (before, allocated) = (CommandStats::of(&server), blocks());
-    for _ in 0..CYCLES {
-        cycle(&locks).await;
-    }
-    let allocated = blocks() - allocated;
+    let before = CommandStats::of(&server);
+    let allocated = fewest_blocks(async || {
+        for _ in 0..CYCLES {
+            cycle(&locks).await;
+        }
+    })
+    .await;
     let commands = CommandStats::of(&server).since(&before);
     let (scripts, inside) = (commands.scripts(), commands.total() - commands.scripts());
-    println!("{allocated} allocations, {scripts} scripts, {commands:?} for {CYCLES} cycles");
-    assert_eq!(scripts, 2 * CYCLES);
+    println!(
+        "{allocated} allocations for {CYCLES} cycles; {RUNS} runs: {scripts} scripts, {commands:?}"
+    );
+    assert_eq!(scripts, 2 * CYCLES * RUNS);
     // The commands are TIME, HLEN, SET of the fence, HSET, PEXPIRE; HDEL, PUBLISH; and some PINGs.
     assert!(
-        inside <= MOST_COMMANDS * CYCLES + CYCLES / 10,
+        inside <= (MOST_COMMANDS * CYCLES + CYCLES / 10) * RUNS,
         "{commands:?}"
     );
     assert!(
@@ -161,11 +180,13 @@ async fn a_lock_that_its_process_keeps_costs_no_request_and_few_allocations() {
     // The manager introduces itself with its first hold.
     tests::eventually("it is known", async || !server.records().is_empty()).await;
     let _profiler = profiler();
-    let (before, allocated) = (CommandStats::of(&server), blocks());
-    for _ in 0..CYCLES {
-        cycle().await;
-    }
-    let allocated = blocks() - allocated;
+    let before = CommandStats::of(&server);
+    let allocated = fewest_blocks(async || {
+        for _ in 0..CYCLES {
+            cycle().await;
+        }
+    })
+    .await;
     let scripts = CommandStats::of(&server).since(&before).scripts();
     println!("{allocated} allocations, {scripts} scripts for {CYCLES} cycles");
     assert_eq!(scripts, 0);
@@ -202,31 +223,29 @@ async fn the_attribute_allocates_no_more_than_the_call_by_hand_and_adds_little_t
     }
     const CALLS: u64 = 100;
     let _profiler = profiler();
-    let mut allocated = Vec::new();
-    for run in 0..2 {
-        let before = blocks();
+    let with_attribute = fewest_blocks(async || {
         for id in 0..CALLS {
-            if run == 0 {
-                annotated(&locks, id).await.unwrap();
-            } else {
-                by_hand(&locks, id).await.unwrap();
-            }
+            annotated(&locks, id).await.unwrap();
         }
-        allocated.push(blocks() - before);
-    }
-    // A few allocations of the watchdog's own may fall into either run.
+    })
+    .await;
+    let without = fewest_blocks(async || {
+        for id in 0..CALLS {
+            by_hand(&locks, id).await.unwrap();
+        }
+    })
+    .await;
+    // A few allocations of the watchdog's own may fall into each run.
     assert!(
-        allocated[0] <= allocated[1] + CALLS / 10,
-        "{} allocations annotated, {} by hand, for {CALLS} calls",
-        allocated[0],
-        allocated[1]
+        with_attribute <= without + CALLS / 10,
+        "{with_attribute} allocations annotated, {without} by hand, for {CALLS} calls"
     );
 
     let plain = size_of_val(&body(1));
     let whole = size_of_val(&annotated(&locks, 1));
     println!(
         "{} allocations a call; future: body {plain} bytes, annotated {whole}",
-        allocated[0] / CALLS
+        with_attribute / CALLS
     );
     // The waiting and the running do not overlap, so the larger of the two decides.
     let waiting = size_of_val(&locks.mutex("x").acquire());

@@ -10,7 +10,7 @@ use std::time::Duration;
 use examples::{Failure, prove};
 use lock_runtime::{LockManager, SqlTransaction};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Error, NoTls, Transaction};
+use tokio_postgres::{Client, Error, GenericClient, NoTls, Transaction};
 
 const LOCK: &str = "account:7";
 const WAIT: Duration = Duration::from_secs(10);
@@ -37,15 +37,23 @@ async fn client(url: &str, schema: &str) -> Result<Client, Failure> {
     Ok(client)
 }
 
-/// Reads the balance and writes what is left of it, as every holder of the lock does.
-async fn spend(transaction: &Transaction<'_>, who: &str, amount: i64) -> Result<i64, Failure> {
-    let balance = "SELECT balance FROM account";
-    let seen: i64 = transaction.query_one(balance, &[]).await?.get(0);
+async fn balance(client: &impl GenericClient) -> Result<i64, Failure> {
+    let balance = client.query_one("SELECT balance FROM account", &[]);
+    Ok(balance.await?.get(0))
+}
+
+/// Writes what is left of the balance that the holder of the lock has seen.
+async fn spend(
+    transaction: &Transaction<'_>,
+    who: &str,
+    seen: i64,
+    amount: i64,
+) -> Result<(), Failure> {
     let left = seen - amount;
     println!("   {who} has the lock, sees {seen} and writes {left}");
     let update = "UPDATE account SET balance = $1";
     transaction.execute(update, &[&left]).await?;
-    Ok(seen)
+    Ok(())
 }
 
 /// Makes the usual mistake: the guard is released, or dropped, before the transaction commits.
@@ -56,21 +64,21 @@ async fn released_too_early(
     let [ada, bob] = clients;
     let guard = locks.mutex(LOCK).acquire().await?;
     let adas = ada.transaction().await?;
-    spend(&adas, "ada", 30).await?;
+    let seen = balance(&adas).await?;
+    spend(&adas, "ada", seen, 30).await?;
     guard.release().await?;
     println!("   ada has released the lock, and has not committed");
 
     let guard = locks.mutex(LOCK).wait(WAIT).acquire().await?;
     let bobs = bob.transaction().await?;
+    let seen = balance(&bobs).await?;
     // Bob's write waits for ada's commit, but it is computed from the balance that he has read before.
-    let (spent, committed) = tokio::join!(spend(&bobs, "bob", 50), async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        adas.commit().await
-    });
+    let (spent, committed) = tokio::join!(spend(&bobs, "bob", seen, 50), adas.commit());
     committed?;
+    spent?;
     bobs.commit().await?;
     guard.release().await?;
-    spent
+    Ok(seen)
 }
 
 /// Takes the lock in the transaction, so that it ends with the transaction and not before.
@@ -82,14 +90,17 @@ async fn in_the_transaction(
     let adas = ada.transaction().await?;
     let lock = locks.mutex(LOCK).wait(WAIT);
     lock.in_transaction(&mut Tx(&adas)).await?;
-    spend(&adas, "ada", 30).await?;
+    let seen = balance(&adas).await?;
+    spend(&adas, "ada", seen, 30).await?;
 
     let bobs = bob.transaction().await?;
     let lock = locks.mutex(LOCK).wait(WAIT);
-    let (spent, committed) = tokio::join!(
+    let (seen, committed) = tokio::join!(
         async {
             lock.in_transaction(&mut Tx(&bobs)).await?;
-            spend(&bobs, "bob", 50).await
+            let seen = balance(&bobs).await?;
+            spend(&bobs, "bob", seen, 50).await?;
+            Ok(seen)
         },
         async {
             tokio::time::sleep(Duration::from_millis(300)).await;
@@ -99,12 +110,7 @@ async fn in_the_transaction(
     );
     committed?;
     bobs.commit().await?;
-    spent
-}
-
-async fn left(client: &Client) -> Result<i64, Failure> {
-    let balance = client.query_one("SELECT balance FROM account", &[]);
-    Ok(balance.await?.get(0))
+    seen
 }
 
 async fn tour(locks: &LockManager, clients: &mut [Client; 2]) -> Result<(), Failure> {
@@ -117,7 +123,7 @@ async fn tour(locks: &LockManager, clients: &mut [Client; 2]) -> Result<(), Fail
         seen == 100,
         "bob saw what was there before ada's transaction",
     )?;
-    let after = left(&clients[0]).await?;
+    let after = balance(&clients[0]).await?;
     prove(
         after == 50,
         format!("{after} are left: what ada has spent is back"),
@@ -128,7 +134,7 @@ async fn tour(locks: &LockManager, clients: &mut [Client; 2]) -> Result<(), Fail
     clients[0].batch_execute(reset).await?;
     let seen = in_the_transaction(locks, clients).await?;
     prove(seen == 70, "bob saw what ada has committed")?;
-    let after = left(&clients[0]).await?;
+    let after = balance(&clients[0]).await?;
     prove(after == 20, format!("{after} are left"))
 }
 

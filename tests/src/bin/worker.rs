@@ -118,8 +118,10 @@ async fn line(url: &str, key: &str, tasks: usize) {
     end_with_the_input();
     let locks = LockManager::connect(url).await.expect("connect");
     let client = redis::Client::open(url).expect("a URL");
+    // The client would wait for half a second by itself, and a busy machine may need longer.
+    let patient = redis::AsyncConnectionConfig::new().set_response_timeout(None);
     let direct = client
-        .get_multiplexed_async_connection()
+        .get_multiplexed_async_connection_with_config(&patient)
         .await
         .expect("connect");
     let waiting: Vec<_> = (0..tasks)

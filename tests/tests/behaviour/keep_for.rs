@@ -87,7 +87,13 @@ tests::suite! {
         for wait in [Duration::ZERO, 60_000 * MS] {
             keep(&locks).await;
             let asked = Instant::now();
-            let guard = other.mutex("k").wait(wait).acquire().await.unwrap();
+            let guard = loop {
+                // As a try, a wait of zero gives the keeper 20 ms.
+                match other.mutex("k").wait(wait).acquire().await {
+                    Err(LockError::Busy { .. }) if asked.elapsed() < 900 * MS => {}
+                    given_up => break given_up.unwrap(),
+                }
+            };
             assert!(asked.elapsed() < 900 * MS, "{:?}", asked.elapsed());
             guard.release().await.unwrap();
         }
@@ -132,14 +138,16 @@ tests::suite! {
         assert!(guard.is_held());
         sleep(100 * MS).await;
         guard.release().await.unwrap();
-        assert!(!other.inspect("k").await.unwrap().held);
+        // The message of the one who asked may still be on its way. An inspection asks nobody.
+        eventually("it is given back", async || !other.inspect("k").await.unwrap().held).await;
     }
 
     async fn a_lock_is_kept_for_its_time_and_no_longer(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         let request = locks.mutex("k").keep_for(600 * MS);
-        request.acquire().await.unwrap().release().await.unwrap();
+        let guard = request.acquire().await.unwrap();
         let released = Instant::now();
+        guard.release().await.unwrap();
         eventually("it is given back", async || !other.inspect("k").await.unwrap().held).await;
         assert!(released.elapsed() > 500 * MS, "{:?}", released.elapsed());
     }
@@ -301,15 +309,17 @@ fn redisson_has(server: &RedisServer) -> bool {
 async fn a_redisson_client_that_only_tries_gets_it_when_its_time_is_over() {
     let server = RedisServer::start();
     let locks = LockManager::connect(&server.url()).await.unwrap();
-    let request = || locks.mutex("k").keep_for(500 * MS);
+    let request = || locks.mutex("k").keep_for(3_000 * MS);
+    let mut released = Instant::now();
     for _ in 0..30 {
-        request().acquire().await.unwrap().release().await.unwrap();
+        let guard = request().acquire().await.unwrap();
+        released = Instant::now();
+        guard.release().await.unwrap();
         assert!(!redisson_has(&server));
         sleep(5 * MS).await;
     }
-    let released = Instant::now();
     eventually("it is Redisson's", async || redisson_has(&server)).await;
-    assert!(released.elapsed() > 400 * MS, "{:?}", released.elapsed());
+    assert!(released.elapsed() > 2_900 * MS, "{:?}", released.elapsed());
     assert!(is_busy(request()).await);
 }
 

@@ -117,14 +117,14 @@ tests::suite! {
 
     async fn a_deleted_lock_is_noticed_at_the_next_check(store: &mut Store) {
         let locks = store.manager().await;
-        let renewed = locks.mutex("renewed").lease(1_500 * MS).acquire().await.unwrap();
-        let request = locks.mutex("fixed").lease(1_500 * MS).auto_renew(false);
+        let renewed = locks.mutex("renewed").lease(3_000 * MS).acquire().await.unwrap();
+        let request = locks.mutex("fixed").lease(3_000 * MS).auto_renew(false);
         let fixed = request.acquire().await.unwrap();
         let started = Instant::now();
         store.flush();
         assert_eq!(renewed.lost().wait().await, LostReason::Refused);
         assert_eq!(fixed.lost().wait().await, LostReason::Refused);
-        assert!(started.elapsed() < 1_400 * MS, "{:?}", started.elapsed());
+        assert!(started.elapsed() < 2_900 * MS, "{:?}", started.elapsed());
         drop(renewed);
         drop(fixed);
     }
@@ -235,16 +235,25 @@ tests::suite! {
 
     async fn a_guard_whose_owner_answers_to_its_loss_is_given_back_before_the_shutdown_returns(store: &mut Store) {
         let other = store.manager().await;
-        let locks = store.connect(LockManager::builder().shutdown_grace(100 * MS)).await;
-        let guard = locks.mutex("k").acquire().await.unwrap();
-        let owner = tokio::spawn(async move {
-            let reason = guard.lost().wait().await;
-            drop(guard);
-            reason
-        });
-        locks.shutdown().await;
-        let next = other.mutex("k").try_acquire().await.unwrap();
-        next.expect("given back").release().await.unwrap();
-        assert_eq!(owner.await.unwrap(), LostReason::Shutdown);
+        for _ in 0..3 {
+            let locks = store.connect(LockManager::builder().shutdown_grace(100 * MS)).await;
+            let guard = locks.mutex("k").acquire().await.unwrap();
+            let owner = tokio::spawn(async move {
+                let reason = guard.lost().wait().await;
+                drop(guard);
+                reason
+            });
+            let started = Instant::now();
+            locks.shutdown().await;
+            let waited = started.elapsed();
+            let next = other.mutex("k").try_acquire().await.unwrap();
+            assert_eq!(owner.await.unwrap(), LostReason::Shutdown);
+            if let TryAcquire::Acquired(next) = next {
+                return next.release().await.unwrap();
+            }
+            // On a busy machine, the owner may not run in the 250 ms that the shutdown gives it after the grace.
+            assert!(waited >= 350 * MS, "it did not wait for the owner: {waited:?}");
+        }
+        panic!("no owner was in time");
     }
 }

@@ -12,11 +12,15 @@ use tokio::time::{Instant, sleep, timeout};
 
 const MS: Duration = Duration::from_millis(1);
 const LEASE: Duration = Duration::from_secs(1);
+/// A hand-over may take a sixth of a lease, and a busy machine needs longer than a sixth of the other one.
+const LONGER_LEASE: Duration = Duration::from_secs(3);
 const LONG: Duration = Duration::from_secs(60);
-/// The sum of a lease, the cap of a sleep, and slack for a busy machine.
-const SOON: Duration = Duration::from_millis(4_500);
-/// The time of two checks for silent callers, 3.2 s apart, and slack for a busy machine.
-const PASSED: Duration = Duration::from_secs(10);
+/// The sum of the longer lease, the cap of a sleep, and slack for a busy machine.
+const SOON: Duration = Duration::from_millis(6_500);
+/// It also bounds each step of a connection, so a busy machine needs it as long as this.
+const CALL: Duration = Duration::from_secs(1);
+/// The time of two checks for silent callers, a call and 3 s apart, and slack for a busy machine.
+const PASSED: Duration = Duration::from_secs(15);
 
 type Acquire = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
 
@@ -40,14 +44,14 @@ tests::suite! {
     also on a quorum:
     async fn a_lock_that_was_handed_to_a_parked_caller_is_free_after_a_lease(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
-        let request = locks.mutex("k").lease(LEASE).wait(LONG);
+        let guard = locks.mutex("k").lease(LONGER_LEASE).acquire().await.unwrap();
+        let request = locks.mutex("k").lease(LONGER_LEASE).wait(LONG);
         let mut heir = park(request.acquire(), Duration::ZERO).await;
-        guard.release().await.unwrap();
         let handed_over = Instant::now();
+        guard.release().await.unwrap();
         let guard = other.mutex("k").wait(SOON).acquire().await.unwrap();
         let taken = handed_over.elapsed();
-        assert!(taken > LEASE / 2, "it was handed over: {taken:?}");
+        assert!(taken > LONGER_LEASE / 2, "it was handed over: {taken:?}");
         // The lock was lost before the parked caller saw it. That caller asks again, and waits.
         waits(&mut heir, 300 * MS).await;
         assert!(guard.is_held());
@@ -56,7 +60,7 @@ tests::suite! {
         assert!(guard.is_held());
         assert!(matches!(other.mutex("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
         // The caller has the lock now, so it is renewed.
-        sleep(2 * LEASE).await;
+        sleep(LONGER_LEASE + LEASE).await;
         assert!(guard.is_held());
         guard.release().await.unwrap();
     }
@@ -103,18 +107,18 @@ tests::suite! {
 
     async fn a_part_of_a_set_that_a_parked_caller_has_is_free_after_a_lease(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        let second = other.mutex("2").lease(LEASE).acquire().await.unwrap();
-        let set = ["1", "2"].map(|name| locks.mutex(name).lease(LEASE));
+        let second = other.mutex("2").lease(LONGER_LEASE).acquire().await.unwrap();
+        let set = ["1", "2"].map(|name| locks.mutex(name).lease(LONGER_LEASE));
         let mut set = park(locks.multi(set).wait(LONG).acquire(), 1_500 * MS).await;
         let parked = Instant::now();
         let first = other.mutex("1").wait(SOON).acquire().await.unwrap();
-        assert!(parked.elapsed() > LEASE / 4, "it was taken: {:?}", parked.elapsed());
+        assert!(parked.elapsed() > LONGER_LEASE / 4, "it was taken: {:?}", parked.elapsed());
         second.release().await.unwrap();
         waits(&mut set, 300 * MS).await;
         assert!(first.is_held());
         first.release().await.unwrap();
         let set = set.await.unwrap();
-        sleep(2 * LEASE).await;
+        sleep(LONGER_LEASE + LEASE).await;
         assert!(set.is_held(), "a set that its caller has is renewed");
         for name in ["1", "2"] {
             assert!(matches!(other.mutex(name).try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
@@ -155,7 +159,7 @@ tests::suite! {
     }
 
     async fn local_callers_pass_a_parked_one_that_asks_for_all_of_them(store: &mut Store) {
-        let builder = LockManager::builder().call_timeout(200 * MS);
+        let builder = LockManager::builder().call_timeout(CALL);
         let (locks, other) = (store.connect(builder).await, store.manager().await);
         let held = other.mutex("k").acquire().await.unwrap();
         let request = locks.mutex("k").wait(LONG);
@@ -169,7 +173,7 @@ tests::suite! {
     }
 
     async fn local_callers_pass_a_release_that_nobody_polls(store: &mut Store) {
-        let builder = LockManager::builder().call_timeout(200 * MS);
+        let builder = LockManager::builder().call_timeout(CALL);
         let locks = store.connect(builder).await;
         let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
         let release = guard.release();

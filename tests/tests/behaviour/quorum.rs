@@ -50,7 +50,7 @@ suite! {
         let guard = locks.mutex("k").acquire().await.unwrap();
         assert_eq!(guard.fencing_token(), None, "a quorum has no tokens");
         assert!(matches!(other.mutex("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
-        let busy = other.mutex("k").wait(50 * MS).acquire().await;
+        let busy = other.mutex("k").wait(1_000 * MS).acquire().await;
         assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
         assert!(other.inspect("k").await.unwrap().held);
         guard.release().await.unwrap();
@@ -60,9 +60,9 @@ suite! {
 
     async fn a_hold_is_renewed_and_lost_when_a_majority_forgets_it(quorum) {
         let locks = quorum.manager().await;
-        let guard = locks.mutex("k").lease(1_000 * MS).acquire().await.unwrap();
+        let guard = locks.mutex("k").lease(2_000 * MS).acquire().await.unwrap();
         quorum.forget(0);
-        let still = tokio::time::timeout(1_500 * MS, guard.lost().wait()).await;
+        let still = tokio::time::timeout(2_500 * MS, guard.lost().wait()).await;
         assert!(still.is_err() && guard.is_held(), "one of three");
         quorum.forget(1);
         assert_eq!(guard.lost().wait().await, LostReason::Refused);

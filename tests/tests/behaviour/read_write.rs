@@ -232,18 +232,18 @@ tests::suite! {
 
     async fn a_read_can_be_lengthened_by_hand(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        let request = locks.read("k").lease(500 * MS).auto_renew(false);
+        let request = locks.read("k").lease(2_000 * MS).auto_renew(false);
         let reader = request.acquire().await.unwrap();
         reader.renew(5_000 * MS).await.unwrap();
-        sleep(1_000 * MS).await;
+        sleep(2_500 * MS).await;
         assert!(reader.is_held() && writes(&other).await.is_none());
         reader.release().await.unwrap();
     }
 
     async fn holds_that_the_store_forgot_are_lost(store: &mut Store) {
         let locks = store.manager().await;
-        let reader = locks.read("k").lease(1_000 * MS).acquire().await.unwrap();
-        let writer = locks.write("w").lease(1_000 * MS).acquire().await.unwrap();
+        let reader = locks.read("k").lease(3_000 * MS).acquire().await.unwrap();
+        let writer = locks.write("w").lease(3_000 * MS).acquire().await.unwrap();
         store.flush();
         for guard in [reader, writer] {
             assert_eq!(guard.lost().wait().await, LostReason::Refused);
@@ -290,7 +290,7 @@ tests::suite! {
     async fn readers_get_in_again_when_a_waiting_writer_gives_up(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         let reader = reads(&locks).await.unwrap();
-        let refused = other.write("k").wait(100 * MS).acquire().await;
+        let refused = other.write("k").wait(1_000 * MS).acquire().await;
         assert!(matches!(refused, Err(LockError::Busy { .. })));
         // The writer's request counts for no longer than the writer would wait.
         let asked = Instant::now();

@@ -227,7 +227,7 @@ tests::suite! {
         let (write, read) = write_and_read(&locks, LONG).await;
         let lease = write.lease();
         write.release().await.unwrap();
-        let stale = lease.scope(async { locks.write("k").wait(100 * MS).acquire().await }).await;
+        let stale = lease.scope(async { locks.write("k").wait(1_000 * MS).acquire().await }).await;
         assert!(matches!(stale, Err(LockError::Busy { .. })), "{stale:?}");
         let late = lease.scope(async { locks.read("k").acquire().await }).await.unwrap();
         late.release().await.unwrap();

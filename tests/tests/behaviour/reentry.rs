@@ -98,7 +98,7 @@ tests::suite! {
     async fn another_manager_is_a_stranger_even_inside_a_body(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         locks.mutex("k").run(async |_| {
-            assert_busy(other.mutex("k").wait(50 * MS).acquire().await);
+            assert_busy(other.mutex("k").wait(1_000 * MS).acquire().await);
         }).await.unwrap();
     }
 
@@ -174,12 +174,12 @@ tests::suite! {
 
     async fn an_inner_hold_that_outlives_the_outer_is_still_renewed(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        let request = locks.mutex("k").lease(1_000 * MS);
+        let request = locks.mutex("k").lease(3_000 * MS);
         let outer = request.run(async |_| {
-            locks.mutex("k").lease(1_000 * MS).acquire().await
+            locks.mutex("k").lease(3_000 * MS).acquire().await
         });
         let inner = outer.await.unwrap().unwrap();
-        sleep(2_500 * MS).await;
+        sleep(4_500 * MS).await;
         assert!(inner.is_held() && !is_free(&other, "k").await);
         inner.release().await.unwrap();
     }
@@ -214,12 +214,12 @@ tests::suite! {
 
     async fn a_nested_request_may_lengthen_the_lease(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        let request = locks.mutex("k").lease(600 * MS).auto_renew(false);
+        let request = locks.mutex("k").lease(2_000 * MS).auto_renew(false);
         let outer = request.acquire().await.unwrap();
         let inner = outer.scope(async {
             locks.mutex("k").lease(store.lease()).auto_renew(false).acquire().await
         }).await.unwrap();
-        sleep(1_000 * MS).await;
+        sleep(2_500 * MS).await;
         assert!(outer.is_held() && inner.is_held() && !is_free(&other, "k").await);
         inner.release().await.unwrap();
         outer.release().await.unwrap();

@@ -277,7 +277,7 @@ tests::suite! {
     async fn lost_permits_are_told(store: &mut Store) {
         let locks = store.manager().await;
         let semaphore = semaphore(&locks, 2).await;
-        let request = semaphore.permits(1).lease(1_500 * MS);
+        let request = semaphore.permits(1).lease(3_000 * MS);
         let started = Instant::now();
         let (tell, running) = tokio::sync::oneshot::channel();
         let body = tokio::spawn(request.run(|_| async move {
@@ -290,7 +290,7 @@ tests::suite! {
             Err(LockError::Lost { reason: LostReason::Refused, .. }) => {}
             other => panic!("{other:?}"),
         }
-        assert!(started.elapsed() < 1_400 * MS, "{:?}", started.elapsed());
+        assert!(started.elapsed() < 2_900 * MS, "{:?}", started.elapsed());
         assert!(is_not_set(semaphore.permits(1).acquire().await), "the store forgot them");
     }
 
@@ -333,7 +333,7 @@ tests::suite! {
         let locks = store.manager().await;
         let semaphore = semaphore(&locks, 1).await;
         let guard = semaphore.permits(1).acquire().await.unwrap();
-        match semaphore.permits(1).wait(100 * MS).acquire().await {
+        match semaphore.permits(1).wait(1_000 * MS).acquire().await {
             Err(LockError::Busy { retry_after, .. }) => {
                 assert!(retry_after.is_some_and(|left| left <= Duration::from_secs(30)));
             }

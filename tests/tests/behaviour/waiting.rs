@@ -9,8 +9,6 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 const MS: Duration = Duration::from_millis(1);
-/// The longest lease that a quorum of servers accepts in the tests.
-const LEASE: Duration = Duration::from_secs(4);
 const LONG: Duration = Duration::from_secs(60);
 
 /// Polls the future once in this task, so that it has its place in the queue, and then lets it run.
@@ -49,7 +47,7 @@ tests::suite! {
     async fn a_free_lock_is_had_at_once(store: &mut Store) {
         let locks = store.manager().await;
         let (guard, elapsed) = took(locks.mutex("k").wait(LONG).acquire()).await;
-        assert!(elapsed < 500 * MS, "{elapsed:?}");
+        assert!(elapsed < 2_000 * MS, "{elapsed:?}");
         guard.unwrap().release().await.unwrap();
         let again = locks.mutex("k").try_acquire().await.unwrap();
         again.expect("a released lock is free").release().await.unwrap();
@@ -77,7 +75,7 @@ tests::suite! {
         let guard = holder.mutex("k").acquire().await.unwrap();
         let (result, elapsed) = took(other.mutex("k").wait(Duration::ZERO).acquire()).await;
         busy(result);
-        assert!(elapsed < 500 * MS, "{elapsed:?}");
+        assert!(elapsed < 2_000 * MS, "{elapsed:?}");
         guard.release().await.unwrap();
     }
 
@@ -87,19 +85,19 @@ tests::suite! {
         for locks in [&holder, &other] {
             let (result, elapsed) = took(locks.mutex("k").wait(LONG).try_acquire()).await;
             assert!(matches!(result.unwrap(), TryAcquire::Busy { .. }));
-            assert!(elapsed < 500 * MS, "{elapsed:?}");
+            assert!(elapsed < 2_000 * MS, "{elapsed:?}");
         }
         guard.release().await.unwrap();
     }
 
     async fn a_try_tells_when_to_ask_again_if_the_store_was_asked(store: &mut Store) {
         let (holder, other) = (store.manager().await, store.manager().await);
-        let guard = holder.mutex("k").lease(LEASE).acquire().await.unwrap();
+        let guard = holder.mutex("k").acquire().await.unwrap();
         let TryAcquire::Busy { retry_after, .. } = other.mutex("k").try_acquire().await.unwrap() else {
             panic!("it is held");
         };
         let left = retry_after.expect("the store knows the lease");
-        assert!(left <= LEASE && left > LEASE / 4, "{left:?}");
+        assert!(left <= store.lease() && left > store.lease() / 4, "{left:?}");
         let TryAcquire::Busy { retry_after, .. } = holder.mutex("k").try_acquire().await.unwrap() else {
             panic!("it is held");
         };
@@ -133,9 +131,11 @@ tests::suite! {
     async fn a_lock_that_expires_is_had_without_any_wake_up(store: &mut Store) {
         let (holder, waiter) = (store.manager().await, store.manager().await);
         let request = holder.mutex("k").lease(600 * MS).auto_renew(false);
+        // The lease begins before the holder hears of it.
+        let asked = Instant::now();
         let guard = request.acquire().await.unwrap();
         let (next, elapsed) = took(waiter.mutex("k").wait(LONG).acquire()).await;
-        assert!(elapsed > 400 * MS && elapsed < 2_500 * MS, "{elapsed:?}");
+        assert!(asked.elapsed() > 580 * MS && elapsed < 2_500 * MS, "{elapsed:?}");
         next.unwrap().release().await.unwrap();
         drop(guard);
     }
@@ -175,12 +175,12 @@ tests::suite! {
     }
 
     async fn waiting_for_ever_is_not_bounded_by_the_default_wait(store: &mut Store) {
-        let builder = LockManager::builder().wait(200 * MS);
+        let builder = LockManager::builder().wait(1_000 * MS);
         let (holder, waiter) = (store.manager().await, store.connect(builder).await);
         let guard = holder.mutex("k").acquire().await.unwrap();
         busy(waiter.mutex("k").acquire().await);
         let pending = tokio::spawn(waiter.mutex("k").wait_forever().acquire());
-        tokio::time::sleep(600 * MS).await;
+        tokio::time::sleep(1_500 * MS).await;
         assert!(!pending.is_finished());
         guard.release().await.unwrap();
         pending.await.unwrap().unwrap().release().await.unwrap();
@@ -212,7 +212,7 @@ tests::suite! {
         let locks = store.manager().await;
         let guard = locks.mutex("a").acquire().await.unwrap();
         let (other, elapsed) = took(locks.mutex("b").acquire()).await;
-        assert!(elapsed < 500 * MS, "{elapsed:?}");
+        assert!(elapsed < 2_000 * MS, "{elapsed:?}");
         other.unwrap().release().await.unwrap();
         guard.release().await.unwrap();
         eventually("both are free", async || {

@@ -39,8 +39,8 @@ async fn an_outage_is_told_at_once_with_its_beginning_and_its_end() {
     let up = locks.health().await;
     assert!(up.is_ok(), "{up:?}");
     let guard = locks.mutex("k").lease(1_000 * MS).acquire().await.unwrap();
-    let killed = SystemTime::now();
     server.kill9();
+    let killed = SystemTime::now();
     // For a second, nobody asks for the health.
     guard.lost().wait().await;
     let down = locks.health().await;

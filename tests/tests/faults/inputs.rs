@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, LockManagerBuilder, LockName, key};
-use tests::{CommandStats, RedisServer, Store};
+use tests::{CommandStats, RedisServer, Store, eventually};
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -153,14 +153,20 @@ async fn the_bounds_themselves_are_accepted() {
     let server = RedisServer::start();
     let locks = LockManager::connect(&server.url()).await.unwrap();
     for (lease, renewed) in [(50 * MS, false), (1_000 * MS, true), (24 * HOUR, true)] {
-        let request = locks.mutex("k").lease(lease).auto_renew(renewed);
-        let guard = request.wait(HOUR * 24 * 365).acquire().await.unwrap();
-        let left = server.pttl("lock:k");
-        assert!(
-            left > 0 && Duration::from_millis(left.unsigned_abs()) <= lease,
-            "{left} ms of {lease:?}"
-        );
-        let _ = guard.release().await;
+        eventually("the lease is seen", async || {
+            let request = locks.mutex("k").lease(lease).auto_renew(renewed);
+            let guard = request.wait(HOUR * 24 * 365).acquire().await.unwrap();
+            let left = server.pttl("lock:k");
+            // On a busy machine, the shortest lease may be over before the server is asked.
+            let is_over = left == -2 && !guard.is_held();
+            assert!(
+                is_over || left > 0 && Duration::from_millis(left.unsigned_abs()) <= lease,
+                "{left} ms of {lease:?}"
+            );
+            let _ = guard.release().await;
+            !is_over
+        })
+        .await;
     }
     for name in ["n", &"n".repeat(507)] {
         locks

@@ -195,7 +195,7 @@ async fn holds_are_kept_by_a_store_whose_every_answer_is_late() {
         end(server, locks, other).await;
     };
     tokio::join!(
-        late_by(500 * MS, 1_500 * MS),
+        late_by(900 * MS, 2_700 * MS),
         late_by(1_400 * MS, 6_000 * MS)
     );
 }

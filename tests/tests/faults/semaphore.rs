@@ -20,6 +20,12 @@ async fn semaphore(locks: &LockManager, permits: u64) -> Semaphore {
     semaphore
 }
 
+/// Returns the server's time, which decides when leases are over.
+fn time(server: &RedisServer) -> u64 {
+    let time: [u64; 2] = server.query(&["TIME"]);
+    time[0] * 1_000 + time[1] / 1_000
+}
+
 fn leased(server: &RedisServer) -> i64 {
     server.query(&["ZCARD", LEASES])
 }
@@ -49,14 +55,11 @@ async fn a_killed_holders_permits_come_back_when_its_lease_is_over() {
     assert_eq!(semaphore.available().await.unwrap(), 1);
     let waiting = asleep(&proxy, semaphore.permits(3).wait(LONG).acquire()).await;
     holder.kill9();
-    let killed = Instant::now();
+    let leases: Vec<(Vec<u8>, u64)> = server.query(&["ZRANGE", LEASES, "0", "-1", "WITHSCORES"]);
+    let over = leases[0].1;
     let guard = waiting.await.unwrap().unwrap();
-    // The lease is renewed every third of it, so at least two thirds were left.
-    let waited = killed.elapsed();
-    assert!(
-        waited > 900 * MS && waited < 1_500 * MS + 250 * MS,
-        "{waited:?}"
-    );
+    let now = time(&server);
+    assert!((over..over + 250).contains(&now), "{over}: {now}");
     assert_eq!((guard.permits(), leased(&server)), (3, 3));
     guard.release().await.unwrap();
     assert_eq!(semaphore.available().await.unwrap(), 3);
@@ -170,22 +173,17 @@ async fn permits_that_redisson_leased_are_respected_until_their_lease_is_over() 
     let server = RedisServer::start();
     let (proxy, locks) = behind_a_proxy(&server, LockManager::builder()).await;
     let semaphore = semaphore(&locks, 2).await;
-    let time: Vec<u64> = server.query(&["TIME"]);
-    let (soon, never) = (
-        time[0] * 1_000 + time[1] / 1_000 + 900,
-        922_337_203_685_477_u64,
-    );
+    let (soon, never) = (time(&server) + 900, 922_337_203_685_477_u64);
     let _: i64 = server.query(&["DECRBY", "lock:s", "2"]);
     let _: i64 = server.query(&["ZADD", LEASES, &never.to_string(), "aaaaaaaaaaaaaaaa"]);
     let _: i64 = server.query(&["ZADD", LEASES, &soon.to_string(), "bbbbbbbbbbbbbbbb"]);
     let info = locks.inspect("s").await.unwrap();
     assert_eq!((info.count, info.available), (2, Some(0)));
     assert!(info.ttl.unwrap() <= 900 * MS);
-    let started = Instant::now();
     let waiting = asleep(&proxy, semaphore.permits(1).wait(LONG).acquire()).await;
     let guard = waiting.await.unwrap().unwrap();
-    let waited = started.elapsed();
-    assert!(waited > 700 * MS && waited < 1_300 * MS, "{waited:?}");
+    let now = time(&server);
+    assert!((soon..soon + 400).contains(&now), "{soon}: {now}");
     assert!(matches!(
         semaphore.permits(1).try_acquire().await.unwrap(),
         TryAcquire::Busy { .. }
@@ -236,10 +234,11 @@ async fn leased_permits_are_renewed_in_full_batches() {
     let server = RedisServer::start();
     let locks = LockManager::connect(&server.url()).await.unwrap();
     let semaphore = semaphore(&locks, MANY).await;
-    let mut guards = Vec::new();
+    let (mut guards, asked) = (Vec::new(), Instant::now());
     for _ in 0..MANY {
         guards.push(semaphore.permits(1).lease(LEASE).acquire().await.unwrap());
     }
+    let acquiring = asked.elapsed();
     let before = CommandStats::of(&server);
     let mut seen = before.clone();
     // A renewal of one permit is one ZADD, so this number of them is two cadences, whenever they begin.
@@ -249,10 +248,12 @@ async fn leased_permits_are_renewed_in_full_batches() {
     })
     .await;
     let done = seen.since(&before);
-    // There are 16 if every batch is full. The last batches of a cadence may be cut short by when their holds began.
+    // There are 16 if every batch is full. The last batches of a cadence may be cut short by when their holds began: a
+    // batch has what is due within a thirtieth of the lease, and it may have taken longer to acquire them.
+    let most = 24 + 2 * (acquiring.as_millis() / (LEASE / 30).as_millis()) as u64;
     let scripts = done.scripts();
     assert!(
-        (16..=24).contains(&scripts),
+        (16..=most).contains(&scripts),
         "{scripts} scripts for two renewals of {MANY}"
     );
     assert!(guards.iter().all(|guard| guard.is_held()));

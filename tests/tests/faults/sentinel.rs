@@ -2,9 +2,10 @@
 
 use std::future::poll_fn;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lock_runtime::{LockError, LockGuard, LockManager, TryAcquire};
+use tests::eventually::PATIENCE;
 use tests::faults::took;
 use tests::sentinel::SERVICE;
 use tests::{Data, FaultProxy, SentinelGroup, eventually, eventually_within};
@@ -351,16 +352,12 @@ async fn what_was_granted_before_a_failover_is_undone_after_it() {
         Poll::Ready(())
     })
     .await;
-    let mut granted = false;
-    for _ in 0..100 {
+    let deadline = Instant::now() + PATIENCE;
+    while !group.servers[1].exists("lock:k") {
+        assert!(Instant::now() < deadline, "the lock is not at the replica");
         tokio::task::yield_now().await;
-        granted = group.servers[1].exists("lock:k");
-        if granted {
-            break;
-        }
         std::thread::sleep(MS);
     }
-    assert!(granted, "the lock is at the replica");
     group.servers[0].kill9();
     drop(acquire);
     let new = group.moved_from(0).await;

@@ -130,7 +130,7 @@ async fn a_process_that_stands_back_comes_when_all_others_have_had_their_turns()
         channel.subscribe(CHANNEL).await.unwrap();
         listening.push(channel);
     }
-    let mut away = [Duration::ZERO; 2];
+    let mut away = [const { Vec::new() }; 2];
     for _ in 0..10 {
         for (others_release, away) in [false, true].into_iter().zip(&mut away) {
             // The process has waited for others, so it hears of releases.
@@ -152,10 +152,14 @@ async fn a_process_that_stands_back_comes_when_all_others_have_had_their_turns()
                 let _: i64 = scene.server.query(&["EVAL", &releases, "0", CHANNEL]);
             }
             let guard = second.await.unwrap().unwrap();
-            *away += since.elapsed();
+            away.push(since.elapsed());
             guard.release().await.unwrap();
         }
     }
-    let [silent, heard] = away;
+    // A pause of this process makes one round long, so it counts for no more than another.
+    let [silent, heard] = away.map(|mut times| {
+        times.sort();
+        times[times.len() / 2]
+    });
     assert!(heard * 4 < silent * 3, "{heard:?} instead of {silent:?}");
 }

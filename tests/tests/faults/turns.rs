@@ -2,7 +2,7 @@
 //! one of them leaves, dies or is not on the list.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lock_runtime::{LockGuard, LockManager};
 use tests::faults::took;
@@ -167,36 +167,65 @@ async fn the_place_of_a_caller_who_gives_up_goes_to_the_next_caller_of_its_proce
     let processes = processes(&server, 3, 2).await;
     // A caller whose time is over, and one whose future is dropped.
     for wait in [Duration::from_millis(300), LONG] {
-        crowd(&server, &processes).await;
-        let guard = acquire(&processes[0]).await;
-        let mut waiting = JoinSet::new();
-        let request = processes[1].mutex("k").wait(wait).acquire();
-        let gives_up = tokio::spawn(async move { request.await.map(drop) });
-        eventually("it is on the list", async || list(&server).len() == 1).await;
-        on_list(&server, &mut waiting, 2, &processes[2]).await;
-        let request = processes[1].mutex("k").wait(LONG).acquire();
-        waiting.spawn(async move { (1, request.await.unwrap()) });
-        eventually("it waits behind the first one", async || {
-            processes[1].inspect("k").await.unwrap().local_waiters == 2
+        eventually("a round without a long pause of this process", async || {
+            goes_to_the_next_caller(&server, &processes, wait).await
         })
         .await;
-        let places = list(&server);
-        if wait == LONG {
-            gives_up.abort();
-        }
-        assert!(!matches!(gives_up.await, Ok(Ok(()))));
-        assert_eq!(list(&server), places, "the place is that of the process");
-        guard.release().await.unwrap();
-        for number in [1, 2] {
-            let (next, took) = took(waiting.join_next()).await;
-            let (next, guard) = next.unwrap().unwrap();
-            assert_eq!(next, number);
-            assert!(took < SOON, "{took:?}");
-            guard.release().await.unwrap();
-        }
     }
     drop(processes);
     server.assert_clean().await;
+}
+
+/// Returns false if this process ran so late that the round shows nothing.
+async fn goes_to_the_next_caller(
+    server: &RedisServer,
+    processes: &[LockManager],
+    wait: Duration,
+) -> bool {
+    crowd(server, processes).await;
+    let guard = acquire(&processes[0]).await;
+    let mut waiting = JoinSet::new();
+    let request = processes[1].mutex("k").wait(wait).acquire();
+    let gives_up = tokio::spawn(async move { request.await.map(drop) });
+    let is_there = async |places, callers| {
+        eventually("it waits, or the first one has given up", async || {
+            let seen = processes[1].inspect("k").await.unwrap().local_waiters;
+            gives_up.is_finished() || (list(server).len() == places && seen == callers)
+        })
+        .await;
+    };
+    is_there(1, 1).await;
+    for (number, callers) in [(2, 1), (1, 2)] {
+        let request = processes[number].mutex("k").wait(LONG).acquire();
+        waiting.spawn(async move { (number, request.await.unwrap()) });
+        is_there(2, callers).await;
+    }
+    let places = list(server);
+    if gives_up.is_finished() {
+        return false;
+    }
+    if wait == LONG {
+        gives_up.abort();
+    }
+    assert!(!matches!(gives_up.await, Ok(Ok(()))));
+    assert_eq!(list(server), places, "the place is that of the process");
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    let mut order = Vec::new();
+    for _ in 0..2 {
+        let (next, took) = took(waiting.join_next()).await;
+        assert!(took < SOON, "{took:?}");
+        let (number, guard) = next.unwrap().unwrap();
+        order.push((number, released.elapsed()));
+        guard.release().await.unwrap();
+    }
+    // The lock is reserved for the first one for 100 ms. A process that is later has to wait for another turn.
+    let (first, after) = order[0];
+    assert!(
+        first == 1 || after >= Duration::from_millis(99),
+        "{order:?}"
+    );
+    first == 1
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -244,11 +273,11 @@ async fn a_process_that_died_on_the_list_keeps_the_others_waiting_for_no_longer_
         let _: i64 = server.query(&["ZADD", LIST, dead, &holder]);
     }
     guard.release().await.unwrap();
-    for number in 1..3 {
+    // Their order is no promise: on a busy machine, one may come only after the lock was reserved for it.
+    for _ in 1..3 {
         let (next, took) = took(waiting.join_next()).await;
-        let (next, guard) = next.unwrap().unwrap();
-        assert_eq!(next, number, "in the order of their coming");
         assert!(took < SOON, "{took:?}");
+        let (_, guard) = next.unwrap().unwrap();
         guard.release().await.unwrap();
     }
 }

@@ -45,7 +45,11 @@ async fn an_outage_of_several_cadences_ends_short_leases_and_spares_long_ones() 
     .await;
     assert!(long.is_held(), "unknown is not lost");
     for other in others {
-        assert!(other.is_held() && other.remaining() > 400 * MS);
+        eventually("it is renewed as before", async || {
+            assert!(other.is_held());
+            other.remaining() > 400 * MS
+        })
+        .await;
         other.release().await.unwrap();
     }
     proxy.refuse(false);
@@ -153,7 +157,7 @@ async fn a_hold_ends_by_itself_at_its_max_hold_and_frees_its_key() {
     free_within(&other, "k", 500 * MS).await;
 }
 
-/// A log subscriber that panics whatever it is told. The watchdog calls it and does not own it.
+/// A log subscriber that panics whenever it is told of a loss. The watchdog calls it and does not own it.
 #[derive(Clone, Default)]
 struct Brittle(Arc<AtomicUsize>);
 
@@ -166,7 +170,8 @@ impl Brittle {
 impl tracing::Subscriber for Brittle {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
         let of_ours = metadata.target().starts_with("lock_runtime");
-        metadata.is_event() && of_ours && *metadata.level() <= tracing::Level::WARN
+        // Only losses have a reason. A renewal that a busy machine answers late is warned of as well, and is none.
+        metadata.is_event() && of_ours && metadata.fields().field("reason").is_some()
     }
     fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
         tracing::span::Id::from_u64(1)
@@ -201,7 +206,8 @@ async fn a_log_subscriber_that_panics_costs_no_other_hold_its_renewals() {
     for (key, guard) in guards.iter().enumerate() {
         assert_eq!(guard.is_held(), ![3, 9].contains(&key), "{key}");
     }
-    assert_eq!(brittle.panics(), 2, "one at once, one a second later");
+    let told = async || brittle.panics() == 2;
+    eventually("one loss is told at once, one a second later", told).await;
     drop(guards);
     drop(locks);
     server.assert_deserted().await;

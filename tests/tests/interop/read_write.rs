@@ -162,8 +162,8 @@ async fn a_killed_java_reader_keeps_our_writer_out_for_its_lease() {
     let mut doomed = JavaPeer::with_watchdog(&pair.server, 3_000 * MS).await;
     doomed.lock_of("read", "k").lock("a").await;
     doomed.kill9();
-    let left = Duration::from_millis(pair.server.pttl("k").unsigned_abs());
     let since = Instant::now();
+    let left = Duration::from_millis(pair.server.pttl("k").unsigned_abs());
     let guard = pair.rust.write("k").wait(LONG).acquire().await.unwrap();
     let waited = since.elapsed();
     assert!(

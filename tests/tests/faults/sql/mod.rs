@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use lock_runtime::LockManager;
-use tests::{Blocker, Pipe, Sql, Table};
+use lock_runtime::{LockError, LockManager};
+use tests::{Blocker, Pipe, Sql, Table, eventually};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -22,20 +22,38 @@ mod rows;
 mod undone;
 
 pub(crate) async fn manager(url: &str) -> LockManager {
+    manager_with(CALL, url).await
+}
+
+async fn manager_with(call_timeout: Duration, url: &str) -> LockManager {
     let builder = LockManager::builder()
-        .call_timeout(CALL)
+        .call_timeout(call_timeout)
         .ensure_schema(true);
-    builder.connect(url).await.unwrap()
+    let mut locks = None;
+    // On a busy machine, a server that has just started may take longer for an answer than a call may.
+    eventually("the server answers", async || {
+        let connected = builder.clone().connect(url).await;
+        let is_late = connected.as_ref().is_err_and(LockError::is_retryable);
+        locks = (!is_late).then(|| connected.unwrap());
+        !is_late
+    })
+    .await;
+    locks.expect("a manager")
 }
 
 /// Starts two managers on one table, the first one through a proxy.
 pub(crate) async fn scene<D: Sql>() -> (Table<D>, Pipe, LockManager, LockManager) {
+    scene_with(CALL).await
+}
+
+/// Does the same with another timeout for the calls of the first manager.
+async fn scene_with<D: Sql>(call_timeout: Duration) -> (Table<D>, Pipe, LockManager, LockManager) {
     let table = Table::<D>::new();
     let pipe = Pipe::start(table.server().addr()).await;
     let through = table
         .url()
         .replace(&table.server().addr().to_string(), &pipe.addr().to_string());
-    let locks = manager(&through).await;
+    let locks = manager_with(call_timeout, &through).await;
     let other = manager(&table.url()).await;
     (table, pipe, locks, other)
 }

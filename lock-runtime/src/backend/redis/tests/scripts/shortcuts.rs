@@ -24,10 +24,10 @@ const BEFORE: [&str; 16] = [
     "LPUSH lock:fence:{1} x",
 ];
 
-/// Returns the number in a text, if it is a time of about now.
+/// Returns the number in a text, if it is a time of about now in µs: later than all dates here, and of this century.
 fn about_now(text: &str) -> Option<i64> {
-    let is_now = text.len() == 16 && text.starts_with("17");
-    text.parse().ok().filter(|_| is_now)
+    let times = 1_700_000_000_000_000..4_000_000_000_000_000;
+    text.parse().ok().filter(|time| times.contains(time))
 }
 
 /// Makes a text that does not depend on when the script ran: numbers that are about now become distances from that
