@@ -1,0 +1,53 @@
+//! Tests of the scripts of permits and latches that nobody leases.
+
+use super::*;
+
+#[tokio::test]
+async fn plain_permits_are_taken_in_time_all_or_none() {
+    let bench = Bench::new().await;
+    assert!(matches!(bench.call(take(1)).await, Err(Fault::NotSet)));
+    bench.call(set(3)).await.unwrap();
+    let late = TakePermits {
+        not_after_us: bench.server.time().await - 1,
+        ..take(1)
+    };
+    let late = bench.call(late).await.unwrap();
+    assert!(matches!(late, TakePermitsReply::Stale { .. }));
+    for permits in [0, 1_001] {
+        assert!(bench.call(take(permits)).await.is_err());
+    }
+    let taken = bench.call(take(2)).await.unwrap();
+    assert!(matches!(taken, TakePermitsReply::Taken { .. }));
+    let short = bench.call(take(2)).await.unwrap();
+    assert!(matches!(short, TakePermitsReply::Busy { .. }));
+    assert_eq!(bench.stands().await, ("1".to_owned(), 0));
+    bench.run("DEL lock:s").await;
+    bench.run("HSET lock:s a 1").await;
+    assert!(is_foreign(bench.call(take(1)).await, COUNT));
+    assert!(is_foreign(bench.call(count_down()).await, COUNT));
+}
+
+#[tokio::test]
+async fn a_latch_counts_down_to_nothing_and_tells_once() {
+    let bench = Bench::new().await;
+    let closed = SetCounter {
+        payload: "1",
+        ..set(2)
+    };
+    let mut messages = bench.server.listen(&[TOLD]).await;
+    assert!(bench.call(closed).await.unwrap().done);
+    assert_eq!(messages.recv().await.unwrap().1, "1");
+    assert_eq!(bench.call(count_down()).await.unwrap(), (1, false));
+    let mut deaf = bench.user("-publish").await;
+    assert_eq!(run(&mut deaf, &count_down()).await.unwrap(), (0, true));
+    assert_eq!(bench.server.integer("EXISTS lock:s").await, 0);
+    for _ in 0..2 {
+        assert_eq!(bench.call(count_down()).await.unwrap(), (0, false));
+        assert_eq!(bench.server.integer("EXISTS lock:s").await, 0);
+    }
+    bench.call(set(1)).await.unwrap();
+    assert_eq!(messages.recv().await.unwrap().1, "1");
+    assert_eq!(bench.call(count_down()).await.unwrap(), (0, false));
+    assert_eq!(messages.recv().await.unwrap().1, "0");
+    assert!(messages.try_recv().is_err());
+}
