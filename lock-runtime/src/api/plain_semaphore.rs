@@ -14,6 +14,10 @@ use crate::queue::Turn;
 use crate::values::options::{check_permits, check_wait};
 use crate::values::{Key, LockError, LockName};
 
+/// The least time for an answer, also if the caller's wait ends before: an answer that nobody hears may have taken
+/// permits that nobody gives back.
+const LEAST_ANSWER: Duration = Duration::from_millis(200);
+
 /// A semaphore whose permits have no holder and no lease: Redisson's `RSemaphore`, to share one with Java.
 /// [`LockManager::plain_semaphore`](crate::LockManager::plain_semaphore) makes it; it is cheap to clone.
 ///
@@ -127,7 +131,8 @@ pub struct PlainSemaphoreRequest {
 }
 
 impl PlainSemaphoreRequest {
-    /// Waits up to `wait` for the permits; zero tries once. Default: the manager's, 10 s. One year at most.
+    /// Waits up to `wait` for the permits; zero tries once. If the store is being asked when that is over, its answer is
+    /// waited for, up to 200 ms after the question. Default: the manager's, 10 s. One year at most.
     pub fn wait(mut self, wait: Duration) -> PlainSemaphoreRequest {
         self.wait = Some(wait);
         self
@@ -181,12 +186,13 @@ impl PlainSemaphoreRequest {
             // Only locks hand holds over, and only readers and the waiters of a latch go together.
             Turn::Held(_) | Turn::Go => return Err(attempt.busy(None)),
         };
-        let ask = |timeout| -> Reply<'_, bool> {
+        let least = both.core.options.call_timeout.min(LEAST_ANSWER);
+        let ask = |timeout: Duration| -> Reply<'_, bool> {
             Box::pin(take(
                 both.core.clone(),
                 counter.key.clone(),
                 permits,
-                timeout,
+                timeout.max(least),
             ))
         };
         let not_done = |fault: &Fault| matches!(fault, Fault::NotDone(_));

@@ -52,6 +52,19 @@ async fn a_latch_that_opens_while_the_subscription_is_cut_is_seen_after_it() {
 }
 
 #[tokio::test]
+async fn plain_permits_that_are_granted_just_after_the_end_of_the_wait_are_not_lost() {
+    let server = RedisServer::start();
+    let (proxy, locks) = behind_a_proxy(&server, LockManager::builder()).await;
+    let semaphore = locks.plain_semaphore("s");
+    semaphore.try_set_permits(1).await.unwrap();
+    proxy.delay(Direction::Replies, 60 * MS);
+    let taken = semaphore.permits(1).wait(20 * MS).acquire().await;
+    taken.expect("the answer was waited for");
+    semaphore.release(1).await.unwrap();
+    assert_eq!(semaphore.available().await.unwrap(), 1);
+}
+
+#[tokio::test]
 async fn what_is_not_answered_is_unknown_and_sent_once() {
     let server = RedisServer::start();
     // The call timeout is long enough for a busy machine: what reaches the server later than that is refused, and not
