@@ -92,12 +92,9 @@ impl Server {
 
     /// Runs a command given as words.
     pub(in super::super) async fn run(&self, words: &str) -> Value {
-        let mut parts = words.split_whitespace();
-        let mut command = redis::cmd(parts.next().unwrap());
-        for part in parts {
-            command.arg(part);
-        }
-        run(&mut self.connection().await, command).await.unwrap()
+        run(&mut self.connection().await, command(words))
+            .await
+            .unwrap()
     }
 
     pub(in super::super) async fn text(&self, words: &str) -> String {
@@ -205,6 +202,16 @@ fn spawn(port: u16, arguments: &[String]) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .expect("a redis-server to test with: install one or set REDIS_SERVER_BIN")
+}
+
+/// Returns the command of these words.
+pub(in super::super) fn command(words: &str) -> Cmd {
+    let mut parts = words.split_whitespace();
+    let mut command = redis::cmd(parts.next().unwrap());
+    for part in parts {
+        command.arg(part);
+    }
+    command
 }
 
 pub(in super::super) async fn run(

@@ -11,13 +11,13 @@ async fn an_acquire_is_granted_once_and_busy_for_others() {
     };
     assert!(time >= before && token.unwrap().get() >= time);
     assert_eq!(bench.text("HGET lock:k a").await.as_deref(), Some("1"));
-    let left = bench.server.integer("PTTL lock:k").await;
+    let left = bench.integer("PTTL lock:k").await;
     assert!((LEASE as i64 - 5_000..=LEASE as i64).contains(&left));
     let AcquireReply::Busy { left, .. } = bench.acquire("b").await else {
         panic!()
     };
     assert!(left.unwrap() <= Duration::from_millis(LEASE));
-    assert_eq!(bench.server.integer("HLEN lock:k").await, 1);
+    assert_eq!(bench.integer("HLEN lock:k").await, 1);
 }
 
 #[tokio::test]
@@ -33,13 +33,10 @@ async fn a_second_copy_of_an_acquire_counts_nothing_and_never_shortens_the_lease
     };
     assert!(token.unwrap().get() > first);
     assert_eq!(bench.text("HGET lock:k a").await.as_deref(), Some("1"));
-    assert!(bench.server.integer("PTTL lock:k").await > 20_000);
+    assert!(bench.integer("PTTL lock:k").await > 20_000);
     bench.run("PERSIST lock:k").await;
     bench.acquire("a").await;
-    assert!(
-        bench.server.integer("PTTL lock:k").await > 0,
-        "a TTL always"
-    );
+    assert!(bench.integer("PTTL lock:k").await > 0, "a TTL always");
 }
 
 #[tokio::test]
@@ -66,7 +63,7 @@ async fn an_acquire_that_comes_too_late_is_refused_and_leaves_nothing() {
         bench.call(late).await.unwrap(),
         AcquireReply::Stale { .. }
     ));
-    assert!(bench.server.integer("PTTL lock:k").await <= LEASE as i64);
+    assert!(bench.integer("PTTL lock:k").await <= LEASE as i64);
 }
 
 #[tokio::test]
@@ -107,7 +104,7 @@ async fn a_lease_that_redis_would_refuse_is_refused_before_the_first_write() {
             assert!(answer.is_err(), "{}: {lease}", source.name);
         }
     }
-    assert_eq!(bench.server.integer("DBSIZE").await, 0);
+    assert_eq!(bench.integer("DBSIZE").await, 0);
     let odd = bench
         .raw(
             Acquire::source(),
@@ -116,7 +113,7 @@ async fn a_lease_that_redis_would_refuse_is_refused_before_the_first_write() {
         )
         .await;
     assert!(odd.is_ok());
-    assert!(bench.server.integer("PTTL lock:k").await > 0);
+    assert!(bench.integer("PTTL lock:k").await > 0);
 }
 
 #[tokio::test]
@@ -149,7 +146,7 @@ async fn a_key_that_is_something_else_is_named_and_left_alone() {
         );
         assert_eq!(bench.run("DUMP lock:k").await, before, "{make}");
     }
-    assert_eq!(bench.server.integer("EXISTS lock:fence:{1}").await, 0);
+    assert_eq!(bench.integer("EXISTS lock:fence:{1}").await, 0);
     bench.run("DEL lock:k").await;
     bench.run("HSET lock:k field text").await;
     assert!(is_foreign(bench.call(force()).await, LOCK));
@@ -195,7 +192,7 @@ async fn a_fence_that_is_no_number_is_named_before_any_write() {
     assert_eq!(bench.run("DUMP lock:k").await, before);
     bench.run("DEL lock:k").await;
     assert!(is_foreign(bench.call(acquire("other")).await, FENCE));
-    assert_eq!(bench.server.integer("EXISTS lock:k").await, 0);
+    assert_eq!(bench.integer("EXISTS lock:k").await, 0);
     let unfenced = Acquire {
         fence: None,
         ..acquire("other")

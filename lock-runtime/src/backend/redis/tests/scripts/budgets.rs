@@ -78,13 +78,13 @@ async fn a_release_among_many_dead_readers_leaves_the_hash_its_lease() {
         assert_eq!(answer.unwrap(), ReleaseReply::Done);
         assert!(commands < MOST, "{many} of {count}: {commands} commands");
         assert_eq!(
-            bench.server.integer("EXISTS lock:k").await == 0,
+            bench.integer("EXISTS lock:k").await == 0,
             free,
             "{many} of {count}"
         );
         if !free {
             assert!(
-                bench.server.integer("PTTL lock:k").await > 30_000,
+                bench.integer("PTTL lock:k").await > 30_000,
                 "{many} of {count}"
             );
         }
@@ -127,7 +127,7 @@ async fn a_forced_release_tells_so_many_readers_and_says_how_many_it_does_not() 
             forced.untold
         );
         assert!(commands < MOST, "{many} of {count}: {commands} commands");
-        assert_eq!(bench.server.integer("EXISTS lock:k").await, 0);
+        assert_eq!(bench.integer("EXISTS lock:k").await, 0);
     }
     bench.readers(10_000, 1, None).await;
     let (answer, commands) = bench.commands(bench.call(force())).await;
@@ -139,7 +139,7 @@ async fn a_forced_release_tells_so_many_readers_and_says_how_many_it_does_not() 
         "{why}"
     );
     assert!(commands < 10, "{commands}");
-    assert_eq!(bench.server.integer("HLEN lock:k").await, 10_001);
+    assert_eq!(bench.integer("HLEN lock:k").await, 10_001);
 }
 
 /// A hash that was long keeps its places when its fields go, so a scan looks at empty places.
@@ -231,7 +231,7 @@ async fn a_waiter_that_leaves_a_very_long_queue_is_dead_at_once_and_goes_at_its_
         let left = bench.call(fair_release(leaving)).await.unwrap();
         assert_eq!(left, FairReleaseReply::Done);
     }
-    assert_eq!(bench.server.integer(&format!("LLEN {QUEUE}")).await, 10_001);
+    assert_eq!(bench.integer(&format!("LLEN {QUEUE}")).await, 10_001);
     let first = waiter('8', 0);
     bench.call(fair_release(&first)).await.unwrap();
     bench.call(release("holder")).await.unwrap();
@@ -240,5 +240,5 @@ async fn a_waiter_that_leaves_a_very_long_queue_is_dead_at_once_and_goes_at_its_
     assert!(matches!(third, AcquireReply::Granted { .. }), "{third:?}");
     // Now the queue is short enough to be looked through.
     bench.call(fair_release(&last)).await.unwrap();
-    assert_eq!(bench.server.integer(&format!("LLEN {QUEUE}")).await, 9_997);
+    assert_eq!(bench.integer(&format!("LLEN {QUEUE}")).await, 9_997);
 }

@@ -32,7 +32,7 @@ async fn a_client_is_known_by_its_last_record_until_that_is_deleted() {
     assert!(bench.call(who()).await.unwrap().is_none());
     for app in ["first", "orders-api"] {
         bench.call(introduce(app)).await.unwrap();
-        let left = bench.server.integer(&format!("PTTL {CLIENT}")).await;
+        let left = bench.integer(&format!("PTTL {CLIENT}")).await;
         assert!((80_000..=90_000).contains(&left), "{left}");
         bench.run(&format!("PEXPIRE {CLIENT} 50000")).await;
     }
@@ -91,5 +91,5 @@ async fn a_record_that_could_not_end_is_not_written() {
         };
         assert!(bench.call(endless).await.is_err());
     }
-    assert_eq!(bench.server.integer("DBSIZE").await, 0);
+    assert_eq!(bench.integer("DBSIZE").await, 0);
 }

@@ -72,8 +72,8 @@ async fn each_of_many_acquires_has_its_own_answer() {
             ]
         );
         let lock = format!("lock:{free}");
-        assert_eq!(bench.server.integer(&format!("HLEN {lock}")).await, 1);
-        assert!(bench.server.integer(&format!("PTTL {lock}")).await > 0);
+        assert_eq!(bench.integer(&format!("HLEN {lock}")).await, 1);
+        assert!(bench.integer(&format!("PTTL {lock}")).await > 0);
     }
     assert_eq!(bench.text("GET lock:string").await.as_deref(), Some("x"));
 }
@@ -90,7 +90,7 @@ async fn many_free_locks_are_taken_with_the_time_as_their_token() {
             assert_eq!(token.map(|token| token.get()), fenced.then_some(time));
         }
         for name in ["k", "l"] {
-            let left = bench.server.integer(&format!("PTTL lock:{name}")).await;
+            let left = bench.integer(&format!("PTTL lock:{name}")).await;
             assert!((1..=LEASE as i64).contains(&left), "{left}");
             if fenced {
                 let fence = bench.text(&format!("GET {}", key(name).fence())).await;
@@ -111,19 +111,16 @@ async fn a_lock_that_two_of_a_script_want_is_given_to_one_of_them() {
         shown(&answers),
         ["granted", "granted", "to be asked by itself"]
     );
-    let held = bench
-        .server
-        .integer(&format!("HEXISTS lock:k {first}"))
-        .await;
-    assert_eq!((held, bench.server.integer("HLEN lock:k").await), (1, 1));
-    assert!(bench.server.integer("PTTL lock:k").await > 0);
+    let held = bench.integer(&format!("HEXISTS lock:k {first}")).await;
+    assert_eq!((held, bench.integer("HLEN lock:k").await), (1, 1));
+    assert!(bench.integer("PTTL lock:k").await > 0);
     // Here the same request comes twice.
     bench.run("FLUSHALL").await;
     each = acquires(&["k", "k"]);
     each.all[1].holder = each.all[0].holder;
     let answers = bench.call(each).await.unwrap();
     assert_eq!(shown(&answers), ["granted", "to be asked by itself"]);
-    assert_eq!(bench.server.integer("HLEN lock:k").await, 1);
+    assert_eq!(bench.integer("HLEN lock:k").await, 1);
 }
 
 #[tokio::test]
@@ -138,7 +135,7 @@ async fn the_earliest_date_is_that_of_all_and_a_lease_out_of_range_is_given_to_n
     ] {
         let answers = bench.call(each).await.unwrap();
         assert_eq!(shown(&answers), ["to be asked by itself"; 2]);
-        assert_eq!(bench.server.integer("DBSIZE").await, 0);
+        assert_eq!(bench.integer("DBSIZE").await, 0);
     }
 }
 
@@ -247,13 +244,13 @@ async fn a_fence_that_holds_no_token_is_left_as_it_was() {
         );
         let left = bench.text(&format!("GET {fence}")).await;
         assert_eq!(left.as_deref(), Some(junk));
-        assert_eq!(bench.server.integer("EXISTS lock:k").await, 0, "{junk}");
+        assert_eq!(bench.integer("EXISTS lock:k").await, 0, "{junk}");
     }
     bench.run(&format!("DEL {fence}")).await;
     bench.run(&format!("LPUSH {fence} x")).await;
     let answers = bench.call(acquires(&["k"])).await.unwrap();
     assert!(answers[0].is_none(), "{answers:?}");
-    assert_eq!(bench.server.integer("EXISTS lock:k").await, 0);
+    assert_eq!(bench.integer("EXISTS lock:k").await, 0);
 }
 
 #[tokio::test]
@@ -277,8 +274,8 @@ async fn each_of_many_releases_has_its_own_answer() {
             Some(ReleaseReply::Done)
         ]
     );
-    assert_eq!(bench.server.integer("EXISTS lock:held").await, 0);
-    assert_eq!(bench.server.integer("EXISTS lock:other").await, 1);
+    assert_eq!(bench.integer("EXISTS lock:held").await, 0);
+    assert_eq!(bench.integer("EXISTS lock:other").await, 1);
 }
 
 #[tokio::test]
@@ -296,7 +293,7 @@ async fn a_command_that_is_refused_to_one_of_many_is_no_error_of_all() {
             "{command}: {answers:?}"
         );
         let free = matches!(answers[0], Some(AcquireReply::Granted { .. }));
-        let held = bench.server.integer("EXISTS lock:free").await == 1;
+        let held = bench.integer("EXISTS lock:free").await == 1;
         assert_eq!(free, held, "{command}: {answers:?}");
     }
     let mut limited = bench.user("+pexpire -publish").await;

@@ -310,13 +310,7 @@ async fn keys_of_another_type_are_named_and_left_alone() {
         bench.run(&format!("{command} {wrong} v")).await;
         let answer = bench.call(fair_acquire("a")).await;
         assert!(is_foreign(answer, wrong), "{wrong}");
-        assert_eq!(
-            bench
-                .server
-                .integer(&format!("EXISTS {LOCK} {FENCE}"))
-                .await,
-            0
-        );
+        assert_eq!(bench.integer(&format!("EXISTS {LOCK} {FENCE}")).await, 0);
         bench.run(&format!("HSET {LOCK} a 1")).await;
         assert!(bench.leave("a").await, "a hold is given back all the same");
     }

@@ -11,7 +11,7 @@ async fn a_release_deletes_publishes_and_repeats_harmlessly() {
     let other = bench.call(release("b")).await.unwrap();
     assert!(matches!(other, ReleaseReply::NotHeld { .. }));
     assert_eq!(bench.call(release("a")).await.unwrap(), ReleaseReply::Done);
-    assert_eq!(bench.server.integer("EXISTS lock:k").await, 0);
+    assert_eq!(bench.integer("EXISTS lock:k").await, 0);
     assert_eq!(
         messages.recv().await.unwrap(),
         (CHANNEL.to_owned(), "0".to_owned())
@@ -26,7 +26,7 @@ async fn a_release_deletes_publishes_and_repeats_harmlessly() {
         bench.call(release("a")).await.unwrap(),
         ReleaseReply::NotHeld { .. }
     ));
-    assert_eq!(bench.server.integer("HEXISTS lock:k next").await, 1);
+    assert_eq!(bench.integer("HEXISTS lock:k next").await, 1);
     assert!(messages.try_recv().is_err(), "nothing was released");
 }
 
@@ -60,8 +60,8 @@ async fn a_hand_over_moves_the_lock_once_and_never_acquires() {
         tokens.extend([token.get(), last.get()]);
         assert_eq!(subscribers, Some(0));
         assert_eq!(bench.text("HGET lock:k b").await.as_deref(), Some("1"));
-        assert_eq!(bench.server.integer("HLEN lock:k").await, 1);
-        let left = bench.server.integer("PTTL lock:k").await;
+        assert_eq!(bench.integer("HLEN lock:k").await, 1);
+        let left = bench.integer("PTTL lock:k").await;
         assert!(
             (1..=10_000).contains(&left),
             "the lease is that of the new holder"
@@ -76,7 +76,7 @@ async fn a_hand_over_moves_the_lock_once_and_never_acquires() {
         .await
         .unwrap();
     assert!(
-        bench.server.integer("PTTL lock:k").await > 1_000,
+        bench.integer("PTTL lock:k").await > 1_000,
         "a copy never shortens"
     );
     bench.call(hand_over("b", "c")).await.unwrap();
@@ -84,7 +84,7 @@ async fn a_hand_over_moves_the_lock_once_and_never_acquires() {
         bench.call(hand_over("a", "b")).await.unwrap(),
         HandOverReply::NotHeld
     ));
-    assert_eq!(bench.server.integer("HEXISTS lock:k c").await, 1);
+    assert_eq!(bench.integer("HEXISTS lock:k c").await, 1);
 }
 
 #[tokio::test]
@@ -137,14 +137,11 @@ async fn a_mark_is_a_write_that_changes_nothing_and_a_look_is_none() {
         assert_eq!(answers, [Renewed::Held, none, none, none]);
         assert_eq!(bench.changes().await > changes, writes);
         assert_eq!(stands().await, before);
-        assert_eq!(bench.server.integer("EXISTS lock:none").await, 0);
+        assert_eq!(bench.integer("EXISTS lock:none").await, 0);
     }
     let items = renewals(&[(LOCK, "a", -90_000)]);
     bench.call(Renew { items: &items }).await.unwrap();
-    assert!(
-        bench.server.integer("PTTL lock:k").await > 80_000,
-        "extended"
-    );
+    assert!(bench.integer("PTTL lock:k").await > 80_000, "extended");
     // If the lease is longer already, this is a write all the same.
     let before = stands().await;
     let changes = bench.changes().await;
@@ -177,17 +174,14 @@ async fn a_renewal_extends_its_own_and_only_looks_when_told_so() {
         .collect::<Vec<_>>();
     assert_eq!(held, [true, true, true, false, false, false, false]);
     assert!(
-        bench.server.integer("PTTL lock:k").await > 80_000,
+        bench.integer("PTTL lock:k").await > 80_000,
         "never shortened"
     );
-    assert!(bench.server.integer("PTTL lock:java").await <= 5_000);
-    assert_eq!(bench.server.integer("EXISTS lock:none").await, 0);
+    assert!(bench.integer("PTTL lock:java").await <= 5_000);
+    assert_eq!(bench.integer("EXISTS lock:none").await, 0);
     bench.run("PERSIST lock:k").await;
     bench.call(Renew { items: &items[..1] }).await.unwrap();
-    assert!(
-        bench.server.integer("PTTL lock:k").await > 0,
-        "a TTL always"
-    );
+    assert!(bench.integer("PTTL lock:k").await > 0, "a TTL always");
 }
 
 #[tokio::test]
@@ -197,7 +191,7 @@ async fn a_forced_release_tells_waiters_and_the_holder() {
     assert!(!bench.call(force()).await.unwrap().released);
     bench.run("HSET lock:k uuid:7 3").await;
     assert!(bench.call(force()).await.unwrap().released);
-    assert_eq!(bench.server.integer("EXISTS lock:k").await, 0);
+    assert_eq!(bench.integer("EXISTS lock:k").await, 0);
     let named = (CONTROL.to_owned(), names(&["uuid:7"]));
     assert_eq!(messages.recv().await.unwrap(), named);
     assert_eq!(

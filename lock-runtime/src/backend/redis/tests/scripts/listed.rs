@@ -118,7 +118,7 @@ async fn in_a_crowd_the_lock_is_reserved_for_the_one_that_has_waited_longest_and
     assert!(matches!(other, AcquireReply::Busy { .. }), "{other:?}");
     let second = bench.asks(B).await.unwrap();
     assert!(second > first, "the token is that of the request");
-    let left = bench.server.integer("PTTL lock:k").await;
+    let left = bench.integer("PTTL lock:k").await;
     assert!(left > 20_000, "the whole lease: {left}");
     assert_eq!(bench.list().await, [C]);
 }
@@ -184,7 +184,7 @@ async fn one_that_is_far_has_a_second_to_come_for_its_turn_and_another_a_tenth_o
                 assert_eq!(bench.asks(C).await, None);
             }
         }
-        let left = bench.server.integer("PTTL lock:k").await;
+        let left = bench.integer("PTTL lock:k").await;
         match trip_us {
             // It may be over by now.
             100 => assert!(left <= 100, "{left}"),
@@ -402,10 +402,7 @@ async fn what_is_wrong_about_a_request_of_a_crowd_is_refused_before_anything_is_
     bench.run("SET lock:fence:{1} junk").await;
     assert!(is_foreign(bench.call(listed_acquire(A)).await, FENCE));
     assert_eq!(
-        bench
-            .server
-            .integer("EXISTS lock:k lock:waiting:{lock:k}")
-            .await,
+        bench.integer("EXISTS lock:k lock:waiting:{lock:k}").await,
         0
     );
     for foreign in ["SET lock:k x", "HSET lock:k a 1 b 1", "HSET lock:k a junk"] {

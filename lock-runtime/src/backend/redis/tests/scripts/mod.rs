@@ -77,7 +77,13 @@ impl Bench {
     }
 
     async fn run(&self, words: &str) -> Value {
-        self.server.run(words).await
+        let mut connection = self.connection.clone();
+        let done = server::run(&mut connection, server::command(words)).await;
+        done.unwrap()
+    }
+
+    async fn integer(&self, words: &str) -> i64 {
+        redis::from_redis_value(self.run(words).await).unwrap()
     }
 
     async fn text(&self, words: &str) -> Option<String> {

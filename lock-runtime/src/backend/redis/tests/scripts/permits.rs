@@ -126,7 +126,7 @@ impl Bench {
     /// Returns the free permits and the number of leases.
     async fn stands(&self) -> (String, i64) {
         let free = self.text("GET lock:s").await.unwrap_or_default();
-        (free, self.server.integer("ZCARD {lock:s}:timeout").await)
+        (free, self.integer("ZCARD {lock:s}:timeout").await)
     }
 
     async fn renews(&self, ids: &[u8], ttl: u64) -> Renewed {
@@ -379,11 +379,7 @@ async fn what_waiting_cannot_help_is_said() {
     };
     assert!(impossible(1).await.contains("not set"));
     assert!(matches!(bench.call(add(1)).await, Err(Fault::NotSet)));
-    assert_eq!(
-        bench.server.integer("EXISTS lock:s").await,
-        0,
-        "nobody set it"
-    );
+    assert_eq!(bench.integer("EXISTS lock:s").await, 0, "nobody set it");
     bench.call(set(3)).await.unwrap();
     assert!(bench.leases(&ids(1, 2)).await);
     assert!(impossible(4).await.contains("3 permits"));

@@ -111,7 +111,7 @@ async fn readers_and_writers_have_redissons_shapes() {
     assert!(is_granted(&bench.reads("b").await));
     assert_eq!(bench.hash().await, "a=1 b=1 mode=read");
     for key in ["lock:k", "{lock:k}:a:rwlock_timeout:1"] {
-        let left = bench.server.integer(&format!("PTTL {key}")).await;
+        let left = bench.integer(&format!("PTTL {key}")).await;
         assert!((1..=30_000).contains(&left), "{key}: {left}");
     }
     let value = bench.text("GET {lock:k}:b:rwlock_timeout:1").await;
@@ -120,7 +120,7 @@ async fn readers_and_writers_have_redissons_shapes() {
     for holder in ["a", "b"] {
         bench.call(Names::of(holder).release()).await.unwrap();
     }
-    assert_eq!(bench.server.integer("DBSIZE").await, 0);
+    assert_eq!(bench.integer("DBSIZE").await, 0);
     assert!(matches!(
         bench.writes("w").await,
         AcquireReply::Granted { token: Some(_), .. }
@@ -128,7 +128,7 @@ async fn readers_and_writers_have_redissons_shapes() {
     assert_eq!(bench.hash().await, "mode=write w:write=1");
     assert!(is_busy(&bench.reads("a").await) && is_busy(&bench.writes("v").await));
     bench.call(Names::of("w").release()).await.unwrap();
-    assert_eq!(bench.server.integer("EXISTS lock:k").await, 0);
+    assert_eq!(bench.integer("EXISTS lock:k").await, 0);
 }
 
 #[tokio::test]
@@ -147,10 +147,7 @@ async fn a_second_copy_counts_nothing_and_shortens_nothing() {
     }
     assert_eq!(bench.hash().await, "a=1 mode=read");
     for key in ["lock:k", "{lock:k}:a:rwlock_timeout:1"] {
-        assert!(
-            bench.server.integer(&format!("PTTL {key}")).await > 1_000,
-            "{key}"
-        );
+        assert!(bench.integer(&format!("PTTL {key}")).await > 1_000, "{key}");
     }
     bench.call(a.release()).await.unwrap();
     let again = bench.call(a.release()).await.unwrap();
@@ -171,7 +168,7 @@ async fn a_second_copy_counts_nothing_and_shortens_nothing() {
     }
     assert!(tokens[0] < tokens[1]);
     assert_eq!(bench.hash().await, "mode=write w:write=1");
-    assert!(bench.server.integer("PTTL lock:k").await > 1_000);
+    assert!(bench.integer("PTTL lock:k").await > 1_000);
 }
 
 #[tokio::test]
@@ -194,7 +191,7 @@ async fn a_late_request_is_refused() {
         bench.call(write).await.unwrap(),
         AcquireReply::Stale { .. }
     ));
-    assert_eq!(bench.server.integer("DBSIZE").await, 0);
+    assert_eq!(bench.integer("DBSIZE").await, 0);
 }
 
 #[tokio::test]
@@ -276,15 +273,9 @@ async fn the_last_reader_publishes_and_others_bound_the_lease_by_theirs() {
         .unwrap();
     bench.call(b.read()).await.unwrap();
     bench.call(b.release()).await.unwrap();
-    let left = bench.server.integer("PTTL lock:k").await;
+    let left = bench.integer("PTTL lock:k").await;
     assert!((1..=5_000).contains(&left), "{left}: what a has left");
-    assert_eq!(
-        bench
-            .server
-            .integer("EXISTS {lock:k}:b:rwlock_timeout:1")
-            .await,
-        0
-    );
+    assert_eq!(bench.integer("EXISTS {lock:k}:b:rwlock_timeout:1").await, 0);
     assert!(messages.try_recv().is_err(), "a still reads");
     bench.call(a.release()).await.unwrap();
     assert_eq!(messages.recv().await.unwrap().1, "0");
@@ -294,7 +285,7 @@ async fn the_last_reader_publishes_and_others_bound_the_lease_by_theirs() {
     bench.run("DEL {lock:k}:a:rwlock_timeout:1").await;
     bench.call(b.release()).await.unwrap();
     assert_eq!(messages.recv().await.unwrap().1, "0");
-    assert_eq!(bench.server.integer("DBSIZE").await, 0);
+    assert_eq!(bench.integer("DBSIZE").await, 0);
 }
 
 #[tokio::test]
@@ -311,7 +302,7 @@ async fn a_writer_publishes_one_and_then_zero() {
     let mut limited = bench.user("resetchannels").await;
     let unpublished = run(&mut limited, &w.release()).await.unwrap();
     assert_eq!(unpublished, ReleaseReply::Unpublished);
-    assert_eq!(bench.server.integer("EXISTS lock:k").await, 0);
+    assert_eq!(bench.integer("EXISTS lock:k").await, 0);
 }
 
 #[tokio::test]
@@ -321,7 +312,7 @@ async fn a_downgrade_happens_once_keeps_the_lease_and_wakes_readers() {
     let mut messages = bench.server.listen(&[RW_CHANNEL]).await;
     let nothing = bench.call(w.downgrade()).await.unwrap();
     assert!(matches!(nothing, ReleaseReply::NotHeld { .. }));
-    assert_eq!(bench.server.integer("DBSIZE").await, 0, "it never acquires");
+    assert_eq!(bench.integer("DBSIZE").await, 0, "it never acquires");
     bench
         .call(WriteAcquire {
             lease_ms: 5_000,
@@ -334,7 +325,7 @@ async fn a_downgrade_happens_once_keeps_the_lease_and_wakes_readers() {
         assert_eq!(bench.hash().await, "mode=read w=1");
     }
     for key in ["lock:k", "{lock:k}:w:rwlock_timeout:1"] {
-        let left = bench.server.integer(&format!("PTTL {key}")).await;
+        let left = bench.integer(&format!("PTTL {key}")).await;
         assert!((1..=5_000).contains(&left), "{key}: {left}");
     }
     for payload in ["1", "0"] {
@@ -357,9 +348,9 @@ async fn the_release_of_a_read_also_ends_the_write_that_it_was() {
     let items = [w.renewal(90_000)];
     let answers = bench.call(ReadRenew { items: &items }).await.unwrap();
     assert_eq!(answers, [Renewed::Held]);
-    assert!(bench.server.integer("PTTL lock:k").await > 80_000);
+    assert!(bench.integer("PTTL lock:k").await > 80_000);
     assert_eq!(bench.call(w.release()).await.unwrap(), ReleaseReply::Done);
-    assert_eq!(bench.server.integer("EXISTS lock:k").await, 0);
+    assert_eq!(bench.integer("EXISTS lock:k").await, 0);
 }
 
 #[tokio::test]
@@ -394,7 +385,7 @@ async fn a_reader_is_marked_beside_others_and_as_the_writer_that_it_was() {
     let items = [(lock, timeout, holder, -90_000)];
     bench.call(ReadRenew { items: &items }).await.unwrap();
     for key in [LOCK, &*w.timeout] {
-        let left = bench.server.integer(&format!("PTTL {key}")).await;
+        let left = bench.integer(&format!("PTTL {key}")).await;
         assert!(left > 80_000, "{key} is extended: {left}");
     }
 }
@@ -416,7 +407,7 @@ async fn a_waiting_writer_keeps_further_readers_out_for_so_long_and_no_longer() 
     assert!(is_busy(&bench.call(waits(60_000)).await.unwrap()));
     assert!(is_busy(&bench.call(waits(100)).await.unwrap()));
     assert!(
-        bench.server.integer(&format!("PTTL {WAITS}")).await > 1_000,
+        bench.integer(&format!("PTTL {WAITS}")).await > 1_000,
         "never shortened"
     );
     let AcquireReply::Busy {
@@ -436,7 +427,7 @@ async fn a_waiting_writer_keeps_further_readers_out_for_so_long_and_no_longer() 
         "nothing of it in the hash"
     );
     bench.run(&format!("PEXPIRE {WAITS} 1")).await;
-    while bench.server.integer(&format!("EXISTS {WAITS}")).await == 1 {
+    while bench.integer(&format!("EXISTS {WAITS}")).await == 1 {
         tokio::task::yield_now().await;
     }
     assert!(is_granted(&bench.reads("c").await));
@@ -458,7 +449,7 @@ async fn a_waiting_writer_keeps_further_readers_out_for_so_long_and_no_longer() 
     bench.call(waits(1_500)).await.unwrap();
     bench.call(Names::of("d").release()).await.unwrap();
     assert!(is_granted(&bench.writes("w").await));
-    assert_eq!(bench.server.integer(&format!("EXISTS {WAITS}")).await, 0);
+    assert_eq!(bench.integer(&format!("EXISTS {WAITS}")).await, 0);
 }
 
 #[tokio::test]
@@ -484,7 +475,7 @@ async fn what_is_no_read_write_lock_is_foreign_to_it_and_left_alone() {
             assert_eq!(renewed, [Renewed::NotHeld], "{what}");
         }
         assert_eq!(bench.run("DUMP lock:k").await, before, "{what}");
-        assert_eq!(bench.server.integer("DBSIZE").await, 1, "{what}");
+        assert_eq!(bench.integer("DBSIZE").await, 1, "{what}");
         bench.run("DEL lock:k").await;
     }
     bench.reads("a").await;
@@ -505,13 +496,13 @@ async fn a_refused_right_leaves_no_lock_without_a_lease() {
             matches!(answer, Err(Fault::Denied(_))),
             "{rights}: {answer:?}"
         );
-        assert_eq!(bench.server.integer("DBSIZE").await, 0, "{rights}");
+        assert_eq!(bench.integer("DBSIZE").await, 0, "{rights}");
         bench.run("ACL DELUSER limited").await;
     }
     for rights in ["-hset", "-pexpire"] {
         let mut limited = bench.user(rights).await;
         assert!(run(&mut limited, &w.write()).await.is_err(), "{rights}");
-        assert_eq!(bench.server.integer("EXISTS lock:k").await, 0, "{rights}");
+        assert_eq!(bench.integer("EXISTS lock:k").await, 0, "{rights}");
         bench.run("ACL DELUSER limited").await;
     }
 }
@@ -523,7 +514,7 @@ async fn a_forced_release_ends_every_reader_and_names_each() {
     bench.reads("a").await;
     bench.reads("b").await;
     assert!(bench.call(force()).await.unwrap().released);
-    assert_eq!(bench.server.integer("DBSIZE").await, 0);
+    assert_eq!(bench.integer("DBSIZE").await, 0);
     let mut told = Vec::new();
     for _ in 0..3 {
         told.push(messages.recv().await.unwrap().1);
@@ -536,7 +527,7 @@ async fn a_forced_release_ends_every_reader_and_names_each() {
     bench.writes("w").await;
     assert!(bench.call(force()).await.unwrap().released);
     assert_eq!(messages.recv().await.unwrap().1, names(&["w"]));
-    assert_eq!(bench.server.integer("EXISTS lock:k").await, 0);
+    assert_eq!(bench.integer("EXISTS lock:k").await, 0);
 }
 
 #[tokio::test]
@@ -574,6 +565,6 @@ async fn names_with_braces_keep_their_readers_leases_beside_them() {
             })
             .await
             .unwrap();
-        assert_eq!(bench.server.integer("DBSIZE").await, 0, "{name}");
+        assert_eq!(bench.integer("DBSIZE").await, 0, "{name}");
     }
 }

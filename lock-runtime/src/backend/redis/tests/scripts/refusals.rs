@@ -10,7 +10,7 @@ async fn a_refused_publish_does_not_undo_the_release() {
         bench.acquire("a").await;
         let released = run(&mut limited, &release("a")).await.unwrap();
         assert_eq!(released, ReleaseReply::Unpublished, "{rules}");
-        assert_eq!(bench.server.integer("EXISTS lock:k").await, 0);
+        assert_eq!(bench.integer("EXISTS lock:k").await, 0);
         bench.acquire("a").await;
         let forced = run(&mut limited, &force()).await.unwrap();
         assert!(forced.released);
@@ -32,7 +32,7 @@ async fn a_refused_write_leaves_no_lock_behind() {
             matches!(&answer, Err(Fault::Denied(_))),
             "{refused}: {answer:?}"
         );
-        assert_eq!(bench.server.integer("EXISTS lock:k").await, 0, "{refused}");
+        assert_eq!(bench.integer("EXISTS lock:k").await, 0, "{refused}");
     }
     bench.acquire("a").await;
     for refused in ["pexpire", "hset", "set", "hexists", "get"] {
@@ -42,12 +42,8 @@ async fn a_refused_write_leaves_no_lock_behind() {
             matches!(&answer, Err(Fault::Denied(_))),
             "{refused}: {answer:?}"
         );
-        assert_eq!(
-            bench.server.integer("HEXISTS lock:k a").await,
-            1,
-            "{refused}"
-        );
-        assert_eq!(bench.server.integer("HLEN lock:k").await, 1, "{refused}");
+        assert_eq!(bench.integer("HEXISTS lock:k a").await, 1, "{refused}");
+        assert_eq!(bench.integer("HLEN lock:k").await, 1, "{refused}");
     }
     let mut limited = bench.user("-hdel").await;
     assert!(matches!(
@@ -71,7 +67,7 @@ async fn a_flushed_script_is_loaded_again_or_sent_whole() {
     bench.acquire("a").await;
     bench.run("SCRIPT FLUSH").await;
     assert_eq!(bench.call(release("a")).await.unwrap(), ReleaseReply::Done);
-    assert_eq!(bench.server.integer("EXISTS lock:k").await, 0);
+    assert_eq!(bench.integer("EXISTS lock:k").await, 0);
     let mut limited = bench.user("-script").await;
     bench.run("SCRIPT FLUSH").await;
     let granted = run(&mut limited, &acquire("a")).await.unwrap();
@@ -98,7 +94,7 @@ async fn a_full_server_refuses_acquires_but_lets_holders_renew_and_release() {
     let handed = bench.call(hand_over("a", "b")).await.unwrap();
     assert!(matches!(handed, HandOverReply::Done { .. }));
     assert_eq!(bench.call(release("b")).await.unwrap(), ReleaseReply::Done);
-    assert_eq!(bench.server.integer("EXISTS lock:new").await, 0);
+    assert_eq!(bench.integer("EXISTS lock:new").await, 0);
 }
 
 #[tokio::test]

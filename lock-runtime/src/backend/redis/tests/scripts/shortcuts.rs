@@ -93,7 +93,7 @@ impl Bench {
         if state[0] == "hash" {
             state.push(format!("{:?}", self.run("HGETALL lock:k").await));
         }
-        let left = self.server.integer("PTTL lock:k").await;
+        let left = self.integer("PTTL lock:k").await;
         state.push(about(left));
         if self.text("TYPE lock:waiting:{lock:k}").await.unwrap() == "zset" {
             let list = self
@@ -209,7 +209,7 @@ async fn a_shortcut_whose_lease_is_refused_leaves_no_lock_without_one() {
     let mut limited = bench.user("-pexpire").await;
     let refused = run(&mut limited, &acquire("a")).await;
     assert!(matches!(refused, Err(Fault::Denied(_))), "{refused:?}");
-    assert_eq!(bench.server.integer("EXISTS lock:k").await, 0);
+    assert_eq!(bench.integer("EXISTS lock:k").await, 0);
 }
 
 /// The states of the list of those that wait. The half of a score makes a reservation as long as they get.

@@ -79,7 +79,7 @@ async fn a_request_for_several_sets_tokens_aside_and_a_release_gives_back_what_n
         assert_eq!(bench.fence().await, last);
         bench.gives_back_after("a", in_crowd, token + 3, last).await;
         assert_eq!(bench.fence().await, token + 3);
-        assert_eq!(bench.server.integer("EXISTS lock:k").await, 0);
+        assert_eq!(bench.integer("EXISTS lock:k").await, 0);
         assert!(bench.token("b").await > token + 3);
         bench.run("DEL lock:k").await;
     }
@@ -142,5 +142,5 @@ async fn so_many_tokens_that_the_clock_would_not_catch_up_are_refused() {
         let refused = bench.raw(ListedAcquire::source(), &[LOCK, WAITING, FENCE], &arguments);
         assert!(refused.await.is_err(), "{spare}");
     }
-    assert_eq!(bench.server.integer("DBSIZE").await, 0);
+    assert_eq!(bench.integer("DBSIZE").await, 0);
 }

@@ -40,10 +40,10 @@ async fn a_latch_counts_down_to_nothing_and_tells_once() {
     assert_eq!(bench.call(count_down()).await.unwrap(), (1, false));
     let mut deaf = bench.user("-publish").await;
     assert_eq!(run(&mut deaf, &count_down()).await.unwrap(), (0, true));
-    assert_eq!(bench.server.integer("EXISTS lock:s").await, 0);
+    assert_eq!(bench.integer("EXISTS lock:s").await, 0);
     for _ in 0..2 {
         assert_eq!(bench.call(count_down()).await.unwrap(), (0, false));
-        assert_eq!(bench.server.integer("EXISTS lock:s").await, 0);
+        assert_eq!(bench.integer("EXISTS lock:s").await, 0);
     }
     bench.call(set(1)).await.unwrap();
     assert_eq!(messages.recv().await.unwrap().1, "1");
