@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lock_runtime::LockError;
 use tokio::time::Instant;
 
 /// The time that [`eventually`] waits. It is generous, because only a test that fails spends it.
@@ -30,6 +31,21 @@ pub async fn eventually_within(
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_millis(20));
     }
+}
+
+/// Asks until the store answers, so many times at most, and returns the last answer. On a busy machine, the answer to a
+/// short wait may come too late, which says nothing of the lock.
+pub async fn answered<T>(
+    tries: usize,
+    mut ask: impl AsyncFnMut() -> Result<T, LockError>,
+) -> Result<T, LockError> {
+    for _ in 1..tries {
+        match ask().await {
+            Err(LockError::Unavailable { .. }) => {}
+            answer => return answer,
+        }
+    }
+    ask().await
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ pub use blocker::Blocker;
 pub use caps::only_so_many_wait;
 pub use cluster::RedisCluster;
 pub use events::Events;
-pub use eventually::{eventually, eventually_within};
+pub use eventually::{answered, eventually, eventually_within};
 pub use history::{History, Hold};
 pub use java::JavaPeer;
 pub use launch::Server;

@@ -6,7 +6,8 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::{Connection, FromRedisValue, RedisResult, Value};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Connection, FromRedisValue, RedisResult, Value};
 
 use crate::conf::ServerConf;
 use crate::launch::{Kind, Server, directory_in};
@@ -167,6 +168,12 @@ impl RedisServer {
         self.query(&["PTTL", key])
     }
 
+    /// Returns the server's time in milliseconds, by which it ends leases.
+    pub fn time_ms(&self) -> u64 {
+        let (seconds, micros): (u64, u64) = self.query(&["TIME"]);
+        seconds * 1_000 + micros / 1_000
+    }
+
     fn helper(&self) -> MutexGuard<'_, Helper> {
         let helper = self.kind.helper.lock();
         helper.unwrap_or_else(PoisonError::into_inner)
@@ -290,4 +297,13 @@ impl Helper {
 /// Returns the program of servers and sentinels.
 pub(crate) fn binary() -> OsString {
     std::env::var_os("REDIS_SERVER_BIN").unwrap_or_else(|| "redis-server".into())
+}
+
+/// Opens a connection that waits for each answer for as long as it takes. By default, the client gives up after half a
+/// second, and a busy machine, or a process that is frozen, may stand still for longer.
+pub async fn patient(url: &str) -> MultiplexedConnection {
+    let client = Client::open(url).expect("a URL");
+    let config = AsyncConnectionConfig::new().set_response_timeout(None);
+    let connection = client.get_multiplexed_async_connection_with_config(&config);
+    connection.await.expect("connect")
 }

@@ -7,6 +7,7 @@ use lock_runtime::LostReason;
 use tests::Hold;
 use tests::history::{Violation, violations};
 
+use crate::crew::client_of;
 use crate::delays;
 use crate::log::{Log, Loss, Share, Write};
 use crate::resource::register;
@@ -156,7 +157,7 @@ fn was_to_be_told(log: &Log, earlier: &Hold, later: &Hold) -> bool {
         _ => (earlier, later),
     };
     let is_exclusive = |other: &Hold| other.holder == loser.holder && other.key == loser.key;
-    let died = |name: &String| loser.holder.starts_with(&format!("{name}."));
+    let died = |name: &String| client_of(&loser.holder) == name;
     let passed_on = |next: &Hold| has_range_of(loser, next) && next.token < winner.token;
     !is_told(log, loser)
         && log.holds.iter().any(is_exclusive)
@@ -171,7 +172,7 @@ fn was_to_be_told(log: &Log, earlier: &Hold, later: &Hold) -> bool {
 fn has_range_of(before: &Hold, next: &Hold) -> bool {
     next.key == before.key
         && next.token > before.token
-        && delays::client(next) == delays::client(before)
+        && client_of(&next.holder) == client_of(&before.holder)
 }
 
 /// Returns whether the hold may have a token that its process had in hand when another one was granted the lock.

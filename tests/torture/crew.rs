@@ -18,6 +18,11 @@ pub(crate) fn client_name(number: usize) -> String {
     format!("c{number}")
 }
 
+/// Returns the name of the client that a holder, such as `c1.0.27`, is of.
+pub(crate) fn client_of(holder: &str) -> &str {
+    holder.split('.').next().unwrap_or_default()
+}
+
 struct Member {
     name: String,
     worker: Worker,

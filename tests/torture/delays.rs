@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tests::Hold;
 
+use crate::crew::client_of;
 use crate::keys::{self, Workload};
 use crate::log::{Log, Wait};
 use crate::round::{Strike, Terms};
@@ -82,15 +83,24 @@ pub(crate) fn gaps_without_messages(
 fn gaps(log: &Log, keys: &[&'static str], since: u64, until: u64) -> Vec<Gap> {
     let mut gaps = Vec::new();
     for key in keys {
-        let holds = log.holds.iter().filter(|hold| hold.key == **key);
-        let mut holds: Vec<_> = holds.map(|hold| (hold.from, hold.until)).collect();
-        holds.sort_unstable();
-        let pairs = holds.windows(2).map(|pair| (pair[0].1, pair[1].0));
-        let within = pairs.filter(|(free, _)| (since..until).contains(free));
-        let gap = |(free, had): (u64, u64)| Duration::from_nanos(had.saturating_sub(free));
+        let holds = in_order(log, key);
+        let pairs = holds.windows(2);
+        let within = pairs.filter(|pair| (since..until).contains(&pair[0].until));
         gaps.extend(within.map(|pair| (*key, gap(pair))));
     }
     gaps
+}
+
+/// Returns the holds of a key in the order in which they began.
+fn in_order<'a>(log: &'a Log, key: &str) -> Vec<&'a Hold> {
+    let mut holds: Vec<_> = log.holds.iter().filter(|hold| hold.key == key).collect();
+    holds.sort_unstable_by_key(|hold| (hold.from, hold.until));
+    holds
+}
+
+/// Returns how long nobody held between two holds.
+fn gap(pair: &[&Hold]) -> Duration {
+    Duration::from_nanos(pair[1].from.saturating_sub(pair[0].until))
 }
 
 /// Returns the gaps that are too long. Waiters look for themselves within the cap. In a calm round they need not,
@@ -123,14 +133,12 @@ pub(crate) fn long_gaps(
 /// Returns the mutexes, among those that are always wanted, that changed clients slowly. This is for calm rounds only.
 pub(crate) fn slow_changes(log: &Log, workload: Workload) -> Vec<String> {
     let p50 = |key: &&str| {
-        let mut holds: Vec<_> = log.holds.iter().filter(|hold| hold.key == **key).collect();
-        holds.sort_unstable_by_key(|hold| hold.from);
+        let holds = in_order(log, key);
+        let client = |hold: &Hold| client_of(&hold.holder).to_owned();
         let changes = holds
             .windows(2)
             .filter(|pair| client(pair[0]) != client(pair[1]));
-        let mut gaps: Vec<_> = changes
-            .map(|pair| Duration::from_nanos(pair[1].from.saturating_sub(pair[0].until)))
-            .collect();
+        let mut gaps: Vec<_> = changes.map(gap).collect();
         gaps.sort_unstable();
         gaps.get(gaps.len() / 2).copied()
     };
@@ -140,11 +148,6 @@ pub(crate) fn slow_changes(log: &Log, workload: Workload) -> Vec<String> {
         .filter(|(_, gap)| *gap > CHANGE)
         .map(|(key, gap)| format!("`{key}` was free for {gap:.1?} at p50 when it changed clients"))
         .collect()
-}
-
-/// Returns the name of the client that had this hold.
-pub(crate) fn client(hold: &Hold) -> Option<&str> {
-    hold.holder.split('.').next()
 }
 
 /// Returns the waits during which a kept lock was unused for too long. A process gives up a lock that it keeps when it

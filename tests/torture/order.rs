@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use tests::linear::{OPEN, Op, Verdict, What, search};
 
+use crate::crew::client_of;
 use crate::log::{Answer, Try};
 
 /// The number of states that the search may try. A history with many unknown outcomes stays undecided.
@@ -26,7 +27,7 @@ pub(crate) fn order(tries: &[Try], killed: &[String]) -> Order {
     // the store, which may have forgotten that hold long ago.
     let mut unsettled = HashSet::new();
     for (owner, it) in tries.iter().enumerate() {
-        let client = it.holder.split('.').next();
+        let client = client_of(&it.holder);
         let mut add = |what, from, until| {
             ops.push(Op {
                 owner,

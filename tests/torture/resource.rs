@@ -1,8 +1,8 @@
 //! The resource that the locks guard: for each key a fenced register and a counter, on a server of its own that no
 //! fault touches.
 
-use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
+use tests::server::patient;
 
 /// The script that accepts a token unless it has seen a higher one, and numbers what it accepts.
 const ENTER: &str = "
@@ -39,14 +39,8 @@ impl Resource {
     /// Connects to the resource. `checked` says whether the register looks at tokens. One that does not is a planted
     /// bug.
     pub(crate) async fn connect(url: &str, checked: bool) -> Self {
-        let client = redis::Client::open(url).expect("the resource's URL");
-        // There is no timeout, because a process that was frozen while it asked still has an answer coming.
-        let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        let connection = client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await;
         Self {
-            connection: connection.expect("a connection to the resource"),
+            connection: patient(url).await,
             checks: if checked { "checked" } else { "unchecked" },
         }
     }

@@ -244,12 +244,12 @@ fn left(server: &RedisServer, key: &str) -> i64 {
     let leases = format!("{{lock:{key}}}:timeout");
     // The answer is the last permit, whose id is no text, and its score.
     let last: Vec<Vec<u8>> = server.query(&["ZRANGE", &leases, "-1", "-1", "WITHSCORES"]);
-    let (seconds, micros): (i64, i64) = server.query(&["TIME"]);
+    let now = server.time_ms() as i64;
     let score = last
         .get(1)
         .and_then(|score| std::str::from_utf8(score).ok());
     let ends = score.and_then(|score| score.parse::<f64>().ok());
-    let left = ends.map_or(0, |at| at as i64 - (seconds * 1_000 + micros / 1_000));
+    let left = ends.map_or(0, |at| at as i64 - now);
     // Permits of a dead holder stay until somebody looks.
     if left > 0 { left } else { NOT_THERE }
 }

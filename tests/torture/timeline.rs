@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::crew::client_of;
 use crate::round::{Outcome, Strike};
 
 const LEFT: f64 = 80.0;
@@ -102,6 +103,8 @@ fn draw_holds(svg: &mut String, outcome: &Outcome, key: &str, top: f64, x: &impl
 
 /// Returns the number of the process in a holder's name, such as `c1.0.27`.
 fn process(holder: &str) -> usize {
-    let name = holder.split('.').next().unwrap_or_default();
-    name.trim_start_matches('c').parse().unwrap_or(0)
+    client_of(holder)
+        .trim_start_matches('c')
+        .parse()
+        .unwrap_or(0)
 }

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use lock_runtime::LockManager;
 use tests::history::{History, OpenHold};
+use tests::server::patient;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -117,13 +118,7 @@ impl Budget {
 async fn line(url: &str, key: &str, tasks: usize) {
     end_with_the_input();
     let locks = LockManager::connect(url).await.expect("connect");
-    let client = redis::Client::open(url).expect("a URL");
-    // The client would wait for half a second by itself, and a busy machine may need longer.
-    let patient = redis::AsyncConnectionConfig::new().set_response_timeout(None);
-    let direct = client
-        .get_multiplexed_async_connection_with_config(&patient)
-        .await
-        .expect("connect");
+    let direct = patient(url).await;
     let waiting: Vec<_> = (0..tasks)
         .map(|_| {
             let request = locks.fair(key).wait(Duration::from_secs(60));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, Replicas};
 use redis::Value;
-use tests::{Events, RedisServer, documented_rights, eventually};
+use tests::{Events, RedisServer, answered, documented_rights, eventually};
 use tracing::Level;
 
 const MS: Duration = Duration::from_millis(1);
@@ -131,15 +131,8 @@ impl Walk<'_> {
         let later = i64::MAX.to_string();
         let _: Value = self.server.query(&["RPUSH", &queue, JAVA]);
         let _: Value = self.server.query(&["ZADD", &timeouts, &later, JAVA]);
-        // An answer that is later than this short wait says nothing of the rights.
-        let mut tries = 0..5;
-        let leaving = loop {
-            let leaving = other.fair(&name).wait(100 * MS).acquire().await;
-            let is_late = matches!(leaving, Err(LockError::Unavailable { .. }));
-            if !is_late || tries.next().is_none() {
-                break leaving;
-            }
-        };
+        let request = other.fair(&name).wait(100 * MS);
+        let leaving = answered(6, async || request.clone().acquire().await).await;
         if !matches!(leaving, Err(LockError::Busy { .. })) {
             self.note(leaving);
         }

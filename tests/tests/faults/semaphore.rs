@@ -20,12 +20,6 @@ async fn semaphore(locks: &LockManager, permits: u64) -> Semaphore {
     semaphore
 }
 
-/// Returns the server's time, which decides when leases are over.
-fn time(server: &RedisServer) -> u64 {
-    let time: [u64; 2] = server.query(&["TIME"]);
-    time[0] * 1_000 + time[1] / 1_000
-}
-
 fn leased(server: &RedisServer) -> i64 {
     server.query(&["ZCARD", LEASES])
 }
@@ -58,7 +52,7 @@ async fn a_killed_holders_permits_come_back_when_its_lease_is_over() {
     let leases: Vec<(Vec<u8>, u64)> = server.query(&["ZRANGE", LEASES, "0", "-1", "WITHSCORES"]);
     let over = leases[0].1;
     let guard = waiting.await.unwrap().unwrap();
-    let now = time(&server);
+    let now = server.time_ms();
     assert!((over..over + 250).contains(&now), "{over}: {now}");
     assert_eq!((guard.permits(), leased(&server)), (3, 3));
     guard.release().await.unwrap();
@@ -173,7 +167,7 @@ async fn permits_that_redisson_leased_are_respected_until_their_lease_is_over() 
     let server = RedisServer::start();
     let (proxy, locks) = behind_a_proxy(&server, LockManager::builder()).await;
     let semaphore = semaphore(&locks, 2).await;
-    let (soon, never) = (time(&server) + 900, 922_337_203_685_477_u64);
+    let (soon, never) = (server.time_ms() + 900, 922_337_203_685_477_u64);
     let _: i64 = server.query(&["DECRBY", "lock:s", "2"]);
     let _: i64 = server.query(&["ZADD", LEASES, &never.to_string(), "aaaaaaaaaaaaaaaa"]);
     let _: i64 = server.query(&["ZADD", LEASES, &soon.to_string(), "bbbbbbbbbbbbbbbb"]);
@@ -182,7 +176,7 @@ async fn permits_that_redisson_leased_are_respected_until_their_lease_is_over() 
     assert!(info.ttl.unwrap() <= 900 * MS);
     let waiting = asleep(&proxy, semaphore.permits(1).wait(LONG).acquire()).await;
     let guard = waiting.await.unwrap().unwrap();
-    let now = time(&server);
+    let now = server.time_ms();
     assert!((soon..soon + 400).contains(&now), "{soon}: {now}");
     assert!(matches!(
         semaphore.permits(1).try_acquire().await.unwrap(),

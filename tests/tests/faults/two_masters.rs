@@ -29,8 +29,7 @@ fn kill_lanes(server: &RedisServer) -> usize {
 
 /// Returns which locks a server knows: a mutex, a reader and two permits.
 fn known(server: &RedisServer) -> [bool; 3] {
-    let (seconds, micros): (u64, u64) = server.query(&["TIME"]);
-    let now = (seconds * 1_000 + micros / 1_000).to_string();
+    let now = server.time_ms().to_string();
     let permits: u64 = server.query(&["ZCOUNT", "{lock:s}:timeout", &now, "+inf"]);
     let [mutex, reader] = ["lock:k", "lock:r"].map(|key| server.exists(key));
     [mutex, reader, permits == 2]

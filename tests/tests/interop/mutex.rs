@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use lock_runtime::{LockManager, TryAcquire};
+use tests::server::patient;
 use tests::{JavaPeer, RedisServer, eventually};
 
 use crate::pair::{LONG, MS, ONE_PUSH, Pair, bare, mostly_within};
@@ -112,13 +113,9 @@ struct Worker {
 
 impl Worker {
     async fn new(locks: &LockManager, url: &str) -> Worker {
-        let client = redis::Client::open(url).unwrap();
-        // By default, the client gives up after half a second, and a busy machine may stand still for that long.
-        let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(LONG));
-        let store = client.get_multiplexed_async_connection_with_config(&config);
         Worker {
             locks: locks.clone(),
-            store: store.await.unwrap(),
+            store: patient(url).await,
         }
     }
 

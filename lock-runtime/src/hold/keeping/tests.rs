@@ -46,12 +46,16 @@ impl Scene {
     /// A lock that is kept: it was held, and its hold has ended.
     async fn kept() -> Scene {
         let scene = Scene::new();
-        let guard = scene.keeper().acquire().await.unwrap();
+        scene.keep().await;
+        scene
+    }
+
+    async fn keep(&self) {
+        let guard = self.keeper().acquire().await.unwrap();
         advance(10 * MS).await;
         guard.release().await.unwrap();
         advance(10 * MS).await;
-        assert_eq!(scene.store.held(), 1, "it is kept");
-        scene
+        assert_eq!(self.store.held(), 1, "it is kept");
     }
 
     /// Returns the number of times that the store was asked for a lock.
