@@ -36,6 +36,12 @@ impl RedisServer {
         channels
     }
 
+    /// Returns the number of connections that are subscribed to a channel, without sharded subscriptions.
+    pub fn subscribers(&self, channel: &str) -> u64 {
+        let (_, count): (String, u64) = self.query(&["PUBSUB", "NUMSUB", channel]);
+        count
+    }
+
     /// Returns the connections, as `CLIENT LIST` shows them, except the tests' own and those of replicas, masters and
     /// sentinels.
     pub fn clients(&self) -> Vec<String> {

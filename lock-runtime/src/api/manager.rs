@@ -198,9 +198,10 @@ impl LockManager {
 
     /// Takes the lock away from its holder, and wakes a waiter, within the call timeout. Returns true if it was held.
     ///
-    /// A holder that uses this library is told at once ([`LostReason::ForceReleased`]), in any namespace; another
-    /// holder learns of it at its next renewal, as do readers beyond about 330. Each may act on the lock until then:
-    /// that is what force means.
+    /// A holder that uses this library is told at once ([`LostReason::ForceReleased`]), in any namespace. Its next
+    /// renewal tells it ([`LostReason::Refused`]) if that is faster than the message, or if the subscription is down at
+    /// the time. Readers beyond about 330 and the clients of other libraries always learn of it in this way. Each may
+    /// act on the lock until then: that is what force means.
     ///
     /// For a semaphore, every leased permit is given back; the result is true if there was one. Plain permits and a
     /// latch have no holder to take them from: the result is false, and nothing is changed.

@@ -104,15 +104,14 @@ async fn one_process(holds: usize) -> [f64; 4] {
     let clients: String = server.query(&["CLIENT", "LIST"]);
     // One of the clients is the one that asks.
     let connections = clients.lines().count() - 1;
-    let listeners: (String, u64) = server.query(&["PUBSUB", "NUMSUB", "lock:control:released"]);
+    let listeners = server.subscribers("lock:control:released");
     let before = Counted::of(&server);
     for guard in guards {
         guard.release().await.unwrap();
     }
     let release = each(&server, &before, holds as f64);
     println!(
-        "  {holds:6} locks: {connections} connections, {} of them told what all are told; {memory:.0} bytes a lock",
-        listeners.1
+        "  {holds:6} locks: {connections} connections, {listeners} of them told what all are told; {memory:.0} bytes a lock"
     );
     for (what, [scripts, bytes_in, bytes_out, cpu]) in [
         ("acquire", acquire),

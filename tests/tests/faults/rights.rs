@@ -113,6 +113,10 @@ async fn the_documented_rights_are_enough_for_everything() {
     assert_eq!(forced.lost().wait().await, LostReason::ForceReleased);
     server.cut_clients();
     free_within(&locks, "hot", LONG).await;
+    eventually("both are told of forced releases again", async || {
+        server.subscribers("lock:control:released") == 2
+    })
+    .await;
     eventually("it was renewed", async || {
         assert!(renewed.is_held());
         renewed.remaining() < 2_700 * MS

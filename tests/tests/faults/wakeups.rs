@@ -189,7 +189,7 @@ async fn a_subscriber_too_slow_for_its_messages_is_cut_by_the_server_and_still_s
         .iter()
         .find(|name| !name.contains("control"))
         .unwrap();
-    let before = waiting_subscribers(&server, wakes);
+    let before = server.subscribers(wakes);
     assert_eq!(before, 1);
     proxy.stall(Direction::Replies, true);
     // Bytes that the sockets on the way take do not count: the server cuts clients to which it cannot write.
@@ -198,7 +198,7 @@ async fn a_subscriber_too_slow_for_its_messages_is_cut_by_the_server_and_still_s
         for _ in 0..20 {
             let _: i64 = server.query(&["PUBLISH", wakes, &noise]);
         }
-        waiting_subscribers(&server, wakes) == 0
+        server.subscribers(wakes) == 0
     })
     .await;
     guard.release().await.unwrap();
@@ -219,9 +219,4 @@ async fn is_woken(holder: &LockManager, proxy: &FaultProxy, waiter: &LockManager
     let (next, waited) = took(waiting).await;
     assert!(waited < 500 * MS, "{waited:?}");
     next.unwrap().unwrap().release().await.unwrap();
-}
-
-fn waiting_subscribers(server: &RedisServer, channel: &str) -> i64 {
-    let (_, count): (String, i64) = server.query(&["PUBSUB", "NUMSUB", channel]);
-    count
 }
