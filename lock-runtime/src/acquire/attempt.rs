@@ -171,9 +171,10 @@ impl Attempt {
 }
 
 /// The last answers that a contender got before its time was over.
+#[derive(Default)]
 pub(crate) struct LastWords {
     /// The last definite answer, and what was left of the lease then.
     pub(crate) busy: Option<Option<Duration>>,
-    /// The reason why the last question has no answer.
+    /// The reason why the questions since then have no answer.
     pub(crate) fault: Option<Fault>,
 }

@@ -120,9 +120,9 @@ pub(crate) async fn contend<C: Contender>(
     let mut outcome = first;
     let mut listener = contender.first_listener();
     let mut pauses = pauses_after_faults();
-    let mut busy: Option<Option<Duration>> = None;
+    let mut last = LastWords::default();
     loop {
-        let fault = match outcome {
+        match outcome {
             Asked::Granted(granted) => return Ok(granted),
             Asked::Busy(left) | Asked::Kept(left) => {
                 let is_kept = matches!(outcome, Asked::Kept(_));
@@ -133,9 +133,9 @@ pub(crate) async fn contend<C: Contender>(
                     // It may have to be another one.
                     listener = None;
                 }
-                busy = Some(left);
+                last.busy = Some(left);
+                last.fault = None;
                 pauses.reset();
-                None
             }
             Asked::Failed(fault) if !contender.goes_on_after(&fault) => {
                 return Err(contender.error(fault));
@@ -144,22 +144,26 @@ pub(crate) async fn contend<C: Contender>(
                 if matches!(fault, Fault::TooFew(_)) {
                     // The lock was granted and given back: that somebody else has it is no reason any more. And the
                     // contender may ask as another holder.
-                    (busy, listener) = (None, None);
+                    (last.busy, listener) = (None, None);
                 }
-                Some(fault)
+                // A last question whose answer was waited for no longer tells less than the fault before it.
+                let was_cut = matches!(fault, Fault::Unknown(_)) && deadline.is_over();
+                if !was_cut || last.fault.is_none() {
+                    last.fault = Some(fault);
+                }
             }
-        };
+        }
         if deadline.is_over() {
-            return Err(contender.gives_up(LastWords { busy, fault }));
+            return Err(contender.gives_up(last));
         }
         contender.count_as_waiting()?;
         let listens_already = listener.is_some();
-        if fault.is_none() {
+        if last.fault.is_none() {
             listener.get_or_insert_with(|| contender.listen());
         }
-        let nap = contender.nap(busy.flatten());
+        let nap = contender.nap(last.busy.flatten());
         let waiting = async {
-            match (&fault, &mut listener) {
+            match (&last.fault, &mut listener) {
                 (None, Some(listener)) if !listens_already => {
                     // A release between the question and the subscription would be missed: ask again after it.
                     tokio::select! {
@@ -189,7 +193,7 @@ pub(crate) async fn contend<C: Contender>(
         let now = clock::now();
         if deadline.is_over_at(now) {
             // No further call: its answer would come too late. What was known last is the answer.
-            return Err(contender.gives_up(LastWords { busy, fault }));
+            return Err(contender.gives_up(last));
         }
         outcome = contender.ask(now).await;
     }

@@ -27,7 +27,7 @@ fn set(server: &RedisServer, parameter: &str, value: &str) {
 /// Asserts that an acquire is refused with the server's own word, in the caller's time, and that the error says that a
 /// retry can help.
 async fn refused(locks: &LockManager, word: &str) {
-    // The last try of a wait may have so little time that the server's answer comes too late.
+    // On a busy machine the server may answer no question of such a short wait.
     eventually(word, async || {
         let (error, waited) = took(locks.mutex("new").wait(SHORT).acquire()).await;
         let error = error.unwrap_err();
