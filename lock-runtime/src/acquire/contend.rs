@@ -146,11 +146,10 @@ pub(crate) async fn contend<C: Contender>(
                     // contender may ask as another holder.
                     (last.busy, listener) = (None, None);
                 }
-                // A last question whose answer was waited for no longer tells less than the fault before it.
-                let was_cut = matches!(fault, Fault::Unknown(_)) && deadline.is_over();
-                if !was_cut || last.fault.is_none() {
-                    last.fault = Some(fault);
-                }
+                last.fault = Some(match deadline.is_over() {
+                    true => fault.at_the_end(last.fault.take()),
+                    false => fault,
+                });
             }
         }
         if deadline.is_over() {
@@ -198,3 +197,6 @@ pub(crate) async fn contend<C: Contender>(
         outcome = contender.ask(now).await;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -84,6 +84,15 @@ impl Fault {
         )
     }
 
+    /// Returns what is told at the end of a caller's time. A last question whose answer was waited for no longer tells
+    /// less than the fault `before` it.
+    pub(crate) fn at_the_end(self, before: Option<Fault>) -> Fault {
+        match before {
+            Some(before) if matches!(self, Fault::Unknown(_)) => before,
+            _ => self,
+        }
+    }
+
     /// With the server's address where the error has no other place for it.
     #[cfg(feature = "redis")]
     pub(crate) fn at(self, server: &str) -> Fault {

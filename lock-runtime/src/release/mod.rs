@@ -425,6 +425,7 @@ async fn release_until_answered(
 ) -> Result<Released, Fault> {
     let mut pauses = pauses();
     let mut timeout = core.options.call_timeout;
+    let mut last_fault = None;
     loop {
         // Set before the call: a caller who drops this future here does not know the answer either.
         let before = std::mem::replace(unanswered, true);
@@ -440,8 +441,9 @@ async fn release_until_answered(
             *unanswered = before;
         }
         if !fault.is_passing() || until.has_passed() {
-            return Err(fault);
+            return Err(fault.at_the_end(last_fault));
         }
+        last_fault = Some(fault);
         clock::sleep(pauses.pause()).await;
         timeout = timeout.min(until.remaining().max(LEAST_CALL));
     }

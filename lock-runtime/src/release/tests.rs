@@ -49,6 +49,22 @@ async fn a_key_is_kept_once_the_store_is_back_within_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_last_try_with_no_time_for_its_answer_does_not_hide_what_the_store_said_before() {
+    let (locks, switch, _other, _store) = managers(Options::default());
+    let timeout = locks.core().options.call_timeout;
+    for (first, says) in [(Mode::Away, "away"), (Mode::Silent, "silent")] {
+        switch.set(Mode::Up);
+        let guard = locks.mutex("k").wait_forever().acquire().await.unwrap();
+        switch.set(first);
+        let released = tokio::spawn(guard.release());
+        sleep(timeout / 2).await;
+        switch.set(Mode::Silent);
+        let error = released.await.unwrap().unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_key_is_not_said_to_be_kept_when_the_store_stays_away_for_the_whole_lease() {
     let (locks, switch, other, _store) = managers(Options::default());
     let mut guard = locks.mutex("k").lease(SECOND).acquire().await.unwrap();

@@ -50,18 +50,6 @@ impl<T: Clone + Send + 'static> Script<T> {
         Box::pin(std::future::ready(answer.unwrap()))
     }
 
-    /// As [`ask`](Script::ask), but a caller learns that the store is silent when the time of the question is over.
-    fn wait_for(&self, timeout: Duration) -> Reply<'static, T> {
-        let answer = self.ask(timeout);
-        Box::pin(async move {
-            let answer = answer.await;
-            if matches!(answer, Err(Fault::Unknown(_))) {
-                tokio::time::sleep(timeout).await;
-            }
-            answer
-        })
-    }
-
     fn asked(&self) -> usize {
         self.asked.lock().len()
     }
@@ -155,24 +143,6 @@ async fn a_caller_whose_time_is_over_is_told_what_the_store_said_last() {
             LockError::Busy { waited, .. } if !was_silent => assert!(waited >= 5 * SECOND),
             other => panic!("{other:?}"),
         }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_last_question_with_no_time_for_its_answer_does_not_hide_what_the_store_said_before() {
-    let locks = LockManager::in_memory();
-    let counter = counter(&locks).await;
-    let wait = Duration::from_millis(200);
-    for before in [Some(away()), None] {
-        let was_told = before.is_some();
-        let attempt = counter.attempt(Some(wait)).unwrap();
-        let script = Script::of(before.into_iter().chain([silent()]).map(Err));
-        let ask = |timeout| script.wait_for(timeout);
-        let until = counter.until(&attempt, None, ask, Fault::is_passing);
-        let refused = until.await.unwrap_err().to_string();
-        let says = ["it is silent", "it is away"][usize::from(was_told)];
-        assert!(refused.contains(says), "{refused}");
-        assert_eq!(script.asked(), 1 + usize::from(was_told));
     }
 }
 
