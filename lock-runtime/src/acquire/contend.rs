@@ -146,10 +146,8 @@ pub(crate) async fn contend<C: Contender>(
                     // contender may ask as another holder.
                     (last.busy, listener) = (None, None);
                 }
-                last.fault = Some(match deadline.is_over() {
-                    true => fault.at_the_end(last.fault.take()),
-                    false => fault,
-                });
+                let before = last.fault.take().filter(|_| deadline.is_over());
+                last.fault = Some(fault.at_the_end(before));
             }
         }
         if deadline.is_over() {
