@@ -134,10 +134,9 @@ pub(crate) fn long_gaps(
 pub(crate) fn slow_changes(log: &Log, workload: Workload) -> Vec<String> {
     let p50 = |key: &&str| {
         let holds = in_order(log, key);
-        let client = |hold: &Hold| client_of(&hold.holder).to_owned();
         let changes = holds
             .windows(2)
-            .filter(|pair| client(pair[0]) != client(pair[1]));
+            .filter(|pair| client_of(&pair[0].holder) != client_of(&pair[1].holder));
         let mut gaps: Vec<_> = changes.map(gap).collect();
         gaps.sort_unstable();
         gaps.get(gaps.len() / 2).copied()
