@@ -1,17 +1,14 @@
 //! The one way to wait for something in a store: ask, listen, sleep until a message, ask again.
 //!
 //! There is one deadline for all of it. Wake-up messages are hints: expiry, lost messages and failovers publish
-//! nothing, so a contender asks again once per [`CAP`] at the latest.
+//! nothing, so a contender asks again once per [`Options::longest_nap`] at the latest.
 
 use std::time::Duration;
 
 use crate::acquire::attempt::{Attempt, LastWords};
 use crate::backend::{Fault, Listen};
 use crate::queue;
-use crate::values::{Backoff, LockError, Moment, clock};
-
-/// The longest sleep of a contender before it asks again, give or take a fifth.
-const CAP: Duration = Duration::from_secs(1);
+use crate::values::{Backoff, LockError, Moment, Options, clock};
 
 /// The least time for which a caller waits for a process that was asked to give up what it keeps: for its message, its
 /// release, and the request after it.
@@ -24,9 +21,9 @@ pub(crate) fn pauses_after_faults() -> Backoff {
     Backoff::new(Duration::from_millis(25), Duration::from_millis(500))
 }
 
-/// Until the lease's end or the cap.
-pub(crate) fn nap(left: Option<Duration>) -> Duration {
-    let cap = CAP.mul_f64(0.8 + fastrand::f64() * 0.4);
+/// Until the lease's end or the longest nap, give or take a fifth.
+pub(crate) fn nap(options: &Options, left: Option<Duration>) -> Duration {
+    let cap = options.longest_nap.mul_f64(0.8 + fastrand::f64() * 0.4);
     // A millisecond past the lease's end, or the store has not noticed it yet.
     left.map_or(cap, |left| (left + Duration::from_millis(1)).min(cap))
 }
@@ -65,7 +62,7 @@ pub(crate) trait Contender {
 
     /// Returns how long to sleep at most, given the rest of the lease.
     fn nap(&self, left: Option<Duration>) -> Duration {
-        nap(left)
+        nap(&self.attempt().core.options, left)
     }
 
     /// Counts the caller among those who wait, once the store has not granted the request.
@@ -165,7 +162,7 @@ pub(crate) async fn contend<C: Contender>(
                     // A release between the question and the subscription would be missed: ask again after it.
                     tokio::select! {
                         () = listener.ready() => {}
-                        () = deadline.pause(CAP) => {}
+                        () = deadline.pause(core.options.longest_nap) => {}
                     }
                 }
                 (None, Some(listener)) => {

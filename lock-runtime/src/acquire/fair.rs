@@ -175,7 +175,7 @@ impl Contender for FairSeat<'_> {
 
     fn nap(&self, left: Option<Duration>) -> Duration {
         if self.first {
-            nap(left).max(SHORTEST_NAP)
+            nap(&self.attempt.core.options, left).max(SHORTEST_NAP)
         } else {
             HEARTBEAT.mul_f64(0.8 + fastrand::f64() * 0.2)
         }

@@ -130,7 +130,7 @@ impl LeaderObserver {
         let pause = match &seen {
             Ok(seen) if seen.held => {
                 self.pauses.reset();
-                nap(seen.ttl)
+                nap(&self.locks.core().options, seen.ttl)
             }
             Ok(_) => self.pauses.pause(),
             Err(_) => {

@@ -36,6 +36,8 @@ pub use self::assertions::{assert_free, assert_held};
 pub use self::control::TestControl;
 pub use self::script::Answer;
 
+use std::time::Duration;
+
 use self::backend::ScriptedBackend;
 use crate::api::builder::LockManagerBuilder;
 use crate::api::manager::LockManager;
@@ -56,4 +58,14 @@ pub fn of(builder: LockManagerBuilder) -> Result<(LockManager, TestControl), Loc
     let (locks, backend) = builder.in_memory_as(ScriptedBackend::new)?;
     let control = TestControl::new(locks.clone(), backend);
     Ok((locks, control))
+}
+
+impl LockManagerBuilder {
+    /// Sets how long a waiter sleeps at most before it asks the store again though nobody told it of a release. Default
+    /// 1 s, give or take a fifth. A test that sets an hour proves that a message woke its waiter, without a look at the
+    /// clock. On stores without messages it has no effect.
+    pub fn longest_nap(mut self, nap: Duration) -> Self {
+        self.options.longest_nap = nap;
+        self
+    }
 }

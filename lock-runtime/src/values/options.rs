@@ -40,6 +40,9 @@ pub(crate) struct Options {
     pub(crate) max_waiters_per_key: usize,
     /// From how many processes on those that wait for a lock do it on a list in the store.
     pub(crate) crowd_from: usize,
+    /// How long a waiter sleeps at most before it asks the store again though nobody told it of a release, nor that it
+    /// listens. Only tests set it.
+    pub(crate) longest_nap: Duration,
     pub(crate) replicas: Replicas,
     pub(crate) strict: bool,
     pub(crate) lazy: bool,
@@ -62,6 +65,7 @@ impl Default for Options {
             max_waiters: 100_000,
             max_waiters_per_key: 20_000,
             crowd_from: 6,
+            longest_nap: Duration::from_secs(1),
             replicas: Replicas::off(),
             strict: false,
             lazy: false,

@@ -93,8 +93,8 @@ pub(super) const ALL: &[Planted] = &[
         broken: Broken::Client(&[
             edit(
                 "acquire/contend.rs",
-                "const CAP: Duration = Duration::from_secs(1);",
-                "const CAP: Duration = Duration::from_secs(1);
+                "use crate::queue;",
+                "use crate::queue;
 
                 std::thread_local! {
                     /// Whether the question that is asked next follows a message. It is polled at once, on this thread.

@@ -88,6 +88,7 @@ fn every_setting_is_read_and_reaches_the_builder() {
         channels,
         ensure_schema,
         handshake: _,
+        longest_nap: _,
     } = options;
     assert_eq!(&*namespace, "shop:");
     assert_eq!(app.as_deref(), Some("orders-api"));
