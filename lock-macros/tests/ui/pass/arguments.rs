@@ -178,14 +178,29 @@ async fn nested(id: u64) -> Result<u64, LockError> {
 
 fn needs_send<T: Send>(_: T) {}
 
-fn main() {
+pub(crate) fn main() {
     needs_send(impl_traits(1, (2_u8, [3].into_iter())));
-    drop(closures(1, async |id| id, async |text: &str| text.len(), async |id| Ok(id)));
+    drop(closures(
+        1,
+        async |id| id,
+        async |text: &str| text.len(),
+        async |id| Ok(id),
+    ));
     needs_send(const_generics([[1, 2], [3, 4]], "a"));
     needs_send(bounds::<str, LockError>("a", "b"));
     needs_send(trait_objects(&1, Box::new(|| 1), Box::pin(async { 1 })));
-    let order = Order { id: 1, lines: Vec::new() };
-    needs_send(patterns(order, (1, 2, 3), None, [1, 2, 3], &mut 4, String::new()));
+    let order = Order {
+        id: 1,
+        lines: Vec::new(),
+    };
+    needs_send(patterns(
+        order,
+        (1, 2, 3),
+        None,
+        [1, 2, 3],
+        &mut 4,
+        String::new(),
+    ));
     needs_send(attributes(1, 2, Vec::new(), (3, 4), (5, 6)));
     needs_send(conditional(1, 2, (3, 4)));
     needs_send(unsafe { not_safe(b"a") });

@@ -50,7 +50,7 @@ impl Settle for Shop {
 
 fn needs_send<T: Send>(_: T) {}
 
-fn main() {
+pub(crate) fn main() {
     needs_send(Shop::count(vec![1]));
     let _ = async |mut shop: Box<Shop>| {
         needs_send(shop.settle(7, "a"));

@@ -9,7 +9,7 @@ mod company {
 
 use company::locks::{LockError, distributed_lock, key};
 
-#[distributed_lock(key = "order:{id}", crate = crate::company::locks)]
+#[distributed_lock(key = "order:{id}", crate = crate::crate_path::company::locks)]
 async fn by_path(id: u64) -> Result<u64, LockError> {
     Ok(id)
 }
@@ -24,6 +24,6 @@ async fn several(id: u64) -> Result<u64, LockError> {
     Ok(id)
 }
 
-fn main() {
+pub(crate) fn main() {
     drop((by_path(1), by_string(2), several(3)));
 }

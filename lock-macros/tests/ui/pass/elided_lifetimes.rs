@@ -22,7 +22,9 @@ async fn words(text: &str) -> Result<Words<'_>, LockError> {
 }
 
 #[distributed_lock(key = "words")]
-async fn first_of_words(words: Words<'_>) -> Result<(&str, [&str; 1], Box<dyn Display + Send + '_>), LockError> {
+async fn first_of_words(
+    words: Words<'_>,
+) -> Result<(&str, [&str; 1], Box<dyn Display + Send + '_>), LockError> {
     Ok((words.0, [words.0], Box::new(words.0)))
 }
 
@@ -75,7 +77,9 @@ fn boxed(text: &str) -> Pin<Box<dyn Future<Output = Result<Words<'_>, LockError>
 }
 
 #[distributed_lock(key = "words:{text}")]
-fn boxed_after_some_work(text: &str) -> Pin<Box<dyn Future<Output = Result<&str, LockError>> + '_>> {
+fn boxed_after_some_work(
+    text: &str,
+) -> Pin<Box<dyn Future<Output = Result<&str, LockError>> + '_>> {
     let text = text.trim();
     Box::pin(async move { Ok(text) })
 }
@@ -91,7 +95,9 @@ async fn returns_a_future(text: &str) -> Result<impl Future<Output = &str> + '_,
 }
 
 #[distributed_lock(key = "words:{text}")]
-async fn functions(text: &str) -> Result<(fn(&str) -> &str, Box<dyn Fn(&str) -> &str + Send>), LockError> {
+async fn functions(
+    text: &str,
+) -> Result<(fn(&str) -> &str, Box<dyn Fn(&str) -> &str + Send>), LockError> {
     Ok((str::trim, Box::new(str::trim)))
 }
 
@@ -155,7 +161,7 @@ impl Rows for Table {
 
 fn needs_send<T: Send>(_: T) {}
 
-fn main() {
+pub(crate) fn main() {
     let text = String::from("a b");
     needs_send(first_word(&text));
     needs_send(words(&text));
@@ -172,7 +178,9 @@ fn main() {
     needs_send(opaque_result(&text));
     needs_send(returns_a_future(&text));
     needs_send(functions(&text));
-    let mut table = Table { rows: HashMap::new() };
+    let mut table = Table {
+        rows: HashMap::new(),
+    };
     needs_send(table.row(1));
     needs_send(table.row_mut(1, &text));
     needs_send(Pin::new(&mut table).pinned());

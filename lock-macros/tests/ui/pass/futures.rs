@@ -69,7 +69,7 @@ async fn returns_a_future() -> Result<impl Future<Output = u64>, LockError> {
 
 fn needs_send<T: Send>(_: T) {}
 
-fn main() {
+pub(crate) fn main() {
     needs_send(opaque(7));
     needs_send(borrows("a"));
     needs_send(boxed("a"));

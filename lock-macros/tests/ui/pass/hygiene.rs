@@ -21,6 +21,6 @@ async fn settle(
     ::core::result::Result::Ok(name + guard + entered + error)
 }
 
-fn main() {
+pub(crate) fn main() {
     ::core::mem::drop(settle(1, 2, 3, 4));
 }

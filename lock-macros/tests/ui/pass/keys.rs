@@ -33,7 +33,7 @@ async fn formatted(Item { id }: Item) -> Result<(), LockError> {
     Ok(())
 }
 
-fn main() {
+pub(crate) fn main() {
     let _ = inside_a_pattern(Item { id: 1 }, ("a", 1));
     let _ = formatted(Item { id: 1 });
     let _ = transfer(1, 2);

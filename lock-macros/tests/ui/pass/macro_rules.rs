@@ -53,7 +53,13 @@ impl Order {
 all_from_the_macro!(one);
 template_from_the_caller!(two, "order:{id}");
 argument_from_the_caller!(three, id);
-everything_from_the_caller!("order:{id}", "1s", async fn four(id: u64) -> Result<u64, LockError> { Ok(id) });
+everything_from_the_caller!(
+    "order:{id}",
+    "1s",
+    async fn four(id: u64) -> Result<u64, LockError> {
+        Ok(id)
+    }
+);
 
 macro_rules! name {
     ($id:ident) => {
@@ -65,7 +71,7 @@ fn name(id: u64) -> LockName {
     name!(id)
 }
 
-fn main() {
+pub(crate) fn main() {
     drop((one(1), two(2), three(3), four(4), Order(5).method()));
     assert_eq!(name(7).as_str(), "order:7");
 }

@@ -39,7 +39,7 @@ async fn export_as_many(places: u64) -> Result<(), LockError> {
     Ok(())
 }
 
-fn main() {
+pub(crate) fn main() {
     let _ = (exclusive(), fair(), read(1), write(1, 2));
     let _ = (export(), export_both(1, 2), export_as_many(3));
 }

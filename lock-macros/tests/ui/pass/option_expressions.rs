@@ -111,11 +111,16 @@ impl From<Named> for LockManager {
 
 fn needs_send<T: Send>(_: T) {}
 
-fn main() {
+pub(crate) fn main() {
     let _ = |registry: &Registry, locks: LockManager| {
         needs_send(registry.behind_locks());
         needs_send(registry.all_names());
-        drop(behind_cells(&RefCell::new(Entry { locks: locks.clone() }), Rc::default()));
+        drop(behind_cells(
+            &RefCell::new(Entry {
+                locks: locks.clone(),
+            }),
+            Rc::default(),
+        ));
         needs_send(one_of_two(true, locks.clone(), locks.clone()));
         needs_send(one_of_several(1, &locks, &locks));
         needs_send(from_a_block(std::slice::from_ref(&locks)));

@@ -26,7 +26,7 @@ pub async fn kept(name: String) -> Result<usize, LockError> {
 
 #[distributed_lock(key = "main", manager = locks())]
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), LockError> {
+pub(crate) async fn main() -> Result<(), LockError> {
     drop((instrumented_below(1, "a"), instrumented_above(1, "a")));
     Ok(())
 }

@@ -95,7 +95,7 @@ async fn sometimes(id: u64) -> Result<bool, LockError> {
 
 fn needs_send<T: Send>(_: T) {}
 
-fn main() {
+pub(crate) fn main() {
     needs_send(skips());
     needs_send(skips_with_value(1));
     needs_send(skips_in_silence());

@@ -184,8 +184,11 @@ impl Settle for Shop {
 
 fn needs_send<T: Send>(_: T) {}
 
-fn main() {
-    let order = Order { id: 7, pair: (1, "x".into()) };
+pub(crate) fn main() {
+    let order = Order {
+        id: 7,
+        pair: (1, "x".into()),
+    };
     let name = String::from("name");
     let path = Path(name);
     needs_send(settle(&order, 1));

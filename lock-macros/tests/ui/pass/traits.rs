@@ -61,7 +61,11 @@ trait Service: Send + Sync {
     async fn patterns(&self, (left, right): (u64, u64), _: u8) -> Result<u64, LockError>;
     async fn shared(self: Arc<Self>, text: &str) -> Result<usize, LockError>;
     async fn skips(&self, id: u64);
-    async fn conditional(&self, #[cfg(all())] id: u64, #[cfg(any())] gone: Nowhere) -> Result<(), LockError>;
+    async fn conditional(
+        &self,
+        #[cfg(all())] id: u64,
+        #[cfg(any())] gone: Nowhere,
+    ) -> Result<(), LockError>;
 
     #[distributed_lock(key = "default:{id}")]
     async fn provided(&self, id: u64) -> Result<(), LockError> {
@@ -96,7 +100,11 @@ impl<T: Send + Sync> Service for Shop<T> {
     async fn skips(&self, id: u64) {}
 
     #[distributed_lock(key = "a:{id}")]
-    async fn conditional(&self, #[cfg(all())] id: u64, #[cfg(any())] gone: Nowhere) -> Result<(), LockError> {
+    async fn conditional(
+        &self,
+        #[cfg(all())] id: u64,
+        #[cfg(any())] gone: Nowhere,
+    ) -> Result<(), LockError> {
         Ok(())
     }
 }
@@ -110,13 +118,19 @@ macro_rules! annotated {
 }
 
 impl Shop<u64> {
-    annotated!("a:{self.0}/{text}", self, /// Documented.
-        fn elided(text: &str) -> Result<&String, LockError> { Ok(&self.1) });
+    annotated!(
+        "a:{self.0}/{text}",
+        self,
+        /// Documented.
+        fn elided(text: &str) -> Result<&String, LockError> {
+            Ok(&self.1)
+        }
+    );
 }
 
 fn needs_send<T: Send>(_: T) {}
 
-fn main() {
+pub(crate) fn main() {
     let mut shop = Shop(1_u64, String::new());
     needs_send(shop.settle(1));
     needs_send(shop.row());
