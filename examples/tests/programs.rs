@@ -63,6 +63,16 @@ fn requests_take_turns_by_locks_on_redis_and_leave_no_lock_there() {
     assert_eq!(left, Vec::<String>::new());
 }
 
+#[test]
+fn the_program_to_paste_from_the_guide_prints_what_the_guide_shows() {
+    let guide = include_str!("../../docs/guide.md");
+    let (_, session) = guide.split_once("```text\n$ cargo run\n").unwrap();
+    let (shown, _) = session.split_once("```").unwrap();
+    let output = run(env!("CARGO_BIN_EXE_quickstart"), "memory://");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), shown);
+}
+
 const CACHE_REBUILD: &str = env!("CARGO_BIN_EXE_cache-rebuild");
 const CACHE_FACTS: &[&str] = &[
     "1 query instead of 100; the other readers waited for its answer",
@@ -214,7 +224,7 @@ fn opposite_transfers_lock_two_accounts_on_redis_and_leave_no_lock_there() {
 
 const LEADER: &str = env!("CARGO_BIN_EXE_leader");
 const LEADER_FACTS: &[&str] = &[
-    "a leader that listens to `closing` ends in less than a second",
+    "a leader that listens to `closing` ends long before its time is over",
     "another replica leads",
     "each leader had a larger fencing token than the one before",
 ];

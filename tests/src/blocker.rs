@@ -20,6 +20,11 @@ impl Blocker {
         Self(session)
     }
 
+    /// Runs a statement in the transaction, without waiting for it.
+    pub fn tell(&mut self, statement: &str) {
+        self.0.tell(statement);
+    }
+
     /// Commits the transaction.
     pub fn commit(mut self) {
         self.0.tell("COMMIT; SELECT 'done';");

@@ -5,8 +5,9 @@ use std::time::Duration;
 use lock_runtime::LockError;
 use tokio::time::Instant;
 
-/// The time that [`eventually`] waits. It is generous, because only a test that fails spends it.
-pub const PATIENCE: Duration = Duration::from_secs(15);
+/// The time that [`eventually`] waits. It is generous, because only a test that fails spends it, and shorter than a lease:
+/// what is put right by the end of one is not right.
+pub const PATIENCE: Duration = Duration::from_secs(25);
 
 /// Waits until `condition` holds. Panics with `what` in the message if that takes longer than [`PATIENCE`].
 ///
@@ -33,19 +34,18 @@ pub async fn eventually_within(
     }
 }
 
-/// Asks until the store answers, so many times at most, and returns the last answer. On a busy machine, the answer to a
-/// short wait may come too late, which says nothing of the lock.
+/// Asks until the store answers, for [`PATIENCE`] at most, and returns the last answer. On a busy machine, the answer to
+/// a short wait may come too late, which says nothing of the lock.
 pub async fn answered<T>(
-    tries: usize,
     mut ask: impl AsyncFnMut() -> Result<T, LockError>,
 ) -> Result<T, LockError> {
-    for _ in 1..tries {
+    let started = Instant::now();
+    loop {
         match ask().await {
-            Err(LockError::Unavailable { .. }) => {}
+            Err(LockError::Unavailable { .. }) if started.elapsed() < PATIENCE => {}
             answer => return answer,
         }
     }
-    ask().await
 }
 
 #[cfg(test)]

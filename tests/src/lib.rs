@@ -21,12 +21,13 @@
 //! | [`monitor`] | a count of the commands that a server executed between two points |
 //! | [`history`] | recorded holds, checked for overlaps and for repeated tokens |
 //! | [`linear`](mod@linear) | a check of whether one order of events explains all that clients were told of a lock |
+//! | [`outcome`] | what test programs said, for the program `suite` that runs them |
 //! | [`page`] | the examples and rules that the documentation shows |
 //! | [`leftovers`] | proof that a test left no key, channel or client behind |
 //! | [`store`] | a store of any kind, and the macro that runs a behaviour on each |
 //! | [`shared`] | a Sentinel group and a cluster that the tests of one process share |
 //! | [`quorum`] | several stores that keep locks together |
-//! | [`rate`] | how well keys are served while something is wrong with others |
+//! | [`rate`] | proof that keys are served while something is wrong with others |
 //! | [`process`] | a second process that contends, and can be killed |
 //! | [`java`] | a Java process with a Redisson client in it |
 //! | [`faults`] | futures dropped half-way, waiters that sleep, one script's traffic |
@@ -45,6 +46,7 @@ pub mod conf;
 pub mod events;
 pub mod eventually;
 pub mod faults;
+mod first_data;
 pub mod history;
 pub mod java;
 pub mod launch;
@@ -54,6 +56,7 @@ pub mod mariadb;
 pub mod monitor;
 pub mod moto;
 pub mod mysql;
+pub mod outcome;
 pub mod page;
 pub mod pgbouncer;
 pub mod pipe;
@@ -94,5 +97,5 @@ pub use quorum::Quorum;
 pub use sentinel::SentinelGroup;
 pub use server::{Data, RedisServer};
 pub use sql::{Sql, Table};
-pub use store::Store;
+pub use store::{Store, builder, left_of};
 pub use tls::TlsFiles;

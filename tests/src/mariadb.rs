@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 use rcgen::CertificateParams;
 use tempfile::TempDir;
 
-use crate::launch::{Kind, Server, run};
+use crate::first_data::first_data;
+use crate::launch::{Kind, Server};
 use crate::mysql;
 use crate::sql::{Sql, Table};
 use crate::tls::TlsFiles;
@@ -98,21 +99,23 @@ impl MariadbServer {
     }
 
     fn start_with(dir: TempDir, settings: &[&str], tls: Option<TlsFiles>) -> Self {
-        let mut making = program("mariadb-install-db");
-        match mysql::is_meant() {
-            true => mysql::initialize(&mut making, dir.path()),
-            false => drop(
-                making
-                    .args([
-                        "--no-defaults",
-                        "--skip-test-db",
-                        "--auth-root-authentication-method=normal",
-                    ])
-                    .arg(format!("--datadir={}", dir.path().join("data").display()))
-                    .arg(format!("--tmpdir={}", dir.path().display())),
-            ),
-        }
-        run::<Mariadb>(&mut making);
+        first_data::<Mariadb>(dir.path(), |dir| {
+            let mut making = program("mariadb-install-db");
+            match mysql::is_meant() {
+                true => mysql::initialize(&mut making, dir),
+                false => drop(
+                    making
+                        .args([
+                            "--no-defaults",
+                            "--skip-test-db",
+                            "--auth-root-authentication-method=normal",
+                        ])
+                        .arg(format!("--datadir={}", dir.join("data").display()))
+                        .arg(format!("--tmpdir={}", dir.display())),
+                ),
+            }
+            making
+        });
         let users = format!(
             "CREATE DATABASE IF NOT EXISTS {DATABASE};\nCREATE USER IF NOT EXISTS '{USER}'@'%';\n\
              GRANT ALL ON *.* TO '{USER}'@'%' WITH GRANT OPTION;\n"

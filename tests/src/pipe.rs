@@ -1,7 +1,8 @@
-//! A TCP proxy that knows no protocol. It cuts connections and holds replies back.
+//! A TCP proxy that knows no protocol. It cuts connections, counts them and holds replies back.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -15,6 +16,7 @@ pub struct Pipe {
     addr: SocketAddr,
     stalled: watch::Sender<bool>,
     cut: Arc<Notify>,
+    accepted: Arc<AtomicUsize>,
     accepting: JoinHandle<()>,
 }
 
@@ -27,8 +29,11 @@ impl Pipe {
         let addr = listener.local_addr().expect("the proxy's address");
         let (stalled, cut) = (watch::Sender::new(false), Arc::new(Notify::new()));
         let (seen, cutting) = (stalled.subscribe(), cut.clone());
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let count = accepted.clone();
         let accepting = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
+                count.fetch_add(1, SeqCst);
                 tokio::spawn(serve(client, upstream, seen.clone(), cutting.clone()));
             }
         });
@@ -36,6 +41,7 @@ impl Pipe {
             addr,
             stalled,
             cut,
+            accepted,
             accepting,
         }
     }
@@ -48,6 +54,11 @@ impl Pipe {
     /// Holds replies back while `on`. They are delivered late, and none is lost.
     pub fn stall_replies(&self, on: bool) {
         self.stalled.send_replace(on);
+    }
+
+    /// Returns the number of connections that were accepted so far.
+    pub fn connections(&self) -> usize {
+        self.accepted.load(SeqCst)
     }
 
     /// Cuts every connection that is open now.

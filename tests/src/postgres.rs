@@ -8,6 +8,7 @@ use rcgen::CertificateParams;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use crate::first_data::first_data;
 use crate::launch::{Kind, Server, run};
 use crate::sql::{Sql, Table};
 use crate::tls::TlsFiles;
@@ -74,14 +75,15 @@ impl PostgresServer {
     }
 
     fn start_with(dir: TempDir, settings: &[&str], tls: Option<TlsFiles>, rules: &[&str]) -> Self {
-        let data = dir.path().join("data");
-        run::<Postgres>(
-            program("initdb")
+        first_data::<Postgres>(dir.path(), |dir| {
+            let mut making = program("initdb");
+            making
                 .args(["--no-sync", "--encoding=UTF8", "--locale=C", "--auth=trust"])
                 .args(["--username", USER, "--pgdata"])
-                .arg(&data),
-        );
-        let admitted = data.join("pg_hba.conf");
+                .arg(dir.join("data"));
+            making
+        });
+        let admitted = dir.path().join("data/pg_hba.conf");
         let others = std::fs::read_to_string(&admitted).expect("the rules of initdb");
         std::fs::write(&admitted, format!("{}\n{others}", rules.join("\n"))).expect("the rules");
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_runtime::{LockManager, LockManagerBuilder, MemoryStore, QuorumNode};
 
-use crate::eventually::eventually;
+use crate::eventually::{answered, eventually};
 use crate::server::{Data, RedisServer};
 
 /// The longest lease of a quorum of servers. It is short, because the servers are young when a test begins.
@@ -56,8 +56,8 @@ impl Quorum {
 
     /// Connects a manager with settings.
     pub async fn connect(&self, builder: LockManagerBuilder) -> LockManager {
-        let connected = builder.quorum(self.nodes()).await;
-        connected.expect("a manager on the quorum")
+        let connecting = answered(async || builder.clone().quorum(self.nodes()).await);
+        connecting.await.expect("a manager on the quorum")
     }
 
     /// Returns the nodes as a builder takes them.

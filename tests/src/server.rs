@@ -17,7 +17,8 @@ use crate::tls::TlsFiles;
 /// The name under which the tests' own connection shows in `CLIENT LIST`.
 pub(crate) const HELPER: &str = "test-support";
 
-const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// It is generous, because only a test that fails spends it.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) const MISSING: &str = "install one (`apt-get install redis-server`, `brew install redis`, or let \
     ./scripts/test do it), or name its binary in REDIS_SERVER_BIN";
@@ -146,6 +147,15 @@ impl RedisServer {
         redis::from_redis_value(reply).unwrap_or_else(|error| panic!("{args:?}: {error}"))
     }
 
+    /// Does the same as [`query`](Self::query) without blocking the thread: the other tasks of a runtime of one thread, such
+    /// as the renewals of a hold, go on meanwhile.
+    pub async fn ask<T: FromRedisValue>(&self, args: &[&str]) -> T {
+        let mut connection = patient(&self.url()).await;
+        let mut command = redis::cmd(args[0]);
+        let reply = command.arg(&args[1..]).query_async(&mut connection).await;
+        reply.unwrap_or_else(|error| panic!("{args:?}: {error}"))
+    }
+
     /// Returns all keys of database 0, sorted.
     pub fn keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.query(&["KEYS", "*"]);
@@ -257,10 +267,11 @@ impl std::fmt::Debug for Helper {
 
 impl Helper {
     fn connect(url: &str) -> RedisResult<Connection> {
-        let mut connection =
-            redis::Client::open(url)?.get_connection_with_timeout(Duration::from_secs(1))?;
-        connection.set_read_timeout(Some(CALL_TIMEOUT))?;
-        connection.set_write_timeout(Some(CALL_TIMEOUT))?;
+        let mut connection = redis::Client::open(url)?.get_connection_with_timeout(CALL_TIMEOUT)?;
+        // With a timeout, a signal would end a call: the system begins only those without one anew. Other tests of this process
+        // start processes, and hear of their ends by a signal.
+        connection.set_read_timeout(None)?;
+        connection.set_write_timeout(None)?;
         let _: Value = redis::cmd("CLIENT")
             .arg("SETNAME")
             .arg(HELPER)
@@ -299,11 +310,13 @@ pub(crate) fn binary() -> OsString {
     std::env::var_os("REDIS_SERVER_BIN").unwrap_or_else(|| "redis-server".into())
 }
 
-/// Opens a connection that waits for each answer for as long as it takes. By default, the client gives up after half a
-/// second, and a busy machine, or a process that is frozen, may stand still for longer.
+/// Opens a connection that waits for each answer for as long as it takes. By default, the client gives up after a second or
+/// half of one, and a busy machine, or a process that is frozen, may stand still for longer.
 pub async fn patient(url: &str) -> MultiplexedConnection {
     let client = Client::open(url).expect("a URL");
-    let config = AsyncConnectionConfig::new().set_response_timeout(None);
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None);
     let connection = client.get_multiplexed_async_connection_with_config(&config);
     connection.await.expect("connect")
 }

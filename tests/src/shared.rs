@@ -107,18 +107,22 @@ impl Share {
 
     /// Deletes every key of this test, and the fences. The other tests' tokens go on by the clock.
     pub fn flush(&self) {
-        for server in self.topology.masters() {
-            let own: Vec<String> = server.query(&["KEYS", &format!("*{}*", self.namespace)]);
-            let fences: Vec<String> = server.query(&["KEYS", "lock:fence:*"]);
-            let mut slots: BTreeMap<u16, Vec<String>> = BTreeMap::new();
-            for key in own.into_iter().chain(fences) {
-                slots.entry(slot_of(&key)).or_default().push(key);
-            }
-            // All keys of a slot are deleted at once, so that a lock loses all of its keys at once, as in a flush.
-            for keys in slots.values() {
-                let keys = keys.iter().map(String::as_str);
-                let _: Value = server.query(&["DEL"].into_iter().chain(keys).collect::<Vec<_>>());
-            }
+        (0..self.topology.masters().len()).for_each(|master| self.forget(master));
+    }
+
+    /// Does the same as [`flush`](Self::flush) at one of the masters.
+    pub fn forget(&self, master: usize) {
+        let server = &self.topology.masters()[master];
+        let own: Vec<String> = server.query(&["KEYS", &format!("*{}*", self.namespace)]);
+        let fences: Vec<String> = server.query(&["KEYS", "lock:fence:*"]);
+        let mut slots: BTreeMap<u16, Vec<String>> = BTreeMap::new();
+        for key in own.into_iter().chain(fences) {
+            slots.entry(slot_of(&key)).or_default().push(key);
+        }
+        // All keys of a slot are deleted at once, so that a lock loses all of its keys at once, as in a flush.
+        for keys in slots.values() {
+            let keys = keys.iter().map(String::as_str);
+            let _: Value = server.query(&["DEL"].into_iter().chain(keys).collect::<Vec<_>>());
         }
     }
 

@@ -74,15 +74,27 @@ impl<K: Sql> Server<K> {
 
     /// Returns the answer to a statement: a line for each row, with `|` between columns.
     pub fn query(&self, statement: &str) -> Vec<String> {
-        let said = run::<K>(self.client().args(K::EXECUTE).arg(statement));
-        let lines = said.lines();
-        lines.map(|line| line.replace(K::SEPARATOR, "|")).collect()
+        answer::<K>(&mut self.client(), statement)
+    }
+
+    /// Does the same as [`query`](Self::query) without blocking the thread: the other tasks of a runtime of one thread, such
+    /// as the renewals of a hold, go on meanwhile.
+    pub async fn ask(&self, statement: &str) -> Vec<String> {
+        let (mut client, statement) = (self.client(), statement.to_owned());
+        let answer = tokio::task::spawn_blocking(move || answer::<K>(&mut client, &statement));
+        answer.await.expect("an answer")
     }
 
     /// Starts the server again on the same port, with its data. Kills it first if it lives.
     pub fn restart(&mut self) {
         self.start_again();
     }
+}
+
+fn answer<K: Sql>(client: &mut Command, statement: &str) -> Vec<String> {
+    let said = run::<K>(client.args(K::EXECUTE).arg(statement));
+    let lines = said.lines();
+    lines.map(|line| line.replace(K::SEPARATOR, "|")).collect()
 }
 
 /// A table of the process's server that belongs to one test.

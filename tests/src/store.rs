@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lock_runtime::{LockManager, LockManagerBuilder, MemoryStore};
+use tokio::time::sleep;
 
 use crate::eventually::eventually;
 use crate::mariadb::MariadbTable;
@@ -10,6 +11,23 @@ use crate::postgres::PostgresTable;
 use crate::quorum::Quorum;
 use crate::server::{Data, RedisServer};
 use crate::shared::{QUORUM_LEASE, Share, Topology};
+
+/// Longer than any test.
+const FOR_EVER: Duration = Duration::from_secs(60 * 60);
+
+/// A renewal that is four seconds late still comes in time.
+const LASTING: Duration = Duration::from_secs(6);
+
+/// Returns the settings of managers that wait for the answers of a busy machine.
+pub fn builder() -> LockManagerBuilder {
+    LockManager::builder().call_timeout(Duration::from_secs(5))
+}
+
+/// Returns what is left of a lock's lease, as a manager sees it. Nothing if the store did not say.
+pub async fn left_of(locks: &LockManager, name: &str) -> Duration {
+    let seen = locks.inspect(name).await;
+    seen.ok().and_then(|seen| seen.ttl).unwrap_or_default()
+}
 
 /// A store, or a part of one, that belongs to one test.
 #[derive(Debug)]
@@ -71,7 +89,7 @@ impl Store {
 
     /// Connects a further manager, which is a stranger to the others, like another process.
     pub async fn manager(&self) -> LockManager {
-        self.connect(LockManager::builder()).await
+        self.connect(builder()).await
     }
 
     /// Connects a manager with settings.
@@ -118,13 +136,43 @@ impl Store {
         }
     }
 
-    /// Returns how soon a waiter gets a lock that is released: `told` if the store tells waiters, longer if they have
-    /// to ask.
-    pub fn wakes_within(&self, told: Duration) -> Duration {
+    /// Connects a manager whose waiters sleep until they are told of a release, so that only a message, or the end of a
+    /// lease, wakes them. On a store that tells nobody, they ask again and again.
+    pub async fn told(&self) -> LockManager {
+        self.connect(builder().longest_nap(FOR_EVER)).await
+    }
+
+    /// Returns the time in which something has to happen that takes `exact` on an idle machine: just that on a paused
+    /// clock, and elsewhere half a lease, which only a hang takes. A lease that has to end is longer than it.
+    pub fn within(&self, exact: Duration) -> Duration {
         match self {
-            Self::Mysql(_) => told.max(Duration::from_millis(1_900)),
-            _ => told,
+            Self::Memory(_) | Self::Quorum(_) => exact,
+            _ => exact.max(self.lease() / 2),
         }
+    }
+
+    /// Returns a lease for a hold that has to live while it is renewed: `exact` on a paused clock, and elsewhere one that
+    /// outlives the seconds for which a busy machine may not run a task.
+    pub fn lasting(&self, exact: Duration) -> Duration {
+        match self {
+            Self::Memory(_) | Self::Quorum(_) => exact,
+            Self::Shared(share) if share.is_quorum() => QUORUM_LEASE,
+            _ => exact.max(LASTING),
+        }
+    }
+
+    /// Waits until a lease has been renewed of which `left` is left. On a paused clock, it would have been over twice by
+    /// then without that. Elsewhere, more of it is left than could be without that.
+    pub async fn until_renewed(&self, lease: Duration, mut left: impl AsyncFnMut() -> Duration) {
+        let first = match self {
+            Self::Memory(_) | Self::Quorum(_) => lease * 5 / 2,
+            _ => lease * 2 / 5,
+        };
+        sleep(first).await;
+        eventually("the lease is renewed", async || {
+            left().await > lease * 3 / 4
+        })
+        .await;
     }
 
     /// Returns whether several stores keep its locks together. Such a store is slower, and has no tokens.
@@ -145,6 +193,15 @@ impl Store {
             Self::Shared(share) => share.flush(),
             Self::Postgres(table) => table.empty(),
             Self::Mysql(table) => table.empty(),
+        }
+    }
+
+    /// Makes one node of a quorum lose every key without a restart.
+    pub fn forget(&self, node: usize) {
+        match self {
+            Self::Quorum(quorum) => quorum.forget(node),
+            Self::Shared(share) => share.forget(node),
+            _ => panic!("such a store has no nodes that forget"),
         }
     }
 
@@ -221,13 +278,12 @@ macro_rules! suite {
             $($(#[$doc])* async fn $behaviour($store: $type) $body)+
         }
 
-        mod on_quorum {
-            $crate::suite!(@paused $crate::Store::quorum(); $($behaviour)+);
-        }
+        $crate::suite!(@quorum; $($behaviour)+);
+    };
+    (only on a quorum: $($(#[$doc:meta])* async fn $behaviour:ident($store:ident: $type:ty) $body:block)+) => {
+        $($(#[$doc])* async fn $behaviour($store: $type) $body)+
 
-        mod on_redis_quorum {
-            $crate::suite!(@real |name| $crate::Store::redis_quorum(name); $($behaviour)+);
-        }
+        $crate::suite!(@quorum; $($behaviour)+);
     };
     (not in databases: $($(#[$doc:meta])* async fn $behaviour:ident($store:ident: $type:ty) $body:block)+) => {
         $($(#[$doc])* async fn $behaviour($store: $type) $body)+
@@ -260,6 +316,15 @@ macro_rules! suite {
 
         mod on_mysql {
             $crate::suite!(@real |_name| $crate::Store::mysql(); $($behaviour)+);
+        }
+    };
+    (@quorum; $($behaviour:ident)+) => {
+        mod on_quorum {
+            $crate::suite!(@paused $crate::Store::quorum(); $($behaviour)+);
+        }
+
+        mod on_redis_quorum {
+            $crate::suite!(@real |name| $crate::Store::redis_quorum(name); $($behaviour)+);
         }
     };
     (@paused $new:expr; $($behaviour:ident)+) => {

@@ -93,7 +93,9 @@ async fn step(url: &str, key: &str, lease: Duration) {
 
 async fn lead(url: &str, name: &str, lease: Duration) {
     let mut terminate = signal(SignalKind::terminate()).expect("a signal handler");
-    let locks = LockManager::connect(url).await.expect("connect");
+    // Whatever waits for the grace to be over hangs.
+    let patient = LockManager::builder().shutdown_grace(Duration::from_secs(600));
+    let locks = patient.connect(url).await.expect("connect");
     let election = locks.elect(name).lease(lease);
     let leading = election.lead(async |lease| {
         println!("leads");

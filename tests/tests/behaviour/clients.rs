@@ -8,7 +8,7 @@ use tests::{Store, eventually};
 const LONG: Duration = Duration::from_secs(60);
 
 async fn named(store: &Store, app: &str) -> LockManager {
-    store.connect(LockManager::builder().app(app)).await
+    store.connect(tests::builder().app(app)).await
 }
 
 /// Waits until the store has the holder's record, and returns the holder.

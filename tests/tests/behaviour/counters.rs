@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_runtime::{LockError, LockMode, TryAcquire};
 use tests::{Store, answered, eventually};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(60);
@@ -25,7 +25,7 @@ async fn busy<T: std::fmt::Debug>(
     wait: impl AsyncFn() -> Result<T, LockError>,
 ) -> (String, Duration) {
     let mut started = Instant::now();
-    let waited = answered(3, async || {
+    let waited = answered(async || {
         started = Instant::now();
         wait().await
     });
@@ -78,13 +78,13 @@ tests::suite! {
     }
 
     async fn a_wait_for_plain_permits_is_woken_and_bounded(store: &mut Store) {
-        let (a, b) = (store.manager().await, store.manager().await);
+        let (a, b) = (store.manager().await, store.told().await);
         let (one, other) = (a.plain_semaphore("s"), b.plain_semaphore("s"));
         one.try_set_permits(1).await.unwrap();
         one.permits(1).wait(LONG).acquire().await.unwrap();
         let (name, took) = busy(async || other.permits(1).wait(300 * MS).acquire().await).await;
         assert_eq!(name, "s");
-        assert!(took >= 300 * MS && took < 1_500 * MS, "{took:?}");
+        assert!(took >= 300 * MS && took < store.within(1_500 * MS), "{took:?}");
         let waiting = tokio::spawn({
             let other = other.clone();
             async move { other.permits(1).wait_forever().acquire().await }
@@ -92,8 +92,8 @@ tests::suite! {
         sleep(300 * MS).await;
         let released = Instant::now();
         one.release(1).await.unwrap();
-        waiting.await.unwrap().unwrap();
-        assert!(released.elapsed() < store.wakes_within(500 * MS), "{:?}", released.elapsed());
+        timeout(LONG, waiting).await.expect("it is told").unwrap().unwrap();
+        assert!(released.elapsed() < store.within(500 * MS), "{:?}", released.elapsed());
         other.delete().await.unwrap();
     }
 
@@ -138,7 +138,7 @@ tests::suite! {
     }
 
     async fn a_latch_opens_when_everything_has_happened(store: &mut Store) {
-        let (a, b) = (store.manager().await, store.manager().await);
+        let (a, b) = (store.told().await, store.told().await);
         let (latch, other) = (a.latch("l"), b.latch("l"));
         assert_eq!(latch.count().await.unwrap(), 0);
         latch.opened().wait(LONG).await.unwrap();
@@ -157,22 +157,22 @@ tests::suite! {
         let opened = Instant::now();
         assert_eq!(latch.count_down().await.unwrap(), 0);
         for waiter in waiting {
-            waiter.await.unwrap().unwrap();
+            timeout(LONG, waiter).await.expect("it is told").unwrap().unwrap();
         }
-        assert!(opened.elapsed() < store.wakes_within(600 * MS), "{:?}", opened.elapsed());
+        assert!(opened.elapsed() < store.within(600 * MS), "{:?}", opened.elapsed());
         assert_eq!(latch.count_down().await.unwrap(), 0, "it stays open");
         assert!(latch.try_set_count(1).await.unwrap(), "and can be closed again");
         assert_eq!(latch.count_down().await.unwrap(), 0);
     }
 
     async fn a_wait_for_a_latch_is_bounded_and_a_deleted_latch_is_open(store: &mut Store) {
-        let (locks, other) = (store.manager().await, store.manager().await);
+        let (locks, other) = (store.manager().await, store.told().await);
         let latch = locks.latch("l");
         assert!(is_config(latch.try_set_count(0).await));
         assert!(is_config(latch.try_set_count(u64::MAX).await));
         latch.try_set_count(1).await.unwrap();
         let (_, took) = busy(async || latch.opened().wait(300 * MS).await).await;
-        assert!(took >= 300 * MS && took < 1_500 * MS, "{took:?}");
+        assert!(took >= 300 * MS && took < store.within(1_500 * MS), "{took:?}");
         let closed = latch.opened().wait(Duration::ZERO).await;
         assert!(matches!(closed, Err(LockError::Busy { .. })));
         let waiting = tokio::spawn({
@@ -184,7 +184,7 @@ tests::suite! {
         assert!(latch.delete().await.unwrap());
         assert!(!latch.delete().await.unwrap());
         waiting.await.unwrap().unwrap();
-        assert!(deleted.elapsed() < store.wakes_within(500 * MS), "{:?}", deleted.elapsed());
+        assert!(deleted.elapsed() < store.within(500 * MS), "{:?}", deleted.elapsed());
     }
 
     async fn a_shutdown_sends_those_away_who_wait_for_a_counter(store: &mut Store) {
@@ -208,7 +208,8 @@ tests::suite! {
     }
 
     async fn a_body_that_a_shutdown_lets_finish_gives_back_what_has_no_holder(store: &mut Store) {
-        let (locks, other) = (store.manager().await, store.manager().await);
+        let patient = tests::builder().shutdown_grace(LONG);
+        let (locks, other) = (store.connect(patient).await, store.manager().await);
         let (plain, latch) = (locks.plain_semaphore("s"), locks.latch("l"));
         plain.try_set_permits(1).await.unwrap();
         latch.try_set_count(1).await.unwrap();
@@ -246,13 +247,13 @@ tests::suite! {
         let (locks, other) = (store.manager().await, store.manager().await);
         let (semaphore, others) = (locks.plain_semaphore("s"), other.plain_semaphore("s"));
         semaphore.try_set_permits(0).await.unwrap();
-        let wait = 400 * MS;
+        let wait = 1_000 * MS;
         let mut head = Box::pin(semaphore.permits(1).wait(LONG).acquire());
         // The head is polled for long enough to get its first answers, and not after that.
-        let first = tokio::time::timeout(300 * MS, &mut head).await;
+        let first = timeout(300 * MS, &mut head).await;
         assert!(first.is_err(), "{first:?}");
         let mut next = Box::pin(semaphore.permits(1).wait(wait).acquire());
-        let queued = tokio::time::timeout(Duration::ZERO, &mut next).await;
+        let queued = timeout(Duration::ZERO, &mut next).await;
         assert!(queued.is_err(), "{queued:?}");
         others.release(1).await.unwrap();
         sleep(wait + MS).await;
@@ -264,7 +265,7 @@ tests::suite! {
     }
 
     async fn waiters_of_a_latch_are_counted_and_capped(store: &mut Store) {
-        let builder = lock_runtime::LockManager::builder();
+        let builder = tests::builder();
         let locks = store.connect(builder.max_waiters_per_key(2)).await;
         let latch = locks.latch("l");
         latch.try_set_count(1).await.unwrap();
@@ -285,7 +286,7 @@ tests::suite! {
     }
 
     async fn latches_and_plain_permits_are_waited_for_as_long_as_the_manager_says(store: &mut Store) {
-        let builder = lock_runtime::LockManager::builder().wait(300 * MS);
+        let builder = tests::builder().wait(300 * MS);
         let locks = store.connect(builder).await;
         let (latch, plain) = (locks.latch("l"), locks.plain_semaphore("s"));
         latch.try_set_count(1).await.unwrap();
@@ -293,7 +294,7 @@ tests::suite! {
         let opened = busy(async || latch.opened().await).await;
         let acquired = busy(async || plain.permits(1).acquire().await).await;
         for (_, took) in [opened, acquired] {
-            assert!(took >= 300 * MS && took < 1_500 * MS, "{took:?}");
+            assert!(took >= 300 * MS && took < store.within(1_500 * MS), "{took:?}");
         }
         latch.delete().await.unwrap();
         plain.delete().await.unwrap();

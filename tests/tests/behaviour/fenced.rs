@@ -62,7 +62,7 @@ tests::suite! {
     }
 
     async fn a_manager_without_tokens_still_fences_a_fenced_lock(store: &mut Store) {
-        let locks = store.connect(lock_runtime::LockManager::builder().fencing(false)).await;
+        let locks = store.connect(tests::builder().fencing(false)).await;
         let guard = locks.fenced("k").acquire().await.unwrap();
         assert!(guard.fencing_token().is_some());
         drop(guard);

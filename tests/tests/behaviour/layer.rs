@@ -12,7 +12,7 @@ use axum::routing::get;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
-use lock_runtime::{LockManager, LockName};
+use lock_runtime::LockName;
 use redis::Value;
 use tests::{RedisServer, eventually};
 use tokio::net::{TcpListener, TcpStream};
@@ -57,7 +57,7 @@ fn by_path<B>(request: &Request<B>) -> Option<LockName> {
 }
 
 async fn serve(url: &str, world: &World, wait: Duration) -> SocketAddr {
-    let locks = LockManager::connect(url).await.unwrap();
+    let locks = tests::builder().connect(url).await.unwrap();
     let layer = LockLayer::new(locks, by_path).wait(wait);
     let http = Router::new()
         .route("/http/{id}", get(handle))
@@ -158,7 +158,8 @@ async fn a_key_that_the_other_service_holds_is_423_or_after_the_wait_503() {
     .await;
     for (wait, status) in [
         (Duration::ZERO, StatusCode::LOCKED),
-        (Duration::from_millis(50), StatusCode::SERVICE_UNAVAILABLE),
+        // Long enough for the answer that the key is held.
+        (Duration::from_secs(2), StatusCode::SERVICE_UNAVAILABLE),
     ] {
         let other = serve(&server.url(), &world, wait).await;
         let answer = send(other, "/http/a").await;

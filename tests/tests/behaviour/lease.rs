@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lock_runtime::{LockError, LostReason, TryAcquire};
-use tests::{Store, eventually};
+use tests::{Store, eventually, left_of};
 use tokio::time::{Instant, sleep};
 
 const MS: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_secs(60);
 
 fn reason<T: std::fmt::Debug>(result: Result<T, LockError>) -> (LostReason, bool) {
     match result {
@@ -32,14 +33,15 @@ tests::suite! {
     also on a quorum:
     async fn a_fixed_lease_is_not_renewed(store: &mut Store) {
         let (holder, other) = (store.manager().await, store.manager().await);
+        let lease = store.lasting(2_000 * MS);
         let started = Instant::now();
-        let request = holder.mutex("k").lease(2_000 * MS).auto_renew(false);
+        let request = holder.mutex("k").lease(lease).auto_renew(false);
         let guard = request.acquire().await.unwrap();
-        assert!(guard.is_held() && guard.remaining() <= 1_980 * MS);
+        assert!(guard.is_held() && guard.remaining() <= lease * 99 / 100);
         assert!(matches!(other.mutex("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
         guard.lost().wait().await;
         // The holder stops first: its deadline is the lease less a margin, counted from the send.
-        assert!(started.elapsed() >= 1_950 * MS, "{:?}", started.elapsed());
+        assert!(started.elapsed() >= lease * 97 / 100, "{:?}", started.elapsed());
         assert!(!guard.is_held() && guard.remaining().is_zero());
         eventually("the store's lease is over, too", async || {
             match other.mutex("k").try_acquire().await.unwrap() {
@@ -52,9 +54,10 @@ tests::suite! {
 
     async fn a_hold_is_renewed_past_its_lease(store: &mut Store) {
         let (holder, other) = (store.manager().await, store.manager().await);
-        let guard = holder.mutex("k").lease(3_000 * MS).acquire().await.unwrap();
+        let lease = store.lasting(3_000 * MS);
+        let guard = holder.mutex("k").lease(lease).acquire().await.unwrap();
         let started = Instant::now();
-        while started.elapsed() < 7_000 * MS {
+        while started.elapsed() < (lease * 5 / 4).max(7_000 * MS) {
             assert!(guard.is_held(), "after {:?}", started.elapsed());
             assert!(guard.remaining() > 300 * MS, "{:?}", guard.remaining());
             let tried = other.mutex("k").try_acquire().await.unwrap();
@@ -67,9 +70,10 @@ tests::suite! {
     }
 
     async fn a_body_runs_past_the_lease_while_it_is_renewed(store: &mut Store) {
-        let locks = store.manager().await;
-        let body = locks.mutex("k").lease(3_000 * MS).run(async |lease| {
-            sleep(4_500 * MS).await;
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let lasting = store.lasting(3_000 * MS);
+        let body = locks.mutex("k").lease(lasting).run(async |lease| {
+            store.until_renewed(lasting, async || left_of(&other, "k").await.min(lease.remaining())).await;
             lease.is_held()
         });
         assert!(body.await.unwrap());
@@ -78,7 +82,7 @@ tests::suite! {
     async fn the_body_of_a_fixed_lease_is_dropped_when_the_lease_is_over(store: &mut Store) {
         let locks = store.manager().await;
         let (dropped, past) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
-        let request = locks.mutex("k").lease(400 * MS).auto_renew(false);
+        let request = locks.mutex("k").lease(1_000 * MS).wait(LONG).auto_renew(false);
         let result = request.run(async |_| {
             let _notes = Dropped(Arc::clone(&dropped));
             sleep(60_000 * MS).await;
@@ -91,13 +95,13 @@ tests::suite! {
     async fn a_hold_ends_at_its_max_hold_and_the_key_is_free(store: &mut Store) {
         let (holder, other) = (store.manager().await, store.manager().await);
         let started = Instant::now();
-        let request = holder.mutex("k").lease(10_000 * MS).max_hold(1_500 * MS);
+        let request = holder.mutex("k").lease(store.lease()).max_hold(1_500 * MS);
         let result = request.run(async |_| sleep(60_000 * MS).await);
         assert_eq!(reason(result.await), (LostReason::MaxHold, false));
         let elapsed = started.elapsed();
-        assert!(elapsed >= 1_400 * MS && elapsed < 4_000 * MS, "{elapsed:?}");
+        assert!(elapsed >= 1_400 * MS && elapsed < store.within(4_000 * MS), "{elapsed:?}");
         // The key was released, not left until its lease ends.
-        let next = other.mutex("k").wait(5_000 * MS).acquire().await.unwrap();
+        let next = other.mutex("k").wait(store.lease() / 2).acquire().await.unwrap();
         next.release().await.unwrap();
     }
 
@@ -112,13 +116,12 @@ tests::suite! {
 
     async fn a_renewal_by_hand_lengthens_a_fixed_lease(store: &mut Store) {
         let (holder, other) = (store.manager().await, store.manager().await);
-        let request = holder.mutex("k").lease(2_000 * MS).auto_renew(false);
+        let lease = store.lease() / 2;
+        let request = holder.mutex("k").lease(lease).auto_renew(false);
         let guard = request.acquire().await.unwrap();
         guard.renew(store.lease()).await.unwrap();
-        assert!(guard.remaining() > store.lease() * 3 / 4, "{:?}", guard.remaining());
-        sleep(2_500 * MS).await;
-        assert!(guard.is_held());
-        assert!(matches!(other.mutex("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
+        assert!(guard.remaining() > lease, "{:?}", guard.remaining());
+        assert!(left_of(&other, "k").await > lease);
         guard.release().await.unwrap();
     }
 
@@ -126,7 +129,8 @@ tests::suite! {
         let locks = store.manager().await;
         let guard = locks.mutex("k").lease(store.lease()).acquire().await.unwrap();
         guard.renew(1_000 * MS).await.unwrap();
-        assert!(guard.remaining() > store.lease() * 2 / 3, "{:?}", guard.remaining());
+        assert!(guard.remaining() > store.lease() / 2, "{:?}", guard.remaining());
+        assert!(left_of(&locks, "k").await > store.lease() / 2);
         sleep(1_500 * MS).await;
         assert!(guard.is_held());
         guard.release().await.unwrap();
@@ -134,9 +138,9 @@ tests::suite! {
 
     async fn a_lost_hold_cannot_be_renewed(store: &mut Store) {
         let locks = store.manager().await;
-        let request = locks.mutex("k").lease(200 * MS).auto_renew(false);
+        let request = locks.mutex("k").lease(1_000 * MS).wait(LONG).auto_renew(false);
         let guard = request.acquire().await.unwrap();
-        sleep(400 * MS).await;
+        sleep(1_200 * MS).await;
         reason(guard.renew(1_000 * MS).await);
         reason(guard.release().await);
     }
@@ -146,7 +150,7 @@ tests::suite! {
         let request = locks.mutex("k").lease(store.lease());
         let value = request.run(async |lease| {
             assert!(lease.is_held() && !lease.lost().is_lost());
-            assert!(lease.remaining() > store.lease() * 2 / 3);
+            assert!(lease.remaining() > store.lease() / 2);
             assert_eq!(lease.name(), "k");
             41 + 1
         });
@@ -167,7 +171,12 @@ tests::suite! {
         }
         for (lease, renewed) in [(50 * MS, false), (longest, true), (1_000 * MS, true)] {
             let request = locks.mutex("k").lease(lease).auto_renew(renewed);
-            let _ = request.acquire().await.unwrap().release().await;
+            match request.acquire().await {
+                Ok(guard) => drop(guard.release().await),
+                Err(error @ LockError::InvalidLease { .. }) => panic!("{lease:?}: {error:?}"),
+                // The answers of a busy machine come too late for such a lease.
+                Err(error) => assert_eq!(lease, 50 * MS, "{error:?}"),
+            }
         }
     }
 }

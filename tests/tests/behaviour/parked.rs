@@ -7,20 +7,16 @@ use std::task::Poll;
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockGuard, LockManager, TryAcquire};
-use tests::Store;
+use tests::{Store, left_of};
 use tokio::time::{Instant, sleep, timeout};
 
 const MS: Duration = Duration::from_millis(1);
 const LEASE: Duration = Duration::from_secs(1);
-/// A hand-over may take a sixth of a lease, and a busy machine needs longer than a sixth of the other one.
-const LONGER_LEASE: Duration = Duration::from_secs(3);
+/// Only a hang takes so long.
 const LONG: Duration = Duration::from_secs(60);
-/// The sum of the longer lease, the cap of a sleep, and slack for a busy machine.
-const SOON: Duration = Duration::from_millis(6_500);
-/// It also bounds each step of a connection, so a busy machine needs it as long as this.
+/// A caller is passed that was silent at two checks, a call and 3 s apart. It also bounds each step of a connection, so a
+/// busy machine needs it as long as this.
 const CALL: Duration = Duration::from_secs(1);
-/// The time of two checks for silent callers, a call and 3 s apart, and slack for a busy machine.
-const PASSED: Duration = Duration::from_secs(15);
 
 type Acquire = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
 
@@ -44,14 +40,15 @@ tests::suite! {
     also on a quorum:
     async fn a_lock_that_was_handed_to_a_parked_caller_is_free_after_a_lease(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        let guard = locks.mutex("k").lease(LONGER_LEASE).acquire().await.unwrap();
-        let request = locks.mutex("k").lease(LONGER_LEASE).wait(LONG);
+        let lease = store.lasting(3 * LEASE);
+        let guard = locks.mutex("k").lease(lease).acquire().await.unwrap();
+        let request = locks.mutex("k").lease(lease).wait(LONG);
         let mut heir = park(request.acquire(), Duration::ZERO).await;
         let handed_over = Instant::now();
         guard.release().await.unwrap();
-        let guard = other.mutex("k").wait(SOON).acquire().await.unwrap();
+        let guard = other.mutex("k").wait(LONG).acquire().await.unwrap();
         let taken = handed_over.elapsed();
-        assert!(taken > LONGER_LEASE / 2, "it was handed over: {taken:?}");
+        assert!(taken > lease / 2, "it was handed over: {taken:?}");
         // The lock was lost before the parked caller saw it. That caller asks again, and waits.
         waits(&mut heir, 300 * MS).await;
         assert!(guard.is_held());
@@ -60,34 +57,36 @@ tests::suite! {
         assert!(guard.is_held());
         assert!(matches!(other.mutex("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
         // The caller has the lock now, so it is renewed.
-        sleep(LONGER_LEASE + LEASE).await;
+        store.until_renewed(lease, async || left_of(&other, "k").await.min(guard.remaining())).await;
         assert!(guard.is_held());
         guard.release().await.unwrap();
     }
 
     async fn a_caller_that_is_polled_after_its_wait_gets_no_lock_that_it_did_not_take(store: &mut Store) {
         let locks = store.manager().await;
-        let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
-        let request = locks.mutex("k").lease(LEASE).wait(300 * MS);
+        let lease = (store.lasting(LEASE) / 2).max(LEASE);
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        let request = locks.mutex("k").lease(lease).wait(1_000 * MS);
         let heir = park(request.acquire(), Duration::ZERO).await;
         guard.release().await.unwrap();
-        sleep(2 * LEASE).await;
+        sleep(lease + LEASE).await;
         let late = heir.await;
         assert!(matches!(late, Err(LockError::Busy { .. })), "{late:?}");
-        let guard = locks.mutex("k").wait(SOON).acquire().await.unwrap();
+        let guard = locks.mutex("k").wait(LONG).acquire().await.unwrap();
         guard.release().await.unwrap();
     }
 
     async fn a_caller_that_is_polled_late_gets_a_lock_that_lasts(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        let guard = locks.mutex("k").lease(3 * LEASE).acquire().await.unwrap();
-        let request = locks.mutex("k").lease(3 * LEASE).wait(LONG);
+        let lease = store.lasting(3 * LEASE);
+        let guard = locks.mutex("k").lease(lease).acquire().await.unwrap();
+        let request = locks.mutex("k").lease(lease).wait(LONG);
         let heir = park(request.acquire(), Duration::ZERO).await;
         guard.release().await.unwrap();
         // This is after the time at which the lock would have been renewed, and within its lease.
-        sleep(3 * LEASE / 2).await;
+        sleep(lease / 2).await;
         let guard = heir.await.unwrap();
-        sleep(3 * LEASE).await;
+        store.until_renewed(lease, async || left_of(&other, "k").await.min(guard.remaining())).await;
         assert!(guard.is_held(), "renewed from then on");
         assert!(matches!(other.mutex("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
         guard.release().await.unwrap();
@@ -95,30 +94,34 @@ tests::suite! {
 
     async fn the_local_queue_goes_on_when_the_caller_at_its_head_does_not_take_its_lock(store: &mut Store) {
         let locks = store.manager().await;
-        let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
-        let request = locks.mutex("k").lease(LEASE).wait(LONG);
+        let lease = store.lasting(LEASE);
+        let guard = locks.mutex("k").lease(lease).acquire().await.unwrap();
+        let request = locks.mutex("k").lease(lease).wait(LONG);
         let heir = park(request.clone().acquire(), Duration::ZERO).await;
         let next = park(request.acquire(), Duration::ZERO).await;
         guard.release().await.unwrap();
-        let next = timeout(SOON, next).await.expect("the next one is served").unwrap();
+        let next = timeout(LONG, next).await.expect("the next one is served").unwrap();
         next.release().await.unwrap();
         heir.await.unwrap().release().await.unwrap();
     }
 
     async fn a_part_of_a_set_that_a_parked_caller_has_is_free_after_a_lease(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        let second = other.mutex("2").lease(LONGER_LEASE).acquire().await.unwrap();
-        let set = ["1", "2"].map(|name| locks.mutex(name).lease(LONGER_LEASE));
-        let mut set = park(locks.multi(set).wait(LONG).acquire(), 1_500 * MS).await;
-        let parked = Instant::now();
-        let first = other.mutex("1").wait(SOON).acquire().await.unwrap();
-        assert!(parked.elapsed() > LONGER_LEASE / 4, "it was taken: {:?}", parked.elapsed());
+        let lease = store.lasting(3 * LEASE);
+        let second = other.mutex("2").lease(lease).acquire().await.unwrap();
+        let set = ["1", "2"].map(|name| locks.mutex(name).lease(lease));
+        let mut set = park(locks.multi(set).wait(LONG).acquire(), 500 * MS).await;
+        while left_of(&other, "1").await < lease / 2 {
+            waits(&mut set, 100 * MS).await;
+        }
+        let first = other.mutex("1").wait(LONG).acquire().await.unwrap();
         second.release().await.unwrap();
         waits(&mut set, 300 * MS).await;
         assert!(first.is_held());
         first.release().await.unwrap();
         let set = set.await.unwrap();
-        sleep(LONGER_LEASE + LEASE).await;
+        let left = async || left_of(&other, "1").await.min(left_of(&other, "2").await).min(set.remaining());
+        store.until_renewed(lease, left).await;
         assert!(set.is_held(), "a set that its caller has is renewed");
         for name in ["1", "2"] {
             assert!(matches!(other.mutex(name).try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
@@ -128,10 +131,14 @@ tests::suite! {
 
     async fn a_part_of_a_set_is_kept_while_its_caller_waits_for_the_rest(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        let second = other.mutex("2").lease(LEASE).acquire().await.unwrap();
-        let set = ["1", "2"].map(|name| locks.mutex(name).lease(LEASE));
+        let lease = store.lasting(LEASE);
+        let second = other.mutex("2").acquire().await.unwrap();
+        let set = ["1", "2"].map(|name| locks.mutex(name).lease(lease));
         let mut set = park(locks.multi(set).wait(LONG).acquire(), LEASE).await;
-        let until = Instant::now() + 4 * LEASE;
+        while left_of(&other, "1").await.is_zero() {
+            waits(&mut set, 50 * MS).await;
+        }
+        let until = Instant::now() + (lease * 5 / 4).max(4 * LEASE);
         while Instant::now() < until {
             waits(&mut set, 50 * MS).await;
             assert!(matches!(other.mutex("1").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
@@ -153,7 +160,7 @@ tests::suite! {
             // A task may not begin that many requests without a pause.
             tokio::task::yield_now().await;
         }
-        let guard = locks.mutex("k").wait(PASSED).acquire().await.unwrap();
+        let guard = locks.mutex("k").wait(LONG).acquire().await.unwrap();
         guard.release().await.unwrap();
         drop(parked);
     }
@@ -166,7 +173,7 @@ tests::suite! {
         let head = park(request.clone().acquire(), 300 * MS).await;
         let next = park(request.acquire(), Duration::ZERO).await;
         held.release().await.unwrap();
-        let next = timeout(PASSED, next).await.expect("it is passed").unwrap();
+        let next = timeout(LONG, next).await.expect("it is passed").unwrap();
         assert!(next.is_held());
         next.release().await.unwrap();
         head.await.unwrap().release().await.unwrap();
@@ -177,7 +184,7 @@ tests::suite! {
         let locks = store.connect(builder).await;
         let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
         let release = guard.release();
-        let guard = timeout(PASSED, locks.mutex("k").wait(LONG).acquire()).await;
+        let guard = timeout(LONG, locks.mutex("k").wait(LONG).acquire()).await;
         let guard = guard.expect("it is passed").unwrap();
         drop(release);
         sleep(LEASE).await;

@@ -4,7 +4,7 @@ use lock_runtime::TryAcquire;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use tests::{History, RedisServer, Store, Worker};
+use tests::{History, RedisServer, Store, Worker, left_of};
 
 const WORKER: &str = env!("CARGO_BIN_EXE_worker");
 
@@ -58,9 +58,10 @@ async fn no_process_is_starved_by_the_others() {
     let server = RedisServer::start();
     let per_process = collect(start(&server, "race", 4, "8000"));
     let fair = per_process.values().sum::<usize>() / 4;
-    // The benchmark asks for half a fair share over a longer time on a quiet machine.
+    // One that is starved has less than a hundredth of a fair share. The benchmark asks for half of one over a longer time
+    // on a quiet machine.
     assert!(
-        per_process.values().all(|holds| *holds >= fair / 4),
+        per_process.values().all(|holds| *holds >= fair / 10),
         "{per_process:?}"
     );
     assert_eq!(per_process.len(), 4);
@@ -73,8 +74,8 @@ async fn a_killed_holder_blocks_until_its_lease_is_over_and_no_longer() {
     let Store::Redis(server) = &store else {
         unreachable!()
     };
-    let lease = Duration::from_secs(2);
-    let mut worker = Worker::start(WORKER, &["hang", &server.url(), "hot", "2000"]);
+    let lease = Duration::from_secs(6);
+    let mut worker = Worker::start(WORKER, &["hang", &server.url(), "hot", "6000"]);
     let line = worker.line().unwrap();
     let token: u64 = line.strip_prefix("held ").unwrap().parse().unwrap();
 
@@ -85,6 +86,8 @@ async fn a_killed_holder_blocks_until_its_lease_is_over_and_no_longer() {
     ));
     worker.kill9();
     let killed = Instant::now();
+    let left = Duration::from_millis(server.pttl("lock:hot").try_into().unwrap());
+    assert!(left <= lease, "{left:?}");
     assert!(
         matches!(
             locks.mutex("hot").try_acquire().await.unwrap(),
@@ -93,14 +96,11 @@ async fn a_killed_holder_blocks_until_its_lease_is_over_and_no_longer() {
         "the lease still runs"
     );
 
-    let guard = locks.mutex("hot").wait(lease * 5).acquire().await.unwrap();
-    // The last renewal was at most a third of the lease before the kill; the cap of a sleep is 1 s.
-    assert!(killed.elapsed() > lease / 4, "{:?}", killed.elapsed());
-    assert!(
-        killed.elapsed() < lease + Duration::from_secs(2),
-        "{:?}",
-        killed.elapsed()
-    );
+    let guard = locks.mutex("hot").wait(lease * 10).acquire().await.unwrap();
+    let blocked = killed.elapsed();
+    assert!(blocked >= left, "{blocked:?} {left:?}");
+    let no_longer = left + Duration::from_secs(15);
+    assert!(blocked < no_longer, "{blocked:?} {left:?}");
     assert!(guard.fencing_token().unwrap().get() > token);
     guard.release().await.unwrap();
     drop(locks);
@@ -114,23 +114,13 @@ async fn a_renewing_process_keeps_its_lock_past_the_lease() {
     let Store::Redis(server) = &store else {
         unreachable!()
     };
-    let worker = Worker::start(WORKER, &["hang", &server.url(), "hot", "1000"]);
+    let worker = Worker::start(WORKER, &["hang", &server.url(), "hot", "6000"]);
     assert!(worker.line().unwrap().starts_with("held "));
     let locks = store.manager().await;
-    let busy = locks
-        .mutex("hot")
-        .wait(Duration::from_millis(2_500))
-        .acquire()
-        .await;
-    assert!(busy.is_err());
+    let waiter = tokio::spawn(locks.mutex("hot").wait_forever().acquire());
+    tokio::time::sleep(Duration::from_millis(7_500)).await;
+    assert!(!waiter.is_finished());
+    assert!(left_of(&locks, "hot").await > Duration::ZERO);
     drop(worker);
-    locks
-        .mutex("hot")
-        .wait(Duration::from_secs(5))
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
 }

@@ -6,51 +6,19 @@ use std::time::Duration;
 use lock_runtime::{
     LockError, LockManager, LockManagerBuilder, LostReason, MemoryStore, TryAcquire,
 };
-use tests::{Quorum, eventually};
+use tests::{Quorum, Store, answered, eventually, left_of};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(60);
 
-async fn managers(quorum: &Quorum, count: usize) -> Vec<LockManager> {
-    let mut managers = Vec::new();
-    for _ in 0..count {
-        managers.push(quorum.manager().await);
-    }
-    managers
-}
-
-/// Tests each behaviour on memory with a paused clock, and on real servers.
-macro_rules! suite {
-    ($(async fn $behaviour:ident($quorum:ident) $body:block)+) => {
-        $(async fn $behaviour($quorum: &Quorum) $body)+
-
-        mod on_memory {
-            $(#[tokio::test(start_paused = true)]
-            async fn $behaviour() {
-                let quorum = super::Quorum::memory(3);
-                super::$behaviour(&quorum).await;
-                quorum.assert_clean().await;
-            })+
-        }
-
-        mod on_redis {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $behaviour() {
-                let quorum = super::Quorum::redis(3).await;
-                super::$behaviour(&quorum).await;
-                quorum.assert_clean().await;
-            })+
-        }
-    };
-}
-
-suite! {
-    async fn a_held_lock_is_refused_to_others_until_it_is_released(quorum) {
-        let [locks, other] = managers(quorum, 2).await.try_into().unwrap();
+tests::suite! {
+    only on a quorum:
+    async fn a_held_lock_is_refused_to_others_until_it_is_released(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
         let guard = locks.mutex("k").acquire().await.unwrap();
         assert_eq!(guard.fencing_token(), None, "a quorum has no tokens");
         assert!(matches!(other.mutex("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
-        let busy = other.mutex("k").wait(1_000 * MS).acquire().await;
+        let busy = answered(async || other.mutex("k").wait(1_000 * MS).acquire().await).await;
         assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
         assert!(other.inspect("k").await.unwrap().held);
         guard.release().await.unwrap();
@@ -58,20 +26,21 @@ suite! {
         assert!(!other.inspect("k").await.unwrap().held);
     }
 
-    async fn a_hold_is_renewed_and_lost_when_a_majority_forgets_it(quorum) {
-        let locks = quorum.manager().await;
-        let guard = locks.mutex("k").lease(2_000 * MS).acquire().await.unwrap();
-        quorum.forget(0);
-        let still = tokio::time::timeout(2_500 * MS, guard.lost().wait()).await;
-        assert!(still.is_err() && guard.is_held(), "one of three");
-        quorum.forget(1);
+    async fn a_hold_is_renewed_and_lost_when_a_majority_forgets_it(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let lease = store.lasting(2_000 * MS);
+        let guard = locks.mutex("k").lease(lease).acquire().await.unwrap();
+        store.forget(0);
+        store.until_renewed(lease, async || left_of(&other, "k").await.min(guard.remaining())).await;
+        assert!(guard.is_held(), "one of three");
+        store.forget(1);
         assert_eq!(guard.lost().wait().await, LostReason::Refused);
         drop(guard);
-        quorum.forget(2);
+        store.forget(2);
     }
 
-    async fn other_kinds_are_refused(quorum) {
-        let locks = quorum.manager().await;
+    async fn other_kinds_are_refused(store: &mut Store) {
+        let locks = store.manager().await;
         let requests = [locks.fair("k"), locks.fenced("k"), locks.read("k"), locks.write("k")];
         for request in requests {
             let refused = request.try_acquire().await.map(drop);

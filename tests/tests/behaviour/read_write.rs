@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_runtime::{
     LockError, LockGuard, LockManager, LockMode, LockRequest, LostReason, TryAcquire,
 };
-use tests::{History, Store, eventually};
+use tests::{History, Store, answered, eventually, left_of};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
@@ -101,7 +101,7 @@ tests::suite! {
     }
 
     async fn all_readers_go_when_the_writer_leaves(store: &mut Store) {
-        let (locks, other) = (store.manager().await, store.manager().await);
+        let (locks, other) = (store.told().await, store.manager().await);
         for writer in [&locks, &other] {
             let writer = writer.write("k").acquire().await.unwrap();
             let mut tasks = Vec::new();
@@ -114,14 +114,14 @@ tests::suite! {
             for task in tasks {
                 readers.push(task.await.unwrap());
             }
-            assert!(left.elapsed() < store.wakes_within(700 * MS), "one message wakes them all: {:?}", left.elapsed());
+            assert!(left.elapsed() < store.within(700 * MS), "one message wakes them all: {:?}", left.elapsed());
             assert!(readers.iter().all(LockGuard::is_held), "all at the same time");
             release_all(readers).await;
         }
     }
 
     async fn a_writer_is_woken_by_the_last_reader(store: &mut Store) {
-        let (locks, other) = (store.manager().await, store.manager().await);
+        let (locks, other) = (store.told().await, store.manager().await);
         let (first, second) = (reads(&locks).await.unwrap(), reads(&other).await.unwrap());
         let writer = waiting(&locks, 1, locks.write("k").wait(LONG).acquire()).await;
         first.release().await.unwrap();
@@ -130,7 +130,7 @@ tests::suite! {
         let left = Instant::now();
         second.release().await.unwrap();
         let writer = writer.await.unwrap();
-        assert!(left.elapsed() < store.wakes_within(700 * MS), "by a message, not by its cap: {:?}", left.elapsed());
+        assert!(left.elapsed() < store.within(700 * MS), "by a message: {:?}", left.elapsed());
         writer.release().await.unwrap();
     }
 
@@ -174,7 +174,7 @@ tests::suite! {
         }
         sleep(20 * MS).await;
         for _ in 0..5 {
-            let reader = locks.read("k").wait(3_000 * MS).acquire().await;
+            let reader = locks.read("k").wait(store.within(3_000 * MS)).acquire().await;
             reader.expect("the writers stand back").release().await.unwrap();
         }
         stop.store(true, SeqCst);
@@ -187,10 +187,14 @@ tests::suite! {
         let (locks, other) = (store.manager().await, store.manager().await);
         let writer = writes(&other).await.unwrap();
         for request in [locks.read("k"), locks.write("k")] {
-            let asked = Instant::now();
-            let refused = request.wait(400 * MS).acquire().await;
+            let mut asked = Instant::now();
+            let refused = answered(async || {
+                asked = Instant::now();
+                request.clone().wait(400 * MS).acquire().await
+            });
+            let refused = refused.await;
             assert!(matches!(refused, Err(LockError::Busy { .. })), "{refused:?}");
-            assert!(asked.elapsed() >= 400 * MS && asked.elapsed() < 1_500 * MS);
+            assert!(asked.elapsed() >= 400 * MS && asked.elapsed() < store.within(1_500 * MS));
         }
         for request in [locks.read("k"), locks.write("k")] {
             let refused = request.wait(Duration::ZERO).acquire().await;
@@ -201,13 +205,22 @@ tests::suite! {
 
     async fn leases_of_readers_and_writers_are_renewed(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
+        let lease = store.lasting(1_000 * MS);
         let readers = [
-            locks.read("k").lease(1_000 * MS).acquire().await.unwrap(),
-            locks.read("k").lease(1_000 * MS).acquire().await.unwrap(),
+            locks.read("k").lease(lease).acquire().await.unwrap(),
+            locks.read("k").lease(lease).acquire().await.unwrap(),
         ];
-        let writer = locks.write("w").lease(1_000 * MS).acquire().await.unwrap();
-        let mutex = locks.mutex("m").lease(1_000 * MS).acquire().await.unwrap();
-        sleep(2_500 * MS).await;
+        let writer = locks.write("w").lease(lease).acquire().await.unwrap();
+        let mutex = locks.mutex("m").lease(lease).acquire().await.unwrap();
+        let left = async || {
+            let mut least = lease;
+            for name in ["k", "w", "m"] {
+                least = least.min(left_of(&other, name).await);
+            }
+            let guards = readers.iter().chain([&writer, &mutex]);
+            guards.map(LockGuard::remaining).fold(least, Duration::min)
+        };
+        store.until_renewed(lease, left).await;
         assert!(readers.iter().chain([&writer, &mutex]).all(LockGuard::is_held));
         assert!(writes(&other).await.is_none());
         assert!(matches!(other.read("w").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
@@ -218,7 +231,7 @@ tests::suite! {
     async fn a_fixed_read_ends_with_its_lease_and_others_go_on(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         let long = reads(&locks).await.unwrap();
-        let request = locks.read("k").lease(300 * MS).auto_renew(false);
+        let request = locks.read("k").lease(1_000 * MS).wait(LONG).auto_renew(false);
         let short = request.acquire().await.unwrap();
         assert_eq!(short.lost().wait().await, LostReason::Expired);
         assert!(long.is_held() && writes(&other).await.is_none());
@@ -232,18 +245,20 @@ tests::suite! {
 
     async fn a_read_can_be_lengthened_by_hand(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        let request = locks.read("k").lease(2_000 * MS).auto_renew(false);
+        let lease = store.lease() / 2;
+        let request = locks.read("k").lease(lease).auto_renew(false);
         let reader = request.acquire().await.unwrap();
-        reader.renew(5_000 * MS).await.unwrap();
-        sleep(2_500 * MS).await;
+        reader.renew(store.lease()).await.unwrap();
+        assert!(left_of(&other, "k").await.min(reader.remaining()) > lease);
         assert!(reader.is_held() && writes(&other).await.is_none());
         reader.release().await.unwrap();
     }
 
     async fn holds_that_the_store_forgot_are_lost(store: &mut Store) {
         let locks = store.manager().await;
-        let reader = locks.read("k").lease(3_000 * MS).acquire().await.unwrap();
-        let writer = locks.write("w").lease(3_000 * MS).acquire().await.unwrap();
+        let lease = store.lasting(3_000 * MS);
+        let reader = locks.read("k").lease(lease).acquire().await.unwrap();
+        let writer = locks.write("w").lease(lease).acquire().await.unwrap();
         store.flush();
         for guard in [reader, writer] {
             assert_eq!(guard.lost().wait().await, LostReason::Refused);
@@ -274,9 +289,8 @@ tests::suite! {
         for _ in 0..3 {
             let asked = Instant::now();
             let writer = other.write("k").wait(LONG).acquire().await.unwrap();
-            // The writer waits for the readers that were there: 120 ms each, all at once. The rest is slack for a slow
-            // machine.
-            assert!(asked.elapsed() < 1_000 * MS, "{:?}", asked.elapsed());
+            // The writer waits for the readers that were there: 120 ms each, all at once.
+            assert!(asked.elapsed() < store.within(1_000 * MS), "{:?}", asked.elapsed());
             let before = read.load(SeqCst);
             writer.release().await.unwrap();
             eventually("they read again", async || read.load(SeqCst) > before + 6).await;
@@ -290,18 +304,34 @@ tests::suite! {
     async fn readers_get_in_again_when_a_waiting_writer_gives_up(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         let reader = reads(&locks).await.unwrap();
-        let refused = other.write("k").wait(1_000 * MS).acquire().await;
-        assert!(matches!(refused, Err(LockError::Busy { .. })));
-        // The writer's request counts for no longer than the writer would wait.
-        let asked = Instant::now();
-        let second = locks.read("k").wait(LONG).acquire().await.unwrap();
-        assert!(asked.elapsed() < 500 * MS, "{:?}", asked.elapsed());
+        // The writer's request counts for no longer than the writer would wait: in no case for another second. If this takes
+        // a second all the same, the machine may have been busy, though not again and again.
+        let mut tries = 0;
+        let second = loop {
+            let request = other.write("k").wait(400 * MS);
+            let refused = answered(async || request.clone().acquire().await).await;
+            assert!(matches!(refused, Err(LockError::Busy { .. })), "{refused:?}");
+            let gave_up = Instant::now();
+            let mut second = None;
+            eventually("another may read", async || {
+                second = reads(&locks).await;
+                second.is_some()
+            })
+            .await;
+            let second = second.unwrap();
+            if gave_up.elapsed() < 900 * MS {
+                break second;
+            }
+            tries += 1;
+            assert!(tries < 10, "{:?}", gave_up.elapsed());
+            second.release().await.unwrap();
+        };
         let writer = waiting(&other, 1, other.write("k").wait(LONG).acquire()).await;
         assert!(reads(&locks).await.is_none(), "the writer comes first");
         writer.abort();
         let asked = Instant::now();
         let third = locks.read("k").wait(LONG).acquire().await.unwrap();
-        assert!(asked.elapsed() < 2_500 * MS, "its last word counts for 1.5 s: {:?}", asked.elapsed());
+        assert!(asked.elapsed() < store.within(2_500 * MS), "its last word counts for 1.5 s: {:?}", asked.elapsed());
         release_all([reader, second, third]).await;
     }
 
@@ -406,7 +436,7 @@ tests::suite! {
     }
 
     async fn the_caller_who_asks_for_the_others_counts_towards_the_cap(store: &mut Store) {
-        let builder = LockManager::builder().max_waiters_per_key(4);
+        let builder = tests::builder().max_waiters_per_key(4);
         let (locks, other) = (store.connect(builder).await, store.manager().await);
         let writer = other.write("k").acquire().await.unwrap();
         for request in [locks.read("k"), locks.write("k")] {

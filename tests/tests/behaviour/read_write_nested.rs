@@ -4,12 +4,11 @@
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockGuard, LockManager, LockMode, LostReason, TryAcquire};
-use tests::{Store, eventually};
+use tests::{Store, answered, eventually, left_of};
 use tokio::time::{Instant, sleep};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(60);
-const LEASE: Duration = Duration::from_secs(1);
 
 async fn may_read(locks: &LockManager) -> bool {
     match locks.read("k").try_acquire().await.unwrap() {
@@ -118,7 +117,7 @@ tests::suite! {
             assert_upgrade(locks.write("k").wait(LONG).acquire().await);
             assert_upgrade(locks.write("k").try_acquire().await);
             assert_upgrade(locks.write("k").run(async |_| panic!("it must not run")).await);
-            assert!(asked.elapsed() < 1_000 * MS);
+            assert!(asked.elapsed() < store.within(1_000 * MS));
             assert!(outer.is_held());
             let other = locks.write("other").acquire().await.unwrap();
             other.release().await.unwrap();
@@ -135,7 +134,7 @@ tests::suite! {
     }
 
     async fn a_read_that_outlives_its_write_lets_other_readers_in(store: &mut Store) {
-        let (locks, other) = (store.manager().await, store.manager().await);
+        let (locks, other) = (store.manager().await, store.told().await);
         let (write, read) = write_and_read(&locks, LONG).await;
         assert!(write.fencing_token().is_some());
         let waiting = tokio::spawn(other.read("k").wait(LONG).acquire());
@@ -144,7 +143,7 @@ tests::suite! {
         let left = Instant::now();
         write.release().await.unwrap();
         let beside = waiting.await.unwrap().unwrap();
-        assert!(left.elapsed() < store.wakes_within(600 * MS), "woken: {:?}", left.elapsed());
+        assert!(left.elapsed() < store.within(600 * MS), "woken: {:?}", left.elapsed());
         assert!(read.is_held() && read.fencing_token().is_none());
         assert!(!may_write(&locks).await && !may_write(&other).await);
         assert_eq!(other.inspect("k").await.unwrap().readers, 2);
@@ -166,9 +165,10 @@ tests::suite! {
 
     async fn a_downgraded_hold_is_renewed_as_a_read(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        let (write, read) = write_and_read(&locks, 1_000 * MS).await;
+        let lease = store.lasting(1_000 * MS);
+        let (write, read) = write_and_read(&locks, lease).await;
         write.release().await.unwrap();
-        sleep(2_500 * MS).await;
+        store.until_renewed(lease, async || left_of(&other, "k").await.min(read.remaining())).await;
         assert!(read.is_held() && !may_write(&other).await && may_read(&other).await);
         read.release().await.unwrap();
         assert!(may_write(&other).await);
@@ -176,17 +176,18 @@ tests::suite! {
 
     async fn a_downgraded_hold_is_lost_like_any_other(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        let (write, read) = write_and_read(&locks, 1_000 * MS).await;
+        let lease = store.lasting(1_000 * MS);
+        let (write, read) = write_and_read(&locks, lease).await;
         write.release().await.unwrap();
         assert!(other.force_release("k").await.unwrap());
         assert_eq!(read.lost().wait().await, LostReason::ForceReleased);
         drop(read);
-        let (write, read) = write_and_read(&locks, 1_000 * MS).await;
+        let (write, read) = write_and_read(&locks, lease).await;
         write.release().await.unwrap();
         store.flush();
         assert_eq!(read.lost().wait().await, LostReason::Refused);
         drop(read);
-        let (write, read) = write_and_read(&locks, 1_000 * MS).await;
+        let (write, read) = write_and_read(&locks, lease).await;
         store.flush();
         assert!(matches!(write.release().await, Err(LockError::Lost { .. })));
         assert!(!read.is_held());
@@ -194,7 +195,7 @@ tests::suite! {
     }
 
     async fn the_next_writer_of_this_process_waits_for_the_reader(store: &mut Store) {
-        let locks = store.manager().await;
+        let locks = store.told().await;
         let (write, read) = write_and_read(&locks, LONG).await;
         let next = tokio::spawn(locks.write("k").wait(LONG).acquire());
         eventually("it queues", async || locks.inspect("k").await.unwrap().local_waiters == 1).await;
@@ -204,7 +205,7 @@ tests::suite! {
         let left = Instant::now();
         read.release().await.unwrap();
         next.await.unwrap().unwrap().release().await.unwrap();
-        assert!(left.elapsed() < store.wakes_within(600 * MS), "woken: {:?}", left.elapsed());
+        assert!(left.elapsed() < store.within(600 * MS), "woken: {:?}", left.elapsed());
     }
 
     async fn several_reads_share_a_downgraded_hold_until_the_last_ends(store: &mut Store) {
@@ -227,7 +228,8 @@ tests::suite! {
         let (write, read) = write_and_read(&locks, LONG).await;
         let lease = write.lease();
         write.release().await.unwrap();
-        let stale = lease.scope(async { locks.write("k").wait(1_000 * MS).acquire().await }).await;
+        let write = async || locks.write("k").wait(1_000 * MS).acquire().await;
+        let stale = answered(async || lease.scope(write()).await).await;
         assert!(matches!(stale, Err(LockError::Busy { .. })), "{stale:?}");
         let late = lease.scope(async { locks.read("k").acquire().await }).await.unwrap();
         late.release().await.unwrap();
@@ -240,9 +242,10 @@ tests::suite! {
         let locks = store.manager().await;
         let write = locks.write("k").acquire().await.unwrap();
         let request = locks.read("k").wait(100 * MS);
-        let stranger = tokio::spawn(async move { request.acquire().await }).await.unwrap();
+        let stranger = async || tokio::spawn(request.clone().acquire()).await.unwrap();
+        let stranger = answered(stranger).await;
         assert!(matches!(stranger, Err(LockError::Busy { .. })), "{stranger:?}");
-        let request = locks.read("k").wait(100 * MS);
+        let request = locks.read("k").wait(LONG);
         let nested = tokio::spawn(write.scope(async move { request.acquire().await }));
         nested.await.unwrap().unwrap().release().await.unwrap();
         write.release().await.unwrap();
@@ -262,7 +265,8 @@ tests::suite! {
 
     async fn a_write_becomes_a_read_without_letting_another_writer_in(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        let mut guard = locks.write("k").lease(LEASE).acquire().await.unwrap();
+        let lease = store.lasting(1_000 * MS);
+        let mut guard = locks.write("k").lease(lease).acquire().await.unwrap();
         assert!(guard.fencing_token().is_some());
         let reader = tokio::spawn(other.read("k").wait(LONG).acquire());
         eventually("it waits", async || other.inspect("k").await.unwrap().local_waiters == 1).await;
@@ -274,7 +278,7 @@ tests::suite! {
         assert!(!may_write(&other).await && !may_write(&locks).await);
         assert!(may_read(&other).await && may_read(&locks).await);
         // The hold is renewed as a read.
-        sleep(2 * LEASE).await;
+        store.until_renewed(lease, async || left_of(&other, "k").await.min(guard.remaining())).await;
         assert!(guard.is_held() && !may_write(&other).await);
         // A second downgrade has nothing to do.
         guard.downgrade().await.unwrap();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockGuard, LockManager, LostReason, TryAcquire};
-use tests::{History, Store, eventually};
+use tests::{History, Store, answered, eventually, left_of};
 use tokio::time::{Instant, sleep};
 
 const MS: Duration = Duration::from_millis(1);
@@ -98,7 +98,8 @@ tests::suite! {
     async fn another_manager_is_a_stranger_even_inside_a_body(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         locks.mutex("k").run(async |_| {
-            assert_busy(other.mutex("k").wait(1_000 * MS).acquire().await);
+            let request = other.mutex("k").wait(1_000 * MS);
+            assert_busy(answered(async || request.clone().acquire().await).await);
         }).await.unwrap();
     }
 
@@ -174,19 +175,20 @@ tests::suite! {
 
     async fn an_inner_hold_that_outlives_the_outer_is_still_renewed(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        let request = locks.mutex("k").lease(3_000 * MS);
+        let lease = store.lasting(3_000 * MS);
+        let request = locks.mutex("k").lease(lease);
         let outer = request.run(async |_| {
-            locks.mutex("k").lease(3_000 * MS).acquire().await
+            locks.mutex("k").lease(lease).acquire().await
         });
         let inner = outer.await.unwrap().unwrap();
-        sleep(4_500 * MS).await;
+        store.until_renewed(lease, async || left_of(&other, "k").await.min(inner.remaining())).await;
         assert!(inner.is_held() && !is_free(&other, "k").await);
         inner.release().await.unwrap();
     }
 
     async fn a_request_under_a_lost_ancestor_is_lost_and_acquires_nothing(store: &mut Store) {
         let locks = store.manager().await;
-        let request = locks.mutex("k").lease(200 * MS).auto_renew(false);
+        let request = locks.mutex("k").lease(1_000 * MS).wait(LONG).auto_renew(false);
         let guard = request.acquire().await.unwrap();
         guard.lost().wait().await;
         let nested = guard.scope(async {
@@ -214,12 +216,15 @@ tests::suite! {
 
     async fn a_nested_request_may_lengthen_the_lease(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        let request = locks.mutex("k").lease(2_000 * MS).auto_renew(false);
+        let lease = store.lease() / 2;
+        let request = locks.mutex("k").lease(lease).auto_renew(false);
         let outer = request.acquire().await.unwrap();
         let inner = outer.scope(async {
             locks.mutex("k").lease(store.lease()).auto_renew(false).acquire().await
         }).await.unwrap();
-        sleep(2_500 * MS).await;
+        eventually("the store knows the longer one", async || {
+            left_of(&other, "k").await.min(outer.remaining()) > lease
+        }).await;
         assert!(outer.is_held() && inner.is_held() && !is_free(&other, "k").await);
         inner.release().await.unwrap();
         outer.release().await.unwrap();
@@ -231,7 +236,7 @@ tests::suite! {
         let inner = outer.scope(async {
             locks.mutex("k").lease(200 * MS).auto_renew(false).acquire().await
         }).await.unwrap();
-        assert!(outer.remaining() > store.lease() * 2 / 3, "{:?}", outer.remaining());
+        assert!(outer.remaining() > store.lease() / 2, "{:?}", outer.remaining());
         sleep(600 * MS).await;
         assert!(outer.is_held() && inner.is_held() && !is_free(&other, "k").await);
         inner.release().await.unwrap();
@@ -240,7 +245,7 @@ tests::suite! {
 
     async fn the_outers_max_hold_wins(store: &mut Store) {
         let locks = store.manager().await;
-        let outer = locks.mutex("k").max_hold(400 * MS).acquire().await.unwrap();
+        let outer = locks.mutex("k").max_hold(2_000 * MS).acquire().await.unwrap();
         let inner = outer.scope(async {
             locks.mutex("k").max_hold(60_000 * MS).acquire().await
         }).await.unwrap();

@@ -80,7 +80,7 @@ tests::suite! {
 
     async fn a_release_after_a_loss_says_so_and_leaves_the_next_holder_alone(store: &mut Store) {
         let (holder, other) = (store.manager().await, store.manager().await);
-        let request = holder.mutex("k").lease(200 * MS).auto_renew(false);
+        let request = holder.mutex("k").lease(1_000 * MS).wait(LONG).auto_renew(false);
         let late = request.acquire().await.unwrap();
         let next = other.mutex("k").wait(LONG).acquire().await.unwrap();
         match late.release().await {
@@ -96,7 +96,7 @@ tests::suite! {
 
     async fn a_guard_dropped_after_a_loss_leaves_the_next_holder_alone(store: &mut Store) {
         let (holder, other) = (store.manager().await, store.manager().await);
-        let request = holder.mutex("k").lease(200 * MS).auto_renew(false);
+        let request = holder.mutex("k").lease(1_000 * MS).wait(LONG).auto_renew(false);
         let late = request.acquire().await.unwrap();
         let next = other.mutex("k").wait(LONG).acquire().await.unwrap();
         drop(late);

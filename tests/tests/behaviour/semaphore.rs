@@ -8,7 +8,7 @@ use std::time::Duration;
 use lock_runtime::{
     LockError, LockGuard, LockManager, LockMode, LostReason, Semaphore, TryAcquire,
 };
-use tests::{Store, eventually};
+use tests::{Store, answered, eventually, left_of};
 use tokio::time::{Instant, sleep};
 
 const MS: Duration = Duration::from_millis(1);
@@ -190,7 +190,7 @@ tests::suite! {
     }
 
     async fn a_waiter_is_woken_by_a_release_elsewhere(store: &mut Store) {
-        let (locks, other) = (store.manager().await, store.manager().await);
+        let (locks, other) = (store.manager().await, store.told().await);
         let semaphore = semaphore(&locks, 1).await;
         for _ in 0..5 {
             let guard = semaphore.permits(1).acquire().await.unwrap();
@@ -199,14 +199,14 @@ tests::suite! {
             let released = Instant::now();
             guard.release().await.unwrap();
             let guard = waiter.await.unwrap().unwrap();
-            assert!(released.elapsed() < store.wakes_within(700 * MS), "{:?}", released.elapsed());
+            assert!(released.elapsed() < store.within(700 * MS), "{:?}", released.elapsed());
             guard.release().await.unwrap();
         }
         semaphore.delete().await.unwrap();
     }
 
     async fn added_permits_wake_waiters_and_permits_can_be_taken_away(store: &mut Store) {
-        let (locks, other) = (store.manager().await, store.manager().await);
+        let (locks, other) = (store.manager().await, store.told().await);
         let semaphore = semaphore(&locks, 1).await;
         let guard = semaphore.permits(1).acquire().await.unwrap();
         let waiter = tokio::spawn(other.semaphore("s").permits(1).wait(LONG).acquire());
@@ -214,7 +214,7 @@ tests::suite! {
         let added = Instant::now();
         semaphore.add_permits(1).await.unwrap();
         let second = waiter.await.unwrap().unwrap();
-        assert!(added.elapsed() < store.wakes_within(700 * MS), "{:?}", added.elapsed());
+        assert!(added.elapsed() < store.within(700 * MS), "{:?}", added.elapsed());
         semaphore.add_permits(-1).await.unwrap();
         assert_eq!(semaphore.available().await.unwrap(), -1);
         guard.release().await.unwrap();
@@ -234,7 +234,7 @@ tests::suite! {
             let started = Instant::now();
             assert!(is_config(semaphore.permits(permits).wait(LONG).acquire().await));
             assert!(is_config(semaphore.permits(permits).try_acquire().await));
-            assert!(started.elapsed() < 1_000 * MS);
+            assert!(started.elapsed() < store.within(1_000 * MS));
         }
         assert!(is_config(semaphore.try_set_permits(u64::MAX).await));
         assert!(is_config(semaphore.add_permits(i64::MIN).await));
@@ -245,13 +245,11 @@ tests::suite! {
     async fn leases_are_renewed_while_their_guard_lives(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         let semaphore = semaphore(&locks, 2).await;
-        let guard = semaphore.permits(2).lease(1_000 * MS).acquire().await.unwrap();
-        let until = Instant::now() + 2_500 * MS;
-        while Instant::now() < until {
-            assert!(guard.is_held());
-            assert!(matches!(other.semaphore("s").permits(1).try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
-            sleep(100 * MS).await;
-        }
+        let lease = store.lasting(1_000 * MS);
+        let guard = semaphore.permits(2).lease(lease).acquire().await.unwrap();
+        store.until_renewed(lease, async || left_of(&other, "s").await.min(guard.remaining())).await;
+        assert!(guard.is_held());
+        assert!(matches!(other.semaphore("s").permits(1).try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
         guard.release().await.unwrap();
         semaphore.delete().await.unwrap();
     }
@@ -259,11 +257,13 @@ tests::suite! {
     async fn permits_of_a_fixed_lease_come_back_when_it_is_over(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         let semaphore = semaphore(&locks, 2).await;
-        let request = semaphore.permits(2).lease(400 * MS).auto_renew(false);
+        let lease = 1_000 * MS;
+        let request = semaphore.permits(2).lease(lease).wait(LONG).auto_renew(false);
         let started = Instant::now();
         let guard = request.acquire().await.unwrap();
         let next = other.semaphore("s").permits(2).wait(LONG).acquire().await.unwrap();
-        assert!(started.elapsed() >= 390 * MS && started.elapsed() < 1_500 * MS, "{:?}", started.elapsed());
+        let taken = started.elapsed();
+        assert!(taken >= lease * 39 / 40 && taken < store.within(2_100 * MS), "{taken:?}");
         assert!(!guard.is_held());
         assert_eq!(guard.lost().wait().await, LostReason::Expired);
         drop(guard);
@@ -277,7 +277,7 @@ tests::suite! {
     async fn lost_permits_are_told(store: &mut Store) {
         let locks = store.manager().await;
         let semaphore = semaphore(&locks, 2).await;
-        let request = semaphore.permits(1).lease(3_000 * MS);
+        let request = semaphore.permits(1).lease(store.lasting(3_000 * MS));
         let started = Instant::now();
         let (tell, running) = tokio::sync::oneshot::channel();
         let body = tokio::spawn(request.run(|_| async move {
@@ -290,7 +290,7 @@ tests::suite! {
             Err(LockError::Lost { reason: LostReason::Refused, .. }) => {}
             other => panic!("{other:?}"),
         }
-        assert!(started.elapsed() < 2_900 * MS, "{:?}", started.elapsed());
+        assert!(started.elapsed() < store.within(2_900 * MS), "{:?}", started.elapsed());
         assert!(is_not_set(semaphore.permits(1).acquire().await), "the store forgot them");
     }
 
@@ -333,7 +333,8 @@ tests::suite! {
         let locks = store.manager().await;
         let semaphore = semaphore(&locks, 1).await;
         let guard = semaphore.permits(1).acquire().await.unwrap();
-        match semaphore.permits(1).wait(1_000 * MS).acquire().await {
+        let request = semaphore.permits(1).wait(1_000 * MS);
+        match answered(async || request.clone().acquire().await).await {
             Err(LockError::Busy { retry_after, .. }) => {
                 assert!(retry_after.is_some_and(|left| left <= Duration::from_secs(30)));
             }
@@ -365,7 +366,7 @@ tests::suite! {
         for victim in &victims {
             assert_eq!(victim.lost().wait().await, LostReason::ForceReleased);
         }
-        assert!(forced.elapsed() < 1_000 * MS, "{:?}", forced.elapsed());
+        assert!(forced.elapsed() < store.within(1_000 * MS), "{:?}", forced.elapsed());
         drop(victims);
         assert!(lock.is_held());
         lock.release().await.unwrap();
@@ -415,19 +416,19 @@ tests::suite! {
     async fn a_shutdown_gives_permits_back(store: &mut Store) {
         let other = store.manager().await;
         let semaphore = semaphore(&other, 2).await;
-        let locks = store.connect(LockManager::builder().shutdown_grace(100 * MS)).await;
+        let locks = store.connect(tests::builder().shutdown_grace(100 * MS)).await;
         let guard = locks.semaphore("s").permits(2).acquire().await.unwrap();
         let (guarded, late) = (guard.lease(), tokio::spawn(guard.protect(sleep(LONG))));
         locks.shutdown().await;
         assert!(guarded.lost().is_lost());
         drop(late.await.unwrap());
-        assert_eq!(semaphore.available().await.unwrap(), 2);
+        back(&semaphore, 2).await;
         assert!(matches!(locks.semaphore("s").available().await, Err(LockError::ShuttingDown { .. })));
         semaphore.delete().await.unwrap();
     }
 
     async fn the_caller_who_asks_for_the_others_counts_towards_the_cap(store: &mut Store) {
-        let builder = LockManager::builder().max_waiters_per_key(4);
+        let builder = tests::builder().max_waiters_per_key(4);
         let (locks, other) = (store.connect(builder).await, store.manager().await);
         let semaphore = semaphore(&other, 1).await;
         let guard = semaphore.permits(1).acquire().await.unwrap();
@@ -437,7 +438,7 @@ tests::suite! {
     }
 
     async fn the_number_of_permits_can_be_changed_while_they_are_in_use(store: &mut Store) {
-        let (locks, other) = (store.manager().await, store.manager().await);
+        let (locks, other) = (store.manager().await, store.told().await);
         let (semaphore, others) = (locks.semaphore("s"), other.semaphore("s"));
         semaphore.set_permits(2).await.unwrap();
         assert_eq!(others.available().await.unwrap(), 2, "it need not be set before");
@@ -447,7 +448,7 @@ tests::suite! {
         let raised = Instant::now();
         semaphore.set_permits(3).await.unwrap();
         let third = waiter.await.unwrap().unwrap();
-        assert!(raised.elapsed() < store.wakes_within(700 * MS), "woken: {:?}", raised.elapsed());
+        assert!(raised.elapsed() < store.within(700 * MS), "woken: {:?}", raised.elapsed());
         // The new number is less than the leased permits: nobody loses permits, and nobody gets any before enough are
         // back.
         semaphore.set_permits(1).await.unwrap();

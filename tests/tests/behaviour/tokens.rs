@@ -49,7 +49,7 @@ tests::suite! {
 
     async fn tokens_rise_across_an_expiry(store: &mut Store) {
         let (a, b) = (store.manager().await, store.manager().await);
-        let request = a.mutex("k").lease(200 * MS).auto_renew(false);
+        let request = a.mutex("k").lease(1_000 * MS).wait(60_000 * MS).auto_renew(false);
         let expired = request.acquire().await.unwrap();
         assert!(next(&b).await > expired.fencing_token().unwrap().get());
     }

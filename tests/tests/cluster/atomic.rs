@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use lock_runtime::LockManager;
 use redis::Value;
+use tests::faults::renewed;
 use tests::{RedisCluster, eventually};
 
-const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 
 async fn manager(cluster: &RedisCluster) -> LockManager {
@@ -46,7 +46,8 @@ async fn a_slot_that_moves_in_one_step_takes_holds_waiters_and_channels_along() 
         locks.read("r{m}"),
         locks.write("w{m}"),
     ] {
-        guards.push(request.lease(3_000 * MS).acquire().await.unwrap());
+        let request = request.lease(Duration::from_secs(9));
+        guards.push(request.acquire().await.unwrap());
     }
     let next = other.fair("q{m}").wait(LONG);
     let next = tokio::spawn(next.acquire());
@@ -93,11 +94,9 @@ async fn a_slot_that_moves_in_one_step_takes_holds_waiters_and_channels_along() 
     for contender in contenders {
         contender.await.unwrap();
     }
-    // Each hold outlives its lease at a node at which it was not acquired.
-    let began = tokio::time::Instant::now();
-    eventually("a lease is over", async || began.elapsed() > 3_000 * MS).await;
+    // At a node at which it was not acquired.
+    renewed(&guards).await;
     for guard in guards {
-        assert!(guard.is_held(), "{}", guard.name());
         guard.release().await.unwrap();
     }
     next.await.unwrap().unwrap().release().await.unwrap();

@@ -2,17 +2,19 @@
 //! move, masters that die.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockGuard, LockManager, LostReason, Replicas};
 use redis::Value;
-use tests::faults::{free_within, took};
+use tests::faults::{free_within, renewed, took};
 use tests::{CommandStats, Data, RedisCluster, eventually, eventually_within};
 use tokio::task::JoinSet;
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(60);
+/// That of holds which are to be renewed.
+const LEASE: Duration = Duration::from_secs(9);
 
 /// Starts three masters with a replica each. No node is soon given up for being silent. With an even longer timeout,
 /// the nodes would hear from each other too seldom.
@@ -22,7 +24,7 @@ async fn patient() -> RedisCluster {
 }
 
 async fn manager(cluster: &RedisCluster, replicas: Replicas) -> LockManager {
-    let builder = LockManager::builder().call_timeout(1_000 * MS);
+    let builder = LockManager::builder().call_timeout(5_000 * MS);
     let builder = builder.replicas(replicas);
     builder.connect(&cluster.url()).await.unwrap()
 }
@@ -60,7 +62,7 @@ async fn refused_with(locks: &LockManager, name: &str, why: &str) {
 }
 
 async fn nothing_is_left(cluster: &RedisCluster) {
-    eventually("no key of a hold is left", async || {
+    eventually_within(LONG, "no key of a hold is left", async || {
         cluster.stray_keys().is_empty()
     })
     .await;
@@ -131,15 +133,24 @@ async fn a_frozen_replica_keeps_locks_of_its_node_back_and_no_others() {
     refused_with(&locks, &here, "only 0 of 1 replicas").await;
     let (refused, waited) = took(locks.mutex(&*here).wait(1_500 * MS).acquire()).await;
     assert_unconfirmed(&refused.unwrap_err());
-    assert!(waited >= 1_400 * MS && waited < 3_000 * MS, "{waited:?}");
+    assert!(waited >= 1_400 * MS && waited < LONG / 4, "{waited:?}");
     let fair = locks.fair(&*here).wait(500 * MS).acquire().await;
     assert_unconfirmed(&fair.unwrap_err());
     let pair = ["a", "b"].map(|kind| locks.mutex(format!("{{lock:{here}}}{kind}")));
     let pair = locks.multi(pair).wait(500 * MS).acquire().await;
     assert_unconfirmed(&pair.unwrap_err());
-    let waiting = tokio::spawn(locks.mutex(&*here).wait(LONG).acquire());
+    // A request of this manager waits for the replica for longer than others may take.
+    let stubborn = LockManager::builder().lease(2 * LONG);
+    let stubborn = stubborn.call_timeout(LONG / 2);
+    let stubborn = stubborn.replicas(Replicas::at_least(1).within(LONG / 2));
+    let stubborn = stubborn.connect(&cluster.url()).await.unwrap();
+    let waiting = tokio::spawn(stubborn.mutex(&*here).wait(LONG).acquire());
+    eventually("it is being confirmed", async || {
+        has(&cluster, 0, &format!("lock:{here}"))
+    })
+    .await;
     for _ in 0..20 {
-        free_within(&locks, &there, 900 * MS).await;
+        free_within(&stubborn, &there, LONG / 4).await;
     }
     assert!(!waiting.is_finished());
     cluster.resume(replica);
@@ -159,19 +170,13 @@ async fn renewals_are_confirmed_at_each_node_by_its_own_replicas() {
     let strict = Replicas::at_least(1).within(300 * MS).renewals(true);
     let locks = manager(&cluster, strict).await;
     let (here, there) = (name_at(&cluster, 0), name_at(&cluster, 1));
-    let term = 2_400 * MS;
-    let ends = locks.mutex(&*here).lease(term).acquire().await.unwrap();
-    let lives = locks.mutex(&*there).lease(term).acquire().await.unwrap();
-    let began = tokio::time::Instant::now();
-    eventually("both outlive their leases", async || {
-        began.elapsed() > 2 * term
-    })
-    .await;
-    assert!(ends.is_held() && lives.is_held());
+    let ends = locks.mutex(&*here).lease(LEASE).acquire().await.unwrap();
+    let lives = locks.mutex(&*there).lease(LEASE).acquire().await.unwrap();
+    renewed([&ends, &lives]).await;
     cluster.pause(cluster.replica_of(0));
-    let lost = tokio::time::timeout(4 * term, ends.lost().wait()).await;
+    let lost = tokio::time::timeout(LONG, ends.lost().wait()).await;
     assert_eq!(lost.unwrap(), LostReason::Expired);
-    assert!(lives.is_held());
+    renewed([&lives]).await;
     lives.release().await.unwrap();
     drop(ends);
     nothing_is_left(&cluster).await;
@@ -190,7 +195,7 @@ fn collect(
             let name = format!("{{lock:{tag}}}{}", guards.len());
             // The lease is longer than a failover. A lock that was given back at a master that died then may live as
             // long at the next.
-            let request = locks.mutex(name).lease(12_000 * MS).wait(300 * MS);
+            let request = locks.mutex(name).lease(LONG / 2).wait(300 * MS);
             if let Ok(guard) = request.acquire().await {
                 guards.push(guard);
             }
@@ -293,10 +298,8 @@ async fn nothing_is_confirmed_at_a_node_that_is_only_being_given_the_slot() {
     let tag = name_at(&cluster, 0);
     let slot = cluster.slot_of(&format!("lock:{tag}"));
     let name = |kind: &str| format!("{{lock:{tag}}}{kind}");
-    // The lease is longer than the last step of a move may take.
-    let term = 5_000 * MS;
     let held = async |kind: &str| {
-        let request = locks.mutex(name(kind)).lease(term).wait(LONG);
+        let request = locks.mutex(name(kind)).lease(LEASE).wait(LONG);
         request.acquire().await.unwrap()
     };
     let (stays, goes) = (held("stays").await, held("goes").await);
@@ -309,13 +312,11 @@ async fn nothing_is_confirmed_at_a_node_that_is_only_being_given_the_slot() {
     })
     .await;
     assert!(cluster.migrate_key(&format!("lock:{}", name("goes")), 1));
-    let lost = tokio::time::timeout(4 * term, goes.lost().wait()).await;
+    let lost = tokio::time::timeout(LONG, goes.lost().wait()).await;
     assert_eq!(lost.unwrap(), LostReason::Expired);
     assert!(stays.is_held(), "its node still answers for it");
     cluster.finish_move(slot, 1).await;
-    let began = tokio::time::Instant::now();
-    eventually("it outlives the move", async || began.elapsed() > term).await;
-    assert!(stays.is_held());
+    renewed([&stays]).await;
     stays.release().await.unwrap();
     drop(goes);
     held("new").await.release().await.unwrap();
@@ -330,22 +331,21 @@ async fn locks_are_granted_and_given_back_while_their_slots_move_and_masters_cha
     let slot = cluster.slot_of(&format!("lock:{tag}"));
     let stop = Arc::new(AtomicBool::new(false));
     let inside = Arc::new(AtomicBool::new(false));
+    let holds = Arc::new(AtomicUsize::new(0));
     let mut tasks = JoinSet::new();
     for _ in 0..6 {
         let (locks, stop, inside) = (locks.clone(), stop.clone(), inside.clone());
-        let name = format!("{{lock:{tag}}}");
+        let (name, holds) = (format!("{{lock:{tag}}}"), holds.clone());
         tasks.spawn(async move {
-            let mut holds = 0;
             while !stop.load(SeqCst) {
-                let request = locks.mutex(&*name).lease(6_000 * MS).wait(LONG);
+                let request = locks.mutex(&*name).lease(LONG).wait(LONG);
                 let guard = request.acquire().await.unwrap();
                 assert!(!inside.swap(true, SeqCst), "two holders");
                 tokio::time::sleep(MS).await;
                 inside.store(false, SeqCst);
                 guard.release().await.unwrap();
-                holds += 1;
+                holds.fetch_add(1, SeqCst);
             }
-            holds
         });
     }
     for round in 0..6 {
@@ -357,14 +357,16 @@ async fn locks_are_granted_and_given_back_while_their_slots_move_and_masters_cha
             let next = masters.filter(|node| *node != owner).nth(round % 2);
             cluster.move_slot(slot, next.unwrap()).await;
         }
-        tokio::time::sleep(100 * MS).await;
+        let before = holds.load(SeqCst);
+        eventually_within(LONG, "locks are acquired and released", async || {
+            holds.load(SeqCst) > before + 10
+        })
+        .await;
     }
     stop.store(true, SeqCst);
-    let mut holds = 0;
     while let Some(done) = tasks.join_next().await {
-        holds += done.unwrap();
+        done.unwrap();
     }
-    assert!(holds > 50, "{holds}");
     nothing_is_left(&cluster).await;
 }
 

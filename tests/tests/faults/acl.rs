@@ -7,10 +7,11 @@ use std::time::Duration;
 use lock_runtime::{LockError, LockManager, Replicas};
 use redis::Value;
 use tests::{Events, RedisServer, answered, documented_rights, eventually};
+use tokio::time::timeout;
 use tracing::Level;
 
 const MS: Duration = Duration::from_millis(1);
-const WAIT: Duration = Duration::from_secs(2);
+const WAIT: Duration = Duration::from_secs(10);
 const JAVA: &str = "00000000-0000-4000-8000-000000000000:1";
 
 /// The rights without which everything goes on as before: see the page.
@@ -25,8 +26,6 @@ struct Walk<'a> {
     prefix: &'a str,
     said: Vec<String>,
     events: Events,
-    /// True if a writer that waits may say so.
-    marks: bool,
     /// True if the walk ends only after a warning that a channel could not be given up.
     lingers: bool,
 }
@@ -86,11 +85,13 @@ impl Walk<'_> {
         self.server.assert_deserted().await;
     }
 
-    /// Waits until somebody listens for the name, for half a second at most: that may not be allowed.
+    /// Waits until somebody listens for the name. That may not be allowed, which a warning says.
     async fn heard_of<T>(&self, name: &str, waiting: &tokio::task::JoinHandle<T>) {
-        eventually_or(5, async || {
+        eventually("it listens, or may not", async || {
             let channels = self.server.channels();
-            waiting.is_finished() || channels.iter().any(|channel| channel.contains(name))
+            waiting.is_finished()
+                || channels.iter().any(|channel| channel.contains(name))
+                || !self.events.of(Level::WARN).is_empty()
         })
         .await;
     }
@@ -132,12 +133,13 @@ impl Walk<'_> {
         let _: Value = self.server.query(&["RPUSH", &queue, JAVA]);
         let _: Value = self.server.query(&["ZADD", &timeouts, &later, JAVA]);
         let request = other.fair(&name).wait(100 * MS);
-        let leaving = answered(6, async || request.clone().acquire().await).await;
+        let leaving = answered(async || request.clone().acquire().await).await;
         if !matches!(leaving, Err(LockError::Busy { .. })) {
             self.note(leaving);
         }
-        // The waiter leaves in the background.
-        eventually_or(5, async || self.server.query::<i64>(&["LLEN", &queue]) == 1).await;
+        // The waiter leaves in the background, if it may. Nothing depends on whether it has left already.
+        let left = async || self.server.query::<i64>(&["LLEN", &queue]) == 1;
+        let _ = timeout(500 * MS, eventually("it leaves", left)).await;
         let _: Value = self.server.query(&["DEL", &queue, &timeouts]);
         let _: Value = self.server.query(&["RPUSH", &queue, JAVA, "another"]);
         // Half of the queue is lost: the waiter looks for itself in the other half.
@@ -166,13 +168,12 @@ impl Walk<'_> {
         self.note(locks.inspect(&name).await);
         let waits = format!("lock:rw:waiting:{{{}}}", self.key("shared"));
         let waiting = tokio::spawn(other.write(&name).wait(WAIT).acquire());
-        // It is waited for with patience where it is allowed.
-        let tenths = if self.marks { 15 } else { 5 };
-        let told = eventually_or(tenths, async || {
-            waiting.is_finished() || self.server.exists(&waits)
+        // What leaves the mark is the question after which it waits.
+        eventually("it waits, or has failed", async || {
+            waiting.is_finished() || !other.snapshot().waited_for.is_empty()
         })
         .await;
-        if !told {
+        if !waiting.is_finished() && !self.server.exists(&waits) {
             // The preference for writers needs a right of its own. Without it, readers may go before a waiting writer.
             self.said
                 .push(format!("no preference for writers: missing ~{waits}"));
@@ -244,16 +245,6 @@ impl Walk<'_> {
     }
 }
 
-/// Returns whether the condition became true within that many tenths of a second.
-async fn eventually_or(tenths: u32, mut condition: impl AsyncFnMut() -> bool) -> bool {
-    let waited = tokio::time::timeout(tenths * 100 * MS, async {
-        while !condition().await {
-            tokio::time::sleep(5 * MS).await;
-        }
-    });
-    waited.await.is_ok()
-}
-
 /// Returns what is said when every kind of lock is used with these rights.
 async fn said_with(
     server: &RedisServer,
@@ -274,9 +265,6 @@ async fn said_with(
         prefix,
         said: Vec::new(),
         events: events.clone(),
-        marks: ["~lock:*", "~lock:rw:waiting:*"]
-            .iter()
-            .any(|right| rights.contains(right)),
         lingers: !rights.contains(&"+unsubscribe"),
     };
     walk.everything().await;

@@ -3,16 +3,19 @@
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, TryAcquire};
-use tests::{RedisServer, eventually};
+use tests::{RedisServer, answered, eventually};
+
+async fn manager(server: &RedisServer) -> LockManager {
+    let builder = LockManager::builder().call_timeout(Duration::from_millis(300));
+    // On a busy machine, an answer may take longer.
+    let connected = answered(async || builder.clone().connect(&server.url()).await);
+    connected.await.unwrap()
+}
 
 #[tokio::test]
 async fn a_store_that_is_away_is_not_called_busy_to_a_caller_that_does_not_wait() {
     let server = RedisServer::start();
-    let locks = LockManager::builder()
-        .call_timeout(Duration::from_millis(300))
-        .connect(&server.url())
-        .await
-        .unwrap();
+    let locks = manager(&server).await;
     server.sigstop();
     // The first caller asks the store, which gives no answer. The second caller finds it asking.
     let first = tokio::spawn(locks.mutex("k").wait(Duration::from_secs(30)).acquire());
@@ -32,22 +35,18 @@ async fn a_store_that_is_away_is_not_called_busy_to_a_caller_that_does_not_wait(
         .unwrap_err();
     assert!(matches!(error, LockError::Unavailable { .. }), "{error}");
     server.sigcont();
-    first.await.unwrap().unwrap().release().await.unwrap();
+    // Its release may be late, too, and goes on in the background.
+    drop(first.await.unwrap().unwrap());
 }
 
 #[tokio::test]
 async fn a_release_with_a_local_waiter_ends_within_the_call_timeout_though_the_store_is_away() {
     let server = RedisServer::start();
-    let timeout = Duration::from_millis(300);
-    let locks = LockManager::builder()
-        .call_timeout(timeout)
-        .connect(&server.url())
-        .await
-        .unwrap();
+    let locks = manager(&server).await;
     let guard = locks.mutex("k").acquire().await.unwrap();
     let waiter = tokio::spawn(locks.mutex("k").wait_forever().acquire());
     eventually("somebody waits", async || {
-        locks.inspect("k").await.unwrap().local_waiters == 1
+        !locks.snapshot().waited_for.is_empty()
     })
     .await;
     server.sigstop();
@@ -58,5 +57,5 @@ async fn a_release_with_a_local_waiter_ends_within_the_call_timeout_though_the_s
         .unwrap_err();
     assert!(matches!(error, LockError::Unavailable { .. }), "{error}");
     server.sigcont();
-    waiter.await.unwrap().unwrap().release().await.unwrap();
+    drop(waiter.await.unwrap().unwrap());
 }

@@ -1,19 +1,19 @@
 //! Tests of counters when messages and replies are lost: nobody hangs, nothing is done twice, and an unknown outcome is
 //! reported as unknown.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager};
 use tests::faults::{asleep, behind_a_proxy, took};
-use tests::{CommandStats, Direction, RedisServer, Then, eventually};
+use tests::{CommandStats, Direction, RedisServer, Then, answered, eventually};
+use tokio::time::{Instant, timeout};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
-/// The cap of a sleep: 1 s give or take a fifth. The rest is slack for a slow machine.
-const CAP: Duration = Duration::from_millis(1_200 + 300);
 
 #[tokio::test]
-async fn a_latch_whose_messages_are_lost_costs_no_more_than_the_cap() {
+async fn a_latch_whose_messages_are_lost_is_looked_at_again_all_the_same() {
     let server = RedisServer::start();
     let (proxy, locks) = behind_a_proxy(&server, LockManager::builder()).await;
     let other = LockManager::connect(&server.url()).await.unwrap();
@@ -30,14 +30,16 @@ async fn a_latch_whose_messages_are_lost_costs_no_more_than_the_cap() {
         }
         let (opened, waited) = took(waiting).await;
         opened.unwrap().unwrap();
-        assert!(waited < CAP, "{waited:?}");
+        assert!(waited < LONG / 2, "{waited:?}");
     }
 }
 
 #[tokio::test]
 async fn a_latch_that_opens_while_the_subscription_is_cut_is_seen_after_it() {
     let server = RedisServer::start();
-    let (proxy, locks) = behind_a_proxy(&server, LockManager::builder()).await;
+    // Nothing else than the new subscription makes the waiter ask again.
+    let builder = LockManager::builder().longest_nap(60 * LONG);
+    let (proxy, locks) = behind_a_proxy(&server, builder).await;
     let other = LockManager::connect(&server.url()).await.unwrap();
     let latch = locks.latch("l");
     other.latch("l").try_set_count(1).await.unwrap();
@@ -46,9 +48,7 @@ async fn a_latch_that_opens_while_the_subscription_is_cut_is_seen_after_it() {
     proxy.go_down();
     other.latch("l").count_down().await.unwrap();
     proxy.refuse(false);
-    let (opened, waited) = took(waiting).await;
-    opened.unwrap().unwrap();
-    assert!(waited < CAP + 500 * MS, "{waited:?}");
+    waiting.await.unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -56,10 +56,17 @@ async fn plain_permits_that_are_granted_just_after_the_end_of_the_wait_are_not_l
     let server = RedisServer::start();
     let (proxy, locks) = behind_a_proxy(&server, LockManager::builder()).await;
     let semaphore = locks.plain_semaphore("s");
-    semaphore.try_set_permits(1).await.unwrap();
-    proxy.delay(Direction::Replies, 60 * MS);
-    let taken = semaphore.permits(1).wait(20 * MS).acquire().await;
-    taken.expect("the answer was waited for");
+    // The answer is waited for beyond the end of the wait, for a fifth of a second. On a busy machine it may come even
+    // later: then nothing is said here, and it is asked for anew.
+    let taken = answered(async || {
+        semaphore.delete().await?;
+        semaphore.try_set_permits(1).await?;
+        proxy.delay(Direction::Replies, 60 * MS);
+        let taken = semaphore.permits(1).wait(20 * MS).acquire().await;
+        proxy.delay(Direction::Replies, Duration::ZERO);
+        taken
+    });
+    taken.await.expect("the answer was waited for");
     semaphore.release(1).await.unwrap();
     assert_eq!(semaphore.available().await.unwrap(), 1);
 }
@@ -70,7 +77,7 @@ async fn what_is_not_answered_is_unknown_and_sent_once() {
     // The call timeout is long enough for a busy machine: what reaches the server later than that is refused, and not
     // done.
     let (proxy, locks) =
-        behind_a_proxy(&server, LockManager::builder().call_timeout(1_000 * MS)).await;
+        behind_a_proxy(&server, LockManager::builder().call_timeout(3_000 * MS)).await;
     let (semaphore, latch) = (locks.plain_semaphore("s"), locks.latch("l"));
     semaphore.try_set_permits(10).await.unwrap();
     latch.try_set_count(6).await.unwrap();
@@ -98,41 +105,43 @@ async fn what_is_not_answered_is_unknown_and_sent_once() {
         lose(then);
         unknown(latch.count_down().await.map(|_| ()));
     }
-    let answered = async || semaphore.available().await.is_ok();
-    eventually("the store answers again", answered).await;
-    assert_eq!(semaphore.available().await.unwrap(), 10 - 2 * 2 + 2);
+    let available = answered(async || semaphore.available().await).await;
+    assert_eq!(available.unwrap(), 10 - 2 * 2 + 2);
     assert_eq!(latch.count().await.unwrap(), 3);
 }
 
 #[tokio::test]
 async fn a_server_that_is_away_for_a_while_ends_no_wait() {
     let server = RedisServer::start();
-    let (proxy, locks) =
-        behind_a_proxy(&server, LockManager::builder().call_timeout(200 * MS)).await;
+    // Its waiter at the head asks again and again.
+    let builder = LockManager::builder()
+        .call_timeout(200 * MS)
+        .longest_nap(100 * MS);
+    let (proxy, locks) = behind_a_proxy(&server, builder).await;
     let other = LockManager::connect(&server.url()).await.unwrap();
     other.latch("l").try_set_count(1).await.unwrap();
     let latch = locks.latch("l");
     let waiting = latch.clone();
     let waiting = asleep(&proxy, async move { waiting.opened().wait(LONG).await }).await;
     proxy.go_down();
-    // This caller is told what the caller at the head last heard. The head looks again after 1.2 s at the latest.
-    let (refused, _) = took(latch.opened().wait(3_000 * MS).into_future()).await;
-    assert!(
-        matches!(refused, Err(LockError::Unavailable { .. })),
-        "{refused:?}"
-    );
+    // A caller behind it is told what it last heard.
+    eventually("the outage is told to those behind the head", async || {
+        let refused = latch.opened().wait(200 * MS).await;
+        matches!(refused, Err(LockError::Unavailable { .. }))
+    })
+    .await;
     assert!(!waiting.is_finished());
     proxy.refuse(false);
     other.latch("l").count_down().await.unwrap();
-    let (opened, waited) = took(waiting).await;
-    opened.unwrap().unwrap();
-    assert!(waited < CAP + 1_000 * MS, "{waited:?}");
+    waiting.await.unwrap().unwrap();
 }
 
 #[tokio::test]
 async fn two_hundred_who_wait_for_a_latch_ask_as_one() {
     let server = RedisServer::start();
-    let locks = LockManager::connect(&server.url()).await.unwrap();
+    // Only a message makes the one at the head ask again.
+    let builder = LockManager::builder().longest_nap(60 * LONG);
+    let locks = builder.connect(&server.url()).await.unwrap();
     let latch = locks.latch("l");
     latch.try_set_count(1).await.unwrap();
     let mut waiting = tokio::task::JoinSet::new();
@@ -155,15 +164,30 @@ async fn two_hundred_who_wait_for_a_latch_ask_as_one() {
 
 #[tokio::test]
 async fn a_shutdown_waits_for_the_answer_to_a_count() {
-    let server = RedisServer::start();
-    let (proxy, locks) = behind_a_proxy(&server, LockManager::builder()).await;
-    let latch = locks.latch("l");
-    latch.try_set_count(2).await.unwrap();
-    latch.count_down().await.unwrap();
-    proxy.delay(Direction::Replies, 500 * MS);
-    let sent = proxy.requests();
-    let counting = tokio::spawn(async move { latch.count_down().await });
-    eventually("it is on its way", async || proxy.requests() > sent).await;
-    locks.shutdown().await;
-    assert_eq!(counting.await.unwrap().unwrap(), 0);
+    /// It waits for this long at most.
+    const DRAIN: Duration = Duration::from_secs(2);
+    for _ in 0..10 {
+        let server = RedisServer::start();
+        let builder = LockManager::builder().call_timeout(LONG);
+        let (proxy, locks) = behind_a_proxy(&server, builder).await;
+        let latch = locks.latch("l");
+        latch.try_set_count(2).await.unwrap();
+        latch.count_down().await.unwrap();
+        proxy.stall(Direction::Replies, true);
+        let sent = proxy.requests();
+        let counting = tokio::spawn(async move { latch.count_down().await });
+        eventually("it is on its way", async || proxy.requests() > sent).await;
+        let began = Instant::now();
+        let mut closing = pin!(locks.shutdown());
+        let closed = timeout(100 * MS, closing.as_mut()).await;
+        assert!(closed.is_err(), "it waits");
+        proxy.stall(Direction::Replies, false);
+        closing.await;
+        // A busy machine may have kept the answer back for longer.
+        if began.elapsed() < DRAIN {
+            assert_eq!(counting.await.unwrap().unwrap(), 0);
+            return;
+        }
+    }
+    panic!("the answer always came too late");
 }

@@ -5,13 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
+use lock_runtime::test_util::{self, Answer};
 use lock_runtime::{LockError, LockManager};
-use tests::faults::{free_within, took};
+use tests::eventually::PATIENCE;
+use tests::faults::{free_within, renewed, took};
 use tests::{CommandStats, History, RedisServer, eventually, eventually_within};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(60);
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
 
 async fn manager(server: &RedisServer) -> LockManager {
     LockManager::connect(&server.url()).await.unwrap()
@@ -28,7 +33,10 @@ async fn until_queued(locks: &LockManager, key: &str, waiters: usize) {
 async fn ten_thousand_waiters_are_served_or_leave_on_time() {
     const EACH: usize = 5_000;
     let server = RedisServer::start();
-    let (locks, holder) = (manager(&server).await, manager(&server).await);
+    // The one at the head asks when it comes there, and no more.
+    let builder = LockManager::builder().longest_nap(HOUR).call_timeout(LONG);
+    let locks = builder.connect(&server.url()).await.unwrap();
+    let holder = manager(&server).await;
     let guard = holder.mutex("k").acquire().await.unwrap();
     let inside = Arc::new(AtomicUsize::new(0));
     let served = Arc::new(AtomicUsize::new(0));
@@ -36,7 +44,7 @@ async fn ten_thousand_waiters_are_served_or_leave_on_time() {
     let mut patient = JoinSet::new();
     let mut hurried = JoinSet::new();
     for _ in 0..EACH {
-        let request = locks.mutex("k").wait(LONG);
+        let request = locks.mutex("k").wait_forever();
         let (inside, served) = (inside.clone(), served.clone());
         patient.spawn(async move {
             let guard = request.acquire().await.unwrap();
@@ -49,11 +57,17 @@ async fn ten_thousand_waiters_are_served_or_leave_on_time() {
         let request = locks.mutex("k").wait(wait);
         let gone = gone.clone();
         hurried.spawn(async move {
-            // How late the machine is by itself is told by a plain sleep.
-            let slept = took(tokio::time::sleep(wait));
-            let (answered, (_, slept)) = tokio::join!(took(request.acquire()), slept);
+            let since = Instant::now();
+            let acquiring = async { (request.acquire().await, Instant::now()) };
+            // How late the machine is by itself is told by a plain sleep, which begins after the wait.
+            let sleeping = async {
+                tokio::time::sleep(wait).await;
+                Instant::now()
+            };
+            let ((answer, left), woken) = tokio::join!(acquiring, sleeping);
             gone.fetch_add(1, SeqCst);
-            (wait, slept, answered)
+            let late = left.saturating_duration_since(woken);
+            (answer, wait, left - since, late)
         });
     }
     eventually("all of them have come", async || {
@@ -65,40 +79,36 @@ async fn ten_thousand_waiters_are_served_or_leave_on_time() {
     let before = CommandStats::of(&server);
     let mut slowest = Duration::ZERO;
     while let Some(left) = hurried.join_next().await {
-        let (wait, slept, (answer, waited)) = left.unwrap();
+        let (answer, wait, waited, late) = left.unwrap();
         let error = answer.unwrap_err();
         assert!(matches!(error, LockError::Busy { .. }), "{error:?}");
         assert!(waited + MS >= wait, "{waited:?} of {wait:?}");
-        slowest = slowest.max(waited.saturating_sub(slept));
+        slowest = slowest.max(late);
     }
     assert!(slowest < 1_000 * MS, "left {slowest:?} late");
     let scripts = CommandStats::of(&server).since(&before).scripts();
-    // For up to 3 s, one head or its successor asks, every 0.8 s at the most.
+    // A head and a successor ask twice each, the holder's manager renews the lock, and both say who they are.
     assert!(scripts <= 8, "{scripts} scripts by 10,000 waiters");
     assert_eq!(served.load(SeqCst), 0);
-    let released = tokio::time::Instant::now();
+    let before = CommandStats::of(&server);
     guard.release().await.unwrap();
     while let Some(done) = patient.join_next().await {
         done.unwrap();
     }
     assert_eq!(served.load(SeqCst), EACH);
-    // Each hand-over is a round trip. A debug build on a busy machine makes some hundreds a second at least.
-    assert!(
-        released.elapsed() < Duration::from_secs(30),
-        "{:?}",
-        released.elapsed()
-    );
+    // Each hand-over is a script at most.
+    let scripts = CommandStats::of(&server).since(&before).scripts();
+    assert!(scripts <= EACH as u64 + 100, "{scripts} scripts");
     drop((locks, holder));
     server.assert_clean().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn caps_refuse_further_waiters_at_once_and_free_up_again() {
-    let server = RedisServer::start();
     let builder = LockManager::builder()
         .max_waiters(30)
         .max_waiters_per_key(20);
-    let locks = builder.connect(&server.url()).await.unwrap();
+    let (locks, control) = test_util::of(builder).unwrap();
     let (a, b) = (
         locks.mutex("a").acquire().await.unwrap(),
         locks.mutex("b").acquire().await.unwrap(),
@@ -109,7 +119,7 @@ async fn caps_refuse_further_waiters_at_once_and_free_up_again() {
     }
     until_queued(&locks, "a", 20).await;
     until_queued(&locks, "b", 10).await;
-    let before = CommandStats::of(&server);
+    control.next_acquire(Answer::Denied);
     for (key, cap) in [("a", 20), ("b", 30)] {
         let (error, waited) = took(locks.mutex(key).wait(LONG).acquire()).await;
         let error = error.unwrap_err();
@@ -121,13 +131,10 @@ async fn caps_refuse_further_waiters_at_once_and_free_up_again() {
             error.is_retryable() && error.to_string().contains(&format!("`{key}`")),
             "{error}"
         );
-        assert!(waited < 100 * MS, "{waited:?}");
+        assert_eq!(waited, Duration::ZERO);
     }
-    assert_eq!(
-        CommandStats::of(&server).since(&before).total(),
-        0,
-        "no command was sent"
-    );
+    assert_eq!(control.answers_left(), 1, "the store was not asked");
+    control.forget_answers();
     // Waiters that leave make room.
     for waiter in waiters.drain(..5) {
         waiter.abort();
@@ -139,13 +146,20 @@ async fn caps_refuse_further_waiters_at_once_and_free_up_again() {
     for waiter in waiters {
         waiter.await.unwrap().unwrap().release().await.unwrap();
     }
-    server.assert_clean().await;
+    for key in ["a", "b"] {
+        control.assert_free(key).await;
+    }
 }
 
 #[tokio::test]
 async fn after_a_release_nothing_is_renewed() {
     let server = RedisServer::start();
     let locks = manager(&server).await;
+    free_within(&locks, "k", LONG).await;
+    eventually("it has said who it is", async || {
+        server.records().len() == 1
+    })
+    .await;
     for _ in 0..10 {
         let mut guards = Vec::new();
         for key in 0..10 {
@@ -155,7 +169,12 @@ async fn after_a_release_nothing_is_renewed() {
         // The sleep ends somewhere around the renewals, which are due after 270 to 333 ms.
         tokio::time::sleep(MS * fastrand::u32(250..340)).await;
         for guard in guards {
-            guard.release().await.unwrap();
+            // A busy machine may have lost it.
+            let released = guard.release().await;
+            assert!(
+                matches!(released, Ok(()) | Err(LockError::Lost { .. })),
+                "{released:?}"
+            );
         }
         let before = CommandStats::of(&server);
         // Every request that was on its way arrives before this answer.
@@ -174,14 +193,14 @@ async fn after_a_release_nothing_is_renewed() {
 async fn a_storm_of_releases_by_drop_frees_everything_and_starves_no_renewal() {
     const KEYS: usize = 3_000;
     let server = RedisServer::start();
-    let locks = manager(&server).await;
-    let kept = locks
-        .mutex("kept")
-        .lease(3_000 * MS)
-        .acquire()
-        .await
-        .unwrap();
-    for _ in 0..2 {
+    // Nothing becomes free, and no call is given up, by time.
+    let builder = LockManager::builder().lease(HOUR).call_timeout(LONG);
+    let locks = builder.connect(&server.url()).await.unwrap();
+    let kept = locks.mutex("kept").lease(9_000 * MS);
+    let kept = kept.acquire().await.unwrap();
+    // It storms until the lease would be over.
+    let over = Instant::now() + kept.remaining();
+    while Instant::now() < over {
         let mut acquiring = JoinSet::new();
         for key in 0..KEYS {
             acquiring.spawn(locks.mutex(key.to_string()).wait(LONG).acquire());
@@ -191,11 +210,11 @@ async fn a_storm_of_releases_by_drop_frees_everything_and_starves_no_renewal() {
             guards.push(guard.unwrap().unwrap());
         }
         drop(guards);
-        eventually_within(Duration::from_secs(10), "all are free", async || {
+        eventually_within(LONG, "all are free", async || {
+            assert!(kept.is_held());
             server.stray_keys() == ["lock:kept"]
         })
         .await;
-        assert!(kept.is_held());
     }
     kept.release().await.unwrap();
     drop(locks);
@@ -205,13 +224,10 @@ async fn a_storm_of_releases_by_drop_frees_everything_and_starves_no_renewal() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_acquires_delays_no_renewal_and_no_release() {
     let server = RedisServer::start();
-    let locks = manager(&server).await;
-    let kept = locks
-        .mutex("kept")
-        .lease(3_000 * MS)
-        .acquire()
-        .await
-        .unwrap();
+    let builder = LockManager::builder().lease(HOUR).call_timeout(LONG);
+    let locks = builder.connect(&server.url()).await.unwrap();
+    let kept = locks.mutex("kept").lease(9_000 * MS);
+    let kept = kept.acquire().await.unwrap();
     let flood: Vec<_> = (0..4)
         .map(|part| {
             let locks = locks.clone();
@@ -236,17 +252,11 @@ async fn a_flood_of_acquires_delays_no_renewal_and_no_release() {
         slowest = slowest.max(waited);
         assert!(kept.is_held());
     }
-    eventually("it is renewed under the flood", async || {
-        assert!(kept.is_held());
-        kept.remaining() < 2_000 * MS
-    })
-    .await;
-    eventually("it is renewed under the flood", async || {
-        assert!(kept.is_held());
-        kept.remaining() > 2_200 * MS
-    })
-    .await;
-    assert!(slowest < 3_000 * MS, "a release took {slowest:?}");
+    for _ in 0..2 {
+        renewed([&kept]).await;
+    }
+    // Only a release that is stuck takes so long.
+    assert!(slowest < PATIENCE, "a release took {slowest:?}");
     for part in flood {
         part.abort();
         let _ = part.await;
@@ -283,5 +293,5 @@ async fn a_hot_key_whose_guards_are_dropped_serves_every_manager() {
     history.assert_exclusive();
     server.assert_deserted().await;
     let locks = manager(&server).await;
-    free_within(&locks, "hot", 500 * MS).await;
+    free_within(&locks, "hot", LONG).await;
 }

@@ -156,7 +156,7 @@ async fn managers_never_hold_at_once_though_the_server_freezes_and_restarts() {
     let mut tasks = contend(&managers, &history, &budget);
     for round in 0..6 {
         let before = history.len();
-        tests::eventually("it goes on", async || history.len() > before + 50).await;
+        tests::eventually_within(LONG, "it goes on", async || history.len() > before + 50).await;
         if round % 2 == 0 {
             server.sigstop();
             // The freeze lasts about as long as the lease of 1 s: some holds survive it and some do not.

@@ -133,6 +133,10 @@ async fn a_bad_renewal_is_refused_and_the_hold_stays() {
     let server = RedisServer::start();
     let locks = LockManager::connect(&server.url()).await.unwrap();
     let guard = locks.mutex("order:7").acquire().await.unwrap();
+    eventually("it has said who it is", async || {
+        server.records().len() == 1
+    })
+    .await;
     let before = CommandStats::of(&server);
     for lease in [Duration::ZERO, 49 * MS, 25 * HOUR, Duration::MAX] {
         let error = guard.renew(lease).await.unwrap_err();

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, LockManagerBuilder};
+use tests::faults::renewed;
 use tests::{MariadbServer, TlsFiles};
 
 const MS: Duration = Duration::from_millis(1);
@@ -61,10 +62,9 @@ async fn every_connection_is_by_tls_to_a_host_that_the_certificate_names() {
             let locks = connecting.connect(&url(&server, place, query)).await;
             let locks = locks.unwrap();
             take_a_lock(&locks).await;
-            let guard = locks.mutex("k").lease(1_500 * MS).acquire().await.unwrap();
+            let guard = locks.mutex("k").lease(6_000 * MS).acquire().await.unwrap();
             // Renewals and the look for forced releases have connections of their own.
-            tokio::time::sleep(1_600 * MS).await;
-            assert!(guard.is_held());
+            renewed([&guard]).await;
             assert!(locks.force_release("k").await.unwrap());
             guard.lost().wait().await;
         }

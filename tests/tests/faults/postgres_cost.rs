@@ -1,11 +1,16 @@
 //! Tests of what locks cost a PostgreSQL database, counted by the database.
 
+use std::time::Duration;
+
 use lock_runtime::{LockManager, TryAcquire};
+use tests::faults::connected;
 use tests::{PostgresServer, eventually};
+
+const LONG: Duration = Duration::from_secs(30);
 
 async fn manager(server: &PostgresServer) -> LockManager {
     let builder = LockManager::builder().ensure_schema(true);
-    builder.connect(&server.url()).await.unwrap()
+    connected(builder.call_timeout(LONG), &server.url()).await
 }
 
 fn number(server: &PostgresServer, what: &str) -> i64 {
@@ -21,7 +26,9 @@ fn wal(server: &PostgresServer) -> i64 {
 async fn tries_for_a_lock_that_is_busy_write_nothing() {
     let server = PostgresServer::start();
     let (locks, other) = (manager(&server).await, manager(&server).await);
-    let guard = locks.mutex("k").acquire().await.unwrap();
+    // Its renewals would be written.
+    let lease = Duration::from_secs(24 * 60 * 60);
+    let guard = locks.mutex("k").lease(lease).acquire().await.unwrap();
     let before = wal(&server);
     for _ in 0..500 {
         let busy = other.mutex("k").try_acquire().await.unwrap();

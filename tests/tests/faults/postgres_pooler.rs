@@ -5,18 +5,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use lock_runtime::{LockManager, TryAcquire};
+use tests::faults::connected;
 use tests::{PgbouncerServer, PostgresServer, eventually};
 use tokio::task::JoinSet;
 
 const MS: Duration = Duration::from_millis(1);
-const LEASE: Duration = Duration::from_secs(2);
+const LEASE: Duration = Duration::from_secs(6);
 const LONG: Duration = Duration::from_secs(30);
 /// The number of the pooler's connections: fewer than the managers would open.
 const CONNECTIONS: usize = 3;
 
 async fn manager(url: &str) -> LockManager {
-    let builder = LockManager::builder();
-    builder.ensure_schema(true).connect(url).await.unwrap()
+    let builder = LockManager::builder().ensure_schema(true);
+    connected(builder.call_timeout(LONG), url).await
 }
 
 /// Starts a PostgreSQL server, a pooler before it, and two managers that know only the pooler.
@@ -32,32 +33,33 @@ async fn scene(options: &str) -> (PostgresServer, PgbouncerServer, [LockManager;
 const WAYS: [&str; 2] = ["", "?lock_notify=off"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn locks_that_go_through_a_pooler_are_renewed_and_change_hands_within_about_a_second() {
-    for options in WAYS {
+async fn locks_that_go_through_a_pooler_are_renewed_and_change_hands_although_nobody_is_told() {
+    async fn go_through(options: &str) {
         let (_server, _pooler, [locks, other]) = scene(options).await;
         let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
         let leased = locks.semaphore("s").in_all(1).permits(1).lease(LEASE);
         let leased = leased.acquire().await.unwrap();
         let began = Instant::now();
-        while began.elapsed() < LEASE * 5 / 2 {
+        while began.elapsed() < LEASE * 5 / 4 {
             assert!(guard.is_held() && leased.is_held(), "`{options}`");
             let tried = other.mutex("k").try_acquire().await.unwrap();
             assert!(matches!(tried, TryAcquire::Busy { .. }), "`{options}`");
             tokio::time::sleep(50 * MS).await;
         }
+        guard.release().await.unwrap();
+        leased.release().await.unwrap();
+        // The lease outlasts the wait, so its end helps nobody.
+        let guard = locks.mutex("k").lease(20 * LONG).acquire().await.unwrap();
         let token = guard.fencing_token();
         let waiting = tokio::spawn(other.mutex("k").wait(LONG).acquire());
         eventually("the other one waits", async || {
             other.inspect("k").await.unwrap().local_waiters == 1
         })
         .await;
-        let since = Instant::now();
         guard.release().await.unwrap();
         let next = waiting.await.unwrap().unwrap();
-        assert!(since.elapsed() < 1_900 * MS, "{:?}", since.elapsed());
         assert!(next.fencing_token() > token);
         next.release().await.unwrap();
-        leased.release().await.unwrap();
         for guard in [
             locks.fair("fair").acquire().await.unwrap(),
             locks.write("written").acquire().await.unwrap(),
@@ -65,6 +67,8 @@ async fn locks_that_go_through_a_pooler_are_renewed_and_change_hands_within_abou
             guard.release().await.unwrap();
         }
     }
+
+    tokio::join!(go_through(WAYS[0]), go_through(WAYS[1]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

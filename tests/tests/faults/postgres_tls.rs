@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, LockManagerBuilder};
-use tests::{PostgresServer, TlsFiles, eventually};
+use tests::faults::connected;
+use tests::{PostgresServer, TlsFiles, answered, eventually};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 
@@ -20,6 +21,7 @@ fn read(path: &Path) -> Vec<u8> {
 fn trusting(files: &TlsFiles) -> LockManagerBuilder {
     LockManager::builder()
         .ensure_schema(true)
+        .call_timeout(10_000 * MS)
         .root_certificate(read(&files.authority))
 }
 
@@ -35,7 +37,7 @@ async fn take_a_lock(locks: &LockManager) {
 
 /// Returns the error with which a builder is refused for good.
 async fn denied(builder: LockManagerBuilder, url: &str) -> String {
-    match builder.connect(url).await {
+    match answered(async || builder.clone().connect(url).await).await {
         Err(error @ LockError::Denied { .. }) => {
             assert!(!error.is_retryable());
             error.to_string()
@@ -55,12 +57,11 @@ async fn every_connection_is_by_tls_to_a_host_that_the_certificate_names() {
             ("lock@localhost", "verify-ca"),
         ] {
             let query = format!("sslmode={mode}&application_name=by-tls");
-            let connecting = trusting(server.tls_files());
-            let locks = connecting.connect(&url(&server, place, &query)).await;
-            let locks = locks.unwrap();
+            let url = url(&server, place, &query);
+            let locks = connected(trusting(server.tls_files()), &url).await;
             take_a_lock(&locks).await;
             let guard = locks.mutex("k").acquire().await.unwrap();
-            let waiter = tokio::spawn(locks.mutex("k").wait(10_000 * MS).acquire());
+            let waiter = tokio::spawn(locks.mutex("k").wait(60_000 * MS).acquire());
             let spoken = "SELECT DISTINCT coalesce(version, 'none') FROM pg_stat_ssl \
                           JOIN pg_stat_activity USING (pid) WHERE application_name = 'by-tls'";
             assert_eq!(server.query(spoken), [version], "{mode}");
@@ -77,8 +78,8 @@ async fn a_login_is_tied_to_the_certificate_of_the_server() {
     server.query("CREATE ROLE tied LOGIN SUPERUSER PASSWORD 'hunter2'");
     let query = "sslmode=verify-full&channel_binding=require";
     let right = url(&server, "tied:hunter2@localhost", query);
-    let locks = trusting(server.tls_files()).connect(&right).await;
-    take_a_lock(&locks.unwrap()).await;
+    let locks = connected(trusting(server.tls_files()), &right).await;
+    take_a_lock(&locks).await;
     let wrong = url(&server, "tied:hunter3@localhost", query);
     let said = denied(trusting(server.tls_files()), &wrong).await;
     assert!(said.contains("tied") && !said.contains("hunter3"), "{said}");
@@ -114,7 +115,7 @@ async fn a_certificate_for_another_name_is_refused_unless_only_its_authority_cou
         assert!(said.contains("subject alternative name"), "{said}");
     }
     let url = url(&server, "lock@localhost", "sslmode=verify-ca");
-    let locks = trusting(server.tls_files()).connect(&url).await.unwrap();
+    let locks = connected(trusting(server.tls_files()), &url).await;
     take_a_lock(&locks).await;
 }
 
@@ -144,7 +145,7 @@ async fn a_server_that_wants_a_certificate_is_shown_the_clients() {
             let (chain, key) = (read(&files.client_certificate()), read(&files.client_key()));
             trusting(server.tls_files()).client_certificate(chain, key)
         };
-        let locks = showing(server.tls_files()).connect(&url).await.unwrap();
+        let locks = connected(showing(server.tls_files()), &url).await;
         take_a_lock(&locks).await;
         let said = denied(trusting(server.tls_files()), &url).await;
         assert!(said.contains("`client_certificate`"), "{said}");
@@ -160,7 +161,7 @@ async fn a_server_without_tls_is_refused_and_nothing_goes_by_a_plain_connection(
     let (server, files) = (PostgresServer::start(), tempfile::tempdir().unwrap());
     let files = TlsFiles::write_to(files.path());
     let url = url(&server, "lock@localhost", "sslmode=verify-full");
-    match trusting(&files).connect(&url).await {
+    match answered(async || trusting(&files).connect(&url).await).await {
         Err(LockError::InvalidConfig { why, .. }) => assert!(why.contains("has no TLS"), "{why}"),
         other => panic!("{other:?}"),
     }
@@ -180,7 +181,7 @@ async fn a_server_that_wants_tls_refuses_a_plain_connection_with_what_to_do() {
 async fn authorities_of_the_system_are_trusted_where_the_builder_names_none() {
     let server = PostgresServer::with_tls(&[], &[]);
     let url = url(&server, "lock@localhost", "sslmode=verify-full");
-    drop(trusting(server.tls_files()).connect(&url).await.unwrap());
+    drop(connected(trusting(server.tls_files()), &url).await);
     let dir = tempfile::tempdir().expect("a directory");
     let stranger = TlsFiles::write_to(dir.path());
     let nothing = dir.path().join("nothing.pem");
@@ -229,8 +230,8 @@ async fn a_statement_that_nobody_waits_for_is_cancelled_by_tls_as_well() {
     let url = format!(
         "postgres://lock@localhost:{port}/postgres?sslmode=verify-full&application_name=through"
     );
-    let builder = trusting(server.tls_files()).call_timeout(500 * MS);
-    let locks = builder.connect(&url).await.unwrap();
+    let builder = trusting(server.tls_files()).call_timeout(2_000 * MS);
+    let locks = connected(builder, &url).await;
     take_a_lock(&locks).await;
     let mut psql = tests::postgres::program("psql");
     let plain = server.url();

@@ -3,25 +3,38 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use lock_runtime::{LockError, MemoryStore, TryAcquire};
-use tests::faults::{free_within, took};
-use tests::quorum::LONGEST_LEASE as LEASE;
+use lock_runtime::{LockError, LockManager, LockManagerBuilder, MemoryStore, TryAcquire};
+use tests::eventually::PATIENCE;
+use tests::faults::{done_by, free_within, took};
 use tests::{History, Quorum, eventually, eventually_within};
+use tokio::time::Instant;
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(60);
+/// The longest lease. A node has a tenth of it to answer.
+const LEASE: Duration = Duration::from_secs(5);
+
+fn builder() -> LockManagerBuilder {
+    LockManager::builder().lease(LEASE).longest_lease(LEASE)
+}
+
+async fn manager(quorum: &Quorum) -> LockManager {
+    quorum.connect(builder()).await
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_is_renewed_while_a_minority_is_killed_or_frozen() {
-    let mut quorum = Quorum::redis(5).await;
-    let (locks, other) = (quorum.manager().await, quorum.manager().await);
+    let mut quorum = Quorum::aged(5, LEASE).await;
+    // A release that waits for every node lasts as long as a call may.
+    let locks = quorum.connect(builder().call_timeout(LONG)).await;
+    let other = manager(&quorum).await;
     let guard = locks.mutex("k").acquire().await.unwrap();
     eventually("every node has it", async || quorum.votes("k") == 5).await;
     quorum.kill9(0);
     quorum.server(3).sigstop();
-    let watched = tokio::time::timeout(3 * LEASE, guard.lost().wait()).await;
+    let watched = tokio::time::timeout(LEASE * 5 / 4, guard.lost().wait()).await;
     assert!(watched.is_err() && guard.is_held(), "{watched:?}");
     assert!(matches!(
         other.mutex("k").try_acquire().await.unwrap(),
@@ -33,7 +46,7 @@ async fn a_hold_is_renewed_while_a_minority_is_killed_or_frozen() {
     assert!(watched.is_err());
     let (released, took) = took(guard.release()).await;
     released.unwrap();
-    assert!(took < 500 * MS, "{took:?}");
+    assert!(took < PATIENCE, "{took:?}");
     let guard = waiter.await.unwrap().unwrap();
     guard.release().await.unwrap();
     quorum.server(3).sigcont();
@@ -43,17 +56,22 @@ async fn a_hold_is_renewed_while_a_minority_is_killed_or_frozen() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_are_acquired_while_a_minority_is_killed_or_frozen() {
-    let mut quorum = Quorum::redis(5).await;
-    let locks = quorum.manager().await;
+    const TIMES: u32 = 60;
+    let mut quorum = Quorum::aged(5, LEASE).await;
+    let locks = manager(&quorum).await;
     quorum.kill9(1);
     quorum.server(2).sigstop();
-    for _ in 0..20 {
-        let (guard, took) = took(locks.mutex("k").acquire()).await;
-        assert!(took < 500 * MS, "{took:?}");
-        guard.unwrap().release().await.unwrap();
-    }
+    let many = async {
+        for _ in 0..TIMES {
+            let guard = locks.mutex("k").acquire().await.unwrap();
+            guard.release().await.unwrap();
+        }
+    };
+    // Those that wait for the frozen node take this time each.
+    let ((), took) = took(many).await;
+    assert!(took < LEASE / 10 * TIMES, "{took:?}");
     // A manager that is built now finds a majority.
-    let late = quorum.manager().await;
+    let late = manager(&quorum).await;
     free_within(&late, "k", LONG).await;
     quorum.server(2).sigcont();
     quorum.restart_empty(1);
@@ -79,27 +97,28 @@ async fn eventually_votes(quorum: &Quorum) -> usize {
     quorum.votes("k")
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn without_a_majority_a_request_ends_within_its_wait_and_recovers_after_it() {
-    let mut quorum = Quorum::redis(3).await;
-    let locks = quorum.manager().await;
+    let mut quorum = Quorum::aged(3, LEASE).await;
+    let locks = manager(&quorum).await;
     let guard = locks.mutex("held").acquire().await.unwrap();
     quorum.kill9(0);
     quorum.server(1).sigstop();
-    let (refused, took) = took(locks.mutex("k").wait(800 * MS).acquire()).await;
+    // No renewal that a majority answers was sent later than now.
+    let now = Instant::now();
+    // The second vote has less time than the frozen node may take.
+    let waiting = locks.mutex("k").wait(600 * MS).acquire();
+    let refused = done_by(now + 850 * MS, waiting).await;
     assert!(
         matches!(refused, Err(LockError::Unavailable { .. })),
         "{refused:?}"
     );
-    assert!(took < 1_500 * MS, "{took:?}");
-    eventually_within(LEASE + 500 * MS, "the hold ends on time", async || {
-        !guard.is_held()
-    })
-    .await;
+    done_by(now + LEASE, guard.lost().wait()).await;
+    assert!(!guard.is_held());
     quorum.server(1).sigcont();
     let guard = locks.mutex("k").wait(LONG).acquire().await.unwrap();
     guard.release().await.unwrap();
-    let lazy = quorum.connect(quorum.builder().lazy(true)).await;
+    let lazy = quorum.connect(builder().lazy(true)).await;
     lazy.mutex("k")
         .acquire()
         .await
@@ -123,8 +142,8 @@ async fn a_manager_is_not_built_without_a_majority() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_restarted_empty_does_not_admit_a_second_holder() {
-    let mut quorum = Quorum::redis(3).await;
-    let (locks, other) = (quorum.manager().await, quorum.manager().await);
+    let mut quorum = Quorum::aged(3, LEASE).await;
+    let (locks, other) = (manager(&quorum).await, manager(&quorum).await);
     quorum.server(2).sigstop();
     let request = locks.mutex("k").lease(LEASE).auto_renew(false);
     let guard = request.acquire().await.unwrap();
@@ -149,8 +168,8 @@ async fn a_node_that_restarted_empty_does_not_admit_a_second_holder() {
     eventually("it is told why", async || {
         let restarted = Instant::now();
         quorum.restart_empty(1);
-        let late = late.insert(quorum.connect(quorum.builder().lazy(true)).await);
-        match late.mutex("k").wait(300 * MS).acquire().await {
+        let late = late.insert(quorum.connect(builder().lazy(true)).await);
+        match late.mutex("k").wait(LEASE / 5).acquire().await {
             Err(LockError::Unavailable { source, .. }) => source.to_string().contains("restarted"),
             other => {
                 assert!(other.is_ok() && restarted.elapsed() >= LEASE, "{other:?}");
@@ -205,7 +224,7 @@ async fn holds_never_overlap_while_nodes_are_frozen_killed_and_restarted_empty()
                 0 => quorum.server(node).sigstop(),
                 _ => quorum.restart_empty(node),
             }
-            eventually("work goes on", async || {
+            eventually_within(LONG, "work goes on", async || {
                 taken.load(Ordering::Relaxed) > before + 20
             })
             .await;
@@ -227,16 +246,13 @@ async fn holds_never_overlap_while_nodes_are_frozen_killed_and_restarted_empty()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quorum_may_be_made_of_servers_and_of_a_store_in_memory() {
-    let servers = Quorum::redis(2).await;
+    let servers = Quorum::aged(2, LEASE).await;
     let memory = MemoryStore::new();
     let manager = async || {
         let mut nodes = servers.nodes();
         nodes.push((&memory).into());
-        let builder = servers.builder();
-        builder
-            .quorum(nodes)
-            .await
-            .expect("a manager on the quorum")
+        let connecting = builder().quorum(nodes).await;
+        connecting.expect("a manager on the quorum")
     };
     let (locks, other) = (manager().await, manager().await);
     let guard = locks.mutex("k").acquire().await.unwrap();
@@ -244,11 +260,11 @@ async fn a_quorum_may_be_made_of_servers_and_of_a_store_in_memory() {
         other.mutex("k").try_acquire().await.unwrap(),
         TryAcquire::Busy { .. }
     ));
-    let watched = tokio::time::timeout(2 * LEASE, guard.lost().wait()).await;
+    let watched = tokio::time::timeout(LEASE * 5 / 4, guard.lost().wait()).await;
     assert!(watched.is_err() && guard.is_held(), "{watched:?}");
     // The store in memory and one server are a majority.
     servers.server(0).sigstop();
-    let watched = tokio::time::timeout(2 * LEASE, guard.lost().wait()).await;
+    let watched = tokio::time::timeout(LEASE * 5 / 4, guard.lost().wait()).await;
     assert!(watched.is_err() && guard.is_held(), "{watched:?}");
     let waiter = tokio::spawn(other.mutex("k").wait(LONG).acquire());
     guard.release().await.unwrap();

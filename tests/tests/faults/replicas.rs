@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, LostReason, Replicas};
-use tests::faults::{at_each_poll, behind_a_proxy, free_within, poll_times, took};
+use tests::eventually::PATIENCE;
+use tests::faults::{at_each_poll, behind_a_proxy, connected, free_within, poll_times, took};
 use tests::sentinel::replicated;
-use tests::{CommandStats, Direction, RedisServer, SentinelGroup, eventually, eventually_within};
+use tests::{CommandStats, Direction, RedisServer, SentinelGroup, eventually};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -19,8 +21,14 @@ async fn servers(replicas: usize) -> Vec<RedisServer> {
 }
 
 async fn manager(master: &RedisServer, replicas: Replicas) -> LockManager {
-    let builder = LockManager::builder().replicas(replicas);
-    builder.connect(&master.url()).await.unwrap()
+    connected(LockManager::builder().replicas(replicas), &master.url()).await
+}
+
+/// Returns how many connections wait for replicas.
+fn waiting_lanes(master: &RedisServer) -> usize {
+    let clients = master.clients();
+    let blocked = clients.iter().filter(|client| client.contains(" flags=b "));
+    blocked.count()
 }
 
 /// Returns all that is at the key, except expiries.
@@ -103,9 +111,9 @@ async fn with_the_replica_frozen_the_wait_ends_in_an_error_that_says_so_and_noth
     let locks = manager(&servers[0], Replicas::at_least(1).within(300 * MS)).await;
     servers[1].sigstop();
     let before = CommandStats::of(&servers[0]);
-    let (refused, waited) = took(locks.mutex("k").wait(1_500 * MS).acquire()).await;
+    let (refused, waited) = took(locks.mutex("k").wait(4_000 * MS).acquire()).await;
     assert_not_busy(&refused.unwrap_err());
-    assert!(waited >= 1_400 * MS && waited < 3_000 * MS, "{waited:?}");
+    assert!(waited >= 3_900 * MS && waited < PATIENCE, "{waited:?}");
     let asked = CommandStats::of(&servers[0]).since(&before).calls("wait");
     assert!(asked >= 2, "it tried again: {asked}");
     nothing_is_left(&servers[0]).await;
@@ -158,7 +166,7 @@ async fn a_caller_that_waited_for_a_holder_and_then_for_replicas_is_told_of_the_
     let locks = manager(&servers[0], Replicas::at_least(1).within(200 * MS)).await;
     let other = LockManager::connect(&servers[0].url()).await.unwrap();
     let guard = other.mutex("k").acquire().await.unwrap();
-    let waiting = tokio::spawn(locks.mutex("k").wait(3_000 * MS).acquire());
+    let waiting = tokio::spawn(locks.mutex("k").wait(6_000 * MS).acquire());
     eventually("it waits", async || {
         servers[0]
             .channels()
@@ -175,7 +183,10 @@ async fn a_caller_that_waited_for_a_holder_and_then_for_replicas_is_told_of_the_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hand_over_is_confirmed() {
     let servers = Arc::new(servers(1).await);
-    let locks = manager(&servers[0], Replicas::at_least(1)).await;
+    // What is not confirmed in time is asked for again. Here, all is in time.
+    let builder = LockManager::builder().call_timeout(LONG).lease(20 * LONG);
+    let builder = builder.replicas(Replicas::at_least(1).within(LONG));
+    let locks = connected(builder, &servers[0].url()).await;
     let mut waiters = JoinSet::new();
     let before = CommandStats::of(&servers[0]);
     for _ in 0..8 {
@@ -197,10 +208,10 @@ async fn a_hand_over_is_confirmed() {
     }
     let commands = CommandStats::of(&servers[0]).since(&before);
     // An acquire looks whether the lock is free, which is an HLEN. A hand-over counts who listens, which is a PUBSUB
-    // NUMSUB.
+    // NUMSUB, and so do the releases of those after whom nobody waits at that moment, which are few.
     let granted = commands.calls("hlen") + commands.calls("pubsub|numsub");
     assert!(
-        granted >= 2 && commands.calls("wait") >= granted,
+        granted >= 2 && 2 * commands.calls("wait") >= granted,
         "{commands:?}"
     );
     servers[0].assert_clean().await;
@@ -211,7 +222,7 @@ async fn a_hand_over_that_is_not_confirmed_is_a_release_and_leaves_nothing() {
     let servers = servers(1).await;
     let locks = manager(&servers[0], Replicas::at_least(1).within(200 * MS)).await;
     let guard = locks.mutex("k").acquire().await.unwrap();
-    let heir = tokio::spawn(locks.mutex("k").wait(1_500 * MS).acquire());
+    let heir = tokio::spawn(locks.mutex("k").wait(6_000 * MS).acquire());
     eventually("the heir queues", async || {
         locks.inspect("k").await.unwrap().local_waiters == 1
     })
@@ -234,12 +245,14 @@ async fn neither_a_release_nor_the_wait_for_a_set_lasts_as_long_as_the_replicas_
     })
     .await;
     servers[1].sigstop();
-    guard.release().await.unwrap();
+    let (released, waited) = took(guard.release()).await;
+    released.unwrap();
+    assert!(waited < PATIENCE, "{waited:?}");
     next.abort();
     let set = ["a", "b"].map(|name| locks.mutex(name).lease(lease));
     let (refused, waited) = took(locks.multi(set).wait(500 * MS).acquire()).await;
     assert_not_busy(&refused.unwrap_err());
-    assert!(waited < 10_000 * MS, "{waited:?}");
+    assert!(waited < PATIENCE, "{waited:?}");
     servers[1].sigcont();
     nothing_is_left(&servers[0]).await;
 }
@@ -267,10 +280,7 @@ async fn a_future_dropped_at_any_poll_leaves_nothing() {
                 assert_eq!(guard.is_err(), frozen);
                 drop(guard);
             }
-            eventually_within(1_500 * MS, "nothing is left", async || {
-                servers[0].stray_keys().is_empty()
-            })
-            .await;
+            nothing_is_left(&servers[0]).await;
             completed
         })
         .await;
@@ -279,60 +289,44 @@ async fn a_future_dropped_at_any_poll_leaves_nothing() {
 
 #[tokio::test]
 async fn nobody_else_waits_for_a_frozen_replica() {
+    const LEASE: Duration = Duration::from_secs(6);
     let servers = servers(1).await;
-    let locks = manager(&servers[0], Replicas::at_least(1).within(4_000 * MS)).await;
+    // The replicas may take a sixth of the lease, and the replica stays frozen until the test is over.
+    let (within, long) = (60_000 * MS, 20 * LONG);
+    let locks = manager(&servers[0], Replicas::at_least(1).within(within)).await;
     let plain = manager(&servers[0], Replicas::off()).await;
-    let held = locks
-        .mutex("held")
-        .lease(12_000 * MS)
-        .acquire()
-        .await
-        .unwrap();
-    let renewed = locks
-        .mutex("renewed")
-        .lease(3_000 * MS)
-        .acquire()
-        .await
-        .unwrap();
+    let held = locks.mutex("held").lease(long).acquire().await.unwrap();
+    let renewed = locks.mutex("renewed").lease(LEASE).acquire().await.unwrap();
     servers[1].sigstop();
+    let frozen = Instant::now();
+    let ask = |index| {
+        let request = locks.mutex(format!("waiting-{index}"));
+        tokio::spawn(request.lease(long).wait(within).acquire())
+    };
+    let mut waiting = vec![ask(0)];
+    eventually("a lane waits", async || waiting_lanes(&servers[0]) == 1).await;
+    waiting.extend((1..8).map(ask));
+    eventually("two lanes wait", async || waiting_lanes(&servers[0]) == 2).await;
     let before = CommandStats::of(&servers[0]);
-    let waiting: Vec<_> = (0..8)
-        .map(|index| {
-            let request = locks.mutex(format!("waiting-{index}"));
-            tokio::spawn(request.lease(LONG).wait(4_000 * MS).acquire())
-        })
-        .collect();
-    eventually("two lanes wait", async || {
-        CommandStats::of(&servers[0]).since(&before).calls("wait") >= 2
-            || servers[0]
-                .clients()
-                .iter()
-                .filter(|client| client.contains("cmd=wait"))
-                .count()
-                == 2
-    })
-    .await;
     for _ in 0..20 {
-        let (seen, waited) = took(locks.inspect("held")).await;
-        assert!(seen.unwrap().held);
-        assert!(waited < 900 * MS, "behind a WAIT: {waited:?}");
-        free_within(&plain, "other", 900 * MS).await;
+        assert!(locks.inspect("held").await.unwrap().held);
+        free_within(&plain, "other", LONG).await;
     }
-    // This is longer than the lease of `renewed`, which is renewed meanwhile.
-    eventually("a WAIT is over", async || {
-        waiting.iter().any(|task| task.is_finished())
+    eventually("the lease is over, unless it is renewed", async || {
+        frozen.elapsed() > LEASE
     })
     .await;
     assert!(renewed.is_held() && held.is_held());
+    held.release().await.unwrap();
+    // Nobody of them was behind a WAIT, for none is over.
+    let asked = CommandStats::of(&servers[0]).since(&before);
+    assert_eq!(asked.calls("wait"), 0, "{asked:?}");
+    assert_eq!(waiting_lanes(&servers[0]), 2);
+    assert!(!waiting.iter().any(|task| task.is_finished()));
+    servers[1].sigcont();
     for task in waiting {
-        assert!(matches!(
-            task.await.unwrap(),
-            Err(LockError::Unavailable { .. })
-        ));
+        task.await.unwrap().unwrap().release().await.unwrap();
     }
-    let (released, waited) = took(held.release()).await;
-    released.unwrap();
-    assert!(waited < 900 * MS, "{waited:?}");
 }
 
 #[tokio::test]
@@ -362,16 +356,12 @@ async fn those_who_come_together_are_asked_about_together() {
 #[tokio::test]
 async fn a_lock_outlives_the_master_that_dies_right_after_it_was_handed_out() {
     let mut group = SentinelGroup::start().await;
-    let locks = LockManager::builder()
-        .call_timeout(500 * MS)
-        .replicas(Replicas::majority())
-        .connect(&group.url())
-        .await
-        .unwrap();
+    let builder = LockManager::builder().replicas(Replicas::majority());
+    let locks = connected(builder, &group.url()).await;
     let mut guards = Vec::new();
     for index in 0..20 {
         let request = locks.mutex(format!("k{index}"));
-        guards.push(request.lease(20_000 * MS).acquire().await.unwrap());
+        guards.push(request.lease(4 * LONG).acquire().await.unwrap());
     }
     group.servers[0].kill9();
     let new = group.moved_from(0).await;
@@ -395,12 +385,8 @@ async fn a_lock_outlives_the_master_that_dies_right_after_it_was_handed_out() {
 #[tokio::test]
 async fn lanes_follow_the_master() {
     let group = SentinelGroup::builder(2, 1).start().await;
-    let locks = LockManager::builder()
-        .call_timeout(500 * MS)
-        .replicas(Replicas::at_least(1).within(400 * MS))
-        .connect(&group.url())
-        .await
-        .unwrap();
+    let builder = LockManager::builder().replicas(Replicas::at_least(1).within(400 * MS));
+    let locks = connected(builder, &group.url()).await;
     for _ in 0..20 {
         free_within(&locks, "k", LONG).await;
     }
@@ -428,10 +414,10 @@ async fn lanes_follow_the_master() {
 #[tokio::test]
 async fn renewals_are_confirmed_only_if_asked_for() {
     let servers = servers(1).await;
-    let strict = Replicas::at_least(1).within(100 * MS).renewals(true);
+    let strict = Replicas::at_least(1).renewals(true);
     let strict = manager(&servers[0], strict).await;
     let lenient = manager(&servers[0], Replicas::at_least(1)).await;
-    let term = 1_200 * MS;
+    let term = 5_000 * MS;
     let ends = strict.mutex("strict").lease(term).acquire().await.unwrap();
     let lives = lenient
         .mutex("lenient")
@@ -440,14 +426,14 @@ async fn renewals_are_confirmed_only_if_asked_for() {
         .await
         .unwrap();
     // Confirmed renewals count.
-    let began = tokio::time::Instant::now();
+    let began = Instant::now();
     eventually("both outlive their leases", async || {
-        began.elapsed() > 2 * term
+        began.elapsed() > term * 5 / 4
     })
     .await;
     assert!(ends.is_held() && lives.is_held());
     servers[1].sigstop();
-    let lost = tokio::time::timeout(4 * term, ends.lost().wait()).await;
+    let lost = tokio::time::timeout(2 * term, ends.lost().wait()).await;
     assert_eq!(lost.unwrap(), LostReason::Expired);
     assert!(lives.is_held());
     servers[1].sigcont();

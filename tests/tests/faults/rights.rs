@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, LockMode, LostReason, Replicas, TryAcquire};
 use redis::Value;
+use tests::eventually::PATIENCE;
 use tests::faults::{asleep, behind_a_proxy, free_within, took};
 use tests::{FaultProxy, RedisServer, eventually};
 
@@ -40,12 +41,8 @@ async fn the_documented_rights_are_enough_for_everything() {
     let other = LockManager::connect(&url(&server)).await.unwrap();
     let confirmed = LockManager::builder().replicas(Replicas::majority());
     drop(confirmed.connect(&url(&server)).await.unwrap());
-    let renewed = locks
-        .mutex("renewed")
-        .lease(3_000 * MS)
-        .acquire()
-        .await
-        .unwrap();
+    let renewed = locks.mutex("renewed").lease(9_000 * MS);
+    let renewed = renewed.acquire().await.unwrap();
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..16 {
         let manager = [&locks, &other][task % 2].clone();
@@ -60,9 +57,9 @@ async fn the_documented_rights_are_enough_for_everything() {
     }
     let semaphore = other.semaphore("permits");
     assert!(semaphore.try_set_permits(3).await.unwrap());
-    let leased = semaphore.permits(2).lease(3_000 * MS).acquire().await;
+    let leased = semaphore.permits(2).lease(9_000 * MS).acquire().await;
     let leased = leased.unwrap();
-    let short = semaphore.permits(1).lease(100 * MS).auto_renew(false);
+    let short = semaphore.permits(1).lease(1_000 * MS).auto_renew(false);
     let short = short.acquire().await.unwrap();
     let waited = locks.semaphore("permits").permits(1).wait(LONG);
     waited.acquire().await.unwrap().release().await.unwrap();
@@ -117,17 +114,20 @@ async fn the_documented_rights_are_enough_for_everything() {
         server.subscribers("lock:control:released") == 2
     })
     .await;
-    eventually("it was renewed", async || {
+    let mut left = Duration::MAX;
+    eventually("it is renewed", async || {
         assert!(renewed.is_held());
-        renewed.remaining() < 2_700 * MS
+        let before = std::mem::replace(&mut left, renewed.remaining());
+        left > before
     })
     .await;
-    eventually("it is renewed", async || renewed.remaining() > 2_800 * MS).await;
     renewed.release().await.unwrap();
     assert!(leased.is_held());
     assert!(other.inspect("permits").await.unwrap().held);
     assert!(other.force_release("permits").await.unwrap());
-    assert_eq!(leased.lost().wait().await, LostReason::ForceReleased);
+    // A renewal may be quicker than the message.
+    let told = [LostReason::ForceReleased, LostReason::Refused];
+    assert!(told.contains(&leased.lost().wait().await));
     drop((leased, short));
     assert_eq!(semaphore.available().await.unwrap(), 4);
     assert!(semaphore.delete().await.unwrap());
@@ -170,8 +170,10 @@ async fn a_missing_right_is_named_at_connect() {
         ("resetkeys ~other:*", "missing rights: ~lock:"),
     ] {
         let server = server_with_rights(missing);
-        let (refused, waited) = took(LockManager::connect(&url(&server))).await;
-        let error = refused.unwrap_err();
+        let proxy = FaultProxy::start(server.addr()).await;
+        let url = format!("redis://locks:{PASSWORD}@{}/", proxy.addr());
+        let error = LockManager::connect(&url).await.unwrap_err();
+        assert_eq!(proxy.connections(), 1, "{missing}: no retry");
         assert!(
             error
                 .to_string()
@@ -180,7 +182,6 @@ async fn a_missing_right_is_named_at_connect() {
             "{missing}: {error}"
         );
         assert_denied(&error, "");
-        assert!(waited < 1_000 * MS, "{missing}: {waited:?}");
         eventually("nothing is left", async || server.stray_keys().is_empty()).await;
     }
 }
@@ -196,10 +197,8 @@ async fn a_wrong_password_is_denied_at_once_and_asked_once() {
     ] {
         let proxy = FaultProxy::start(server.addr()).await;
         let url = format!("redis://{login}{}/", proxy.addr());
-        let (refused, waited) = took(LockManager::connect(&url)).await;
-        let error = refused.unwrap_err();
+        let error = LockManager::connect(&url).await.unwrap_err();
         assert_denied(&error, "");
-        assert!(waited < 1_000 * MS, "{waited:?}");
         eventually("the connection is gone", async || {
             proxy.open_connections() == 0
         })
@@ -220,7 +219,7 @@ async fn a_wrong_password_of_a_lazy_manager_is_told_by_its_first_call() {
     assert!(!format!("{locks:?} {locks:#?}").contains(PASSWORD));
     let (refused, waited) = took(locks.mutex("k").wait(LONG).acquire()).await;
     assert_denied(&refused.unwrap_err(), "`k`");
-    assert!(waited < 1_000 * MS, "no wait can help: {waited:?}");
+    assert!(waited < PATIENCE, "no wait can help: {waited:?}");
 }
 
 #[tokio::test]
@@ -256,12 +255,15 @@ async fn rights_that_are_taken_away_end_waits_at_once_and_holds_on_time() {
     let guard = holder.mutex("k").lease(1_000 * MS).acquire().await.unwrap();
     let waiting = asleep(&proxy, waiter.mutex("taken").wait(LONG).acquire()).await;
     let _: Value = server.query(&["ACL", "SETUSER", "locks", "-hset", "-hexists", "-hlen"]);
-    let (answer, waited) = took(waiting).await;
-    assert_denied(&answer.unwrap().unwrap_err(), "`taken`");
-    assert!(waited < 1_500 * MS, "at its next look: {waited:?}");
+    let before = proxy.count("EVALSHA");
+    let answer = waiting.await.unwrap();
+    assert_denied(&answer.unwrap_err(), "`taken`");
+    // It looks, and asks which right is missing.
+    let asked = proxy.count("EVALSHA") - before;
+    assert!(asked <= 2, "at its next look: {asked}");
     let (refused, waited) = took(holder.mutex("new").wait(LONG).acquire()).await;
     assert_denied(&refused.unwrap_err(), "`new`");
-    assert!(waited < 500 * MS, "{waited:?}");
+    assert!(waited < PATIENCE, "no wait can help: {waited:?}");
     // A renewal that is denied says nothing about the hold, which ends when its lease does.
     assert_eq!(guard.lost().wait().await, LostReason::Expired);
     drop(guard);

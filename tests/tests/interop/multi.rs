@@ -1,14 +1,13 @@
 //! Tests of `multi` and `getMultiLock`: sets of locks that overlap, with the members named in any order.
 
 use lock_runtime::TryAcquire;
-use std::time::Instant;
 
-use crate::pair::{LONG, MS, Pair};
+use crate::pair::{LONG, PUSHED, Pair};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_set_of_either_side_keeps_out_callers_that_want_a_part_of_it() {
     let pair = Pair::start().await;
-    let set = |names: [&'static str; 2]| pair.rust.multi(names.map(|name| pair.rust.mutex(name)));
+    let set = |names: [&'static str; 2]| pair.told.multi(names.map(|name| pair.told.mutex(name)));
     let java = pair.java.lock_of("multi", "x,y");
     java.lock("a").await;
     assert!(matches!(
@@ -17,13 +16,11 @@ async fn a_set_of_either_side_keeps_out_callers_that_want_a_part_of_it() {
     ));
     assert!(!pair.java.mutex("z").is_locked().await, "all or nothing");
     let waiting = pair
-        .asleep(|| tokio::spawn(set(["y", "z"]).wait(LONG).acquire()))
+        .asleep(|| tokio::spawn(set(["y", "z"]).wait(PUSHED).acquire()))
         .await;
     assert!(!waiting.is_finished());
-    let released = Instant::now();
     java.unlock("a").await;
     let guard = waiting.await.unwrap().unwrap();
-    assert!(released.elapsed() < 2_000 * MS, "{:?}", released.elapsed());
 
     assert!(!java.try_lock("a").await);
     assert!(!pair.java.mutex("x").is_locked().await);

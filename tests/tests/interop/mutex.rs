@@ -2,20 +2,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Instant;
 
 use lock_runtime::{LockManager, TryAcquire};
 use tests::server::patient;
 use tests::{JavaPeer, RedisServer, eventually};
 
-use crate::pair::{LONG, MS, ONE_PUSH, Pair, bare, mostly_within};
+use crate::pair::{LONG, PUSHED, Pair, bare};
 
 type Count = Arc<AtomicUsize>;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rust_waits_for_java_and_has_the_lock_within_one_push() {
     let pair = Pair::start().await;
-    let mut times = Vec::new();
     // Each round has another name, because our subscriptions linger for a while after a wait.
     for name in ["k0", "k1", "k2", "k3", "k4"] {
         let java = pair.java.mutex(name);
@@ -25,36 +23,29 @@ async fn rust_waits_for_java_and_has_the_lock_within_one_push() {
             TryAcquire::Busy { .. }
         ));
         let waiting = pair
-            .asleep(|| tokio::spawn(pair.rust.mutex(name).wait(LONG).acquire()))
+            .asleep(|| tokio::spawn(pair.told.mutex(name).wait(PUSHED).acquire()))
             .await;
-        let asked = Instant::now();
         java.unlock("a").await;
         let guard = waiting.await.unwrap().unwrap();
-        times.push(asked.elapsed());
         assert!(java.is_locked().await && !java.is_held("a").await);
         guard.release().await.unwrap();
         assert!(!java.is_locked().await);
     }
-    mostly_within(ONE_PUSH, times);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn java_waits_for_rust_and_has_the_lock_within_one_push() {
     let pair = Pair::start().await;
     let java = pair.java.mutex("k");
-    let mut times = Vec::new();
     for _ in 0..5 {
         let guard = pair.rust.mutex("k").acquire().await.unwrap();
         assert!(!java.try_lock("a").await);
-        let waiting = pair.asleep(|| java.begin(LONG, "a")).await;
-        let released = Instant::now();
+        let waiting = pair.asleep(|| java.begin(PUSHED, "a")).await;
         guard.release().await.unwrap();
         assert_eq!(waiting.await.unwrap(), "true");
-        times.push(released.elapsed());
         assert!(pair.rust.inspect("k").await.unwrap().held);
         java.unlock("a").await;
     }
-    mostly_within(ONE_PUSH, times);
     assert_eq!(pair.java.complaints(), "", "Java could not read a message");
 }
 
@@ -62,46 +53,35 @@ async fn java_waits_for_rust_and_has_the_lock_within_one_push() {
 async fn a_thousand_times_the_lock_goes_to_and_fro() {
     let pair = Pair::start().await;
     let java = pair.java.mutex("k");
-    let (mut pushed, mut raced) = (Vec::new(), Vec::new());
     let mut guard = pair.rust.mutex("k").acquire().await.unwrap();
     let mut token = guard.fencing_token().unwrap().get();
     for round in 0..500 {
         // Every other time the release meets the waiter somewhere on its way to sleep.
         let asleep = round % 2 == 0;
-        let times = if asleep { &mut pushed } else { &mut raced };
-
-        let begin = || java.begin(LONG, "a");
+        // A message that was missed costs Java the rest of a lease, which is 20 s at least, and us more.
+        let begin = || java.begin(PUSHED, "a");
         let java_waits = if asleep {
             pair.asleep(begin).await
         } else {
             begin()
         };
-        let released = Instant::now();
         guard.release().await.unwrap();
         assert_eq!(java_waits.await.unwrap(), "true");
-        times.push(released.elapsed());
 
-        let begin = || tokio::spawn(pair.rust.mutex("k").wait(LONG).acquire());
+        let begin = || tokio::spawn(pair.told.mutex("k").wait(PUSHED).acquire());
         let rust_waits = if asleep {
             pair.asleep(begin).await
         } else {
             begin()
         };
-        let released = Instant::now();
         java.unlock("a").await;
         guard = rust_waits.await.unwrap().unwrap();
-        times.push(released.elapsed());
 
         let next = guard.fencing_token().unwrap().get();
         assert!(next > token, "{next} after {token}");
         token = next;
     }
     guard.release().await.unwrap();
-    // A message that was missed costs us up to 1.2 s, and Java the rest of a lease, which is 30 s.
-    let slowest = pushed.iter().chain(&raced).max().unwrap();
-    assert!(*slowest < 5_000 * MS, "{slowest:?}");
-    mostly_within(ONE_PUSH / 4, pushed);
-    mostly_within(ONE_PUSH / 4, raced);
     assert_eq!(pair.java.complaints(), "");
 }
 
@@ -182,29 +162,34 @@ async fn both_sides_at_once_are_never_inside_together() {
 async fn a_process_full_of_rust_waiters_lets_java_in() {
     let pair = Pair::start().await;
     let java = pair.java.mutex("k");
+    let holds = Count::default();
     let tasks: Vec<_> = (0..32)
         .map(|_| {
-            let locks = pair.rust.clone();
+            let (locks, holds) = (pair.rust.clone(), holds.clone());
             tokio::spawn(async move {
                 loop {
                     let guard = locks.mutex("k").wait(LONG).acquire().await.unwrap();
+                    holds.fetch_add(1, Ordering::Relaxed);
                     tokio::task::yield_now().await;
                     guard.release().await.unwrap();
                 }
             })
         })
         .collect();
-    let mut times = Vec::new();
+    let mut holds_before_java = Vec::new();
     for _ in 0..20 {
-        let asked = Instant::now();
+        let before = holds.load(Ordering::Relaxed);
         assert_eq!(java.begin(LONG, "a").await.unwrap(), "true");
-        times.push(asked.elapsed());
+        let since = holds.load(Ordering::Relaxed) - before;
+        holds_before_java.push(since);
         java.unlock("a").await;
     }
     for task in tasks {
         task.abort();
     }
-    mostly_within(1_000 * MS, times);
+    // This is a second of theirs on an idle machine.
+    holds_before_java.sort_unstable();
+    assert!(holds_before_java[10] < 5_000, "{holds_before_java:?}");
 }
 
 /// Lets one task of each manager contend with a Java thread until that has had so many holds. Each must have had its share.
@@ -287,7 +272,7 @@ async fn javas_re_entries_are_counted_and_left_alone() {
     assert_eq!(info.holder.unwrap().to_string(), expected);
 
     let waiting = pair
-        .asleep(|| tokio::spawn(pair.rust.mutex("k").wait(LONG).acquire()))
+        .asleep(|| tokio::spawn(pair.told.mutex("k").wait(PUSHED).acquire()))
         .await;
     java.unlock("a").await;
     // Java's first unlock publishes nothing. A caller that asks now still finds the lock held, once.

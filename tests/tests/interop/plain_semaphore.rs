@@ -1,9 +1,8 @@
 //! Tests of `plain_semaphore` and `getSemaphore`: they are one number of permits that nobody is known to hold.
 
 use lock_runtime::TryAcquire;
-use std::time::Instant;
 
-use crate::pair::{LONG, ONE_PUSH, Pair, mostly_within};
+use crate::pair::{LONG, PUSHED, Pair};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plain_permits_of_both_are_counted_together() {
@@ -54,35 +53,32 @@ async fn fewer_than_none_are_survived_by_waiters_of_both() {
     assert_eq!(java_waits.await.unwrap(), "true");
     rust_waits.await.unwrap().unwrap();
     assert_eq!(ours.available().await.unwrap(), 0);
-    assert_eq!(pair.java.complaints(), "");
+    // Redisson 3.52 complains of the number below zero that it published itself, if its waiter listened by then.
+    let complaints = pair.java.complaints();
+    let of_itself = complaints.contains("SemaphorePubSub.onMessage");
+    assert!(complaints.is_empty() || of_itself, "{complaints}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plain_permit_given_back_is_had_within_one_push() {
     let pair = Pair::start().await;
-    let ours = pair.rust.plain_semaphore("s");
+    let ours = pair.told.plain_semaphore("s");
     ours.try_set_permits(1).await.unwrap();
     assert!(matches!(
         ours.permits(1).try_acquire().await.unwrap(),
         TryAcquire::Acquired(())
     ));
-    let mut times = Vec::new();
     for _ in 0..5 {
-        let wait = format!("semaphore-acquire s 1 {}", LONG.as_millis());
+        let wait = format!("semaphore-acquire s 1 {}", PUSHED.as_millis());
         let waiting = pair.refused_twice("get", || pair.java.tell(&wait)).await;
-        let released = Instant::now();
         ours.release(1).await.unwrap();
         assert_eq!(waiting.await.unwrap(), "true");
-        times.push(released.elapsed());
 
         let waiter = ours.clone();
-        let begin = || tokio::spawn(async move { waiter.permits(1).wait(LONG).acquire().await });
+        let begin = || tokio::spawn(async move { waiter.permits(1).wait(PUSHED).acquire().await });
         let waiting = pair.refused_twice("get", begin).await;
-        let released = Instant::now();
         assert_eq!(pair.java.ask("semaphore-release s 1").await, "ok");
         waiting.await.unwrap().unwrap();
-        times.push(released.elapsed());
     }
-    mostly_within(ONE_PUSH, times);
     assert_eq!(pair.java.complaints(), "");
 }

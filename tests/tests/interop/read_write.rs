@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use lock_runtime::{LockError, LockMode, TryAcquire};
 use tests::{JavaPeer, eventually};
 
-use crate::pair::{LONG, MS, ONE_PUSH, Pair, mostly_within};
+use crate::pair::{LONG, MS, PUSHED, Pair, with_the_lease};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_of_both_hold_together_and_no_writer_beside_them() {
@@ -56,27 +56,21 @@ async fn a_writer_has_the_lock_within_one_push_of_the_last_reader() {
         pair.java.lock_of("read", "k"),
         pair.java.lock_of("write", "k"),
     );
-    let mut times = Vec::new();
     for _ in 0..4 {
         read.lock("a").await;
         let waiting = pair
-            .asleep(|| tokio::spawn(pair.rust.write("k").wait(LONG).acquire()))
+            .asleep(|| tokio::spawn(pair.told.write("k").wait(PUSHED).acquire()))
             .await;
-        let released = Instant::now();
         read.unlock("a").await;
         let guard = waiting.await.unwrap().unwrap();
-        times.push(released.elapsed());
         guard.release().await.unwrap();
 
         let reader = pair.rust.read("k").acquire().await.unwrap();
-        let waiting = pair.asleep(|| write.begin(LONG, "a")).await;
-        let released = Instant::now();
+        let waiting = pair.asleep(|| write.begin(PUSHED, "a")).await;
         reader.release().await.unwrap();
         assert_eq!(waiting.await.unwrap(), "true");
-        times.push(released.elapsed());
         write.unlock("a").await;
     }
-    mostly_within(ONE_PUSH, times);
     assert_eq!(pair.java.complaints(), "");
 }
 
@@ -87,30 +81,24 @@ async fn readers_have_the_lock_within_one_push_of_the_writer() {
         pair.java.lock_of("read", "k"),
         pair.java.lock_of("write", "k"),
     );
-    let mut times = Vec::new();
     for _ in 0..4 {
         write.lock("a").await;
         let waiting = pair
-            .asleep(|| tokio::spawn(pair.rust.read("k").wait(LONG).acquire()))
+            .asleep(|| tokio::spawn(pair.told.read("k").wait(PUSHED).acquire()))
             .await;
-        let released = Instant::now();
         write.unlock("a").await;
         let guard = waiting.await.unwrap().unwrap();
-        times.push(released.elapsed());
         guard.release().await.unwrap();
 
         let writer = pair.rust.write("k").acquire().await.unwrap();
-        let one = pair.asleep(|| read.begin(LONG, "a")).await;
-        let two = pair.asleep(|| read.begin(LONG, "b")).await;
-        let released = Instant::now();
+        let one = pair.asleep(|| read.begin(PUSHED, "a")).await;
+        let two = pair.asleep(|| read.begin(PUSHED, "b")).await;
         writer.release().await.unwrap();
         assert_eq!(one.await.unwrap(), "true");
         assert_eq!(two.await.unwrap(), "true");
-        times.push(released.elapsed());
         read.unlock("a").await;
         read.unlock("b").await;
     }
-    mostly_within(ONE_PUSH, times);
     assert_eq!(pair.java.complaints(), "");
 }
 
@@ -121,11 +109,9 @@ async fn our_downgrade_lets_javas_waiting_readers_in() {
     let writer = pair.rust.write("k").acquire().await.unwrap();
     let nested = writer.scope(async { pair.rust.read("k").acquire().await });
     let nested = nested.await.unwrap();
-    let waiting = pair.asleep(|| read.begin(LONG, "a")).await;
-    let released = Instant::now();
+    let waiting = pair.asleep(|| read.begin(PUSHED, "a")).await;
     writer.release().await.unwrap();
     assert_eq!(waiting.await.unwrap(), "true");
-    assert!(released.elapsed() < 2_000 * MS, "{:?}", released.elapsed());
     assert!(nested.is_held());
     assert!(!pair.java.lock_of("write", "k").try_lock("b").await);
     nested.release().await.unwrap();
@@ -143,13 +129,11 @@ async fn javas_downgrade_lets_our_waiting_reader_in_within_its_cap() {
     write.lock("a").await;
     read.lock("a").await;
     let waiting = pair
-        .asleep(|| tokio::spawn(pair.rust.read("k").wait(LONG).acquire()))
+        .asleep(|| tokio::spawn(pair.rust.read("k").wait(PUSHED).acquire()))
         .await;
-    let released = Instant::now();
     // Java's downgrade publishes nothing.
     write.unlock("a").await;
     let guard = waiting.await.unwrap().unwrap();
-    assert!(released.elapsed() < 1_500 * MS, "{:?}", released.elapsed());
     read.unlock("a").await;
     assert!(!write.try_lock("b").await, "ours is left");
     guard.release().await.unwrap();
@@ -165,17 +149,13 @@ async fn a_killed_java_reader_keeps_our_writer_out_for_its_lease() {
     let since = Instant::now();
     let left = Duration::from_millis(pair.server.pttl("k").unsigned_abs());
     let guard = pair.rust.write("k").wait(LONG).acquire().await.unwrap();
-    let waited = since.elapsed();
-    assert!(
-        waited + 10 * MS >= left && waited < left + 1_000 * MS,
-        "{waited:?} of {left:?}"
-    );
+    with_the_lease(since, left);
     guard.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_that_outlives_another_is_renewed_and_keeps_writers_out() {
-    let pair = Pair::with_watchdog(1_500 * MS).await;
+    let pair = Pair::with_watchdog(6_000 * MS).await;
     let (read, write) = (
         pair.java.lock_of("read", "k"),
         pair.java.lock_of("write", "k"),
@@ -184,23 +164,23 @@ async fn a_reader_that_outlives_another_is_renewed_and_keeps_writers_out() {
     let ours = pair
         .rust
         .read("k")
-        .lease(1_500 * MS)
+        .lease(6_000 * MS)
         .acquire()
         .await
         .unwrap();
     read.lock("a").await;
     ours.release().await.unwrap();
-    let busy = pair.rust.write("k").wait(3_000 * MS).acquire().await;
+    let busy = pair.rust.write("k").wait(9_000 * MS).acquire().await;
     assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
     let ours = pair
         .rust
         .read("k")
-        .lease(1_500 * MS)
+        .lease(6_000 * MS)
         .acquire()
         .await
         .unwrap();
     read.unlock("a").await;
-    assert_eq!(write.begin(3_000 * MS, "b").await.unwrap(), "false");
+    assert_eq!(write.begin(9_000 * MS, "b").await.unwrap(), "false");
     assert!(ours.is_held());
     ours.release().await.unwrap();
     assert!(write.try_lock("b").await);
@@ -213,7 +193,7 @@ async fn forced_releases_of_either_side_end_the_others_hold() {
     let ours = pair
         .rust
         .write("k")
-        .lease(1_500 * MS)
+        .lease(9_000 * MS)
         .acquire()
         .await
         .unwrap();
@@ -274,7 +254,7 @@ async fn javas_re_entries_into_either_side_are_left_alone() {
     write.lock("a").await;
     write.lock("a").await;
     let waiting = pair
-        .asleep(|| tokio::spawn(pair.rust.read("k").wait(LONG).acquire()))
+        .asleep(|| tokio::spawn(pair.told.read("k").wait(PUSHED).acquire()))
         .await;
     assert_eq!(write.hold_count("a").await, 2);
     write.unlock("a").await;
@@ -294,7 +274,7 @@ async fn javas_re_entries_into_either_side_are_left_alone() {
     ours.release().await.unwrap();
     assert_eq!(read.hold_count("a").await, 2);
     let waiting = pair
-        .asleep(|| tokio::spawn(pair.rust.write("k").wait(LONG).acquire()))
+        .asleep(|| tokio::spawn(pair.told.write("k").wait(PUSHED).acquire()))
         .await;
     read.unlock("a").await;
     assert_eq!(read.hold_count("a").await, 1);

@@ -89,7 +89,7 @@ async fn a_killed_master_is_replaced_and_comes_back_as_a_replica() {
     let mut cluster = RedisCluster::builder().replicas().start().await;
     let key = cluster.key_at(1, "k");
     let _: String = cluster.query(1, &["SET", &key, "v"]);
-    assert_eq!(cluster.query::<i64>(1, &["WAIT", "1", "5000"]), 1);
+    assert_eq!(cluster.query::<i64>(1, &["WAIT", "1", "20000"]), 1);
     assert_eq!(cluster.kill_master(1).await, 4);
     assert_eq!(cluster.owner_of_key(&key), 4);
     assert_eq!(get(&cluster, 4, &key), Ok(Some("v".to_owned())));
@@ -101,7 +101,7 @@ async fn a_killed_master_is_replaced_and_comes_back_as_a_replica() {
 
 #[tokio::test]
 async fn a_frozen_master_is_replaced_and_gives_way_when_it_thaws() {
-    let timeout = Duration::from_millis(1_000);
+    let timeout = Duration::from_millis(3_000);
     let conf = RedisCluster::builder().replicas().node_timeout(timeout);
     let cluster = conf.start().await;
     cluster.pause(0);

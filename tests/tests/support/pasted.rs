@@ -36,7 +36,7 @@ fn the_blocks_of_the_tutorial_one_after_the_other_are_its_program_and_its_tests(
 }
 
 #[test]
-fn the_program_to_paste_from_the_guide_runs_and_prints_what_the_guide_shows() {
+fn the_program_to_paste_from_the_guide_compiles_with_the_dependencies_that_it_shows() {
     let guide = read("docs/guide.md");
     let (_, guide) = guide.split_once("\n## Add it\n").unwrap();
     let (section, _) = guide.split_once("\n## By hand\n").unwrap();
@@ -46,14 +46,10 @@ fn the_program_to_paste_from_the_guide_runs_and_prints_what_the_guide_shows() {
     let [program] = blocks(section, "rust")[..] else {
         panic!("not one program in {section}");
     };
-    let [session] = blocks(section, "text")[..] else {
-        panic!("not one output in {section}");
-    };
     let example = read("examples/src/bin/quickstart.rs");
     let (_, example) = example.split_once("\n\n").unwrap();
     assert_eq!(program, example.trim_end(), "the example `quickstart`");
     let tokio = section.split('`').find(|it| it.starts_with("tokio = "));
-    let shown = session.strip_prefix("$ cargo run\n").unwrap();
 
     let checkout = root().canonicalize().unwrap();
     let dependencies = dependencies.replace('…', checkout.to_str().unwrap());
@@ -70,10 +66,10 @@ fn the_program_to_paste_from_the_guide_runs_and_prints_what_the_guide_shows() {
         project.path().join("Cargo.lock"),
     )
     .unwrap();
+    // `examples/tests/programs.rs` runs it.
     let output = Command::new(env!("CARGO"))
-        .args(["run", "--quiet", "--offline"])
+        .args(["check", "--quiet", "--offline"])
         .current_dir(project.path())
-        .env("CARGO_PROFILE_DEV_DEBUG", "none")
         .env(
             "CARGO_TARGET_DIR",
             Path::new(env!("CARGO_TARGET_TMPDIR")).join("pasted"),
@@ -83,6 +79,4 @@ fn the_program_to_paste_from_the_guide_runs_and_prints_what_the_guide_shows() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     assert_eq!(errors, "", "warnings");
-    let printed = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(printed.trim_end(), shown.trim_end());
 }

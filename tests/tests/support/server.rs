@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use redis::{AsyncCommands, Client};
+use tests::server::patient;
 use tests::{CommandStats, Data, RedisServer, eventually};
 
 #[tokio::test]
 async fn a_server_answers_and_ends_with_its_value() {
     let server = RedisServer::start();
     assert_eq!(server.query::<String>(&["PING"]), "PONG");
-    let client = Client::open(server.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = patient(&server.url()).await;
     let () = connection.set("k", 1).await.unwrap();
     assert_eq!(server.keys(), ["k"]);
     assert_eq!(server.clients().len(), 1);
@@ -54,8 +54,7 @@ fn an_append_only_server_keeps_its_data_through_a_kill() {
 #[tokio::test]
 async fn a_frozen_server_accepts_and_does_not_answer() {
     let server = RedisServer::start();
-    let client = Client::open(server.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = patient(&server.url()).await;
     server.sigstop();
     let ping = tokio::time::timeout(Duration::from_millis(100), connection.ping::<String>()).await;
     assert!(!matches!(ping, Ok(Ok(_))));
@@ -87,8 +86,7 @@ fn users_and_passwords_are_those_of_the_settings() {
 #[tokio::test]
 async fn a_unix_socket_and_tls_listen_where_the_urls_say() {
     let server = RedisServer::builder().unix_socket().tls().start();
-    let client = Client::open(server.unix_url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = patient(&server.unix_url()).await;
     assert_eq!(connection.ping::<String>().await.unwrap(), "PONG");
     assert!(server.tls_url().starts_with("rediss://localhost:"));
     assert!(server.tls_files().authority.exists());

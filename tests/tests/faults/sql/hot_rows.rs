@@ -109,7 +109,7 @@ tests::on_each_database!(
 async fn holds_of_rows_that_others_write_without_a_pause_are_kept_and_keep_no_other_waiting<
     D: Stranger,
 >() {
-    const LEASE: Duration = Duration::from_secs(3);
+    const LEASE: Duration = Duration::from_secs(6);
     let table = Table::<D>::new();
     let builder = LockManager::builder().lease(LEASE).ensure_schema(true);
     let locks = builder.connect(&table.url()).await.unwrap();
@@ -120,14 +120,14 @@ async fn holds_of_rows_that_others_write_without_a_pause_are_kept_and_keep_no_ot
     let changes = Changes::begin(&table, &["lock:written", "lock:leased"]).await;
     let began = Instant::now();
     let mut least = LEASE;
-    while began.elapsed() < 4 * LEASE {
+    while began.elapsed() < 3 * LEASE {
         let after = began.elapsed();
         assert!(write.is_held(), "the write was lost after {after:?}");
         assert!(permit.is_held(), "the permit was lost after {after:?}");
         least = least.min(cold.remaining());
         tokio::time::sleep(10 * MS).await;
     }
-    assert!(least > LEASE / 3, "another hold had only {least:?} left");
+    assert!(least > LEASE / 6, "another hold had only {least:?} left");
     for name in ["lock:written", "lock:leased"] {
         let found = unlocked(&table, name).await;
         assert!(found <= 20, "`{name}` was unlocked {found} times of 100");
@@ -147,12 +147,12 @@ async fn a_renewal_by_hand_waits_for_a_row_that_others_write_without_a_pause<D: 
     let request = locks.mutex("k").auto_renew(false);
     let guard = request.acquire().await.unwrap();
     let changes = Changes::begin(&table, &["lock:k"]).await;
-    for seconds in 40..60 {
-        let lease = Duration::from_secs(seconds);
+    for minutes in 1..20 {
+        let lease = minutes * Duration::from_secs(60);
         guard.renew(lease).await.unwrap();
         let left = guard.remaining();
         assert!(
-            left > lease - Duration::from_secs(3),
+            left > lease - Duration::from_secs(30),
             "{left:?} of {lease:?}"
         );
     }

@@ -11,7 +11,11 @@ use tests::{Blocker, Pipe, Sql, Table, eventually};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
-pub(crate) const CALL: Duration = Duration::from_millis(500);
+/// Half a lease. What is given back is free long before, and what is not, is not.
+const SOON: Duration = Duration::from_secs(15);
+pub(crate) const CALL: Duration = Duration::from_secs(2);
+/// That of holds which are to be renewed.
+const LEASE: Duration = Duration::from_secs(9);
 
 mod credentials;
 mod hot_rows;
@@ -47,7 +51,9 @@ pub(crate) async fn scene<D: Sql>() -> (Table<D>, Pipe, LockManager, LockManager
 }
 
 /// Does the same with another timeout for the calls of the first manager.
-async fn scene_with<D: Sql>(call_timeout: Duration) -> (Table<D>, Pipe, LockManager, LockManager) {
+pub(crate) async fn scene_with<D: Sql>(
+    call_timeout: Duration,
+) -> (Table<D>, Pipe, LockManager, LockManager) {
     let table = Table::<D>::new();
     let pipe = Pipe::start(table.server().addr()).await;
     let through = table

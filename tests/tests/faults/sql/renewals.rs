@@ -54,10 +54,12 @@ async fn a_thousand_holds_are_renewed_by_a_few_statements<D: Counts>() {
         assert!(guards.iter().all(|guard| guard.is_held()));
         tokio::time::sleep(100 * MS).await;
     }
-    // These are three rounds, of a third of the lease each. A statement renews what is due within a thirtieth of the
-    // lease, so holds that were acquired slowly need more of them.
-    let most = 30 + 3 * i64::try_from(acquiring.as_millis() / (LEASE / 30).as_millis()).unwrap();
     let sent = D::renewals(&server) - before;
+    // A round is a third of the lease. A statement renews what is due within a thirtieth of the lease, so holds that were
+    // acquired slowly need more of them.
+    let times = |time: Duration, of: Duration| i64::try_from(time.as_millis() / of.as_millis());
+    let rounds = times(began.elapsed(), LEASE / 3).unwrap();
+    let most = rounds * (10 + times(acquiring, LEASE / 30).unwrap());
     assert!(sent > 0 && sent <= most, "{sent} of {most} statements");
     for guard in guards {
         guard.release().await.unwrap();

@@ -4,7 +4,7 @@ use lock_runtime::LockError;
 use tests::faults::{at_each_poll, free_within, poll_times};
 use tests::{Sql, eventually};
 
-use super::{LONG, end, scene, scene_with};
+use super::{LONG, SOON, end, scene, scene_with};
 
 tests::on_each_database!(
     an_acquire_whose_answer_is_late_is_undone
@@ -23,7 +23,7 @@ async fn an_acquire_whose_answer_is_late_is_undone<D: Sql>() {
             "{refused:?}"
         );
         pipe.stall_replies(false);
-        free_within(&other, name, LONG).await;
+        free_within(&other, name, SOON).await;
     }
     end(table, locks, other).await;
 }
@@ -53,7 +53,7 @@ async fn an_acquire_whose_connection_is_cut_is_undone<D: Sql>() {
             matches!(refused, Err(LockError::Unavailable { .. })),
             "{refused:?}"
         );
-        free_within(&other, "k", LONG).await;
+        free_within(&other, "k", SOON).await;
     }
     end(table, locks, other).await;
 }

@@ -293,7 +293,7 @@ impl Run {
         list.into_iter().find(|holder| holder != asker)
     }
 
-    /// The lock was reserved. The reservation is prolonged, or it might end before the next step.
+    /// The lock was reserved. The reservation is prolonged further, to a lease like others.
     async fn is_reserved_for(&mut self, holder: String) {
         let longer = redis::cmd("PEXPIRE").arg(LOCK).arg(LEASES[0]).take();
         let () = longer.query_async(&mut self.connection).await.unwrap();

@@ -31,7 +31,8 @@ use crate::values::name::LockName;
 use crate::values::options::Options;
 use crate::values::ttl::Ttl;
 
-const CALL: Duration = Duration::from_secs(2);
+/// It is generous, because a busy machine may stand still for a second or two.
+const CALL: Duration = Duration::from_secs(15);
 
 /// Runs a script as on a single server.
 async fn run<S: Script>(
@@ -39,6 +40,25 @@ async fn run<S: Script>(
     script: &S,
 ) -> Result<S::Reply, Fault> {
     scripting::run(connection, script, scripting::Manner::PLAIN).await
+}
+
+/// Runs a script, and prolongs what it has reserved in the same step: a reservation lasts a second at most, for which a busy
+/// machine may stand still. Returns the answer, and what was left of the lease at first, in ms.
+async fn run_prolonged<S: Script>(
+    connection: &mut MultiplexedConnection,
+    script: &S,
+) -> Result<(S::Reply, i64), Fault> {
+    const PROLONG: &str = "local left = redis.call('PTTL', KEYS[1]) \
+                           if left > 0 and left <= 1000 then redis.call('PEXPIRE', KEYS[1], 60000) end \
+                           return left";
+    let mut eval = redis::cmd("EVAL");
+    eval.arg(S::source().text).arg(script.keys());
+    script.write(&mut eval);
+    let mut both = redis::pipe();
+    both.atomic().add_command(eval);
+    both.cmd("EVAL").arg(PROLONG).arg(1).arg(scripts::LOCK);
+    let (reply, left) = both.query_async(connection).await.unwrap();
+    script.read(reply).unwrap().map(|reply| (reply, left))
 }
 
 /// Events in the order in which they came.
@@ -63,10 +83,11 @@ async fn connect_with(
 }
 
 async fn connect(server: &Server) -> Arc<RedisBackend> {
-    connect_with(&server.url(), Options::default())
-        .await
-        .unwrap()
-        .0
+    let options = Options {
+        call_timeout: CALL,
+        ..Options::default()
+    };
+    connect_with(&server.url(), options).await.unwrap().0
 }
 
 fn key(name: &str) -> Arc<Key> {

@@ -79,10 +79,8 @@ impl Server {
 
     async fn try_connect(&self) -> Result<MultiplexedConnection, RedisError> {
         let client = redis::Client::open(self.url())?;
-        let config =
-            redis::AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(10)));
         client
-            .get_multiplexed_async_connection_with_config(&config)
+            .get_multiplexed_async_connection_with_config(&patient())
             .await
     }
 
@@ -121,7 +119,7 @@ impl Server {
         let (sender, messages) = mpsc::unbounded_channel();
         let connection = Arc::new(OnceLock::new());
         let kept = connection.clone();
-        let config = redis::AsyncConnectionConfig::new().set_push_sender(move |push: PushInfo| {
+        let config = patient().set_push_sender(move |push: PushInfo| {
             // The callback keeps its own connection open.
             let _kept = &kept;
             if push.kind == PushKind::Message {
@@ -202,6 +200,14 @@ fn spawn(port: u16, arguments: &[String]) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .expect("a redis-server to test with: install one or set REDIS_SERVER_BIN")
+}
+
+/// The configuration of a connection that waits for as long as it takes. By default, the client gives up after half a
+/// second, and a busy machine may stand still for longer.
+pub(in super::super) fn patient() -> redis::AsyncConnectionConfig {
+    redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
 }
 
 /// Returns the command of these words.

@@ -1,30 +1,25 @@
 //! Tests of how transactions end, and of what becomes of their locks.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use lock_runtime::TryAcquire;
 use mysql_async::prelude::Queryable;
 use tests::Mariadb;
 use tests::faults::{at_each_poll, poll_times};
 
-use super::super::{Driver, LONG, Open, free_within, scene, take, take_within, the_lease_is_over};
-
-/// A time at which the lease by which a transaction comes to its lock is not over yet. It is over after 2 s.
-const BEFORE_THE_LEASE: Duration = Duration::from_millis(1_500);
+use super::super::{
+    Driver, LONG, Open, assert_refused_at_once, free_within, is_given_back_after, scene, take,
+    take_within, the_lease_is_over,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_end_of_a_transaction_gives_the_lock_back() {
     let (table, locks, mut one, _) = scene::<Mariadb>().await;
-    let mut soonest = LONG;
-    for _ in 0..3 {
+    is_given_back_after(&table, async || {
         let mut rolled_back = Mariadb::begin(&mut one).await;
         take(&locks, &mut rolled_back, "k").await.unwrap();
-        let since = Instant::now();
         rolled_back.rollback().await;
-        free_within(&locks, "k", LONG).await;
-        soonest = soonest.min(since.elapsed());
-    }
-    assert!(soonest < BEFORE_THE_LEASE, "{soonest:?}");
+    })
+    .await;
 
     let mut long = Mariadb::begin(&mut one).await;
     take(&locks, &mut long, "k").await.unwrap();
@@ -36,8 +31,7 @@ async fn every_end_of_a_transaction_gives_the_lock_back() {
     let mut outer = Mariadb::begin_for_several(&mut one).await;
     outer.0.query_drop("SAVEPOINT nested").await.unwrap();
     take(&locks, &mut outer, "k").await.unwrap();
-    let tried = locks.mutex("k").try_acquire().await.unwrap();
-    assert!(matches!(tried, TryAcquire::Busy { .. }), "{tried:?}");
+    assert_refused_at_once(locks.mutex("k").try_acquire()).await;
     outer.0.query_drop("ROLLBACK TO nested").await.unwrap();
     free_within(&locks, "k", LONG).await;
     outer.0.query_drop("SAVEPOINT nested").await.unwrap();
@@ -48,8 +42,7 @@ async fn every_end_of_a_transaction_gives_the_lock_back() {
         .await
         .unwrap();
     the_lease_is_over(&table).await;
-    let tried = locks.mutex("k").try_acquire().await.unwrap();
-    assert!(matches!(tried, TryAcquire::Busy { .. }), "{tried:?}");
+    assert_refused_at_once(locks.mutex("k").try_acquire()).await;
     outer.commit().await;
     free_within(&locks, "k", Duration::ZERO).await;
 

@@ -7,7 +7,7 @@ use tests::mysql::is_meant;
 use tests::{Mariadb, MariadbServer, MariadbTable, PostgresServer};
 
 use super::super::{Driver, LONG, MS, Open, assert_refused, free_within, scene, take, take_within};
-use super::{Owned, SOON};
+use super::Owned;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transactions_that_only_read_or_are_elsewhere_are_refused() {
@@ -158,5 +158,5 @@ async fn a_transaction_that_was_too_slow_is_told_to_end_and_asks_no_more() {
     assert!(error.to_string().contains("roll it back"), "{error}");
     assert_eq!(late.1, 1);
     late.0.rollback().await;
-    free_within(&locks, "k", SOON).await;
+    free_within(&locks, "k", LONG).await;
 }

@@ -1,16 +1,16 @@
 //! Tests of how transactions end, and of what becomes of their locks.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use lock_runtime::{TransactionError, TryAcquire};
+use lock_runtime::TransactionError;
 use tests::Postgres;
 use tests::faults::{at_each_poll, poll_times};
 
-use super::super::{Driver, LONG, Open, free_within, scene, take, take_within, the_lease_is_over};
-use super::{TOLD, Tx};
-
-/// A time at which the lease by which a transaction comes to its lock is not over yet. It is over after 2 s.
-const BEFORE_THE_LEASE: Duration = Duration::from_millis(1_500);
+use super::super::{
+    Driver, LONG, Open, assert_refused_at_once, free_within, is_given_back_after, scene, take,
+    take_within, the_lease_is_over,
+};
+use super::Tx;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_end_of_a_transaction_gives_the_lock_back() {
@@ -19,12 +19,12 @@ async fn every_end_of_a_transaction_gives_the_lock_back() {
     assert!(seen.is_ok(), "dropped: {seen:?}");
     free_within(&locks, "k", LONG).await;
 
-    let mut rolled_back = Postgres::begin(&mut one).await;
-    take(&locks, &mut rolled_back, "k").await.unwrap();
-    let since = Instant::now();
-    rolled_back.rollback().await;
-    free_within(&locks, "k", LONG).await;
-    assert!(since.elapsed() < BEFORE_THE_LEASE, "{:?}", since.elapsed());
+    is_given_back_after(&table, async || {
+        let mut rolled_back = Postgres::begin(&mut one).await;
+        take(&locks, &mut rolled_back, "k").await.unwrap();
+        rolled_back.rollback().await;
+    })
+    .await;
 
     let mut aborted = Postgres::begin(&mut one).await;
     take(&locks, &mut aborted, "k").await.unwrap();
@@ -32,30 +32,30 @@ async fn every_end_of_a_transaction_gives_the_lock_back() {
     aborted.0.batch_execute("SELECT 1 / 0").await.unwrap_err();
     // The server tells of the error before it gives the row back, and nothing else does.
     free_within(&locks, "k", LONG).await;
-    let refused = take(&locks, &mut aborted, "k").await;
-    assert!(
-        matches!(refused, Err(TransactionError::Driver(_))),
-        "{refused:?}"
-    );
-    free_within(&locks, "k", TOLD).await;
+    is_given_back_after(&table, async || {
+        let refused = take(&locks, &mut aborted, "k").await;
+        assert!(
+            matches!(refused, Err(TransactionError::Driver(_))),
+            "{refused:?}"
+        );
+    })
+    .await;
     // A commit of an aborted transaction is a rollback.
     aborted.commit().await;
 
     let mut outer = Postgres::begin(&mut one).await;
-    let mut inner = Tx(outer.0.savepoint("nested").await.unwrap());
-    take(&locks, &mut inner, "k").await.unwrap();
-    let tried = locks.mutex("k").try_acquire().await.unwrap();
-    assert!(matches!(tried, TryAcquire::Busy { .. }), "{tried:?}");
-    inner.rollback().await;
-    free_within(&locks, "k", BEFORE_THE_LEASE).await;
+    is_given_back_after(&table, async || {
+        let mut inner = Tx(outer.0.savepoint("nested").await.unwrap());
+        take(&locks, &mut inner, "k").await.unwrap();
+        assert_refused_at_once(locks.mutex("k").try_acquire()).await;
+        inner.rollback().await;
+    })
+    .await;
     let mut inner = Tx(outer.0.savepoint("nested").await.unwrap());
     take(&locks, &mut inner, "k").await.unwrap();
     inner.commit().await;
     the_lease_is_over(&table).await;
-    let since = Instant::now();
-    let tried = locks.mutex("k").try_acquire().await.unwrap();
-    assert!(matches!(tried, TryAcquire::Busy { .. }), "{tried:?}");
-    assert!(since.elapsed() < TOLD, "{:?}", since.elapsed());
+    assert_refused_at_once(locks.mutex("k").try_acquire()).await;
     outer.commit().await;
     free_within(&locks, "k", Duration::ZERO).await;
 

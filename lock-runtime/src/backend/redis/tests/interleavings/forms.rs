@@ -16,7 +16,7 @@ use crate::backend::redis::tests::scripts::listed::{
     ListedAcquire, ListedRelease, listed_acquire, listed_release,
 };
 use crate::backend::redis::tests::scripts::{CHANNEL, LOCK};
-use crate::backend::redis::tests::{CALL, key, run};
+use crate::backend::redis::tests::{CALL, key, run, run_prolonged};
 use crate::values::HolderId;
 use crate::values::fence::SPARE_TOKENS;
 
@@ -41,6 +41,12 @@ impl Run {
     async fn run<S: Script>(&self, script: &S) -> Result<S::Reply, String> {
         let reply = run(&mut self.connection.clone(), script).await;
         reply.map_err(|fault| fault.to_string())
+    }
+
+    /// Runs a script that may reserve the lock.
+    async fn run_prolonged<S: Script>(&self, script: &S) -> Result<S::Reply, String> {
+        let reply = run_prolonged(&mut self.connection.clone(), script).await;
+        reply.map_or_else(|fault| Err(fault.to_string()), |(reply, _)| Ok(reply))
     }
 
     /// Checks that a lock that a batch left alone is as it was.
@@ -88,7 +94,7 @@ impl Run {
                     spare,
                     ..listed_acquire(holder)
                 };
-                self.run(&listed).await
+                self.run_prolonged(&listed).await
             }
             Form::Batch => {
                 let one = || OneAcquire {
@@ -141,7 +147,7 @@ impl Run {
                 used,
                 ..listed_release(holder)
             };
-            return self.run(&release).await;
+            return self.run_prolonged(&release).await;
         }
         // An older version has the same script, but for tokens to give back.
         let release = Release {

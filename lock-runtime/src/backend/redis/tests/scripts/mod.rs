@@ -124,7 +124,10 @@ impl Bench {
         ))
         .await;
         let client = redis::Client::open(self.server.url_of("limited")).unwrap();
-        client.get_multiplexed_async_connection().await.unwrap()
+        let connected = client
+            .get_multiplexed_async_connection_with_config(&server::patient())
+            .await;
+        connected.unwrap()
     }
 }
 

@@ -83,31 +83,36 @@ fn in_full(reply: Vec<String>, fence: bool) -> Vec<String> {
     }
 }
 
-impl Bench {
-    /// Returns the state of the keys.
-    async fn state(&self, time: Option<i64>) -> Vec<String> {
-        let mut state = Vec::new();
-        for command in ["TYPE lock:k", "TYPE lock:fence:{1}"] {
-            state.push(self.text(command).await.unwrap());
-        }
-        if state[0] == "hash" {
-            state.push(format!("{:?}", self.run("HGETALL lock:k").await));
-        }
-        let left = self.integer("PTTL lock:k").await;
-        state.push(about(left));
-        if self.text("TYPE lock:waiting:{lock:k}").await.unwrap() == "zset" {
-            let list = self
-                .run("ZRANGE lock:waiting:{lock:k} 0 -1 WITHSCORES")
-                .await;
-            let list = shown(Ok(list)).into_iter().map(of_list);
-            state.extend(list);
-        }
-        if state[1] == "string" {
-            state.push(alike(&self.text("GET lock:fence:{1}").await.unwrap(), time));
-        }
-        state
-    }
+/// The questions whose answers are the state of the keys.
+const AFTER: [&str; 7] = [
+    "TYPE lock:k",
+    "TYPE lock:fence:{1}",
+    "HGETALL lock:k",
+    "PTTL lock:k",
+    "TYPE lock:waiting:{lock:k}",
+    "ZRANGE lock:waiting:{lock:k} 0 -1 WITHSCORES",
+    "GET lock:fence:{1}",
+];
 
+/// Returns the state of the keys. Questions about what a key is not are errors, which say nothing.
+fn state(answers: Vec<Value>, time: Option<i64>) -> Vec<String> {
+    let [kind, fences, fields, left, lists, list, fence]: [Value; 7] = answers.try_into().unwrap();
+    let text = |value| reply::text(value).unwrap();
+    let mut state = vec![text(kind), text(fences)];
+    if state[0] == "hash" {
+        state.push(format!("{fields:?}"));
+    }
+    state.push(about(redis::from_redis_value(left).unwrap()));
+    if text(lists) == "zset" {
+        state.extend(shown(Ok(list)).into_iter().map(of_list));
+    }
+    if state[1] == "string" {
+        state.push(alike(&text(fence), time));
+    }
+    state
+}
+
+impl Bench {
     async fn both_ways(&self, source: &Source, keys: &[&str], arguments: &[&str]) {
         self.both_ways_after("", source, keys, arguments).await;
     }
@@ -128,27 +133,46 @@ impl Bench {
         let by_us = fences().map(|before| held_by("a", before));
         let by_another = fences().map(|before| held_by("other", before));
         let states = BEFORE.iter().map(|before| String::from(*before));
-        for before in states.chain(by_us).chain(by_another) {
-            let mut outcomes = Vec::new();
+        let states: Vec<String> = states.chain(by_us).chain(by_another).collect();
+        // All of it goes out at once: there are tens of thousands of commands.
+        let mut pipe = redis::pipe();
+        for before in &states {
             for text in [source.text, &careful] {
-                self.run("FLUSHALL").await;
+                pipe.cmd("FLUSHALL");
                 for command in before.lines().chain(also.lines()) {
-                    self.run(command).await;
+                    pipe.add_command(server::command(command));
                 }
-                let mut command = redis::cmd("EVAL");
-                command.arg(text).arg(keys.len()).arg(keys).arg(arguments);
-                let reply = server::run(&mut self.connection.clone(), command).await;
+                pipe.cmd("EVAL").arg(text).arg(keys.len());
+                pipe.arg(keys).arg(arguments);
+                for question in AFTER {
+                    pipe.add_command(server::command(question));
+                }
+            }
+        }
+        let mut connection = self.connection.clone();
+        let answers = connection.send_packed_commands(&pipe, 0, pipe.len()).await;
+        let mut answers = answers.unwrap().into_iter();
+        for before in &states {
+            let mut outcome = || {
+                let written = 1 + before.lines().chain(also.lines()).count();
+                for answer in answers.by_ref().take(written) {
+                    answer.extract_error().unwrap();
+                }
+                let reply = answers.next().unwrap().extract_error();
                 let reply = in_full(shown(reply), keys.contains(&FENCE));
                 let time = reply.iter().rev().find_map(|text| about_now(text));
                 let alike = reply.iter().map(|text| alike(text, time));
-                outcomes.push((alike.collect::<Vec<_>>(), self.state(time).await));
-            }
+                let state = state(answers.by_ref().take(AFTER.len()).collect(), time);
+                (alike.collect::<Vec<_>>(), state)
+            };
             assert_eq!(
-                outcomes[0], outcomes[1],
+                outcome(),
+                outcome(),
                 "{}: {before:?} {also:?} {arguments:?}",
                 source.name
             );
         }
+        assert_eq!(answers.next(), None);
     }
 }
 
