@@ -17,7 +17,7 @@ use crate::tls::TlsFiles;
 /// The name under which the tests' own connection shows in `CLIENT LIST`.
 pub(crate) const HELPER: &str = "test-support";
 
-/// It is generous, because only a test that fails spends it.
+/// The time that a connection may take. It is generous, because only a test that fails spends it.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) const MISSING: &str = "install one (`apt-get install redis-server`, `brew install redis`, or let \

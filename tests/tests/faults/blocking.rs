@@ -288,7 +288,7 @@ async fn blocking_calls_inside_a_runtime_are_refused_and_guards_are_released_in_
     assert!(is_refused(LockManager::connect(&url)));
     assert!(is_refused(LockManager::in_memory()));
     let (locks, guard, other) = thread::spawn(move || {
-        // Whoever waited for an answer, or for the end of the manager, would do so for a minute.
+        // A caller that waited for an answer, or for the end of the manager, would wait for a minute.
         let builder = lock_runtime::LockManager::builder()
             .call_timeout(2 * LONG)
             .shutdown_grace(2 * LONG)

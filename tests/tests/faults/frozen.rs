@@ -1,7 +1,7 @@
 //! A server that stops answering costs nobody else anything, however many ask it: neither the keys of a cluster's other
 //! masters, nor those of the connection that takes the place of a dead one.
 //!
-//! Requests last a minute here. So whoever had to wait for one is not served while they are all under way.
+//! Requests last a minute here. So a caller that has to wait for one is not served while all of them are under way.
 
 use std::time::Duration;
 
