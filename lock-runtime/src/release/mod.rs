@@ -444,7 +444,8 @@ async fn release_until_answered(
             return Err(fault.at_the_end(last_fault));
         }
         last_fault = Some(fault);
-        clock::sleep(pauses.pause()).await;
+        // A pause that outlasted the time would keep the caller waiting for longer than the call timeout.
+        clock::sleep(pauses.pause().min(until.remaining())).await;
         timeout = timeout.min(until.remaining().max(LEAST_CALL));
     }
 }
