@@ -7,6 +7,7 @@ mod gaps;
 mod half_moved;
 mod kinds;
 mod moves;
+mod one_node;
 mod replicas;
 mod subscriptions;
 mod undone;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_runtime::{LockError, LockManager, LockMode, LostReason, Replicas, TryAcquire};
 use redis::Value;
 use tests::eventually::PATIENCE;
-use tests::faults::{asleep, behind_a_proxy, free_within, took};
+use tests::faults::{asleep, behind_a_proxy, free_within, renewed, took};
 use tests::{FaultProxy, RedisServer, eventually};
 
 const MS: Duration = Duration::from_millis(1);
@@ -319,4 +319,32 @@ async fn errors_name_the_lock_and_show_no_holder() {
     assert!(lost.to_string().contains("`k`"));
     shown += &format!("{lost} {lost:?}");
     assert!(!shown.contains(client), "{shown}");
+}
+
+#[tokio::test]
+async fn a_key_that_is_refused_takes_no_other_hold_with_it() {
+    let server = server_with_rights("");
+    let builder = LockManager::builder().lease(9_000 * MS);
+    let locks = builder.connect(&url(&server)).await.unwrap();
+    let mut guards = Vec::new();
+    for number in 0..20 {
+        guards.push(locks.mutex(format!("m{number}")).acquire().await.unwrap());
+        guards.push(locks.read(format!("r{number}")).acquire().await.unwrap());
+    }
+    // All keys but those of two locks.
+    let allowed = (0..20).filter(|number| *number != 7 && *number != 13);
+    let names = allowed.flat_map(|number| [format!("lock:m{number}"), format!("lock:r{number}")]);
+    let allowed: Vec<_> = names.map(|name| format!("~{name} ~*{{{name}}}*")).collect();
+    let allowed = allowed.join(" ");
+    let mut command = vec!["ACL", "SETUSER", "locks", "resetkeys"];
+    command.extend(allowed.split(' '));
+    server.query::<Value>(&command);
+    let (refused, others): (Vec<_>, Vec<_>) = guards
+        .into_iter()
+        .partition(|guard| ["m7", "m13", "r7", "r13"].contains(&guard.name()));
+    assert_eq!(refused.len(), 4);
+    for guard in &refused {
+        assert_eq!(guard.lost().wait().await, LostReason::Expired);
+    }
+    renewed(&others).await;
 }

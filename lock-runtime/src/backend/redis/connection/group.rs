@@ -141,7 +141,8 @@ impl<'a> UnderWay<'a> {
         let group = self.live.group();
         let is_alone = self.others < FEW && !group.is_sending.load(Ordering::Acquire);
         // In a cluster, hardly two of sixteen thousand slots are the same.
-        if is_alone || self.live.address().is_some() || now.has_reached(deadline) {
+        let is_cluster = self.live.address().is_some() || self.live.keeps_to_slots();
+        if is_alone || is_cluster || now.has_reached(deadline) {
             return None;
         }
         let (answer, answered) = oneshot::channel();

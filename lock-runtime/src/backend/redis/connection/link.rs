@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -38,6 +38,9 @@ pub(crate) struct Link {
     pub(super) channels: ClusterChannels,
     /// The node of a cluster that it leads to.
     pub(super) address: Option<Address>,
+    /// The server has refused a script because its keys were of several slots. It looks like one server and is a cluster,
+    /// or a proxy in front of one.
+    pub(super) keeps_to_slots: AtomicBool,
     /// The runtime on which connections live.
     pub(super) handle: Handle,
 }
@@ -186,8 +189,8 @@ impl Link {
             }
             Ok(answer) => {
                 self.answers.fetch_add(1, Ordering::Relaxed);
-                if answer.as_ref().is_err_and(faults::is_demotion) {
-                    self.suspicion.notify_one();
+                if let Err(fault) = &answer {
+                    self.learn(fault);
                 }
                 if sampled {
                     self.round_trip.took(now.elapsed());
@@ -200,6 +203,21 @@ impl Link {
             }
             Err(_) => Err(self.unanswered()),
         }
+    }
+
+    /// Takes in what an error says of the server.
+    fn learn(&self, fault: &Fault) {
+        if faults::is_demotion(fault) {
+            self.suspicion.notify_one();
+        }
+        if faults::is_of_several_slots(fault) {
+            self.keeps_to_slots.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a script must have keys of one slot only.
+    pub(crate) fn keeps_to_slots(&self) -> bool {
+        self.keeps_to_slots.load(Ordering::Relaxed)
     }
 
     /// Explains an answer that only a node of a cluster gives: another node has the key, or the keys are of several
@@ -331,6 +349,11 @@ impl Live {
     /// Counts a request that may share its script with others.
     pub(crate) fn enter(&self) -> UnderWay<'_> {
         UnderWay::enter(self)
+    }
+
+    /// See [`Link::keeps_to_slots`].
+    pub(crate) fn keeps_to_slots(&self) -> bool {
+        self.link.keeps_to_slots()
     }
 
     pub(super) fn group(&self) -> &Group {

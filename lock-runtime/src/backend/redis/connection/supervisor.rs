@@ -4,7 +4,7 @@
 //! attempts are unlimited, and a call that timed out makes the supervisor ask the server for a sign of life.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -75,6 +75,7 @@ impl Supervisor {
             standing: self.standing.clone(),
             channels: self.check.channels,
             address: self.member.as_ref().map(|node| node.address.clone()),
+            keeps_to_slots: AtomicBool::new(false),
             handle: self.check.opening.runtime.clone(),
         });
         if let Some(first) = &first {

@@ -29,6 +29,8 @@ pub(crate) async fn acquire_all(
         match inner.redirect(&reply) {
             None => {
                 return match reply {
+                    // The server is a cluster after all, as this answer has shown.
+                    Err(_) if one_slot(inner, requests).is_none() => Ok(AcquiredAll::Apart),
                     Err(fault) => Err(named(inner, fault, requests).await),
                     reply => reply,
                 };
@@ -60,8 +62,8 @@ fn one_slot<'a>(inner: &Inner, requests: &[AcquireRequest<'a>]) -> Option<&'a Ke
     let mut keys = requests.iter().map(|request| request.hold_ref.key);
     let first = keys.next()?;
     match &inner.nodes {
-        Nodes::One(_) => Some(first),
-        Nodes::Cluster(_) => {
+        Nodes::One(link) if !link.keeps_to_slots() => Some(first),
+        Nodes::One(_) | Nodes::Cluster(_) => {
             let slot = first.slot();
             keys.all(|key| key.slot() == slot).then_some(first)
         }

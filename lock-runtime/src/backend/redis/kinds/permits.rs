@@ -6,16 +6,13 @@ use std::time::Duration;
 use super::acquire::Sending;
 use super::counters::{ReadCounter, foreign_counter, too_few};
 use super::release::Releasing;
-use super::renewals::{ttl, unless_all_failed};
+use super::renewals::ttl;
 use super::replies::{AcquireReply, ReleaseReply, acquire_reply, read_renewals};
 use crate::backend::redis::connection::Live;
 use crate::backend::redis::scripting::{Items, Script, Source, lua, renewal, script, source};
 use crate::backend::redis::{CONTROL, GaveBack, Inner, channel};
 use crate::backend::{Fault, HoldRef, Renewal, Renewed, Snapshot};
 use crate::values::{HolderId, Key, Moment, clock};
-
-/// Permits in one renewal script: about 2 µs of the server's time each.
-const IN_ONE_SCRIPT: usize = 512;
 
 /// The key of a semaphore's leases.
 pub(crate) fn leases(key: &Key) -> String {
@@ -78,52 +75,20 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
 pub(crate) async fn renew(
     live: &Live,
     batch: &[&Renewal],
-    mut now: Moment,
+    now: Moment,
     deadline: Moment,
 ) -> Result<Vec<Renewed>, Fault> {
-    let mut answers = Vec::with_capacity(batch.len());
-    let mut failed = None;
-    for part in parts(batch) {
-        let items = part.iter();
-        let items: Vec<_> = items
-            .map(|item| entry(item, item.permits, ttl(item)))
-            .collect();
-        let script = RenewPermits { items: &items };
-        let answer = live.call(&script, now, deadline).await;
-        now = clock::now();
-        match answer {
-            Ok(part) => answers.extend(part),
-            Err(fault) => {
-                failed = Some(fault);
-                answers.extend(std::iter::repeat_n(Renewed::Unknown, part.len()));
-            }
-        }
-    }
-    unless_all_failed(answers, failed)
+    let items = batch.iter();
+    let items: Vec<_> = items
+        .map(|item| entry(item, item.permits, ttl(item)))
+        .collect();
+    live.call(&RenewPermits { items: &items }, now, deadline)
+        .await
 }
 
 /// One item of the script that renews permits: the first so many of a set.
 pub(crate) fn entry(item: &Renewal, permits: u32, ttl: i64) -> (String, Vec<u8>, i64) {
     (leases(&item.key), ids(item.holder, permits), ttl)
-}
-
-/// Cuts a batch into parts. Each part is one set of permits, or several sets with at most `IN_ONE_SCRIPT` permits
-/// together.
-pub(crate) fn parts<'a, 'b>(batch: &'a [&'b Renewal]) -> Vec<&'a [&'b Renewal]> {
-    let mut parts = Vec::new();
-    let (mut from, mut permits) = (0, 0);
-    for (at, item) in batch.iter().enumerate() {
-        let more = usize::try_from(item.permits).unwrap_or(usize::MAX);
-        if at > from && permits + more > IN_ONE_SCRIPT {
-            parts.push(&batch[from..at]);
-            (from, permits) = (at, 0);
-        }
-        permits += more;
-    }
-    if from < batch.len() {
-        parts.push(&batch[from..]);
-    }
-    parts
 }
 
 /// Looks at a key that holds no hash. `None` if it is no counter either.
@@ -255,42 +220,4 @@ pub(crate) struct ForcePermitsReply {
     pub(crate) left: i64,
     /// The channel and payload of each message that the script could not publish.
     pub(crate) unpublished: Vec<(String, String)>,
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::values::holder::HolderIds;
-    use crate::values::kind::Kind;
-    use crate::values::name::LockName;
-
-    #[test]
-    fn a_renewal_is_cut_so_that_no_script_is_long() {
-        let ids = HolderIds::new();
-        let key = Key::new("", &LockName::from("k"), Kind::Semaphore).unwrap();
-        let key = Arc::new(key);
-        let sizes = |permits: &[u32]| -> Vec<usize> {
-            let batch: Vec<_> = permits
-                .iter()
-                .map(|&permits| Renewal {
-                    key: key.clone(),
-                    holder: ids.fresh(),
-                    permits,
-                    ttl: None,
-                    waits: false,
-                })
-                .collect();
-            let batch: Vec<_> = batch.iter().collect();
-            parts(&batch).iter().map(|part| part.len()).collect()
-        };
-        assert_eq!(sizes(&[]), [0; 0]);
-        assert_eq!(
-            sizes(&[1; 128]),
-            [128],
-            "a full batch of single permits is one script"
-        );
-        assert_eq!(sizes(&[256, 256, 1, 1_000, 1_000, 3]), [2, 1, 1, 1, 1]);
-    }
 }

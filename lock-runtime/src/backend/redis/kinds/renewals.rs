@@ -9,6 +9,7 @@ use super::{exclusive, permits, read_write};
 use crate::backend::redis::Inner;
 use crate::backend::redis::connection::Live;
 use crate::backend::redis::router::Nodes;
+use crate::backend::redis::scripting::faults;
 use crate::backend::{Fault, Renewal, Renewed, Reply, Within};
 use crate::values::{Key, Kind, Moment, clock};
 
@@ -59,8 +60,7 @@ impl Inner {
         };
         let before = link.live();
         let (live, now) = link.get(asked_at, times.usual).await?;
-        let items: Vec<&Renewal> = batch.iter().collect();
-        let mut answers = self.renew_all_on(&live, &items, now, times).await?;
+        let mut answers = self.renew_all_on(&live, batch, now, times).await?;
         let vouched_by = clock::now() + timeout;
         if answers.contains(&Renewed::NotHeld) && self.vouch(before, vouched_by).await.is_err() {
             for answer in &mut answers {
@@ -72,44 +72,58 @@ impl Inner {
         Ok(answers)
     }
 
-    /// The watchdog groups by kind; a writer that has just become a reader may be among others of its old kind.
-    pub(crate) async fn renew_all_on(
+    /// All of a server's: a script for each sort of holds in the batch.
+    async fn renew_all_on(
         &self,
         live: &Live,
-        batch: &[&Renewal],
+        batch: &[Renewal],
         now: Moment,
         times: Times,
     ) -> Result<Vec<Renewed>, Fault> {
-        let is_read = |item: &&&Renewal| item.key.kind() == Kind::Read;
-        let reads = batch.iter().filter(is_read).count();
-        if reads == 0 || reads == batch.len() {
-            return self.renew_on(live, batch, now, times).await;
-        }
-        let (reads, others): (Vec<_>, Vec<_>) =
-            batch.iter().copied().partition(|item| is_read(&item));
-        let (of_reads, of_others) = tokio::join!(
-            self.renew_on(live, &reads, now, times),
-            self.renew_on(live, &others, now, times),
-        );
-        if let (Err(fault), Err(_)) = (&of_reads, &of_others) {
-            return Err(fault.clone());
-        }
-        // One script that failed says nothing about the holds of the other.
-        let answers = |answers: Result<Vec<Renewed>, Fault>| {
-            let answers = answers.unwrap_or_default().into_iter();
-            answers.chain(std::iter::repeat(Renewed::Unknown))
+        let slots = live.keeps_to_slots();
+        let parts = by_script(batch, |key| if slots { key.slot() } else { 0 });
+        let renew = |part: &Vec<usize>| -> Part<'_> {
+            let items: Vec<&Renewal> = part.iter().filter_map(|&at| batch.get(at)).collect();
+            Box::pin(async move { self.renew_on(live, &items, now, times).await })
         };
-        let (mut of_reads, mut of_others) = (answers(of_reads), answers(of_others));
-        let answer = |item: &&Renewal| match item.key.kind() {
-            Kind::Read => of_reads.next(),
-            _ => of_others.next(),
-        };
-        let answers: Option<Vec<_>> = batch.iter().map(answer).collect();
-        Ok(answers.unwrap_or_default())
+        let answered = all(parts.iter().map(renew).collect()).await;
+        if !slots && live.keeps_to_slots() {
+            // These answers have shown it.
+            return Box::pin(self.renew_all_on(live, batch, clock::now(), times)).await;
+        }
+        // One script that failed says nothing about the holds of the others.
+        in_order(batch.len(), parts.iter().map(Vec::as_slice), answered)
     }
 
-    /// Those of one script, on that connection, which is looked at if the answer takes longer than usual.
-    pub(crate) async fn renew_on(
+    /// Those of one script. What is refused because of one of them is sent again by halves, down to single holds: nobody
+    /// loses a hold by the key of another.
+    pub(crate) fn renew_on<'a>(
+        &'a self,
+        live: &'a Live,
+        batch: &'a [&'a Renewal],
+        now: Moment,
+        times: Times,
+    ) -> Part<'a> {
+        Box::pin(async move {
+            let refused = match self.ask_in_time(live, batch, now, times).await {
+                Err(fault) if batch.len() > 1 && faults::may_be_of_one_key(&fault) => fault,
+                answers => return answers,
+            };
+            let (first, rest) = batch.split_at(batch.len() / 2);
+            let now = clock::now();
+            let halves = vec![
+                self.renew_on(live, first, now, times),
+                self.renew_on(live, rest, now, times),
+            ];
+            let answered = all(halves).await;
+            let parts: Vec<usize> = (0..batch.len()).collect();
+            let (first, rest) = parts.split_at(first.len());
+            in_order(batch.len(), [first, rest].into_iter(), answered).map_err(|_| refused)
+        })
+    }
+
+    /// On that connection, which is looked at if the answer takes longer than usual.
+    async fn ask_in_time(
         &self,
         live: &Live,
         batch: &[&Renewal],
@@ -160,6 +174,12 @@ impl RenewalKind {
     }
 }
 
+/// Permits in one script: about 2 µs of the server's time each.
+const MOST_PERMITS: u64 = 512;
+
+/// A script whose holds have so many bytes gets no further one: some proxies refuse what is longer than they like.
+const MOST_BYTES: usize = 64 * 1024;
+
 /// Indices into the batch: for one script each, with keys of one slot as `slot` tells them apart.
 pub(crate) fn by_script(batch: &[Renewal], slot: impl Fn(&Key) -> u16) -> Vec<Vec<usize>> {
     let mut parts: HashMap<(RenewalKind, u16), Vec<usize>> = HashMap::new();
@@ -167,15 +187,32 @@ pub(crate) fn by_script(batch: &[Renewal], slot: impl Fn(&Key) -> u16) -> Vec<Ve
         let script = (RenewalKind::of(item.key.kind()), slot(&item.key));
         parts.entry(script).or_default().push(at);
     }
-    parts.into_values().collect()
+    let parts = parts.into_values();
+    parts.flat_map(|part| cut(batch, part)).collect()
+}
+
+/// Cuts a part so that no script is long.
+fn cut(batch: &[Renewal], part: Vec<usize>) -> Vec<Vec<usize>> {
+    let mut parts: Vec<Vec<usize>> = Vec::new();
+    let (mut permits, mut bytes) = (u64::MAX, 0);
+    for at in part {
+        let Some(item) = batch.get(at) else { continue };
+        permits = permits.saturating_add(u64::from(item.permits));
+        bytes += item.key.raw().len();
+        match parts.last_mut() {
+            Some(part) if permits <= MOST_PERMITS && bytes <= MOST_BYTES => part.push(at),
+            _ => {
+                (permits, bytes) = (u64::from(item.permits), item.key.raw().len());
+                parts.push(vec![at]);
+            }
+        }
+    }
+    parts
 }
 
 /// Returns the answers, in which the holds of a script that failed are unknown. If all are unknown, returns the
 /// failure.
-pub(super) fn unless_all_failed(
-    answers: Vec<Renewed>,
-    failed: Option<Fault>,
-) -> Result<Vec<Renewed>, Fault> {
+fn unless_all_failed(answers: Vec<Renewed>, failed: Option<Fault>) -> Result<Vec<Renewed>, Fault> {
     match failed {
         Some(fault) if answers.iter().all(|answer| *answer == Renewed::Unknown) => Err(fault),
         _ => Ok(answers),
@@ -228,4 +265,44 @@ pub(crate) async fn all(mut parts: Vec<Part<'_>>) -> Vec<Result<Vec<Renewed>, Fa
     })
     .await;
     answers.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::values::holder::HolderIds;
+    use crate::values::name::LockName;
+
+    fn parts(name: &str, kind: Kind, permits: &[u32]) -> Vec<usize> {
+        let ids = HolderIds::new();
+        let key = Arc::new(Key::new("", &LockName::from(name), kind).unwrap());
+        let renewal = |&permits| Renewal {
+            key: key.clone(),
+            holder: ids.fresh(),
+            permits,
+            ttl: None,
+            waits: false,
+        };
+        let batch: Vec<_> = permits.iter().map(renewal).collect();
+        let parts = by_script(&batch, |_| 0);
+        parts.iter().map(Vec::len).collect()
+    }
+
+    #[test]
+    fn a_renewal_is_cut_so_that_no_script_is_long() {
+        assert_eq!(parts("k", Kind::Semaphore, &[]), [0; 0]);
+        let single = parts("k", Kind::Semaphore, &[1; 128]);
+        assert_eq!(
+            single,
+            [128],
+            "a full batch of single permits is one script"
+        );
+        let sets = parts("k", Kind::Semaphore, &[256, 256, 1, 1_000, 1_000, 3]);
+        assert_eq!(sets, [2, 1, 1, 1, 1]);
+        // `lock:` and 1,019 bytes are 1,024.
+        let long = parts(&"k".repeat(1_019), Kind::Mutex, &[1; 128]);
+        assert_eq!(long, [64, 64]);
+    }
 }

@@ -9,7 +9,7 @@ use crate::backend::redis::kinds::permits::RenewPermits;
 use crate::backend::redis::kinds::read_write::ReadRenew;
 use crate::backend::redis::kinds::renewals::{self, Part, RenewalKind, all, by_script};
 use crate::backend::redis::kinds::{exclusive, permits, read_write};
-use crate::backend::redis::scripting::{self, Manner};
+use crate::backend::redis::scripting::{self, Manner, faults};
 use crate::backend::{Fault, Renewal, Renewed};
 use crate::values::Key;
 
@@ -33,8 +33,7 @@ pub(super) async fn touch(
 ) -> Result<Vec<Touch>, Fault> {
     let slot = |key: &Key| if clustered { key.slot() } else { 0 };
     let mut touches = vec![Touch::NotHeld; holds.len()];
-    let parts = by_script(holds, slot).into_iter();
-    let mut parts: Vec<_> = parts.flat_map(|part| cut(holds, part)).collect();
+    let mut parts = by_script(holds, slot);
     while !parts.is_empty() {
         let marking = parts
             .iter()
@@ -60,28 +59,17 @@ pub(super) async fn touch(
                         touches[at] = Touch::Refused(fault.clone());
                     }
                 }
+                // Perhaps because of one of them.
+                (Err(fault), None) if part.len() > 1 && faults::may_be_of_one_key(&fault) => {
+                    let (first, rest) = part.split_at(part.len() / 2);
+                    again.extend([first.to_vec(), rest.to_vec()]);
+                }
                 (Err(fault), None) => return Err(fault),
             }
         }
         parts = again;
     }
     Ok(touches)
-}
-
-/// Cuts the holds so that one script has no more permits than a renewal has.
-fn cut(holds: &[Renewal], part: Vec<usize>) -> Vec<Vec<usize>> {
-    let items: Vec<_> = part.iter().filter_map(|&at| holds.get(at)).collect();
-    if items
-        .iter()
-        .any(|item| RenewalKind::of(item.key.kind()) != RenewalKind::Permits)
-    {
-        return vec![part];
-    }
-    let mut rest = part.into_iter();
-    let parts = permits::parts(&items).into_iter();
-    parts
-        .map(|part| rest.by_ref().take(part.len()).collect())
-        .collect()
 }
 
 /// Touches the holds of one script.

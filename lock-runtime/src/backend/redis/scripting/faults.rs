@@ -86,6 +86,42 @@ pub(crate) fn is_demotion(fault: &Fault) -> bool {
     text.starts_with("READONLY") || text.starts_with("MASTERDOWN")
 }
 
+/// True if the server takes scripts with keys of one slot only.
+pub(crate) fn is_of_several_slots(fault: &Fault) -> bool {
+    matches!(fault, Fault::NotDone(source) if source.to_string().starts_with("CROSSSLOT"))
+}
+
+/// True if a script may have been refused because of one of its keys, or for its size: without that key, or as two
+/// scripts, it may be done. What the server refuses to everybody is not sent again in parts.
+pub(crate) fn may_be_of_one_key(fault: &Fault) -> bool {
+    const OF_ALL: [&str; 12] = [
+        "LOADING",
+        "MASTERDOWN",
+        "NOREPLICAS",
+        "CLUSTERDOWN",
+        "TRYAGAIN",
+        "MOVED",
+        "ASK",
+        "BUSY",
+        "READONLY",
+        "OOM",
+        "MISCONF",
+        "NOSCRIPT",
+    ];
+    match fault {
+        Fault::Foreign { .. } => true,
+        Fault::Denied(source) => source.to_string().contains("access one of the keys"),
+        Fault::NotDone(source) => {
+            let text = source.to_string();
+            let code = text.split(' ').next().unwrap_or_default();
+            // A fault that is not from the server has no code.
+            let is_code = !code.is_empty() && code.bytes().all(|byte| byte.is_ascii_uppercase());
+            is_code && !OF_ALL.contains(&code)
+        }
+        _ => false,
+    }
+}
+
 /// A reply that no script of ours gives.
 pub(crate) fn malformed(script: &str) -> Fault {
     Fault::unknown(format!("the server gave a malformed reply to `{script}`"))
@@ -169,6 +205,29 @@ mod tests {
             of_text("ERR max number of clients reached"),
             Fault::NotDone(_)
         ));
+    }
+
+    #[test]
+    fn a_refusal_that_is_about_one_key_is_told_from_one_that_is_about_the_server() {
+        for text in [
+            "CROSSSLOT Keys in request don't hash to the same slot",
+            "NOPERM this user has no permissions to access one of the keys used as arguments",
+            "ERR Protocol error: too big bulk count string",
+        ] {
+            assert!(may_be_of_one_key(&of_text(text)), "{text}");
+        }
+        for text in [
+            "READONLY You can't write against a read only replica.",
+            "NOREPLICAS Not enough good replicas to write.",
+            "NOPERM this user has no permissions to run the 'evalsha' command",
+            "WRONGPASS invalid username-password pair or user is disabled.",
+        ] {
+            assert!(!may_be_of_one_key(&of_text(text)), "{text}");
+        }
+        assert!(!may_be_of_one_key(&Fault::not_done(
+            "not connected in time"
+        )));
+        assert!(!may_be_of_one_key(&Fault::unknown("ERR whatever")));
     }
 
     #[test]

@@ -1,0 +1,84 @@
+//! Tests of a cluster that looks like one server: its one node has all slots, and the URL is that of a server. Proxies in
+//! front of a cluster look like that as well.
+
+use std::time::Duration;
+
+use lock_runtime::{LockGuard, LockManager, TryAcquire};
+use tests::RedisCluster;
+use tests::faults::{free_within, renewed};
+
+const LEASE: Duration = Duration::from_secs(6);
+const LONG: Duration = Duration::from_secs(30);
+
+async fn scene() -> (RedisCluster, LockManager) {
+    let cluster = RedisCluster::builder().masters(1).start().await;
+    let builder = LockManager::builder().lease(LEASE).call_timeout(LEASE / 2);
+    let locks = builder.connect(&cluster.nodes[0].url()).await.unwrap();
+    (cluster, locks)
+}
+
+/// Returns holds of a kind, each in a slot of its own.
+async fn held(locks: &LockManager, kind: &str) -> Vec<LockGuard> {
+    let mut guards = Vec::new();
+    for number in 0..5 {
+        let name = format!("{kind}{number}");
+        let request = match kind {
+            "read" => locks.read(name),
+            "fair" => locks.fair(name),
+            "permits" => {
+                let semaphore = locks.semaphore(name);
+                assert!(semaphore.try_set_permits(2).await.unwrap());
+                semaphore.permits(2)
+            }
+            _ => locks.mutex(name),
+        };
+        guards.push(request.acquire().await.unwrap());
+    }
+    guards
+}
+
+#[tokio::test]
+async fn holds_of_different_slots_are_renewed() {
+    let (_cluster, locks) = scene().await;
+    let mut guards = Vec::new();
+    for kind in ["mutex", "read", "fair", "permits"] {
+        guards.extend(held(&locks, kind).await);
+    }
+    renewed(&guards).await;
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_set_of_different_slots_is_taken_whole() {
+    let (_cluster, locks) = scene().await;
+    let set = || locks.multi(["a", "b", "c"].map(|name| locks.mutex(name)));
+    for _ in 0..2 {
+        let guard = set().acquire().await.unwrap();
+        assert!(locks.inspect("c").await.unwrap().holder.is_some());
+        guard.release().await.unwrap();
+    }
+    let taken = locks.mutex("b").acquire().await.unwrap();
+    let tried = set().try_acquire().await.unwrap();
+    assert!(matches!(tried, TryAcquire::Busy { .. }), "{tried:?}");
+    assert!(locks.inspect("a").await.unwrap().holder.is_none());
+    drop(taken);
+}
+
+#[tokio::test]
+async fn requests_for_different_slots_go_out_beside_each_other() {
+    let (_cluster, locks) = scene().await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..50 {
+        let locks = locks.clone();
+        tasks.spawn(async move {
+            for round in 0..10 {
+                free_within(&locks, &format!("{task}:{round}"), LONG).await;
+            }
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.unwrap();
+    }
+}
