@@ -8,9 +8,11 @@ use crate::values::{Health, clock};
 impl LockManager {
     /// Returns whether locks can be acquired now, and since when that is so.
     ///
-    /// It asks each server of the store a question that costs it nothing (`PING`), all of them at once, and waits for the
-    /// answers within the call timeout. A server whose connection is down is not waited for. An outage is a part of the
-    /// answer, not an error: see [`Health::is_ok`]. Rights, replicas and single keys are not checked.
+    /// It asks each server of the store for what a lock needs, all of them at once, and waits for the answers within the
+    /// call timeout. A Redis server is asked to keep a lock of its own name for a moment (`connect-check:…`), so a replica,
+    /// a full server, one with too few replicas and one that has taken a right away are told. A database is asked whether
+    /// it takes writes. A server whose connection is down is not waited for. An outage is a part of the answer, not an
+    /// error: see [`Health::is_ok`]. Single keys are not checked.
     ///
     /// ```
     /// # use lock_runtime::LockManager;
@@ -27,7 +29,7 @@ impl LockManager {
     /// The feature `serde` makes the answer serializable.
     ///
     /// # Cancel safety
-    /// Dropping the future changes nothing.
+    /// The future may be dropped at any time. A lock of the check that was not given back ends after two seconds.
     pub async fn health(&self) -> Health {
         coop::consume_budget().await;
         let core = self.core();

@@ -165,8 +165,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
         self.around()?.directory()
     }
 
-    /// Asks its servers whether they answer, within `timeout`, and changes nothing. The default is that of a store
-    /// without servers.
+    /// Asks its servers whether locks can be had of them, within `timeout`. The default is that of a store without servers.
     fn health(&self, timeout: Duration) -> Boxed<'_, Checkup> {
         match self.around() {
             Some(inner) => inner.health(timeout),

@@ -354,31 +354,6 @@ async fn servers_that_cannot_keep_locks_say_what_to_connect_to_instead() {
     }
 }
 
-/// Such a cluster has all keys, so it is of use, although a script has keys of one slot only.
-#[tokio::test]
-async fn a_cluster_of_one_master_is_used_as_one_server_and_told_by_what_it_cannot_do() {
-    let cluster = RedisCluster::builder().masters(1).start().await;
-    let node = cluster.nodes[0].url();
-    let locks = LockManager::connect(&node).await.unwrap();
-    // Some of these locks share a script, whatever their slots.
-    let mut tasks = tokio::task::JoinSet::new();
-    for task in 0..100 {
-        let request = locks.mutex(format!("k{task}"));
-        tasks.spawn(async move { request.acquire().await.unwrap().release().await });
-    }
-    while let Some(released) = tasks.join_next().await {
-        released.unwrap().unwrap();
-    }
-    let apart = [locks.mutex("a"), locks.mutex("b")];
-    let error = locks.multi(apart).acquire().await.unwrap_err();
-    assert_says(
-        "multi",
-        &error,
-        Config,
-        &["CROSSSLOT", "`redis-cluster://`"],
-    );
-}
-
 #[tokio::test]
 async fn servers_that_are_not_ready_can_be_retried_and_old_or_protected_ones_cannot() {
     let full = RedisServer::start();

@@ -13,6 +13,7 @@ mod connect;
 mod counters;
 mod credentials;
 mod crowds;
+mod demoted;
 mod exclusion;
 mod existing_client;
 mod fair;

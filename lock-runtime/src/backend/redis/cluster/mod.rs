@@ -140,7 +140,7 @@ impl Cluster {
     ) -> Arc<Link> {
         let supervisor = Supervisor {
             target: Arc::new(self.target(&node.address)),
-            check: self.check(node),
+            check: Arc::new(self.check(node)),
             checked: first.as_ref().map(|opened| opened.master.clone()),
             clock,
             suspicion: Arc::default(),

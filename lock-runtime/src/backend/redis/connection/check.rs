@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::opening::Opening;
 use crate::backend::redis::cluster::{Redirect, slots};
-use crate::backend::redis::connection::uptime;
+use crate::backend::redis::connection::{dial, uptime};
 use crate::backend::redis::kinds::exclusive::{Acquire, HandOver, HandOverReply, Release, Renew};
 use crate::backend::redis::kinds::replies::{AcquireReply, ReleaseReply};
 use crate::backend::redis::scripting::{self, Manner, Script, faults};
@@ -18,7 +18,7 @@ use crate::backend::{Fault, Renewed};
 use crate::values::{ClusterChannels, HolderIds, Key, Kind, LockName, SPARE_TOKENS, clock, key};
 
 /// Should the check be interrupted, its key is gone after this.
-const LEASE: Duration = Duration::from_secs(2);
+const LEASE_MS: u64 = 2_000;
 
 pub(crate) struct Check {
     pub(crate) opening: Opening,
@@ -52,16 +52,50 @@ impl Check {
     ) -> Result<(), Fault> {
         let mut connection = connection.clone();
         self.ask_info(&mut connection).await?;
+        match self.own_key()? {
+            Some(key) => self.unless_moved(self.live_once(&mut connection, clock, &key).await),
+            // The node is only just being given slots. Its first requests will show what it allows.
+            None => Ok(()),
+        }
+    }
+
+    /// Takes a lock of its own and gives it back. A server that answers is not yet one that can keep locks: it may be a
+    /// replica by now, be full, have too few replicas, or have taken a right away.
+    pub(crate) async fn can_lock(
+        &self,
+        connection: &MultiplexedConnection,
+        clock: &ServerClock,
+    ) -> Result<(), Fault> {
+        let mut connection = connection.clone();
+        let Some(key) = self.own_key()? else {
+            return Ok(());
+        };
+        let holder = HolderIds::new().fresh().text();
+        let locked = async {
+            self.take(&mut connection, clock, &key, &holder).await?;
+            self.give_back(&mut connection, &key, &holder).await
+        };
+        self.unless_moved(locked.await.map(drop))
+    }
+
+    /// A name of its own, in one slot for all: every check raises the same fence key. `None` at a node without slots.
+    fn own_key(&self) -> Result<Option<Key>, Fault> {
         let tag = match &self.slot {
             None => 0,
             Some(slot) => match slot() {
                 Some(slot) => key::tag_of(slot),
-                // The node is only just being given slots. Its first requests will show what it allows.
-                None => return Ok(()),
+                None => return Ok(None),
             },
         };
-        match self.live_once(&mut connection, clock, tag).await {
-            // The slot is just being moved: as above.
+        let name = LockName::from(format!("connect-check:{{{tag}}}:{}", Uuid::new_v4()));
+        let key = Key::new(&self.opening.options.namespace, &name, Kind::Mutex);
+        key.map(Some)
+            .map_err(|error| Fault::Impossible(format!("the namespace cannot be used: {error}")))
+    }
+
+    /// A slot that is just being moved says nothing about the node.
+    fn unless_moved(&self, checked: Result<(), Fault>) -> Result<(), Fault> {
+        match checked {
             Err(fault) if self.slot.is_some() && Redirect::of(&fault).is_some() => Ok(()),
             checked => checked,
         }
@@ -102,8 +136,8 @@ impl Check {
             )),
             _ => {
                 tracing::warn!(
-                    "the lock store is a node of a Redis Cluster: only keys of its own slots can be locked; \
-                     use `redis-cluster://`"
+                    "the lock store is a node of a Redis Cluster: once it has other masters, too, their keys cannot be \
+                     locked; use `redis-cluster://`"
                 );
                 Ok(())
             }
@@ -140,41 +174,15 @@ impl Check {
         &self,
         connection: &mut MultiplexedConnection,
         clock: &ServerClock,
-        tag: u32,
+        key: &Key,
     ) -> Result<(), Fault> {
-        // A name of its own, in one slot for all: every check raises the same fence key.
-        let name = LockName::from(format!("connect-check:{{{tag}}}:{}", Uuid::new_v4()));
-        let key = Key::new(&self.opening.options.namespace, &name, Kind::Mutex)
-            .map_err(|error| Fault::Impossible(format!("the namespace cannot be used: {error}")))?;
         let (lock, fence) = (key.raw(), key.fence());
-        let channel = crate::backend::redis::channel(&key);
+        let channel = crate::backend::redis::channel(key);
         let ids = HolderIds::new();
         let (from, to) = (ids.fresh().text(), ids.fresh().text());
-        let lease = u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX);
-
-        let sent_at = clock::now();
-        let acquire = Acquire {
-            lock,
-            fence: Some(&fence),
-            holder: &from,
-            lease_ms: lease,
-            not_after_us: clock.not_after(sent_at, sent_at + self.timeout()),
-            counted: false,
-            channel: None,
-            spare: None,
-        };
-        match self.call(connection, &acquire).await? {
-            AcquireReply::Granted { time, .. } => clock.saw(time, sent_at),
-            AcquireReply::Busy { .. } | AcquireReply::Kept { .. } | AcquireReply::Queued { .. } => {
-                return Err(self.senseless("acquire"));
-            }
-            AcquireReply::Stale { .. } => {
-                let why = "the lock store's clock jumped";
-                return Err(Fault::not_done(why));
-            }
-        }
+        self.take(connection, clock, key, &from).await?;
         let renew = Renew {
-            items: &[(lock, from.clone(), lease.cast_signed())],
+            items: &[(lock, from.clone(), LEASE_MS.cast_signed())],
         };
         if self.call(connection, &renew).await? != [Renewed::Held] {
             return Err(self.senseless("renew"));
@@ -184,7 +192,7 @@ impl Check {
             fence: Some(&fence),
             from: &from,
             to: &to,
-            lease_ms: lease,
+            lease_ms: LEASE_MS,
             channel: &channel,
             counted: false,
             spare: SPARE_TOKENS,
@@ -200,18 +208,58 @@ impl Check {
             }
             HandOverReply::NotHeld => return Err(self.senseless("handover")),
         }
-        match self
-            .call(connection, &Release::of(lock, &to, &channel))
-            .await?
-        {
-            ReleaseReply::Done => Ok(()),
-            ReleaseReply::Unpublished => {
-                tracing::warn!(
-                    "the lock store refuses PUBLISH on lock channels (in a cluster SPUBLISH): waiters of other processes \
-                     will not be woken by a release, but look again about once a second"
-                );
-                Ok(())
+        if !self.give_back(connection, key, &to).await? {
+            tracing::warn!(
+                "the lock store refuses PUBLISH on lock channels (in a cluster SPUBLISH): waiters of other processes \
+                 will not be woken by a release, but look again about once a second"
+            );
+        }
+        Ok(())
+    }
+
+    async fn take(
+        &self,
+        connection: &mut MultiplexedConnection,
+        clock: &ServerClock,
+        key: &Key,
+        holder: &str,
+    ) -> Result<(), Fault> {
+        let sent_at = clock::now();
+        let acquire = Acquire {
+            lock: key.raw(),
+            fence: Some(&key.fence()),
+            holder,
+            lease_ms: LEASE_MS,
+            not_after_us: clock.not_after(sent_at, sent_at + self.timeout()),
+            counted: false,
+            channel: None,
+            spare: None,
+        };
+        match self.call(connection, &acquire).await? {
+            AcquireReply::Granted { time, .. } => clock.saw(time, sent_at),
+            AcquireReply::Busy { .. } | AcquireReply::Kept { .. } | AcquireReply::Queued { .. } => {
+                return Err(self.senseless("acquire"));
             }
+            AcquireReply::Stale { .. } => {
+                let why = "the lock store's clock jumped";
+                return Err(Fault::not_done(why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the server has published the release.
+    async fn give_back(
+        &self,
+        connection: &mut MultiplexedConnection,
+        key: &Key,
+        holder: &str,
+    ) -> Result<bool, Fault> {
+        let channel = crate::backend::redis::channel(key);
+        let release = Release::of(key.raw(), holder, &channel);
+        match self.call(connection, &release).await? {
+            ReleaseReply::Done => Ok(true),
+            ReleaseReply::Unpublished => Ok(false),
             ReleaseReply::NotHeld { .. } => Err(self.senseless("release")),
         }
     }
@@ -230,9 +278,9 @@ impl Check {
         let answer = scripting::in_time(name, self.timeout(), run).await;
         answer.map_err(|fault| match fault {
             Fault::Denied(source) => Fault::denied(format!("the script `{name}`: {source}")),
-            fault if faults::is_demotion(&fault) => Fault::not_done(format!(
-                "{fault} The server is a replica: connect to its master, or to its Sentinels (`redis-sentinel://`)"
-            )),
+            fault if faults::is_demotion(&fault) => {
+                Fault::not_done(format!("{fault} {}", dial::NO_MASTER))
+            }
             fault => fault,
         })
     }

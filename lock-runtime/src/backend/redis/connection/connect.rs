@@ -63,7 +63,7 @@ impl RedisBackend {
         let checked = first.as_ref().map(|opened| opened.master.clone());
         let supervisor = Supervisor {
             target: target.clone(),
-            check,
+            check: Arc::new(check),
             checked,
             clock,
             suspicion: Arc::new(Notify::new()),

@@ -14,6 +14,10 @@ use crate::backend::redis::scripting::{self, faults};
 use crate::backend::redis::sentinel::{Address, Named, Sentinels};
 use crate::values::{Backoff, StoreError, clock};
 
+/// What a user does who has been given the address of a replica.
+pub(super) const NO_MASTER: &str =
+    "The server is a replica: connect to its master, or to its Sentinels (`redis-sentinel://`)";
+
 /// A connection that lived so long is replaced at once.
 pub(crate) const STABLE: Duration = Duration::from_secs(1);
 
@@ -45,7 +49,14 @@ pub(crate) async fn open(
         Topology::Fixed(info) => {
             let info = ConnectionInfo::clone(info);
             let opened = log_in(target, info, timeout, on_push).await;
-            let (connection, relogin) = opened.map_err(|fault| fault.at(target.shown()))?;
+            let (mut connection, relogin) = opened.map_err(|fault| fault.at(target.shown()))?;
+            if target.wants_master() {
+                let asked = ask_role(&mut connection, timeout).await;
+                asked.map_err(|fault| match fault {
+                    Fault::NotDone(source) => Fault::not_done(format!("{source}. {NO_MASTER}")),
+                    fault => fault,
+                })?;
+            }
             Ok(Dialed {
                 connection,
                 master: None,
@@ -120,13 +131,14 @@ fn of_master(fault: Fault, sentinels: &Sentinels, named: &Named) -> Fault {
     }
 }
 
-/// Checks that a connection is still good: the server answers and, if it was found through sentinels, is a master.
+/// Checks that a connection is still good: the server answers and, unless it is a node of a cluster, is a master. One that
+/// was deposed behind the same name lives on: a new connection leads to the master that has the name now.
 pub(crate) async fn sign_of_life(
     connection: &mut MultiplexedConnection,
     target: &Target,
     timeout: Duration,
 ) -> Result<(), Fault> {
-    if target.sentinels().is_some() {
+    if target.wants_master() {
         return ask_role(connection, timeout).await;
     }
     let answered = sign(connection, &redis::cmd("PING"), timeout).await;

@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 
 use super::acquire_limit::AcquireLimit;
+use super::check::Check;
 use super::group::{Group, UnderWay};
 use super::opened::Opened;
 use crate::backend::Fault;
@@ -17,7 +18,7 @@ use crate::backend::kit::round_trip::RoundTrip;
 use crate::backend::kit::{server_clock::ServerClock, standing::Standing};
 use crate::backend::redis::scripting::{self, Manner, Script, faults};
 use crate::backend::redis::sentinel::Address;
-use crate::values::{ClusterChannels, Moment, NodeHealth, clock};
+use crate::values::{Moment, NodeHealth, clock};
 
 /// One call in so many measures its round trip; the first one does.
 const SAMPLED: u64 = 16;
@@ -34,15 +35,12 @@ pub(crate) struct Link {
     pub(super) answers: Arc<AtomicU64>,
     pub(super) clock: Arc<ServerClock>,
     pub(super) standing: Arc<Standing>,
-    /// The channels that scripts publish on and count the subscribers of.
-    pub(super) channels: ClusterChannels,
+    pub(super) check: Arc<Check>,
     /// The node of a cluster that it leads to.
     pub(super) address: Option<Address>,
     /// The server has refused a script because its keys were of several slots. It looks like one server and is a cluster,
     /// or a proxy in front of one.
     pub(super) keeps_to_slots: AtomicBool,
-    /// The runtime on which connections live.
-    pub(super) handle: Handle,
 }
 
 /// A connection that answered when it was last asked. Cheap to clone.
@@ -172,7 +170,7 @@ impl Link {
             .is_multiple_of(SAMPLED);
         let mut connection = live.connected.connection.clone();
         let manner = Manner {
-            channels: self.channels,
+            channels: self.check.channels,
             asking: live.asking,
             once,
         };
@@ -273,7 +271,7 @@ impl Link {
         self.suspicion.notify_one();
     }
 
-    /// Whether the server answers. A connection that is down is not waited for: it is known not to.
+    /// Whether locks can be had of the server. A connection that is down is not waited for: it is known not to.
     pub(crate) async fn health(self: &Arc<Link>, node: &str, deadline: Moment) -> NodeHealth {
         let there = self
             .state
@@ -281,11 +279,25 @@ impl Link {
             .connected()
             .map(|connected| self.on(connected));
         let answer = match there {
-            Ok(live) => self.ping(&live, deadline).await,
+            Ok(live) => self.can_lock(&live, deadline).await,
             Err(fault) => Err(fault),
         };
         let since = self.standing.note(answer.is_ok()).wall();
         NodeHealth::new(node, since, answer.map_err(|fault| fault.to_string()))
+    }
+
+    async fn can_lock(&self, live: &Live, deadline: Moment) -> Result<Duration, Fault> {
+        let took = self.ping(live, deadline).await?;
+        let connection = live.connection();
+        let tried = self.check.can_lock(&connection, &self.clock);
+        match tokio::time::timeout_at(deadline.tick(), tried).await {
+            Ok(Ok(())) => Ok(took),
+            Ok(Err(fault)) => {
+                self.learn(&fault);
+                Err(fault)
+            }
+            Err(_) => Err(self.unanswered()),
+        }
     }
 
     /// Measures the time that the server takes to answer. A server that is loading its data, or may not write to its
@@ -361,7 +373,7 @@ impl Live {
     }
 
     pub(super) fn handle(&self) -> &Handle {
-        &self.link.handle
+        &self.link.check.opening.runtime
     }
 
     /// Returns the fault of a request that was not answered before its deadline.

@@ -27,7 +27,7 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 /// The task that keeps the connection alive.
 pub(crate) struct Supervisor {
     pub(crate) target: Arc<Target>,
-    pub(crate) check: check::Check,
+    pub(crate) check: Arc<check::Check>,
     /// The node that passed the check; the empty one, where the URL names the server itself. `None` until then.
     pub(crate) checked: Option<Option<Address>>,
     pub(crate) clock: Arc<ServerClock>,
@@ -73,15 +73,15 @@ impl Supervisor {
             answers: self.answers.clone(),
             clock: self.clock.clone(),
             standing: self.standing.clone(),
-            channels: self.check.channels,
+            check: self.check.clone(),
             address: self.member.as_ref().map(|node| node.address.clone()),
             keeps_to_slots: AtomicBool::new(false),
-            handle: self.check.opening.runtime.clone(),
         });
         if let Some(first) = &first {
             State::replace(&state, State::Live(Connected::new(first, 0)));
         }
-        link.handle.spawn(self.run(state, first));
+        let runtime = self.check.opening.runtime.clone();
+        runtime.spawn(self.run(state, first));
         link
     }
 

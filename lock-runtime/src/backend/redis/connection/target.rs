@@ -32,6 +32,8 @@ fn schemes(has_sockets: bool) -> String {
 pub(crate) struct Target {
     topology: Topology,
     shown: String,
+    /// It is a node of a cluster, which says itself for which keys it is the master.
+    is_node: bool,
     dial_options: Arc<DialOptions>,
 }
 
@@ -215,6 +217,7 @@ impl Target {
         Target {
             topology,
             shown,
+            is_node: false,
             dial_options: Arc::default(),
         }
     }
@@ -230,6 +233,7 @@ impl Target {
         Target {
             topology: info.map_or(Topology::Nowhere, |info| Topology::Fixed(Box::new(info))),
             shown: format!("{scheme}://{address}"),
+            is_node: true,
             dial_options,
         }
     }
@@ -273,6 +277,12 @@ impl Target {
             Topology::Sentinel(sentinels) => Some(sentinels),
             _ => None,
         }
+    }
+
+    /// Whether only a master is of use there. A replica refuses writes, or, if it is set up so, takes them and forgets
+    /// them.
+    pub(crate) fn wants_master(&self) -> bool {
+        !self.is_node
     }
 
     /// The address without user and password.
