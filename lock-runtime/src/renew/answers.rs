@@ -128,9 +128,7 @@ impl Watch {
         // How long others write a key says nothing about the store.
         let waited = batch.iter().any(|renewal| renewal.waits);
         if let (Ok(_), Some(ttl), false) = (answers, shortest, waited) {
-            schedule
-                .places
-                .answers(*place, ttl, now.since(*sent_at), now);
+            schedule.places.answers(*place, ttl, *sent_at, now);
         }
         for (hold, answer) in good {
             schedule.answered(&hold, *place, answer, *sent_at, now);

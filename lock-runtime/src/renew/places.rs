@@ -9,8 +9,9 @@ use crate::values::{Moment, Ttl};
 /// The steps from renewals that are a third of a lease apart to those that are three fifths of one apart: what comes
 /// later than that leaves too little time for an answer that is late.
 const STEPS: u32 = 64;
-/// A slow answer goes so many steps up; a quick one goes one down.
-const UP: u32 = 4;
+/// A slow answer goes so many steps up; a quick one halves them. A store that is slow for long has renewals three fifths
+/// apart with the fourth slow answer. After one stall, they are two fifths apart, so that the lease outlives another one.
+const UP: u32 = 16;
 
 /// Places come and go with the nodes of a cluster. Beyond so many, those are forgotten that have been silent for long.
 const MANY: usize = 1024;
@@ -23,24 +24,29 @@ pub(super) struct Places(HashMap<usize, PlaceRecord>);
 struct PlaceRecord {
     /// The moment of its last answer.
     answered: Option<Moment>,
+    /// The moment of the last slow answer that counted.
+    slow: Option<Moment>,
     /// The number of [`STEPS`] by which its renewals are further apart.
     steps: u32,
 }
 
 impl Places {
-    /// An answer has come to a question about such leases, which took so long.
-    pub(super) fn answers(&mut self, place: usize, ttl: Ttl, took: Duration, now: Moment) {
+    /// An answer has come to a question about such leases that was sent at `sent_at`.
+    ///
+    /// What was asked before the last slow answer came was held up by the same stall, so it says nothing new.
+    pub(super) fn answers(&mut self, place: usize, ttl: Ttl, sent_at: Moment, now: Moment) {
         if self.0.len() >= MANY && !self.0.contains_key(&place) {
             self.0
                 .retain(|_, place| place.answered.is_some_and(|at| now.since(at) < LONG));
         }
         let place = self.0.entry(place).or_default();
         place.answered = Some(now);
-        place.steps = if took > ttl.slow_answer() {
-            (place.steps + UP).min(STEPS)
-        } else {
-            place.steps.saturating_sub(1)
-        };
+        if now.since(sent_at) <= ttl.slow_answer() {
+            place.steps /= 2;
+        } else if place.slow.is_none_or(|slow| sent_at.has_reached(slow)) {
+            place.slow = Some(now);
+            place.steps = (place.steps + UP).min(STEPS);
+        }
     }
 
     pub(super) fn last_answer(&self, place: usize) -> Option<Moment> {
@@ -61,6 +67,12 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(12);
 
+    async fn answers_after(places: &mut Places, ttl: Ttl, took: Duration) {
+        let sent_at = clock::now();
+        tokio::time::advance(took).await;
+        places.answers(1, ttl, sent_at, clock::now());
+    }
+
     fn apart(places: &Places, ttl: Ttl) -> Duration {
         places.next_renewal(1, ttl) + ttl.early()
     }
@@ -69,15 +81,15 @@ mod tests {
     async fn renewals_are_up_to_three_fifths_of_a_lease_apart_where_answers_are_slow() {
         let (mut places, ttl) = (Places::default(), Ttl::new(LEASE, true).unwrap());
         assert!(apart(&places, ttl) <= LEASE / 3 + ttl.early());
-        for _ in 0..100 {
-            places.answers(1, ttl, LEASE / 10, clock::now());
+        for _ in 0..4 {
+            answers_after(&mut places, ttl, LEASE / 10).await;
         }
         let slow = apart(&places, ttl);
         let most = LEASE * 3 / 5;
         assert!((most..=most + ttl.early()).contains(&slow), "{slow:?}");
         assert!(places.next_renewal(2, ttl) <= LEASE / 3, "another place");
-        for _ in 0..100 {
-            places.answers(1, ttl, LEASE / 20, clock::now());
+        for _ in 0..7 {
+            answers_after(&mut places, ttl, LEASE / 20).await;
         }
         assert!(
             apart(&places, ttl) <= LEASE / 3 + ttl.early(),
@@ -86,10 +98,32 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn one_stall_is_no_slow_store_however_many_answers_it_held_up() {
+        let (mut places, ttl) = (Places::default(), Ttl::new(LEASE, true).unwrap());
+        for _ in 0..4 {
+            let mut sent = Vec::new();
+            for _ in 0..100 {
+                sent.push(clock::now());
+                tokio::time::advance(Duration::from_millis(1)).await;
+            }
+            tokio::time::advance(LEASE * 2 / 5).await;
+            for sent_at in sent {
+                places.answers(1, ttl, sent_at, clock::now());
+            }
+            // The next stall of two fifths leaves a fifth.
+            let apart = apart(&places, ttl);
+            assert!(apart <= LEASE * 2 / 5 + ttl.early(), "{apart:?}");
+            for _ in 0..5 {
+                answers_after(&mut places, ttl, LEASE / 100).await;
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn places_that_are_gone_are_forgotten() {
         let (mut places, ttl) = (Places::default(), Ttl::new(LEASE, true).unwrap());
         for place in 0..MANY * 10 {
-            places.answers(place, ttl, Duration::ZERO, clock::now());
+            places.answers(place, ttl, clock::now(), clock::now());
             tokio::time::advance(Duration::from_secs(1)).await;
             assert!(places.0.len() <= MANY + 1);
         }

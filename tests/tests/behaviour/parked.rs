@@ -16,7 +16,7 @@ const LEASE: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(60);
 /// A caller is passed that was silent at two checks, a call and 3 s apart. It also bounds each step of a connection, so a
 /// busy machine needs it as long as this.
-const CALL: Duration = Duration::from_secs(1);
+const CALL: Duration = Duration::from_secs(3);
 
 type Acquire = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
 
