@@ -212,7 +212,8 @@ impl HandoffBudget {
     /// has lost as many races.
     pub(crate) fn suspects_crowd(&mut self, crowd_from: usize) -> bool {
         let refused = std::mem::take(&mut self.refused);
-        std::mem::take(&mut self.are_many) || refused >= crowd_from
+        // Each refusal was by another process, and this one is one of them.
+        std::mem::take(&mut self.are_many) || refused + 1 >= crowd_from
     }
 }
 

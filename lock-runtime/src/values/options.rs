@@ -64,7 +64,7 @@ impl Default for Options {
             shutdown_grace: Duration::from_secs(10),
             max_waiters: 100_000,
             max_waiters_per_key: 20_000,
-            crowd_from: 6,
+            crowd_from: 2,
             longest_nap: Duration::from_secs(1),
             replicas: Replicas::off(),
             strict: false,

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use lock_runtime::{LockError, LockGuard, LockManager};
+use lock_runtime::{LockError, LockGuard, LockManager, LockManagerBuilder};
 use tests::faults::{free_within, told};
 use tests::{CommandStats, RedisServer, eventually, eventually_within};
 use tokio::task::JoinHandle;
@@ -23,10 +23,14 @@ type Waiting = JoinHandle<Result<LockGuard, LockError>>;
 
 impl Scene {
     async fn new() -> Scene {
+        Scene::of(told()).await
+    }
+
+    async fn of(builder: LockManagerBuilder) -> Scene {
         let server = RedisServer::start();
-        let [ours, other] = [server.url(), server.url()].map(|url| async move {
-            let locks = told().connect(&url).await;
-            locks.unwrap()
+        let [ours, other] = [server.url(), server.url()].map(|url| {
+            let builder = builder.clone();
+            async move { builder.connect(&url).await.unwrap() }
         });
         Scene {
             ours: ours.await,
@@ -123,7 +127,8 @@ async fn tokens_that_a_stretch_leaves_over_go_back_with_the_lock() {
 #[tokio::test]
 async fn a_process_that_stands_back_comes_when_all_others_have_had_their_turns() {
     const OTHERS: usize = 3;
-    let scene = Scene::new().await;
+    // Fewer than these race for the lock: they have no list to give them turns.
+    let scene = Scene::of(told().crowd_from(2 * OTHERS)).await;
     let mut listening = Vec::new();
     for _ in 0..OTHERS {
         let client = redis::Client::open(scene.server.url()).unwrap();

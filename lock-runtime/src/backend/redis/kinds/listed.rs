@@ -72,6 +72,9 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
 pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {
     let HoldRef { key, holder, .. } = releasing.hold_ref;
     let unused = releasing.unused();
+    let inner = releasing.inner;
+    // The holder's process is one of them. It listens only if others of it wait.
+    let listens = inner.topics.is_open(&channel(key));
     let script = ListedRelease {
         lock: key.raw(),
         waiting: &waiting_key(key),
@@ -79,7 +82,7 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, F
         holder: &holder.text(),
         channel: &channel(key),
         trip_us: releasing.live.trip_us(),
-        crowd: releasing.inner.crowd_from,
+        crowd: inner.crowd_from - usize::from(!listens),
         to_few: RELEASED_TO_FEW,
         to_crowd: RELEASED_TO_CROWD,
         passed_on: PASSED_ON,

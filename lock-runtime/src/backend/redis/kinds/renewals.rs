@@ -178,7 +178,7 @@ impl RenewalKind {
 const MOST_PERMITS: u64 = 512;
 
 /// A script whose holds have so many bytes gets no further one: some proxies refuse what is longer than they like.
-const MOST_BYTES: usize = 64 * 1024;
+const MOST_BYTES: usize = 32 * 1024;
 
 /// Indices into the batch: for one script each, with keys of one slot as `slot` tells them apart.
 pub(crate) fn by_script(batch: &[Renewal], slot: impl Fn(&Key) -> u16) -> Vec<Vec<usize>> {
@@ -301,8 +301,8 @@ mod tests {
         );
         let sets = parts("k", Kind::Semaphore, &[256, 256, 1, 1_000, 1_000, 3]);
         assert_eq!(sets, [2, 1, 1, 1, 1]);
-        // `lock:` and 1,019 bytes are 1,024.
-        let long = parts(&"k".repeat(1_019), Kind::Mutex, &[1; 128]);
+        // `lock:` and 507 bytes are 512.
+        let long = parts(&"k".repeat(507), Kind::Mutex, &[1; 128]);
         assert_eq!(long, [64, 64]);
     }
 }
