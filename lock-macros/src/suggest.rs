@@ -133,7 +133,7 @@ pub(crate) fn nearest<'a>(
     let limit = (name.chars().count() / 3).max(1);
     candidates
         .into_iter()
-        .map(|candidate| (distance(name, candidate), candidate))
+        .map(|candidate| (strsim::osa_distance(name, candidate), candidate))
         .filter(|(edits, _)| *edits <= limit)
         .min_by_key(|(edits, _)| *edits)
         .map(|(_, candidate)| candidate)
@@ -145,30 +145,6 @@ pub(crate) fn hint<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>
         Some(close) => format!("; did you mean `{close}`?"),
         None => String::new(),
     }
-}
-
-/// Returns the number of edits (insert, delete, replace, swap of neighbours) between two short names.
-fn distance(from: &str, to: &str) -> usize {
-    let from: Vec<char> = from.chars().collect();
-    let to: Vec<char> = to.chars().collect();
-    let mut rows = vec![vec![0; to.len() + 1]; from.len() + 1];
-    for (i, row) in rows.iter_mut().enumerate() {
-        row[0] = i;
-    }
-    for (j, cell) in rows[0].iter_mut().enumerate() {
-        *cell = j;
-    }
-    for i in 1..=from.len() {
-        for j in 1..=to.len() {
-            let replace = rows[i - 1][j - 1] + usize::from(from[i - 1] != to[j - 1]);
-            let mut best = replace.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
-            if i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1] {
-                best = best.min(rows[i - 2][j - 2] + 1);
-            }
-            rows[i][j] = best;
-        }
-    }
-    rows[from.len()][to.len()]
 }
 
 #[cfg(test)]

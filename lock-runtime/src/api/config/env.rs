@@ -8,10 +8,13 @@ use crate::values::{LockError, config};
 impl LockConfig {
     /// Reads the variables that begin with `LOCK_`: `LOCK_URL`, `LOCK_NAMESPACE`, `LOCK_LEASE` and so on.
     ///
+    /// An empty variable counts as one that is not set, except `LOCK_NAMESPACE`, for bare names. So do those that Kubernetes sets for a Service whose name begins
+    /// with `lock`: `LOCK_SERVICE_HOST`, `LOCK_PORT`, `LOCK_PORT_6379_TCP_ADDR`, `LOCK_REDIS_SERVICE_PORT_TLS` and so on.
+    ///
     /// # Errors
     /// [`LockError::InvalidConfig`], which names the variable and shows no password: for a value that makes no sense,
-    /// and for a variable that begins with `LOCK_` and is no setting, because it may be misspelt. If the environment
-    /// has other variables that begin with `LOCK_`, choose a prefix of your own.
+    /// and for a variable that begins with `LOCK_` and is no setting, because it may be misspelt: the error proposes the
+    /// setting that is nearest. If the environment has other variables that begin with `LOCK_`, choose a prefix of your own.
     pub fn from_env() -> Result<LockConfig, LockError> {
         LockConfig::from_env_with_prefix("LOCK_")
     }
@@ -38,15 +41,18 @@ impl LockConfig {
             let Some(rest) = variable.strip_prefix(prefix) else {
                 continue;
             };
+            // An empty namespace is a setting: bare names, as Redisson has them.
+            if value.is_empty() && rest != "NAMESPACE" {
+                continue;
+            }
             let known = |name: &&&str| rest == name.to_uppercase();
             let Some(name) = LockConfig::NAMES.iter().find(known) else {
-                let all: Vec<_> = LockConfig::NAMES
-                    .iter()
-                    .map(|name| format!("{prefix}{}", name.to_uppercase()))
-                    .collect();
+                if is_of_a_service(rest) {
+                    continue;
+                }
                 return Err(config(format!(
-                    "the environment variable `{variable}` is no setting; there are {}",
-                    all.join(", ")
+                    "the environment variable `{variable}` is no setting; {}",
+                    proposal(prefix, rest)
                 )));
             };
             let set = match value.to_str() {
@@ -56,5 +62,46 @@ impl LockConfig {
             set.map_err(|why| config(format!("the environment variable `{variable}`: {why}")))?;
         }
         Ok(settings)
+    }
+}
+
+/// Whether Kubernetes sets such a variable for a Service, in the form of
+/// <https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables>: `{SVC}_SERVICE_HOST`,
+/// `{SVC}_SERVICE_PORT` and, with a port's name, `{SVC}_SERVICE_PORT_{NAME}`; Docker's older `{SVC}_PORT` and
+/// `{SVC}_PORT_{PORT}_{PROTOCOL}` with its parts. The prefix may be all of the Service's name, or its beginning.
+fn is_of_a_service(rest: &str) -> bool {
+    let rest = format!("_{rest}");
+    if rest.ends_with("_SERVICE_HOST") || rest.ends_with("_PORT") {
+        return true;
+    }
+    if rest.contains("_SERVICE_PORT_") {
+        return true;
+    }
+    let Some((_, of_port)) = rest.rsplit_once("_PORT_") else {
+        return false;
+    };
+    let mut parts = of_port.split('_');
+    let is_port = parts.next().is_some_and(|port| port.parse::<u16>().is_ok());
+    let is_protocol = matches!(parts.next(), Some("TCP" | "UDP" | "SCTP"));
+    let is_part = matches!(parts.next(), None | Some("ADDR" | "PORT" | "PROTO"));
+    is_port && is_protocol && is_part && parts.next().is_none()
+}
+
+/// What a misspelt variable may have meant. One whose name is like none is answered with all of them.
+fn proposal(prefix: &str, rest: &str) -> String {
+    let names = LockConfig::NAMES.iter().map(|name| name.to_uppercase());
+    let nearest = names
+        .clone()
+        .map(|name| (strsim::osa_distance(&name, &rest.to_uppercase()), name))
+        .min();
+    match nearest {
+        // Two of three letters are right.
+        Some((distance, name)) if distance * 3 <= name.len() => {
+            format!("did you mean `{prefix}{name}`?")
+        }
+        _ => {
+            let all: Vec<_> = names.map(|name| format!("{prefix}{name}")).collect();
+            format!("there are {}", all.join(", "))
+        }
     }
 }

@@ -157,10 +157,19 @@ fn a_mistake_names_its_variable_and_shows_no_password() {
         (
             "LOCK_LAESE",
             "30s",
-            "`LOCK_LAESE` is no setting; there are LOCK_URL",
+            "`LOCK_LAESE` is no setting; did you mean `LOCK_LEASE`?",
         ),
-        ("LOCK_lease", "30s", "`LOCK_lease` is no setting"),
-        ("LOCK_", "", "`LOCK_` is no setting"),
+        (
+            "LOCK_lease",
+            "30s",
+            "`LOCK_lease` is no setting; did you mean `LOCK_LEASE`?",
+        ),
+        (
+            "LOCK_COLOUR_OF_IT",
+            "red",
+            "`LOCK_COLOUR_OF_IT` is no setting; there are LOCK_URL",
+        ),
+        ("LOCK_", "x", "`LOCK_` is no setting"),
         (
             "LOCK_LEASE",
             "30",
@@ -187,7 +196,6 @@ fn a_mistake_names_its_variable_and_shows_no_password() {
             "none",
             "`LOCK_CLUSTER_CHANNELS`: `none` is none",
         ),
-        ("LOCK_CLIENT_KEY", "", "`LOCK_CLIENT_KEY`: it names no file"),
     ] {
         let said = refusal(&[("LOCK_URL", "redis://:hunter2@host/"), (name, value)]);
         assert!(said.contains(why), "{said}");
@@ -209,6 +217,31 @@ fn other_variables_and_other_prefixes_are_left_alone() {
     let settings = LockConfig::from_variables("SHOP_", variables.into_iter()).unwrap();
     assert_eq!(settings.lease, Some(Duration::from_secs(5)));
     assert!(LockConfig::from_env_with_prefix("").is_err());
+}
+
+#[test]
+fn what_kubernetes_sets_for_a_service_and_what_is_empty_is_no_setting() {
+    let of_services = [
+        ("LOCK_PORT", "tcp://10.0.0.1:6379"),
+        ("LOCK_SERVICE_HOST", "10.0.0.1"),
+        ("LOCK_SERVICE_PORT", "6379"),
+        ("LOCK_SERVICE_PORT_TLS", "6380"),
+        ("LOCK_PORT_6379_TCP", "tcp://10.0.0.1:6379"),
+        ("LOCK_PORT_6379_TCP_ADDR", "10.0.0.1"),
+        ("LOCK_PORT_6379_TCP_PORT", "6379"),
+        ("LOCK_PORT_6379_TCP_PROTO", "tcp"),
+        ("LOCK_REDIS_SERVICE_HOST", "10.0.0.2"),
+        ("LOCK_REDIS_PORT", "tcp://10.0.0.2:6379"),
+        ("LOCK_REDIS_PORT_53_UDP_ADDR", "10.0.0.2"),
+    ];
+    let empty = [("LOCK_LEASE", ""), ("LOCK_URL", ""), ("LOCK_NONSENSE", "")];
+    let settings = from(&[&of_services[..], &empty].concat()).unwrap();
+    assert_eq!(format!("{settings:?}"), "LockConfig");
+    let bare = from(&[("LOCK_NAMESPACE", "")]).unwrap();
+    assert_eq!(bare.namespace.as_deref(), Some(""), "bare names");
+    for variable in ["LOCK_PORT_6379", "LOCK_SERVICE", "LOCK_PORT_X_TCP"] {
+        assert!(refusal(&[(variable, "x")]).contains(variable));
+    }
 }
 
 #[tokio::test]
