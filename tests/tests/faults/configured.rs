@@ -40,7 +40,11 @@ fn a_process_connects_by_the_variables_of_its_environment() {
 fn a_process_is_told_which_of_its_variables_is_wrong_and_no_password() {
     let url = "redis://:hunter2@nowhere.invalid/";
     for (variable, value, why) in [
-        ("LOCK_LAESE", "5s", "`LOCK_LAESE` is no setting; did you mean `LOCK_LEASE`?"),
+        (
+            "LOCK_LAESE",
+            "5s",
+            "`LOCK_LAESE` is no setting; did you mean `LOCK_LEASE`?",
+        ),
         (
             "LOCK_LEASE",
             "5",

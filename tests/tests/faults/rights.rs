@@ -348,3 +348,30 @@ async fn a_key_that_is_refused_takes_no_other_hold_with_it() {
     }
     renewed(&others).await;
 }
+
+#[tokio::test]
+async fn a_kind_whose_locks_could_not_be_given_back_is_refused_at_its_first_request() {
+    // Each right is one that only the scripts need that give back or renew.
+    for (right, kind) in [("zrem", "permits"), ("lpop", "fair"), ("pexpire", "write")] {
+        let server = server_with_rights("");
+        let locks = LockManager::connect(&url(&server)).await.unwrap();
+        assert!(locks.semaphore("permits").try_set_permits(1).await.unwrap());
+        let request = || match kind {
+            "permits" => locks.semaphore("permits").permits(1),
+            "fair" => locks.fair("fair"),
+            _ => locks.write("write"),
+        };
+        let set = |rule: &str| server.query::<Value>(&["ACL", "SETUSER", "locks", rule]);
+        set(&format!("-{right}"));
+        let refused = request().acquire().await.unwrap_err();
+        assert_denied(&refused, &format!("+{right}"));
+        let name = format!("lock:{kind}");
+        let stands = match kind {
+            "permits" => server.query::<u64>(&["ZCARD", "{lock:permits}:timeout"]) > 0,
+            _ => server.exists(&name),
+        };
+        assert!(!stands, "nothing was taken");
+        set(&format!("+{right}"));
+        request().acquire().await.unwrap().release().await.unwrap();
+    }
+}

@@ -26,7 +26,7 @@ mod sentinel;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -60,6 +60,8 @@ struct Inner {
     call_timeout: Duration,
     /// See [`Options`](crate::values::Options).
     crowd_from: usize,
+    /// The kinds whose rights have been looked at: a bit for each.
+    rights_of: AtomicU8,
     /// The server has refused the list of those that wait in a crowd.
     list_is_refused: AtomicBool,
     handle: Handle,

@@ -1,7 +1,7 @@
 //! Opens a backend: makes and checks the first connection, and starts the tasks that keep all connections alive.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -104,6 +104,7 @@ impl RedisBackend {
             target,
             call_timeout: timeout,
             crowd_from,
+            rights_of: AtomicU8::new(0),
             list_is_refused: AtomicBool::new(false),
             handle,
             nodes: Nodes::One(link),
@@ -149,6 +150,7 @@ impl RedisBackend {
             target: Arc::new(target),
             call_timeout: timeout,
             crowd_from,
+            rights_of: AtomicU8::new(0),
             list_is_refused: AtomicBool::new(false),
             handle,
             nodes: Nodes::Cluster(cluster),

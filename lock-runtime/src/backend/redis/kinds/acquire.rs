@@ -1,6 +1,7 @@
 //! Acquire, and the release that undoes it when its outcome is unknown.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::release::Releasing;
@@ -9,7 +10,8 @@ use super::{exclusive, fair, permits, read_write};
 use crate::backend::kit::undo::Undo;
 use crate::backend::redis::connection::Live;
 use crate::backend::redis::router::AcquireRoute;
-use crate::backend::redis::scripting::Script;
+use crate::backend::redis::scripting::rights::Rights;
+use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{GaveBack, Inner};
 use crate::backend::{AcquireRequest, Acquired, Asked, Fault, Granted, HoldRef};
 use crate::values::{Backoff, Counted, HolderId, Key, Kind, Moment, SPARE_TOKENS, clock};
@@ -158,6 +160,32 @@ impl Sending<'_> {
     pub(crate) async fn call<S: Script>(&self, script: &S) -> Result<S::Reply, Fault> {
         let deadline = self.request.deadline();
         self.live.call(script, self.sent_at, deadline).await
+    }
+
+    /// As [`call`](Sending::call), for a kind that has scripts of its own. With its first request, the rights of those that
+    /// are sent `later` are looked at, too: a user that may take such a lock and not give it back is refused at once.
+    pub(crate) async fn call_before<S: Script>(
+        &self,
+        later: &[&Source],
+        script: &S,
+    ) -> Result<S::Reply, Fault> {
+        let kind = 1 << self.request.hold_ref.key.kind() as u8;
+        if self.inner.rights_of.load(Ordering::Relaxed) & kind == 0 {
+            let rights = Rights::of_all(script, later);
+            match Box::pin(self.call(&rights)).await {
+                Ok(missing) if !missing.is_empty() => {
+                    return Err(Fault::denied(format!(
+                        "the lock could be taken and not be given back; missing rights: {}",
+                        missing.join(" ")
+                    )));
+                }
+                // The acquire itself will show what is wrong.
+                Err(Fault::Unknown(_) | Fault::Closed(_)) => {}
+                // Some servers cannot tell rights: they are asked once.
+                Ok(_) | Err(_) => _ = self.inner.rights_of.fetch_or(kind, Ordering::Relaxed),
+            }
+        }
+        self.call(script).await
     }
 
     async fn ask(&self) -> Result<AcquireReply, Fault> {

@@ -3,6 +3,7 @@
 use redis::Value;
 
 use super::acquire::Sending;
+use super::exclusive::Renew;
 use super::release::Releasing;
 use super::replies::{AcquireReply, RELEASED, acquire_reply};
 use crate::backend::redis::scripting::{Items, Script, Source, lua, script, source, text};
@@ -36,7 +37,8 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
         waits: sending.request.waits.is_some(),
         channel: &channel(key),
     };
-    sending.call(&script).await
+    let later = [FairRelease::source(), Renew::source()];
+    sending.call_before(&later, &script).await
 }
 
 /// Gives back the hold or the place in the queue, on that connection.

@@ -42,7 +42,8 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
         not_after_us: sending.not_after,
         channel: &channel(key),
     };
-    sending.call(&script).await
+    let later = [ReleasePermits::source(), RenewPermits::source()];
+    sending.call_before(&later, &script).await
 }
 
 /// Gives the permits back, on that connection.

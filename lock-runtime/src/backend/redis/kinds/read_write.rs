@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::acquire::Sending;
+use super::exclusive::Renew;
 use super::release::Releasing;
 use super::renewals::ttl;
 use super::replies::{AcquireReply, ReleaseReply, acquire_reply, read_renewals, release_reply};
@@ -38,7 +39,8 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
             lease_ms: request.ttl.millis(),
             not_after_us: sending.not_after,
         };
-        return sending.call(&script).await;
+        let later = [ReadWriteRelease::source(), ReadRenew::source()];
+        return sending.call_before(&later, &script).await;
     }
     let waits = request.waits.unwrap_or_default().min(READERS_KEPT_OUT);
     let fence = sending.fence();
@@ -51,7 +53,12 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
         not_after_us: sending.not_after,
         waits_ms: u64::try_from(waits.as_millis()).unwrap_or(u64::MAX),
     };
-    sending.call(&script).await
+    let later = [
+        ReadWriteRelease::source(),
+        Renew::source(),
+        Downgrade::source(),
+    ];
+    sending.call_before(&later, &script).await
 }
 
 /// Gives back a read or a write, on that connection.

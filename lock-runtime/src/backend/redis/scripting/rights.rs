@@ -51,18 +51,26 @@ pub(crate) struct Rights {
 }
 
 impl Rights {
-    pub(crate) fn of<S: Script>(refused: &S) -> Rights {
+    pub(crate) fn of<S: Script>(script: &S) -> Rights {
+        Rights::of_all(script, &[])
+    }
+
+    /// Those of a script, and of others that are sent later with its keys.
+    pub(crate) fn of_all<S: Script>(script: &S, later: &[&Source]) -> Rights {
         let mut command = Cmd::new();
-        refused.write(&mut command);
-        let keys = command.args_iter().take(refused.keys());
+        script.write(&mut command);
+        let keys = command.args_iter().take(script.keys());
         let keys = keys.filter_map(|key| match key {
             redis::Arg::Simple(key) => Some(key.to_vec()),
             _ => None,
         });
         let keys = keys.collect();
-        let text = S::source().text;
-        let in_text = |command: &&&str| text.contains(&format!("'{command}'"));
-        let commands = KEYED.iter().filter(in_text).copied().collect();
+        let sources = || std::iter::once(S::source()).chain(later.iter().copied());
+        let is_used = |command: &&&str| {
+            let quoted = format!("'{command}'");
+            sources().any(|source| source.text.contains(&quoted))
+        };
+        let commands = KEYED.iter().filter(is_used).copied().collect();
         Rights { keys, commands }
     }
 }
