@@ -240,7 +240,7 @@ impl<T: SqlTransaction> TransactionSeat<'_, T> {
             if lease.ends.remaining() < ON_ITS_WAY / 4 {
                 break;
             }
-            answer = self.transaction.ask(take, &params).await?;
+            answer = self.transaction.ask(&take, &params).await?;
             // If it came too late, it may have locked the row all the same, until the transaction ends.
             self.given_up = lease.ends.remaining() < ON_ITS_WAY / 4 && answer != GIVEN;
             if !answer.is_empty() {
@@ -248,7 +248,7 @@ impl<T: SqlTransaction> TransactionSeat<'_, T> {
             }
         }
         if let (GIVEN, Some(then)) = (&*answer, then) {
-            self.transaction.ask(then, &params).await?;
+            self.transaction.ask(&then, &params).await?;
         }
         lease.arrived = answer == GIVEN;
         Ok(answer)

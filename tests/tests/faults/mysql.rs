@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lock_runtime::{LockError, LockManager, TryAcquire};
+use tests::faults::{connected, free_within, renewed};
 use tests::mariadb::NOW;
 use tests::mysql::is_meant;
 use tests::{MariadbServer, MariadbTable, eventually, eventually_within};
@@ -214,4 +215,40 @@ async fn settings_of_a_server_that_would_forget_or_misjudge_locks_are_refused() 
         let refused = builder.connect(&url).await.unwrap_err().to_string();
         assert!(refused.contains(names), "{setting}: {refused}");
     }
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_create_tables_needs_them_to_be_there() {
+    let table = MariadbTable::new();
+    let (server, name) = (table.server(), table.name());
+    let user = format!("{name}_app");
+    server.query(&format!(
+        "CREATE USER {user}@'%'; GRANT SELECT ON locks.* TO {user}@'%'"
+    ));
+    let url = format!("{}?lock_table={name}", server.url()).replace("lock@", &format!("{user}@"));
+    let builder = LockManager::builder().ensure_schema(true);
+    let refused = builder.clone().connect(&url).await.unwrap_err();
+    let grant = "GRANT CREATE ON `locks`.* TO";
+    assert!(refused.to_string().contains(grant), "{refused}");
+    drop(connected(builder.clone(), &table.url()).await);
+    server.query(&format!(
+        "GRANT SELECT, INSERT, UPDATE ON locks.{name} TO {user}@'%'; DROP TABLE {name}_managers"
+    ));
+    let locks = connected(builder, &url).await;
+    free_within(&locks, "k", LONG).await;
+    drop(locks);
+    server.query(&format!("DROP USER {user}@'%'"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_of_rows_that_the_server_sets_loses_no_hold() {
+    let server = MariadbServer::start();
+    server.query("SET GLOBAL sql_select_limit = 1, GLOBAL max_join_size = 1");
+    let locks = manager(&server.url()).await;
+    let (one, two) = (locks.mutex("one"), locks.mutex("two"));
+    let one = one.lease(9_000 * MS).acquire().await.unwrap();
+    let two = two.lease(9_000 * MS).acquire().await.unwrap();
+    renewed([&one, &two]).await;
+    one.release().await.unwrap();
+    two.release().await.unwrap();
 }

@@ -170,3 +170,25 @@ async fn connections_reconnections_and_statements_are_counted() {
     locks.shutdown().await;
     eventually("every connection is closed", async || connected() == 0.0).await;
 }
+
+#[tokio::test]
+async fn a_user_who_may_not_create_tables_needs_them_to_be_there() {
+    let table = PostgresTable::new();
+    let (server, name) = (table.server(), table.name());
+    server.query(&format!("CREATE ROLE {name}_app LOGIN"));
+    let url = table.url().replace("lock@", &format!("{name}_app@"));
+    let builder = LockManager::builder().ensure_schema(true);
+    let refused = builder.clone().connect(&url).await.unwrap_err();
+    let grant = "GRANT CREATE ON SCHEMA public TO";
+    assert!(refused.to_string().contains(grant), "{refused}");
+    drop(connected(builder.clone(), &table.url()).await);
+    server.query(&format!(
+        "GRANT SELECT, INSERT, UPDATE ON {name} TO {name}_app; DROP TABLE {name}_managers"
+    ));
+    let locks = connected(builder, &url).await;
+    free_within(&locks, "k", LONG).await;
+    drop(locks);
+    server.query(&format!(
+        "REVOKE ALL ON {name} FROM {name}_app; DROP ROLE {name}_app"
+    ));
+}

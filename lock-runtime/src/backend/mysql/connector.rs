@@ -8,7 +8,7 @@ use super::connection::{self, Connection, MysqlConnector, values};
 use super::faults;
 use super::statements::{MICROS, written};
 use crate::backend::Fault;
-use crate::backend::sql::{Arg, Connector, Failed, Opened, Row, Statement, Value};
+use crate::backend::sql::{Arg, Connector, Failed, Opened, Row, Statement, Table, Value};
 use crate::values::{StoreKind, clock};
 
 /// The idle time after which a connection is checked before it is used. Nobody reads it while it is idle.
@@ -55,8 +55,8 @@ impl Connector for MysqlConnector {
         statement: &Statement,
         args: &[Arg],
     ) -> Result<Vec<Row>, Failed> {
-        let text = self.text(connection, statement, args);
-        let answer = match undisturbed(connection, text, args).await {
+        let (text, table) = (self.text(connection, statement, args), &self.target.table);
+        let answer = match undisturbed(connection, text, args, table).await {
             // Perhaps a transaction has the lock, and so has locked the row. A look tells.
             Err(error) if statement.name == "acquire" && error.is_of_a_locked_row() => {
                 Ok(Vec::new())
@@ -64,7 +64,7 @@ impl Connector for MysqlConnector {
             answer => answer,
         };
         connection.used = clock::now();
-        answer.map_err(Broken::failed)
+        answer.map_err(|broken| broken.failed(statement))
     }
 
     /// Waits until the statement has ended. The connection is not used again: the rest of the statement's answer would
@@ -98,10 +98,11 @@ async fn undisturbed(
     connection: &mut Connection,
     text: &str,
     args: &[Arg],
+    table: &Table,
 ) -> Result<Vec<Row>, Broken> {
     let mut deadlocks = 0;
     loop {
-        match answer(connection, text, args).await {
+        match answer(connection, text, args, table).await {
             // The statement was undone, and one of those that were in each other's way has got through.
             Err(error) if error.is_of_a_deadlock() && deadlocks < DEADLOCKS => deadlocks += 1,
             answer => return answer,
@@ -126,26 +127,42 @@ impl Broken {
         !self.partly_done && faults::is_of_a_deadlock(&self.error)
     }
 
-    fn failed(self) -> Failed {
-        let fault = match (faults::of_statement(&self.error), self.partly_done) {
-            (Fault::NotDone(why), true) => Fault::Unknown(why),
-            (fault, _) => fault,
+    fn failed(self, statement: &Statement) -> Failed {
+        let missing = faults::missing_table(&self.error);
+        let failed = match missing.filter(|_| statement.is_about_locks()) {
+            Some(why) => Failed::table_is_gone(&why),
+            None => Failed {
+                fault: faults::of_statement(&self.error),
+                ends_the_connection: faults::ends_the_connection(&self.error),
+            },
         };
-        Failed {
-            fault,
+        match (failed.fault, self.partly_done) {
             // The connection may be in the middle of a transaction.
-            ends_the_connection: self.partly_done || faults::ends_the_connection(&self.error),
+            (Fault::NotDone(why), true) => Failed {
+                fault: Fault::Unknown(why),
+                ends_the_connection: true,
+            },
+            (fault, partly_done) => Failed {
+                fault,
+                ends_the_connection: failed.ends_the_connection || partly_done,
+            },
         }
     }
 }
 
 /// Runs a statement, and returns the rows of the part that asks for rows. If there is no such part, returns a row with
 /// the last `LAST_INSERT_ID`, or no row if the last part changed nothing.
-async fn answer(connection: &mut Connection, text: &str, args: &[Arg]) -> Result<Vec<Row>, Broken> {
+async fn answer(
+    connection: &mut Connection,
+    text: &str,
+    args: &[Arg],
+    table: &Table,
+) -> Result<Vec<Row>, Broken> {
     let parts = text.matches(';').count() + 1;
     // A first part that sets a variable changes nothing.
     let harmless = usize::from(text.trim_start().starts_with("SET @"));
-    let text = written(text, args);
+    // A name that the user chose comes last, so nothing in it is taken for an argument.
+    let text = table.put_into(&written(text, args));
     let broken = |partly_done| move |error| Broken { error, partly_done };
     let asked = connection.conn().query_iter(text).await;
     let mut result = asked.map_err(broken(false))?;

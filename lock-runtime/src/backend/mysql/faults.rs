@@ -81,13 +81,26 @@ fn of_report(report: &ServerError) -> Fault {
         1044 | 1045 | 1049 | 1130 | 1142 | 1143 | 1227 | 1370 | 1698 | 1820 | 1862 => {
             Fault::Denied(said)
         }
-        1054 | 1146 => Fault::Impossible(format!(
+        code if is_missing(code) => Fault::Impossible(format!(
             "{said}: the table of the locks is missing or of another version; create it with `ensure_schema(true)`"
         )),
         // The statement or its arguments make no sense to this server, or cannot be written to its log.
         1064 | 1264 | 1305 | 1366 | 1406 | 1665 | 3141 => Fault::Impossible(said.to_string()),
         // Deadlocks, locked rows, too many connections, no disk space, a server that cannot be written to.
         _ => Fault::NotDone(said),
+    }
+}
+
+/// Returns `true` for a table or a column that is not there.
+fn is_missing(code: u16) -> bool {
+    [1054, 1146].contains(&code)
+}
+
+/// Returns the words of the error if there is no such table, or it is another one.
+pub(super) fn missing_table(error: &Error) -> Option<StoreError> {
+    match error {
+        Error::Server(report) if is_missing(report.code) => Some(said(report)),
+        _ => None,
     }
 }
 

@@ -84,7 +84,7 @@ impl Target {
         all.dedup();
         let database = hosts.first().and_then(Opts::db_name).unwrap_or_default();
         let shown = format!("{}/{database}", all.join(","));
-        Ok(Target {
+        let target = Target {
             hosts: Hosts::new(hosts),
             table: settings.table,
             pool: settings.pool,
@@ -92,7 +92,12 @@ impl Target {
             is_certified: false,
             credentials: None,
             shown,
-        })
+        };
+        if let Some(database) = target.database() {
+            let quoted = format!("`{}`", database.replace('`', "``"));
+            target.table.found_in(&quoted);
+        }
+        Ok(target)
     }
 
     /// Adds the certificates and credentials that the builder was given.
@@ -222,7 +227,7 @@ mod tests {
         assert!(!format!("{target:?}").contains("hunter2"));
         let other = Target::parse("MariaDB://u@h/x?socket=/run/my.sock").unwrap();
         assert_eq!((other.shown(), other.pool), ("/run/my.sock/x", 8));
-        assert_eq!(other.table, Table::default());
+        assert_eq!(other.table.whole(), "`x`.lock_leases");
         let opts = &target.hosts.each()[0];
         assert!(!opts.client_found_rows() && !opts.prefer_socket());
         let several = Target::parse("mysql://u:hunter2@a,b:1,[::1]:2/db?lock_pool=3").unwrap();

@@ -13,7 +13,7 @@ use super::url::Target;
 use super::{connection, faults};
 use crate::backend::Fault;
 use crate::backend::kit::server_clock::ServerClock;
-use crate::backend::sql::{Arg, Connector, Failed, Opened, Row, Statement, Value};
+use crate::backend::sql::{Arg, Connector, Failed, Opened, Row, Schema, Statement, Value};
 use crate::values::StoreKind;
 
 /// The time for which a statement that nobody waits for any more may go on before it is cancelled. Most statements end
@@ -23,6 +23,7 @@ const GRACE: Duration = Duration::from_millis(100);
 pub(super) struct PostgresConnector {
     pub(super) target: Arc<Target>,
     pub(super) fitness: Arc<Statement>,
+    pub(super) schema: Arc<Schema>,
     pub(super) clock: Arc<ServerClock>,
     /// The timeout of each step of opening a connection.
     pub(super) timeout: Duration,
@@ -39,8 +40,7 @@ impl Connector for PostgresConnector {
     }
 
     async fn open(&self) -> Result<Opened<Client>, Fault> {
-        let (target, fitness) = (&self.target, &self.fitness);
-        connection::open(target, fitness, &self.clock, self.timeout, &self.handle).await
+        connection::open(self).await
     }
 
     async fn is_fresh(&self, client: &mut Client) -> bool {
@@ -54,8 +54,12 @@ impl Connector for PostgresConnector {
         args: &[Arg],
     ) -> Result<Vec<Row>, Failed> {
         let args: Vec<_> = args.iter().map(typed).collect();
-        let rows = match client.query_typed(&statement.text, &args).await {
+        let text = self.target.table.put_into(&statement.text);
+        let rows = match client.query_typed(&text, &args).await {
             Ok(rows) => rows,
+            Err(error) if statement.is_about_locks() && faults::is_of_a_missing_table(&error) => {
+                return Err(Failed::table_is_gone(&faults::words(&error)));
+            }
             // Another holder took one of the set after the statement saw it free, and before the statement could lock
             // it.
             Err(error) if statement.name == "acquire_all" && faults::is_taken_back(&error) => {

@@ -34,7 +34,7 @@ pub(crate) use self::url::Target;
 use super::Listen;
 use super::kit::server_clock::ServerClock;
 use super::opening::Opening;
-use super::sql::{Database, Server, SqlBackend};
+use super::sql::{Database, Schema, Server, SqlBackend};
 use crate::values::name::invalid;
 use crate::values::{Key, LockError, StoreKind};
 
@@ -55,14 +55,11 @@ pub(crate) async fn connect(
     let (options, target) = (&opening.options, Arc::new(target));
     let statements = statements::statements(&target.table);
     let (clock, timeout) = (Arc::new(ServerClock::default()), options.call_timeout);
-    if options.ensure_schema {
-        let creating = connection::run(&target, &statements.schema.text, timeout);
-        let created = creating.await;
-        created.map_err(|fault| fault.into_error(target.shown()))?;
-    }
+    let schema = Schema::new(&statements.schema, options.ensure_schema);
     let connector = || PostgresConnector {
         target: target.clone(),
         fitness: statements.fitness.clone(),
+        schema: schema.clone(),
         clock: clock.clone(),
         timeout,
         handle: opening.runtime.clone(),

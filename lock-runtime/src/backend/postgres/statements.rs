@@ -70,6 +70,7 @@ pub(super) fn of_transactions(table: &Table) -> OfTransactions {
             "give_to_transaction",
             include_str!("sql/give_to_transaction.sql"),
         ),
+        table: table.clone(),
         then: None,
         params: Vec::from,
         take_back: statement("take_back", include_str!("sql/take_back.sql")),
@@ -81,8 +82,19 @@ fn filled(text: &str, table: &Table) -> String {
     for (name, fragment) in FRAGMENTS.into_iter().chain([MICROS_NOW]) {
         text = text.replace(name, fragment);
     }
-    text = text.replace("{channel}", table.own_name());
-    text.replace("{table}", table.name())
+    text.replace("{channel}", table.own_name())
+}
+
+/// Returns the statements that look for the table.
+pub(super) fn look_for(table: &Table) -> String {
+    without_comments(include_str!("sql/find.sql")).replace("{name}", table.name())
+}
+
+/// Returns the statements that create what is missing.
+pub(super) fn creation(table: &Table, schema: &Statement) -> String {
+    let text = without_comments(include_str!("sql/create.sql")).replace("{name}", table.name());
+    let schema = table.put_into(&schema.text);
+    text.replace("{schema}", schema.trim_end().trim_end_matches(';'))
 }
 
 /// Returns an argument with its type. The type is sent with it, so that no statement has to be prepared by name: names

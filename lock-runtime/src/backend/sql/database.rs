@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Arg, Row, Statement};
 use crate::backend::{Boxed, Fault, Listen};
-use crate::values::{Key, LockError, Moment, StoreKind};
+use crate::values::{Key, LockError, Moment, StoreError, StoreKind};
 
 /// A database, as the kinds of locks see it.
 pub(crate) trait Database: Send + Sync + 'static {
@@ -89,4 +89,15 @@ pub(crate) struct Failed {
     pub(crate) fault: Fault,
     /// True if the connection cannot be used after it.
     pub(crate) ends_the_connection: bool,
+}
+
+impl Failed {
+    /// The statement did not find the table of the locks. The table was there when the connection was opened, so this
+    /// may pass: somebody renames it, or makes it anew. The next connection looks whether it is there again.
+    pub(crate) fn table_is_gone(why: &StoreError) -> Failed {
+        Failed {
+            fault: Fault::not_done(format!("{why}: the table of the locks was there before")),
+            ends_the_connection: true,
+        }
+    }
 }

@@ -23,6 +23,7 @@ mod names;
 mod outages;
 mod renewals;
 mod rows;
+mod tables;
 mod undone;
 
 pub(crate) async fn manager(url: &str) -> LockManager {
