@@ -204,11 +204,10 @@ async fn take_back(core: &Core, hold_ref: HoldRef<'_>, ends: Moment) {
     let mut pauses = Backoff::new(FIRST_LOOK, LAST_LOOK);
     loop {
         clock::sleep(pauses.pause()).await;
-        if ends.has_passed() {
-            return;
-        }
-        let timeout = core.options.call_timeout.min(ends.remaining());
-        if let Ok(false) = transactions.take_back(hold_ref, timeout).await {
+        // The last look comes after the lease: those who wait may be told by it.
+        let is_last = ends.has_passed();
+        let looked = transactions.take_back(hold_ref, core.options.call_timeout);
+        if matches!(looked.await, Ok(false)) || is_last {
             return;
         }
     }

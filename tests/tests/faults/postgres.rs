@@ -192,3 +192,41 @@ async fn a_user_who_may_not_create_tables_needs_them_to_be_there() {
         "REVOKE ALL ON {name} FROM {name}_app; DROP ROLE {name}_app"
     ));
 }
+
+/// Starts a server, and returns it with the URL of a user who is no superuser.
+fn with_a_user() -> (PostgresServer, String) {
+    let server = PostgresServer::start();
+    server.query("CREATE ROLE app LOGIN; GRANT CREATE ON SCHEMA public TO app");
+    let url = server.url().replace("lock@", "app@");
+    (server, url)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn notices_that_the_server_refuses_fail_nothing_else() {
+    let (server, url) = with_a_user();
+    let (locks, other) = (manager(&url).await, manager(&url).await);
+    let guard = locks.mutex("k").lease(20 * LONG).acquire().await.unwrap();
+    let waiter = tokio::spawn(other.mutex("k").wait(LONG).acquire());
+    eventually("releases are to be notified", async || {
+        let waited = "SELECT 1 FROM lock_leases WHERE waited_until > now()";
+        !server.ask(waited).await.is_empty()
+    })
+    .await;
+    server.query("REVOKE EXECUTE ON FUNCTION pg_notify(text, text) FROM PUBLIC");
+    guard.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+    // This manager knows it from the beginning.
+    let third = manager(&url).await;
+    for locks in [&locks, &third] {
+        let permit = locks.semaphore("s").in_all(1).permits(1).acquire().await;
+        permit.unwrap().release().await.unwrap();
+        for lock in [locks.fair("f"), locks.read("rw"), locks.write("rw")] {
+            lock.acquire().await.unwrap().release().await.unwrap();
+        }
+        assert!(locks.latch("l").try_set_count(1).await.unwrap());
+        assert_eq!(locks.latch("l").count_down().await.unwrap(), 0);
+        let lost = locks.mutex("k").acquire().await.unwrap();
+        assert!(locks.force_release("k").await.unwrap());
+        drop(lost);
+    }
+}

@@ -92,13 +92,14 @@ const UTC_MICROS: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP
 
 /// Returns the statements of locks that a transaction of the caller has.
 pub(super) fn of_transactions(target: &Target) -> OfTransactions {
+    let table = target.table.clone();
     let in_theirs = |name, text: &str| {
         let text = without_comments(text);
         let text = text.replace("{utc_micros}", UTC_MICROS);
         Arc::new(Statement { name, text })
     };
     OfTransactions {
-        table: target.table.clone(),
+        fill: Box::new(move |text| table.put_into(text)),
         give: in_theirs(
             "give_to_transaction",
             include_str!("sql/give_to_transaction.sql"),

@@ -12,7 +12,7 @@ use super::{faults, hosts, statements};
 use crate::backend::Fault;
 use crate::backend::kit::login;
 use crate::backend::sql::{Missing, Opened, Schema, Table, malformed};
-use crate::values::clock;
+use crate::values::{StoreError, clock};
 
 /// The oldest version that runs the statements as they are meant.
 const OLDEST: i64 = 120_000;
@@ -68,6 +68,10 @@ pub(super) async fn open(connector: &PostgresConnector) -> Result<Opened<Client>
         Refusal::Read(error) => faults::of_statement(&error),
         Refusal::Unfit(why) => Fault::Impossible(why),
     })?;
+    if row.try_get(13).ok() == Some(false) {
+        let why = StoreError::new("the user may not call `pg_notify(text, text)`");
+        connector.notices.refused(target.shown(), &why);
+    }
     connector.clock.saw(time, sent_at);
     Ok(Opened {
         connection: client,

@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
+use super::notices::{self, Notices};
 use super::statements::typed;
 use super::url::Target;
 use super::{connection, faults};
@@ -24,6 +25,7 @@ pub(super) struct PostgresConnector {
     pub(super) target: Arc<Target>,
     pub(super) fitness: Arc<Statement>,
     pub(super) schema: Arc<Schema>,
+    pub(super) notices: Arc<Notices>,
     pub(super) clock: Arc<ServerClock>,
     /// The timeout of each step of opening a connection.
     pub(super) timeout: Duration,
@@ -55,7 +57,20 @@ impl Connector for PostgresConnector {
     ) -> Result<Vec<Row>, Failed> {
         let args: Vec<_> = args.iter().map(typed).collect();
         let text = self.target.table.put_into(&statement.text);
-        let rows = match client.query_typed(&text, &args).await {
+        let (loud, notifies) = self.notices.loud(&text);
+        let mut answer = client.query_typed(&loud, &args).await;
+        if let Err(error) = &answer
+            && notifies
+            && faults::may_be_of_a_notice(error)
+        {
+            // The notice may have undone the statement.
+            let why = faults::words(error);
+            answer = client.query_typed(&notices::quietly(&text), &args).await;
+            if answer.is_ok() {
+                self.notices.refused(self.shown(), &why);
+            }
+        }
+        let rows = match answer {
             Ok(rows) => rows,
             Err(error) if statement.is_about_locks() && faults::is_of_a_missing_table(&error) => {
                 return Err(Failed::table_is_gone(&faults::words(&error)));

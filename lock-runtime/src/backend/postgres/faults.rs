@@ -116,6 +116,17 @@ pub(super) fn is_of_a_missing_table(error: &Error) -> bool {
     error.code().is_some_and(is_missing)
 }
 
+/// Returns `true` if the server may have undone a statement because of its notice: the user may not call the function,
+/// or the queue of notices is full.
+pub(super) fn may_be_of_a_notice(error: &Error) -> bool {
+    let codes = [
+        SqlState::INSUFFICIENT_PRIVILEGE,
+        SqlState::PROGRAM_LIMIT_EXCEEDED,
+    ];
+    let report = error.as_db_error();
+    report.is_some_and(|report| codes.contains(report.code()) && !ends_the_session(report))
+}
+
 /// Returns the words of an error.
 pub(super) fn words(error: &Error) -> StoreError {
     StoreError::new(error.as_db_error().map_or_else(|| cause(error), said))

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio_postgres::types::{ToSql, Type};
 
+use super::notices::Notices;
 use crate::backend::sql::statements::{statement_files, without_comments};
 use crate::backend::sql::{Arg, OfTransactions, Statement, Statements, Table};
 
@@ -58,7 +59,8 @@ pub(super) fn statements(table: &Table) -> Statements {
 }
 
 /// Returns the statements of locks that a transaction of the caller has.
-pub(super) fn of_transactions(table: &Table) -> OfTransactions {
+pub(super) fn of_transactions(table: &Table, notices: &Arc<Notices>) -> OfTransactions {
+    let (whole, notices) = (table.clone(), notices.clone());
     let statement = |name, text| {
         Arc::new(Statement {
             name,
@@ -70,7 +72,7 @@ pub(super) fn of_transactions(table: &Table) -> OfTransactions {
             "give_to_transaction",
             include_str!("sql/give_to_transaction.sql"),
         ),
-        table: table.clone(),
+        fill: Box::new(move |text| notices.loud(&whole.put_into(text)).0),
         then: None,
         params: Vec::from,
         take_back: statement("take_back", include_str!("sql/take_back.sql")),

@@ -207,7 +207,8 @@ pub(crate) mod checks {
     /// Checks that no statement has a comment or a placeholder left.
     pub(crate) fn nothing_is_left_open(statements: &Statements) {
         for statement in statements.all() {
-            let (name, text) = (statement.name, statement.text.replace("{table}", "t"));
+            let (name, text) = (statement.name, &statement.text);
+            let text = text.replace("{table}", "t").replace("{notify}", "f");
             assert!(!text.contains("--"), "{name}: {text}");
             let opened = text.split('{').skip(1);
             let open = opened.filter(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()));

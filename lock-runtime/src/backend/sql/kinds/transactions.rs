@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::sql::{Arg, Inner, Statement, Table, malformed, topic};
+use crate::backend::sql::{Arg, Inner, Statement, malformed, topic};
 use crate::backend::{Give, HoldRef, Reply, Transactions};
 
 /// The statements of a database whose transactions can have locks.
-#[derive(Debug)]
 pub(in crate::backend) struct OfTransactions {
-    pub(in crate::backend) table: Table,
+    /// The function that makes the text of a statement that is sent now.
+    pub(in crate::backend) fill: Box<dyn Fn(&str) -> String + Send + Sync>,
     /// The statement to run in the transaction. `then` runs there, too, if there is more to do.
     pub(in crate::backend) give: Arc<Statement>,
     pub(in crate::backend) then: Option<Arc<Statement>>,
@@ -38,10 +38,10 @@ impl InTransactions {
 impl Transactions for InTransactions {
     fn give(&self, hold_ref: HoldRef<'_>) -> Give {
         let statements = &self.statements;
-        let (table, then) = (&statements.table, statements.then.as_ref());
+        let (fill, then) = (&statements.fill, statements.then.as_ref());
         Give {
-            take: table.put_into(&statements.give.text),
-            then: then.map(|then| table.put_into(&then.text)),
+            take: fill(&statements.give.text),
+            then: then.map(|then| fill(&then.text)),
             params: (statements.params)(self.params(hold_ref)),
         }
     }
