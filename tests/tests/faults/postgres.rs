@@ -230,3 +230,32 @@ async fn notices_that_the_server_refuses_fail_nothing_else() {
         drop(lost);
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn health_tells_of_a_table_that_cannot_be_written() {
+    let (server, url) = with_a_user();
+    let locks = manager(&url).await;
+    assert!(locks.health().await.is_ok());
+    for (harm, repair) in [
+        (
+            "REVOKE UPDATE ON lock_leases FROM app",
+            "GRANT UPDATE ON lock_leases TO app",
+        ),
+        (
+            "REVOKE INSERT ON lock_leases FROM app",
+            "GRANT INSERT ON lock_leases TO app",
+        ),
+        (
+            "ALTER TABLE lock_leases RENAME TO away",
+            "ALTER TABLE away RENAME TO lock_leases",
+        ),
+    ] {
+        server.query(harm);
+        assert!(!locks.health().await.is_ok(), "{harm}");
+        server.query(repair);
+        eventually("the server can keep locks again", async || {
+            locks.health().await.is_ok()
+        })
+        .await;
+    }
+}
