@@ -36,6 +36,10 @@ impl Connector for MysqlConnector {
         if connection.used.elapsed() < IDLE && connection.saw_clock.elapsed() < CLOCK {
             return true;
         }
+        self.is_alive(connection).await
+    }
+
+    async fn is_alive(&self, connection: &mut Connection) -> bool {
         let asked_at = clock::now();
         let micros: Result<Option<u64>, _> = connection
             .conn()

@@ -49,6 +49,10 @@ impl Connector for PostgresConnector {
         !client.is_closed()
     }
 
+    async fn is_alive(&self, client: &mut Client) -> bool {
+        client.simple_query("").await.is_ok()
+    }
+
     async fn run(
         &self,
         client: &mut Client,

@@ -59,6 +59,9 @@ pub(crate) trait Connector: Send + Sync + 'static {
     /// Returns `true` if an idle connection may be lent to a statement. It is called each time before one is lent.
     fn is_fresh(&self, connection: &mut Self::Connection) -> impl Future<Output = bool> + Send;
 
+    /// Asks the server for a sign of life on an idle connection. Returns `true` if there is one.
+    fn is_alive(&self, connection: &mut Self::Connection) -> impl Future<Output = bool> + Send;
+
     /// Runs one statement.
     fn run(
         &self,

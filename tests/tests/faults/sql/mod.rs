@@ -23,6 +23,7 @@ mod names;
 mod outages;
 mod renewals;
 mod rows;
+mod silent;
 mod tables;
 mod undone;
 
