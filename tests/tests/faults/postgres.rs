@@ -7,7 +7,7 @@ use lock_runtime::LockManager;
 use tests::faults::{connected, free_within, told};
 use tests::{FaultProxy, Postgres, PostgresServer, PostgresTable, Protocol, answered, eventually};
 
-use crate::sql::{end, manager, scene_with};
+use crate::sql::{block, end, manager, scene_with};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -258,4 +258,38 @@ async fn health_tells_of_a_table_that_cannot_be_written() {
         })
         .await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_statement_whose_cancellation_is_lost_ends_by_itself() {
+    let table = PostgresTable::new();
+    let server = table.server().addr();
+    let proxy = FaultProxy::of(Protocol::Postgres, server).await;
+    let through = table
+        .url()
+        .replace(&server.to_string(), &proxy.addr().to_string());
+    let builder = LockManager::builder().ensure_schema(true);
+    let locks = connected(builder.call_timeout(8_000 * MS), &through).await;
+    let read = locks.read("k").acquire().await.unwrap();
+    read.release().await.unwrap();
+    let blocker = block(&table, "lock:k");
+    let waiting = format!(
+        "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = '{}'",
+        table.name()
+    );
+    let asking = tokio::spawn(locks.read("k").wait(LONG).acquire());
+    eventually("the statement waits for the row", async || {
+        !table.server().ask(&waiting).await.is_empty()
+    })
+    .await;
+    // A cancellation has a connection of its own.
+    proxy.refuse(true);
+    asking.abort();
+    eventually("no statement waits for the row", async || {
+        table.server().ask(&waiting).await.is_empty()
+    })
+    .await;
+    drop(blocker);
+    proxy.refuse(false);
+    free_within(&locks, "k", LONG).await;
 }

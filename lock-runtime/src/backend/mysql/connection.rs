@@ -38,9 +38,10 @@ pub(super) struct MysqlConnector {
 /// The limits of the time that a statement may take, above all to wait for a row that somebody else has locked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeouts {
-    /// The limit of the wait for a row. The databases count it in seconds.
+    /// The limit of the wait for a row, and for a table that somebody else has locked. The databases count it in
+    /// seconds.
     pub(super) for_a_row: u64,
-    /// The limit of the whole statement. Only MariaDB has it, and counts it more finely.
+    /// The limit of the whole statement, which is counted more finely. MySQL has it for queries only.
     pub(super) in_all: Duration,
 }
 
@@ -239,13 +240,14 @@ async fn within<T>(
 /// Returns the statements that give a session the settings on which ours rely, whatever the server's defaults are.
 fn settings(timeouts: Timeouts) -> String {
     let (row, all) = (timeouts.for_a_row, timeouts.in_all.as_secs_f64());
+    let millis = timeouts.in_all.as_millis();
     format!(
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE; \
          SET NAMES utf8mb4 COLLATE utf8mb4_bin; \
          SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_TRANS_TABLES', autocommit = 1, \
          sql_select_limit = 18446744073709551615, sql_big_selects = 1, \
-         innodb_lock_wait_timeout = {row}, group_concat_max_len = 16777216 \
-         /*M! , max_statement_time = {all:.3} */"
+         innodb_lock_wait_timeout = {row}, lock_wait_timeout = {row}, group_concat_max_len = 16777216 \
+         /*M! , max_statement_time = {all:.3} */ /*!80000 , max_execution_time = {millis} */"
     )
 }
 

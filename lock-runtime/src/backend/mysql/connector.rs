@@ -71,6 +71,10 @@ impl Connector for MysqlConnector {
         answer.map_err(|broken| broken.failed(statement))
     }
 
+    fn longest_statement(&self) -> Duration {
+        Duration::from_secs(self.timeouts.for_a_row)
+    }
+
     /// Waits until the statement has ended. The connection is not used again: the rest of the statement's answer would
     /// be taken for that of the next statement.
     async fn retire(&self, mut connection: Connection) -> Option<Connection> {

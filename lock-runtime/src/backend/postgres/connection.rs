@@ -58,7 +58,13 @@ pub(super) async fn open(connector: &PostgresConnector) -> Result<Opened<Client>
     }
     let sent_at = clock::now();
     let name = target.table.whole();
-    let args: [(&(dyn ToSql + Sync), Type); 1] = [(&name, Type::TEXT)];
+    let longest = format!("{}ms", longest_wait(timeout).as_millis());
+    let args: [(&(dyn ToSql + Sync), Type); 3] = [
+        (&name, Type::TEXT),
+        (&longest, Type::TEXT),
+        // The session is not ours alone, and the setting would stay in it.
+        (&!target.notify, Type::BOOL),
+    ];
     let asked = client.query_typed(&connector.fitness.text, &args);
     let rows = within(timeout, asked).await?;
     let [row] = rows.as_slice() else {
@@ -139,6 +145,12 @@ async fn within<T>(
         Ok(answer) => answer.map_err(|error| faults::of_connecting(&error)),
         Err(_) => Err(Fault::not_done("the server does not answer")),
     }
+}
+
+/// Returns the time for which a statement waits for a row or a table at most, as the server counts it. A cancellation may
+/// be lost on its way, and a statement whose client is gone would wait for ever.
+pub(super) fn longest_wait(call_timeout: Duration) -> Duration {
+    call_timeout + Duration::from_secs(1)
 }
 
 enum Refusal {

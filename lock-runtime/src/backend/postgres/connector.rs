@@ -99,6 +99,10 @@ impl Connector for PostgresConnector {
             })
     }
 
+    fn longest_statement(&self) -> Duration {
+        connection::longest_wait(self.timeout)
+    }
+
     /// Waits until the statement has ended, and cancels it if it does not end soon. After a cancellation, the
     /// connection is not used again: the cancellation may arrive late, and would end the next statement.
     async fn retire(&self, client: Client) -> Option<Client> {

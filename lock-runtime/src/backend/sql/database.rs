@@ -70,6 +70,10 @@ pub(crate) trait Connector: Send + Sync + 'static {
         args: &[Arg],
     ) -> impl Future<Output = Result<Vec<Row>, Failed>> + Send;
 
+    /// Returns the time after which the server has ended a statement by itself. A statement whose client is gone keeps a
+    /// session of the server until then.
+    fn longest_statement(&self) -> Duration;
+
     /// Waits until a statement that nobody waits for any more has ended, as far as the server tells. Returns the
     /// connection if it may be lent again.
     fn retire(

@@ -18,7 +18,8 @@ use crate::observe::metrics;
 use crate::sync::Mutex;
 use crate::values::{Moment, clock};
 
-/// The time for which a statement that nobody waits for any more may keep its place.
+/// The time for which a statement that nobody waits for any more may keep its place, at least. The server may end the
+/// statement later by itself, and has a session for it until then.
 const LONGEST_RETIREMENT: Duration = Duration::from_secs(5);
 
 /// The purpose of a statement. Acquires leave some connections to the others, because held locks must be renewed and
@@ -317,7 +318,8 @@ impl<C: Connector> Pool<C> {
                 _up,
             } = open;
             let retired = pool.connector.retire(connection);
-            let retired = tokio::time::timeout(LONGEST_RETIREMENT, retired).await;
+            let longest = LONGEST_RETIREMENT.max(pool.connector.longest_statement());
+            let retired = tokio::time::timeout(longest, retired).await;
             if let Ok(Some(connection)) = retired {
                 pool.keep(Open {
                     connection,
