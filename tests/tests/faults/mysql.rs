@@ -252,3 +252,25 @@ async fn a_limit_of_rows_that_the_server_sets_loses_no_hold() {
     one.release().await.unwrap();
     two.release().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_becomes_a_replica_stops_granting_to_a_user_who_may_write_to_it() {
+    let server = MariadbServer::start();
+    let locks = manager(&server.url()).await;
+    // The second connection of the pool was never used when the server becomes a replica.
+    free_within(&locks, "k", LONG).await;
+    server.query("SET GLOBAL read_only = 1");
+    eventually(
+        "the manager says that the server is read-only",
+        async || match locks.mutex("k").try_acquire().await {
+            Ok(TryAcquire::Busy { .. }) => false,
+            Ok(granted) => panic!("{granted:?}"),
+            Err(error) => error.to_string().contains("read-only"),
+        },
+    )
+    .await;
+    assert!(!locks.health().await.is_ok());
+    server.query("SET GLOBAL read_only = 0");
+    free_within(&locks, "k", LONG).await;
+    assert!(locks.health().await.is_ok());
+}

@@ -71,7 +71,7 @@ pub(super) struct Connection {
     /// there should not meet one.
     pub(super) is_mariadb: bool,
     pub(super) used: Moment,
-    pub(super) saw_clock: Moment,
+    pub(super) looked: Moment,
 }
 
 impl Connection {
@@ -81,7 +81,7 @@ impl Connection {
             conn: Some(conn),
             is_mariadb: false,
             used: now,
-            saw_clock: now,
+            looked: now,
         }
     }
 

@@ -6,15 +6,16 @@ use mysql_async::prelude::Queryable;
 
 use super::connection::{self, Connection, MysqlConnector, values};
 use super::faults;
-use super::statements::{MICROS, written};
+use super::statements::{IS_PRIMARY, MICROS, written};
 use crate::backend::Fault;
 use crate::backend::sql::{Arg, Connector, Failed, Opened, Row, Statement, Table, Value};
 use crate::values::{StoreKind, clock};
 
 /// The idle time after which a connection is checked before it is used. Nobody reads it while it is idle.
 const IDLE: Duration = Duration::from_secs(1);
-/// The time after which a connection looks at the server's clock again, because the two clocks drift apart.
-const CLOCK: Duration = Duration::from_secs(30);
+/// The time after which a connection looks at its server again: whether the server has become a replica, and at its
+/// clock, because the two clocks drift apart.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// The number of times that a statement is sent again after a deadlock ended it.
 const DEADLOCKS: usize = 3;
@@ -33,7 +34,7 @@ impl Connector for MysqlConnector {
     }
 
     async fn is_fresh(&self, connection: &mut Connection) -> bool {
-        if connection.used.elapsed() < IDLE && connection.saw_clock.elapsed() < CLOCK {
+        if connection.used.elapsed() < IDLE && connection.looked.elapsed() < LOOK {
             return true;
         }
         self.is_alive(connection).await
@@ -41,15 +42,14 @@ impl Connector for MysqlConnector {
 
     async fn is_alive(&self, connection: &mut Connection) -> bool {
         let asked_at = clock::now();
-        let micros: Result<Option<u64>, _> = connection
-            .conn()
-            .query_first(format!("SELECT {MICROS}"))
-            .await;
-        let Ok(Some(micros)) = micros else {
+        let look = format!("SELECT {MICROS}, {IS_PRIMARY}");
+        let seen: Result<Option<(u64, bool)>, _> = connection.conn().query_first(look).await;
+        // The next connection says why a replica keeps no locks, or finds the primary.
+        let Ok(Some((micros, true))) = seen else {
             return false;
         };
         self.clock.saw(micros, asked_at);
-        connection.saw_clock = asked_at;
+        connection.looked = asked_at;
         true
     }
 

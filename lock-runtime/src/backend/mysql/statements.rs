@@ -13,7 +13,7 @@ use crate::backend::sql::statements::{statement_files, without_comments};
 use crate::backend::sql::{Arg, OfTransactions, Statement, Statements};
 
 /// The fragments that several statements share. A fragment may use those that come after it.
-const FRAGMENTS: [(&str, &str); 15] = [
+const FRAGMENTS: [(&str, &str); 16] = [
     // The name $1, if nobody has locked its row.
     (
         "{unlocked}",
@@ -55,6 +55,7 @@ const FRAGMENTS: [(&str, &str); 15] = [
         "JSON_CONTAINS(COALESCE(l.shares, '[]'), JSON_OBJECT('h', {me}))",
     ),
     ("{me}", "CONVERT($2 USING utf8mb4)"),
+    ("{is_primary}", IS_PRIMARY),
     (
         "{shared}",
         "JSON_TABLE(COALESCE(l.shares, '[]'), '$[*]' COLUMNS \
@@ -77,6 +78,9 @@ const FRAGMENTS: [(&str, &str); 15] = [
         "JSON_TABLE('{the_groups}', '$[*]' COLUMNS (name VARCHAR(1024) PATH '$[0]', leases JSON PATH '$[1]'))",
     ),
 ];
+
+/// True unless the server has become a replica. A user who may write to replicas is not refused by the server itself.
+pub(super) const IS_PRIMARY: &str = "CAST(@@read_only AS CHAR) IN ('0', 'OFF')";
 
 /// The server's time in µs. It is SYSDATE, because NOW is the time at which the statement began, before it waited for a
 /// row. Sessions are in UTC.
