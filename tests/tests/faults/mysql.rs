@@ -274,3 +274,20 @@ async fn a_primary_that_becomes_a_replica_stops_granting_to_a_user_who_may_write
     free_within(&locks, "k", LONG).await;
     assert!(locks.health().await.is_ok());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holds_whose_renewals_do_not_fit_into_one_packet_are_kept() {
+    let server = MariadbServer::with(&["max-allowed-packet=65536"]);
+    let locks = manager(&server.url()).await;
+    let (mut guards, long) = (Vec::new(), "n".repeat(400));
+    for n in 0..100 {
+        let lock = locks.mutex(format!("{long}{n}")).lease(LONG);
+        guards.push(lock.acquire().await.unwrap());
+        let read = locks.read("shared").lease(LONG).acquire().await.unwrap();
+        guards.push(read);
+    }
+    renewed(&guards).await;
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+}

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use lock_runtime::LockManager;
+use lock_runtime::{LockError, LockManager, TryAcquire};
 use tests::faults::{connected, free_within, told};
 use tests::{FaultProxy, Postgres, PostgresServer, PostgresTable, Protocol, answered, eventually};
 
@@ -292,4 +292,28 @@ async fn a_statement_whose_cancellation_is_lost_ends_by_itself() {
     drop(blocker);
     proxy.refuse(false);
     free_within(&locks, "k", LONG).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_that_an_operator_has_made_endless_is_busy_until_it_is_forced() {
+    let table = PostgresTable::new();
+    let (locks, other) = (manager(&table.url()).await, manager(&table.url()).await);
+    let guard = locks.mutex("k").lease(20 * LONG).acquire().await.unwrap();
+    let endless = "SET expires_at = 'infinity'";
+    table
+        .server()
+        .query(&format!("UPDATE {} {endless}", table.name()));
+    for tried in [
+        other.mutex("k").try_acquire().await.unwrap(),
+        other.fair("k").try_acquire().await.unwrap(),
+    ] {
+        assert!(matches!(tried, TryAcquire::Busy { .. }), "{tried:?}");
+    }
+    let waited = other.fair("k").wait(100 * MS).acquire().await.unwrap_err();
+    assert!(matches!(waited, LockError::Busy { .. }), "{waited:?}");
+    assert!(other.inspect("k").await.unwrap().held);
+    assert!(other.force_release("k").await.unwrap());
+    drop(guard);
+    free_within(&other, "k", LONG).await;
+    end(table, locks, other).await;
 }

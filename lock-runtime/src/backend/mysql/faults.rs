@@ -1,6 +1,6 @@
 //! The outcome of a statement, as far as an error of MySQL or MariaDB tells it.
 
-use mysql_async::{DriverError, Error, ServerError};
+use mysql_async::{DriverError, Error, IoError, ServerError};
 
 use super::tls;
 use crate::backend::Fault;
@@ -13,8 +13,22 @@ use crate::values::StoreError;
 pub(super) fn of_statement(error: &Error) -> Fault {
     match error {
         Error::Server(report) if is_uncertain(report) => Fault::Unknown(said(report)),
+        error if is_too_large(error) => Fault::Impossible(error.to_string()),
         Error::Server(report) => of_report(report),
         error => Fault::unknown(error.to_string()),
+    }
+}
+
+/// The code of a statement that is larger than `max_allowed_packet`. The server reads no more from its connection.
+const TOO_LARGE: u16 = 1153;
+
+/// Returns `true` if the statement was not executed, because it is larger than `max_allowed_packet`.
+fn is_too_large(error: &Error) -> bool {
+    match error {
+        Error::Server(report) => report.code == TOO_LARGE,
+        // The driver knows the server's bound, and hides its error in another one.
+        Error::Io(IoError::Io(error)) => error.to_string().contains("max_allowed_packet"),
+        _ => false,
     }
 }
 
@@ -47,7 +61,9 @@ pub(super) fn of_connecting(error: &Error, advice: Option<&str>) -> Fault {
 /// written to.
 pub(super) fn ends_the_connection(error: &Error) -> bool {
     match error {
-        Error::Server(report) => is_uncertain(report) || is_read_only(report.code),
+        Error::Server(report) => {
+            is_uncertain(report) || is_read_only(report.code) || report.code == TOO_LARGE
+        }
         _ => true,
     }
 }

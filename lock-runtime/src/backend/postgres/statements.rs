@@ -9,7 +9,7 @@ use crate::backend::sql::statements::{statement_files, without_comments};
 use crate::backend::sql::{Arg, OfTransactions, Statement, Statements, Table};
 
 /// The fragments that several statements share. `c.now` is the time of the statement, by the database's clock.
-const FRAGMENTS: [(&str, &str); 8] = [
+const FRAGMENTS: [(&str, &str); 9] = [
     // Readers or permits whose lease is not over; NULL if there are none.
     (
         "{live}",
@@ -45,6 +45,8 @@ const FRAGMENTS: [(&str, &str); 8] = [
         "(SELECT jsonb_agg(q.e ORDER BY q.n) FROM jsonb_array_elements(l.queue) WITH ORDINALITY AS q (e, n) \
          WHERE q.e ->> 'h' <> $2 AND (q.e -> 'd')::bigint > {micros_now})",
     ),
+    // Longer than any hold. An operator may set the end of a hold to `infinity`, which is no number of µs from now.
+    ("{longest}", "interval '100 years'"),
     ("{micros}", "(extract(epoch FROM c.now) * 1000000)::bigint"),
 ];
 
