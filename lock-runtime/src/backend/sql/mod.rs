@@ -37,7 +37,7 @@ use tokio::sync::Semaphore;
 
 pub(super) use self::database::{Connector, Database, Failed, Opened};
 pub(super) use self::encryption::{Encryption, is_for_the_builder};
-pub(super) use self::hosts::Hosts;
+pub(super) use self::hosts::{Host, Hosts};
 use self::kinds::renewals::Waiting;
 use self::kinds::transactions::InTransactions;
 pub(super) use self::kinds::transactions::OfTransactions;
