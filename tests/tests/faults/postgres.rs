@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, TryAcquire};
 use tests::faults::{connected, free_within, told};
-use tests::{FaultProxy, Postgres, PostgresServer, PostgresTable, Protocol, answered, eventually};
+use tests::{
+    Blocker, FaultProxy, Postgres, PostgresServer, PostgresTable, Protocol, answered, eventually,
+};
+use tokio::task::JoinSet;
 
 use crate::sql::{block, end, manager, scene_with};
 
@@ -191,6 +194,49 @@ async fn a_user_who_may_not_create_tables_needs_them_to_be_there() {
     server.query(&format!(
         "REVOKE ALL ON {name} FROM {name}_app; DROP ROLE {name}_app"
     ));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn managers_that_create_one_table_at_the_same_moment_do_it_in_turn() {
+    let table = PostgresTable::new();
+    let (server, name) = (table.server(), table.name());
+    drop(connected(LockManager::builder().ensure_schema(true), &table.url()).await);
+    server.query(&format!(
+        "INSERT INTO {name} VALUES ('row', 'exclusive', NULL, 'epoch')"
+    ));
+    // They wait for a transaction that creates the table, too, and does not commit.
+    let mut creating = Blocker::of(&mut server.client(), name, "row");
+    creating.tell(&format!("CREATE TABLE {name}_new (name text PRIMARY KEY);"));
+    let created = format!(
+        "SELECT 1 FROM pg_stat_activity \
+         WHERE state = 'idle in transaction' AND query LIKE 'CREATE TABLE {name}_new%'"
+    );
+    eventually("the transaction has created it", async || {
+        !server.ask(&created).await.is_empty()
+    })
+    .await;
+    let url = table.url().replace(
+        &format!("lock_table={name}"),
+        &format!("lock_table={name}_new"),
+    );
+    let mut starting = JoinSet::new();
+    for _ in 0..6 {
+        let builder = LockManager::builder().ensure_schema(true);
+        let (builder, url) = (builder.call_timeout(LONG), url.clone());
+        starting.spawn(async move { builder.connect(&url).await });
+    }
+    let waiting = format!(
+        "SELECT pid FROM pg_stat_activity \
+         WHERE wait_event_type = 'Lock' AND application_name = '{name}'"
+    );
+    eventually("all managers wait", async || {
+        server.ask(&waiting).await.len() == 6
+    })
+    .await;
+    drop(creating);
+    while let Some(started) = starting.join_next().await {
+        free_within(&started.unwrap().unwrap(), "k", LONG).await;
+    }
 }
 
 /// Starts a server, and returns it with the URL of a user who is no superuser.
