@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::process::Command;
 
 use crate::launch::{Kind, Server, run};
-use crate::postgres::{DATABASE, PostgresServer, USER};
+use crate::postgres::{DATABASE, PostgresServer, USER, program};
 use crate::unprivileged::{directory, give_to_server, logged};
 
 const PROGRAM: &str = "pgbouncer";
@@ -31,6 +31,13 @@ impl PgbouncerServer {
     pub fn url(&self, server: &PostgresServer) -> String {
         let (direct, pooled) = (server.addr().to_string(), self.addr().to_string());
         server.url().replace(&direct, &pooled)
+    }
+
+    /// Runs a statement by way of the pooler, as another client that then leaves.
+    pub fn leave(&self, server: &PostgresServer, statement: &str) {
+        let mut client = program("psql");
+        client.args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-d"]);
+        run::<Pgbouncer>(client.args([&self.url(server), "-c", statement]));
     }
 }
 

@@ -16,6 +16,7 @@ pub struct Pipe {
     addr: SocketAddr,
     stalled: watch::Sender<bool>,
     cut: Arc<Notify>,
+    freezes: Arc<AtomicUsize>,
     accepted: Arc<AtomicUsize>,
     accepting: JoinHandle<()>,
 }
@@ -29,18 +30,23 @@ impl Pipe {
         let addr = listener.local_addr().expect("the proxy's address");
         let (stalled, cut) = (watch::Sender::new(false), Arc::new(Notify::new()));
         let (seen, cutting) = (stalled.subscribe(), cut.clone());
+        let freezes = Arc::<AtomicUsize>::default();
+        let frozen = freezes.clone();
         let accepted = Arc::new(AtomicUsize::new(0));
         let count = accepted.clone();
         let accepting = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 count.fetch_add(1, SeqCst);
-                tokio::spawn(serve(client, upstream, seen.clone(), cutting.clone()));
+                let freezing = Freezing::new(&frozen);
+                let serving = serve(client, upstream, seen.clone(), cutting.clone(), freezing);
+                tokio::spawn(serving);
             }
         });
         Self {
             addr,
             stalled,
             cut,
+            freezes,
             accepted,
             accepting,
         }
@@ -61,6 +67,11 @@ impl Pipe {
         self.accepted.load(SeqCst)
     }
 
+    /// Forwards nothing any more on the connections that are open now. They stay open.
+    pub fn freeze_open_connections(&self) {
+        self.freezes.fetch_add(1, SeqCst);
+    }
+
     /// Cuts every connection that is open now.
     pub fn cut(&self) {
         self.cut.notify_waiters();
@@ -74,11 +85,35 @@ impl Drop for Pipe {
     }
 }
 
+/// Tells a connection that it is frozen.
+#[derive(Clone)]
+struct Freezing {
+    freezes: Arc<AtomicUsize>,
+    /// The number of freezes before the connection.
+    before: usize,
+}
+
+impl Freezing {
+    fn new(freezes: &Arc<AtomicUsize>) -> Self {
+        Self {
+            freezes: freezes.clone(),
+            before: freezes.load(SeqCst),
+        }
+    }
+
+    async fn stop_if_frozen(&self) {
+        if self.freezes.load(SeqCst) != self.before {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
 async fn serve(
     client: TcpStream,
     upstream: SocketAddr,
     stalled: watch::Receiver<bool>,
     cut: Arc<Notify>,
+    freezing: Freezing,
 ) {
     let Ok(server) = TcpStream::connect(upstream).await else {
         return;
@@ -87,8 +122,8 @@ async fn serve(
     tokio::select! {
         biased;
         () = cut.notified() => {}
-        () = forward(requests, to_server, None) => {}
-        () = forward(replies, to_client, Some(stalled)) => {}
+        () = forward(requests, to_server, None, &freezing) => {}
+        () = forward(replies, to_client, Some(stalled), &freezing) => {}
     }
 }
 
@@ -96,12 +131,14 @@ async fn forward(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut stalled: Option<watch::Receiver<bool>>,
+    freezing: &Freezing,
 ) {
     let mut bytes = [0; 16 * 1024];
     while let Ok(count @ 1..) = from.read(&mut bytes).await {
         if let Some(stalled) = &mut stalled {
             let _ = stalled.wait_for(|stalled| !stalled).await;
         }
+        freezing.stop_if_frozen().await;
         if to.write_all(&bytes[..count]).await.is_err() {
             return;
         }

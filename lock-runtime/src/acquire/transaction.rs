@@ -204,11 +204,10 @@ async fn take_back(core: &Core, hold_ref: HoldRef<'_>, ends: Moment) {
     let mut pauses = Backoff::new(FIRST_LOOK, LAST_LOOK);
     loop {
         clock::sleep(pauses.pause()).await;
-        if ends.has_passed() {
-            return;
-        }
-        let timeout = core.options.call_timeout.min(ends.remaining());
-        if let Ok(false) = transactions.take_back(hold_ref, timeout).await {
+        // The last look comes after the lease: those who wait may be told by it.
+        let is_last = ends.has_passed();
+        let looked = transactions.take_back(hold_ref, core.options.call_timeout);
+        if matches!(looked.await, Ok(false)) || is_last {
             return;
         }
     }
@@ -240,7 +239,7 @@ impl<T: SqlTransaction> TransactionSeat<'_, T> {
             if lease.ends.remaining() < ON_ITS_WAY / 4 {
                 break;
             }
-            answer = self.transaction.ask(take, &params).await?;
+            answer = self.transaction.ask(&take, &params).await?;
             // If it came too late, it may have locked the row all the same, until the transaction ends.
             self.given_up = lease.ends.remaining() < ON_ITS_WAY / 4 && answer != GIVEN;
             if !answer.is_empty() {
@@ -248,7 +247,7 @@ impl<T: SqlTransaction> TransactionSeat<'_, T> {
             }
         }
         if let (GIVEN, Some(then)) = (&*answer, then) {
-            self.transaction.ask(then, &params).await?;
+            self.transaction.ask(&then, &params).await?;
         }
         lease.arrived = answer == GIVEN;
         Ok(answer)

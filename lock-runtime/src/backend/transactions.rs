@@ -10,12 +10,12 @@ pub(crate) const GIVEN: &str = "given";
 pub(crate) const TOO_EARLY: &str = "too early";
 
 /// The statements that a transaction runs to take over a hold.
-pub(crate) struct Give<'a> {
+pub(crate) struct Give {
     /// It answers [`GIVEN`] or [`TOO_EARLY`]. If nothing is held, it answers something else or no row. It also answers
     /// no row while another statement has the row locked.
-    pub(crate) take: &'a str,
+    pub(crate) take: String,
     /// The statement to run after [`GIVEN`]. It has no answer, and cannot fail because somebody else was faster.
-    pub(crate) then: Option<&'a str>,
+    pub(crate) then: Option<String>,
     /// The parameters of each statement.
     pub(crate) params: Vec<String>,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Give<'a> {
 pub(crate) trait Transactions: Send + Sync {
     /// Returns the statements with which a transaction takes over a hold. After a commit the lock is free. After a
     /// rollback it is held as before.
-    fn give(&self, hold_ref: HoldRef<'_>) -> Give<'_>;
+    fn give(&self, hold_ref: HoldRef<'_>) -> Give;
 
     /// Releases a hold that was given to a transaction, if the transaction was rolled back, and wakes a waiter.
     /// Returns `true` if the transaction is still open.

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lock_runtime::{LockError, LockManager, TryAcquire};
+use tests::faults::{connected, free_within, renewed};
 use tests::mariadb::NOW;
 use tests::mysql::is_meant;
 use tests::{MariadbServer, MariadbTable, eventually, eventually_within};
@@ -213,5 +214,80 @@ async fn settings_of_a_server_that_would_forget_or_misjudge_locks_are_refused() 
         };
         let refused = builder.connect(&url).await.unwrap_err().to_string();
         assert!(refused.contains(names), "{setting}: {refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_create_tables_needs_them_to_be_there() {
+    let table = MariadbTable::new();
+    let (server, name) = (table.server(), table.name());
+    let user = format!("{name}_app");
+    server.query(&format!(
+        "CREATE USER {user}@'%'; GRANT SELECT ON locks.* TO {user}@'%'"
+    ));
+    let url = format!("{}?lock_table={name}", server.url()).replace("lock@", &format!("{user}@"));
+    let builder = LockManager::builder().ensure_schema(true);
+    let refused = builder.clone().connect(&url).await.unwrap_err();
+    let grant = "GRANT CREATE ON `locks`.* TO";
+    assert!(refused.to_string().contains(grant), "{refused}");
+    drop(connected(builder.clone(), &table.url()).await);
+    server.query(&format!(
+        "GRANT SELECT, INSERT, UPDATE ON locks.{name} TO {user}@'%'; DROP TABLE {name}_managers"
+    ));
+    let locks = connected(builder, &url).await;
+    free_within(&locks, "k", LONG).await;
+    drop(locks);
+    server.query(&format!("DROP USER {user}@'%'"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_of_rows_that_the_server_sets_loses_no_hold() {
+    let server = MariadbServer::start();
+    server.query("SET GLOBAL sql_select_limit = 1, GLOBAL max_join_size = 1");
+    let locks = manager(&server.url()).await;
+    let (one, two) = (locks.mutex("one"), locks.mutex("two"));
+    let one = one.lease(9_000 * MS).acquire().await.unwrap();
+    let two = two.lease(9_000 * MS).acquire().await.unwrap();
+    renewed([&one, &two]).await;
+    one.release().await.unwrap();
+    two.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_becomes_a_replica_stops_granting_to_a_user_who_may_write_to_it() {
+    let server = MariadbServer::start();
+    let locks = manager(&server.url()).await;
+    // The second connection of the pool was never used when the server becomes a replica.
+    free_within(&locks, "k", LONG).await;
+    server.query("SET GLOBAL read_only = 1");
+    eventually(
+        "the manager says that the server is read-only",
+        async || match locks.mutex("k").try_acquire().await {
+            Ok(TryAcquire::Busy { .. }) => false,
+            Ok(granted) => panic!("{granted:?}"),
+            Err(error) => error.to_string().contains("read-only"),
+        },
+    )
+    .await;
+    assert!(!locks.health().await.is_ok());
+    server.query("SET GLOBAL read_only = 0");
+    free_within(&locks, "k", LONG).await;
+    assert!(locks.health().await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holds_whose_renewals_do_not_fit_into_one_packet_are_kept() {
+    let server = MariadbServer::with(&["max-allowed-packet=65536"]);
+    let locks = manager(&server.url()).await;
+    let (mut guards, long) = (Vec::new(), "n".repeat(400));
+    for n in 0..100 {
+        let lock = locks.mutex(format!("{long}{n}")).lease(LONG);
+        guards.push(lock.acquire().await.unwrap());
+        let read = locks.read("shared").lease(LONG).acquire().await.unwrap();
+        guards.push(read);
+    }
+    renewed(&guards).await;
+    for guard in guards {
+        guard.release().await.unwrap();
     }
 }

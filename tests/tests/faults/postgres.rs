@@ -3,11 +3,14 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use lock_runtime::LockManager;
+use lock_runtime::{LockError, LockManager, TryAcquire};
 use tests::faults::{connected, free_within, told};
-use tests::{FaultProxy, Postgres, PostgresServer, PostgresTable, Protocol, answered, eventually};
+use tests::{
+    Blocker, FaultProxy, Postgres, PostgresServer, PostgresTable, Protocol, answered, eventually,
+};
+use tokio::task::JoinSet;
 
-use crate::sql::{end, manager, scene_with};
+use crate::sql::{block, end, manager, scene_with};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -169,4 +172,194 @@ async fn connections_reconnections_and_statements_are_counted() {
     assert!(counted("lock_store_reconnections_total{store=\"postgres\"}") >= 1.0);
     locks.shutdown().await;
     eventually("every connection is closed", async || connected() == 0.0).await;
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_create_tables_needs_them_to_be_there() {
+    let table = PostgresTable::new();
+    let (server, name) = (table.server(), table.name());
+    server.query(&format!("CREATE ROLE {name}_app LOGIN"));
+    let url = table.url().replace("lock@", &format!("{name}_app@"));
+    let builder = LockManager::builder().ensure_schema(true);
+    let refused = builder.clone().connect(&url).await.unwrap_err();
+    let grant = "GRANT CREATE ON SCHEMA public TO";
+    assert!(refused.to_string().contains(grant), "{refused}");
+    drop(connected(builder.clone(), &table.url()).await);
+    server.query(&format!(
+        "GRANT SELECT, INSERT, UPDATE ON {name} TO {name}_app; DROP TABLE {name}_managers"
+    ));
+    let locks = connected(builder, &url).await;
+    free_within(&locks, "k", LONG).await;
+    drop(locks);
+    server.query(&format!(
+        "REVOKE ALL ON {name} FROM {name}_app; DROP ROLE {name}_app"
+    ));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn managers_that_create_one_table_at_the_same_moment_do_it_in_turn() {
+    let table = PostgresTable::new();
+    let (server, name) = (table.server(), table.name());
+    drop(connected(LockManager::builder().ensure_schema(true), &table.url()).await);
+    server.query(&format!(
+        "INSERT INTO {name} VALUES ('row', 'exclusive', NULL, 'epoch')"
+    ));
+    // They wait for a transaction that creates the table, too, and does not commit.
+    let mut creating = Blocker::of(&mut server.client(), name, "row");
+    creating.tell(&format!("CREATE TABLE {name}_new (name text PRIMARY KEY);"));
+    let created = format!(
+        "SELECT 1 FROM pg_stat_activity \
+         WHERE state = 'idle in transaction' AND query LIKE 'CREATE TABLE {name}_new%'"
+    );
+    eventually("the transaction has created it", async || {
+        !server.ask(&created).await.is_empty()
+    })
+    .await;
+    let url = table.url().replace(
+        &format!("lock_table={name}"),
+        &format!("lock_table={name}_new"),
+    );
+    let mut starting = JoinSet::new();
+    for _ in 0..6 {
+        let builder = LockManager::builder().ensure_schema(true);
+        let (builder, url) = (builder.call_timeout(LONG), url.clone());
+        starting.spawn(async move { builder.connect(&url).await });
+    }
+    let waiting = format!(
+        "SELECT pid FROM pg_stat_activity \
+         WHERE wait_event_type = 'Lock' AND application_name = '{name}'"
+    );
+    eventually("all managers wait", async || {
+        server.ask(&waiting).await.len() == 6
+    })
+    .await;
+    drop(creating);
+    while let Some(started) = starting.join_next().await {
+        free_within(&started.unwrap().unwrap(), "k", LONG).await;
+    }
+}
+
+/// Starts a server, and returns it with the URL of a user who is no superuser.
+fn with_a_user() -> (PostgresServer, String) {
+    let server = PostgresServer::start();
+    server.query("CREATE ROLE app LOGIN; GRANT CREATE ON SCHEMA public TO app");
+    let url = server.url().replace("lock@", "app@");
+    (server, url)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn notices_that_the_server_refuses_fail_nothing_else() {
+    let (server, url) = with_a_user();
+    let (locks, other) = (manager(&url).await, manager(&url).await);
+    let guard = locks.mutex("k").lease(20 * LONG).acquire().await.unwrap();
+    let waiter = tokio::spawn(other.mutex("k").wait(LONG).acquire());
+    eventually("releases are to be notified", async || {
+        let waited = "SELECT 1 FROM lock_leases WHERE waited_until > now()";
+        !server.ask(waited).await.is_empty()
+    })
+    .await;
+    server.query("REVOKE EXECUTE ON FUNCTION pg_notify(text, text) FROM PUBLIC");
+    guard.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+    // This manager knows it from the beginning.
+    let third = manager(&url).await;
+    for locks in [&locks, &third] {
+        let permit = locks.semaphore("s").in_all(1).permits(1).acquire().await;
+        permit.unwrap().release().await.unwrap();
+        for lock in [locks.fair("f"), locks.read("rw"), locks.write("rw")] {
+            lock.acquire().await.unwrap().release().await.unwrap();
+        }
+        assert!(locks.latch("l").try_set_count(1).await.unwrap());
+        assert_eq!(locks.latch("l").count_down().await.unwrap(), 0);
+        let lost = locks.mutex("k").acquire().await.unwrap();
+        assert!(locks.force_release("k").await.unwrap());
+        drop(lost);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn health_tells_of_a_table_that_cannot_be_written() {
+    let (server, url) = with_a_user();
+    let locks = manager(&url).await;
+    assert!(locks.health().await.is_ok());
+    for (harm, repair) in [
+        (
+            "REVOKE UPDATE ON lock_leases FROM app",
+            "GRANT UPDATE ON lock_leases TO app",
+        ),
+        (
+            "REVOKE INSERT ON lock_leases FROM app",
+            "GRANT INSERT ON lock_leases TO app",
+        ),
+        (
+            "ALTER TABLE lock_leases RENAME TO away",
+            "ALTER TABLE away RENAME TO lock_leases",
+        ),
+    ] {
+        server.query(harm);
+        assert!(!locks.health().await.is_ok(), "{harm}");
+        server.query(repair);
+        eventually("the server can keep locks again", async || {
+            locks.health().await.is_ok()
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_statement_whose_cancellation_is_lost_ends_by_itself() {
+    let table = PostgresTable::new();
+    let server = table.server().addr();
+    let proxy = FaultProxy::of(Protocol::Postgres, server).await;
+    let through = table
+        .url()
+        .replace(&server.to_string(), &proxy.addr().to_string());
+    let builder = LockManager::builder().ensure_schema(true);
+    let locks = connected(builder.call_timeout(8_000 * MS), &through).await;
+    let read = locks.read("k").acquire().await.unwrap();
+    read.release().await.unwrap();
+    let blocker = block(&table, "lock:k");
+    let waiting = format!(
+        "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = '{}'",
+        table.name()
+    );
+    let asking = tokio::spawn(locks.read("k").wait(LONG).acquire());
+    eventually("the statement waits for the row", async || {
+        !table.server().ask(&waiting).await.is_empty()
+    })
+    .await;
+    // A cancellation has a connection of its own.
+    proxy.refuse(true);
+    asking.abort();
+    eventually("no statement waits for the row", async || {
+        table.server().ask(&waiting).await.is_empty()
+    })
+    .await;
+    drop(blocker);
+    proxy.refuse(false);
+    free_within(&locks, "k", LONG).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_that_an_operator_has_made_endless_is_busy_until_it_is_forced() {
+    let table = PostgresTable::new();
+    let (locks, other) = (manager(&table.url()).await, manager(&table.url()).await);
+    let guard = locks.mutex("k").lease(20 * LONG).acquire().await.unwrap();
+    let endless = "SET expires_at = 'infinity'";
+    table
+        .server()
+        .query(&format!("UPDATE {} {endless}", table.name()));
+    for tried in [
+        other.mutex("k").try_acquire().await.unwrap(),
+        other.fair("k").try_acquire().await.unwrap(),
+    ] {
+        assert!(matches!(tried, TryAcquire::Busy { .. }), "{tried:?}");
+    }
+    let waited = other.fair("k").wait(100 * MS).acquire().await.unwrap_err();
+    assert!(matches!(waited, LockError::Busy { .. }), "{waited:?}");
+    assert!(other.inspect("k").await.unwrap().held);
+    assert!(other.force_release("k").await.unwrap());
+    drop(guard);
+    free_within(&other, "k", LONG).await;
+    end(table, locks, other).await;
 }

@@ -98,3 +98,27 @@ async fn many_holders_behind_a_pooler_exclude_each_other_and_share_its_few_conne
     );
     assert!(connections.len() <= CONNECTIONS, "{connections:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_search_path_that_another_client_left_leads_to_no_other_table() {
+    let server = PostgresServer::start();
+    let first = manager(&server.url()).await;
+    server.query(
+        "CREATE SCHEMA tenant; CREATE TABLE tenant.lock_leases (LIKE public.lock_leases INCLUDING ALL)",
+    );
+    // There is one session, so every manager has the one whose settings were changed.
+    let pooler = PgbouncerServer::before(&server, 1);
+    let leave = || pooler.leave(&server, "SET search_path = tenant, public");
+    leave();
+    let url = format!("{}{}", pooler.url(&server), WAYS[1]);
+    let second = manager(&url).await;
+    let guard = second.mutex("k").lease(LEASE).acquire().await.unwrap();
+    let tried = first.mutex("k").try_acquire().await.unwrap();
+    assert!(matches!(tried, TryAcquire::Busy { .. }));
+    server.query("DROP SCHEMA tenant CASCADE; CREATE SCHEMA tenant");
+    leave();
+    guard.release().await.unwrap();
+    let guard = second.mutex("k").acquire().await.unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(server.query("SELECT name FROM lock_leases").len(), 1);
+}

@@ -15,19 +15,17 @@ use super::{faults, url};
 use crate::backend::Fault;
 use crate::backend::kit::{login, server_clock::ServerClock};
 use crate::backend::sql::kinds::renewals::LATE;
-use crate::backend::sql::{Opened, Row, Statement, Value, malformed};
+use crate::backend::sql::{Missing, Opened, Row, Schema, Statement, Value, malformed};
 use crate::values::{Moment, clock};
 
 /// The oldest versions that run the statements as they are meant: they have `JSON_TABLE` and `SKIP LOCKED`.
 const OLDEST: &str = "MySQL 8.0.21 or MariaDB 10.6";
 
-/// The time that the definition of tables may take, at least. A server syncs several files for each table.
-const DEFINITION: Duration = Duration::from_secs(10);
-
 /// A connector, which opens connections for one purpose and runs statements on them.
 pub(super) struct MysqlConnector {
     pub(super) target: Arc<Target>,
     pub(super) fitness: Arc<Statement>,
+    pub(super) schema: Arc<Schema>,
     pub(super) own: Arc<Own>,
     pub(super) clock: Arc<ServerClock>,
     pub(super) strict: bool,
@@ -40,9 +38,10 @@ pub(super) struct MysqlConnector {
 /// The limits of the time that a statement may take, above all to wait for a row that somebody else has locked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeouts {
-    /// The limit of the wait for a row. The databases count it in seconds.
+    /// The limit of the wait for a row, and for a table that somebody else has locked. The databases count it in
+    /// seconds.
     pub(super) for_a_row: u64,
-    /// The limit of the whole statement. Only MariaDB has it, and counts it more finely.
+    /// The limit of the whole statement, which is counted more finely. MySQL has it for queries only.
     pub(super) in_all: Duration,
 }
 
@@ -72,7 +71,7 @@ pub(super) struct Connection {
     /// there should not meet one.
     pub(super) is_mariadb: bool,
     pub(super) used: Moment,
-    pub(super) saw_clock: Moment,
+    pub(super) looked: Moment,
 }
 
 impl Connection {
@@ -82,7 +81,7 @@ impl Connection {
             conn: Some(conn),
             is_mariadb: false,
             used: now,
-            saw_clock: now,
+            looked: now,
         }
     }
 
@@ -110,6 +109,7 @@ pub(super) async fn open(connector: &MysqlConnector) -> Result<Opened<Connection
     let settings = settings(connector.timeouts);
     let opened = connect(&connector.target, settings, timeout, handle).await?;
     let (mut connection, renew_after) = (opened.connection, opened.renew_after);
+    ensure(connector, &mut connection).await?;
     let asked_at = clock::now();
     let checking = async {
         let conn = connection.conn();
@@ -121,7 +121,8 @@ pub(super) async fn open(connector: &MysqlConnector) -> Result<Opened<Connection
     let time = judge(&row, connector)?;
     connection.is_mariadb = is_mariadb(&row.word(0)?);
     let conn = connection.conn();
-    within(timeout, conn.query_drop(&connector.own.rights)).await?;
+    let rights = connector.target.table.put_into(&connector.own.rights);
+    within(timeout, conn.query_drop(rights)).await?;
     connector.clock.saw(time, asked_at);
     Ok(Opened {
         connection,
@@ -129,17 +130,41 @@ pub(super) async fn open(connector: &MysqlConnector) -> Result<Opened<Connection
     })
 }
 
-/// Runs a statement without arguments on a connection of its own.
-pub(super) async fn run(
-    target: &Arc<Target>,
-    statement: &str,
-    timeout: Duration,
-    handle: &Handle,
-) -> Result<(), Fault> {
-    let longer = timeout.max(DEFINITION);
-    let settings = settings(Timeouts::of_requests(longer));
-    let mut opened = connect(target, settings, timeout, handle).await?;
-    within(longer, opened.connection.conn().query_drop(statement)).await
+/// Creates the tables that are missing, if the user wants that and the URL names a database.
+async fn ensure(connector: &MysqlConnector, connection: &mut Connection) -> Result<(), Fault> {
+    let (target, schema) = (&connector.target, &connector.schema);
+    if !schema.is_wanted() || !target.table.is_found() {
+        return Ok(());
+    }
+    let asked = connection.conn().query_first(&connector.own.missing);
+    let seen: Option<mysql_async::Row> = within(connector.timeout, asked).await?;
+    let seen = values(seen.ok_or_else(malformed)?);
+    let missing = match (seen.number(0)?, seen.number(1)?) {
+        (0, _) => Missing::Locks,
+        (_, 2) => Missing::Nothing,
+        _ => Missing::Others,
+    };
+    let grant = format!("GRANT CREATE ON {}* TO …", target.table.before_name());
+    let creating = create(connector);
+    schema
+        .create(missing, &target.table, &grant, creating)
+        .await
+}
+
+/// Creates the tables on a connection of its own, whose statements may take longer. Processes that start at once do it one
+/// after the other.
+async fn create(connector: &MysqlConnector) -> Result<(), Fault> {
+    let (target, timeout) = (&connector.target, Schema::timeout(connector.timeout));
+    let settings = settings(Timeouts::of_requests(timeout));
+    let opened = connect(target, settings, connector.timeout, &connector.handle);
+    let mut connection = opened.await?.connection;
+    let schema = target.table.put_into(&connector.schema.statement.text);
+    // The end of the connection frees the lock.
+    let text = format!(
+        "SELECT GET_LOCK('lock-runtime', {}); {schema}",
+        timeout.as_secs()
+    );
+    within(timeout, connection.conn().query_drop(text)).await
 }
 
 async fn connect(
@@ -215,12 +240,14 @@ async fn within<T>(
 /// Returns the statements that give a session the settings on which ours rely, whatever the server's defaults are.
 fn settings(timeouts: Timeouts) -> String {
     let (row, all) = (timeouts.for_a_row, timeouts.in_all.as_secs_f64());
+    let millis = timeouts.in_all.as_millis();
     format!(
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE; \
          SET NAMES utf8mb4 COLLATE utf8mb4_bin; \
          SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_TRANS_TABLES', autocommit = 1, \
-         innodb_lock_wait_timeout = {row}, group_concat_max_len = 16777216 \
-         /*M! , max_statement_time = {all:.3} */"
+         sql_select_limit = 18446744073709551615, sql_big_selects = 1, \
+         innodb_lock_wait_timeout = {row}, lock_wait_timeout = {row}, group_concat_max_len = 16777216 \
+         /*M! , max_statement_time = {all:.3} */ /*!80000 , max_execution_time = {millis} */"
     )
 }
 

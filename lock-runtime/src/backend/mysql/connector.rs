@@ -6,15 +6,16 @@ use mysql_async::prelude::Queryable;
 
 use super::connection::{self, Connection, MysqlConnector, values};
 use super::faults;
-use super::statements::{MICROS, written};
+use super::statements::{IS_PRIMARY, MICROS, written};
 use crate::backend::Fault;
-use crate::backend::sql::{Arg, Connector, Failed, Opened, Row, Statement, Value};
+use crate::backend::sql::{Arg, Connector, Failed, Opened, Row, Statement, Table, Value};
 use crate::values::{StoreKind, clock};
 
 /// The idle time after which a connection is checked before it is used. Nobody reads it while it is idle.
 const IDLE: Duration = Duration::from_secs(1);
-/// The time after which a connection looks at the server's clock again, because the two clocks drift apart.
-const CLOCK: Duration = Duration::from_secs(30);
+/// The time after which a connection looks at its server again: whether the server has become a replica, and at its
+/// clock, because the two clocks drift apart.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// The number of times that a statement is sent again after a deadlock ended it.
 const DEADLOCKS: usize = 3;
@@ -33,19 +34,22 @@ impl Connector for MysqlConnector {
     }
 
     async fn is_fresh(&self, connection: &mut Connection) -> bool {
-        if connection.used.elapsed() < IDLE && connection.saw_clock.elapsed() < CLOCK {
+        if connection.used.elapsed() < IDLE && connection.looked.elapsed() < LOOK {
             return true;
         }
+        self.is_alive(connection).await
+    }
+
+    async fn is_alive(&self, connection: &mut Connection) -> bool {
         let asked_at = clock::now();
-        let micros: Result<Option<u64>, _> = connection
-            .conn()
-            .query_first(format!("SELECT {MICROS}"))
-            .await;
-        let Ok(Some(micros)) = micros else {
+        let look = format!("SELECT {MICROS}, {IS_PRIMARY}");
+        let seen: Result<Option<(u64, bool)>, _> = connection.conn().query_first(look).await;
+        // The next connection says why a replica keeps no locks, or finds the primary.
+        let Ok(Some((micros, true))) = seen else {
             return false;
         };
         self.clock.saw(micros, asked_at);
-        connection.saw_clock = asked_at;
+        connection.looked = asked_at;
         true
     }
 
@@ -55,8 +59,8 @@ impl Connector for MysqlConnector {
         statement: &Statement,
         args: &[Arg],
     ) -> Result<Vec<Row>, Failed> {
-        let text = self.text(connection, statement, args);
-        let answer = match undisturbed(connection, text, args).await {
+        let (text, table) = (self.text(connection, statement, args), &self.target.table);
+        let answer = match undisturbed(connection, text, args, table).await {
             // Perhaps a transaction has the lock, and so has locked the row. A look tells.
             Err(error) if statement.name == "acquire" && error.is_of_a_locked_row() => {
                 Ok(Vec::new())
@@ -64,7 +68,11 @@ impl Connector for MysqlConnector {
             answer => answer,
         };
         connection.used = clock::now();
-        answer.map_err(Broken::failed)
+        answer.map_err(|broken| broken.failed(statement))
+    }
+
+    fn longest_statement(&self) -> Duration {
+        Duration::from_secs(self.timeouts.for_a_row)
     }
 
     /// Waits until the statement has ended. The connection is not used again: the rest of the statement's answer would
@@ -98,10 +106,11 @@ async fn undisturbed(
     connection: &mut Connection,
     text: &str,
     args: &[Arg],
+    table: &Table,
 ) -> Result<Vec<Row>, Broken> {
     let mut deadlocks = 0;
     loop {
-        match answer(connection, text, args).await {
+        match answer(connection, text, args, table).await {
             // The statement was undone, and one of those that were in each other's way has got through.
             Err(error) if error.is_of_a_deadlock() && deadlocks < DEADLOCKS => deadlocks += 1,
             answer => return answer,
@@ -126,26 +135,42 @@ impl Broken {
         !self.partly_done && faults::is_of_a_deadlock(&self.error)
     }
 
-    fn failed(self) -> Failed {
-        let fault = match (faults::of_statement(&self.error), self.partly_done) {
-            (Fault::NotDone(why), true) => Fault::Unknown(why),
-            (fault, _) => fault,
+    fn failed(self, statement: &Statement) -> Failed {
+        let missing = faults::missing_table(&self.error);
+        let failed = match missing.filter(|_| statement.is_about_locks()) {
+            Some(why) => Failed::table_is_gone(&why),
+            None => Failed {
+                fault: faults::of_statement(&self.error),
+                ends_the_connection: faults::ends_the_connection(&self.error),
+            },
         };
-        Failed {
-            fault,
+        match (failed.fault, self.partly_done) {
             // The connection may be in the middle of a transaction.
-            ends_the_connection: self.partly_done || faults::ends_the_connection(&self.error),
+            (Fault::NotDone(why), true) => Failed {
+                fault: Fault::Unknown(why),
+                ends_the_connection: true,
+            },
+            (fault, partly_done) => Failed {
+                fault,
+                ends_the_connection: failed.ends_the_connection || partly_done,
+            },
         }
     }
 }
 
 /// Runs a statement, and returns the rows of the part that asks for rows. If there is no such part, returns a row with
 /// the last `LAST_INSERT_ID`, or no row if the last part changed nothing.
-async fn answer(connection: &mut Connection, text: &str, args: &[Arg]) -> Result<Vec<Row>, Broken> {
+async fn answer(
+    connection: &mut Connection,
+    text: &str,
+    args: &[Arg],
+    table: &Table,
+) -> Result<Vec<Row>, Broken> {
     let parts = text.matches(';').count() + 1;
     // A first part that sets a variable changes nothing.
     let harmless = usize::from(text.trim_start().starts_with("SET @"));
-    let text = written(text, args);
+    // A name that the user chose comes last, so nothing in it is taken for an argument.
+    let text = table.put_into(&written(text, args));
     let broken = |partly_done| move |error| Broken { error, partly_done };
     let asked = connection.conn().query_iter(text).await;
     let mut result = asked.map_err(broken(false))?;

@@ -1,6 +1,6 @@
 //! The outcome of a statement, as far as an error of MySQL or MariaDB tells it.
 
-use mysql_async::{DriverError, Error, ServerError};
+use mysql_async::{DriverError, Error, IoError, ServerError};
 
 use super::tls;
 use crate::backend::Fault;
@@ -13,8 +13,22 @@ use crate::values::StoreError;
 pub(super) fn of_statement(error: &Error) -> Fault {
     match error {
         Error::Server(report) if is_uncertain(report) => Fault::Unknown(said(report)),
+        error if is_too_large(error) => Fault::Impossible(error.to_string()),
         Error::Server(report) => of_report(report),
         error => Fault::unknown(error.to_string()),
+    }
+}
+
+/// The code of a statement that is larger than `max_allowed_packet`. The server reads no more from its connection.
+const TOO_LARGE: u16 = 1153;
+
+/// Returns `true` if the statement was not executed, because it is larger than `max_allowed_packet`.
+fn is_too_large(error: &Error) -> bool {
+    match error {
+        Error::Server(report) => report.code == TOO_LARGE,
+        // The driver knows the server's bound, and hides its error in another one.
+        Error::Io(IoError::Io(error)) => error.to_string().contains("max_allowed_packet"),
+        _ => false,
     }
 }
 
@@ -47,7 +61,9 @@ pub(super) fn of_connecting(error: &Error, advice: Option<&str>) -> Fault {
 /// written to.
 pub(super) fn ends_the_connection(error: &Error) -> bool {
     match error {
-        Error::Server(report) => is_uncertain(report) || is_read_only(report.code),
+        Error::Server(report) => {
+            is_uncertain(report) || is_read_only(report.code) || report.code == TOO_LARGE
+        }
         _ => true,
     }
 }
@@ -81,13 +97,26 @@ fn of_report(report: &ServerError) -> Fault {
         1044 | 1045 | 1049 | 1130 | 1142 | 1143 | 1227 | 1370 | 1698 | 1820 | 1862 => {
             Fault::Denied(said)
         }
-        1054 | 1146 => Fault::Impossible(format!(
+        code if is_missing(code) => Fault::Impossible(format!(
             "{said}: the table of the locks is missing or of another version; create it with `ensure_schema(true)`"
         )),
         // The statement or its arguments make no sense to this server, or cannot be written to its log.
         1064 | 1264 | 1305 | 1366 | 1406 | 1665 | 3141 => Fault::Impossible(said.to_string()),
         // Deadlocks, locked rows, too many connections, no disk space, a server that cannot be written to.
         _ => Fault::NotDone(said),
+    }
+}
+
+/// Returns `true` for a table or a column that is not there.
+fn is_missing(code: u16) -> bool {
+    [1054, 1146].contains(&code)
+}
+
+/// Returns the words of the error if there is no such table, or it is another one.
+pub(super) fn missing_table(error: &Error) -> Option<StoreError> {
+    match error {
+        Error::Server(report) if is_missing(report.code) => Some(said(report)),
+        _ => None,
     }
 }
 

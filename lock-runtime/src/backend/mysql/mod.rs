@@ -30,7 +30,7 @@ use self::statements::Own;
 pub(crate) use self::url::Target;
 use super::kit::{polling::Polling, server_clock::ServerClock};
 use super::opening::Opening;
-use super::sql::{Database, Pool, Server, SqlBackend};
+use super::sql::{Database, Pool, Schema, Server, SqlBackend};
 use super::{Boxed, Listen};
 use crate::sync::Mutex;
 use crate::values::{Key, LockError, Moment, StoreKind};
@@ -52,15 +52,12 @@ pub(crate) async fn connect(
     let statements = statements::statements(&target);
     let own = Arc::new(Own::of(&target, &statements));
     let (clock, timeout) = (Arc::new(ServerClock::default()), options.call_timeout);
-    if options.ensure_schema {
-        let (schema, handle) = (&statements.schema.text, &opening.runtime);
-        let created = connection::run(&target, schema, timeout, handle).await;
-        created.map_err(|fault| fault.into_error(target.shown()))?;
-    }
+    let schema = Schema::new(&statements.schema, options.ensure_schema);
     let fitness = statements.fitness.clone();
     let connector = |timeouts| MysqlConnector {
         target: target.clone(),
         fitness: fitness.clone(),
+        schema: schema.clone(),
         own: own.clone(),
         clock: clock.clone(),
         strict: options.strict,

@@ -13,7 +13,7 @@ use crate::backend::sql::statements::{statement_files, without_comments};
 use crate::backend::sql::{Arg, OfTransactions, Statement, Statements};
 
 /// The fragments that several statements share. A fragment may use those that come after it.
-const FRAGMENTS: [(&str, &str); 15] = [
+const FRAGMENTS: [(&str, &str); 16] = [
     // The name $1, if nobody has locked its row.
     (
         "{unlocked}",
@@ -55,6 +55,7 @@ const FRAGMENTS: [(&str, &str); 15] = [
         "JSON_CONTAINS(COALESCE(l.shares, '[]'), JSON_OBJECT('h', {me}))",
     ),
     ("{me}", "CONVERT($2 USING utf8mb4)"),
+    ("{is_primary}", IS_PRIMARY),
     (
         "{shared}",
         "JSON_TABLE(COALESCE(l.shares, '[]'), '$[*]' COLUMNS \
@@ -78,6 +79,9 @@ const FRAGMENTS: [(&str, &str); 15] = [
     ),
 ];
 
+/// True unless the server has become a replica. A user who may write to replicas is not refused by the server itself.
+pub(super) const IS_PRIMARY: &str = "CAST(@@read_only AS CHAR) IN ('0', 'OFF')";
+
 /// The server's time in µs. It is SYSDATE, because NOW is the time at which the statement began, before it waited for a
 /// row. Sessions are in UTC.
 pub(super) const MICROS: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))";
@@ -92,22 +96,14 @@ const UTC_MICROS: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP
 
 /// Returns the statements of locks that a transaction of the caller has.
 pub(super) fn of_transactions(target: &Target) -> OfTransactions {
-    // The caller's session may be in another database of the server.
-    let whole = match (target.table.name().contains('.'), target.database()) {
-        (false, Some(database)) => {
-            format!("`{}`.{}", database.replace('`', "``"), target.table.name())
-        }
-        _ => target.table.name().to_owned(),
-    };
+    let table = target.table.clone();
     let in_theirs = |name, text: &str| {
         let text = without_comments(text);
         let text = text.replace("{utc_micros}", UTC_MICROS);
-        Arc::new(Statement {
-            name,
-            text: text.replace("{whole_table}", &whole),
-        })
+        Arc::new(Statement { name, text })
     };
     OfTransactions {
+        fill: Box::new(move |text| table.put_into(text)),
         give: in_theirs(
             "give_to_transaction",
             include_str!("sql/give_to_transaction.sql"),
@@ -134,6 +130,7 @@ fn unwaiting(statement: &Statement, target: &Target) -> String {
 #[derive(Debug)]
 pub(super) struct Own {
     pub(super) rights: String,
+    pub(super) missing: String,
     pub(super) forced: Arc<Statement>,
     /// `acquire` on MySQL, and, in the next two fields, `take_over` and `take_turn` of requests that do not wait for a
     /// locked row.
@@ -149,6 +146,7 @@ impl Own {
             take_over: unwaiting(&statements.take_over, target),
             take_turn: unwaiting(&statements.take_turn, target),
             rights: filled(include_str!("sql/rights.sql"), target),
+            missing: filled(include_str!("sql/missing.sql"), target),
             forced: Arc::new(Statement {
                 name: "forced",
                 text: filled(include_str!("sql/forced.sql"), target),
@@ -172,7 +170,6 @@ fn filled(text: &str, target: &Target) -> String {
     }
     text.replace("{micros}", MICROS)
         .replace("{own_name}", table.own_name())
-        .replace("{table}", table.name())
         // A name that the user chose comes last, so nothing in it is replaced.
         .replace("{schema}", &schema)
 }
@@ -296,7 +293,7 @@ mod tests {
                 Arg::Texts(vec!["h".to_owned()]),
                 Arg::Numbers(vec![1]),
             ];
-            let written = written(text, &args);
+            let written = written(text, &args).replace("{table}", "t");
             let open = written
                 .split('{')
                 .skip(1)

@@ -1,6 +1,7 @@
 //! The target that a `mysql://` URL names: a server, and the settings of the locks there.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use mysql_async::{Opts, OptsBuilder};
 
 use super::tls;
 use crate::backend::sql::url::{self, Settings, one_by_one, split};
-use crate::backend::sql::{Encryption, Hosts, Table, is_for_the_builder};
+use crate::backend::sql::{Encryption, Host, Hosts, Table, is_for_the_builder};
 use crate::values::{Credentials, Handshake, LockError, Login, config};
 
 /// The time for which a connection may be silent before it is asked for a sign of life.
@@ -84,7 +85,7 @@ impl Target {
         all.dedup();
         let database = hosts.first().and_then(Opts::db_name).unwrap_or_default();
         let shown = format!("{}/{database}", all.join(","));
-        Ok(Target {
+        let target = Target {
             hosts: Hosts::new(hosts),
             table: settings.table,
             pool: settings.pool,
@@ -92,7 +93,12 @@ impl Target {
             is_certified: false,
             credentials: None,
             shown,
-        })
+        };
+        if let Some(database) = target.database() {
+            let quoted = format!("`{}`", database.replace('`', "``"));
+            target.table.found_in(&quoted);
+        }
+        Ok(target)
     }
 
     /// Adds the certificates and credentials that the builder was given.
@@ -146,6 +152,24 @@ impl Target {
         let places =
             |target: &Target| -> Vec<String> { target.hosts.each().iter().map(shown).collect() };
         places(self) == places(other)
+    }
+}
+
+impl Host for Opts {
+    fn name(&self) -> Option<(&str, u16)> {
+        let name = self.ip_or_hostname();
+        let is_name = self.socket().is_none() && name.parse::<IpAddr>().is_err();
+        let is_open = self.resolved_ips().is_none();
+        (is_name && is_open).then(|| (name, self.tcp_port()))
+    }
+
+    fn address(&self) -> Option<IpAddr> {
+        self.resolved_ips().as_ref()?.first().copied()
+    }
+
+    fn at(&self, address: IpAddr) -> Opts {
+        let one = OptsBuilder::from_opts(self.clone());
+        one.resolved_ips(Some(vec![address])).into()
     }
 }
 
@@ -222,7 +246,7 @@ mod tests {
         assert!(!format!("{target:?}").contains("hunter2"));
         let other = Target::parse("MariaDB://u@h/x?socket=/run/my.sock").unwrap();
         assert_eq!((other.shown(), other.pool), ("/run/my.sock/x", 8));
-        assert_eq!(other.table, Table::default());
+        assert_eq!(other.table.whole(), "`x`.lock_leases");
         let opts = &target.hosts.each()[0];
         assert!(!opts.client_found_rows() && !opts.prefer_socket());
         let several = Target::parse("mysql://u:hunter2@a,b:1,[::1]:2/db?lock_pool=3").unwrap();

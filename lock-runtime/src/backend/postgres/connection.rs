@@ -1,19 +1,18 @@
 //! The opening of a connection, and the checks of its server before it may keep locks.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Connection, Row, Socket};
+use tokio_postgres::{Client, Connection, Row, SimpleQueryMessage, Socket};
 
+use super::connector::PostgresConnector;
 use super::tls::Encrypted;
 use super::url::Target;
-use super::{faults, hosts};
+use super::{faults, hosts, statements};
 use crate::backend::Fault;
-use crate::backend::kit::{login, server_clock::ServerClock};
-use crate::backend::sql::{Opened, Statement, Table, malformed};
-use crate::values::clock;
+use crate::backend::kit::login;
+use crate::backend::sql::{Missing, Opened, Schema, Table, malformed};
+use crate::values::{StoreError, clock};
 
 /// The oldest version that runs the statements as they are meant.
 const OLDEST: i64 = 120_000;
@@ -42,33 +41,32 @@ pub(super) async fn dial(target: &Target, timeout: Duration) -> Result<Dialed, F
     })
 }
 
-/// Opens a connection on the runtime of `handle`, and checks its server.
-pub(super) async fn open(
-    target: &Arc<Target>,
-    fitness: &Statement,
-    clock: &ServerClock,
-    timeout: Duration,
-    handle: &Handle,
-) -> Result<Opened<Client>, Fault> {
+/// Opens a connection on the connector's runtime, finds or creates the table, and checks its server.
+pub(super) async fn open(connector: &PostgresConnector) -> Result<Opened<Client>, Fault> {
+    let (target, timeout) = (&connector.target, connector.timeout);
     let dialed = target.clone();
     // The connection lives on the backend's runtime, because the caller's runtime may end before the connection does.
-    let opening = handle.spawn(async move {
+    let opening = connector.handle.spawn(async move {
         let dialed = dial(&dialed, timeout).await?;
         tokio::spawn(dialed.stream);
         Ok((dialed.client, dialed.renew_after))
     });
     let opened = opening.await.map_err(|_| Fault::runtime_ended())?;
     let (client, renew_after) = opened?;
+    if !target.table.is_found() || connector.schema.is_wanted() {
+        find(&client, connector).await?;
+    }
     let sent_at = clock::now();
-    let name = target.table.name();
-    let args: [(&(dyn ToSql + Sync), Type); 1] = [(&name, Type::TEXT)];
-    let asked = client.query_typed(&fitness.text, &args);
-    let rows = match tokio::time::timeout(timeout, asked).await {
-        Ok(rows) => rows.map_err(|error| faults::of_connecting(&error))?,
-        Err(_) => {
-            return Err(Fault::not_done("the server does not answer"));
-        }
-    };
+    let name = target.table.whole();
+    let longest = format!("{}ms", longest_wait(timeout).as_millis());
+    let args: [(&(dyn ToSql + Sync), Type); 3] = [
+        (&name, Type::TEXT),
+        (&longest, Type::TEXT),
+        // The session is not ours alone, and the setting would stay in it.
+        (&!target.notify, Type::BOOL),
+    ];
+    let asked = client.query_typed(&connector.fitness.text, &args);
+    let rows = within(timeout, asked).await?;
     let [row] = rows.as_slice() else {
         return Err(malformed());
     };
@@ -76,23 +74,83 @@ pub(super) async fn open(
         Refusal::Read(error) => faults::of_statement(&error),
         Refusal::Unfit(why) => Fault::Impossible(why),
     })?;
-    clock.saw(time, sent_at);
+    if row.try_get(13).ok() == Some(false) {
+        let why = StoreError::new("the user may not call `pg_notify(text, text)`");
+        connector.notices.refused(target.shown(), &why);
+    }
+    connector.clock.saw(time, sent_at);
     Ok(Opened {
         connection: client,
         renew_after,
     })
 }
 
-/// Runs a statement without arguments on a connection of its own.
-pub(super) async fn run(target: &Target, statement: &str, timeout: Duration) -> Result<(), Fault> {
-    let dialed = dial(target, timeout).await?;
-    let driving = tokio::spawn(dialed.stream);
-    let done = tokio::time::timeout(timeout, dialed.client.batch_execute(statement)).await;
-    driving.abort();
-    match done {
-        Ok(done) => done.map_err(|error| faults::of_connecting(&error)),
+/// Finds out in which schema the table is. If it is missing and the user wants it, creates it.
+async fn find(client: &Client, connector: &PostgresConnector) -> Result<(), Fault> {
+    let (table, schema) = (&connector.target.table, &connector.schema);
+    let (missing, writable, place) = look(client, connector).await?;
+    // The check of the server says what is wrong with one that is read-only.
+    if schema.is_wanted() && writable {
+        let grant = format!("GRANT CREATE ON SCHEMA {place} TO …");
+        let text = statements::creation(table, &schema.statement);
+        let timeout = Schema::timeout(connector.timeout);
+        let creating = async {
+            let created = within(timeout, client.batch_execute(&text)).await;
+            if created.is_err() {
+                // The session is in the transaction that failed.
+                within(connector.timeout, client.batch_execute("ROLLBACK")).await?;
+            }
+            created
+        };
+        let created = schema.create(missing, table, &grant, creating).await;
+        created?;
+        if missing == Missing::Locks {
+            look(client, connector).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Notes the table's schema, if there is the table. Returns what is missing, whether the session can be written to, and
+/// the schema in which tables are created.
+async fn look(
+    client: &Client,
+    connector: &PostgresConnector,
+) -> Result<(Missing, bool, String), Fault> {
+    let table = &connector.target.table;
+    let text = statements::look_for(table);
+    let answers = within(connector.timeout, client.simple_query(&text)).await?;
+    let row = answers.iter().find_map(|answer| match answer {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    });
+    let row = row.ok_or_else(malformed)?;
+    let missing = match (row.get(0), row.get(1)) {
+        (None, _) => Missing::Locks,
+        (Some(_), Some("t")) => Missing::Nothing,
+        (Some(_), _) => Missing::Others,
+    };
+    if let Some(schema) = row.get(0) {
+        table.found_in(schema);
+    }
+    let place = row.get(3).unwrap_or("…").to_owned();
+    Ok((missing, row.get(2) == Some("f"), place))
+}
+
+async fn within<T>(
+    timeout: Duration,
+    asked: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, Fault> {
+    match tokio::time::timeout(timeout, asked).await {
+        Ok(answer) => answer.map_err(|error| faults::of_connecting(&error)),
         Err(_) => Err(Fault::not_done("the server does not answer")),
     }
+}
+
+/// Returns the time for which a statement waits for a row or a table at most, as the server counts it. A cancellation may
+/// be lost on its way, and a statement whose client is gone would wait for ever.
+pub(super) fn longest_wait(call_timeout: Duration) -> Duration {
+    call_timeout + Duration::from_secs(1)
 }
 
 enum Refusal {
@@ -149,7 +207,8 @@ fn judge(row: &Row, whole: &Table) -> Result<u64, Refusal> {
             "`fsync` is off at the PostgreSQL server: a crash of its machine may forget locks that are held"
         );
     }
-    if !row.try_get::<_, bool>(8)? {
+    // In a session whose search path others have changed, the name alone may lead to a table that was not found before.
+    if !row.try_get::<_, bool>(8)? || !whole.is_found() {
         return unfit(format!(
             "there is no table `{table}`: create it with `ensure_schema(true)`, or by the statement of docs/postgres.md"
         ));

@@ -8,12 +8,13 @@ use tokio::runtime::Handle;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
+use super::notices::{self, Notices};
 use super::statements::typed;
 use super::url::Target;
 use super::{connection, faults};
 use crate::backend::Fault;
 use crate::backend::kit::server_clock::ServerClock;
-use crate::backend::sql::{Arg, Connector, Failed, Opened, Row, Statement, Value};
+use crate::backend::sql::{Arg, Connector, Failed, Opened, Row, Schema, Statement, Value};
 use crate::values::StoreKind;
 
 /// The time for which a statement that nobody waits for any more may go on before it is cancelled. Most statements end
@@ -23,6 +24,8 @@ const GRACE: Duration = Duration::from_millis(100);
 pub(super) struct PostgresConnector {
     pub(super) target: Arc<Target>,
     pub(super) fitness: Arc<Statement>,
+    pub(super) schema: Arc<Schema>,
+    pub(super) notices: Arc<Notices>,
     pub(super) clock: Arc<ServerClock>,
     /// The timeout of each step of opening a connection.
     pub(super) timeout: Duration,
@@ -39,12 +42,15 @@ impl Connector for PostgresConnector {
     }
 
     async fn open(&self) -> Result<Opened<Client>, Fault> {
-        let (target, fitness) = (&self.target, &self.fitness);
-        connection::open(target, fitness, &self.clock, self.timeout, &self.handle).await
+        connection::open(self).await
     }
 
     async fn is_fresh(&self, client: &mut Client) -> bool {
         !client.is_closed()
+    }
+
+    async fn is_alive(&self, client: &mut Client) -> bool {
+        client.simple_query("").await.is_ok()
     }
 
     async fn run(
@@ -54,8 +60,25 @@ impl Connector for PostgresConnector {
         args: &[Arg],
     ) -> Result<Vec<Row>, Failed> {
         let args: Vec<_> = args.iter().map(typed).collect();
-        let rows = match client.query_typed(&statement.text, &args).await {
+        let text = self.target.table.put_into(&statement.text);
+        let (loud, notifies) = self.notices.loud(&text);
+        let mut answer = client.query_typed(&loud, &args).await;
+        if let Err(error) = &answer
+            && notifies
+            && faults::may_be_of_a_notice(error)
+        {
+            // The notice may have undone the statement.
+            let why = faults::words(error);
+            answer = client.query_typed(&notices::quietly(&text), &args).await;
+            if answer.is_ok() {
+                self.notices.refused(self.shown(), &why);
+            }
+        }
+        let rows = match answer {
             Ok(rows) => rows,
+            Err(error) if statement.is_about_locks() && faults::is_of_a_missing_table(&error) => {
+                return Err(Failed::table_is_gone(&faults::words(&error)));
+            }
             // Another holder took one of the set after the statement saw it free, and before the statement could lock
             // it.
             Err(error) if statement.name == "acquire_all" && faults::is_taken_back(&error) => {
@@ -74,6 +97,10 @@ impl Connector for PostgresConnector {
                 fault: faults::unreadable(&error),
                 ends_the_connection: false,
             })
+    }
+
+    fn longest_statement(&self) -> Duration {
+        connection::longest_wait(self.timeout)
     }
 
     /// Waits until the statement has ended, and cancels it if it does not end soon. After a cancellation, the

@@ -58,13 +58,7 @@ fn is_uncertain(report: &DbError) -> bool {
 
 fn of_report(error: &DbError) -> Fault {
     let (code, said) = (error.code(), StoreError::new(said(error)));
-    if [
-        SqlState::UNDEFINED_TABLE,
-        SqlState::UNDEFINED_COLUMN,
-        SqlState::INVALID_SCHEMA_NAME,
-    ]
-    .contains(code)
-    {
+    if is_missing(code) {
         return Fault::Impossible(format!(
             "{said}: the table of the locks is missing or of another version; create it with `ensure_schema(true)`"
         ));
@@ -106,6 +100,36 @@ pub(super) fn unreadable(error: &Error) -> Fault {
 /// Returns `true` if a statement took back what it had done, because it could not have all of the set.
 pub(super) fn is_taken_back(error: &Error) -> bool {
     error.code() == Some(&SqlState::DIVISION_BY_ZERO)
+}
+
+fn is_missing(code: &SqlState) -> bool {
+    let missing = [
+        SqlState::UNDEFINED_TABLE,
+        SqlState::UNDEFINED_COLUMN,
+        SqlState::INVALID_SCHEMA_NAME,
+    ];
+    missing.contains(code)
+}
+
+/// Returns `true` if there is no such table, or it is another one.
+pub(super) fn is_of_a_missing_table(error: &Error) -> bool {
+    error.code().is_some_and(is_missing)
+}
+
+/// Returns `true` if the server may have undone a statement because of its notice: the user may not call the function,
+/// or the queue of notices is full.
+pub(super) fn may_be_of_a_notice(error: &Error) -> bool {
+    let codes = [
+        SqlState::INSUFFICIENT_PRIVILEGE,
+        SqlState::PROGRAM_LIMIT_EXCEEDED,
+    ];
+    let report = error.as_db_error();
+    report.is_some_and(|report| codes.contains(report.code()) && !ends_the_session(report))
+}
+
+/// Returns the words of an error.
+pub(super) fn words(error: &Error) -> StoreError {
+    StoreError::new(error.as_db_error().map_or_else(|| cause(error), said))
 }
 
 /// Returns the text of a report without detail and context, which repeat names of locks.

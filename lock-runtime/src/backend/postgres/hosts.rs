@@ -1,29 +1,52 @@
 //! The hosts of a URL, as settings of tokio-postgres.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
-use tokio_postgres::config::{Host, LoadBalanceHosts, TargetSessionAttrs};
+use tokio_postgres::config::{Host as Place, LoadBalanceHosts, TargetSessionAttrs};
 use tokio_postgres::{Client, Config, Connection, Socket};
 
 use super::faults;
 use super::tls::{Encrypted, Tls};
 use crate::backend::Fault;
-use crate::backend::sql::Hosts;
+use crate::backend::sql::{Host, Hosts};
 use crate::values::Login;
 
 /// Returns the hosts, one or more.
 pub(super) fn of(mut each: Vec<Config>) -> Hosts<Config> {
     if each.len() > 1 {
-        // A standby keeps no locks, so with several hosts the client looks for one that can be written to.
-        let any = TargetSessionAttrs::Any;
-        let undecided = each
-            .iter_mut()
-            .filter(|one| one.get_target_session_attrs() == any);
-        undecided.for_each(|one| {
-            one.target_session_attrs(TargetSessionAttrs::ReadWrite);
-        });
+        each.iter_mut().for_each(look_for_the_primary);
     }
     Hosts::new(each)
+}
+
+/// Makes the client refuse a standby, which keeps no locks: another host, or address, may be the primary.
+fn look_for_the_primary(config: &mut Config) {
+    if config.get_target_session_attrs() == TargetSessionAttrs::Any {
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    }
+}
+
+impl Host for Config {
+    fn name(&self) -> Option<(&str, u16)> {
+        match (self.get_hosts(), self.get_hostaddrs()) {
+            ([Place::Tcp(name)], []) if name.parse::<IpAddr>().is_err() => {
+                Some((name, self.get_ports().first().copied().unwrap_or(5432)))
+            }
+            _ => None,
+        }
+    }
+
+    fn address(&self) -> Option<IpAddr> {
+        self.get_hostaddrs().first().copied()
+    }
+
+    fn at(&self, address: IpAddr) -> Config {
+        let mut one = self.clone();
+        one.hostaddr(address);
+        look_for_the_primary(&mut one);
+        one
+    }
 }
 
 /// Connects to the first host that can be written to, within `timeout`.
@@ -57,9 +80,9 @@ pub(super) fn shown(config: &Config) -> String {
     let port = |index: usize| ports.get(index).or(ports.first()).copied().unwrap_or(5432);
     let hosts = config.get_hosts().iter().enumerate();
     let hosts = hosts.map(|(index, host)| match host {
-        Host::Tcp(name) => format!("{name}:{}", port(index)),
+        Place::Tcp(name) => format!("{name}:{}", port(index)),
         #[cfg(unix)]
-        Host::Unix(path) => path.display().to_string(),
+        Place::Unix(path) => path.display().to_string(),
     });
     hosts.collect::<Vec<_>>().join(",")
 }

@@ -8,6 +8,7 @@
 //! | `connection` | the opening of a connection, and the checks of its server |
 //! | `connector` | the connector, which opens connections and runs statements on them |
 //! | `listen` | the connection that wakes waiters |
+//! | `notices` | whether the server takes notices to waiters |
 //! | `statements`, `sql/` | the statements |
 //! | `faults` | the outcome of a statement after an error |
 
@@ -19,6 +20,7 @@ mod encryption;
 mod faults;
 mod hosts;
 mod listen;
+mod notices;
 mod statements;
 #[cfg_attr(not(feature = "tls-rustls"), path = "no_tls.rs")]
 mod tls;
@@ -30,11 +32,12 @@ use tokio::sync::watch;
 
 use self::connector::PostgresConnector;
 use self::listen::{Hearing, Listener, Subscriber, Topics};
+use self::notices::Notices;
 pub(crate) use self::url::Target;
 use super::Listen;
 use super::kit::server_clock::ServerClock;
 use super::opening::Opening;
-use super::sql::{Database, Server, SqlBackend};
+use super::sql::{Database, Schema, Server, SqlBackend};
 use crate::values::name::invalid;
 use crate::values::{Key, LockError, StoreKind};
 
@@ -55,14 +58,13 @@ pub(crate) async fn connect(
     let (options, target) = (&opening.options, Arc::new(target));
     let statements = statements::statements(&target.table);
     let (clock, timeout) = (Arc::new(ServerClock::default()), options.call_timeout);
-    if options.ensure_schema {
-        let creating = connection::run(&target, &statements.schema.text, timeout);
-        let created = creating.await;
-        created.map_err(|fault| fault.into_error(target.shown()))?;
-    }
+    let notices = Arc::<Notices>::default();
+    let schema = Schema::new(&statements.schema, options.ensure_schema);
     let connector = || PostgresConnector {
         target: target.clone(),
         fitness: statements.fitness.clone(),
+        schema: schema.clone(),
+        notices: notices.clone(),
         clock: clock.clone(),
         timeout,
         handle: opening.runtime.clone(),
@@ -72,7 +74,7 @@ pub(crate) async fn connect(
         renewals: connector(),
         waiting_renewals: connector(),
         pool: target.pool,
-        transactions: statements::of_transactions(&target.table),
+        transactions: statements::of_transactions(&target.table, &notices),
         statements,
         clock: clock.clone(),
     };

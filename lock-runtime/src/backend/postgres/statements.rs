@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use tokio_postgres::types::{ToSql, Type};
 
+use super::notices::Notices;
 use crate::backend::sql::statements::{statement_files, without_comments};
 use crate::backend::sql::{Arg, OfTransactions, Statement, Statements, Table};
 
 /// The fragments that several statements share. `c.now` is the time of the statement, by the database's clock.
-const FRAGMENTS: [(&str, &str); 8] = [
+const FRAGMENTS: [(&str, &str); 9] = [
     // Readers or permits whose lease is not over; NULL if there are none.
     (
         "{live}",
@@ -44,6 +45,8 @@ const FRAGMENTS: [(&str, &str); 8] = [
         "(SELECT jsonb_agg(q.e ORDER BY q.n) FROM jsonb_array_elements(l.queue) WITH ORDINALITY AS q (e, n) \
          WHERE q.e ->> 'h' <> $2 AND (q.e -> 'd')::bigint > {micros_now})",
     ),
+    // Longer than any hold. An operator may set the end of a hold to `infinity`, which is no number of µs from now.
+    ("{longest}", "interval '100 years'"),
     ("{micros}", "(extract(epoch FROM c.now) * 1000000)::bigint"),
 ];
 
@@ -58,7 +61,8 @@ pub(super) fn statements(table: &Table) -> Statements {
 }
 
 /// Returns the statements of locks that a transaction of the caller has.
-pub(super) fn of_transactions(table: &Table) -> OfTransactions {
+pub(super) fn of_transactions(table: &Table, notices: &Arc<Notices>) -> OfTransactions {
+    let (whole, notices) = (table.clone(), notices.clone());
     let statement = |name, text| {
         Arc::new(Statement {
             name,
@@ -70,6 +74,7 @@ pub(super) fn of_transactions(table: &Table) -> OfTransactions {
             "give_to_transaction",
             include_str!("sql/give_to_transaction.sql"),
         ),
+        fill: Box::new(move |text| notices.loud(&whole.put_into(text)).0),
         then: None,
         params: Vec::from,
         take_back: statement("take_back", include_str!("sql/take_back.sql")),
@@ -81,8 +86,19 @@ fn filled(text: &str, table: &Table) -> String {
     for (name, fragment) in FRAGMENTS.into_iter().chain([MICROS_NOW]) {
         text = text.replace(name, fragment);
     }
-    text = text.replace("{channel}", table.own_name());
-    text.replace("{table}", table.name())
+    text.replace("{channel}", table.own_name())
+}
+
+/// Returns the statements that look for the table.
+pub(super) fn look_for(table: &Table) -> String {
+    without_comments(include_str!("sql/find.sql")).replace("{name}", table.name())
+}
+
+/// Returns the statements that create what is missing.
+pub(super) fn creation(table: &Table, schema: &Statement) -> String {
+    let text = without_comments(include_str!("sql/create.sql")).replace("{name}", table.name());
+    let schema = table.put_into(&schema.text);
+    text.replace("{schema}", schema.trim_end().trim_end_matches(';'))
 }
 
 /// Returns an argument with its type. The type is sent with it, so that no statement has to be prepared by name: names

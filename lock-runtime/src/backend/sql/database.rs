@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Arg, Row, Statement};
 use crate::backend::{Boxed, Fault, Listen};
-use crate::values::{Key, LockError, Moment, StoreKind};
+use crate::values::{Key, LockError, Moment, StoreError, StoreKind};
 
 /// A database, as the kinds of locks see it.
 pub(crate) trait Database: Send + Sync + 'static {
@@ -59,6 +59,9 @@ pub(crate) trait Connector: Send + Sync + 'static {
     /// Returns `true` if an idle connection may be lent to a statement. It is called each time before one is lent.
     fn is_fresh(&self, connection: &mut Self::Connection) -> impl Future<Output = bool> + Send;
 
+    /// Asks the server for a sign of life on an idle connection. Returns `true` if there is one.
+    fn is_alive(&self, connection: &mut Self::Connection) -> impl Future<Output = bool> + Send;
+
     /// Runs one statement.
     fn run(
         &self,
@@ -66,6 +69,10 @@ pub(crate) trait Connector: Send + Sync + 'static {
         statement: &Statement,
         args: &[Arg],
     ) -> impl Future<Output = Result<Vec<Row>, Failed>> + Send;
+
+    /// Returns the time after which the server has ended a statement by itself. A statement whose client is gone keeps a
+    /// session of the server until then.
+    fn longest_statement(&self) -> Duration;
 
     /// Waits until a statement that nobody waits for any more has ended, as far as the server tells. Returns the
     /// connection if it may be lent again.
@@ -89,4 +96,15 @@ pub(crate) struct Failed {
     pub(crate) fault: Fault,
     /// True if the connection cannot be used after it.
     pub(crate) ends_the_connection: bool,
+}
+
+impl Failed {
+    /// The statement did not find the table of the locks. The table was there when the connection was opened, so this
+    /// may pass: somebody renames it, or makes it anew. The next connection looks whether it is there again.
+    pub(crate) fn table_is_gone(why: &StoreError) -> Failed {
+        Failed {
+            fault: Fault::not_done(format!("{why}: the table of the locks was there before")),
+            ends_the_connection: true,
+        }
+    }
 }

@@ -1,20 +1,46 @@
 //! The hosts of a URL, of which one is the primary.
 
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::backend::Fault;
+use crate::sync::Mutex;
+use crate::values::clock;
+
+/// The settings for one host.
+pub(crate) trait Host: Clone + Sync {
+    /// Returns the name and the port to look up; `None` for an address or a socket.
+    fn name(&self) -> Option<(&str, u16)>;
+
+    /// Returns the address, if these are the settings for one of several.
+    fn address(&self) -> Option<IpAddr>;
+
+    /// Returns the settings for one of the name's addresses. The name stays, for the server's certificate.
+    fn at(&self, address: IpAddr) -> Self;
+
+    /// Returns the addresses of the name.
+    fn look_up(&self) -> impl Future<Output = Vec<IpAddr>> + Send {
+        async {
+            let Some(name) = self.name() else {
+                return Vec::new();
+            };
+            // The driver looks it up, too, and says what is wrong.
+            let found = tokio::net::lookup_host(name).await;
+            found.map_or(Vec::new(), |all| all.map(|address| address.ip()).collect())
+        }
+    }
+}
 
 /// The settings for each host that a client may connect to, one or more.
 #[derive(Clone)]
 pub(crate) struct Hosts<T> {
     each: Vec<T>,
-    /// The index of the host that served last. It is asked first.
-    last: Arc<AtomicUsize>,
+    /// The index of the host that served last, and its address if its name has several. It is asked first.
+    last: Arc<Mutex<(usize, Option<IpAddr>)>>,
 }
 
-impl<T: Clone> Hosts<T> {
+impl<T: Host> Hosts<T> {
     pub(crate) fn new(each: Vec<T>) -> Hosts<T> {
         Hosts {
             each,
@@ -27,8 +53,8 @@ impl<T: Clone> Hosts<T> {
     }
 
     /// Connects to the first host that can be written to, within `timeout`. Begins at the host that served last, or
-    /// with `at_any` at a random one. Each host has its share of the time, so that one that is frozen does not keep the
-    /// others from being asked.
+    /// with `at_any` at a random one. Each host, and each address of a name, has its share of the time, so that one
+    /// that is frozen does not keep the others from being asked.
     pub(crate) async fn connect<C, F>(
         &self,
         at_any: bool,
@@ -40,24 +66,42 @@ impl<T: Clone> Hosts<T> {
         F: Future<Output = Result<C, Fault>>,
     {
         let count = self.each.len();
+        let (last, served) = *self.last.lock();
         let first = match at_any {
             true => fastrand::usize(..count),
-            false => self.last.load(Ordering::Relaxed),
+            false => last,
         };
         let share = timeout / u32::try_from(count).unwrap_or(u32::MAX);
         let mut refused = Vec::new();
         for index in (first..count).chain(0..first) {
             let host = &self.each[index];
-            let connecting = connect(host.clone());
-            let fault = match tokio::time::timeout(share, connecting).await {
-                Ok(Ok(connected)) => {
-                    self.last.store(index, Ordering::Relaxed);
-                    return Ok(connected);
-                }
-                Ok(Err(fault)) => fault,
-                Err(_) => Fault::not_done(format!("no connection within {share:?}")),
+            let until = clock::now() + share;
+            let Ok(mut found) = tokio::time::timeout(share, host.look_up()).await else {
+                let why = format!("its name was not found within {share:?}");
+                refused.push((shown(host), Fault::not_done(why)));
+                continue;
             };
-            refused.push((shown(host), fault));
+            found.sort_by_key(|address| Some(*address) != served);
+            let places: Vec<T> = match found.len() {
+                0 | 1 => vec![host.clone()],
+                _ => found.iter().map(|address| host.at(*address)).collect(),
+            };
+            for (left, place) in (1..=places.len()).rev().zip(&places) {
+                let share = until.remaining() / u32::try_from(left).unwrap_or(u32::MAX);
+                let fault = match tokio::time::timeout(share, connect(place.clone())).await {
+                    Ok(Ok(connected)) => {
+                        *self.last.lock() = (index, place.address());
+                        return Ok(connected);
+                    }
+                    Ok(Err(fault)) => fault,
+                    Err(_) => Fault::not_done(format!("no connection within {share:?}")),
+                };
+                let shown = match place.address() {
+                    Some(address) => format!("{} at {address}", shown(place)),
+                    None => shown(place),
+                };
+                refused.push((shown, fault));
+            }
         }
         Err(together(refused))
     }
@@ -78,4 +122,57 @@ fn together(mut refused: Vec<(String, Fault)>) -> Fault {
     }
     let last = refused.pop().map(|(_, fault)| fault);
     last.unwrap_or_else(|| Fault::not_done("there is no host"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    /// A name whose addresses are 127.0.0.1 to 127.0.0.3, or one of them.
+    #[derive(Clone)]
+    struct Name(Option<IpAddr>);
+
+    impl Host for Name {
+        fn name(&self) -> Option<(&str, u16)> {
+            Some(("three", 1))
+        }
+
+        fn address(&self) -> Option<IpAddr> {
+            self.0
+        }
+
+        fn at(&self, address: IpAddr) -> Name {
+            Name(Some(address))
+        }
+
+        async fn look_up(&self) -> Vec<IpAddr> {
+            (1..=3).map(|n| IpAddr::from([127, 0, 0, n])).collect()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_that_is_silent_or_refuses_keeps_nobody_from_the_next() {
+        let hosts = Hosts::new(vec![Name(None)]);
+        let asked = &Mutex::new(Vec::new());
+        let connect = |name: Name| async move {
+            asked.lock().push(name.0);
+            match name.0 {
+                Some(IpAddr::V4(address)) if address.octets()[3] == 1 => pending().await,
+                Some(IpAddr::V4(address)) if address.octets()[3] == 2 => {
+                    Err(Fault::impossible("a standby"))
+                }
+                _ => Ok(()),
+            }
+        };
+        for _ in 0..2 {
+            let second = Duration::from_secs(1);
+            let connecting = hosts.connect(false, second, |_| "three".to_owned(), connect);
+            connecting.await.unwrap();
+        }
+        // The address that served last is asked first.
+        let address = |n| Some(IpAddr::from([127, 0, 0, n]));
+        assert_eq!(*asked.lock(), [1, 2, 3, 3].map(address));
+    }
 }

@@ -8,7 +8,7 @@
 //! | `database` | the operations of a database |
 //! | `statements` | the statements by name, their arguments and answers |
 //! | `pool` | connections that are lent to one statement at a time |
-//! | `table` | a table's name |
+//! | `table`, `schema` | a table's name, and the creation of tables |
 //! | `topic` | the topics of notifications to waiters |
 //! | `url` | the parts that the URLs of databases share |
 //! | `encryption` | the values of `sslmode` |
@@ -23,6 +23,7 @@ pub(super) mod hosts;
 pub(super) mod kinds;
 pub(super) mod pool;
 mod relogin;
+pub(super) mod schema;
 pub(super) mod statements;
 pub(crate) mod table;
 pub(super) mod topic;
@@ -36,12 +37,13 @@ use tokio::sync::Semaphore;
 
 pub(super) use self::database::{Connector, Database, Failed, Opened};
 pub(super) use self::encryption::{Encryption, is_for_the_builder};
-pub(super) use self::hosts::Hosts;
+pub(super) use self::hosts::{Host, Hosts};
 use self::kinds::renewals::Waiting;
 use self::kinds::transactions::InTransactions;
 pub(super) use self::kinds::transactions::OfTransactions;
 use self::kinds::{acquire, acquire_all, exclusive, operators, release, renewals};
 pub(super) use self::pool::{Answer, Calls, Pool, Purpose, Until};
+pub(super) use self::schema::{Missing, Schema};
 pub(super) use self::statements::{Arg, Row, Statement, Statements, Value, malformed};
 pub(super) use self::table::Table;
 use self::topic::{own_topic, topic};

@@ -18,7 +18,8 @@ use crate::observe::metrics;
 use crate::sync::Mutex;
 use crate::values::{Moment, clock};
 
-/// The time for which a statement that nobody waits for any more may keep its place.
+/// The time for which a statement that nobody waits for any more may keep its place, at least. The server may end the
+/// statement later by itself, and has a session for it until then.
 const LONGEST_RETIREMENT: Duration = Duration::from_secs(5);
 
 /// The purpose of a statement. Acquires leave some connections to the others, because held locks must be renewed and
@@ -82,6 +83,8 @@ pub(crate) trait Calls: Send + Sync + 'static {
 pub(crate) struct Pool<C: Connector> {
     connector: C,
     handle: Handle,
+    /// The number of connections that may be lent at a time.
+    size: usize,
     /// Connections that are open and lent to nobody.
     idle: Mutex<Vec<Open<C>>>,
     /// A permit for each connection that may be lent. The semaphore is closed with the pool.
@@ -135,6 +138,7 @@ impl<C: Connector> Pool<C> {
         Arc::new_cyclic(|own| Pool {
             connector,
             handle: handle.clone(),
+            size,
             idle: Mutex::default(),
             places: Arc::new(Semaphore::new(size)),
             acquires: Arc::new(Semaphore::new(size - (size / 4).max(1))),
@@ -171,10 +175,30 @@ impl<C: Connector> Pool<C> {
                 }
                 Err(failed.fault)
             }
-            Err(_) => Err(Fault::unknown(format!(
-                "no answer within {:?}",
-                sent_at.elapsed()
-            ))),
+            Err(_) => {
+                self.doubt();
+                Err(Fault::unknown(format!(
+                    "no answer within {:?}",
+                    sent_at.elapsed()
+                )))
+            }
+        }
+    }
+
+    /// Takes the idle connections away, because the server was silent on another one: after a failover all of them are
+    /// dead, and each would cost a caller as much time as the first one. Those that give a sign of life come back.
+    fn doubt(&self) {
+        let Some(pool) = self.own.upgrade() else {
+            return;
+        };
+        for mut open in std::mem::take(&mut *self.idle.lock()) {
+            let pool = pool.clone();
+            self.handle.spawn(async move {
+                let asked = pool.connector.is_alive(&mut open.connection);
+                if let Ok(true) = tokio::time::timeout(LONGEST_RETIREMENT, asked).await {
+                    pool.keep(open);
+                }
+            });
         }
     }
 
@@ -199,7 +223,9 @@ impl<C: Connector> Pool<C> {
     fn keep(&self, open: Open<C>) {
         // This is checked under the lock: `close` would miss a connection that is pushed after it.
         let mut idle = self.idle.lock();
-        if !self.places.is_closed() && !open.is_replaced() {
+        // Others may have been opened while this one was doubted.
+        let is_wanted = idle.len() < self.size && !open.is_replaced();
+        if !self.places.is_closed() && is_wanted {
             idle.push(open);
         }
     }
@@ -230,7 +256,7 @@ impl<C: Connector> Pool<C> {
             since: now,
             places: Some(places),
         };
-        let ready = tokio::time::timeout(deadline - clock::now(), lent.connect()).await;
+        let ready = tokio::time::timeout(deadline - clock::now(), lent.connect(deadline)).await;
         ready.map_err(|_| Fault::not_done("no connection to the database in time"))??;
         lent.since = clock::now();
         Ok(lent)
@@ -292,7 +318,8 @@ impl<C: Connector> Pool<C> {
                 _up,
             } = open;
             let retired = pool.connector.retire(connection);
-            let retired = tokio::time::timeout(LONGEST_RETIREMENT, retired).await;
+            let longest = LONGEST_RETIREMENT.max(pool.connector.longest_statement());
+            let retired = tokio::time::timeout(longest, retired).await;
             if let Ok(Some(connection)) = retired {
                 pool.keep(Open {
                     connection,
@@ -345,8 +372,9 @@ struct Lent<C: Connector> {
 }
 
 impl<C: Connector> Lent<C> {
-    /// Takes an idle connection that is fresh, or opens one.
-    async fn connect(&mut self) -> Result<(), Fault> {
+    /// Takes an idle connection that is fresh, or opens one. A connection that is silent leaves half of the time until
+    /// the deadline to the next one.
+    async fn connect(&mut self, deadline: Moment) -> Result<(), Fault> {
         let pool = self.pool.clone();
         loop {
             self.open = pool.idle.lock().pop();
@@ -354,8 +382,11 @@ impl<C: Connector> Lent<C> {
                 self.open = Some(pool.connect().await?);
                 return Ok(());
             };
-            if pool.connector.is_fresh(&mut open.connection).await {
-                return Ok(());
+            let asked = pool.connector.is_fresh(&mut open.connection);
+            match tokio::time::timeout(deadline.remaining() / 2, asked).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(_) => pool.doubt(),
             }
             self.open = None;
         }

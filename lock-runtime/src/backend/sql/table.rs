@@ -1,11 +1,16 @@
 //! A table's name.
 
+use std::sync::{Arc, OnceLock};
+
 use crate::values::{LockError, config};
 
 /// A table, by a name that needs no quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Table {
+    /// The name that the user gave.
     name: String,
+    /// The name with its schema, once that is known. The clones share it.
+    whole: Arc<OnceLock<String>>,
 }
 
 /// The longest name of a table, in bytes. PostgreSQL cuts names at 63 bytes, and MySQL has 64. The second table's name
@@ -31,6 +36,7 @@ impl Default for Table {
     fn default() -> Table {
         Table {
             name: "lock_leases".to_owned(),
+            whole: Arc::default(),
         }
     }
 }
@@ -42,14 +48,47 @@ impl Table {
                 "`lock_table` is the name of a table, `leases` or `schema.leases`, of the characters a-z, 0-9 and _",
             ));
         }
+        let whole = OnceLock::new();
+        if name.contains('.') {
+            let _ = whole.set(name.to_owned());
+        }
         Ok(Table {
             name: name.to_owned(),
+            whole: Arc::new(whole),
         })
     }
 
-    /// Returns the name as it stands in statements.
+    /// Returns the name that the user gave.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Notes the schema in which the table was found, in quotes where it needs them. The first schema counts for good:
+    /// a manager that changed its table would not see the locks that it has granted.
+    pub(crate) fn found_in(&self, schema: &str) {
+        let _ = self.whole.set(format!("{schema}.{}", self.name));
+    }
+
+    /// Returns `true` if the schema is known.
+    pub(crate) fn is_found(&self) -> bool {
+        self.whole.get().is_some()
+    }
+
+    /// Returns the name with its schema if that is known, else the name that the user gave.
+    pub(crate) fn whole(&self) -> &str {
+        self.whole.get().unwrap_or(&self.name)
+    }
+
+    /// Returns what stands before the table's own name in its whole name, with the dot.
+    pub(crate) fn before_name(&self) -> &str {
+        let whole = self.whole();
+        whole.strip_suffix(self.own_name()).unwrap_or_default()
+    }
+
+    /// Returns a statement with the table's name in place of `{table}`. The schema stands before the name, so that no
+    /// setting of the session decides which table it is: other clients of a pooler may have left theirs.
+    pub(crate) fn put_into(&self, text: &str) -> String {
+        text.replace("{table}", self.whole())
     }
 
     /// Returns the reason why a table with these columns cannot be used, if there is one. `own` are the columns that

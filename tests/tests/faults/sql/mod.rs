@@ -23,6 +23,8 @@ mod names;
 mod outages;
 mod renewals;
 mod rows;
+mod silent;
+mod tables;
 mod undone;
 
 pub(crate) async fn manager(url: &str) -> LockManager {

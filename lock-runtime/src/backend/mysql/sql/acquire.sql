@@ -15,4 +15,4 @@
 WHERE l.name = $1
     AND (holder IS NULL OR expires_at <= {micros} OR holder = $2)
     AND shares IS NULL AND permits IS NULL
-    AND {micros} <= $4
+    AND {micros} <= $4 AND {is_primary}

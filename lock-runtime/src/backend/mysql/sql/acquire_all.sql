@@ -16,7 +16,7 @@ WHERE (
         STRAIGHT_JOIN {table} AS f FORCE INDEX (PRIMARY) ON f.name = UNHEX(w.c1)
         WHERE (f.holder IS NULL OR f.expires_at <= {micros} OR f.holder = UNHEX(w.c2))
             AND f.shares IS NULL AND f.permits IS NULL
-            AND {micros} <= $4
+            AND {micros} <= $4 AND {is_primary}
         FOR UPDATE /*!80001 OF f */ SKIP LOCKED
     ) AS free
 ) = {count};

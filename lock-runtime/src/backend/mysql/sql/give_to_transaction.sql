@@ -5,7 +5,7 @@
 -- The answer is a text, and so are the parameters, so that any driver can send them. The session is the caller's: it has its
 -- own time zone.
 -- ? name in hexadecimal digits, ? holder
-SELECT IF((SELECT s.holder FROM {whole_table} AS s WHERE s.name = l.name) = l.holder, 'given', 'too early')
-FROM {whole_table} AS l
+SELECT IF((SELECT s.holder FROM {table} AS s WHERE s.name = l.name) = l.holder, 'given', 'too early')
+FROM {table} AS l
 WHERE l.name = UNHEX(?) AND l.holder = ? AND l.expires_at > {utc_micros}
 FOR UPDATE SKIP LOCKED

@@ -9,7 +9,7 @@ UPDATE {table} AS l SET queue = IF(
         JSON_ARRAY(JSON_OBJECT('h', {me}, 'd', {micros} + $3,
             'n', COALESCE((SELECT MAX(q.n) FROM {queued} AS q), 0) + 1)))
 )
-WHERE l.name = $1 AND {micros} <= $5;
+WHERE l.name = $1 AND {micros} <= $5 AND {is_primary};
 SELECT
     (SELECT q.h = $2 FROM {queued} AS q WHERE q.d > {micros} ORDER BY q.n LIMIT 1) AS is_first,
     IF(holder IS NULL, 0, expires_at - {micros}) AS left_of_hold

@@ -9,4 +9,4 @@ WHERE l.name = $1
     AND (holder IS NULL OR expires_at <= {micros})
     AND permits IS NULL
     AND (writer_until <= {micros} OR {is_in_shares})
-    AND {micros} <= $4
+    AND {micros} <= $4 AND {is_primary}

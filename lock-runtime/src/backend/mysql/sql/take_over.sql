@@ -14,4 +14,4 @@ WHERE l.name = $1
     AND (holder IS NULL OR expires_at <= {micros} OR holder = $2)
     AND permits IS NULL
     AND (shares IS NULL OR {live} IS NULL)
-    AND {micros} <= $4
+    AND {micros} <= $4 AND {is_primary}

@@ -16,4 +16,4 @@ WHERE l.name = $1
     AND COALESCE((
         SELECT q.h = $2 FROM {queued} AS q WHERE q.d > {micros} OR q.h = $2 ORDER BY q.n LIMIT 1
     ), TRUE)
-    AND {micros} <= $4
+    AND {micros} <= $4 AND {is_primary}

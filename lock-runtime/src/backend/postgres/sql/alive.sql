@@ -1,2 +1,6 @@
--- Whether the server answers, and can be written to.
-SELECT 1 / CASE WHEN pg_is_in_recovery() THEN 0 ELSE 1 END
+-- Whether the server can keep locks now: it can be written to, the table is there and open, and the user has the rights.
+-- Changes nothing.
+WITH inserted AS (
+    INSERT INTO {table} (name, kind, expires_at) SELECT 'x', 'exclusive', 'epoch' WHERE false
+)
+UPDATE {table} AS l SET counter = l.counter WHERE false

@@ -1,5 +1,6 @@
 -- What a server is asked before it may keep locks.
--- $1 the table
+-- Bounds the waits of the session for rows and tables, unless they are bounded already.
+-- $1 the table, $2 the bound, $3 whether it ends with this statement
 SELECT
     current_setting('server_version_num')::bigint,
     current_setting('server_version'),
@@ -15,4 +16,6 @@ SELECT
     (SELECT c.relpersistence = 'p' FROM pg_class AS c WHERE c.oid = to_regclass($1)),
     (SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute AS a
         WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped),
-    {micros_now}
+    {micros_now},
+    has_function_privilege('pg_notify(text, text)', 'EXECUTE'),
+    CASE WHEN current_setting('lock_timeout') = '0' THEN set_config('lock_timeout', $2, $3) END

@@ -14,9 +14,9 @@ WITH old AS (
     RETURNING old.holder, old.shares, l.queue, l.waited_until
 )
 SELECT
-    pg_notify('{channel}', $2)::text,
-    CASE WHEN f.queue -> 0 IS NOT NULL THEN pg_notify('{channel}', f.queue -> 0 ->> 't')::text END,
-    (SELECT count(pg_notify('{channel}', '!' || v.victim)::text) FROM (
+    {notify}('{channel}', $2)::text,
+    CASE WHEN f.queue -> 0 IS NOT NULL THEN {notify}('{channel}', f.queue -> 0 ->> 't')::text END,
+    (SELECT count({notify}('{channel}', '!' || v.victim)::text) FROM (
         SELECT f.holder AS victim UNION SELECT jsonb_object_keys(f.shares)
     ) AS v WHERE v.victim IS NOT NULL)
 FROM freed AS f

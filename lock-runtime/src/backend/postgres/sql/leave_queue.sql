@@ -8,4 +8,4 @@ FROM (SELECT clock_timestamp() AS now) AS c
 WHERE l.name = $1
     AND ((l.holder = $2 AND l.expires_at > c.now) OR l.queue @> jsonb_build_array(jsonb_build_object('h', $2)))
 RETURNING CASE WHEN l.queue -> 0 IS NOT NULL AND (l.holder IS NULL OR l.expires_at <= clock_timestamp())
-    THEN pg_notify('{channel}', l.queue -> 0 ->> 't')::text END
+    THEN {notify}('{channel}', l.queue -> 0 ->> 't')::text END

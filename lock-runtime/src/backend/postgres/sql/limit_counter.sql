@@ -5,4 +5,4 @@ ON CONFLICT (name) DO UPDATE SET kind = 'semaphore', permits = $2,
     shares = CASE WHEN l.permits IS NULL THEN NULL ELSE l.shares END, queue = NULL, holder = NULL
 WHERE l.permits IS NOT NULL
     OR ((l.holder IS NULL OR l.expires_at <= clock_timestamp()) AND (l.shares IS NULL OR {live_now} IS NULL))
-RETURNING CASE WHEN l.waited_until > clock_timestamp() THEN pg_notify('{channel}', $3)::text END
+RETURNING CASE WHEN l.waited_until > clock_timestamp() THEN {notify}('{channel}', $3)::text END

@@ -3,7 +3,7 @@
 SELECT
     l.kind,
     CASE WHEN l.expires_at > c.now THEN l.holder END AS holder,
-    (extract(epoch FROM l.expires_at - c.now) * 1000000)::bigint AS left_of_hold,
+    (extract(epoch FROM least(l.expires_at, c.now + {longest}) - c.now) * 1000000)::bigint AS left_of_hold,
     s.count AS shares,
     s.units,
     s.first_end - {micros} AS first_left,

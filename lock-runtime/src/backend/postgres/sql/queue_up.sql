@@ -15,5 +15,5 @@ FROM (
 ) AS m
 WHERE l.name = $1 AND clock_timestamp() <= $5
 RETURNING l.queue -> 0 ->> 'h' = $2,
-    CASE WHEN l.holder IS NOT NULL THEN (extract(epoch FROM l.expires_at - m.moment) * 1000000)::bigint ELSE 0 END,
+    CASE WHEN l.holder IS NOT NULL THEN (extract(epoch FROM least(l.expires_at, m.moment + {longest}) - m.moment) * 1000000)::bigint ELSE 0 END,
     m.now

@@ -4,4 +4,4 @@ UPDATE {table} AS l SET
     holder = NULL,
     expires_at = clock_timestamp()
 WHERE l.name = $1 AND l.holder = $2 AND l.expires_at > clock_timestamp()
-RETURNING CASE WHEN l.waited_until > clock_timestamp() THEN pg_notify('{channel}', $3)::text END
+RETURNING CASE WHEN l.waited_until > clock_timestamp() THEN {notify}('{channel}', $3)::text END

@@ -9,4 +9,4 @@ UPDATE {table} AS l SET
     expires_at = greatest(l.expires_at, c.now)
 FROM (SELECT clock_timestamp() AS now) AS c
 WHERE l.name = $1 AND (l.shares -> $2 -> 0)::bigint > {micros}
-RETURNING CASE WHEN l.waited_until > c.now THEN pg_notify('{channel}', $3)::text END
+RETURNING CASE WHEN l.waited_until > c.now THEN {notify}('{channel}', $3)::text END

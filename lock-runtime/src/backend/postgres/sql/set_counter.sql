@@ -3,4 +3,4 @@
 INSERT INTO {table} AS l (name, kind, expires_at, permits) VALUES ($1, $2, 'epoch', $3)
 ON CONFLICT (name) DO UPDATE SET kind = $2, permits = $3, shares = NULL, queue = NULL, holder = NULL
 WHERE l.permits IS NULL AND (l.holder IS NULL OR l.expires_at <= clock_timestamp()) AND (l.shares IS NULL OR {live_now} IS NULL)
-RETURNING CASE WHEN l.waited_until > clock_timestamp() THEN pg_notify('{channel}', $4)::text END
+RETURNING CASE WHEN l.waited_until > clock_timestamp() THEN {notify}('{channel}', $4)::text END

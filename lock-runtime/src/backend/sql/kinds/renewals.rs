@@ -106,12 +106,58 @@ pub(in crate::backend::sql) async fn renew(
 /// The answers by name and holder: false if somebody else has locked the row.
 type Answers = HashMap<(String, String), bool>;
 
-/// Asks about these items by one statement, if there are any.
+/// The bytes of names and holders that one statement may have. MySQL's `max_allowed_packet` bounds what it is sent, where
+/// each byte is up to six. A server whose bound is lower refuses the statement.
+const BYTES: usize = 256 * 1024;
+
+/// Returns the number of items that one statement may have: one at least.
+fn fitting(items: &[(&Renewal, &String)]) -> usize {
+    let mut bytes = 0;
+    let fits = |(renewal, holder): &&(&Renewal, &String)| {
+        bytes += renewal.key.raw().len() + holder.len();
+        bytes <= BYTES
+    };
+    items.iter().take_while(fits).count().max(1)
+}
+
+/// Asks about these items, by one statement as far as they fit into it. Items whose statement is refused are asked about
+/// by halves, so that none pays for another one. One that is refused alone among others counts as left out.
 async fn ask(
     inner: &Inner,
     by: By,
     waits: bool,
     items: Vec<(&Renewal, &String)>,
+    until: Until,
+    seen: &mut Answers,
+) -> Result<(), Fault> {
+    let all = items.len();
+    let mut parts: Vec<&[_]> = vec![&items];
+    while let Some(part) = parts.pop() {
+        let (now, later) = part.split_at(fitting(part).min(part.len()));
+        if !later.is_empty() {
+            parts.push(later);
+        }
+        match ask_at_once(inner, by, waits, now, until, seen).await {
+            Err(Fault::Impossible(_)) if now.len() > 1 => {
+                parts.extend(<[_; 2]>::from(now.split_at(now.len() / 2)));
+            }
+            Err(Fault::Impossible(why)) if all > 1 => {
+                let [(renewal, holder)] = now else { continue };
+                tracing::warn!("`{}` cannot be renewed: {why}", renewal.key.name());
+                seen.insert((renewal.key.raw().to_owned(), (*holder).clone()), false);
+            }
+            asked => asked?,
+        }
+    }
+    Ok(())
+}
+
+/// Asks about these items by one statement, if there are any.
+async fn ask_at_once(
+    inner: &Inner,
+    by: By,
+    waits: bool,
+    items: &[(&Renewal, &String)],
     until: Until,
     seen: &mut Answers,
 ) -> Result<(), Fault> {

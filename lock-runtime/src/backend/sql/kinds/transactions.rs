@@ -7,8 +7,9 @@ use crate::backend::sql::{Arg, Inner, Statement, malformed, topic};
 use crate::backend::{Give, HoldRef, Reply, Transactions};
 
 /// The statements of a database whose transactions can have locks.
-#[derive(Debug)]
 pub(in crate::backend) struct OfTransactions {
+    /// The function that makes the text of a statement that is sent now.
+    pub(in crate::backend) fill: Box<dyn Fn(&str) -> String + Send + Sync>,
     /// The statement to run in the transaction. `then` runs there, too, if there is more to do.
     pub(in crate::backend) give: Arc<Statement>,
     pub(in crate::backend) then: Option<Arc<Statement>>,
@@ -35,11 +36,12 @@ impl InTransactions {
 }
 
 impl Transactions for InTransactions {
-    fn give(&self, hold_ref: HoldRef<'_>) -> Give<'_> {
+    fn give(&self, hold_ref: HoldRef<'_>) -> Give {
         let statements = &self.statements;
+        let (fill, then) = (&statements.fill, statements.then.as_ref());
         Give {
-            take: &statements.give.text,
-            then: statements.then.as_ref().map(|then| &*then.text),
+            take: fill(&statements.give.text),
+            then: then.map(|then| fill(&then.text)),
             params: (statements.params)(self.params(hold_ref)),
         }
     }

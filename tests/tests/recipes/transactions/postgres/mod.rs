@@ -6,14 +6,14 @@ mod refusals;
 use std::time::Duration;
 
 use lock_runtime::{LockManager, SqlTransaction};
-use tests::{Postgres, eventually};
+use tests::{Postgres, PostgresServer, eventually};
 use tokio::task::JoinSet;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, NoTls, Transaction};
 
 use super::{
-    Driver, HOUR, KEPT, LONG, MS, Open, connect, manager, others_go_on, scene, take, take_within,
-    the_lease_is_over, waits,
+    Driver, HOUR, KEPT, LONG, MS, Open, assert_refused_at_once, connect, free_within, manager,
+    others_go_on, scene, take, take_within, the_lease_is_over, waits,
 };
 
 /// A transaction of `tokio-postgres`.
@@ -79,6 +79,11 @@ async fn a_commit_wakes_those_who_wait_and_a_release_wakes_a_transaction() {
     // Only a message wakes those who wait on this manager, or the end of a lease.
     let told = connect(&table, LockManager::builder().longest_nap(HOUR)).await;
     for long in [false, true, true] {
+        free_within(&locks, "k", LONG).await;
+        // Somebody waits when the transaction takes the lock: a waiter that comes later cannot say so in the row.
+        let waits_for_long = "SET waited_until = now() + interval '1 hour'";
+        let update = format!("UPDATE {} {waits_for_long}", table.name());
+        table.server().ask(&update).await;
         let mut mine = Postgres::begin(&mut one).await;
         take(&locks, &mut mine, "k").await.unwrap();
         let waiter = tokio::spawn(told.mutex("k").wait(LONG).acquire());
@@ -106,6 +111,22 @@ async fn a_commit_wakes_those_who_wait_and_a_release_wakes_a_transaction() {
         theirs.commit().await;
     }
     table.assert_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_with_a_lock_can_be_prepared_if_nobody_waits() {
+    let server = PostgresServer::with(&["max_prepared_transactions=2"]);
+    let builder = LockManager::builder().ensure_schema(true);
+    let locks = builder.call_timeout(LONG).connect(&server.url()).await;
+    let locks = locks.unwrap();
+    let mut client = Postgres::open(&server.url()).await;
+    let mut mine = Postgres::begin(&mut client).await;
+    take(&locks, &mut mine, "k").await.unwrap();
+    mine.execute("PREPARE TRANSACTION 'prepared'").await;
+    drop(mine);
+    assert_refused_at_once(locks.mutex("k").try_acquire()).await;
+    server.query("COMMIT PREPARED 'prepared'");
+    free_within(&locks, "k", LONG).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

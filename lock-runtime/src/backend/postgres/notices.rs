@@ -1,0 +1,51 @@
+//! Notices to those who wait, as far as the server takes them: what a statement changes counts, and its notice is a hint.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::sync::Mutex;
+use crate::values::{Moment, StoreError, clock};
+
+/// The time for which no notice is sent after one was refused. A queue that is full may be read meanwhile.
+const QUIET: Duration = Duration::from_secs(30);
+
+/// The place of the function that sends a notice, in the text of a statement.
+const PLACE: &str = "{notify}";
+/// The function that takes the same arguments and sends nothing.
+const NOTHING: &str = "concat";
+
+/// Whether the server takes notices. The connectors of one manager share it.
+#[derive(Debug, Default)]
+pub(super) struct Notices {
+    /// The time until which no notice is sent.
+    quiet_until: Mutex<Option<Moment>>,
+    /// True once the log says that notices were refused.
+    logged: AtomicBool,
+}
+
+impl Notices {
+    /// Returns the text with the function that sends a notice, and `true` if that may be refused.
+    pub(super) fn loud(&self, text: &str) -> (String, bool) {
+        let quiet = self.quiet_until.lock();
+        let is_loud = text.contains(PLACE) && quiet.is_none_or(|until| until.has_passed());
+        match is_loud {
+            true => (text.replace(PLACE, "pg_notify"), true),
+            false => (quietly(text), false),
+        }
+    }
+
+    /// Notes that the server has refused a notice.
+    pub(super) fn refused(&self, server: &str, why: &StoreError) {
+        *self.quiet_until.lock() = Some(clock::now() + QUIET);
+        if !self.logged.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "`{server}` refuses notices: {why}; those who wait are not told of releases, and ask again by themselves"
+            );
+        }
+    }
+}
+
+/// Returns the text with a function that sends nothing.
+pub(super) fn quietly(text: &str) -> String {
+    text.replace(PLACE, NOTHING)
+}
