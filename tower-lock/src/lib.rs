@@ -266,7 +266,8 @@
 //!
 //! # Panics
 //!
-//! The layer itself never panics. A panic in a key, a reply or the inner service passes through and releases.
+//! A panic in a key, a reply or the inner service passes through and releases. The layer's own futures panic only if they
+//! are polled after they have completed, with `polled after complete`, as tower's do.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod body;

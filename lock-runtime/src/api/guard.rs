@@ -92,8 +92,8 @@ impl LockGuard {
         Lost::new(self.handles.held().clone())
     }
 
-    /// Returns the loss, if there is one by now.
-    pub(crate) fn loss(&self) -> Option<LockError> {
+    /// Returns the loss as an error, if the hold is lost by now. It does no I/O.
+    pub fn loss(&self) -> Option<LockError> {
         let held = self.handles.held();
         Some(held.lost_error(held.loss()?, false))
     }
