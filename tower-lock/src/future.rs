@@ -140,9 +140,9 @@ where
         })
     }
 
-    /// Returns the future of a request whose key cannot be made, for the reason `flaw`.
-    pub(crate) fn refused(reply: R, flaw: String) -> Self {
-        ResponseFuture::new(State::refused(reply, Refusal::bad_key(flaw)))
+    /// Returns the future of a request that is refused because no key can be made from it.
+    pub(crate) fn refused(reply: R, refusal: Refusal) -> Self {
+        ResponseFuture::new(State::refused(reply, refusal))
     }
 
     /// Returns the future of a request whose key `finding` has yet to find.
@@ -181,11 +181,12 @@ where
                         Ok(Some(name)) => State::waiting(plan, waiting, name, mode, ready, request),
                         Ok(None) => {
                             drop(waiting);
+                            plan.passed(None);
                             State::Unlocked {
                                 response: ready.call(request),
                             }
                         }
-                        Err(flaw) => State::refused(plan.reply, Refusal::bad_key(flaw)),
+                        Err(refusal) => State::refused(plan.reply, refusal),
                     }
                 }
                 StateProj::Unlocked { response } => {

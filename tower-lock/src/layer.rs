@@ -11,6 +11,7 @@ use tower_layer::Layer;
 
 use crate::hold_until::{UntilBodyEnd, UntilResponse};
 use crate::key::{AsyncKey, KeyFuture, Mode, PerClient, ReadWrite};
+use crate::metrics;
 use crate::plan::{LockOptions, Plan};
 use crate::reply::ProblemJson;
 use crate::service::LockService;
@@ -89,6 +90,7 @@ impl<K> LockLayer<K> {
     }
 
     fn build(manager: LockManager, key: K) -> LockLayer<K> {
+        metrics::describe();
         let plan = Plan {
             manager,
             options: LockOptions::default(),

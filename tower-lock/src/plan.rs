@@ -7,6 +7,7 @@ use std::time::Duration;
 use lock_runtime::{LockError, LockGuard, LockManager, LockName, LockRequest};
 
 use crate::key::Mode;
+use crate::metrics;
 use crate::waiters::{Caps, Waiters};
 
 /// The data that a layer passes to each of its services.
@@ -17,6 +18,13 @@ pub(crate) struct Plan<R> {
     pub(crate) caps: Caps,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) reply: R,
+}
+
+impl<R> Plan<R> {
+    /// Counts a request whose key names no lock. `label` is the key's own.
+    pub(crate) fn passed(&self, label: Option<&'static str>) {
+        metrics::passed(self.options.label.or(label));
+    }
 }
 
 /// The time for which a request may keep its lock by default.

@@ -9,6 +9,7 @@ use http::{Method, Request};
 use lock_runtime::LockName;
 
 use crate::key::LockKey;
+use crate::refusal::Refusal;
 
 /// The future that an asynchronous key returns: `Box::pin(async move { … })`.
 ///
@@ -32,6 +33,9 @@ impl<K, Request> FindKey<Request> for K where K: Sealed<Request> {}
 )]
 pub trait Sealed<Request> {
     fn find(this: &Arc<Self>, request: Request) -> Found<Request>;
+
+    /// Returns the name of the key's locks in metrics.
+    fn label(&self) -> Option<&'static str>;
 }
 
 /// A request and its demand, which is known now or later.
@@ -89,14 +93,14 @@ impl<Request: 'static> Found<Request> {
 /// The lock that a request needs, if any.
 #[derive(Debug)]
 pub struct Demand {
-    /// The name of the lock, if any. The error says what the request lacks, in words for its client.
-    pub(crate) name: Result<Option<LockName>, String>,
+    /// The name of the lock, if any, or the refusal of the request.
+    pub(crate) name: Result<Option<LockName>, Refusal>,
     /// The mode that the request's method asks for, if the layer goes by the method.
     pub(crate) mode: Option<Mode>,
 }
 
 impl Demand {
-    fn lock(name: Result<Option<LockName>, String>) -> Demand {
+    fn lock(name: Result<Option<LockName>, Refusal>) -> Demand {
         Demand { name, mode: None }
     }
 }
@@ -120,6 +124,10 @@ where
     fn find(this: &Arc<Self>, request: Request) -> Found<Request> {
         let name = this.find_name(&request);
         Found::Now(request, Demand::lock(name), None)
+    }
+
+    fn label(&self) -> Option<&'static str> {
+        LockKey::label(self)
     }
 }
 
@@ -150,6 +158,10 @@ where
             (request, Demand::lock(Ok(name)))
         };
         Found::Later(Box::pin(finding), None)
+    }
+
+    fn label(&self) -> Option<&'static str> {
+        None
     }
 }
 
@@ -190,6 +202,10 @@ where
         };
         K::find(&this.key, request).of(client)
     }
+
+    fn label(&self) -> Option<&'static str> {
+        self.key.label()
+    }
 }
 
 /// A key whose lock is taken in the mode that the request's method asks for: see
@@ -218,5 +234,9 @@ where
             _ => Mode::Write,
         };
         K::find(&this.key, request).with(move |demand| demand.mode = Some(mode))
+    }
+
+    fn label(&self) -> Option<&'static str> {
+        self.key.label()
     }
 }

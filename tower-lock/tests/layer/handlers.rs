@@ -176,7 +176,7 @@ async fn a_handler_has_the_lease_of_its_layer() {
         )
         .layer(LockLayer::from_key(
             locks.clone(),
-            RequestKey::new("order").query("lock"),
+            RequestKey::new("order").query("lock").optional(),
         ));
     let (_, first) = answer(&app, "/orders/1?lock=17").await;
     let (_, next) = answer(&app, "/orders/1?lock=17").await;
