@@ -220,7 +220,14 @@ where
                                 "the lock was lost before its release, but the response was finished: it is delivered"
                             );
                         }
-                        break value;
+                        match value.as_ref().ok().and_then(U::refusal) {
+                            None => break value,
+                            // The response is dropped before the answer, and the lock with it.
+                            Some(refusal) => {
+                                drop(value);
+                                State::refused(take_once(reply), refusal)
+                            }
+                        }
                     }
                     cancelled => match cancelled.into_result() {
                         Ok(value) => break value,

@@ -220,7 +220,8 @@ impl<K, R, U> LockLayer<K, R, U> {
         self
     }
 
-    /// Takes read/write locks: `GET` and `HEAD` requests for one key run side by side, any other runs alone. Default:
+    /// Takes read/write locks: `GET` and `HEAD` requests for one key run side by side, any other runs alone. `OPTIONS`
+    /// requests, such as the preflights of browsers, pass without a lock, even if they lack a part of the key. Default:
     /// every request runs alone, under a mutex.
     ///
     /// A name is either a mutex or a read/write lock: all other code that locks these names must use
@@ -366,6 +367,11 @@ impl<K, R, U> LockLayer<K, R, U> {
     /// The response's body type becomes [`HeldBody`](crate::types::HeldBody). The lock is released after the last
     /// frame, or when the body is dropped. A body whose lock is lost ends with an error instead of its rest: HTTP/1
     /// then closes the connection, HTTP/2 resets the stream, and the client knows that the response is not complete.
+    ///
+    /// A connection that is upgraded, such as a WebSocket, goes on outside of any body, where this layer cannot hold a lock
+    /// for it. A response `101 Switching Protocols` is therefore replaced by a refusal with 500, and the log says why. A
+    /// WebSocket over HTTP/2 has no such status, and its lock ends with the response. [WebSockets](crate#websockets) says
+    /// how to hold a lock for them.
     #[must_use]
     pub fn until_body_end(mut self, max_hold: Duration) -> LockLayer<K, R, UntilBodyEnd> {
         self.plan.options.max_hold = Some(max_hold);

@@ -56,6 +56,7 @@
 //! | the lock is lost while the request is served | `Lost` | 503; the inner future is dropped at its current `.await` | yes |
 //! | the lock is lost, but the response is finished | | the inner response, and a `tracing` warning | |
 //! | the lock is lost while the body is sent, and the layer holds until its end | | the body ends with an error | |
+//! | the connection is upgraded (101), and the layer holds until the body's end | `Misconfigured` | 500, and a `tracing` error | no |
 //! | a part of the key is missing, or not of its type: the reply names it | `BadKey` | 400 | no |
 //! | the name is empty, too long, or has an empty or ambiguous value in it | `BadKey` | 400 | no |
 //! | the route cannot have a part of the key | `Misconfigured` | 500, and a `tracing` error that names the part | no |
@@ -173,6 +174,39 @@
 //!
 //! A timeout around all of it bounds how long the body may take. Memory is bounded by the limit times the number of
 //! requests: bound that, too.
+//!
+//! # WebSockets
+//!
+//! The response to a WebSocket's request is over before its first message. The lock of a layer ends with it, so two
+//! connections for one key would be open at once; [`until_body_end`](LockLayer::until_body_end) refuses such a response.
+//! Acquire the lock in the task that serves the connection, without a wait, and close the connection if the lock is busy or
+//! lost. (This is not compiled here, for it needs axum's feature `ws`.)
+//!
+//! ```ignore
+//! async fn watch(State(locks): State<LockManager>, Path(id): Path<u64>, upgrade: WebSocketUpgrade) -> Response {
+//!     upgrade.on_upgrade(move |socket| async move {
+//!         let one_at_a_time = locks.mutex(key!("watch:{id}")).wait(Duration::ZERO);
+//!         // Dropping the socket closes it: at once if the lock is busy, and when it is lost.
+//!         if let Err(error) = one_at_a_time.run(|_lease| serve(socket)).await {
+//!             tracing::info!(%error, "a WebSocket was closed");
+//!         }
+//!     })
+//! }
+//! ```
+//!
+//! # CORS
+//!
+//! A browser asks by `OPTIONS`, without the headers of the request to come, whether it may send that request. Such a
+//! preflight must reach no lock: put `CorsLayer` of tower-http *outside* of this layer, which in axum is below it. It
+//! then answers preflights itself, and browsers can read refusals, too, because it adds its headers to them. A layer
+//! with [`read_write`](LockLayer::read_write) lets `OPTIONS` pass in any place.
+//!
+//! ```ignore
+//! let app = Router::new()
+//!     .route("/orders/{id}", get(show).put(change))
+//!     .route_layer(LockLayer::from_key(locks, order).read_write())
+//!     .layer(CorsLayer::permissive());
+//! ```
 //!
 //! # Clients that go while they wait
 //!

@@ -54,7 +54,8 @@ pub enum RefusalKind {
     /// the part's type, a value is empty, or the name is too long): 400.
     BadKey,
     /// A retry cannot help: the route cannot have a part of the key, the store refuses this client, the key holds
-    /// something else, an option is out of bounds: 500. The error is logged.
+    /// something else, an option is out of bounds, a connection is upgraded under a lock to the body's end: 500. The
+    /// error is logged.
     Misconfigured,
 }
 

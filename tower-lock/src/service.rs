@@ -79,6 +79,7 @@ where
 
     fn call(&mut self, request: Request) -> Self::Future {
         match K::find(&self.key, request) {
+            Found::Free(request) => ResponseFuture::unlocked(self.inner.call(request)),
             Found::Now(request, Demand { name, mode }, client) => match name {
                 Ok(None) => {
                     self.plan.passed(self.key.label());

@@ -40,6 +40,8 @@ pub trait Sealed<Request> {
 
 /// A request and its demand, which is known now or later.
 pub enum Found<Request> {
+    /// The request needs no lock, whatever its key is.
+    Free(Request),
     Now(Request, Demand, Option<Client>),
     /// The client is known before the key is: a request counts while its key is looked up.
     Later(Finding<Request>, Option<Client>),
@@ -58,6 +60,7 @@ pub struct Client {
 impl<Request> fmt::Debug for Found<Request> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Found::Free(..) => "Free",
             Found::Now(..) => "Now",
             Found::Later(..) => "Later",
         })
@@ -68,6 +71,7 @@ impl<Request: 'static> Found<Request> {
     /// Completes the demand, now or once it is known.
     fn with(self, complete: impl FnOnce(&mut Demand) + Send + 'static) -> Found<Request> {
         match self {
+            Found::Free(request) => Found::Free(request),
             Found::Now(request, mut demand, client) => {
                 complete(&mut demand);
                 Found::Now(request, demand, client)
@@ -84,8 +88,9 @@ impl<Request: 'static> Found<Request> {
     }
 
     fn of(mut self, whose: Client) -> Found<Request> {
-        let (Found::Now(.., client) | Found::Later(_, client)) = &mut self;
-        *client = Some(whose);
+        if let Found::Now(.., client) | Found::Later(_, client) = &mut self {
+            *client = Some(whose);
+        }
         self
     }
 }
@@ -231,6 +236,8 @@ where
     fn find(this: &Arc<Self>, request: Request<B>) -> Found<Request<B>> {
         let mode = match *request.method() {
             Method::GET | Method::HEAD => Mode::Read,
+            // It asks what may be done and does nothing: a browser's preflight must not wait for readers, nor make them wait.
+            Method::OPTIONS => return Found::Free(request),
             _ => Mode::Write,
         };
         K::find(&this.key, request).with(move |demand| demand.mode = Some(mode))
