@@ -23,6 +23,7 @@ use crate::waiters::Caps;
 /// |---|---|---|
 /// | [`wait`](LockLayer::wait) | the manager's, 10 s | time; zero refuses at once |
 /// | [`lease`](LockLayer::lease) | the manager's, 30 s, renewed while the request is served | time, 1 s to 24 h |
+/// | [`min_hold`](LockLayer::min_hold) | off: a lock is given back at once | time, 50 ms to 24 h |
 /// | [`max_hold`](LockLayer::max_hold), [`no_max_hold`](LockLayer::no_max_hold) | 60 s | time, from 50 ms up |
 /// | [`keep_for`](LockLayer::keep_for) | off: a lock is given back at once | time, 50 ms to 24 h |
 /// | [`label`](LockLayer::label) | a [`RequestKey`](crate::RequestKey)'s word, a `key!` name's template | text |
@@ -30,7 +31,7 @@ use crate::waiters::Caps;
 /// | [`max_waiters_per_client`](LockLayer::max_waiters_per_client) | none | requests |
 /// | [`read_write`](LockLayer::read_write) | off: every request runs alone | |
 /// | [`fair`](LockLayer::fair) | off: processes take turns | |
-/// | [`permits`](LockLayer::permits) | off: one | requests of one key at a time |
+/// | [`semaphore`](LockLayer::semaphore) | off: one | requests of one key at a time |
 /// | [`until_body_end`](LockLayer::until_body_end) | off: until the response future is done | time, from 50 ms up |
 /// | [`reply`](LockLayer::reply) | [`ProblemJson`] | a [`Reply`](crate::Reply) |
 pub struct LockLayer<K, R = ProblemJson, U = UntilResponse> {
@@ -159,6 +160,16 @@ impl<K, R, U> LockLayer<K, R, U> {
         self
     }
 
+    /// Keeps the key taken for `least` from the grant on, even if the request is served before: 50 ms to 24 h. Default: the
+    /// lock is given back at once. See [`LockRequest::min_hold`](lock_runtime::LockRequest::min_hold).
+    ///
+    /// If the time is out of its bounds, every request that needs a lock is answered with 500.
+    #[must_use]
+    pub fn min_hold(mut self, least: Duration) -> Self {
+        self.plan.options.min_hold = Some(least);
+        self
+    }
+
     /// Ends a hold, and the inner call with it, after `longest`; the request is then answered with 503. Default: 60 s.
     ///
     /// The time is counted from the moment the lock is granted, so it includes the time that the handler takes to read
@@ -192,7 +203,7 @@ impl<K, R, U> LockLayer<K, R, U> {
     /// Use it for keys whose requests nearly always reach the same process, by sticky sessions or by shards. A request
     /// that reaches another process gets the lock as soon as it asks, as [`LockRequest::keep_for`] says, which also
     /// names the stores that can do so. With another store, with another kind of lock
-    /// ([`read_write`](Self::read_write), [`fair`](Self::fair), [`permits`](Self::permits)), or with a time out of its
+    /// ([`read_write`](Self::read_write), [`fair`](Self::fair), [`semaphore`](Self::semaphore)), or with a time out of its
     /// bounds, every request that needs a lock is answered with 500.
     ///
     /// [`LockRequest::keep_for`]: lock_runtime::LockRequest::keep_for
@@ -249,7 +260,7 @@ impl<K, R, U> LockLayer<K, R, U> {
     /// [`LockManager::fair`] says.
     ///
     /// A name is a lock of one kind: all other code that locks these names must use `fair`, too. This option replaces
-    /// [`permits`](Self::permits). It has no effect with [`read_write`](Self::read_write), whose locks have an order of
+    /// [`semaphore`](Self::semaphore). It has no effect with [`read_write`](Self::read_write), whose locks have an order of
     /// their own.
     #[must_use]
     pub fn fair(mut self) -> Self {
@@ -272,13 +283,22 @@ impl<K, R, U> LockLayer<K, R, U> {
     ///
     /// // Three uploads of one tenant at a time.
     /// let uploads = RequestKey::new("uploads").header("x-tenant");
-    /// let layer = LockLayer::from_key(LockManager::in_memory(), uploads).permits(3);
+    /// let layer = LockLayer::from_key(LockManager::in_memory(), uploads).semaphore(3);
     /// # drop(layer);
     /// ```
     #[must_use]
-    pub fn permits(mut self, most: u64) -> Self {
+    pub fn semaphore(mut self, most: u64) -> Self {
         self.plan.options.mode = Mode::Permits(most);
         self
+    }
+
+    /// Does the same as [`semaphore`](Self::semaphore).
+    #[deprecated(
+        note = "call `semaphore(most)`: on a semaphore, `permits(n)` says how many a caller takes"
+    )]
+    #[must_use]
+    pub fn permits(self, most: u64) -> Self {
+        self.semaphore(most)
     }
 
     /// Sets the number of requests that may wait in this layer's services. Default: as many as the manager's own caps

@@ -79,7 +79,7 @@
 //! |---|---|---|
 //! | wait | the manager's: 10 s | [`LockLayer::wait`] |
 //! | lease | the manager's: 30 s, renewed every third | [`LockLayer::lease`] |
-//! | mode | every request runs alone; read and write by method, fair, or so many at a time when asked | [`LockLayer::read_write`], [`LockLayer::fair`], [`LockLayer::permits`] |
+//! | mode | every request runs alone; read and write by method, fair, or so many at a time when asked | [`LockLayer::read_write`], [`LockLayer::fair`], [`LockLayer::semaphore`] |
 //! | max hold | 60 s, with the time to read the request body | [`LockLayer::max_hold`], [`LockLayer::no_max_hold`] |
 //! | kept for the next request | no: a lock is given back at once | [`LockLayer::keep_for`] |
 //! | label of logs and metrics | the word of a [`RequestKey`], the template of a `key!` name | [`LockLayer::label`] |

@@ -35,6 +35,7 @@ const LONGEST_HOLD: Duration = Duration::from_secs(60);
 pub(crate) struct LockOptions {
     pub(crate) wait: Option<Duration>,
     pub(crate) lease: Option<Duration>,
+    pub(crate) min_hold: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) keep_for: Option<Duration>,
     pub(crate) label: Option<&'static str>,
@@ -46,6 +47,7 @@ impl Default for LockOptions {
         LockOptions {
             wait: None,
             lease: None,
+            min_hold: None,
             max_hold: Some(LONGEST_HOLD),
             keep_for: None,
             label: None,
@@ -81,6 +83,9 @@ impl LockOptions {
         }
         if let Some(lease) = self.lease {
             request = request.lease(lease);
+        }
+        if let Some(least) = self.min_hold {
+            request = request.min_hold(least);
         }
         if let Some(longest) = self.max_hold {
             request = request.max_hold(longest);
