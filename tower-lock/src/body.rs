@@ -10,6 +10,8 @@ use http_body::{Body, Frame, SizeHint};
 use lock_runtime::{Lease, LockError, LockGuard, Lost, Outcome, ScopeFuture};
 use pin_project_lite::pin_project;
 
+use crate::future::take_once;
+
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Release = Pin<Box<dyn Future<Output = Result<(), LockError>> + Send>>;
 
@@ -21,7 +23,8 @@ pin_project! {
         call: Option<ScopeFuture<F>>,
         guard: Option<LockGuard>,
         ended: Pin<Box<dyn Future<Output = ()> + Send>>,
-        release: Option<Release>,
+        // The release of a lost hold, and the loss that the call was dropped for.
+        release: Option<(Release, LockError)>,
     }
 }
 
@@ -48,35 +51,28 @@ where
         if let Some(guard) = this.guard.as_ref() {
             // The result is not needed: the poll only makes sure that a loss wakes this task.
             let _ = this.ended.as_mut().poll(cx);
-            if guard.is_held()
+            let loss = guard.loss();
+            if loss.is_none()
                 && let Some(call) = this.call.as_mut().as_pin_mut()
             {
                 let response = ready!(call.poll(cx));
                 this.call.set(None);
-                let value = match (response, this.guard.take()) {
-                    (Ok(response), Some(guard)) => {
-                        Ok(response.map(|body| HeldBody::locked(body, guard)))
-                    }
-                    (Ok(response), None) => Ok(response.map(HeldBody::unlocked)),
-                    // The guard is dropped here, which releases the lock.
-                    (Err(error), _) => Err(error),
-                };
+                // If the call failed, the guard is dropped, which releases the lock.
+                let guard = take_once(this.guard);
+                let value =
+                    response.map(|response| response.map(|body| HeldBody::locked(body, guard)));
                 return Poll::Ready(Outcome::Completed { value, loss: None });
             }
             this.call.set(None);
-            *this.release = this
-                .guard
-                .take()
-                .map(|guard| Box::pin(guard.release()) as Release);
+            let guard = take_once(this.guard);
+            *this.release = loss.map(|loss| (Box::pin(guard.release()) as Release, loss));
         }
-        let Some(release) = this.release else {
-            return Poll::Pending;
-        };
-        match ready!(release.as_mut().poll(cx)) {
-            Err(loss) => Poll::Ready(Outcome::Cancelled { loss }),
-            // The release of a hold that is no longer held does not succeed.
-            Ok(()) => Poll::Pending,
+        if let Some((release, _)) = this.release {
+            // What the release says is no news: it ends with the loss.
+            let _ = ready!(release.as_mut().poll(cx));
         }
+        let (_, loss) = take_once(this.release);
+        Poll::Ready(Outcome::Cancelled { loss })
     }
 }
 

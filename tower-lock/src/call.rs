@@ -6,6 +6,8 @@ use std::task::{Context, Poll};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use crate::future::take_once;
+
 pin_project! {
     /// The inner call. The service is called at the first poll, not earlier: by then the lock is known to be held,
     /// and locks that the service requests while it is being called are nested in the hold.
@@ -46,9 +48,7 @@ where
         loop {
             match self.as_mut().project() {
                 CallProj::Due { due } => {
-                    let Some((mut service, request)) = due.take() else {
-                        return Poll::Pending;
-                    };
+                    let (mut service, request) = take_once(due);
                     let response = service.call(request);
                     self.set(Call::Made { response });
                 }

@@ -140,9 +140,9 @@ where
         })
     }
 
-    /// Returns the future of a request whose key cannot be made, for the reason `flaw`.
-    pub(crate) fn refused(reply: R, flaw: String) -> Self {
-        ResponseFuture::new(State::refused(reply, Refusal::bad_key(flaw)))
+    /// Returns the future of a request that is refused because no key can be made from it.
+    pub(crate) fn refused(reply: R, refusal: Refusal) -> Self {
+        ResponseFuture::new(State::refused(reply, refusal))
     }
 
     /// Returns the future of a request whose key `finding` has yet to find.
@@ -172,26 +172,25 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.project().state;
-        loop {
+        let response = loop {
             let next = match state.as_mut().project() {
                 StateProj::Finding { finding, rest } => {
                     let (request, Demand { name, mode }) = ready!(finding.as_mut().poll(cx));
-                    let Some((mut ready, plan, waiting)) = rest.take() else {
-                        return Poll::Pending;
-                    };
+                    let (mut ready, plan, waiting) = take_once(rest);
                     match name {
                         Ok(Some(name)) => State::waiting(plan, waiting, name, mode, ready, request),
                         Ok(None) => {
                             drop(waiting);
+                            plan.passed(None);
                             State::Unlocked {
                                 response: ready.call(request),
                             }
                         }
-                        Err(flaw) => State::refused(plan.reply, Refusal::bad_key(flaw)),
+                        Err(refusal) => State::refused(plan.reply, refusal),
                     }
                 }
                 StateProj::Unlocked { response } => {
-                    return response.poll(cx).map_ok(U::unlocked);
+                    break ready!(response.poll(cx)).map(U::unlocked);
                 }
                 StateProj::Waiting {
                     guard,
@@ -200,9 +199,7 @@ where
                 } => {
                     let guard = ready!(guard.as_mut().poll(cx));
                     drop(waiting.take());
-                    let Some((call, reply)) = rest.take() else {
-                        return Poll::Pending;
-                    };
+                    let (call, reply) = take_once(rest);
                     match guard {
                         Ok(guard) => State::Holding {
                             response: U::hold(guard, call),
@@ -215,41 +212,54 @@ where
                         }
                     }
                 }
-                StateProj::Holding { response, reply } => {
-                    match (ready!(response.poll(cx)), reply.take()) {
-                        (Outcome::Completed { value, loss }, _) => {
-                            if let Some(loss) = loss {
-                                tracing::warn!(
-                                    error = %loss,
-                                    "the lock was lost before its release, but the response was finished: it is delivered"
-                                );
-                            }
-                            state.set(State::Done);
-                            return Poll::Ready(value);
+                StateProj::Holding { response, reply } => match ready!(response.poll(cx)) {
+                    Outcome::Completed { value, loss } => {
+                        if let Some(loss) = loss {
+                            tracing::warn!(
+                                error = %loss,
+                                "the lock was lost before its release, but the response was finished: it is delivered"
+                            );
                         }
-                        (cancelled, reply) => match (cancelled.into_result(), reply) {
-                            (Ok(value), _) => {
-                                state.set(State::Done);
-                                return Poll::Ready(value);
+                        match value.as_ref().ok().and_then(U::refusal) {
+                            None => break value,
+                            // The response is dropped before the answer, and the lock with it.
+                            Some(refusal) => {
+                                drop(value);
+                                State::refused(take_once(reply), refusal)
                             }
-                            (Err(loss), Some(reply)) => State::refused(reply, loss.into()),
-                            (Err(_), None) => State::Done,
-                        },
+                        }
                     }
-                }
+                    cancelled => match cancelled.into_result() {
+                        Ok(value) => break value,
+                        Err(loss) => State::refused(take_once(reply), loss.into()),
+                    },
+                },
                 StateProj::Refused { refusal } => {
                     // A refusal by a cap awaits nothing else: without this, a loop of refused calls would never yield.
                     ready!(coop::poll_proceed(cx)).made_progress();
-                    let Some((reply, refusal)) = refusal.take() else {
-                        return Poll::Pending;
-                    };
-                    return Poll::Ready(answer(reply, refusal));
+                    let (reply, refusal) = take_once(refusal);
+                    break answer(reply, refusal);
                 }
-                StateProj::Done => return Poll::Pending,
+                StateProj::Done => panic!("{POLLED_AFTER_COMPLETE}"),
             };
             state.set(next);
-        }
+        };
+        state.set(State::Done);
+        Poll::Ready(response)
     }
+}
+
+/// The panic of a future that is polled again, in the words of tower's futures. `Poll::Pending` would be a hang, because
+/// nothing would wake the task.
+const POLLED_AFTER_COMPLETE: &str = "polled after complete";
+
+/// Takes what a future needs once.
+///
+/// # Panics
+/// If it has been taken already: the future was polled after it had completed or panicked.
+#[track_caller]
+pub(crate) fn take_once<T>(slot: &mut Option<T>) -> T {
+    slot.take().expect(POLLED_AFTER_COMPLETE)
 }
 
 impl<S, Request, R, U> fmt::Debug for ResponseFuture<S, Request, R, U>

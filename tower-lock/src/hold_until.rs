@@ -1,11 +1,12 @@
 //! The end of a request's lock.
 
-use http::Response;
+use http::{Response, StatusCode};
 use lock_runtime::{LockGuard, Outcome, ProtectFuture};
 use tower_service::Service;
 
 use crate::body::{HeldBody, HoldBody};
 use crate::call::Call;
+use crate::refusal::Refusal;
 
 /// The lock is held until the response future of the inner service is done. This is the default.
 ///
@@ -57,6 +58,9 @@ pub trait Sealed<S: Service<Request>, Request> {
 
     /// Returns the response to a request that needed no lock.
     fn unlocked(response: S::Response) -> Self::Response;
+
+    /// Returns the refusal that replaces a response for whose end the lock cannot be held.
+    fn refusal(response: &Self::Response) -> Option<Refusal>;
 }
 
 impl<S, Request> Sealed<S, Request> for UntilResponse
@@ -72,6 +76,10 @@ where
 
     fn unlocked(response: S::Response) -> S::Response {
         response
+    }
+
+    fn refusal(_: &S::Response) -> Option<Refusal> {
+        None
     }
 }
 
@@ -89,5 +97,14 @@ where
 
     fn unlocked(response: Response<B>) -> Self::Response {
         response.map(HeldBody::unlocked)
+    }
+
+    fn refusal(response: &Self::Response) -> Option<Refusal> {
+        (response.status() == StatusCode::SWITCHING_PROTOCOLS).then(|| {
+            Refusal::misconfigured(
+                "an upgraded connection, such as a WebSocket, cannot be held under the lock of a layer with \
+                 `until_body_end`: acquire the lock in the task that serves the connection",
+            )
+        })
     }
 }

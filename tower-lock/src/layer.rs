@@ -11,6 +11,7 @@ use tower_layer::Layer;
 
 use crate::hold_until::{UntilBodyEnd, UntilResponse};
 use crate::key::{AsyncKey, KeyFuture, Mode, PerClient, ReadWrite};
+use crate::metrics;
 use crate::plan::{LockOptions, Plan};
 use crate::reply::ProblemJson;
 use crate::service::LockService;
@@ -22,6 +23,7 @@ use crate::waiters::Caps;
 /// |---|---|---|
 /// | [`wait`](LockLayer::wait) | the manager's, 10 s | time; zero refuses at once |
 /// | [`lease`](LockLayer::lease) | the manager's, 30 s, renewed while the request is served | time, 1 s to 24 h |
+/// | [`min_hold`](LockLayer::min_hold) | off: a lock is given back at once | time, 50 ms to 24 h |
 /// | [`max_hold`](LockLayer::max_hold), [`no_max_hold`](LockLayer::no_max_hold) | 60 s | time, from 50 ms up |
 /// | [`keep_for`](LockLayer::keep_for) | off: a lock is given back at once | time, 50 ms to 24 h |
 /// | [`label`](LockLayer::label) | a [`RequestKey`](crate::RequestKey)'s word, a `key!` name's template | text |
@@ -29,7 +31,7 @@ use crate::waiters::Caps;
 /// | [`max_waiters_per_client`](LockLayer::max_waiters_per_client) | none | requests |
 /// | [`read_write`](LockLayer::read_write) | off: every request runs alone | |
 /// | [`fair`](LockLayer::fair) | off: processes take turns | |
-/// | [`permits`](LockLayer::permits) | off: one | requests of one key at a time |
+/// | [`semaphore`](LockLayer::semaphore) | off: one | requests of one key at a time |
 /// | [`until_body_end`](LockLayer::until_body_end) | off: until the response future is done | time, from 50 ms up |
 /// | [`reply`](LockLayer::reply) | [`ProblemJson`] | a [`Reply`](crate::Reply) |
 pub struct LockLayer<K, R = ProblemJson, U = UntilResponse> {
@@ -89,6 +91,7 @@ impl<K> LockLayer<K> {
     }
 
     fn build(manager: LockManager, key: K) -> LockLayer<K> {
+        metrics::describe();
         let plan = Plan {
             manager,
             options: LockOptions::default(),
@@ -157,6 +160,16 @@ impl<K, R, U> LockLayer<K, R, U> {
         self
     }
 
+    /// Keeps the key taken for `least` from the grant on, even if the request is served before: 50 ms to 24 h. Default: the
+    /// lock is given back at once. See [`LockRequest::min_hold`](lock_runtime::LockRequest::min_hold).
+    ///
+    /// If the time is out of its bounds, every request that needs a lock is answered with 500.
+    #[must_use]
+    pub fn min_hold(mut self, least: Duration) -> Self {
+        self.plan.options.min_hold = Some(least);
+        self
+    }
+
     /// Ends a hold, and the inner call with it, after `longest`; the request is then answered with 503. Default: 60 s.
     ///
     /// The time is counted from the moment the lock is granted, so it includes the time that the handler takes to read
@@ -190,7 +203,7 @@ impl<K, R, U> LockLayer<K, R, U> {
     /// Use it for keys whose requests nearly always reach the same process, by sticky sessions or by shards. A request
     /// that reaches another process gets the lock as soon as it asks, as [`LockRequest::keep_for`] says, which also
     /// names the stores that can do so. With another store, with another kind of lock
-    /// ([`read_write`](Self::read_write), [`fair`](Self::fair), [`permits`](Self::permits)), or with a time out of its
+    /// ([`read_write`](Self::read_write), [`fair`](Self::fair), [`semaphore`](Self::semaphore)), or with a time out of its
     /// bounds, every request that needs a lock is answered with 500.
     ///
     /// [`LockRequest::keep_for`]: lock_runtime::LockRequest::keep_for
@@ -218,7 +231,8 @@ impl<K, R, U> LockLayer<K, R, U> {
         self
     }
 
-    /// Takes read/write locks: `GET` and `HEAD` requests for one key run side by side, any other runs alone. Default:
+    /// Takes read/write locks: `GET` and `HEAD` requests for one key run side by side, any other runs alone. `OPTIONS`
+    /// requests, such as the preflights of browsers, pass without a lock, even if they lack a part of the key. Default:
     /// every request runs alone, under a mutex.
     ///
     /// A name is either a mutex or a read/write lock: all other code that locks these names must use
@@ -246,7 +260,7 @@ impl<K, R, U> LockLayer<K, R, U> {
     /// [`LockManager::fair`] says.
     ///
     /// A name is a lock of one kind: all other code that locks these names must use `fair`, too. This option replaces
-    /// [`permits`](Self::permits). It has no effect with [`read_write`](Self::read_write), whose locks have an order of
+    /// [`semaphore`](Self::semaphore). It has no effect with [`read_write`](Self::read_write), whose locks have an order of
     /// their own.
     #[must_use]
     pub fn fair(mut self) -> Self {
@@ -269,13 +283,22 @@ impl<K, R, U> LockLayer<K, R, U> {
     ///
     /// // Three uploads of one tenant at a time.
     /// let uploads = RequestKey::new("uploads").header("x-tenant");
-    /// let layer = LockLayer::from_key(LockManager::in_memory(), uploads).permits(3);
+    /// let layer = LockLayer::from_key(LockManager::in_memory(), uploads).semaphore(3);
     /// # drop(layer);
     /// ```
     #[must_use]
-    pub fn permits(mut self, most: u64) -> Self {
+    pub fn semaphore(mut self, most: u64) -> Self {
         self.plan.options.mode = Mode::Permits(most);
         self
+    }
+
+    /// Does the same as [`semaphore`](Self::semaphore).
+    #[deprecated(
+        note = "call `semaphore(most)`: on a semaphore, `permits(n)` says how many a caller takes"
+    )]
+    #[must_use]
+    pub fn permits(self, most: u64) -> Self {
+        self.semaphore(most)
     }
 
     /// Sets the number of requests that may wait in this layer's services. Default: as many as the manager's own caps
@@ -364,6 +387,11 @@ impl<K, R, U> LockLayer<K, R, U> {
     /// The response's body type becomes [`HeldBody`](crate::types::HeldBody). The lock is released after the last
     /// frame, or when the body is dropped. A body whose lock is lost ends with an error instead of its rest: HTTP/1
     /// then closes the connection, HTTP/2 resets the stream, and the client knows that the response is not complete.
+    ///
+    /// A connection that is upgraded, such as a WebSocket, goes on outside of any body, where this layer cannot hold a lock
+    /// for it. A response `101 Switching Protocols` is therefore replaced by a refusal with 500, and the log says why. A
+    /// WebSocket over HTTP/2 has no such status, and its lock ends with the response. [WebSockets](crate#websockets) says
+    /// how to hold a lock for them.
     #[must_use]
     pub fn until_body_end(mut self, max_hold: Duration) -> LockLayer<K, R, UntilBodyEnd> {
         self.plan.options.max_hold = Some(max_hold);

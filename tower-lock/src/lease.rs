@@ -11,7 +11,7 @@ use lock_runtime::Lease;
 /// An extractor for the lease of the lock that a [`LockLayer`](crate::LockLayer) holds around the handler. If there are
 /// several layers, it is the lease of the innermost one.
 ///
-/// A request that needed no lock, because a part of its key was missing, has no lease: take an `Option<HeldLease>`
+/// A request that needed no lock, because its key named none, has no lease: take an `Option<HeldLease>`
 /// where that may happen. Otherwise such a request is answered with 500 and logged as a `tracing` error, as is every
 /// request to a route that lacks the layer.
 ///

@@ -17,7 +17,7 @@
 //! let order = RequestKey::new("order").path_segment(1);
 //! let app: Router = Router::new()
 //!     .route("/orders/{id}", post(pay))
-//!     .layer(LockLayer::from_key(locks, order).wait(Duration::from_secs(2)));
+//!     .route_layer(LockLayer::from_key(locks, order).wait(Duration::from_secs(2)));
 //! # Ok(())
 //! # }
 //! ```
@@ -46,7 +46,7 @@
 //!
 //! | what happens | [`RefusalKind`] | status | `Retry-After` |
 //! |---|---|---|---|
-//! | the key is `None` | | the inner response; no lock, no cost | |
+//! | the key is `None`: a closure's, or that of an [`optional`](RequestKey::optional) key | | the inner response; no lock | |
 //! | the lock is free, or becomes free within the wait | | the inner response | |
 //! | the lock is busy and the wait is zero | `Busy` | 423 Locked | yes |
 //! | the lock is busy for the whole wait | `WaitedOut` | 503 | yes |
@@ -56,8 +56,10 @@
 //! | the lock is lost while the request is served | `Lost` | 503; the inner future is dropped at its current `.await` | yes |
 //! | the lock is lost, but the response is finished | | the inner response, and a `tracing` warning | |
 //! | the lock is lost while the body is sent, and the layer holds until its end | | the body ends with an error | |
-//! | a part of a [`required`](RequestKey::required) key is missing: the reply names it | `BadKey` | 400 | no |
+//! | the connection is upgraded (101), and the layer holds until the body's end | `Misconfigured` | 500, and a `tracing` error | no |
+//! | a part of the key is missing, or not of its type: the reply names it | `BadKey` | 400 | no |
 //! | the name is empty, too long, or has an empty or ambiguous value in it | `BadKey` | 400 | no |
+//! | the route cannot have a part of the key | `Misconfigured` | 500, and a `tracing` error that names the part | no |
 //! | the store denies access, the key holds something else, an option is out of bounds | `Misconfigured` | 500, and a `tracing` error | no |
 //!
 //! `Retry-After` is 1 to 5 seconds, at random: it neither reveals the holder's lease nor brings the refused clients
@@ -77,7 +79,7 @@
 //! |---|---|---|
 //! | wait | the manager's: 10 s | [`LockLayer::wait`] |
 //! | lease | the manager's: 30 s, renewed every third | [`LockLayer::lease`] |
-//! | mode | every request runs alone; read and write by method, fair, or so many at a time when asked | [`LockLayer::read_write`], [`LockLayer::fair`], [`LockLayer::permits`] |
+//! | mode | every request runs alone; read and write by method, fair, or so many at a time when asked | [`LockLayer::read_write`], [`LockLayer::fair`], [`LockLayer::semaphore`] |
 //! | max hold | 60 s, with the time to read the request body | [`LockLayer::max_hold`], [`LockLayer::no_max_hold`] |
 //! | kept for the next request | no: a lock is given back at once | [`LockLayer::keep_for`] |
 //! | label of logs and metrics | the word of a [`RequestKey`], the template of a `key!` name | [`LockLayer::label`] |
@@ -90,7 +92,7 @@
 //!
 //! | key | for |
 //! |---|---|
-//! | [`RequestKey`] | values of the head: headers, query, path, principal; decoded, escaped, checked |
+//! | [`RequestKey`] | values of the head: headers, query, path, host, principal; decoded, escaped, typed, checked |
 //! | a closure over `&http::Request<_>`: [`LockLayer::new`] | anything else that needs no `.await` |
 //! | a closure over `&mut http::request::Parts`: [`LockLayer::from_async_key`] | what must be looked up |
 //! | [`LockKey`]: [`LockLayer::from_key`] | types of your own, requests that are not HTTP |
@@ -134,6 +136,8 @@
 //!   and use the manager's caps.
 //! - All instances of a service must use one store, one namespace and one key. A lock excludes only callers that ask
 //!   for it.
+//! - In axum by `Router::route_layer`, after the routes: `Router::layer` also runs for paths without a route, which are then
+//!   refused for a part that they lack, instead of answered with 404.
 //! - With a proxy that retries 503 by itself, requests must be safe to repeat.
 //!
 //! # Slow uploads
@@ -170,6 +174,39 @@
 //!
 //! A timeout around all of it bounds how long the body may take. Memory is bounded by the limit times the number of
 //! requests: bound that, too.
+//!
+//! # WebSockets
+//!
+//! The response to a WebSocket's request is over before its first message. The lock of a layer ends with it, so two
+//! connections for one key would be open at once; [`until_body_end`](LockLayer::until_body_end) refuses such a response.
+//! Acquire the lock in the task that serves the connection, without a wait, and close the connection if the lock is busy or
+//! lost. (This is not compiled here, for it needs axum's feature `ws`.)
+//!
+//! ```ignore
+//! async fn watch(State(locks): State<LockManager>, Path(id): Path<u64>, upgrade: WebSocketUpgrade) -> Response {
+//!     upgrade.on_upgrade(move |socket| async move {
+//!         let one_at_a_time = locks.mutex(key!("watch:{id}")).wait(Duration::ZERO);
+//!         // Dropping the socket closes it: at once if the lock is busy, and when it is lost.
+//!         if let Err(error) = one_at_a_time.run(|_lease| serve(socket)).await {
+//!             tracing::info!(%error, "a WebSocket was closed");
+//!         }
+//!     })
+//! }
+//! ```
+//!
+//! # CORS
+//!
+//! A browser asks by `OPTIONS`, without the headers of the request to come, whether it may send that request. Such a
+//! preflight must reach no lock: put `CorsLayer` of tower-http *outside* of this layer, which in axum is below it. It
+//! then answers preflights itself, and browsers can read refusals, too, because it adds its headers to them. A layer
+//! with [`read_write`](LockLayer::read_write) lets `OPTIONS` pass in any place.
+//!
+//! ```ignore
+//! let app = Router::new()
+//!     .route("/orders/{id}", get(show).put(change))
+//!     .route_layer(LockLayer::from_key(locks, order).read_write())
+//!     .layer(CorsLayer::permissive());
+//! ```
 //!
 //! # Clients that go while they wait
 //!
@@ -231,7 +268,7 @@
 //! use tower_lock::{LockLayer, RequestKey};
 //!
 //! let once = RequestKey::new("idempotency").header("x-user").method().path().header("idempotency-key");
-//! let layer = LockLayer::from_key(LockManager::in_memory(), once.required()).wait(Duration::from_secs(5));
+//! let layer = LockLayer::from_key(LockManager::in_memory(), once).wait(Duration::from_secs(5));
 //! # drop(layer);
 //! ```
 //!
@@ -261,12 +298,14 @@
 //!
 //! | feature | default | adds |
 //! |---|---|---|
-//! | `axum` | off | `RequestKey::path_param` and `RequestKey::matched_path`; the extractor `HeldLease`; a [`Refusal`] is a response |
+//! | `axum` | off | `RequestKey::path_param`, `path_param_as` and `matched_path`; the whole path below `nest`; the extractor `HeldLease`; a [`Refusal`] is a response |
+//! | `metrics` | off | the counter `lock_layer_passed_total`, beside the metrics of `lock-runtime`, whose feature it turns on |
 //! | `tonic` | off | a [`Refusal`] becomes a `tonic::Status` by `From` |
 //!
 //! # Panics
 //!
-//! The layer itself never panics. A panic in a key, a reply or the inner service passes through and releases.
+//! A panic in a key, a reply or the inner service passes through and releases. The layer's own futures panic only if they
+//! are polled after they have completed, with `polled after complete`, as tower's do.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod body;
@@ -277,6 +316,7 @@ mod key;
 mod layer;
 #[cfg(feature = "axum")]
 mod lease;
+mod metrics;
 mod plan;
 mod refusal;
 mod reply;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use lock_runtime::{LockError, LockGuard, LockManager, LockName, LockRequest};
 
 use crate::key::Mode;
+use crate::metrics;
 use crate::waiters::{Caps, Waiters};
 
 /// The data that a layer passes to each of its services.
@@ -19,6 +20,13 @@ pub(crate) struct Plan<R> {
     pub(crate) reply: R,
 }
 
+impl<R> Plan<R> {
+    /// Counts a request whose key names no lock. `label` is the key's own.
+    pub(crate) fn passed(&self, label: Option<&'static str>) {
+        metrics::passed(self.options.label.or(label));
+    }
+}
+
 /// The time for which a request may keep its lock by default.
 const LONGEST_HOLD: Duration = Duration::from_secs(60);
 
@@ -27,6 +35,7 @@ const LONGEST_HOLD: Duration = Duration::from_secs(60);
 pub(crate) struct LockOptions {
     pub(crate) wait: Option<Duration>,
     pub(crate) lease: Option<Duration>,
+    pub(crate) min_hold: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) keep_for: Option<Duration>,
     pub(crate) label: Option<&'static str>,
@@ -38,6 +47,7 @@ impl Default for LockOptions {
         LockOptions {
             wait: None,
             lease: None,
+            min_hold: None,
             max_hold: Some(LONGEST_HOLD),
             keep_for: None,
             label: None,
@@ -73,6 +83,9 @@ impl LockOptions {
         }
         if let Some(lease) = self.lease {
             request = request.lease(lease);
+        }
+        if let Some(least) = self.min_hold {
+            request = request.min_hold(least);
         }
         if let Some(longest) = self.max_hold {
             request = request.max_hold(longest);

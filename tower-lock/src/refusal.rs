@@ -19,6 +19,7 @@ const RETRY_AFTER_MILLIS: std::ops::RangeInclusive<u64> = 1_000..=5_000;
 pub struct Refusal {
     kind: RefusalKind,
     error: Option<LockError>,
+    /// What is wrong with the request's key: for the client if the kind is `BadKey`, else for logs.
     flaw: Option<String>,
     retry_after: Option<Duration>,
 }
@@ -49,11 +50,12 @@ pub enum RefusalKind {
     Unavailable,
     /// The lock was lost while the request was served, which ended the inner call: 503.
     Lost,
-    /// The request does not name a valid lock (a required part of its key is missing, a part is given twice or is not
-    /// text, a value is empty, or the name is too long): 400.
+    /// The request does not name a valid lock (a part of its key is missing, is given twice, is not text or is not of
+    /// the part's type, a value is empty, or the name is too long): 400.
     BadKey,
-    /// A retry cannot help: the store refuses this client, the key holds something else, an option is out of
-    /// bounds: 500. The error is logged.
+    /// A retry cannot help: the route cannot have a part of the key, the store refuses this client, the key holds
+    /// something else, an option is out of bounds, a connection is upgraded under a lock to the body's end: 500. The
+    /// error is logged.
     Misconfigured,
 }
 
@@ -142,11 +144,24 @@ impl Refusal {
         Refusal::of(kind)
     }
 
-    /// Returns the refusal of a request whose key cannot be made. `flaw` says why, in words for the client.
-    pub(crate) fn bad_key(flaw: String) -> Refusal {
+    /// Returns the refusal of a request from which no key can be made: 400. `detail` is one sentence for the client.
+    ///
+    /// See the example of [`LockKey::find_name`](crate::LockKey::find_name).
+    pub fn bad_key(detail: impl Into<String>) -> Refusal {
         Refusal {
-            flaw: Some(flaw),
+            flaw: Some(detail.into()),
             ..Refusal::of(RefusalKind::BadKey)
+        }
+    }
+
+    /// Returns the refusal of a request that this service cannot lock, whatever its client sends: 500. `why` is for the
+    /// log, as an error; the client does not see it.
+    ///
+    /// See the example of [`LockKey::find_name`](crate::LockKey::find_name).
+    pub fn misconfigured(why: impl Into<String>) -> Refusal {
+        Refusal {
+            flaw: Some(why.into()),
+            ..Refusal::of(RefusalKind::Misconfigured)
         }
     }
 
@@ -170,7 +185,10 @@ impl Refusal {
     /// Returns one sentence for the client: that of the [kind](RefusalKind::detail), or one that says what is wrong
     /// with the request's key.
     pub fn detail(&self) -> &str {
-        self.flaw.as_deref().unwrap_or(self.kind.detail())
+        match (self.kind, &self.flaw) {
+            (RefusalKind::BadKey, Some(flaw)) => flaw,
+            (kind, _) => kind.detail(),
+        }
     }
 
     /// Returns the lock's error, for logs, or `None` if the refusal is the layer's own.
@@ -193,7 +211,7 @@ impl Refusal {
 /// Logs a refusal: as an error if only the operator can fix its cause.
 pub(crate) fn log(refusal: &Refusal) {
     if refusal.kind == RefusalKind::Misconfigured {
-        tracing::error!(error = %refusal, "a request was refused because its lock could not be had; a retry cannot help");
+        tracing::error!(error = %refusal, "a request was refused because its lock could not be acquired; a retry cannot help");
     } else {
         tracing::debug!(error = %refusal, "a request was refused");
     }
@@ -201,9 +219,10 @@ pub(crate) fn log(refusal: &Refusal) {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.error {
-            Some(error) => error.fmt(f),
-            None => f.write_str(self.detail()),
+        match (&self.error, &self.flaw) {
+            (Some(error), _) => error.fmt(f),
+            (None, Some(flaw)) => f.write_str(flaw),
+            (None, None) => f.write_str(self.detail()),
         }
     }
 }

@@ -79,13 +79,17 @@ where
 
     fn call(&mut self, request: Request) -> Self::Future {
         match K::find(&self.key, request) {
+            Found::Free(request) => ResponseFuture::unlocked(self.inner.call(request)),
             Found::Now(request, Demand { name, mode }, client) => match name {
-                Ok(None) => ResponseFuture::unlocked(self.inner.call(request)),
+                Ok(None) => {
+                    self.plan.passed(self.key.label());
+                    ResponseFuture::unlocked(self.inner.call(request))
+                }
                 Ok(Some(name)) => {
                     let plan = self.plan.clone();
                     ResponseFuture::locked(plan, client, name, mode, self.take_ready(), request)
                 }
-                Err(flaw) => ResponseFuture::refused(self.plan.reply.clone(), flaw),
+                Err(refusal) => ResponseFuture::refused(self.plan.reply.clone(), refusal),
             },
             Found::Later(finding, client) => {
                 let plan = self.plan.clone();

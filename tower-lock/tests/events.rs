@@ -92,3 +92,27 @@ async fn a_refusal_that_no_retry_can_help_is_logged_as_an_error() {
         "{errors:?}"
     );
 }
+
+#[cfg(feature = "axum")]
+#[tokio::test(start_paused = true)]
+async fn a_part_that_its_route_cannot_have_is_logged_and_not_told_to_the_client() {
+    use axum::Router;
+    let events = Events::default();
+    let _log = tracing::subscriber::set_default(events.clone());
+    let key = tower_lock::RequestKey::new("order").path_segment(2);
+    let app = Router::new()
+        .route("/orders/{id}", axum::routing::get(async || "served"))
+        .layer(LockLayer::from_key(LockManager::in_memory(), key));
+    let request = Request::get("/orders/7").body(axum::body::Body::empty());
+    let response = app.oneshot(request.unwrap()).await.unwrap();
+    assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    let body = axum::body::to_bytes(response.into_body(), 1_000)
+        .await
+        .unwrap();
+    assert!(!String::from_utf8(body.into()).unwrap().contains("segment"));
+    let errors = events.of(Level::ERROR);
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    for part in ["The segment 2 of the path", "`order`", "GET /orders/7"] {
+        assert!(errors[0].contains(part), "{errors:?}");
+    }
+}

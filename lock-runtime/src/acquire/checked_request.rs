@@ -16,6 +16,9 @@ pub(crate) struct CheckedRequest {
     pub(crate) in_all: Option<NonZeroU64>,
     /// `None` waits for ever.
     pub(crate) wait: Option<Duration>,
+    /// How long the key stays taken at least, from the moment at which the caller has the lock. Boxed: it is rare, and would
+    /// have its place in every future.
+    pub(crate) min_hold: Option<Box<Duration>>,
     /// Whether an ancestor's hold is shared.
     pub(crate) reentrant: bool,
 }

@@ -71,6 +71,7 @@ impl Counter<'_> {
             )?,
             in_all: None,
             wait,
+            min_hold: None,
             reentrant: false,
         };
         Ok(Attempt::new(self.core.clone(), request))

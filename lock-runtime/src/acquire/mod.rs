@@ -35,8 +35,9 @@ pub(crate) async fn acquire(
     let attempt = Attempt::new(core, request);
     let wait = attempt.begin();
     match acquire_in_time(&attempt, &caller).await {
-        Ok((handle, at)) => {
+        Ok((mut handle, at)) => {
             wait.came_to(Ok(true), at);
+            handle.set_min_hold(attempt.request.min_hold.as_deref());
             Ok(handle)
         }
         Err(error) => {
@@ -102,7 +103,10 @@ pub(crate) async fn try_acquire(
     request.wait = Some(Duration::ZERO);
     let attempt = Attempt::new(core, request);
     let wait = attempt.begin();
-    let outcome = acquire_at_once(&attempt, &caller).await;
+    let mut outcome = acquire_at_once(&attempt, &caller).await;
+    if let Ok(TryAcquire::Acquired(handle)) = &mut outcome {
+        handle.set_min_hold(attempt.request.min_hold.as_deref());
+    }
     let had = |tried: &TryAcquire<_>| matches!(tried, TryAcquire::Acquired(_));
     wait.came_to(outcome.as_ref().map(had), clock::now());
     outcome

@@ -118,11 +118,12 @@ fn intact(handles: Vec<HoldHandle>, members: &[Member]) -> Result<Handles, LockE
     joined(handles, members)
 }
 
-/// The set is complete and goes to its caller: from here on the watchdog renews it.
+/// The set is complete and goes to its caller: from here on the watchdog renews it, and `min_hold` counts.
 fn joined(mut handles: Vec<HoldHandle>, members: &[Member]) -> Result<Handles, LockError> {
     let now = clock::now();
     for (handle, (_, request)) in handles.iter_mut().zip(members) {
         handle.renew_from_now_on(request.hold_options.renewed, now);
+        handle.set_min_hold(request.min_hold.as_deref());
     }
     let none = || crate::values::error::config("one guard holds at least one lock");
     Handles::joined(handles).ok_or_else(none)
@@ -133,6 +134,8 @@ fn joined(mut handles: Vec<HoldHandle>, members: &[Member]) -> Result<Handles, L
 fn unrenewed(request: &CheckedRequest) -> CheckedRequest {
     let mut request = request.clone();
     request.hold_options.renewed = false;
+    // Nor does a set that is never complete keep a key taken.
+    request.min_hold = None;
     request
 }
 

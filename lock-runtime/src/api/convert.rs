@@ -26,6 +26,7 @@ use crate::values::LockError;
     label = "this return type has no place for a `LockError`",
     note = "return `Result<T, E>` where `E: From<lock_runtime::LockError>`",
     note = "or implement `lock_runtime::FromLockError` for a return type of your own",
+    note = "an error of another crate, such as `StatusCode`, needs `map_err = path`; a handler can return `Result<T, tower_lock::Refusal>`",
     note = "with `thiserror`: add a variant `#[error(transparent)] Lock(#[from] lock_runtime::LockError)` to the error"
 )]
 pub trait FromLockError {

@@ -72,12 +72,14 @@ impl LockGuard {
     /// Returns true until the local deadline, or until a loss is known. Nobody whom this hold excludes was admitted
     /// before that, provided that the store kept the key and its clock did not step. It does no I/O.
     #[must_use = "nothing stops the code after it if the lock is lost: ask in a condition"]
+    #[doc(alias("is_locked", "isHeldByCurrentThread"))]
     pub fn is_held(&self) -> bool {
         self.handles.held().is_held()
     }
 
     /// Returns the time that the hold lasts if no further renewal is confirmed. Zero once it is lost.
     #[must_use = "it only tells how long the hold lasts: `renew` extends it"]
+    #[doc(alias("ttl", "remainTimeToLive"))]
     pub fn remaining(&self) -> Duration {
         self.handles.held().remaining()
     }
@@ -92,8 +94,8 @@ impl LockGuard {
         Lost::new(self.handles.held().clone())
     }
 
-    /// Returns the loss, if there is one by now.
-    pub(crate) fn loss(&self) -> Option<LockError> {
+    /// Returns the loss as an error, if the hold is lost by now. It does no I/O.
+    pub fn loss(&self) -> Option<LockError> {
         let held = self.handles.held();
         Some(held.lost_error(held.loss()?, false))
     }
@@ -118,6 +120,7 @@ impl LockGuard {
     ///
     /// # Cancel safety
     /// Dropping the future leaves the hold intact; the store may or may not have extended it.
+    #[doc(alias("extend", "refresh", "expire"))]
     pub async fn renew(&self, lease: Duration) -> Result<(), LockError> {
         coop::consume_budget().await;
         let check = |handle: &HoldHandle| handle.core().options.lease(self.name(), lease, false);
@@ -172,6 +175,7 @@ impl LockGuard {
     ///
     /// # Cancel safety
     /// Dropping the future does not stop the release.
+    #[doc(alias = "unlock")]
     pub fn release(self) -> impl Future<Output = Result<(), LockError>> + Send + 'static {
         self.handles.release()
     }

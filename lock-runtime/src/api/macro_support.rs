@@ -16,7 +16,7 @@ pub use crate::protect::driver::OnLost;
 use crate::protect::driver::{Body, BodyOrValue, Driver, polled_after_completion};
 pub use crate::values::error::LockError;
 pub use crate::values::name::{KeyPart, LockName};
-use crate::values::{IntoLockName, Overrides, ttl};
+use crate::values::{IntoLockName, Overrides};
 
 /// Builds the escaped name that a key template describes.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ pub struct Call {
     pub keep_for: Option<Duration>,
     /// See [`LockRequest::label`](crate::LockRequest::label).
     pub label: Option<&'static str>,
-    /// The time for which the key stays taken at least, even if the body ends before.
+    /// See [`LockRequest::min_hold`](crate::LockRequest::min_hold).
     pub min_hold: Option<Duration>,
     /// The kind of lock.
     pub mode: Mode,
@@ -113,23 +113,20 @@ pub fn enter(
     names: Names,
     call: Call,
 ) -> Enter<impl Future<Output = Result<LockGuard, LockError>> + Send + use<>> {
-    let acquiring = match names {
-        Names::One(name) => request(manager, name, &call).map(|request| Acquiring::One {
-            acquiring: request.acquire(),
+    let entering = match names {
+        Names::One(name) => request(manager, name, &call).map(|request| Enter::One {
+            entering: request.acquire(),
         }),
-        Names::Several(names) => several(manager, names, &call).map(|request| Acquiring::Boxed {
-            acquiring: Box::pin(request.acquire()),
+        Names::Several(names) => several(manager, names, &call).map(|request| Enter::Boxed {
+            entering: Box::pin(request.acquire()),
         }),
     };
-    Enter {
-        acquiring: acquiring.unwrap_or_else(|error| Acquiring::Boxed {
-            acquiring: Box::pin(async {
-                coop::consume_budget().await;
-                Err(error)
-            }),
+    entering.unwrap_or_else(|error| Enter::Boxed {
+        entering: Box::pin(async {
+            coop::consume_budget().await;
+            Err(error)
         }),
-        min_hold: call.min_hold,
-    }
+    })
 }
 
 /// Calls [`enter`] if `when` is true. Otherwise the result is `None`, and the body runs without the lock.
@@ -148,42 +145,17 @@ pin_project! {
     /// The future of [`enter`]. It is written by hand, because an `async` block has its captures twice, and these are
     /// large.
     #[must_use = "futures do nothing unless polled"]
-    #[derive(Debug)]
-    pub struct Enter<A> {
-        #[pin]
-        acquiring: Acquiring<A>,
-        min_hold: Option<Duration>,
-    }
-}
-
-pin_project! {
-    #[project = AcquiringNow]
-    enum Acquiring<A> {
+    #[allow(missing_docs, reason = "the macro takes no docs of variants and fields")]
+    #[project = Entering]
+    pub enum Enter<A> {
         One {
             #[pin]
-            acquiring: A,
+            entering: A,
         },
         // The rarer futures are boxed, so that a function with one lock need not carry them.
         Boxed {
-            acquiring: Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>,
+            entering: Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>,
         },
-    }
-}
-
-impl<A: Future<Output = Result<LockGuard, LockError>>> Future for Acquiring<A> {
-    type Output = A::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<A::Output> {
-        match self.project() {
-            AcquiringNow::One { acquiring } => acquiring.poll(cx),
-            AcquiringNow::Boxed { acquiring } => acquiring.as_mut().poll(cx),
-        }
-    }
-}
-
-impl<A> std::fmt::Debug for Acquiring<A> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Acquiring")
     }
 }
 
@@ -191,14 +163,16 @@ impl<A: Future<Output = Result<LockGuard, LockError>>> Future for Enter<A> {
     type Output = Result<LockGuard, LockError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let entered = ready!(this.acquiring.poll(cx));
-        Poll::Ready(entered.map(|mut guard| {
-            if let Some(least) = *this.min_hold {
-                guard.handles.set_min_hold(least);
-            }
-            guard
-        }))
+        match self.project() {
+            Entering::One { entering } => entering.poll(cx),
+            Entering::Boxed { entering } => entering.as_mut().poll(cx),
+        }
+    }
+}
+
+impl<A> std::fmt::Debug for Enter<A> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Enter")
     }
 }
 
@@ -228,12 +202,6 @@ fn request(
     name: LockName,
     call: &Call,
 ) -> Result<LockRequest, LockError> {
-    if let Some(least) = call.min_hold
-        && !(ttl::MIN..=ttl::MAX).contains(&least)
-    {
-        let why = format!("`min_hold` lasts 50 ms to 24 h, not {least:?}");
-        return Err(LockError::InvalidConfig { why });
-    }
     let global;
     let manager = match manager {
         Some(manager) => manager,
@@ -254,6 +222,7 @@ fn request(
         wait: call.wait.map(Some),
         lease: call.lease,
         auto_renew: call.auto_renew,
+        min_hold: call.min_hold,
         max_hold: call.max_hold,
         label: call.label,
     }))

@@ -85,6 +85,7 @@ impl LockManager {
     }
 
     /// Returns a request for the exclusive, reentrant lock of that name.
+    #[doc(alias("getLock", "RLock", "lock"))]
     pub fn mutex(&self, name: impl IntoLockName) -> LockRequest {
         LockRequest::new(self.core.clone(), name.into_lock_name(), Kind::Mutex)
     }
@@ -96,6 +97,7 @@ impl LockManager {
     ///
     /// The counter has no expiry and starts again at 1 if the store loses it; prefer `mutex`, whose tokens are
     /// clocked, if no Java service reads them.
+    #[doc(alias("getFencedLock", "RFencedLock"))]
     pub fn fenced(&self, name: impl IntoLockName) -> LockRequest {
         LockRequest::new(self.core.clone(), name.into_lock_name(), Kind::Fenced)
     }
@@ -117,11 +119,13 @@ impl LockManager {
     /// guard.release().await
     /// # }
     /// ```
+    #[doc(alias("getMultiLock", "RedissonMultiLock"))]
     pub fn multi(&self, members: impl IntoIterator<Item = LockRequest>) -> MultiRequest {
         MultiRequest::new(members.into_iter().collect())
     }
 
     /// Returns the semaphore of that name, whose permits are leased to their holders: see [`Semaphore`].
+    #[doc(alias("getPermitExpirableSemaphore", "RPermitExpirableSemaphore"))]
     pub fn semaphore(&self, name: impl IntoLockName) -> Semaphore {
         Semaphore::new(self.core.clone(), name.into_lock_name())
     }
@@ -135,6 +139,7 @@ impl LockManager {
     /// change of hands costs a message and a round trip; prefer [`mutex`](LockManager::mutex) where order between
     /// processes does not matter. [`try_acquire`](LockRequest::try_acquire) does not queue, and is refused while
     /// others do.
+    #[doc(alias("getFairLock", "RFairLock"))]
     pub fn fair(&self, name: impl IntoLockName) -> LockRequest {
         LockRequest::new(self.core.clone(), name.into_lock_name(), Kind::Fair)
     }
@@ -147,6 +152,7 @@ impl LockManager {
     /// first ([`run`](LockRequest::run), [`scope`](crate::LockGuard::scope)), where it is a re-entry and never waits
     /// for a writer. Nested in a write hold, a read shares that hold and shows its token; if it outlives the write,
     /// the hold is downgraded, and the token is gone.
+    #[doc(alias("getReadWriteLock", "RReadWriteLock", "rwlock", "readLock"))]
     pub fn read(&self, name: impl IntoLockName) -> LockRequest {
         LockRequest::new(self.core.clone(), name.into_lock_name(), Kind::Read)
     }
@@ -157,17 +163,20 @@ impl LockManager {
     /// It waits for the readers that hold the lock, not for those that come later: while it waits, no further reader of
     /// this library is admitted. Readers of other clients are. Nested in a read hold of the same lock it is refused
     /// at once ([`LockError::Upgrade`]): ask for the write first, and for the read inside it.
+    #[doc(alias("getReadWriteLock", "RReadWriteLock", "rwlock", "writeLock"))]
     pub fn write(&self, name: impl IntoLockName) -> LockRequest {
         LockRequest::new(self.core.clone(), name.into_lock_name(), Kind::Write)
     }
 
     /// Returns the semaphore of that name, whose permits have no holder: see [`PlainSemaphore`], and prefer
     /// [`semaphore`](LockManager::semaphore).
+    #[doc(alias("getSemaphore", "RSemaphore"))]
     pub fn plain_semaphore(&self, name: impl IntoLockName) -> PlainSemaphore {
         PlainSemaphore::new(self.core.clone(), name.into_lock_name())
     }
 
     /// Returns the count-down latch of that name: see [`Latch`].
+    #[doc(alias("getCountDownLatch", "RCountDownLatch"))]
     pub fn latch(&self, name: impl IntoLockName) -> Latch {
         Latch::new(self.core.clone(), name.into_lock_name())
     }
@@ -182,6 +191,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     /// Changes nothing.
+    #[doc(alias("isLocked", "is_locked"))]
     pub async fn inspect(&self, name: impl IntoLockName) -> Result<LockInfo, LockError> {
         let key = self.key(&name.into_lock_name()).await?;
         let timeout = self.core.options.call_timeout;
@@ -212,6 +222,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     /// Dropping the future may leave it done or not done.
+    #[doc(alias("forceUnlock", "force_unlock"))]
     pub async fn force_release(&self, name: impl IntoLockName) -> Result<bool, LockError> {
         let key = self.key(&name.into_lock_name()).await?;
         let timeout = self.core.options.call_timeout;

@@ -135,6 +135,7 @@ impl LockManagerBuilder {
     ///
     /// # Cancel safety
     /// Dropping the future leaves nothing behind.
+    #[doc(alias = "redlock")]
     pub async fn quorum<N: Into<QuorumNode>>(
         self,
         nodes: impl IntoIterator<Item = N>,

@@ -98,6 +98,7 @@ impl LockRequest {
     }
 
     /// Waits up to `wait` for the lock, one year at most; zero tries once. Default: the manager's, 10 s.
+    #[doc(alias("timeout", "waitTime"))]
     pub fn wait(mut self, wait: Duration) -> LockRequest {
         self.overrides.wait = Some(Some(wait));
         self
@@ -111,6 +112,7 @@ impl LockRequest {
 
     /// Sets the lease, which is the TTL of the key: 50 ms to 24 h, from 1 s up if renewed. Default: the manager's,
     /// 30 s.
+    #[doc(alias("ttl", "expiration", "leaseTime"))]
     pub fn lease(mut self, lease: Duration) -> LockRequest {
         self.overrides.lease = Some(lease);
         self
@@ -118,8 +120,35 @@ impl LockRequest {
 
     /// Sets whether the hold is renewed while it lives. Default true. With `false` the lease is fixed, as in Redisson's
     /// `tryLock(wait, lease)`: when it is over, the hold is lost and a protected body is cancelled.
+    #[doc(alias("watchdog", "extend"))]
     pub fn auto_renew(mut self, on: bool) -> LockRequest {
         self.overrides.auto_renew = Some(on);
+        self
+    }
+
+    /// Keeps the key taken for `least` from the grant on, even if the hold ends before: 50 ms to 24 h. Default: the lock is
+    /// given back when the hold ends. It is for work that must not be repeated too early: a job that runs once per tick on
+    /// hosts whose clocks differ, or calls that an API admits once a second.
+    ///
+    /// The release tells the store to keep the key for the rest of the time, so the process may end. A shutdown does not wait
+    /// for it. If the process crashes inside the hold, the key is free when its lease is over, because the work was not
+    /// done. A hold that is lost keeps nothing, and a nested request leaves it to the outer one.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lock_runtime::{LockManager, TryAcquire};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), lock_runtime::LockError> {
+    /// # let locks = LockManager::in_memory();
+    /// let tick = || locks.mutex("report:17:05").min_hold(Duration::from_secs(50));
+    /// tick().run(async |_| "the report is sent").await?;
+    /// // A host whose clock is late does not send it again.
+    /// assert!(matches!(tick().try_acquire().await?, TryAcquire::Busy { .. }));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn min_hold(mut self, least: Duration) -> LockRequest {
+        self.overrides.min_hold = Some(least);
         self
     }
 
@@ -222,6 +251,7 @@ impl LockRequest {
             hold_options,
             in_all: self.in_all.map(check_in_all).transpose()?,
             wait,
+            min_hold: self.overrides.min_hold.map(Box::new),
             reentrant: self.reentrant && self.kind.is_reentrant(),
         })
     }
@@ -236,6 +266,7 @@ impl LockRequest {
     /// # Cancel safety
     /// Dropping the future leaves the queue and gives back what the store may have granted meanwhile. Keeping it
     /// without polling it costs others one lease at most: a lock that it was given meanwhile is not renewed.
+    #[doc(alias = "lock")]
     pub fn acquire(self) -> impl Future<Output = Result<LockGuard, LockError>> + Send + 'static {
         let caller = Caller::now();
         let request = self.checked();
@@ -261,6 +292,7 @@ impl LockRequest {
     ///
     /// # Cancel safety
     /// Dropping the future gives back what the store may have granted meanwhile.
+    #[doc(alias("try_lock", "tryLock"))]
     pub fn try_acquire(
         self,
     ) -> impl Future<Output = Result<TryAcquire, LockError>> + Send + 'static {
@@ -284,6 +316,7 @@ impl LockRequest {
     ///
     /// # Cancel safety
     /// Dropping the future drops the body first and then releases in the background.
+    #[doc(alias("with_lock", "using"))]
     pub fn run<F, Fut>(self, body: F) -> impl Future<Output = Result<Fut::Output, LockError>>
     where
         F: FnOnce(Lease) -> Fut,

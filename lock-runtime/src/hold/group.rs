@@ -258,13 +258,6 @@ impl Handles {
             .for_each(HoldHandle::is_under_way);
     }
 
-    /// Keeps the keys for `least` from now, even if the guard ends before.
-    pub(crate) fn set_min_hold(&mut self, least: Duration) {
-        for handle in self.parts_mut() {
-            handle.set_min_hold(least);
-        }
-    }
-
     /// Ends the handles. The future may be dropped at any time; the releases go on in the background.
     pub(crate) fn release(self) -> Ending {
         match self.parts {

@@ -187,9 +187,9 @@ impl HoldHandle {
         Ok(left)
     }
 
-    /// Keeps the key for `least` from now, even if the handle ends before.
-    pub(crate) fn set_min_hold(&mut self, least: Duration) {
-        self.keep_until = Some(Box::new(clock::now() + least));
+    /// Keeps the key for `least` from now, if it is set, even if the handle ends before.
+    pub(crate) fn set_min_hold(&mut self, least: Option<&Duration>) {
+        self.keep_until = least.map(|least| Box::new(clock::now() + *least));
     }
 
     /// Whether it shares an ancestor's hold.

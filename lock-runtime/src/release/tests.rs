@@ -15,8 +15,8 @@ const LEAST: Duration = Duration::from_secs(100);
 async fn a_key_that_was_kept_is_given_back_although_the_store_is_away_when_the_time_is_over() {
     let (locks, switch, other, _store) = managers(Options::default());
     let since = Instant::now();
-    let mut guard = locks.mutex("k").lease(SECOND).acquire().await.unwrap();
-    guard.handles.set_min_hold(LEAST);
+    let request = locks.mutex("k").lease(SECOND).min_hold(LEAST);
+    let guard = request.acquire().await.unwrap();
     guard.release().await.unwrap();
     sleep(LEAST - SECOND / 2).await;
     switch.set(Mode::Away);
@@ -36,8 +36,8 @@ async fn a_key_that_was_kept_is_given_back_although_the_store_is_away_when_the_t
 async fn a_key_is_kept_once_the_store_is_back_within_the_lease() {
     let (locks, switch, other, _store) = managers(Options::default());
     let since = Instant::now();
-    let mut guard = locks.mutex("k").lease(SECOND).acquire().await.unwrap();
-    guard.handles.set_min_hold(LEAST);
+    let request = locks.mutex("k").lease(SECOND).min_hold(LEAST);
+    let guard = request.acquire().await.unwrap();
     switch.set(Mode::Away);
     let released = tokio::spawn(guard.release());
     sleep(SECOND * 9 / 10).await;
@@ -67,8 +67,8 @@ async fn a_last_try_with_no_time_for_its_answer_does_not_hide_what_the_store_sai
 #[tokio::test(start_paused = true)]
 async fn a_key_is_not_said_to_be_kept_when_the_store_stays_away_for_the_whole_lease() {
     let (locks, switch, other, _store) = managers(Options::default());
-    let mut guard = locks.mutex("k").lease(SECOND).acquire().await.unwrap();
-    guard.handles.set_min_hold(LEAST);
+    let request = locks.mutex("k").lease(SECOND).min_hold(LEAST);
+    let guard = request.acquire().await.unwrap();
     switch.set(Mode::Away);
     let released = guard.release().await;
     let unavailable = matches!(released, Err(LockError::Unavailable { .. }));
@@ -80,8 +80,8 @@ async fn a_key_is_not_said_to_be_kept_when_the_store_stays_away_for_the_whole_le
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_gone_is_not_said_to_be_kept() {
     let (locks, _switch, other, store) = managers(Options::default());
-    let mut guard = locks.mutex("k").lease(SECOND).acquire().await.unwrap();
-    guard.handles.set_min_hold(LEAST);
+    let request = locks.mutex("k").lease(SECOND).min_hold(LEAST);
+    let guard = request.acquire().await.unwrap();
     store.clear();
     let since = Instant::now();
     let released = guard.release().await;

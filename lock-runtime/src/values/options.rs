@@ -178,6 +178,7 @@ pub(crate) struct Overrides {
     pub(crate) wait: Option<Option<Duration>>,
     pub(crate) lease: Option<Duration>,
     pub(crate) auto_renew: Option<bool>,
+    pub(crate) min_hold: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) keep_for: Option<Duration>,
     pub(crate) label: Option<&'static str>,
@@ -197,17 +198,19 @@ impl Overrides {
         if self.max_hold.is_some_and(|longest| longest < ttl::MIN) {
             return Err(config("`max_hold` lasts 50 ms at least"));
         }
-        if let Some(keep_for) = self.keep_for {
-            if !(ttl::MIN..=ttl::MAX).contains(&keep_for) {
+        for (option, time) in [("min_hold", self.min_hold), ("keep_for", self.keep_for)] {
+            if let Some(time) = time
+                && !(ttl::MIN..=ttl::MAX).contains(&time)
+            {
                 return Err(config(format!(
-                    "`keep_for` lasts 50 ms to 24 h, not {keep_for:?}"
+                    "`{option}` lasts 50 ms to 24 h, not {time:?}"
                 )));
             }
-            if !renewed {
-                return Err(config(
-                    "`keep_for` needs a lease that is renewed: leave out `auto_renew(false)`",
-                ));
-            }
+        }
+        if self.keep_for.is_some() && !renewed {
+            return Err(config(
+                "`keep_for` needs a lease that is renewed: leave out `auto_renew(false)`",
+            ));
         }
         Ok(HoldOptions {
             ttl,

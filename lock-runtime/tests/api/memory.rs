@@ -141,3 +141,46 @@ async fn bodies_within_bodies_do_not_double_in_size() {
     assert_eq!(one.await.unwrap(), 1);
     assert_eq!(three.await.unwrap().unwrap().unwrap(), 3);
 }
+
+#[tokio::test(start_paused = true)]
+async fn min_hold_keeps_the_key_of_every_way_to_hold_it() {
+    const LEAST: Duration = Duration::from_secs(5);
+    let locks = LockManager::in_memory();
+    let request = |name: &str| locks.mutex(name).wait(Duration::ZERO).min_hold(LEAST);
+    request("acquire")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    match request("try").try_acquire().await.unwrap() {
+        TryAcquire::Acquired(guard) => guard.release().await.unwrap(),
+        TryAcquire::Busy { .. } => panic!("nobody holds it"),
+    }
+    request("run").run(async |_| ()).await.unwrap();
+    let both = locks.multi([request("multi"), locks.mutex("member without")]);
+    both.acquire().await.unwrap().release().await.unwrap();
+    for name in ["acquire", "try", "run", "multi"] {
+        assert!(locks.inspect(name).await.unwrap().held, "{name}");
+    }
+    assert!(!locks.inspect("member without").await.unwrap().held);
+    tokio::time::sleep(LEAST + Duration::from_secs(1)).await;
+    for name in ["acquire", "try", "run", "multi"] {
+        assert!(!locks.inspect(name).await.unwrap().held, "{name}");
+    }
+    let error = locks.mutex("a").min_hold(Duration::ZERO).acquire().await;
+    assert!(matches!(error, Err(LockError::InvalidConfig { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_that_is_not_complete_keeps_no_key_by_min_hold() {
+    let locks = LockManager::in_memory();
+    let guard = locks.fair("b").acquire().await.unwrap();
+    let free = locks.fair("a").min_hold(Duration::from_secs(60));
+    let both = locks.multi([free, locks.fair("b")]);
+    assert!(both.wait(Duration::from_secs(1)).acquire().await.is_err());
+    let free = locks.fair("a").wait(Duration::from_secs(5)).acquire().await;
+    free.unwrap().release().await.unwrap();
+    guard.release().await.unwrap();
+}

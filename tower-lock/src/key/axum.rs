@@ -1,27 +1,42 @@
 //! Parts of a key that axum's router knows.
 
+use std::fmt::Display;
 use std::future::Future;
 use std::pin::pin;
+use std::str::FromStr;
 use std::task::{Context, Poll, Waker};
 
 use axum::extract::{FromRequestParts, MatchedPath, RawPathParams};
 use http::Request;
 
-use crate::key::request::Flaw;
+use crate::key::path::not_in_route;
+use crate::key::request::{Form, as_parsed, as_sent};
 use crate::key::{Head, RequestKey};
 
 impl RequestKey {
     /// Adds a parameter of the matched route, decoded: `id` of `/orders/{id}`. Needs the feature `axum`.
     ///
-    /// Only layers that are added to a router (`Router::layer`, `Router::route_layer`) run after the route is known; a
-    /// layer around the whole router finds no parameter.
+    /// Only layers that are added to a router (`Router::layer`, `Router::route_layer`) run after the route is known. A
+    /// layer around the whole router, or on a route without this parameter, refuses every request with 500 and logs why.
     #[must_use]
     pub fn path_param(self, name: &'static str) -> Self {
+        self.path_param_in(name, as_sent)
+    }
+
+    /// Adds a parameter of the matched route as a value of type `T`. Needs the feature `axum`. See
+    /// [`header_as`](Self::header_as) for what that is good for.
+    #[must_use]
+    pub fn path_param_as<T: FromStr + Display>(self, name: &'static str) -> Self {
+        self.path_param_in(name, as_parsed::<T>)
+    }
+
+    fn path_param_in(self, name: &'static str, form: Form) -> Self {
         let what = format!("The path parameter `{name}`");
-        self.part(&what, move |head, key| {
-            let params = path_params(head).ok_or(Flaw::Missing)?;
-            let found = params.iter().find(|(of, _)| *of == name);
-            Ok(key.with(found.ok_or(Flaw::Missing)?.1))
+        self.text(&what, form, move |head| {
+            let params = path_params(head);
+            let found = params.iter().flatten().find(|(of, _)| *of == name);
+            let (_, value) = found.ok_or_else(|| not_in_route(head))?;
+            Ok(value.to_owned().into())
         })
     }
 
@@ -31,7 +46,7 @@ impl RequestKey {
     pub fn matched_path(self) -> Self {
         self.part("A path that matches a route", |head, key| {
             let path = head.extensions().get::<MatchedPath>();
-            Ok(key.with(path.ok_or(Flaw::Missing)?.as_str()))
+            Ok(key.with(path.ok_or_else(|| not_in_route(head))?.as_str()))
         })
     }
 }

@@ -9,6 +9,7 @@ use http::{Method, Request};
 use lock_runtime::LockName;
 
 use crate::key::LockKey;
+use crate::refusal::Refusal;
 
 /// The future that an asynchronous key returns: `Box::pin(async move { … })`.
 ///
@@ -32,10 +33,15 @@ impl<K, Request> FindKey<Request> for K where K: Sealed<Request> {}
 )]
 pub trait Sealed<Request> {
     fn find(this: &Arc<Self>, request: Request) -> Found<Request>;
+
+    /// Returns the name of the key's locks in metrics.
+    fn label(&self) -> Option<&'static str>;
 }
 
 /// A request and its demand, which is known now or later.
 pub enum Found<Request> {
+    /// The request needs no lock, whatever its key is.
+    Free(Request),
     Now(Request, Demand, Option<Client>),
     /// The client is known before the key is: a request counts while its key is looked up.
     Later(Finding<Request>, Option<Client>),
@@ -54,6 +60,7 @@ pub struct Client {
 impl<Request> fmt::Debug for Found<Request> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Found::Free(..) => "Free",
             Found::Now(..) => "Now",
             Found::Later(..) => "Later",
         })
@@ -64,6 +71,7 @@ impl<Request: 'static> Found<Request> {
     /// Completes the demand, now or once it is known.
     fn with(self, complete: impl FnOnce(&mut Demand) + Send + 'static) -> Found<Request> {
         match self {
+            Found::Free(request) => Found::Free(request),
             Found::Now(request, mut demand, client) => {
                 complete(&mut demand);
                 Found::Now(request, demand, client)
@@ -80,8 +88,9 @@ impl<Request: 'static> Found<Request> {
     }
 
     fn of(mut self, whose: Client) -> Found<Request> {
-        let (Found::Now(.., client) | Found::Later(_, client)) = &mut self;
-        *client = Some(whose);
+        if let Found::Now(.., client) | Found::Later(_, client) = &mut self {
+            *client = Some(whose);
+        }
         self
     }
 }
@@ -89,14 +98,14 @@ impl<Request: 'static> Found<Request> {
 /// The lock that a request needs, if any.
 #[derive(Debug)]
 pub struct Demand {
-    /// The name of the lock, if any. The error says what the request lacks, in words for its client.
-    pub(crate) name: Result<Option<LockName>, String>,
+    /// The name of the lock, if any, or the refusal of the request.
+    pub(crate) name: Result<Option<LockName>, Refusal>,
     /// The mode that the request's method asks for, if the layer goes by the method.
     pub(crate) mode: Option<Mode>,
 }
 
 impl Demand {
-    fn lock(name: Result<Option<LockName>, String>) -> Demand {
+    fn lock(name: Result<Option<LockName>, Refusal>) -> Demand {
         Demand { name, mode: None }
     }
 }
@@ -120,6 +129,10 @@ where
     fn find(this: &Arc<Self>, request: Request) -> Found<Request> {
         let name = this.find_name(&request);
         Found::Now(request, Demand::lock(name), None)
+    }
+
+    fn label(&self) -> Option<&'static str> {
+        LockKey::label(self)
     }
 }
 
@@ -150,6 +163,10 @@ where
             (request, Demand::lock(Ok(name)))
         };
         Found::Later(Box::pin(finding), None)
+    }
+
+    fn label(&self) -> Option<&'static str> {
+        None
     }
 }
 
@@ -190,6 +207,10 @@ where
         };
         K::find(&this.key, request).of(client)
     }
+
+    fn label(&self) -> Option<&'static str> {
+        self.key.label()
+    }
 }
 
 /// A key whose lock is taken in the mode that the request's method asks for: see
@@ -215,8 +236,14 @@ where
     fn find(this: &Arc<Self>, request: Request<B>) -> Found<Request<B>> {
         let mode = match *request.method() {
             Method::GET | Method::HEAD => Mode::Read,
+            // It asks what may be done and does nothing: a browser's preflight must not wait for readers, nor make them wait.
+            Method::OPTIONS => return Found::Free(request),
             _ => Mode::Write,
         };
         K::find(&this.key, request).with(move |demand| demand.mode = Some(mode))
+    }
+
+    fn label(&self) -> Option<&'static str> {
+        self.key.label()
     }
 }

@@ -4,6 +4,7 @@
 mod axum;
 mod find;
 mod head;
+mod path;
 mod request;
 
 pub use find::{AsyncKey, FindKey, KeyFuture, PerClient, ReadWrite};
@@ -12,6 +13,8 @@ pub use head::Head;
 pub use request::RequestKey;
 
 use lock_runtime::LockName;
+
+use crate::refusal::Refusal;
 
 /// A key, which tells which lock a request needs.
 ///
@@ -51,14 +54,48 @@ pub trait LockKey<Request> {
     /// Returns the name of the lock, or `None` if the request needs none.
     fn lock_name(&self, request: &Request) -> Option<LockName>;
 
-    /// Returns the name like [`lock_name`](LockKey::lock_name), or an error from a key that can say what the request
-    /// lacks. The error is one sentence for the client, which is answered with 400. By default, this returns what
-    /// `lock_name` returns.
+    /// Returns the name like [`lock_name`](LockKey::lock_name), or the refusal of a request that must not pass without
+    /// a lock. The layer calls this method. By default, it returns what `lock_name` returns.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use lock_runtime::LockName;
+    /// use tower_lock::{LockKey, Refusal};
+    ///
+    /// /// The tenant that a layer outside of this one has found.
+    /// struct Tenant(u64);
+    /// struct ByTenant;
+    ///
+    /// impl<B> LockKey<Request<B>> for ByTenant {
+    ///     fn lock_name(&self, request: &Request<B>) -> Option<LockName> {
+    ///         self.find_name(request).ok().flatten()
+    ///     }
+    ///
+    ///     fn find_name(&self, request: &Request<B>) -> Result<Option<LockName>, Refusal> {
+    ///         let Some(Tenant(id)) = request.extensions().get() else {
+    ///             return Err(Refusal::misconfigured("no layer outside of this one finds the tenant"));
+    ///         };
+    ///         match id {
+    ///             0 => Err(Refusal::bad_key("The tenant 0 has no orders.")),
+    ///             id => Ok(Some(LockName::from("tenant:").with(id))),
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let refusal = ByTenant.find_name(&Request::new(())).unwrap_err();
+    /// assert_eq!(refusal.kind().status(), 500);
+    /// ```
     ///
     /// # Errors
-    /// The error names the part that the request lacks.
-    fn find_name(&self, request: &Request) -> Result<Option<LockName>, String> {
+    /// The refusal, with which the request is answered.
+    fn find_name(&self, request: &Request) -> Result<Option<LockName>, Refusal> {
         Ok(self.lock_name(request))
+    }
+
+    /// Returns the name of these locks in logs and metrics, for a layer that sets no
+    /// [label](crate::LockLayer::label) of its own. By default, there is none.
+    fn label(&self) -> Option<&'static str> {
+        None
     }
 }
 

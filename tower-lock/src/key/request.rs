@@ -1,13 +1,18 @@
 //! Keys that are put together from the parts of a request's head.
 
-use std::fmt;
+use std::borrow::Cow;
+use std::fmt::{self, Display};
+use std::str::FromStr;
 use std::sync::Arc;
 
 use http::Request;
+use http::uri::Authority;
 use lock_runtime::LockName;
 use percent_encoding::percent_decode_str;
 
+use crate::key::path::{no_segment, segments};
 use crate::key::{Head, LockKey};
+use crate::refusal::Refusal;
 
 /// A key made of a word and values of the request's head: `order:acme:17`.
 ///
@@ -15,39 +20,54 @@ use crate::key::{Head, LockKey};
 /// use http::Request;
 /// use tower_lock::{LockKey, RequestKey};
 ///
-/// let key = RequestKey::new("order").header("x-tenant").path_segment(1);
-/// let request = Request::get("/orders/1%37").header("x-tenant", "acme").body(())?;
+/// let key = RequestKey::new("order").header("x-tenant").path_segment_as::<u64>(1);
+/// let request = Request::get("/orders/01%37").header("x-tenant", "acme").body(())?;
 /// assert_eq!(key.lock_name(&request).unwrap().as_str(), "order:acme:17");
 ///
-/// // Without the header the request needs no lock.
+/// // Without the header, the request is refused with 400.
 /// let request = Request::get("/orders/17").body(())?;
-/// assert_eq!(key.lock_name(&request), None);
+/// let refusal = key.find_name(&request).unwrap_err();
+/// assert_eq!(refusal.kind().status(), 400);
+/// assert_eq!(refusal.detail(), "The header `x-tenant` is missing.");
 /// # Ok::<_, http::Error>(())
 /// ```
 ///
 /// | part | its value | missing if |
 /// |---|---|---|
-/// | [`header`](Self::header) | the header's value | the request has no such header |
-/// | [`query`](Self::query) | the decoded parameter | the query has no such parameter |
-/// | [`path_segment`](Self::path_segment) | the decoded segment, counted from 0 | the path is shorter |
+/// | [`header`](Self::header), [`header_as`](Self::header_as) | the header's value | the request has no such header |
+/// | [`query`](Self::query), [`query_as`](Self::query_as) | the decoded parameter | the query has no such parameter |
+/// | [`path_segment`](Self::path_segment), [`path_segment_as`](Self::path_segment_as) | the decoded segment, counted from 0 | the path is shorter |
 /// | [`path`](Self::path) | the decoded segments, each | never |
+/// | [`host`](Self::host) | the host that the client asks for, without its port | the request names none |
 /// | [`method`](Self::method) | `GET`, `POST`, … | never |
 /// | [`extension`](Self::extension) | what the closure makes of it: the authenticated principal, say | no outer layer left one |
 /// | [`value`](Self::value) | what the closure returns | it returns `None` |
-/// | `path_param`, feature `axum` | the decoded parameter of the matched route | the route has no such parameter |
+/// | `path_param`, `path_param_as`, feature `axum` | the decoded parameter of the matched route | the route has no such parameter |
 /// | `matched_path`, feature `axum` | the matched route, `/orders/{id}` | no route matched |
 ///
-/// If a part is missing, the request needs no lock; with [`required`](Self::required) it is refused with 400 instead,
-/// which names the part. A value that is empty or not text, a header or parameter that is given twice, and a name over
+/// # Requests that lack a part
+/// A request that lacks a part is refused with 400, which names the part. If the route cannot have it (feature `axum`), no
+/// client can mend that: the request is refused with 500, and the log says why, as an error. With
+/// [`optional`](Self::optional), either passes without a lock.
+///
+/// axum's `Router::layer` also runs for paths that no route matches, which are then refused instead of answered with 404.
+/// Use `Router::route_layer` to lock the routes only.
+///
+/// A value that is empty, not text or not of the part's type, a header or parameter that is given twice, and a name over
 /// 512 bytes are refused with 400 in any case, because the handler may read such a request differently from the key.
 ///
-/// Values are escaped, and two keys with different values have different names. The request's body type does not
-/// matter: one key serves axum and tonic.
+/// # One resource, one name
+/// Values are decoded, then escaped: two keys with different values have different names. But a handler may parse different
+/// texts to one value: `17`, `017` and `+17` are one `u64`, and a UUID can be written in several ways. Requests for one
+/// resource would then run together. Use the part that ends in `_as`, with the type that the handler parses to, wherever
+/// that type is no text.
+///
+/// The request's body type does not matter: one key serves axum and tonic.
 #[derive(Clone)]
 pub struct RequestKey {
     word: &'static str,
     parts: Vec<Part>,
-    required: bool,
+    optional: bool,
 }
 
 #[derive(Clone)]
@@ -64,8 +84,28 @@ type Value = dyn Fn(Head<'_>, LockName) -> Result<LockName, Flaw> + Send + Sync;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
     Missing,
+    /// No request to this route can have the part.
+    #[cfg_attr(
+        not(feature = "axum"),
+        expect(dead_code, reason = "only axum tells the route")
+    )]
+    NotInRoute,
     Twice,
     NoText,
+    /// It is text, but not of the part's type.
+    Invalid,
+}
+
+/// A function that appends a part's text to a name.
+pub(crate) type Form = fn(LockName, &str) -> Result<LockName, Flaw>;
+
+pub(crate) fn as_sent(key: LockName, text: &str) -> Result<LockName, Flaw> {
+    Ok(key.with(text))
+}
+
+pub(crate) fn as_parsed<T: FromStr + Display>(key: LockName, text: &str) -> Result<LockName, Flaw> {
+    let value: T = text.parse().map_err(|_| Flaw::Invalid)?;
+    Ok(key.with(&value))
 }
 
 impl RequestKey {
@@ -75,43 +115,108 @@ impl RequestKey {
         RequestKey {
             word,
             parts: vec![],
-            required: false,
+            optional: false,
         }
     }
 
-    /// Adds a header's value.
+    /// Adds a header's value. For the header `host`, use [`host`](Self::host).
     #[must_use]
     pub fn header(self, name: impl AsRef<str> + Send + Sync + 'static) -> Self {
+        self.header_in(name, as_sent)
+    }
+
+    /// Adds a header's value as a value of type `T`: the header is parsed, and the value's `Display` goes into the name.
+    /// Texts that `T` parses to one value are one key. A header that is no `T` is refused with 400.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tower_lock::{LockKey, RequestKey};
+    ///
+    /// let account = RequestKey::new("account").header_as::<u64>("x-account");
+    /// for spelling in ["17", "017", "+17"] {
+    ///     let request = Request::get("/").header("x-account", spelling).body(())?;
+    ///     assert_eq!(account.lock_name(&request).unwrap().as_str(), "account:17");
+    /// }
+    /// # Ok::<_, http::Error>(())
+    /// ```
+    #[must_use]
+    pub fn header_as<T: FromStr + Display>(
+        self,
+        name: impl AsRef<str> + Send + Sync + 'static,
+    ) -> Self {
+        self.header_in(name, as_parsed::<T>)
+    }
+
+    fn header_in(self, name: impl AsRef<str> + Send + Sync + 'static, form: Form) -> Self {
         let what = format!("The header `{}`", name.as_ref());
-        self.part(&what, move |head, key| {
-            let mut values = head.headers().get_all(name.as_ref()).iter();
-            let value = only(&mut values)?.to_str().map_err(|_| Flaw::NoText)?;
-            Ok(key.with(value))
+        self.text(&what, form, move |head| header(head, name.as_ref()))
+    }
+
+    /// Adds the host that the client asks for: the authority of the URI, as HTTP/2 sends it, or else the header `host`.
+    /// It is in lower case, and lacks the port and a final dot, because `Example.org:443` and `example.org.` are one host.
+    #[must_use]
+    pub fn host(self) -> Self {
+        self.text("The host", as_sent, |head| {
+            let host = match head.uri().host() {
+                Some(host) => host.to_owned(),
+                None => {
+                    let sent = header(head, "host")?;
+                    let authority: Authority = sent.parse().map_err(|_| Flaw::Invalid)?;
+                    authority.host().to_owned()
+                }
+            };
+            let host = host.strip_suffix('.').unwrap_or(&host);
+            Ok(host.to_ascii_lowercase().into())
         })
     }
 
     /// Adds a parameter of the query, decoded as HTML forms are.
     #[must_use]
     pub fn query(self, name: &'static str) -> Self {
+        self.query_in(name, as_sent)
+    }
+
+    /// Adds a parameter of the query as a value of type `T`. See [`header_as`](Self::header_as).
+    #[must_use]
+    pub fn query_as<T: FromStr + Display>(self, name: &'static str) -> Self {
+        self.query_in(name, as_parsed::<T>)
+    }
+
+    fn query_in(self, name: &'static str, form: Form) -> Self {
         let what = format!("The query parameter `{name}`");
-        self.part(&what, move |head, key| {
+        self.text(&what, form, move |head| {
             let query = head.uri().query().ok_or(Flaw::Missing)?;
             let pairs = form_urlencoded::parse(query.as_bytes());
             let mut values = pairs.filter(|(of, _)| of == name).map(|(_, value)| value);
-            Ok(key.with(&only(&mut values)?))
+            only(&mut values)
         })
     }
 
     /// Adds the segment of the path at `index`, counted from 0, percent-decoded.
+    ///
+    /// With the feature `axum`, it is the path that the client has sent, also in a router below `nest`. Without the
+    /// feature, such a router's layers see the path without the prefix.
     #[must_use]
     pub fn path_segment(self, index: usize) -> Self {
-        self.part("A segment of the path", move |head, key| {
-            let segment = segments(head).nth(index).ok_or(Flaw::Missing)?;
-            Ok(key.with(&decoded(segment)?))
+        self.path_segment_in(index, as_sent)
+    }
+
+    /// Adds the segment of the path at `index` as a value of type `T`. See [`header_as`](Self::header_as).
+    #[must_use]
+    pub fn path_segment_as<T: FromStr + Display>(self, index: usize) -> Self {
+        self.path_segment_in(index, as_parsed::<T>)
+    }
+
+    fn path_segment_in(self, index: usize, form: Form) -> Self {
+        let what = format!("The segment {index} of the path");
+        self.text(&what, form, move |head| {
+            let segment = segments(head).nth(index);
+            decoded(segment.ok_or_else(|| no_segment(head))?)
         })
     }
 
-    /// Adds the whole path, each segment percent-decoded.
+    /// Adds the whole path, each segment percent-decoded. Below `nest`, it is the path that
+    /// [`path_segment`](Self::path_segment) takes.
     #[must_use]
     pub fn path(self) -> Self {
         self.part("The path", |head, mut key| {
@@ -137,7 +242,7 @@ impl RequestKey {
     pub fn extension<T, V>(self, value: impl Fn(&T) -> V + Send + Sync + 'static) -> Self
     where
         T: Clone + Send + Sync + 'static,
-        V: fmt::Display,
+        V: Display,
     {
         // The message cannot be more precise: the client has sent nothing by this name.
         self.part("A part of the request's identity", move |head, key| {
@@ -150,18 +255,37 @@ impl RequestKey {
     #[must_use]
     pub fn value<V>(self, value: impl Fn(Head<'_>) -> Option<V> + Send + Sync + 'static) -> Self
     where
-        V: fmt::Display,
+        V: Display,
     {
         self.part("A part of the request", move |head, key| {
             Ok(key.with(&value(head).ok_or(Flaw::Missing)?))
         })
     }
 
-    /// Refuses requests that lack a part with 400, instead of serving them without a lock.
+    /// Lets requests that lack a part pass without a lock, instead of refusing them. The feature `metrics` counts them.
+    ///
+    /// Whoever may leave a part out then gets around the lock: use it for parts that requests without anything to protect
+    /// lack.
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tower_lock::{LockKey, RequestKey};
+    ///
+    /// let draft = RequestKey::new("draft").query("draft").optional();
+    /// assert_eq!(draft.find_name(&Request::new(())).unwrap(), None);
+    /// ```
     #[must_use]
-    pub fn required(mut self) -> Self {
-        self.required = true;
+    pub fn optional(mut self) -> Self {
+        self.optional = true;
         self
+    }
+
+    /// Adds a part that is found as a text, and takes `form` in the name.
+    pub(crate) fn text<F>(self, what: &str, form: Form, find: F) -> Self
+    where
+        F: Fn(Head<'_>) -> Result<Cow<'_, str>, Flaw> + Send + Sync + 'static,
+    {
+        self.part(what, move |head, key| form(key, &find(head)?))
     }
 
     pub(crate) fn part(
@@ -176,30 +300,50 @@ impl RequestKey {
         self
     }
 
-    fn name(&self, head: Head<'_>) -> Result<Option<LockName>, String> {
+    fn name(&self, head: Head<'_>) -> Result<Option<LockName>, Refusal> {
         let mut name = LockName::from(self.word).template(self.word);
         for Part { what, value } in &self.parts {
             name = match value(head, name.literal(":")) {
                 Ok(name) => name,
-                Err(Flaw::Missing) if !self.required => return Ok(None),
-                Err(Flaw::Missing) => return Err(format!("{what} is missing.")),
-                Err(Flaw::Twice) => return Err(format!("{what} is given twice.")),
-                Err(Flaw::NoText) => return Err(format!("{what} is not text.")),
+                Err(Flaw::Missing | Flaw::NotInRoute) if self.optional => return Ok(None),
+                Err(Flaw::NotInRoute) => return Err(self.not_in_route(what, head)),
+                Err(Flaw::Missing) => return Err(Refusal::bad_key(format!("{what} is missing."))),
+                Err(Flaw::Twice) => {
+                    return Err(Refusal::bad_key(format!("{what} is given twice.")));
+                }
+                Err(Flaw::NoText) => return Err(Refusal::bad_key(format!("{what} is not text."))),
+                Err(Flaw::Invalid) => {
+                    return Err(Refusal::bad_key(format!("{what} is not valid.")));
+                }
             };
         }
         Ok(Some(name))
     }
+
+    fn not_in_route(&self, what: &str, head: Head<'_>) -> Refusal {
+        Refusal::misconfigured(format!(
+            "{what}, of which the key `{}` is made, is not in the route of {} {}: add the layer to the routes that have it, \
+             inside of the router, or make the key `optional()`",
+            self.word,
+            head.method(),
+            head.uri().path()
+        ))
+    }
 }
 
 impl<B> LockKey<Request<B>> for RequestKey {
-    /// Returns the name, or one that is not valid if the request has a flaw.
+    /// Returns the name, or one that is not valid if the request is to be refused.
     fn lock_name(&self, request: &Request<B>) -> Option<LockName> {
         let name = self.find_name(request);
         name.unwrap_or_else(|_| Some(LockName::from(self.word).with("")))
     }
 
-    fn find_name(&self, request: &Request<B>) -> Result<Option<LockName>, String> {
+    fn find_name(&self, request: &Request<B>) -> Result<Option<LockName>, Refusal> {
         self.name(Head::from(request))
+    }
+
+    fn label(&self) -> Option<&'static str> {
+        Some(self.word)
     }
 }
 
@@ -208,7 +352,7 @@ impl fmt::Debug for RequestKey {
         f.debug_struct("RequestKey")
             .field("word", &self.word)
             .field("parts", &self.parts.len())
-            .field("required", &self.required)
+            .field("optional", &self.optional)
             .finish()
     }
 }
@@ -222,11 +366,13 @@ fn only<T>(values: &mut impl Iterator<Item = T>) -> Result<T, Flaw> {
     }
 }
 
-fn segments(head: Head<'_>) -> impl Iterator<Item = &str> {
-    head.uri().path().split('/').skip(1)
+fn header<'a>(head: Head<'a>, name: &str) -> Result<Cow<'a, str>, Flaw> {
+    let mut values = head.headers().get_all(name).iter();
+    let value = only(&mut values)?.to_str().map_err(|_| Flaw::NoText)?;
+    Ok(value.into())
 }
 
-fn decoded(segment: &str) -> Result<std::borrow::Cow<'_, str>, Flaw> {
+fn decoded(segment: &str) -> Result<Cow<'_, str>, Flaw> {
     percent_decode_str(segment)
         .decode_utf8()
         .map_err(|_| Flaw::NoText)

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::{Body, Bytes, Frame};
 use lock_runtime::LockManager;
@@ -186,4 +186,33 @@ async fn a_request_without_a_key_streams_without_a_lock() {
     let response = service.oneshot(get("/")).await.unwrap();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     assert_eq!(body, "all of it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_is_refused_where_its_lock_could_not_be_held() {
+    let locks = LockManager::in_memory();
+    let upgrade = service_fn(async |_: Request<String>| {
+        let mut response = Response::new(Full::<Bytes>::default());
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        Ok::<_, Infallible>(response)
+    });
+    let layer = LockLayer::new(locks.clone(), by_path);
+    let response = layer
+        .clone()
+        .layer(upgrade)
+        .oneshot(get("/a"))
+        .await
+        .unwrap();
+    assert_eq!(
+        response.status(),
+        101,
+        "its lock ends with the response, as documented"
+    );
+
+    let held = layer.until_body_end(LONGEST).layer(upgrade);
+    let refused = held.clone().oneshot(get("/a")).await.unwrap();
+    assert_eq!(refused.status(), 500);
+    support::released(&locks, &name("a")).await;
+    let without_a_lock = held.oneshot(get("/")).await.unwrap();
+    assert_eq!(without_a_lock.status(), 101, "nothing was promised");
 }

@@ -2,11 +2,17 @@
 
 use std::convert::Infallible;
 use std::future::pending;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
+use http::request::Parts;
 use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Bytes;
 use lock_runtime::{LockError, LockManager};
 use tokio::sync::oneshot;
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -18,6 +24,10 @@ const NO_WAIT: Duration = Duration::ZERO;
 
 async fn serve(_: Request<String>) -> Served {
     Ok(Response::new("served".into()))
+}
+
+async fn serve_a_body(_: Request<String>) -> Result<Response<Full<Bytes>>, Infallible> {
+    Ok(Response::new(Full::from("served")))
 }
 
 async fn never(_: Request<String>) -> Served {
@@ -39,6 +49,48 @@ fn assert_refused(response: &Response<String>, status: StatusCode) {
     for secret in ["path:", "lease", "store", "redis", "Busy", "lock"] {
         assert!(!body.contains(secret), "{secret} in {body}");
     }
+}
+
+/// Awaits `call`, then polls it again, and returns the message of its panic.
+async fn polled_again<F: Future>(call: F) -> String {
+    let mut call = pin!(call);
+    call.as_mut().await;
+    let mut context = Context::from_waker(Waker::noop());
+    let again = catch_unwind(AssertUnwindSafe(|| {
+        call.as_mut().poll(&mut context).is_ready()
+    }));
+    let panic =
+        again.expect_err("a panic, neither `Pending` without a waker nor a second response");
+    match panic.downcast::<String>() {
+        Ok(message) => *message,
+        Err(panic) => panic.downcast::<&str>().unwrap().to_string(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_polled_after_its_response_panics() {
+    const WORDS: &str = "polled after complete";
+    let locks = LockManager::in_memory();
+    let layer = LockLayer::new(locks.clone(), by_path).wait(NO_WAIT);
+    let mut service = layer.layer(service_fn(serve));
+    assert_eq!(polled_again(service.call(get("/"))).await, WORDS);
+    assert_eq!(polled_again(service.call(get("/a"))).await, WORDS);
+    let guard = locks.mutex(name("a")).acquire().await.unwrap();
+    assert_eq!(polled_again(service.call(get("/a"))).await, WORDS);
+    guard.release().await.unwrap();
+
+    let keyless = LockLayer::from_async_key(locks, |_: &mut Parts| Box::pin(async { None }));
+    let mut service = keyless.layer(service_fn(serve));
+    assert_eq!(polled_again(service.call(get("/a"))).await, WORDS);
+
+    let whole = layer.until_body_end(Duration::from_secs(5));
+    let mut service = whole.clone().layer(service_fn(serve_a_body));
+    assert_eq!(polled_again(service.call(get("/a"))).await, WORDS);
+    let mut service = whole.layer(service_fn(|request| async move {
+        drop(request);
+        pending::<Result<Response<Full<Bytes>>, Infallible>>().await
+    }));
+    assert_eq!(polled_again(service.call(get("/a"))).await, WORDS, "lost");
 }
 
 #[tokio::test(start_paused = true)]

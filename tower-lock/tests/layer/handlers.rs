@@ -35,6 +35,13 @@ async fn checked_below(State(locks): State<LockManager>, Path(id): Path<u64>) ->
     held(&locks, id).await
 }
 
+#[distributed_lock(key = "order:{id}", manager = locks, guard = lease, wait = "0s", map_err = refused)]
+#[axum::debug_handler]
+async fn leased_below(State(locks): State<LockManager>, Path(id): Path<u64>) -> Response {
+    assert!(lease.is_held());
+    held(&locks, id).await
+}
+
 #[tracing::instrument(skip_all, fields(id))]
 #[distributed_lock(key = "order:{id}", manager = locks, wait = "0s", map_err = refused)]
 async fn traced_above(State(locks): State<LockManager>, Path(id): Path<u64>) -> Response {
@@ -53,6 +60,7 @@ async fn debug_handler_and_instrument_may_stand_on_either_side() {
     let app = Router::new()
         .route("/checked/above/{id}", get(checked_above))
         .route("/checked/below/{id}", get(checked_below))
+        .route("/leased/below/{id}", get(leased_below))
         .route("/traced/above/{id}", get(traced_above))
         .route("/traced/below/{id}", get(traced_below))
         .with_state(locks.clone());
@@ -67,6 +75,7 @@ async fn debug_handler_and_instrument_may_stand_on_either_side() {
     for path in [
         "checked/above",
         "checked/below",
+        "leased/below",
         "traced/above",
         "traced/below",
     ] {
@@ -167,7 +176,7 @@ async fn a_handler_has_the_lease_of_its_layer() {
         )
         .layer(LockLayer::from_key(
             locks.clone(),
-            RequestKey::new("order").query("lock"),
+            RequestKey::new("order").query("lock").optional(),
         ));
     let (_, first) = answer(&app, "/orders/1?lock=17").await;
     let (_, next) = answer(&app, "/orders/1?lock=17").await;

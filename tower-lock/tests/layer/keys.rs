@@ -52,7 +52,7 @@ fn a_key_is_put_together_from_parts() {
 }
 
 #[test]
-fn one_resource_has_one_name_however_it_is_spelled() {
+fn one_resource_has_one_name_however_it_is_encoded() {
     let segment = RequestKey::new("o").path_segment(1);
     let query = RequestKey::new("o").query("id");
     let path = RequestKey::new("o").path();
@@ -60,6 +60,46 @@ fn one_resource_has_one_name_however_it_is_spelled() {
     assert_eq!(of(&segment, "/orders/%317"), of(&segment, "/orders/17"));
     assert_eq!(of(&query, "/?id=%317"), of(&query, "/?%69d=17"));
     assert_eq!(of(&path, "/%6Frders/17"), of(&path, "/orders/17"));
+}
+
+#[test]
+fn a_typed_part_is_one_name_for_all_texts_of_one_value() {
+    let key = || RequestKey::new("o");
+    for spelling in ["17", "017", "+17", "%317"] {
+        let segment = key().path_segment_as::<u64>(1);
+        let request = Request::get(format!("/orders/{spelling}"));
+        assert_eq!(name(&segment, request).unwrap(), "o:17", "{spelling}");
+    }
+    for spelling in ["17", "017", "%2B17"] {
+        let query = key().query_as::<u64>("id");
+        let request = Request::get(format!("/?id={spelling}"));
+        assert_eq!(name(&query, request).unwrap(), "o:17", "{spelling}");
+    }
+    for spelling in ["::1", "0:0:0:0:0:0:0:1"] {
+        let header = key().header_as::<std::net::IpAddr>("x-for");
+        let request = Request::get("/").header("x-for", spelling);
+        assert_eq!(
+            name(&header, request).unwrap(),
+            "o:%3A%3A1",
+            "its `Display`, escaped"
+        );
+    }
+}
+
+#[test]
+fn a_host_is_one_name_in_the_uri_and_in_the_header() {
+    let key = RequestKey::new("host").host();
+    for request in [
+        Request::get("https://example.org/"),
+        Request::get("https://Example.org:8443/").header("host", "other.org"),
+        Request::get("/").header("host", "EXAMPLE.ORG"),
+        Request::get("/").header("host", "example.org.:80"),
+    ] {
+        assert_eq!(name(&key, request).unwrap(), "host:example.org");
+    }
+    let none = Request::get("/").body(()).unwrap();
+    let refusal = key.find_name(&none).unwrap_err();
+    assert_eq!(refusal.detail(), "The host is missing.");
 }
 
 #[test]
@@ -76,7 +116,7 @@ fn different_values_have_different_names() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_part_means_no_lock_or_where_it_is_required_400() {
+async fn a_missing_part_is_400_or_where_it_is_optional_no_lock() {
     let key = || RequestKey::new("o");
     let keys = [
         (
@@ -84,7 +124,10 @@ async fn a_missing_part_means_no_lock_or_where_it_is_required_400() {
             "The header `x-tenant` is missing.",
         ),
         (key().query("id"), "The query parameter `id` is missing."),
-        (key().path_segment(3), "A segment of the path is missing."),
+        (
+            key().path_segment(3),
+            "The segment 3 of the path is missing.",
+        ),
         (
             key().extension(|id: &u64| *id),
             "A part of the request's identity is missing.",
@@ -96,16 +139,16 @@ async fn a_missing_part_means_no_lock_or_where_it_is_required_400() {
     ];
     for (key, missing) in keys {
         let request = || Request::get("/orders/17?other=1");
-        assert_eq!(name(&key, request()), None, "{key:?}");
-        assert_eq!(status(key.clone(), request()).await, StatusCode::OK);
-        let required = key.required();
-        let response = answer(required, request()).await;
-        assert_eq!(response.status(), StatusCode::BAD_REQUEST);
+        let response = answer(key.clone(), request()).await;
+        assert_eq!(response.status(), StatusCode::BAD_REQUEST, "{key:?}");
         let problem = response.body();
         assert!(
             problem.contains(&format!(r#""detail":"{missing}""#)),
             "{problem}"
         );
+        let optional = key.optional();
+        assert_eq!(name(&optional, request()), None, "{optional:?}");
+        assert_eq!(status(optional, request()).await, StatusCode::OK);
     }
 }
 
@@ -154,12 +197,22 @@ fn a_refusal_says_of_each_part_only_what_can_be_wrong_with_it() {
         (
             key().path_segment(0),
             get("/%ff"),
-            "A segment of the path is not text.",
+            "The segment 0 of the path is not text.",
         ),
         (key().path(), get("/%ff"), "The path is not text."),
+        (
+            key().query_as::<u64>("id"),
+            get("/?id=seven"),
+            "The query parameter `id` is not valid.",
+        ),
+        (
+            key().host(),
+            get("/").header("host", "a b"),
+            "The host is not valid.",
+        ),
     ] {
         let found = key.find_name(&request.body(()).unwrap());
-        assert_eq!(found.unwrap_err(), says);
+        assert_eq!(found.unwrap_err().detail(), says);
     }
 }
 

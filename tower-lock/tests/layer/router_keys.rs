@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::Path;
 use axum::routing::get;
 use http::{Request, StatusCode};
 use lock_runtime::LockManager;
-use tower::ServiceExt;
+use tower::{Layer, ServiceExt};
 use tower_lock::{LockLayer, RequestKey};
 
 async fn status(app: &Router, uri: &str) -> StatusCode {
@@ -25,7 +26,6 @@ async fn a_path_parameter_is_decoded_and_found_in_a_nested_router() {
     let layer = LockLayer::from_key(locks, key).wait(Duration::ZERO);
     let orders = Router::new()
         .route("/orders/{id}", get(async || "served"))
-        .route("/health", get(async || "served"))
         .layer(layer);
     let app = Router::new().nest("/{tenant}", orders);
     assert_eq!(status(&app, "/acme/orders/17").await, StatusCode::LOCKED);
@@ -34,7 +34,92 @@ async fn a_path_parameter_is_decoded_and_found_in_a_nested_router() {
         StatusCode::LOCKED
     );
     assert_eq!(status(&app, "/other/orders/17").await, StatusCode::OK);
-    assert_eq!(status(&app, "/acme/health").await, StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_typed_path_parameter_is_what_the_handler_parses() {
+    let locks = LockManager::in_memory();
+    let _guard = locks.mutex("order:17").acquire().await.unwrap();
+    let key = RequestKey::new("order").path_param_as::<u64>("id");
+    let app = Router::new()
+        .route(
+            "/orders/{id}",
+            get(async |Path(id): Path<u64>| id.to_string()),
+        )
+        .route_layer(LockLayer::from_key(locks, key).wait(Duration::ZERO));
+    for spelling in ["17", "017", "+17", "%317"] {
+        let answer = status(&app, &format!("/orders/{spelling}")).await;
+        assert_eq!(answer, StatusCode::LOCKED, "{spelling}");
+    }
+    assert_eq!(status(&app, "/orders/18").await, StatusCode::OK);
+    assert_eq!(status(&app, "/orders/x").await, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_segment_below_nest_is_counted_in_the_whole_path() {
+    let locks = LockManager::in_memory();
+    let _guard = locks.mutex("order:7").acquire().await.unwrap();
+    let _path = locks.mutex("path:/api/orders/7").acquire().await.unwrap();
+    for key in [
+        RequestKey::new("order").path_segment(2),
+        RequestKey::new("path").path(),
+    ] {
+        let layer = LockLayer::from_key(locks.clone(), key).wait(Duration::ZERO);
+        let orders = Router::new()
+            .route("/orders/{id}", get(async || "served"))
+            .layer(layer);
+        let app = Router::new().nest("/api", orders);
+        assert_eq!(status(&app, "/api/orders/7").await, StatusCode::LOCKED);
+        assert_eq!(status(&app, "/api/orders/8").await, StatusCode::OK);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_that_its_route_cannot_have_is_500_and_one_that_a_client_left_out_400() {
+    let app = |key: RequestKey| {
+        let layer = LockLayer::from_key(LockManager::in_memory(), key);
+        Router::new()
+            .route("/orders/{id}", get(async || "served"))
+            .route("/files/{*path}", get(async || "served"))
+            .layer(layer)
+    };
+    let key = || RequestKey::new("o");
+    for (key, path, answer) in [
+        (key().path_param("name"), "/orders/7", 500),
+        (key().path_param("name").optional(), "/orders/7", 200),
+        (key().path_param("id"), "/orders/7", 200),
+        (key().path_param("id"), "/none", 400),
+        (key().matched_path(), "/none", 400),
+        (key().path_segment(2), "/orders/7", 500),
+        (key().path_segment(2).optional(), "/orders/7", 200),
+        (key().path_segment(2), "/files/a", 400),
+        (key().path_segment(2), "/files/a/b", 200),
+        (key().path_segment(2), "/none", 400),
+        (key().header("x-tenant"), "/orders/7", 400),
+    ] {
+        let case = format!("{key:?} {path}");
+        assert_eq!(status(&app(key), path).await, answer, "{case}");
+    }
+    // Around the whole router, the route is not known.
+    let layer = LockLayer::from_key(LockManager::in_memory(), key().path_param("id"));
+    let outside = layer.layer(Router::<()>::new().route("/orders/{id}", get(async || "served")));
+    let request = Request::get("/orders/7").body(Body::empty()).unwrap();
+    assert_eq!(outside.oneshot(request).await.unwrap().status(), 500);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_route_layer_leaves_paths_without_a_route_alone() {
+    let layer = LockLayer::from_key(
+        LockManager::in_memory(),
+        RequestKey::new("o").path_param("id"),
+    );
+    let app = Router::new()
+        .route("/orders/{id}", get(async || "served"))
+        .route_layer(layer)
+        .route("/health", get(async || "served"));
+    assert_eq!(status(&app, "/orders/7").await, StatusCode::OK);
+    assert_eq!(status(&app, "/health").await, StatusCode::OK);
+    assert_eq!(status(&app, "/none").await, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test(start_paused = true)]
@@ -46,7 +131,7 @@ async fn a_matched_path_is_one_lock_for_its_route() {
     let app = Router::new()
         .route("/orders/{id}", get(async || "served"))
         .route("/other", get(async || "served"))
-        .layer(layer.wait(Duration::ZERO));
+        .route_layer(layer.wait(Duration::ZERO));
     assert_eq!(status(&app, "/orders/1").await, StatusCode::LOCKED);
     assert_eq!(status(&app, "/orders/2").await, StatusCode::LOCKED);
     assert_eq!(status(&app, "/other").await, StatusCode::OK);

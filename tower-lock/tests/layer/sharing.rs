@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http::Request;
+use http::{Request, Response};
 use lock_runtime::LockManager;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_lock::{LockLayer, RequestKey};
@@ -40,7 +40,7 @@ fn key() -> RequestKey {
 #[tokio::test(start_paused = true)]
 async fn a_layer_with_permits_serves_so_many_requests_of_a_key_at_a_time() {
     let locks = LockManager::in_memory();
-    let layer = LockLayer::from_key(locks.clone(), key()).permits(3);
+    let layer = LockLayer::from_key(locks.clone(), key()).semaphore(3);
     assert_eq!(most_at_a_time(layer.clone(), 12).await, 3);
     // The store has kept the number of permits.
     assert_eq!(locks.semaphore("order:17").available().await.unwrap(), 3);
@@ -49,7 +49,7 @@ async fn a_layer_with_permits_serves_so_many_requests_of_a_key_at_a_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_layer_without_permits_refuses_at_once() {
-    let layer = LockLayer::from_key(LockManager::in_memory(), key()).permits(0);
+    let layer = LockLayer::from_key(LockManager::in_memory(), key()).semaphore(0);
     let service = layer.layer(service_fn(async |_: Request<String>| -> Served {
         unreachable!("there is no permit")
     }));
@@ -68,4 +68,21 @@ async fn a_fair_layer_serves_one_request_of_a_key_at_a_time() {
     }));
     assert_eq!(service.oneshot(get("/17")).await.unwrap().status(), 423);
     guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_stays_taken_for_min_hold_after_its_request() {
+    let least = Duration::from_secs(5);
+    let locks = LockManager::in_memory();
+    let layer = LockLayer::from_key(locks, key()).min_hold(least);
+    let service = layer
+        .wait(Duration::ZERO)
+        .layer(service_fn(async |_: Request<String>| {
+            Served::Ok(Response::new(String::new()))
+        }));
+    let status = async || service.clone().oneshot(get("/17")).await.unwrap().status();
+    assert_eq!(status().await, 200);
+    assert_eq!(status().await, 423);
+    tokio::time::sleep(least + Duration::from_secs(1)).await;
+    assert_eq!(status().await, 200);
 }

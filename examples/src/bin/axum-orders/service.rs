@@ -30,12 +30,12 @@ const QUERY: Duration = Duration::from_millis(20);
 pub(crate) fn router(shop: Shop) -> Router {
     let locks = &shop.locks;
     // The lock `order:7` is held around every request to `/orders/7/…`.
-    let order = RequestKey::new("order").path_segment(1);
+    let order = RequestKey::new("order").path_segment_as::<u64>(1);
     let once = RequestKey::new("idempotency")
         .header("x-user")
         .method()
         .path();
-    let once = once.header("idempotency-key").required();
+    let once = once.header("idempotency-key");
 
     let items = Router::new()
         .route("/orders/{id}/items/{article}", post(add_item))

@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) fn one_stream_per_watcher(
     locks: LockManager,
 ) -> LockLayer<RequestKey, GrpcStatus, UntilBodyEnd> {
-    let watcher = RequestKey::new("watcher").header("x-watcher");
+    let watcher = RequestKey::new("watcher").header("x-watcher").optional();
     LockLayer::from_key(locks, watcher)
         .wait(Duration::from_secs(1))
         .reply(GrpcStatus)

@@ -142,7 +142,7 @@ async fn add_item(State(shop): State<Shop>, Path(order): Path<u64>) -> String {
 }
 
 fn orders(locks: LockManager) -> Router<Shop> {
-    let order = RequestKey::new("order").path_param("id");
+    let order = RequestKey::new("order").path_param_as::<u64>("id");
     Router::new()
         .route("/orders/{id}/items", post(add_item))
         .layer(LockLayer::from_key(locks, order).wait(Duration::from_secs(1)))

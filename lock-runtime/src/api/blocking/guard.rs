@@ -126,7 +126,8 @@ impl LockGuard {
         self.give_back()
     }
 
-    pub(super) fn loss(&self) -> Option<LockError> {
+    /// Returns the loss as an error, if the hold is lost by now. It does no I/O.
+    pub fn loss(&self) -> Option<LockError> {
         self.guard.as_ref()?.loss()
     }
 

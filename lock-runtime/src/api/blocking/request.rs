@@ -88,6 +88,11 @@ impl Request<crate::LockRequest> {
         self.set(|request| request.auto_renew(on))
     }
 
+    /// Does the same as [`LockRequest::min_hold`](crate::LockRequest::min_hold).
+    pub fn min_hold(self, least: Duration) -> Self {
+        self.set(|request| request.min_hold(least))
+    }
+
     /// Does the same as [`LockRequest::max_hold`](crate::LockRequest::max_hold).
     pub fn max_hold(self, longest: Duration) -> Self {
         self.set(|request| request.max_hold(longest))

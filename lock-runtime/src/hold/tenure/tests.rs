@@ -398,8 +398,8 @@ async fn a_write_that_became_a_read_is_given_back_to_the_store() {
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_to_stay_taken_is_not_passed_on_before() {
     let scene = Scene::new();
-    let (mut guard, [mut next]) = scene.begin_usual().await;
-    guard.handles.set_min_hold(LEASE / 2);
+    let first = scene.request().min_hold(LEASE / 2);
+    let (guard, [mut next]) = scene.begin(first, [scene.request()]).await;
     guard.release().await.unwrap();
     assert!(timeout(LEASE / 2 - MS, &mut next).await.is_err());
     assert!(next.await.unwrap().is_held());
