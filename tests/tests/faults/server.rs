@@ -92,18 +92,19 @@ async fn missing_replicas_refuse_for_a_while() {
 /// On a demoted master, a plain script would answer "not the holder", and a good hold would be given up.
 #[tokio::test]
 async fn a_demoted_master_is_not_believed_that_a_hold_is_gone() {
-    for (serve_stale, word) in [("yes", "READONLY"), ("no", "MASTERDOWN")] {
+    for serve_stale in ["yes", "no"] {
         let server = RedisServer::start();
         set(&server, "replica-serve-stale-data", serve_stale);
         let locks = manager(&server).await;
         let guard = locks.mutex("old").lease(LEASE).acquire().await.unwrap();
         let _: Value = server.query(&["REPLICAOF", "127.0.0.1", "1"]);
-        refused(&locks, "READONLY").await;
+        // The first one may be told by the refusal of its script alone.
+        refused(&locks, "it is no master but a").await;
         let inspected = locks.inspect("old").await;
-        match &inspected {
-            Ok(info) => assert!(word == "READONLY" && info.held, "{info:?}"),
-            Err(error) => assert!(error.to_string().contains(word), "{error}"),
-        }
+        assert!(
+            matches!(inspected, Err(LockError::Unavailable { .. })),
+            "{inspected:?}"
+        );
         let answer = guard.renew(LONG).await;
         assert!(
             matches!(answer, Err(LockError::Unavailable { .. })),

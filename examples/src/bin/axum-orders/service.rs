@@ -39,14 +39,16 @@ pub(crate) fn router(shop: Shop) -> Router {
 
     let items = Router::new()
         .route("/orders/{id}/items/{article}", post(add_item))
-        .layer(LockLayer::from_key(locks.clone(), order.clone()).wait(Duration::from_secs(3)));
+        .route_layer(
+            LockLayer::from_key(locks.clone(), order.clone()).wait(Duration::from_secs(3)),
+        );
     // A client that comes too late to cancel should look again, so this does not wait.
     let cancel = Router::new()
         .route("/orders/{id}/cancel", post(cancel))
-        .layer(LockLayer::from_key(locks.clone(), order).wait(Duration::ZERO));
+        .route_layer(LockLayer::from_key(locks.clone(), order).wait(Duration::ZERO));
     let payments = Router::new()
         .route("/payments", post(pay))
-        .layer(LockLayer::from_key(locks.clone(), once).wait(Duration::from_secs(5)));
+        .route_layer(LockLayer::from_key(locks.clone(), once).wait(Duration::from_secs(5)));
     // This route needs no lock: a load balancer asks it every few seconds.
     let ready = Router::new().route("/ready", get(ready));
     items

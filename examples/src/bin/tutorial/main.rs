@@ -145,7 +145,7 @@ fn orders(locks: LockManager) -> Router<Shop> {
     let order = RequestKey::new("order").path_param_as::<u64>("id");
     Router::new()
         .route("/orders/{id}/items", post(add_item))
-        .layer(LockLayer::from_key(locks, order).wait(Duration::from_secs(1)))
+        .route_layer(LockLayer::from_key(locks, order).wait(Duration::from_secs(1)))
 }
 
 #[derive(Deserialize)]
