@@ -11,8 +11,8 @@ use lock_runtime::Lease;
 /// An extractor for the lease of the lock that a [`LockLayer`](crate::LockLayer) holds around the handler. If there are
 /// several layers, it is the lease of the innermost one.
 ///
-/// A request that needed no lock, because its key named none, has no lease: take an `Option<HeldLease>`
-/// where that may happen. Otherwise such a request is answered with 500 and logged as a `tracing` error, as is every
+/// A request that needed no lock, because its key named none or because it is an `OPTIONS` under `read_write`, has no
+/// lease: take an `Option<HeldLease>` where that may happen. Otherwise such a request is answered with 500 and logged as a `tracing` error, as is every
 /// request to a route that lacks the layer.
 ///
 /// ```
@@ -28,7 +28,7 @@ use lock_runtime::Lease;
 /// let order = RequestKey::new("order").path_segment(1);
 /// let app: Router = Router::new()
 ///     .route("/orders/{id}", post(pay))
-///     .layer(LockLayer::from_key(LockManager::in_memory(), order));
+///     .route_layer(LockLayer::from_key(LockManager::in_memory(), order));
 /// # drop(app);
 /// ```
 #[derive(Clone, Debug)]

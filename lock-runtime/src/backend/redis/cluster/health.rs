@@ -1,4 +1,4 @@
-//! A check of whether the masters of a cluster answer, and whether every slot has one.
+//! A check of whether locks can be had of the masters of a cluster, and whether every slot has one.
 
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use super::{exclusive, fair, permits, read_write};
 use crate::backend::kit::undo::Undo;
 use crate::backend::redis::connection::Live;
 use crate::backend::redis::router::AcquireRoute;
-use crate::backend::redis::scripting::rights::Rights;
+use crate::backend::redis::scripting::rights::{self, Rights};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::redis::{GaveBack, Inner};
 use crate::backend::{AcquireRequest, Acquired, Asked, Fault, Granted, HoldRef};
@@ -171,17 +171,21 @@ impl Sending<'_> {
     ) -> Result<S::Reply, Fault> {
         let kind = 1 << self.request.hold_ref.key.kind() as u8;
         if self.inner.rights_of.load(Ordering::Relaxed) & kind == 0 {
-            let rights = Rights::of_all(script, later);
-            match Box::pin(self.call(&rights)).await {
+            let question = Rights::of_all(script, later);
+            // It may not take much of the caller's time, and is asked once where it is not answered.
+            let deadline = self.request.deadline();
+            let deadline = deadline.earlier(self.sent_at + rights::LONGEST);
+            let asked = self.live.call(&question, self.sent_at, deadline);
+            match Box::pin(asked).await {
                 Ok(missing) if !missing.is_empty() => {
                     return Err(Fault::denied(format!(
                         "the lock could be taken and not be given back; missing rights: {}",
                         missing.join(" ")
                     )));
                 }
-                // The acquire itself will show what is wrong.
-                Err(Fault::Unknown(_) | Fault::Closed(_)) => {}
-                // Some servers cannot tell rights: they are asked once.
+                // The server is busy with something else. The acquire itself will show it.
+                Err(Fault::NotDone(why)) if !why.to_string().starts_with("ERR") => {}
+                // Some servers cannot tell rights.
                 Ok(_) | Err(_) => _ = self.inner.rights_of.fetch_or(kind, Ordering::Relaxed),
             }
         }

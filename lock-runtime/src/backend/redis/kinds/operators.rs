@@ -38,7 +38,7 @@ impl Inner {
         }
     }
 
-    /// Whether the server answers, or each master of the cluster.
+    /// Whether locks can be had of the server, or of each master of the cluster.
     pub(crate) async fn health(&self, timeout: Duration) -> Checkup {
         let deadline = clock::now() + timeout;
         let nodes = match &self.nodes {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::ops::Range;
 use std::pin::pin;
 use std::task::Poll;
 
@@ -97,29 +98,64 @@ impl Inner {
 
     /// Those of one script. What is refused because of one of them is sent again by halves, down to single holds: nobody
     /// loses a hold by the key of another.
-    pub(crate) fn renew_on<'a>(
-        &'a self,
-        live: &'a Live,
-        batch: &'a [&'a Renewal],
+    pub(crate) async fn renew_on(
+        &self,
+        live: &Live,
+        batch: &[&Renewal],
         now: Moment,
         times: Times,
-    ) -> Part<'a> {
-        Box::pin(async move {
-            let refused = match self.ask_in_time(live, batch, now, times).await {
-                Err(fault) if batch.len() > 1 && faults::may_be_of_one_key(&fault) => fault,
-                answers => return answers,
-            };
-            let (first, rest) = batch.split_at(batch.len() / 2);
+    ) -> Result<Vec<Renewed>, Fault> {
+        match self.ask_in_time(live, batch, now, times).await {
+            Err(refused) if batch.len() > 1 && faults::may_be_of_one_key(&refused) => {
+                Box::pin(self.renew_by_halves(live, batch, times, refused)).await
+            }
+            answers => answers,
+        }
+    }
+
+    /// Ends when each hold has an answer or was refused alone; early, if so many parts as [`ALL_REFUSED`] were refused and
+    /// none was not: then it is about all of them.
+    async fn renew_by_halves(
+        &self,
+        live: &Live,
+        batch: &[&Renewal],
+        times: Times,
+        refused: Fault,
+    ) -> Result<Vec<Renewed>, Fault> {
+        let mut answers = vec![Renewed::Unknown; batch.len()];
+        let mut again = vec![0..batch.len()];
+        while !again.is_empty() {
+            let halves = std::mem::take(&mut again).into_iter().flat_map(|part| {
+                let middle = part.start + part.len() / 2;
+                [part.start..middle, middle..part.end]
+            });
+            let parts: Vec<Range<usize>> = halves.collect();
             let now = clock::now();
-            let halves = vec![
-                self.renew_on(live, first, now, times),
-                self.renew_on(live, rest, now, times),
-            ];
-            let answered = all(halves).await;
-            let parts: Vec<usize> = (0..batch.len()).collect();
-            let (first, rest) = parts.split_at(first.len());
-            in_order(batch.len(), [first, rest].into_iter(), answered).map_err(|_| refused)
-        })
+            let ask = |part: &Range<usize>| -> Part<'_> {
+                Box::pin(self.ask_in_time(live, &batch[part.clone()], now, times))
+            };
+            let answered = all(parts.iter().map(ask).collect()).await;
+            let mut some_went = false;
+            for (part, answered) in parts.iter().zip(answered) {
+                match answered {
+                    Ok(renewed) => {
+                        some_went = true;
+                        let places = answers[part.clone()].iter_mut();
+                        places
+                            .zip(renewed)
+                            .for_each(|(place, answer)| *place = answer);
+                    }
+                    Err(fault) if part.len() > 1 && faults::may_be_of_one_key(&fault) => {
+                        again.push(part.clone());
+                    }
+                    Err(_) => {}
+                }
+            }
+            if !some_went && parts.len() >= ALL_REFUSED {
+                break;
+            }
+        }
+        unless_all_failed(answers, Some(refused))
     }
 
     /// On that connection, which is looked at if the answer takes longer than usual.
@@ -173,6 +209,9 @@ impl RenewalKind {
         }
     }
 }
+
+/// If so many parts of a batch are refused, it is not about one of their keys.
+const ALL_REFUSED: usize = 8;
 
 /// Permits in one script: about 2 µs of the server's time each.
 const MOST_PERMITS: u64 = 512;

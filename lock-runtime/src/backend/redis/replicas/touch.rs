@@ -19,7 +19,7 @@ pub(super) enum Touch {
     Made,
     /// The server does not have the hold.
     NotHeld,
-    /// The node of a cluster does not answer for the key.
+    /// The server does not answer for the key.
     Refused(Fault),
 }
 
@@ -63,6 +63,11 @@ pub(super) async fn touch(
                 (Err(fault), None) if part.len() > 1 && faults::may_be_of_one_key(&fault) => {
                     let (first, rest) = part.split_at(part.len() / 2);
                     again.extend([first.to_vec(), rest.to_vec()]);
+                }
+                (Err(fault), None) if faults::may_be_of_one_key(&fault) => {
+                    for at in part {
+                        touches[at] = Touch::Refused(fault.clone());
+                    }
                 }
                 (Err(fault), None) => return Err(fault),
             }

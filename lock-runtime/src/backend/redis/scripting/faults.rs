@@ -110,7 +110,11 @@ pub(crate) fn may_be_of_one_key(fault: &Fault) -> bool {
     ];
     match fault {
         Fault::Foreign { .. } => true,
-        Fault::Denied(source) => source.to_string().contains("access one of the keys"),
+        Fault::Denied(source) => {
+            let text = source.to_string();
+            // Redis 7.0, then 7.2 and later and its forks.
+            text.contains("access one of the keys") || text.contains("permissions to access a key")
+        }
         Fault::NotDone(source) => {
             let text = source.to_string();
             let code = text.split(' ').next().unwrap_or_default();
@@ -212,6 +216,7 @@ mod tests {
         for text in [
             "CROSSSLOT Keys in request don't hash to the same slot",
             "NOPERM this user has no permissions to access one of the keys used as arguments",
+            "NOPERM No permissions to access a key",
             "ERR Protocol error: too big bulk count string",
         ] {
             assert!(may_be_of_one_key(&of_text(text)), "{text}");

@@ -10,8 +10,8 @@ use crate::backend::Fault;
 use crate::backend::redis::scripting::{self, Items, Manner, Script, Source, lua, source};
 use crate::values::StoreError;
 
-/// The refusal is known already: its explanation may not take much of the caller's time.
-const LONGEST: Duration = Duration::from_millis(500);
+/// A question about rights may not take much of the caller's time.
+pub(crate) const LONGEST: Duration = Duration::from_millis(500);
 
 /// The commands of the scripts that have their key in the first place. Others are TIME, which the script asks about by
 /// itself, and PUBLISH and PUBSUB, without which scripts go on.

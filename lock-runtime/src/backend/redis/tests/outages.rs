@@ -8,6 +8,7 @@ use crate::backend::redis::kinds::exclusive::Acquire;
 use crate::backend::redis::kinds::replies::AcquireReply;
 use crate::backend::{Backend, Fault, Released, Renewal, Renewed, Within};
 use crate::values::clock;
+use crate::values::health::NodeHealth;
 use crate::values::holder::HolderIds;
 use crate::values::refusal::ShutdownCause;
 
@@ -400,4 +401,17 @@ async fn what_is_published_to_a_frozen_server_has_an_end() {
     }
     assert!(tasks() >= before + 10);
     until("nobody waits for an answer", async || tasks() <= before).await;
+}
+
+#[tokio::test]
+async fn health_is_good_when_the_servers_clock_has_jumped_since_it_was_last_seen() {
+    let server = Server::start().await;
+    let backend = connect(&server).await;
+    backend.inner.link().clock().saw(1, clock::now());
+    let health = backend.health(Duration::from_secs(20)).await;
+    assert!(
+        health.nodes.iter().all(NodeHealth::is_ok),
+        "{:?}",
+        health.nodes
+    );
 }
