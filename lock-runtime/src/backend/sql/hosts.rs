@@ -86,8 +86,13 @@ impl<T: Host> Hosts<T> {
                 0 | 1 => vec![host.clone()],
                 _ => found.iter().map(|address| host.at(*address)).collect(),
             };
+            let before = refused.len();
             for (left, place) in (1..=places.len()).rev().zip(&places) {
-                let share = until.remaining() / u32::try_from(left).unwrap_or(u32::MAX);
+                // The first ones have more of it: equal shares of very many addresses would be too short for a login.
+                let share = match left {
+                    1 => until.remaining(),
+                    _ => until.remaining() / 2,
+                };
                 let fault = match tokio::time::timeout(share, connect(place.clone())).await {
                     Ok(Ok(connected)) => {
                         *self.last.lock() = (index, place.address());
@@ -101,6 +106,13 @@ impl<T: Host> Hosts<T> {
                     None => shown(place),
                 };
                 refused.push((shown, fault));
+            }
+            // The server behind the name has refused. Its other addresses, where it does not listen, say nothing.
+            let denied = |(_, fault): &(String, Fault)| matches!(fault, Fault::Denied(_));
+            if let Some(at) = refused[before..].iter().position(denied) {
+                let denied = refused.swap_remove(before + at);
+                refused.truncate(before);
+                refused.push(denied);
             }
         }
         Err(together(refused))
@@ -174,5 +186,19 @@ mod tests {
         // The address that served last is asked first.
         let address = |n| Some(IpAddr::from([127, 0, 0, n]));
         assert_eq!(*asked.lock(), [1, 2, 3, 3].map(address));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_of_the_server_is_told_whatever_its_other_addresses_say() {
+        let hosts = Hosts::new(vec![Name(None)]);
+        let connect = async |name: Name| -> Result<(), Fault> {
+            Err(match name.0 {
+                Some(IpAddr::V4(address)) if address.octets()[3] == 2 => Fault::denied("password"),
+                _ => Fault::not_done("nobody listens"),
+            })
+        };
+        let shown = |_: &Name| "three".to_owned();
+        let refused = hosts.connect(false, Duration::from_secs(1), shown, connect);
+        assert!(matches!(refused.await, Err(Fault::Denied(_))));
     }
 }

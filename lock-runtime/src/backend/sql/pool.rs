@@ -18,6 +18,10 @@ use crate::observe::metrics;
 use crate::sync::Mutex;
 use crate::values::{Moment, clock};
 
+/// A server that has given no answer for so long seems to be away. Less is no sign: the last question of a wait may have
+/// some milliseconds.
+const SILENCE: Duration = Duration::from_millis(250);
+
 /// The time for which a statement that nobody waits for any more may keep its place, at least. The server may end the
 /// statement later by itself, and has a session for it until then.
 const LONGEST_RETIREMENT: Duration = Duration::from_secs(5);
@@ -176,7 +180,9 @@ impl<C: Connector> Pool<C> {
                 Err(failed.fault)
             }
             Err(_) => {
-                self.doubt();
+                if sent_at.elapsed() >= SILENCE {
+                    self.doubt();
+                }
                 Err(Fault::unknown(format!(
                     "no answer within {:?}",
                     sent_at.elapsed()

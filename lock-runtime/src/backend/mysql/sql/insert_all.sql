@@ -3,5 +3,5 @@
 -- $1 names, $2 refused after this
 INSERT INTO {table} (name, kind)
 SELECT UNHEX(r.c1), 'exclusive' FROM {rows} AS r LEFT JOIN {table} AS l ON l.name = UNHEX(r.c1)
-WHERE l.name IS NULL AND {micros} <= $2 ORDER BY r.c1
+WHERE l.name IS NULL AND {micros} <= $2 AND {is_primary} ORDER BY r.c1
 ON DUPLICATE KEY UPDATE counter = {table}.counter

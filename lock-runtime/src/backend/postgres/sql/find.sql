@@ -1,7 +1,10 @@
 -- Where the table is, what is missing, and whether the session can be written to.
 --
--- The transaction has the search path that sessions begin with: another client of a pooler may have left its own.
+-- The transaction has the user, the role and the search path that sessions begin with: another client of a pooler may have
+-- left its own. The default path begins with the schema of the role.
 BEGIN;
+SET LOCAL session_authorization TO DEFAULT;
+SET LOCAL role TO DEFAULT;
 SET LOCAL search_path TO DEFAULT;
 SELECT
     quote_ident(n.nspname),
