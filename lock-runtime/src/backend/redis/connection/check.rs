@@ -224,12 +224,13 @@ impl Check {
         key: &Key,
         holder: &str,
     ) -> Result<(), Fault> {
+        let fence = key.fence();
         // The second try is for a clock that has jumped since it was last seen.
         for _ in 0..2 {
             let sent_at = clock::now();
             let acquire = Acquire {
                 lock: key.raw(),
-                fence: Some(&key.fence()),
+                fence: Some(&fence),
                 holder,
                 lease_ms: LEASE_MS,
                 not_after_us: clock.not_after(sent_at, sent_at + self.timeout()),
