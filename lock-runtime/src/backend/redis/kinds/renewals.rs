@@ -123,7 +123,7 @@ impl Inner {
         refused: Fault,
     ) -> Result<Vec<Renewed>, Fault> {
         let mut answers = vec![Renewed::Unknown; batch.len()];
-        let mut again = vec![0..batch.len()];
+        let mut again: Vec<Range<usize>> = std::iter::once(0..batch.len()).collect();
         while !again.is_empty() {
             let halves = std::mem::take(&mut again).into_iter().flat_map(|part| {
                 let middle = part.start + part.len() / 2;
