@@ -15,6 +15,14 @@ use crate::sql::{block, end, manager, scene_with};
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 
+/// Starts a proxy in front of the table's server, and returns it with the URL that leads through it.
+async fn behind_a_proxy(table: &PostgresTable) -> (FaultProxy, String) {
+    let server = table.server().addr();
+    let proxy = FaultProxy::of(Protocol::Postgres, server).await;
+    let (direct, through) = (server.to_string(), proxy.addr().to_string());
+    (proxy, table.url().replace(&direct, &through))
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_are_dropped_leave_their_connections_to_others() {
     // A connection whose answer is late is given up. Here, only those count that were given up with their requests.
@@ -55,11 +63,7 @@ async fn requests_that_are_dropped_leave_their_connections_to_others() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_is_told_and_without_notifications_asks_again_and_again() {
     let table = PostgresTable::new();
-    let server = table.server().addr();
-    let proxy = FaultProxy::of(Protocol::Postgres, server).await;
-    let through = table
-        .url()
-        .replace(&server.to_string(), &proxy.addr().to_string());
+    let (proxy, through) = behind_a_proxy(&table).await;
     let quiet = format!("{through}&lock_notify=off");
     let locks = connected(LockManager::builder().ensure_schema(true), &table.url()).await;
     let other = connected(LockManager::builder(), &quiet).await;
@@ -309,11 +313,7 @@ async fn health_tells_of_a_table_that_cannot_be_written() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_statement_whose_cancellation_is_lost_ends_by_itself() {
     let table = PostgresTable::new();
-    let server = table.server().addr();
-    let proxy = FaultProxy::of(Protocol::Postgres, server).await;
-    let through = table
-        .url()
-        .replace(&server.to_string(), &proxy.addr().to_string());
+    let (proxy, through) = behind_a_proxy(&table).await;
     let builder = LockManager::builder().ensure_schema(true);
     let locks = connected(builder.call_timeout(8_000 * MS), &through).await;
     let read = locks.read("k").acquire().await.unwrap();

@@ -264,8 +264,8 @@ impl RequestKey {
 
     /// Lets requests that lack a part pass without a lock, instead of refusing them. The feature `metrics` counts them.
     ///
-    /// Whoever may leave a part out then gets around the lock: use it for parts that requests without anything to protect
-    /// lack.
+    /// A client that leaves a part out gets no lock then. So use it only where a request without the part has nothing to
+    /// protect.
     ///
     /// ```
     /// use http::Request;

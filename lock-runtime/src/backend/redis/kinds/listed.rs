@@ -73,14 +73,15 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, F
     let HoldRef { key, holder, .. } = releasing.hold_ref;
     let unused = releasing.unused();
     let inner = releasing.inner;
+    let releases = channel(key);
     // The holder's process is one of them. It listens only if others of it wait.
-    let listens = inner.topics.is_open(&channel(key));
+    let listens = inner.topics.is_open(&releases);
     let script = ListedRelease {
         lock: key.raw(),
         waiting: &waiting_key(key),
         fence: unused.map(|_| key.fence()),
         holder: &holder.text(),
-        channel: &channel(key),
+        channel: &releases,
         trip_us: releasing.live.trip_us(),
         crowd: inner.crowd_from - usize::from(!listens),
         to_few: RELEASED_TO_FEW,

@@ -124,6 +124,7 @@ impl Inner {
     ) -> Result<Vec<Renewed>, Fault> {
         let mut answers = vec![Renewed::Unknown; batch.len()];
         let mut again: Vec<Range<usize>> = std::iter::once(0..batch.len()).collect();
+        let mut some_went = false;
         while !again.is_empty() {
             let halves = std::mem::take(&mut again).into_iter().flat_map(|part| {
                 let middle = part.start + part.len() / 2;
@@ -135,7 +136,6 @@ impl Inner {
                 Box::pin(self.ask_in_time(live, &batch[part.clone()], now, times))
             };
             let answered = all(parts.iter().map(ask).collect()).await;
-            let mut some_went = false;
             for (part, answered) in parts.iter().zip(answered) {
                 match answered {
                     Ok(renewed) => {
