@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::backend::HandOff;
-use crate::backend::{Backend, Fault};
+use crate::backend::{Backend, Fault, Renewal, Renewed, Within};
 use crate::values::holder::HolderIds;
 
 /// The least rights that a user needs under the default namespace, as the documentation says.
@@ -262,4 +262,50 @@ async fn a_unix_socket_and_another_database_work_as_well() {
     );
     drop((backend, server));
     std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[tokio::test]
+async fn many_keys_that_a_user_may_not_touch_any_more_keep_no_other_hold_from_being_renewed() {
+    const ALL: usize = 64;
+    // In one step of the halving, all eight parts of the first half are refused.
+    let is_refused = |number: usize| number < ALL / 2 && number.is_multiple_of(4);
+    let server = Server::start().await;
+    let url = user(&server, "~* &* +@all").await;
+    let (backend, _) = connect_with(&url, Options::default()).await.unwrap();
+    let ids = HolderIds::new();
+    let mut batch = Vec::new();
+    for number in 0..ALL {
+        let (key, holder) = (key(&format!("k{number}")), ids.fresh());
+        granted(
+            backend
+                .acquire(request(&key, holder, 60_000))
+                .await
+                .unwrap(),
+        );
+        batch.push(Renewal {
+            key: Arc::new(Key::clone(&key)),
+            holder,
+            permits: 1,
+            ttl: Some(Ttl::new(Duration::from_secs(60), true).unwrap()),
+            waits: false,
+        });
+    }
+    let allowed = (0..ALL).filter(|number| !is_refused(*number));
+    let allowed: Vec<_> = allowed
+        .map(|n| format!("~{}", batch[n].key.raw()))
+        .collect();
+    let rules = format!("ACL SETUSER app resetkeys {}", allowed.join(" "));
+    server.run(&rules).await;
+    let within = Within {
+        timeout: Duration::from_secs(20),
+        useful: Duration::from_secs(20),
+    };
+    let answers = backend.renew(&batch, within).await.unwrap();
+    for (number, answer) in answers.into_iter().enumerate() {
+        let expected = match is_refused(number) {
+            true => Renewed::Unknown,
+            false => Renewed::Held,
+        };
+        assert_eq!(answer, expected, "{number}");
+    }
 }
