@@ -119,10 +119,11 @@ const FEW_LONG: usize = 2;
 
 /// Locks that processes keep. Others have to ask for them. The last entry is different: each client has a lock that
 /// nobody else uses.
-const KEPT: [Work; 4] = [
+const KEPT: [Work; 5] = [
     work(How::Keep, &["keep-1"]),
     work(How::Keep, &["keep-2"]),
     work(How::Keep, &["keep-2"]),
+    work(How::Keep, &["keep-3"]),
     work(How::Keep, &["keep-own-1", "keep-own-2", "keep-own-3"]),
 ];
 

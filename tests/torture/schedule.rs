@@ -25,7 +25,7 @@ const SHORT: usize = 3;
 /// The number of faults of a database in the short pass.
 const SHORT_DATABASE: usize = 4;
 /// The greatest number of rounds for a planted bug, which may need luck to show.
-const TRIES: u64 = 4;
+const TRIES: u64 = 6;
 /// The number of times that the fault of a planted bug strikes in each of these rounds, or that a calm round goes on,
 /// until the bug is caught.
 const PLANTED_STRIKES: u32 = 12;

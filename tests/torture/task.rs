@@ -79,7 +79,7 @@ impl Task {
             // Others get their turn: otherwise, the one that releases would be the first to ask.
             tokio::time::sleep(MS * self.rng.u32(1..300)).await;
         }
-        if self.work.how == How::Keep && self.rng.u8(..8) == 0 {
+        if self.work.how == How::Keep && self.rng.u8(..2) == 0 {
             // The pause may be longer than the lock is kept, and at times longer than a lease.
             tokio::time::sleep(MS * self.rng.u32(1..2_000)).await;
         }
