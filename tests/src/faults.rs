@@ -187,7 +187,7 @@ pub enum Op {
     HandOver,
     /// Key: one lock. Arguments: holder, ttl.
     Renew,
-    /// Keys: lock, queue, timeouts, fence. Arguments: holder, lease, not_after, waits, channel.
+    /// Keys: lock, queue, timeouts, fence. Arguments: holder, place, lease, not_after, waits, channel.
     FairAcquire,
 }
 
@@ -199,7 +199,7 @@ impl Op {
             Op::Release => (b"1", 7),
             Op::HandOver => (b"2", 11),
             Op::Renew => (b"1", 6),
-            Op::FairAcquire => (b"4", 12),
+            Op::FairAcquire => (b"4", 13),
         };
         args.len() == shape.1 && args[0] == b"EVALSHA" && args[2] == shape.0
     }

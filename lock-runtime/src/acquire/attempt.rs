@@ -14,6 +14,11 @@ use crate::values::{Counted, HolderId, Key, Kind, LockError, Moment, StoreError,
 #[derive(Clone, Copy)]
 pub(crate) struct Asker {
     pub(crate) holder: HolderId,
+    /// The store may know the holder from before: it is on a list, or a question had no answer. An unknown one whose id is
+    /// [outdated](Fault::Outdated) is drawn anew.
+    pub(crate) known: bool,
+    /// See [`AcquireRequest`].
+    pub(crate) place: Option<HolderId>,
     /// See [`HoldRef`](crate::backend::HoldRef).
     pub(crate) contended: bool,
     /// See [`AcquireRequest`].
@@ -25,6 +30,8 @@ impl From<HolderId> for Asker {
     fn from(holder: HolderId) -> Asker {
         Asker {
             holder,
+            known: false,
+            place: None,
             contended: false,
             others_wait: false,
             knows_left: false,
@@ -64,11 +71,11 @@ impl Attempt {
         self.request.key.kind()
     }
 
-    /// Asks the store once as `holder`. The count is to be kept until a grant counts as a guard: a shutdown in between
+    /// Asks the store once as `asker.holder`. The count is to be kept until a grant counts as a guard: a shutdown in between
     /// would leave the lock to its lease.
     pub(crate) async fn ask_as(
         &self,
-        asker: Asker,
+        asker: &mut Asker,
         now: Moment,
     ) -> (Counted, Result<Acquired, Fault>) {
         let configured = self.core.options.call_timeout;
@@ -80,7 +87,7 @@ impl Attempt {
     pub(crate) async fn ask_within(
         &self,
         timeout: Duration,
-        asker: Asker,
+        asker: &mut Asker,
         now: Moment,
     ) -> (Counted, Result<Acquired, Fault>) {
         let core = &self.core;
@@ -88,31 +95,39 @@ impl Attempt {
         if let Some(why) = core.life.closed() {
             return (asking, Err(Fault::Closed(why)));
         }
-        let mut call = self.call(timeout, asker.holder, now);
-        (call.knows_left, call.others_wait) = (asker.knows_left, asker.others_wait);
-        call.hold_ref.contended = asker.contended;
-        let answer = match core.backend.acquire(call).await {
-            // Boxed: other requests need not carry its size.
-            Err(Fault::NotSet) => Box::pin(self.set_and_ask(timeout, asker.holder)).await,
-            answer => answer,
-        };
-        (asking, answer)
+        loop {
+            let answer = match core.backend.acquire(self.call(timeout, asker, now)).await {
+                // Boxed: other requests need not carry its size.
+                Err(Fault::NotSet) => Box::pin(self.set_and_ask(timeout, asker)).await,
+                answer => answer,
+            };
+            match answer {
+                Err(Fault::Outdated) if !asker.known => {
+                    asker.place.get_or_insert(asker.holder);
+                    asker.holder = core.ids.fresh();
+                }
+                answer => return (asking, answer),
+            }
+        }
     }
 
-    fn call(&self, timeout: Duration, holder: HolderId, now: Moment) -> AcquireRequest<'_> {
+    fn call<'a>(&'a self, timeout: Duration, asker: &'a Asker, now: Moment) -> AcquireRequest<'a> {
         let Attempt {
             core,
             request,
             deadline,
         } = self;
-        let mut call = core.acquire_request(&request.key, holder, &request.hold_options, now);
+        let options = &request.hold_options;
+        let mut call = core.acquire_request(&request.key, asker.holder, options, now);
+        (call.knows_left, call.others_wait) = (asker.knows_left, asker.others_wait);
+        (call.place, call.hold_ref.contended) = (asker.place.as_ref(), asker.contended);
         call.timeout = deadline.cut(timeout, now);
         call.waits = deadline.rest(request.wait, now);
         call
     }
 
     /// Sets the permits of a semaphore that has none, if the request says how many there are in all, and asks once more.
-    async fn set_and_ask(&self, timeout: Duration, holder: HolderId) -> Result<Acquired, Fault> {
+    async fn set_and_ask(&self, timeout: Duration, asker: &Asker) -> Result<Acquired, Fault> {
         let backend = &self.core.backend;
         let (Some(in_all), Some(counters)) = (self.request.in_all, backend.counters()) else {
             return Err(Fault::NotSet);
@@ -123,7 +138,7 @@ impl Attempt {
         // False if somebody else was faster: they are set all the same.
         let _ = counters.set(counter, in_all.get(), setting).await?;
         backend
-            .acquire(self.call(timeout, holder, clock::now()))
+            .acquire(self.call(timeout, asker, clock::now()))
             .await
     }
 

@@ -139,9 +139,12 @@ pub(crate) async fn contend<C: Contender>(
             }
             Asked::Failed(fault) => {
                 if matches!(fault, Fault::TooFew(_)) {
-                    // The lock was granted and given back: that somebody else has it is no reason any more. And the
-                    // contender may ask as another holder.
-                    (last.busy, listener) = (None, None);
+                    // The lock was granted and given back: that somebody else has it is no reason any more.
+                    last.busy = None;
+                }
+                if matches!(fault, Fault::TooFew(_) | Fault::Outdated) {
+                    // The contender asks as another holder from now on.
+                    listener = None;
                 }
                 let before = last.fault.take().filter(|_| deadline.is_over());
                 last.fault = Some(fault.at_the_end(before));

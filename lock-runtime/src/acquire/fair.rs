@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::attempt::Attempt;
+use crate::acquire::attempt::{Asker, Attempt};
 use crate::acquire::contend::{Asked, Contender, contend, nap, unless_kept};
 use crate::backend::{Acquired, Both, Fault, Granted, HoldRef, Listen, QUEUE_LIFE};
 use crate::hold::{Core, HoldHandle};
@@ -41,6 +41,9 @@ pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Option<Asked<HoldHa
 /// A caller who asks for a fair lock, with what it has at the store.
 struct FairSeat<'a> {
     attempt: &'a Attempt,
+    /// The id under which it has its place.
+    place: HolderId,
+    /// The id of the hold to be: that of the place, until it is outdated.
     holder: HolderId,
     first: bool,
     /// A process has the lock that keeps it between its holds: it gives the lock back as those do who have none in a queue.
@@ -58,9 +61,11 @@ struct FairSeat<'a> {
 
 impl<'a> FairSeat<'a> {
     fn new(attempt: &'a Attempt, waiting: Option<Waiting>) -> FairSeat<'a> {
+        let place = attempt.core.ids.fresh();
         FairSeat {
             attempt,
-            holder: attempt.core.ids.fresh(),
+            place,
+            holder: place,
             first: false,
             kept: false,
             known: false,
@@ -78,10 +83,26 @@ impl<'a> FairSeat<'a> {
         Asked::Granted(handle)
     }
 
-    /// Returns the parts that undo, in the background, what the store may have for this holder.
-    fn undoing(&self) -> (Arc<Core>, Arc<Key>, HolderId) {
+    /// Returns the parts that undo, in the background, what the store may have for this seat: a place, and the lock.
+    fn undoing(&self) -> Undoing {
         let Attempt { core, request, .. } = self.attempt;
-        (core.clone(), request.key.clone(), self.holder)
+        let ttl = request.hold_options.ttl;
+        Undoing {
+            core: core.clone(),
+            key: request.key.clone(),
+            place: self.place,
+            holder: self.holder,
+            lease: ttl.duration().max(QUEUE_LIFE),
+        }
+    }
+
+    /// The id of the hold to be is outdated. The lock may have been granted to it, by a question that had no answer. What was
+    /// granted to the place passes to the next holder.
+    fn becomes_another(&mut self) {
+        let undoing = self.undoing();
+        self.holder = undoing.core.ids.fresh();
+        let life = &self.attempt.core.life;
+        life.spawn(async move { undoing.undo_hold().await });
     }
 
     /// A question without an answer may arrive after the hold that a later one was granted has ended, and take the
@@ -91,15 +112,14 @@ impl<'a> FairSeat<'a> {
             return;
         };
         let until = until + self.slack();
-        let (core, key, holder) = self.undoing();
+        let undoing = self.undoing();
         let hold = Arc::downgrade(handle.hold());
-        let lease = handle.hold().ttl().duration();
         self.attempt.core.life.spawn(async move {
             clock::sleep_until(until).await;
             // The store takes the question no more. A hold that is good, or whose key is kept for a while, is given back
             // later than this.
             if hold.upgrade().is_none_or(|hold| hold.is_given_back()) {
-                undo(&core, HoldRef::one(&key, holder), clock::now() + lease).await;
+                undoing.undo().await;
             }
         });
     }
@@ -128,7 +148,13 @@ impl Contender for FairSeat<'_> {
         let arrives_until = now + deadline.cut(timeout, now);
         let loose = self.loose_until;
         self.loose_until = Some(loose.map_or(arrives_until, |until| until.later(arrives_until)));
-        let (_asking, answer) = self.attempt.ask_as(self.holder.into(), now).await;
+        let mut asker = Asker {
+            known: loose.is_some(),
+            place: Some(self.place).filter(|place| *place != self.holder),
+            ..Asker::from(self.holder)
+        };
+        let (_asking, answer) = self.attempt.ask_as(&mut asker, now).await;
+        self.holder = asker.holder;
         if !matches!(answer, Err(Fault::Unknown(_))) {
             self.loose_until = loose;
         }
@@ -158,6 +184,9 @@ impl Contender for FairSeat<'_> {
                 if matches!(fault, Fault::Unknown(_)) {
                     self.known = true;
                 }
+                if matches!(fault, Fault::Outdated) {
+                    self.becomes_another();
+                }
                 Asked::Failed(fault)
             }
         }
@@ -166,7 +195,7 @@ impl Contender for FairSeat<'_> {
     fn listen(&mut self) -> Box<dyn Listen> {
         let Attempt { core, request, .. } = self.attempt;
         let (backend, key) = (&core.backend, &request.key);
-        let alone = backend.listen_alone(key, self.holder);
+        let alone = backend.listen_alone(key, self.place);
         match self.kept {
             true => Box::new(Both(alone, backend.listen(key))),
             false => alone,
@@ -193,22 +222,43 @@ impl Drop for FairSeat<'_> {
         if !self.known {
             return;
         }
-        let (core, key, holder) = self.undoing();
+        let undoing = self.undoing();
         let loose_until = self.loose_until.map(|until| until + self.slack());
-        let lease = self
-            .attempt
-            .request
-            .hold_options
-            .ttl
-            .duration()
-            .max(QUEUE_LIFE);
         self.attempt.core.life.spawn(async move {
-            undo(&core, HoldRef::one(&key, holder), clock::now() + lease).await;
+            undoing.undo().await;
             if let Some(until) = loose_until {
                 clock::sleep_until(until).await;
-                undo(&core, HoldRef::one(&key, holder), clock::now() + lease).await;
+                undoing.undo().await;
             }
         });
+    }
+}
+
+/// What a seat may have left at the store.
+struct Undoing {
+    core: Arc<Core>,
+    key: Arc<Key>,
+    place: HolderId,
+    holder: HolderId,
+    lease: Duration,
+}
+
+impl Undoing {
+    async fn undo(&self) {
+        self.undo_of(self.place).await;
+        self.undo_hold().await;
+    }
+
+    /// Undoes what there may be beside the place.
+    async fn undo_hold(&self) {
+        if self.holder != self.place {
+            self.undo_of(self.holder).await;
+        }
+    }
+
+    async fn undo_of(&self, holder: HolderId) {
+        let until = clock::now() + self.lease;
+        undo(&self.core, HoldRef::one(&self.key, holder), until).await;
     }
 }
 

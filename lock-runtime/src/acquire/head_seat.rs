@@ -221,13 +221,16 @@ impl Contender for HeadSeat<'_> {
         // Not the seat's while the question is under way: a caller who goes away then does not know what becomes of it, and
         // nobody else may have the lock as this holder.
         let place = self.take_place();
-        let asker = Asker {
-            holder: self.holder,
+        let mut asker = Asker {
+            known: place.is_some(),
             contended: place.is_some(),
             others_wait: self.others_wait(),
             knows_left: known_left.is_some(),
+            ..Asker::from(self.holder)
         };
-        match self.attempt.ask_as(asker, now).await {
+        let answer = self.attempt.ask_as(&mut asker, now).await;
+        self.holder = asker.holder;
+        match answer {
             (_asking, Ok(Acquired::Granted(granted, terms))) => {
                 let options = &self.attempt.request.hold_options;
                 let beginning = match (&self.head, terms) {
@@ -266,7 +269,8 @@ impl Contender for HeadSeat<'_> {
                 {
                     self.note(|head| head.heard_from_store(Some(source)));
                 }
-                // Any other request may still arrive, and is being undone. The next one must not be.
+                // Any other request may still arrive, and is being undone. The next one must not be. A place whose holder is
+                // outdated is lost.
                 if matches!(fault, Fault::NotDone(_)) {
                     self.place = place;
                 }

@@ -188,12 +188,17 @@ async fn at_once(
         }
         call
     };
-    let calls: Vec<AcquireRequest<'_>> = members.iter().map(|(_, request)| call(request)).collect();
-    let granted = match core.backend.acquire_all(&calls).await {
-        Ok(AcquiredAll::Granted(granted)) => granted,
-        Ok(AcquiredAll::Busy) => return Ok(AtOnce::Busy),
-        Ok(AcquiredAll::Apart) => return Ok(AtOnce::Apart),
-        Err(fault) => return Ok(AtOnce::Failed(fault)),
+    let (calls, granted) = loop {
+        let calls: Vec<AcquireRequest<'_>> =
+            members.iter().map(|(_, request)| call(request)).collect();
+        match core.backend.acquire_all(&calls).await {
+            Ok(AcquiredAll::Granted(granted)) => break (calls, granted),
+            Ok(AcquiredAll::Busy) => return Ok(AtOnce::Busy),
+            Ok(AcquiredAll::Apart) => return Ok(AtOnce::Apart),
+            // As other holders.
+            Err(Fault::Outdated) => {}
+            Err(fault) => return Ok(AtOnce::Failed(fault)),
+        }
     };
     let mut handles: Vec<HoldHandle> = Vec::with_capacity(members.len());
     let now = clock::now();

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::acquire::attempt::Attempt;
+use crate::acquire::attempt::{Asker, Attempt};
 use crate::acquire::contend::Asked;
 use crate::acquire::head_seat::{HeadSeat, at_the_head};
 use crate::backend::Acquired;
@@ -51,10 +51,12 @@ pub(crate) async fn acquire(attempt: &Attempt) -> Result<HoldHandle, LockError> 
 
 /// Asks the store once, even if others of this process do.
 pub(crate) async fn ask(attempt: &Attempt) -> Asked<HoldHandle> {
-    let holder = attempt.core.ids.fresh();
-    let (_asking, answer) = attempt.ask_as(holder.into(), clock::now()).await;
+    let mut asker = Asker::from(attempt.core.ids.fresh());
+    let (_asking, answer) = attempt.ask_as(&mut asker, clock::now()).await;
     match answer {
-        Ok(Acquired::Granted(granted, _)) => Asked::Granted(attempt.admit(None, holder, granted)),
+        Ok(Acquired::Granted(granted, _)) => {
+            Asked::Granted(attempt.admit(None, asker.holder, granted))
+        }
         Ok(Acquired::Busy { left } | Acquired::Kept { left } | Acquired::Queued { left, .. }) => {
             Asked::Busy(left)
         }

@@ -224,7 +224,7 @@ impl LockManagerBuilder {
         let watch = Arc::new(Watch::default());
         let store = MemoryBackend::new(store, events_of(&watch));
         let backend = Arc::new(backend(store));
-        let locks = LockManager::assemble(self.options, backend.clone(), watch);
+        let locks = LockManager::assemble(self.options, backend.clone(), watch, Arc::default());
         Ok((locks, backend))
     }
 
@@ -270,9 +270,11 @@ impl LockManagerBuilder {
             options: self.options.clone(),
             runtime: current_runtime()?,
             events: events_of(&watch),
+            ids: Arc::default(),
             uptime: None,
         };
+        let ids = opening.ids.clone();
         let backend = location.open(opening).await?;
-        Ok(LockManager::assemble(self.options, backend, watch))
+        Ok(LockManager::assemble(self.options, backend, watch, ids))
     }
 }

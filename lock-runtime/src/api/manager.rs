@@ -19,7 +19,8 @@ use crate::observe::metrics;
 use crate::release::kept;
 use crate::renew::Watch;
 use crate::values::{
-    ClientRecord, IntoLockName, Key, Kind, LockError, LockName, LostReason, Options, clock,
+    ClientRecord, HolderIds, IntoLockName, Key, Kind, LockError, LockName, LostReason, Options,
+    clock,
 };
 
 /// The time for which a shutdown waits for releases under way.
@@ -56,15 +57,16 @@ impl LockManager {
     ) -> LockManager {
         let watch = Arc::new(Watch::default());
         let backend = backend(events_of(&watch));
-        LockManager::assemble(options, backend, watch)
+        LockManager::assemble(options, backend, watch, Arc::default())
     }
 
     pub(crate) fn assemble(
         options: Options,
         backend: Arc<dyn Backend>,
         watch: Arc<Watch>,
+        ids: Arc<HolderIds>,
     ) -> LockManager {
-        let core = Core::new(backend, options, watch);
+        let core = Core::new(backend, options, watch, ids);
         metrics::describe();
         // Outside of a runtime this fails, and the first call starts the background work.
         let _ = core.start_here();
@@ -204,6 +206,22 @@ impl LockManager {
             &clients,
             self.core.queues.waiters(&key),
         ))
+    }
+
+    /// Makes this manager another holder than it was, for the hook that runs when a process has been restored from a snapshot
+    /// (Lambda SnapStart, CRIU, a virtual machine). Call it before anything else.
+    ///
+    /// What the manager held at the time of the snapshot, each copy of the process believes to hold. So all of it is lost
+    /// ([`LostReason::Refused`]), and nothing is given back: a copy may be at work, and the leases end by themselves.
+    /// Requests that wait go on as other holders.
+    ///
+    /// Without this call, copies are holders of their own in all that they acquire after their first new connection to the
+    /// store. Only what was held at the time of the snapshot would be held by each of them.
+    /// [What happens on …](crate::_documentation::guarantees#what-happens-on-) says more.
+    #[doc(alias("snapshot", "restore", "clone", "CRIU", "SnapStart"))]
+    pub fn renew_identity(&self) {
+        self.core.ids.renew("");
+        self.core.watch.loses_all();
     }
 
     /// Takes the lock away from its holder, and wakes a waiter, within the call timeout. Returns true if it was held.

@@ -160,10 +160,11 @@ impl LockManagerBuilder {
             options: options.clone(),
             runtime: runtime.clone(),
             events: events_of(&watch),
+            ids: Arc::default(),
             uptime: None,
         };
         let nodes = connect::connect(nodes, &opening).await?;
         let backend = Arc::new(QuorumBackend::new(nodes, longest, runtime));
-        Ok(LockManager::assemble(options, backend, watch))
+        Ok(LockManager::assemble(options, backend, watch, opening.ids))
     }
 }

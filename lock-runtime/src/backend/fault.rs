@@ -9,6 +9,9 @@ use crate::values::{LockError, ShutdownCause, StoreError};
 pub(crate) enum Fault {
     /// The store certainly did nothing; trying again can help.
     NotDone(StoreError),
+    /// Nothing was sent: the holder's id was drawn before the connection was opened that would have carried the request. A copy
+    /// of this process may have drawn the same id. Whoever asks again at once does so as another holder.
+    Outdated,
     /// Granted, and given back: too few replicas knew of it in time. A caller that asks again does so as another holder.
     TooFew(StoreError),
     /// No answer: it may have happened, or may yet.
@@ -25,6 +28,8 @@ pub(crate) enum Fault {
     Closed(ShutdownCause),
 }
 
+const OUTDATED: &str = "a new connection to the lock store was opened meanwhile";
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -32,6 +37,7 @@ impl fmt::Display for Fault {
             | Fault::TooFew(source)
             | Fault::Unknown(source)
             | Fault::Denied(source) => source.fmt(f),
+            Fault::Outdated => f.write_str(OUTDATED),
             Fault::Foreign { key, why } => write!(f, "key `{key}`: {why}"),
             Fault::NotSet => f.write_str("the semaphore has no permits: they were not set"),
             Fault::Impossible(why) => f.write_str(why),
@@ -80,7 +86,7 @@ impl Fault {
     pub(crate) fn is_passing(&self) -> bool {
         matches!(
             self,
-            Fault::NotDone(_) | Fault::TooFew(_) | Fault::Unknown(_)
+            Fault::NotDone(_) | Fault::Outdated | Fault::TooFew(_) | Fault::Unknown(_)
         )
     }
 
@@ -118,6 +124,10 @@ impl Fault {
             Fault::NotDone(source) | Fault::TooFew(source) | Fault::Unknown(source) => {
                 LockError::Unavailable { name, source }
             }
+            Fault::Outdated => LockError::Unavailable {
+                name,
+                source: StoreError::new(OUTDATED),
+            },
             Fault::Denied(source) => LockError::Denied { name, source },
             Fault::Foreign { key, why } => LockError::ForeignKey { key, why },
             Fault::NotSet => LockError::NotSet { name },

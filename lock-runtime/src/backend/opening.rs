@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 
 use crate::backend::EventSink;
 use crate::backend::kit::uptime::Uptime;
-use crate::values::Options;
+use crate::values::{HolderIds, Options};
 
 /// The parameters with which a store is opened.
 #[derive(Clone)]
@@ -15,6 +15,8 @@ pub(crate) struct Opening {
     /// The runtime that runs the store's tasks.
     pub(crate) runtime: Handle,
     pub(crate) events: EventSink,
+    /// The ids of the manager's holders. Each connection that carries acquires begins a new generation of them.
+    pub(crate) ids: Arc<HolderIds>,
     /// The record of the server's restarts, if it is needed.
     pub(crate) uptime: Option<Arc<Uptime>>,
 }

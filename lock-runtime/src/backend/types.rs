@@ -36,6 +36,10 @@ impl<'a> HoldRef<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AcquireRequest<'a> {
     pub(crate) hold_ref: HoldRef<'a>,
+    /// The id under which a fair waiter has its place in the store's queue, if it is another than that of the hold to be, because
+    /// it was [outdated](super::Fault::Outdated). The lock may have been granted to it by a question that had no answer: then
+    /// it passes to the hold.
+    pub(crate) place: Option<&'a HolderId>,
     pub(crate) ttl: Ttl,
     /// Whether a fencing token is wanted.
     pub(crate) fenced: bool,
@@ -54,6 +58,11 @@ pub(crate) struct AcquireRequest<'a> {
 }
 
 impl AcquireRequest<'_> {
+    /// See [`place`](AcquireRequest::place). Without one, it is that of the hold.
+    pub(crate) fn place(&self) -> HolderId {
+        *self.place.unwrap_or(&self.hold_ref.holder)
+    }
+
     /// Returns the time until which an answer is awaited.
     pub(crate) fn deadline(&self) -> Moment {
         self.asked_at + self.timeout

@@ -21,7 +21,7 @@ use crate::values::{
 pub(crate) struct Core {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) options: Options,
-    pub(crate) ids: HolderIds,
+    pub(crate) ids: Arc<HolderIds>,
     pub(crate) queues: Arc<LocalQueues>,
     pub(crate) watch: Arc<Watch>,
     pub(crate) life: Arc<Lifecycle>,
@@ -29,9 +29,14 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(backend: Arc<dyn Backend>, options: Options, watch: Arc<Watch>) -> Arc<Core> {
+    /// `ids`: those that the backend was opened with, if it opens connections.
+    pub(crate) fn new(
+        backend: Arc<dyn Backend>,
+        options: Options,
+        watch: Arc<Watch>,
+        ids: Arc<HolderIds>,
+    ) -> Arc<Core> {
         let queues = LocalQueues::new(options.max_waiters_per_key, options.max_waiters);
-        let ids = HolderIds::new();
         let record = ClientRecord::of_this_process(options.app.as_deref());
         let key = Key::of_client(&options.namespace, ids.client_alias());
         let presence = Presence::new(record, ids.short(), key);
@@ -147,6 +152,7 @@ impl Core {
                 permits: hold_options.permits,
                 contended: false,
             },
+            place: None,
             ttl: hold_options.ttl,
             fenced: hold_options.fenced,
             waits: None,

@@ -132,6 +132,16 @@ impl Watch {
     }
 
     /// As [`lose`](Watch::lose), for a hold that is not in the schedule, or not any more.
+    /// The manager is not the holder any more that it was.
+    pub(crate) fn loses_all(&self) {
+        for hold in self.holds() {
+            // One that has ended meanwhile was taken out by who ended it.
+            if self.remove(&hold) {
+                self.end(&hold, LostReason::Refused);
+            }
+        }
+    }
+
     fn end(&self, hold: &Hold, reason: LostReason) {
         hold.lose(reason);
         self.log_lost(hold);

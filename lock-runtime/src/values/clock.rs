@@ -13,14 +13,15 @@ use tokio::time::Instant;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     tokio: Instant,
-    boot: Duration,
+    /// In ns: requests carry some moments each, and a `Duration` would be twice as large.
+    boot: u64,
 }
 
 /// Now, on both clocks.
 pub(crate) fn now() -> Moment {
     Moment {
         tokio: Instant::now(),
-        boot: boot_time(),
+        boot: nanos(boot_time()),
     }
 }
 
@@ -39,7 +40,7 @@ pub(crate) fn sleep(duration: Duration) -> tokio::time::Sleep {
     tokio::time::sleep(duration)
 }
 
-/// Microseconds since the Unix epoch. Only the memory store and the fair and semaphore formats read it.
+/// Microseconds since the Unix epoch. Only the memory store, the fair and semaphore formats and the ids of holders read it.
 pub(crate) fn wall_micros() -> u64 {
     SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -75,17 +76,21 @@ impl Moment {
         now().since(self)
     }
 
+    fn booted_since(self, earlier: Moment) -> Duration {
+        Duration::from_nanos(self.boot.saturating_sub(earlier.boot))
+    }
+
     /// Time from `earlier` to this moment on the clock that moved further.
     pub(crate) fn since(self, earlier: Moment) -> Duration {
         let tokio = self.tokio.saturating_duration_since(earlier.tokio);
-        tokio.max(self.boot.saturating_sub(earlier.boot))
+        tokio.max(self.booted_since(earlier))
     }
 
     /// True if the machine was suspended between `earlier` and this moment: tokio's timers are then late by as much.
     pub(crate) fn is_behind_a_suspension_since(self, earlier: Moment) -> bool {
         const NOTICEABLE: Duration = Duration::from_millis(100);
         let tokio = self.tokio.saturating_duration_since(earlier.tokio);
-        self.boot.saturating_sub(earlier.boot).saturating_sub(tokio) > NOTICEABLE
+        self.booted_since(earlier).saturating_sub(tokio) > NOTICEABLE
     }
 
     /// True if tokio's clock has gone ahead of the machine's between `earlier` and this moment. Only a clock that a test
@@ -94,7 +99,7 @@ impl Moment {
         // Less than any call timeout, and more than lies between the two readings of one moment.
         const NOTICEABLE: Duration = Duration::from_millis(5);
         let tokio = self.tokio.saturating_duration_since(earlier.tokio);
-        tokio.saturating_sub(self.boot.saturating_sub(earlier.boot)) > NOTICEABLE
+        tokio.saturating_sub(self.booted_since(earlier)) > NOTICEABLE
     }
 
     /// Returns the moment at which either has come. The two clocks may order them differently.
@@ -120,6 +125,10 @@ impl Moment {
     }
 }
 
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl Add<Duration> for Moment {
     type Output = Moment;
 
@@ -129,7 +138,7 @@ impl Add<Duration> for Moment {
         let duration = duration.min(FAR);
         Moment {
             tokio: self.tokio + duration,
-            boot: self.boot + duration,
+            boot: self.boot.saturating_add(nanos(duration)),
         }
     }
 }
@@ -140,7 +149,7 @@ impl Sub for Moment {
     /// The time from `other` to `self`, by the clock that leaves less of it; zero if `other` is later.
     fn sub(self, other: Moment) -> Duration {
         let tokio = self.tokio.saturating_duration_since(other.tokio);
-        tokio.min(self.boot.saturating_sub(other.boot))
+        tokio.min(self.booted_since(other))
     }
 }
 
@@ -225,7 +234,7 @@ mod tests {
         let start = now();
         let suspended = Moment {
             tokio: start.tokio,
-            boot: start.boot + Duration::from_secs(60),
+            boot: start.boot + nanos(Duration::from_secs(60)),
         };
         let deadline = start + Duration::from_secs(30);
         assert_eq!(deadline - suspended, Duration::ZERO);
@@ -242,7 +251,7 @@ mod tests {
         let start = now();
         let later = |tokio: u64, boot: u64| Moment {
             tokio: start.tokio + Duration::from_millis(tokio),
-            boot: start.boot + Duration::from_millis(boot),
+            boot: start.boot + nanos(Duration::from_millis(boot)),
         };
         assert!(!start.is_behind_a_suspension_since(start));
         assert!(!later(60_000, 60_000).is_behind_a_suspension_since(start));

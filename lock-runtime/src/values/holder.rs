@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
-use crate::values::decimal;
 use crate::values::kind::Kind;
+use crate::values::{clock, decimal};
 
 /// The first 16 bytes of a holder's SHA-1. Nobody finds the holder's id from it.
 pub(crate) type Alias = [u8; 16];
@@ -19,12 +19,15 @@ fn first_bytes(text: &str) -> [u8; 16] {
     bytes
 }
 
+/// The number of characters of a client's id that name its manager. The others name a generation of its ids.
+const MANAGER: usize = 18;
+
 /// Returns the name of the record of a holder's client, if the holder is one of this library. Nobody finds the id of a
 /// client from it.
 pub(crate) fn client_alias(holder: &str) -> Option<Alias> {
     let (client, _) = holder.rsplit_once(':')?;
     let is_ours = client.len() == Hyphenated::LENGTH && client.as_bytes().get(14) == Some(&b'8');
-    is_ours.then(|| first_bytes(client))
+    is_ours.then(|| first_bytes(client.get(..MANAGER).unwrap_or(client)))
 }
 
 /// The id of one acquisition at the store. Never reused, so a late or repeated message can only mean this one. The holds
@@ -116,8 +119,19 @@ fn short(client: Uuid) -> String {
 }
 
 /// Makes the holder ids of one manager.
+///
+/// Two managers may have drawn the same random bytes: those of a process that was restored twice from one snapshot, or of
+/// machines whose random generators began alike. So a client's id has two halves. The first one is drawn once, and tells the
+/// manager's ids from those of others. The second one is a generation: each connection that carries acquires begins a new
+/// one, of what the server answered on it, which no other connection was answered. An id that was drawn before a connection was
+/// opened is [outdated](Fault::Outdated) on it, because a copy of the process may have drawn the same id.
+///
+/// [`Fault::Outdated`]: crate::backend::Fault::Outdated
 pub(crate) struct HolderIds {
-    client: Uuid,
+    manager: u64,
+    /// What nobody else may know, for each generation is made of it.
+    secret: [u8; 16],
+    generation: AtomicU64,
     next: AtomicU64,
 }
 
@@ -125,31 +139,52 @@ impl HolderIds {
     /// A client id from the operating system's random generator. Its version is 8, for Redisson's are of version 4:
     /// in a queue of both, the scripts must tell whose waiters ask again by themselves.
     pub(crate) fn new() -> HolderIds {
+        let (manager, generation) = Uuid::new_v4().as_u64_pair();
         HolderIds {
-            client: uuid::Builder::from_custom_bytes(Uuid::new_v4().into_bytes()).into_uuid(),
+            manager,
+            secret: Uuid::new_v4().into_bytes(),
+            generation: AtomicU64::new(generation),
             next: AtomicU64::new(1),
         }
     }
 
+    /// Begins a new generation. `heard`: what a server answered on the connection that was just opened. Returns the number
+    /// from which on ids are surely of this generation or of a later one; it is returned once, and no id has it.
+    pub(crate) fn renew(&self, heard: &str) -> u64 {
+        // The time and the random bytes may differ where a server tells little of the connection: behind a proxy.
+        let mut hash = sha1_smol::Sha1::from(self.secret);
+        hash.update(heard.as_bytes());
+        hash.update(Uuid::new_v4().as_bytes());
+        hash.update(&clock::wall_micros().to_le_bytes());
+        let mut generation = [0; 8];
+        generation.copy_from_slice(&hash.digest().bytes()[..8]);
+        // The order of these two, and that of those in `fresh`, keep an id with a later number from having an earlier
+        // generation.
+        self.generation
+            .store(u64::from_le_bytes(generation), Ordering::SeqCst);
+        self.next.fetch_add(1, Ordering::SeqCst)
+    }
+
     /// Returns the part of the client's id that others may see. It is too short to release the client's locks.
     pub(crate) fn short(&self) -> String {
-        short(self.client)
+        short(self.client())
     }
 
     /// Returns the name of this client's record: see [`client_alias`].
     pub(crate) fn client_alias(&self) -> Alias {
-        first_bytes(&self.client.hyphenated().to_string())
+        first_bytes(&self.client().hyphenated().to_string()[..MANAGER])
     }
 
     /// True if this generator made `id`: the hold is this manager's.
     pub(crate) fn made(&self, id: HolderId) -> bool {
-        id.client == self.client
+        id.client.as_u64_pair().0 == self.client().as_u64_pair().0
     }
 
     pub(crate) fn fresh(&self) -> HolderId {
+        let number = self.next.fetch_add(1, Ordering::SeqCst);
         HolderId {
-            client: self.client,
-            number: self.next.fetch_add(1, Ordering::Relaxed),
+            client: self.client(),
+            number,
         }
     }
 
@@ -160,6 +195,18 @@ impl HolderIds {
             client,
             number: number | KEEPS,
         }
+    }
+
+    fn client(&self) -> Uuid {
+        let generation = self.generation.load(Ordering::SeqCst);
+        let bytes = Uuid::from_u64_pair(self.manager, generation).into_bytes();
+        uuid::Builder::from_custom_bytes(bytes).into_uuid()
+    }
+}
+
+impl Default for HolderIds {
+    fn default() -> HolderIds {
+        HolderIds::new()
     }
 }
 
@@ -218,10 +265,53 @@ mod tests {
     }
 
     #[test]
+    fn each_connection_begins_a_generation_of_the_same_manager() {
+        let ids = HolderIds::new();
+        let before = ids.fresh();
+        let first = ids.renew("id 7");
+        let after = ids.fresh();
+        assert!(before.number() < first && after.number() > first);
+        let client = |id: HolderId| id.text().split_once(':').unwrap().0.to_owned();
+        assert_ne!(client(before), client(after));
+        assert!(ids.made(before) && ids.made(after));
+        assert_eq!(before.short_client(), after.short_client());
+        assert_eq!(client_alias(&before.text()), client_alias(&after.text()));
+        assert_eq!(&after.text()[14..15], "8", "none of Redisson's");
+    }
+
+    #[test]
+    fn copies_of_a_manager_make_other_ids_once_they_are_connected() {
+        let ids = HolderIds::new();
+        let copy = HolderIds {
+            manager: ids.manager,
+            secret: ids.secret,
+            generation: AtomicU64::new(ids.generation.load(Ordering::SeqCst)),
+            next: AtomicU64::new(1),
+        };
+        assert_eq!(ids.fresh(), copy.fresh());
+        let (first, of_copy) = (ids.renew("id 7"), copy.renew("id 8"));
+        assert_eq!(first, of_copy);
+        assert_ne!(ids.fresh(), copy.fresh());
+    }
+
+    #[test]
+    fn an_id_whose_number_is_of_a_generation_is_not_of_an_earlier_one() {
+        let ids = HolderIds::new();
+        let old = ids.fresh().client;
+        std::thread::scope(|scope| {
+            let drawn = scope.spawn(|| (0..1_000).map(|_| ids.fresh()).collect::<Vec<_>>());
+            let first = ids.renew("id 7");
+            for id in drawn.join().unwrap() {
+                assert!(id.number() < first || id.client != old);
+            }
+        });
+    }
+
+    #[test]
     fn debug_output_does_not_reveal_the_client() {
         let ids = HolderIds::new();
         let id = ids.fresh();
-        assert!(!format!("{id:?} {ids:?}").contains(&ids.client.to_string()));
+        assert!(!format!("{id:?} {ids:?}").contains(&ids.client().to_string()));
     }
 
     #[test]

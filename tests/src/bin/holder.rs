@@ -7,12 +7,13 @@
 //! `holder lead URL NAME LEASE_MILLIS` leads and says `leads`. On SIGTERM it shuts down and says `ended` and the return
 //! value of `lead`.
 //! `holder permits URL SEMAPHORE PERMITS LEASE_MILLIS` leases permits, says `held` and keeps the permits.
+//! `holder take URL KIND NAME` tries to take a lock of that kind, says `taken` or `busy`, and keeps what it has.
 //! `holder connect URL` connects, takes a lock, releases it, and says `ok` or `error` and the error.
 //! `holder configured` does the same with the configuration of its environment: `LockConfig::from_env`.
 //! `holder threads` does the same as `configured` without a runtime of its own, and leaves the release to the end of
 //! `main`.
 //!
-//! The first three end when their input closes, so that none outlives the test that started it.
+//! The first four end when their input closes, so that none outlives the test that started it.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -20,7 +21,7 @@ use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use lock_runtime::{Lease, LockConfig, LockError, LockManager, blocking};
+use lock_runtime::{Lease, LockConfig, LockError, LockManager, TryAcquire, blocking};
 use tests::history::now_ns;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -59,6 +60,27 @@ async fn with_a_runtime(args: &[&str]) -> ExitCode {
             println!("held");
             std::future::pending::<()>().await;
         }
+        ["take", url, kind, name] => {
+            end_with_the_input();
+            let locks = LockManager::connect(url).await.expect("connect");
+            let request = match kind {
+                "multi" => {
+                    return take(
+                        locks
+                            .multi([locks.mutex(name), locks.mutex("b")])
+                            .try_acquire()
+                            .await,
+                    )
+                    .await;
+                }
+                "semaphore" => return take(locks.semaphore(name).permits(1).try_acquire().await).await,
+                "fenced" => locks.fenced(name),
+                "write" => locks.write(name),
+                "fair" => locks.fair(name),
+                _ => locks.mutex(name),
+            };
+            return take(request.try_acquire().await).await;
+        }
         ["connect", url] => say(&take_a_lock(LockManager::connect(url)).await),
         ["configured"] => say(&configured().await),
         _ => {
@@ -67,6 +89,20 @@ async fn with_a_runtime(args: &[&str]) -> ExitCode {
         }
     }
     ExitCode::SUCCESS
+}
+
+/// Says what became of the request, and keeps the guard.
+async fn take<G>(answer: Result<TryAcquire<G>, LockError>) -> ExitCode {
+    let answer = answer.expect("an answer");
+    println!(
+        "{}",
+        if matches!(answer, TryAcquire::Acquired(_)) {
+            "taken"
+        } else {
+            "busy"
+        }
+    );
+    std::future::pending().await
 }
 
 async fn step(url: &str, key: &str, lease: Duration) {

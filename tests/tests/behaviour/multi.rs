@@ -241,7 +241,8 @@ tests::suite! {
         busy.release().await.unwrap();
         let guard = waiting.await.unwrap().unwrap();
         let left = guard.remaining() + complete.elapsed();
-        assert!(left > lease * 98 / 100, "{left:?}");
+        // Well more than was left of the first one.
+        assert!(left > lease * 9 / 10, "{left:?}");
         guard.release().await.unwrap();
     }
 }

@@ -1,14 +1,14 @@
 //! Tests of certificates that a builder is given: those that a client shows, and those that it trusts.
 
 use lock_runtime::{LockError, LockManager, LockManagerBuilder};
-use tests::{RedisCluster, RedisServer, SentinelGroup, TlsFiles};
+use tests::{RedisCluster, RedisServer, SentinelGroup, TlsFiles, builder};
 
 fn read(path: &std::path::Path) -> Vec<u8> {
     std::fs::read(path).expect("a PEM file")
 }
 
 fn trusting(files: &TlsFiles) -> LockManagerBuilder {
-    LockManager::builder().root_certificate(read(&files.authority))
+    builder().root_certificate(read(&files.authority))
 }
 
 fn certified(files: &TlsFiles) -> LockManagerBuilder {

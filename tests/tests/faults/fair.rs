@@ -134,6 +134,34 @@ async fn a_question_whose_answer_is_lost_keeps_the_place_and_takes_nothing_twice
     }
 }
 
+/// After a cut, the waiter is another holder: a copy of its process may have the id that it had before.
+#[tokio::test]
+async fn a_waiter_whose_connections_are_cut_keeps_its_place_as_another_holder() {
+    let server = RedisServer::start();
+    let (proxy, cut) = behind_a_proxy(&server, LockManager::builder()).await;
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let holder = locks.fair("hot").acquire().await.unwrap();
+    let first = asleep(&proxy, cut.fair("hot").wait(LONG).acquire()).await;
+    queued(&server, 1).await;
+    let behind = tokio::spawn(locks.fair("hot").wait(LONG).acquire());
+    queued(&server, 2).await;
+    let order = list(&server, QUEUE);
+    proxy.cut();
+    // Its next heartbeat goes out on the new connection.
+    let asked = proxy.count("EVALSHA");
+    let again = async || proxy.count("EVALSHA") > asked;
+    eventually_within(LONG, "it asks on another connection", again).await;
+    assert_eq!(list(&server, QUEUE), order);
+    holder.release().await.unwrap();
+    let guard = first.await.unwrap().unwrap();
+    assert!(!behind.is_finished());
+    let holders: Vec<String> = server.query(&["HKEYS", "lock:hot"]);
+    assert!(holders.len() == 1 && holders[0] != order[0], "{holders:?}");
+    guard.release().await.unwrap();
+    behind.await.unwrap().unwrap().release().await.unwrap();
+    eventually("nothing is left", async || server.stray_keys().is_empty()).await;
+}
+
 #[tokio::test]
 async fn waiters_that_sleep_cost_a_heartbeat_each_and_no_busy_loop() {
     let server = RedisServer::start();

@@ -8,6 +8,8 @@ mod busy;
 mod cancel;
 mod certificates;
 mod clients;
+#[cfg(target_os = "linux")]
+mod clones;
 mod configured;
 mod connect;
 mod counters;

@@ -71,6 +71,7 @@ impl Backend for Line {
                         sleep(after).await;
                         let request = AcquireRequest {
                             hold_ref: HoldRef::one(&key, holder),
+                            place: None,
                             ttl,
                             fenced,
                             waits,

@@ -32,17 +32,18 @@ pub(super) fn acquire(
     at: At,
 ) -> Result<Acquired, Fault> {
     let HoldRef { key, holder, .. } = request.hold_ref;
-    let swept = sweep(state, key, Some(holder));
+    let place = request.place();
+    let swept = sweep(state, key, Some(place));
     let head = first(state, key);
     let mut left = exclusive::hold(state, key).map(|hold| hold.left());
     let mut kept = false;
     let own = exclusive::hold(state, key).is_some_and(|hold| hold.holder == holder);
-    if own || head.is_none_or(|head| head == holder) {
+    if own || head.is_none_or(|head| head == place) {
         match exclusive::acquire(state, request, at)? {
             Acquired::Busy { left: rest } => left = rest,
             Acquired::Kept { left: rest } => (left, kept) = (rest, true),
             granted => {
-                leave(state, key, holder);
+                leave(state, key, place);
                 return Ok(granted);
             }
         }
@@ -58,13 +59,16 @@ pub(super) fn acquire(
     }
     let dead_at = clock::tick() + QUEUE_LIFE;
     let queue = state.queues.entry(key.raw().into()).or_default();
-    match queue.iter_mut().find(|waiter| waiter.holder == holder) {
+    match queue.iter_mut().find(|waiter| waiter.holder == place) {
         Some(waiter) => waiter.dead_at = dead_at,
-        None => queue.push_back(Waiter { holder, dead_at }),
+        None => queue.push_back(Waiter {
+            holder: place,
+            dead_at,
+        }),
     }
     Ok(Acquired::Queued {
         left,
-        first: first(state, key) == Some(holder),
+        first: first(state, key) == Some(place),
         kept,
     })
 }

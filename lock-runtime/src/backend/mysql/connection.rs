@@ -103,6 +103,12 @@ impl Drop for Connection {
     }
 }
 
+/// A connection whose server is not checked yet.
+struct Dialed {
+    connection: Connection,
+    renew_after: Option<Duration>,
+}
+
 /// Opens a connection on the connector's runtime, and checks its server.
 pub(super) async fn open(connector: &MysqlConnector) -> Result<Opened<Connection>, Fault> {
     let (timeout, handle) = (connector.timeout, &connector.handle);
@@ -126,6 +132,7 @@ pub(super) async fn open(connector: &MysqlConnector) -> Result<Opened<Connection
     connector.clock.saw(time, asked_at);
     Ok(Opened {
         connection,
+        drawn: row.word(11)?,
         renew_after,
     })
 }
@@ -172,7 +179,7 @@ async fn connect(
     settings: String,
     timeout: Duration,
     handle: &Handle,
-) -> Result<Opened<Connection>, Fault> {
+) -> Result<Dialed, Fault> {
     let target = target.clone();
     // The connection lives on the backend's runtime, because the caller's runtime may end before the connection does.
     let opening = handle.spawn(async move { dial(&target, &settings, timeout).await });
@@ -181,11 +188,7 @@ async fn connect(
 }
 
 /// Connects, with a login from the credentials if there are any. Each of these two steps may take `timeout`.
-async fn dial(
-    target: &Target,
-    settings: &str,
-    timeout: Duration,
-) -> Result<Opened<Connection>, Fault> {
+async fn dial(target: &Target, settings: &str, timeout: Duration) -> Result<Dialed, Fault> {
     let login = match &target.credentials {
         Some(credentials) => Some(login::ask(credentials, timeout).await?),
         None => None,
@@ -203,7 +206,7 @@ async fn dial(
         });
     let connection = connecting.await?;
     let valid_for = login.and_then(|login| login.valid_for);
-    Ok(Opened {
+    Ok(Dialed {
         connection,
         renew_after: valid_for.map(login::before_the_end),
     })

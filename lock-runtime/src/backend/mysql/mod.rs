@@ -86,7 +86,7 @@ impl Mysql {
         let looker = Arc::new(Looker {
             own: connector.own.clone(),
             timeout: opening.options.call_timeout,
-            calls: Pool::new(connector, &opening.runtime, 1),
+            calls: Pool::new(connector, &opening.runtime, &opening.ids, 1),
             events: opening.events.clone(),
             told: Mutex::default(),
         });

@@ -81,6 +81,7 @@ pub(super) async fn open(connector: &PostgresConnector) -> Result<Opened<Client>
     connector.clock.saw(time, sent_at);
     Ok(Opened {
         connection: client,
+        drawn: row.get(15),
         renew_after,
     })
 }

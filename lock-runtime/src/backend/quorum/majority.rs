@@ -18,6 +18,12 @@ pub(super) fn no_majority(nodes: usize, faults: &[(String, Fault)]) -> Fault {
     {
         return fault.clone();
     }
+    if faults
+        .iter()
+        .any(|(_, fault)| matches!(fault, Fault::Outdated))
+    {
+        return Fault::Outdated;
+    }
     let mut text = format!("{} of {nodes} quorum nodes failed", faults.len());
     for (node, fault) in faults {
         text.push_str("; ");

@@ -64,6 +64,7 @@ impl NodeRequest {
     pub(super) fn request(&self) -> AcquireRequest<'_> {
         AcquireRequest {
             hold_ref: self.hold_ref(),
+            place: None,
             ttl: self.ttl,
             fenced: false,
             waits: self.waits,

@@ -20,10 +20,10 @@ pub(super) enum Nodes {
 }
 
 /// A connection on which to acquire.
-pub(super) struct AcquireRoute {
-    pub(super) live: Live,
+pub(crate) struct AcquireRoute {
+    pub(crate) live: Live,
     /// The time at which the permit was given.
-    pub(super) sent_at: Moment,
+    pub(crate) sent_at: Moment,
     /// A permit of that connection. `None` once the request is over, while another request is made for the same lock.
     pub(super) permit: Option<OwnedSemaphorePermit>,
 }

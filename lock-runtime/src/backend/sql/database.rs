@@ -86,6 +86,8 @@ pub(crate) trait Connector: Send + Sync + 'static {
 #[derive(Debug)]
 pub(crate) struct Opened<T> {
     pub(crate) connection: T,
+    /// What the server has drawn for this connection, and for no other one: see [`HolderIds`](crate::values::HolderIds).
+    pub(crate) drawn: String,
     /// The time after which another connection has to take its place, because its login expires.
     pub(crate) renew_after: Option<Duration>,
 }

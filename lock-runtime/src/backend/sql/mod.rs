@@ -119,9 +119,10 @@ impl SqlBackend {
         let (options, handle) = (&opening.options, opening.runtime.clone());
         let timeout = options.call_timeout;
         let shown = server.requests.shown().to_owned();
-        let requests = Pool::new(server.requests, &handle, server.pool);
-        let renewals = Pool::new(server.renewals, &handle, RENEWALS);
-        let waiting_renewals = Pool::new(server.waiting_renewals, &handle, WAITING_RENEWALS);
+        let ids = &opening.ids;
+        let requests = Pool::new(server.requests, &handle, ids, server.pool);
+        let renewals = Pool::new(server.renewals, &handle, ids, RENEWALS);
+        let waiting_renewals = Pool::new(server.waiting_renewals, &handle, ids, WAITING_RENEWALS);
         if !options.lazy {
             let first = requests.open().await;
             first.map_err(|fault| fault.into_error(&shown))?;
@@ -197,6 +198,7 @@ impl Inner {
     /// Runs a statement on a connection that acquires may have. The statement's date was computed from the same `now`.
     fn run_acquire<'a>(
         &'a self,
+        holder: HolderId,
         statement: &'a Arc<Statement>,
         args: Vec<Arg>,
         now: Moment,
@@ -204,7 +206,7 @@ impl Inner {
     ) -> Reply<'a, Answer> {
         let until = deadline.into();
         self.pool
-            .call(Purpose::Acquire, statement, args, now, until)
+            .call(Purpose::Acquire(holder), statement, args, now, until)
     }
 
     fn close(&self) {

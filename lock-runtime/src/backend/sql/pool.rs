@@ -16,7 +16,7 @@ use crate::backend::kit::{outage::Outage, round_trip::RoundTrip};
 use crate::backend::{Fault, Reply};
 use crate::observe::metrics;
 use crate::sync::Mutex;
-use crate::values::{Moment, clock};
+use crate::values::{HolderId, HolderIds, Moment, clock};
 
 /// A server that has given no answer for so long seems to be away. Less is no sign: the last question of a wait may have
 /// some milliseconds.
@@ -30,7 +30,8 @@ const LONGEST_RETIREMENT: Duration = Duration::from_secs(5);
 /// released first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    Acquire,
+    /// For this holder, whose id must have been drawn after the connection was opened.
+    Acquire(HolderId),
     Other,
 }
 
@@ -99,6 +100,7 @@ pub(crate) struct Pool<C: Connector> {
     /// True if the server was reached before.
     reached: AtomicBool,
     round_trip: RoundTrip,
+    ids: Arc<HolderIds>,
     /// The pool itself, for the tasks that it starts.
     own: Weak<Pool<C>>,
 }
@@ -138,7 +140,12 @@ impl<C: Connector> Calls for Pool<C> {
 }
 
 impl<C: Connector> Pool<C> {
-    pub(crate) fn new(connector: C, handle: &Handle, size: usize) -> Arc<Pool<C>> {
+    pub(crate) fn new(
+        connector: C,
+        handle: &Handle,
+        ids: &Arc<HolderIds>,
+        size: usize,
+    ) -> Arc<Pool<C>> {
         Arc::new_cyclic(|own| Pool {
             connector,
             handle: handle.clone(),
@@ -149,6 +156,7 @@ impl<C: Connector> Pool<C> {
             outage: Mutex::new(Outage::new("the connection to the lock store is")),
             reached: AtomicBool::new(false),
             round_trip: RoundTrip::default(),
+            ids: ids.clone(),
             own: own.clone(),
         })
     }
@@ -162,6 +170,12 @@ impl<C: Connector> Pool<C> {
         until: Until,
     ) -> Result<Answer, Fault> {
         let mut lent = self.lend(purpose, now, until.sent).await?;
+        if let (Purpose::Acquire(holder), Some(open)) = (purpose, &lent.open)
+            && holder.number() < open.ids_from
+        {
+            lent.is_good();
+            return Err(Fault::Outdated);
+        }
         let sent_at = lent.since;
         let asked = self.connector.run(lent.connection()?, statement, args);
         let answer = tokio::time::timeout(until.answered - sent_at, asked).await;
@@ -244,7 +258,7 @@ impl<C: Connector> Pool<C> {
     ) -> Result<Lent<C>, Fault> {
         let waiting = async {
             let acquire = match purpose {
-                Purpose::Acquire => Some(place(&self.acquires).await?),
+                Purpose::Acquire(_) => Some(place(&self.acquires).await?),
                 Purpose::Other => None,
             };
             Ok((acquire, place(&self.places).await?))
@@ -283,11 +297,14 @@ impl<C: Connector> Pool<C> {
         let Opened {
             connection,
             renew_after,
+            drawn,
         } = self.connector.open().await?;
+        let ids_from = self.ids.renew(&drawn);
         let again = self.outage.lock().is_over(self.server());
         self.reached.store(true, Ordering::Relaxed);
         Ok(Open {
             connection,
+            ids_from,
             relogin: renew_after.map(|after| Relogin::start(self, after)),
             _up: metrics::Connection::is_up(C::STORE, again),
         })
@@ -320,6 +337,7 @@ impl<C: Connector> Pool<C> {
             let _places = places;
             let Open {
                 connection,
+                ids_from,
                 relogin,
                 _up,
             } = open;
@@ -329,6 +347,7 @@ impl<C: Connector> Pool<C> {
             if let Ok(Some(connection)) = retired {
                 pool.keep(Open {
                     connection,
+                    ids_from,
                     relogin,
                     _up,
                 });
@@ -345,6 +364,8 @@ async fn place(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Fault> {
 /// An open connection, which the metrics count.
 pub(super) struct Open<C: Connector> {
     connection: C::Connection,
+    /// The ids of holders from this number on were drawn after it was opened. See [`HolderIds`].
+    ids_from: u64,
     /// The task that replaces it, if its login expires.
     relogin: Option<Relogin>,
     _up: metrics::Connection,

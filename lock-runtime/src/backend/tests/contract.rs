@@ -24,6 +24,7 @@ fn key(name: &str) -> Arc<Key> {
 fn request(key: &Key, holder: HolderId) -> AcquireRequest<'_> {
     AcquireRequest {
         hold_ref: HoldRef::one(key, holder),
+        place: None,
         ttl: Ttl::new(LEASE, true).unwrap(),
         fenced: true,
         waits: None,

@@ -49,7 +49,7 @@ impl Scene {
     fn new() -> Scene {
         let (store, watch) = (MemoryStore::new(), Arc::new(Watch::default()));
         let backend = MemoryBackend::new(store.clone(), events_of(&watch));
-        let core = Core::new(Arc::new(backend), Options::default(), watch);
+        let core = Core::new(Arc::new(backend), Options::default(), watch, Arc::default());
         let key = Arc::new(core.key(&"k".into(), Kind::Mutex).unwrap());
         let (holder, now) = (core.ids.fresh_keeper(), clock::now());
         let request = core.acquire_request(&key, holder, &options(), now);

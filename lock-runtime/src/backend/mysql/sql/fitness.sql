@@ -1,4 +1,4 @@
--- What a server is asked before it may keep locks. The last column shows whether SYSDATE() is the time of its call. The
+-- What a server is asked before it may keep locks. `drawn` is answered to no other connection. The pause shows whether SYSDATE() is the time of its call. The
 -- names are literals: a server looks through all tables otherwise.
 SELECT
     VERSION() AS version,
@@ -14,4 +14,5 @@ SELECT
         WHERE c.TABLE_SCHEMA = {schema} AND c.TABLE_NAME = '{own_name}' AND c.COLUMN_NAME = 'name') AS type_of_name,
     {micros} AS before_a_pause,
     SLEEP(0.001) AS pause,
-    {micros} AS after_a_pause
+    {micros} AS after_a_pause,
+    UUID() AS drawn

@@ -1,4 +1,5 @@
 -- What a server is asked before it may keep locks.
+-- The last column is answered to no other connection.
 -- Bounds the waits of the session for rows and tables, unless they are bounded already.
 -- $1 the table, $2 the bound, $3 whether it ends with this statement
 SELECT
@@ -18,4 +19,5 @@ SELECT
         WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped),
     {micros_now},
     has_function_privilege('pg_notify(text, text)', 'EXECUTE'),
-    CASE WHEN current_setting('lock_timeout') = '0' THEN set_config('lock_timeout', $2, $3) END
+    CASE WHEN current_setting('lock_timeout') = '0' THEN set_config('lock_timeout', $2, $3) END,
+    concat_ws(' ', pg_backend_pid(), clock_timestamp(), random(), random())

@@ -55,7 +55,7 @@ impl Rig {
         });
         let longest = Ttl::new(LONGEST, false).unwrap();
         let backend = QuorumBackend::new(nodes.collect(), longest, Handle::current());
-        LockManager::assemble(options, Arc::new(backend), watch)
+        LockManager::assemble(options, Arc::new(backend), watch, Arc::default())
     }
 
     /// Returns the number of locks that each store holds.

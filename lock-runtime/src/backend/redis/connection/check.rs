@@ -15,7 +15,7 @@ use crate::backend::redis::kinds::exclusive::{Acquire, HandOver, HandOverReply, 
 use crate::backend::redis::kinds::replies::{AcquireReply, ReleaseReply};
 use crate::backend::redis::scripting::{self, Manner, Script, faults};
 use crate::backend::{Fault, Renewed};
-use crate::values::{ClusterChannels, HolderIds, Key, Kind, LockName, SPARE_TOKENS, clock, key};
+use crate::values::{ClusterChannels, Key, Kind, LockName, SPARE_TOKENS, clock, key};
 
 /// Should the check be interrupted, its key is gone after this.
 const LEASE_MS: u64 = 2_000;
@@ -70,7 +70,7 @@ impl Check {
         let Some(key) = self.own_key()? else {
             return Ok(());
         };
-        let holder = HolderIds::new().fresh().text();
+        let holder = self.opening.ids.fresh().text();
         let locked = async {
             self.take(&mut connection, clock, &key, &holder).await?;
             self.give_back(&mut connection, &key, &holder).await
@@ -87,7 +87,9 @@ impl Check {
                 None => return Ok(None),
             },
         };
-        let name = LockName::from(format!("connect-check:{{{tag}}}:{}", Uuid::new_v4()));
+        // No other manager has this name, whatever random bytes it drew: see `HolderIds`.
+        let own = Uuid::from_bytes(self.opening.ids.fresh().permit(0));
+        let name = LockName::from(format!("connect-check:{{{tag}}}:{own}"));
         let key = Key::new(&self.opening.options.namespace, &name, Kind::Mutex);
         key.map(Some)
             .map_err(|error| Fault::Impossible(format!("the namespace cannot be used: {error}")))
@@ -178,7 +180,7 @@ impl Check {
     ) -> Result<(), Fault> {
         let (lock, fence) = (key.raw(), key.fence());
         let channel = crate::backend::redis::channel(key);
-        let ids = HolderIds::new();
+        let ids = &self.opening.ids;
         let (from, to) = (ids.fresh().text(), ids.fresh().text());
         self.take(connection, clock, key, &from).await?;
         let renew = Renew {
@@ -330,6 +332,7 @@ mod tests {
             },
             runtime: runtime.handle().clone(),
             events: std::sync::Arc::new(|_| ()),
+            ids: std::sync::Arc::default(),
             uptime: None,
         };
         let check = Check {

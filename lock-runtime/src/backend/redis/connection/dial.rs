@@ -146,7 +146,7 @@ pub(crate) async fn sign_of_life(
 }
 
 /// The answer to a command; `None` if the server refuses the command, which is a sign of life, too.
-async fn sign(
+pub(super) async fn sign(
     connection: &mut MultiplexedConnection,
     command: &Cmd,
     timeout: Duration,

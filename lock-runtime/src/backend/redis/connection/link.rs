@@ -18,7 +18,9 @@ use crate::backend::kit::round_trip::RoundTrip;
 use crate::backend::kit::{server_clock::ServerClock, standing::Standing};
 use crate::backend::redis::scripting::{self, Manner, Script, faults};
 use crate::backend::redis::sentinel::Address;
-use crate::values::{Moment, NodeHealth, clock};
+#[cfg(test)]
+use crate::values::HolderIds;
+use crate::values::{HolderId, Moment, NodeHealth, clock};
 
 /// One call in so many measures its round trip; the first one does.
 const SAMPLED: u64 = 16;
@@ -58,21 +60,21 @@ pub(crate) struct Live {
 #[derive(Clone)]
 pub(super) struct Connected {
     connection: MultiplexedConnection,
-    /// Requests on one generation are executed in the order in which they were queued.
-    generation: u64,
     /// The node, where sentinels named it.
     master: Option<Address>,
+    /// See [`Opened`]. Requests on the connection with this number are executed in the order in which they were queued.
+    ids_from: u64,
     /// Closed once another state has taken the place of this one.
     limit: Arc<AcquireLimit>,
     group: Arc<Group>,
 }
 
 impl Connected {
-    pub(super) fn new(opened: &Opened, generation: u64) -> Connected {
+    pub(super) fn new(opened: &Opened) -> Connected {
         Connected {
             connection: opened.connection.clone(),
-            generation,
             master: opened.master.clone(),
+            ids_from: opened.ids_from,
             limit: Arc::new(AcquireLimit::new()),
             group: Arc::default(),
         }
@@ -323,6 +325,12 @@ impl Link {
         }
     }
 
+    /// The ids that its server's connections begin generations of.
+    #[cfg(test)]
+    pub(crate) fn ids(&self) -> Arc<HolderIds> {
+        self.check.opening.ids.clone()
+    }
+
     #[cfg(test)]
     pub(crate) fn clock(&self) -> &ServerClock {
         &self.clock
@@ -412,8 +420,18 @@ impl Live {
 
     /// Whether requests on both are executed in the order in which they were queued.
     pub(crate) fn is_one_with(&self, other: &Live) -> bool {
-        Arc::ptr_eq(&self.link, &other.link)
-            && self.connected.generation == other.connected.generation
+        Arc::ptr_eq(&self.link, &other.link) && self.connected.ids_from == other.connected.ids_from
+    }
+
+    /// Refuses a request of a holder whose id was drawn before the connection was opened.
+    ///
+    /// # Errors
+    /// [`Fault::Outdated`].
+    pub(crate) fn may_carry(&self, holder: HolderId) -> Result<(), Fault> {
+        match holder.number() < self.connected.ids_from {
+            true => Err(Fault::Outdated),
+            false => Ok(()),
+        }
     }
 
     /// The node, where sentinels named it.

@@ -20,6 +20,9 @@ pub(crate) struct Opened {
     pub(crate) connection: MultiplexedConnection,
     pub(crate) cut: Arc<Notify>,
     pub(crate) master: Option<Address>,
+    /// The ids of holders from this number on were drawn after it was opened. No other connection of the manager has this
+    /// number. See [`HolderIds::renew`](crate::values::HolderIds::renew).
+    pub(crate) ids_from: u64,
     _relogin: Option<Relogin>,
 }
 
@@ -31,7 +34,7 @@ impl Opened {
         clock: &ServerClock,
     ) -> Result<Opened, LockError> {
         let looked = async {
-            let opened = Opened::open(target, check.timeout(), clock).await?;
+            let opened = Opened::open(target, check, clock).await?;
             check.look_at_birth(&opened.connection).await?;
             let checked = check.run(&opened.connection, clock).await;
             checked.map_err(|fault| fault.at(target.shown()))?;
@@ -56,17 +59,19 @@ impl Opened {
             connection: dialed.connection,
             cut,
             master: dialed.master,
+            ids_from: u64::MAX,
             _relogin: dialed.relogin,
         })
     }
 
-    /// Connects and reads the server's clock.
+    /// Connects for acquires: reads the server's clock, and begins a generation of holder ids.
     pub(crate) async fn open(
         target: &Target,
-        timeout: Duration,
+        check: &check::Check,
         clock: &ServerClock,
     ) -> Result<Opened, Fault> {
-        let opened = Opened::dial(target, timeout).await?;
+        let timeout = check.timeout();
+        let mut opened = Opened::dial(target, timeout).await?;
         let sent_at = clock::now();
         let time = redis::cmd("TIME");
         let asked = async {
@@ -79,6 +84,11 @@ impl Opened {
         let reply = scripting::in_time("TIME", timeout, asked).await?;
         let micros = check::micros(&reply).ok_or_else(|| faults::malformed("TIME"))?;
         clock.saw(micros, sent_at);
+        // Its reply has the number that the server gave this connection.
+        let (hello, connection) = (redis::cmd("HELLO"), &mut opened.connection.clone());
+        let said = dial::sign(connection, &hello, timeout).await?;
+        let ids = &check.opening.ids;
+        opened.ids_from = ids.renew(&format!("{said:?} {micros}"));
         Ok(opened)
     }
 }

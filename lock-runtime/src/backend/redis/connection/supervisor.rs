@@ -78,7 +78,7 @@ impl Supervisor {
             keeps_to_slots: AtomicBool::new(false),
         });
         if let Some(first) = &first {
-            State::replace(&state, State::Live(Connected::new(first, 0)));
+            State::replace(&state, State::Live(Connected::new(first)));
         }
         let runtime = self.check.opening.runtime.clone();
         runtime.spawn(self.run(state, first));
@@ -110,7 +110,7 @@ impl Supervisor {
         let mut outage = Outage::new("the connection to the lock store is");
         let mut pauses = dial::pauses();
         let mut silent = None;
-        for generation in 0.. {
+        for times in 0.. {
             let opened = loop {
                 let attempt = match next.take() {
                     Some(opened) => Ok(opened),
@@ -136,9 +136,9 @@ impl Supervisor {
             drop(silent.take());
             outage.is_over(self.target.shown());
             let since = clock::now();
-            State::replace(state, State::Live(Connected::new(&opened, generation)));
+            State::replace(state, State::Live(Connected::new(&opened)));
             self.standing.note(true);
-            let up = metrics::Connection::is_up(StoreKind::Redis, generation > 0);
+            let up = metrics::Connection::is_up(StoreKind::Redis, times > 0);
             let fault;
             (fault, silent) = self.watch(opened).await;
             drop(up);
@@ -160,7 +160,7 @@ impl Supervisor {
             Fault::Impossible(why) => Fault::not_done(why),
             fault => fault,
         };
-        let opened = Opened::open(&self.target, self.check.timeout(), &self.clock).await;
+        let opened = Opened::open(&self.target, &self.check, &self.clock).await;
         let opened = opened.map_err(|fault| match is_first {
             // A server that was never of use: it is told as `connect` tells it.
             true => fault,

@@ -101,7 +101,8 @@ async fn attempt(
     request: &AcquireRequest<'_>,
     fence: Fence,
 ) -> Result<AcquireReply, Fault> {
-    let (live, permit) = (&at.live, &mut at.permit);
+    let live = &at.live;
+    live.may_carry(request.hold_ref.holder)?;
     let not_after = live.clock().not_after(at.sent_at, request.deadline());
     let undo = Undo::armed(|| {
         let sent = Some((live.clone(), not_after));
@@ -109,18 +110,17 @@ async fn attempt(
     });
     let sending = Sending {
         inner,
-        live,
+        at,
         request,
         fenced: fence == Fence::Together,
         not_after,
-        sent_at: at.sent_at,
     };
     let mut reply = sending.ask().await;
     if fence == Fence::Apart
         && let Ok(AcquireReply::Granted { token, .. }) = &mut reply
     {
         // The token's request has a permit of its own, perhaps of another node's connection.
-        *permit = None;
+        at.permit = None;
         // Still armed: without a token it is given back.
         *token = Box::pin(exclusive::token(inner, request)).await?;
     }
@@ -135,13 +135,12 @@ async fn attempt(
 /// An acquire that goes out on one connection.
 pub(crate) struct Sending<'a> {
     pub(crate) inner: &'a Inner,
-    pub(crate) live: &'a Live,
+    pub(crate) at: &'a AcquireRoute,
     pub(crate) request: &'a AcquireRequest<'a>,
     /// Whether its script draws a token.
     pub(crate) fenced: bool,
     /// The time until which the server may grant it, in µs of its TIME.
     pub(crate) not_after: u64,
-    pub(crate) sent_at: Moment,
 }
 
 impl Sending<'_> {
@@ -159,7 +158,7 @@ impl Sending<'_> {
 
     pub(crate) async fn call<S: Script>(&self, script: &S) -> Result<S::Reply, Fault> {
         let deadline = self.request.deadline();
-        self.live.call(script, self.sent_at, deadline).await
+        self.at.live.call(script, self.at.sent_at, deadline).await
     }
 
     /// As [`call`](Sending::call), for a kind that has scripts of its own. With its first request, the rights of those that
@@ -174,8 +173,8 @@ impl Sending<'_> {
             let question = Rights::of_all(script, later);
             // It may not take much of the caller's time, and is asked once where it is not answered.
             let deadline = self.request.deadline();
-            let deadline = deadline.earlier(self.sent_at + rights::LONGEST);
-            let asked = self.live.call(&question, self.sent_at, deadline);
+            let deadline = deadline.earlier(self.at.sent_at + rights::LONGEST);
+            let asked = self.at.live.call(&question, self.at.sent_at, deadline);
             match Box::pin(asked).await {
                 Ok(missing) if !missing.is_empty() => {
                     return Err(Fault::denied(format!(

@@ -77,6 +77,9 @@ async fn attempt(
     deadline: Moment,
 ) -> Result<AcquiredAll, Fault> {
     let (live, sent_at) = (&at.live, at.sent_at);
+    for request in requests {
+        live.may_carry(request.hold_ref.holder)?;
+    }
     let not_after = live.clock().not_after(sent_at, deadline);
     let script = AcquireAll::new(requests, not_after);
     let undo = Undo::armed(|| {

@@ -32,10 +32,10 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
     if sending.request.hold_ref.contended {
         return Box::pin(acquire_in_crowd(sending)).await;
     }
-    let under_way = sending.live.enter();
+    let under_way = sending.at.live.enter();
     if sending.request.hold_ref.key.kind() == Kind::Mutex && !sending.request.others_wait {
         let one = || one_acquire(sending);
-        let shared = under_way.share(one, sending.sent_at, sending.request.deadline());
+        let shared = under_way.share(one, sending.at.sent_at, sending.request.deadline());
         if let Some(answer) = shared.await {
             return answer;
         }
@@ -46,7 +46,7 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
 
 fn one_acquire(sending: &Sending<'_>) -> (AcquireTerms, OneAcquire) {
     let request = sending.request;
-    let left = request.deadline() - sending.sent_at;
+    let left = request.deadline() - sending.at.sent_at;
     let terms = AcquireTerms::new(request.ttl.millis(), sending.fenced, left);
     let one = OneAcquire {
         key: request.hold_ref.key.clone(),

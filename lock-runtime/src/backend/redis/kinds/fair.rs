@@ -32,6 +32,7 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
         timeouts,
         fence: fence.as_deref(),
         holder: &holder.text(),
+        place: &sending.request.place().text(),
         lease_ms: sending.request.ttl.millis(),
         not_after_us: sending.not_after,
         waits: sending.request.waits.is_some(),
@@ -69,6 +70,8 @@ script! {
         keys { lock: &'a str, queue: &'a str, timeouts: &'a str, fence: Option<&'a str> }
         args {
             holder: &'a str,
+            /// Under which the caller is in the queue.
+            place: &'a str,
             lease_ms: u64,
             not_after_us: u64,
             /// A holder that cannot have the lock gets a place in the queue.

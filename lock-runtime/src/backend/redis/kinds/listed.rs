@@ -62,7 +62,7 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
         not_after_us: sending.not_after,
         counted: key.kind() == Kind::Fenced,
         channel: &channel(key),
-        trip_us: sending.live.trip_us(),
+        trip_us: sending.at.live.trip_us(),
         spare: sending.spare(),
     };
     sending.call(&script).await

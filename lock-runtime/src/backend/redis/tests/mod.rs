@@ -76,6 +76,7 @@ async fn connect_with(
         options,
         runtime: Handle::current(),
         events: sink,
+        ids: Arc::default(),
         uptime: None,
     };
     let backend = RedisBackend::connect(target, opening).await?;
@@ -98,6 +99,7 @@ fn request(key: &Key, holder: HolderId, lease_ms: u64) -> AcquireRequest<'_> {
     let ttl = Ttl::new(Duration::from_millis(lease_ms), false).unwrap();
     AcquireRequest {
         hold_ref: hold_ref(key, holder),
+        place: None,
         ttl,
         fenced: true,
         waits: None,

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::seen::{Blocked, READ_WRITE, Seen};
 use crate::backend::kit::undo::Undo;
-use crate::backend::sql::{Arg, Compensation, Inner, Row, own_topic};
+use crate::backend::sql::{Answer, Arg, Compensation, Inner, Row, Statement, own_topic};
 use crate::backend::{
-    AcquireRequest, Acquired, Fault, Granted, HoldRef, QUEUE_LIFE, READERS_KEPT_OUT,
+    AcquireRequest, Acquired, Fault, Granted, HoldRef, QUEUE_LIFE, READERS_KEPT_OUT, Reply,
 };
 use crate::values::{FencingToken, Kind, Moment, clock};
 
@@ -108,6 +108,11 @@ impl<'a> Asking<'a> {
         Undo::armed(move || Compensation::start(inner, request, not_after, deadline))
     }
 
+    fn run(&self, statement: &'a Arc<Statement>, args: Vec<Arg>, now: Moment) -> Reply<'a, Answer> {
+        let (inner, holder) = (self.inner, self.request.hold_ref.holder);
+        inner.run_acquire(holder, statement, args, now, self.deadline)
+    }
+
     /// Returns `true` if the request waits for a row that another transaction has locked. Where many write one row in
     /// turn, a request that does not wait for the row might starve: of a reader, of a writer beside readers, for
     /// permits, or in the queue of a fair lock.
@@ -154,6 +159,8 @@ impl<'a> Asking<'a> {
             }
             Kind::Read => &statements.read,
             Kind::Fair => {
+                args[1] = Arg::Text(request.place().text());
+                args.push(Arg::Text(holder.text()));
                 args.push(Arg::Flag(self.waits_for_row()));
                 &statements.take_turn
             }
@@ -163,7 +170,7 @@ impl<'a> Asking<'a> {
             }
         };
         let undo = self.undo(not_after);
-        let asked = inner.run_acquire(statement, args, now, deadline);
+        let asked = self.run(statement, args, now);
         let answer = asked.await;
         // A fair waiter without an answer asks again as the same holder: only a drop has to be undone.
         let asks_again = key.kind() == Kind::Fair;
@@ -208,7 +215,7 @@ impl<'a> Asking<'a> {
             Arg::text(kind),
             Arg::moment(inner.clock.not_after(now, self.deadline)),
         ];
-        let made = inner.run_acquire(&inner.statements.insert, args, now, self.deadline);
+        let made = self.run(&inner.statements.insert, args, now);
         made.await.map(drop)
     }
 
@@ -248,17 +255,17 @@ impl<'a> Asking<'a> {
 
     /// Takes a place in a fair lock's queue, or keeps it.
     async fn queue_up(&self) -> Result<Acquired, Fault> {
-        let HoldRef { key, holder, .. } = self.request.hold_ref;
+        let (key, place) = (self.request.hold_ref.key, self.request.place());
         let (statement, now) = (&self.inner.statements.queue_up, clock::now());
         let not_after = self.inner.clock.not_after(now, self.deadline);
         let args = vec![
             Arg::text(key.raw()),
-            Arg::Text(holder.text()),
+            Arg::Text(place.text()),
             Arg::micros(QUEUE_LIFE),
-            Arg::Text(own_topic(key, holder)),
+            Arg::Text(own_topic(key, place)),
             Arg::moment(not_after),
         ];
-        let asked = self.inner.run_acquire(statement, args, now, self.deadline);
+        let asked = self.run(statement, args, now);
         // The caller asks again as the same holder: only a drop has to be undone.
         let undo = self.undo(not_after);
         let answer = asked.await;

@@ -3,7 +3,7 @@
 -- Flags:
 -- Uses: digits, range, dated, refusal, fence, lease, holder, listeners, keeper, queue, publish
 -- Keys: lock, queue, timeouts, fence?
--- Args: holder, lease_ms, not_after_us, waits, channel
+-- Args: holder, place, lease_ms, not_after_us, waits, channel
 -- Returns: {'OK', token or '', time_us} | {'BUSY', pttl_ms, time_us} | {'KEPT', pttl_ms, time_us}
 --          | {'QUEUED', pttl_ms, 0 | 1 first | 2 first and kept, time_us} | {'STALE', time_us}
 --          | {'FOREIGN', 'lock' or 'fence' or 'queue' or 'timeouts', why}
@@ -15,11 +15,13 @@
 --      what it takes off would make them look dead; the first to look once they are at the head brings them back to
 --      LIFE. MOST keeps scores from growing in a queue that is never empty. A uuid of version 8 tells ours from
 --      Redisson's random ones. A caller that removes a dead head while the lock is free wakes the next.
+--      A waiter whose holder id was outdated keeps its place under the old one, and what an unanswered question has granted to
+--      that passes to the new one: a copy of the process that has the same place comes too late.
 --      The first in the queue asks a holder that keeps the lock between its holds, as acquire.lua does.
 
 local lock, queue, timeouts, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local holder, lease, not_after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local waits, channel = ARGV[4] == '1', ARGV[5]
+local holder, place, lease, not_after = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local waits, channel = ARGV[5] == '1', ARGV[6]
 local PARK, MOST, TAIL = 300000, 3600000, 256
 
 local wrong = out_of_range(lease, 1, LONGEST_LEASE, 'lease')
@@ -47,6 +49,10 @@ for i, look in ipairs({{'HLEN', lock, 'lock', 'hash'}, {'LLEN', queue, 'queue', 
 end
 local fields = sizes[1]
 
+if fields > 0 and holder ~= place and redis.call('HEXISTS', lock, place) == 1 then
+  redis.call('HSET', lock, holder, 1)
+  redis.call('HDEL', lock, place)
+end
 if fields > 0 and redis.call('HEXISTS', lock, holder) == 1 then
   if fence then
     redis.call('SET', fence, token)
@@ -68,13 +74,13 @@ end
 
 local ms = math.floor(now / 1000)
 
-local head, swept = living_head(queue, timeouts, ms, holder)
+local head, swept = living_head(queue, timeouts, ms, place)
 
-if fields == 0 and (not head or head == holder) then
+if fields == 0 and (not head or head == place) then
   if head then
     redis.call('LPOP', queue)
   end
-  redis.call('ZREM', timeouts, holder)
+  redis.call('ZREM', timeouts, place)
   if fence then
     redis.call('SET', fence, token)
   end
@@ -94,17 +100,17 @@ local function wake_next()
 end
 
 local left = redis.call('PTTL', lock)
-local first = not head or head == holder
+local first = not head or head == place
 local kept = first and other and ask_keeper(other, lock, now)
 if not waits then
   wake_next()
   return {kept and 'KEPT' or 'BUSY', left, digits(now)}
 end
 
-local known = redis.call('ZSCORE', timeouts, holder)
+local known = redis.call('ZSCORE', timeouts, place)
 if redis.call('LLEN', queue) ~= redis.call('ZCARD', timeouts) then
   -- One of the two was lost.
-  known = redis.call('LPOS', queue, holder, 'RANK', -1, 'MAXLEN', LONG)
+  known = redis.call('LPOS', queue, place, 'RANK', -1, 'MAXLEN', LONG)
 end
 local dead_at = ms + LIFE
 if not first and redis.call('ZCOUNT', timeouts, '(' .. digits(dead_at), '+inf') > 0 then
@@ -113,7 +119,7 @@ if not first and redis.call('ZCOUNT', timeouts, '(' .. digits(dead_at), '+inf') 
   local tail = redis.call('LRANGE', queue, -TAIL, -1)
   local java, parked
   for _, waiter in ipairs(tail) do
-    if waiter == holder then
+    if waiter == place then
       break
     elseif string.sub(waiter, 15, 15) ~= '8' then
       java = waiter
@@ -126,9 +132,9 @@ if not first and redis.call('ZCOUNT', timeouts, '(' .. digits(dead_at), '+inf') 
   end
   dead_at = math.min(math.max(parked or 0, dead_at), ms + MOST)
 end
-redis.call('ZADD', timeouts, digits(dead_at), holder)
+redis.call('ZADD', timeouts, digits(dead_at), place)
 if not known then
-  redis.call('RPUSH', queue, holder)
+  redis.call('RPUSH', queue, place)
 end
 wake_next()
 return {'QUEUED', left, kept and 2 or first and 1 or 0, digits(now)}

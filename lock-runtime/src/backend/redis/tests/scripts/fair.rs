@@ -63,6 +63,7 @@ pub(super) fn fair_acquire(holder: &str) -> FairAcquire<'_> {
         timeouts: TIMEOUTS,
         fence: Some(FENCE),
         holder,
+        place: holder,
         lease_ms: LEASE,
         not_after_us: FAR,
         waits: true,
