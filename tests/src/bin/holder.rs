@@ -73,7 +73,9 @@ async fn with_a_runtime(args: &[&str]) -> ExitCode {
                     )
                     .await;
                 }
-                "semaphore" => return take(locks.semaphore(name).permits(1).try_acquire().await).await,
+                "semaphore" => {
+                    return take(locks.semaphore(name).permits(1).try_acquire().await).await;
+                }
                 "fenced" => locks.fenced(name),
                 "write" => locks.write(name),
                 "fair" => locks.fair(name),

@@ -355,7 +355,12 @@ async fn a_hold_that_an_operator_has_made_endless_is_busy_until_it_is_forced() {
     ] {
         assert!(matches!(tried, TryAcquire::Busy { .. }), "{tried:?}");
     }
-    let waited = other.fair("k").wait(3_000 * MS).acquire().await.unwrap_err();
+    let waited = other
+        .fair("k")
+        .wait(3_000 * MS)
+        .acquire()
+        .await
+        .unwrap_err();
     assert!(matches!(waited, LockError::Busy { .. }), "{waited:?}");
     assert!(other.inspect("k").await.unwrap().held);
     assert!(other.force_release("k").await.unwrap());

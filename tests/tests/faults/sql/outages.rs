@@ -13,6 +13,7 @@ tests::on_each_database!(
     holds_and_waiters_outlast_a_crash_of_the_server
     a_hold_is_lost_on_time_while_the_server_is_frozen_and_the_next_token_is_higher
     connections_that_are_ended_by_the_server_end_no_hold_and_no_wait
+    a_fair_waiter_whose_connections_are_cut_keeps_its_place_as_another_holder
 );
 
 async fn nobody_is_admitted_while_a_guard_says_that_it_is_held<D: Sql>() {
@@ -103,5 +104,40 @@ async fn connections_that_are_ended_by_the_server_end_no_hold_and_no_wait<D: Sql
     }
     guard.release().await.unwrap();
     waiter.await.unwrap().unwrap().release().await.unwrap();
+    end(table, locks, other).await;
+}
+
+/// A copy of the process may have the id that the waiter had before the cut.
+async fn a_fair_waiter_whose_connections_are_cut_keeps_its_place_as_another_holder<D: Sql>() {
+    let (table, pipe, locks, other) = scene::<D>().await;
+    let guard = other.fair("k").acquire().await.unwrap();
+    let queue = || {
+        let rows = table
+            .server()
+            .query(&format!("SELECT queue FROM {}", table.name()));
+        rows.concat()
+    };
+    let first = tokio::spawn(locks.fair("k").wait(2 * LONG).acquire());
+    let is_first = async || queue().matches("\"h\"").count() == 1;
+    eventually("it waits", is_first).await;
+    let place = queue();
+    let behind = tokio::spawn(other.fair("k").wait(2 * LONG).acquire());
+    let are_two = async || queue().matches("\"h\"").count() == 2;
+    eventually("another one waits", are_two).await;
+    let before = pipe.connections();
+    pipe.cut();
+    eventually("it connects again", async || pipe.connections() > before).await;
+    guard.release().await.unwrap();
+    let guard = first.await.unwrap().unwrap();
+    assert!(!behind.is_finished());
+    let holders = table
+        .server()
+        .query(&format!("SELECT holder FROM {}", table.name()));
+    assert!(
+        holders.len() == 1 && !place.contains(&holders[0]),
+        "{holders:?}, {place}"
+    );
+    guard.release().await.unwrap();
+    behind.await.unwrap().unwrap().release().await.unwrap();
     end(table, locks, other).await;
 }
