@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::checked_request::{CheckedRequest, Deadline};
-use crate::backend::{AcquireRequest, Acquired, CounterRef, Fault};
+use crate::backend::{AcquireRequest, Acquired, CounterRef, Fault, Life};
 use crate::hold::{Beginning, Core, HoldHandle};
 use crate::observe::spans::Wait;
 use crate::queue::Head;
@@ -136,7 +136,9 @@ impl Attempt {
         let setting = self.core.options.call_timeout;
         let setting = self.deadline.cut(setting, clock::now());
         // False if somebody else was faster: they are set all the same.
-        let _ = counters.set(counter, in_all.get(), setting).await?;
+        let _ = counters
+            .set(counter, in_all.get(), Life::InCode, setting)
+            .await?;
         backend
             .acquire(self.call(timeout, asker, clock::now()))
             .await
