@@ -99,7 +99,9 @@ impl Semaphore {
         let counter = self.counter().await?.if_open()?;
         check_count("the number of permits", permits)?;
         counter
-            .once(|counters, counter, timeout| counters.set(counter, permits, Life::Endless, timeout))
+            .once(|counters, counter, timeout| {
+                counters.set(counter, permits, Life::Endless, timeout)
+            })
             .await
     }
 
