@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::acquire::checked_request::{CheckedRequest, Deadline};
 use crate::backend::{AcquireRequest, Acquired, CounterRef, Fault};
-use crate::hold::{Beginning, Core, HoldHandle};
+use crate::hold::{Asking, Beginning, Core, HoldHandle};
 use crate::observe::spans::Wait;
 use crate::queue::Head;
-use crate::values::{Counted, HolderId, Key, Kind, LockError, Moment, StoreError, clock};
+use crate::values::{Counted, HolderId, Key, Kind, LockError, Moment, clock};
 
 /// The name under which a caller asks the store, and what it knows.
 #[derive(Clone, Copy)]
@@ -96,7 +96,7 @@ impl Attempt {
             Err(Fault::NotSet) => Box::pin(self.set_and_ask(timeout, asker.holder)).await,
             answer => answer,
         };
-        (asking, answer)
+        (asking, core.served.judge(Asking::For(self.kind()), answer))
     }
 
     fn call(&self, timeout: Duration, holder: HolderId, now: Moment) -> AcquireRequest<'_> {
@@ -144,16 +144,10 @@ impl Attempt {
         self.request.busy(&self.deadline, left)
     }
 
-    /// Returns the error of a caller who never asked the store: that the store is unavailable, if the caller
-    /// at the head met a `fault`, or else that the lock is busy.
-    pub(crate) fn gave_up(&self, fault: Option<StoreError>) -> LockError {
-        match fault {
-            Some(source) => LockError::Unavailable {
-                name: self.key().name().to_owned(),
-                source,
-            },
-            None => self.busy(None),
-        }
+    /// Returns the error of a caller who never asked the store: the `fault` that the caller at the head met, or else
+    /// that the lock is busy.
+    pub(crate) fn gave_up(&self, fault: Option<Fault>) -> LockError {
+        fault.map_or_else(|| self.busy(None), |fault| self.error(fault))
     }
 
     pub(crate) fn error(&self, fault: Fault) -> LockError {

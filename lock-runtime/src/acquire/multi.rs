@@ -10,7 +10,7 @@ use crate::acquire::checked_request::{CheckedRequest, Deadline};
 use crate::acquire::reentry::ancestor;
 use crate::acquire::try_acquire::TryAcquire;
 use crate::backend::{AcquireRequest, AcquiredAll, Fault};
-use crate::hold::{Caller, Core, Handles, HoldHandle, all_of};
+use crate::hold::{Asking, Caller, Core, Handles, HoldHandle, all_of};
 use crate::observe::spans::Wait;
 use crate::values::{LockError, Moment, Ttl, clock, jittered};
 
@@ -189,7 +189,8 @@ async fn at_once(
         call
     };
     let calls: Vec<AcquireRequest<'_>> = members.iter().map(|(_, request)| call(request)).collect();
-    let granted = match core.backend.acquire_all(&calls).await {
+    let answer = core.backend.acquire_all(&calls).await;
+    let granted = match core.served.judge(Asking::For(first.key.kind()), answer) {
         Ok(AcquiredAll::Granted(granted)) => granted,
         Ok(AcquiredAll::Busy) => return Ok(AtOnce::Busy),
         Ok(AcquiredAll::Apart) => return Ok(AtOnce::Apart),

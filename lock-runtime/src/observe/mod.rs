@@ -170,6 +170,14 @@ pub(crate) fn undo_refused(name: &str, fault: &Fault) {
     );
 }
 
+pub(crate) fn refused_for_now(name: &str, fault: &Fault) {
+    tracing::warn!(
+        lock = name,
+        reason = %fault,
+        "the lock store refuses what it served before: those who wait go on asking until their time is over"
+    );
+}
+
 pub(crate) fn lost_after_completion(loss: &LockError) {
     tracing::warn!(error = %loss, "the lock was lost before its release, but the body had completed");
 }

@@ -437,7 +437,7 @@ async fn release_until_answered(
             }
             Err(fault) => fault,
         };
-        if matches!(fault, Fault::NotDone(_)) {
+        if fault.is_passing_no_op() {
             *unanswered = before;
         }
         if !fault.is_passing() || until.has_passed() {

@@ -78,7 +78,11 @@ pub enum LockError {
         /// The last message of the store or the connection.
         source: StoreError,
     },
-    /// The store refuses this client for good: login, ACL or TLS.
+    /// The store refuses this client: login, ACL or TLS.
+    ///
+    /// A store that never served such a request of this manager refuses it for good, and says so at once. One that served
+    /// it before may be having its users or rights changed: whoever waits goes on asking, and gets this error at the end of
+    /// the wait.
     #[error("the lock store refuses `{}`: {source}", Escaped(name))]
     #[non_exhaustive]
     Denied {
