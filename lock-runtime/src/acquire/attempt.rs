@@ -141,7 +141,7 @@ impl Attempt {
 
     /// The error of a caller who gives up while somebody else has the lock.
     pub(crate) fn busy(&self, left: Option<Duration>) -> LockError {
-        self.request.busy(&self.deadline, left)
+        self.request.busy(&self.core, self.deadline, left)
     }
 
     /// Returns the error of a caller who never asked the store: the `fault` that the caller at the head met, or else

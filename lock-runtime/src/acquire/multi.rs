@@ -234,7 +234,7 @@ async fn one_by_one(
         let now = clock::now();
         if deadline.is_over_at(now) {
             // No further call: a request without a wait would take all of its time for each of them.
-            return Err(request.busy(deadline, None));
+            return Err(request.busy(core, *deadline, None));
         }
         let rest = CheckedRequest {
             wait: deadline.until.map(|until| until - now),

@@ -383,7 +383,11 @@ impl Departure {
 
 impl Drop for Departure {
     fn drop(&mut self) {
-        if self.in_background || self.done {
+        if self.done {
+            return;
+        }
+        if self.in_background {
+            observe::release_cut_off(&self.hold);
             return;
         }
         let rest = Departure {

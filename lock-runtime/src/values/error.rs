@@ -1,6 +1,7 @@
 //! The errors of this crate, and whether a retry can help.
 
-use crate::values::refusal::{ShutdownCause, WaiterCap};
+use crate::values::label::Label;
+use crate::values::refusal::{HeldHere, ShutdownCause, WaiterCap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +46,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum LockError {
     /// Somebody else held the lock for as long as the caller would wait.
-    #[error("lock `{}` is busy{}{}", Escaped(name), patience(*waited), retry_hint(*.retry_after))]
+    #[error("lock `{}` is busy{}{}{}", Escaped(name), patience(*waited), retry_hint(*.retry_after), own_hint(.held_here.as_ref()))]
     #[non_exhaustive]
     Busy {
         /// The lock's name.
@@ -55,6 +56,10 @@ pub enum LockError {
         /// The rest of the holder's lease when the store was last asked. A holder that lives renews it,
         /// so this is when asking again is sensible, not when the lock will be free.
         retry_after: Option<Duration>,
+        /// The hold of this very manager that was in the way at the end of the wait. If the holder waits for this call, the
+        /// two wait for each other: nest the call in the hold ([`run`](crate::LockRequest::run),
+        /// [`scope`](crate::LockGuard::scope)), pass the guard or its [`Lease`](crate::Lease) on, or release it first.
+        held_here: Option<HeldHere>,
     },
     /// The lock was held and is held no more; its holder did not release it.
     #[error("lock `{}` was lost after {held_for:?}: {reason}{}", Escaped(name), if *.completed { "; the body had completed" } else { "" })]
@@ -249,6 +254,21 @@ fn patience(waited: Duration) -> String {
     }
 }
 
+fn own_hint(held_here: Option<&HeldHere>) -> String {
+    let Some(held_here) = held_here else {
+        return String::new();
+    };
+    let label = match held_here.label() {
+        Label::UNLABELLED => String::new(),
+        label => format!(" as `{label}`"),
+    };
+    format!(
+        "; this very process has held it for {:?}{label}: if that hold waits for this call, nest the call in it (`run`, \
+         `scope`), pass its guard or `Lease` on, or release it first",
+        held_here.held_for()
+    )
+}
+
 fn retry_hint(retry_after: Option<Duration>) -> String {
     retry_after.map_or_else(String::new, |left| {
         format!("; its holder's lease has {left:?} left")
@@ -386,6 +406,7 @@ mod tests {
                 name: name.clone(),
                 waited: Duration::ZERO,
                 retry_after: None,
+                held_here: None,
             },
             LockError::Lost {
                 name: name.clone(),
@@ -444,6 +465,7 @@ mod tests {
             name: "order:7".to_owned(),
             waited,
             retry_after,
+            held_here: None,
         };
         let second = Duration::from_secs(1);
         let error = busy(second, Some(2 * second));
@@ -462,6 +484,25 @@ mod tests {
             assert_eq!(error.name().is_some(), is_named && !is_of_key, "{error}");
             assert!(!error.is_busy() || error.is_retryable());
         }
+    }
+
+    #[test]
+    fn a_caller_that_waits_for_its_own_process_is_told_since_when_and_what_to_do() {
+        let busy = |label| LockError::Busy {
+            name: "order:7".to_owned(),
+            waited: Duration::from_secs(10),
+            retry_after: None,
+            held_here: Some(HeldHere::new(Duration::from_secs(12), label)),
+        };
+        let error = busy("order:{id}");
+        assert!(error.is_busy() && error.is_retryable());
+        let said = error.to_string();
+        let labelled =
+            "gave up after 10s; this very process has held it for 12s as `order:{id}`: if";
+        assert!(said.contains(labelled), "{said}");
+        assert!(said.contains("(`run`, `scope`)"), "{said}");
+        let said = busy(Label::UNLABELLED).to_string();
+        assert!(said.contains("held it for 12s: if"), "{said}");
     }
 
     #[test]

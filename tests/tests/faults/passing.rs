@@ -291,6 +291,42 @@ async fn a_table_that_is_renamed<D: Rights>() {
     table.assert_deserted().await;
 }
 
+async fn a_table_that_is_missing_while_connections_end<D: Rights>() {
+    let (table, locks, other) = on_database::<D>().await;
+    locks
+        .mutex("k")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let events = Events::default();
+    let _logging = tracing::subscriber::set_default(events.clone());
+    D::say(&table, "ALTER TABLE {table} RENAME TO {table}_away").await;
+    let connections = D::say(&table, D::OF_APP).await;
+    D::end_connections(table.server(), &connections);
+    let said = || {
+        let warnings = events.of(Level::WARN).into_iter();
+        warnings.filter(|said| said.contains("a connection to the lock store"))
+    };
+    eventually("the log says what is wrong", async || {
+        let refused = locks.mutex("k").try_acquire().await.unwrap_err();
+        assert!(refused.is_retryable(), "{refused}");
+        said().next().is_some()
+    })
+    .await;
+    let said = said().collect::<Vec<_>>();
+    assert_eq!(said.len(), 1, "{said:#?}");
+    assert!(
+        said[0].contains("cannot be had") && said[0].contains("no table"),
+        "{said:?}"
+    );
+    D::say(&table, "ALTER TABLE {table}_away RENAME TO {table}").await;
+    drop((locks, other));
+    table.assert_deserted().await;
+}
+
 macro_rules! on_each_database {
     ($($name:ident: $refusal:ident on $database:ty,)+) => {
         $(#[tokio::test]
@@ -306,5 +342,7 @@ on_each_database! {
     a_user_that_is_kept_out_for_a_while_ends_no_wait_on_postgres: a_user_that_is_kept_out on Postgres,
     a_user_that_is_kept_out_for_a_while_ends_no_wait_on_mysql: a_user_that_is_kept_out on Mariadb,
     a_table_that_is_renamed_for_a_while_ends_no_wait_on_postgres: a_table_that_is_renamed on Postgres,
+    a_connection_that_finds_no_table_is_not_called_lost_on_postgres: a_table_that_is_missing_while_connections_end on Postgres,
+    a_connection_that_finds_no_table_is_not_called_lost_on_mysql: a_table_that_is_missing_while_connections_end on Mariadb,
     a_table_that_is_renamed_for_a_while_ends_no_wait_on_mysql: a_table_that_is_renamed on Mariadb,
 }
