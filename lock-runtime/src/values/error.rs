@@ -14,7 +14,7 @@ use std::time::Duration;
 /// | [`Lost`](LockError::Lost) | the lock was held and then lost | yes, if the work can be repeated |
 /// | [`Unavailable`](LockError::Unavailable) | the store gave no answer in the caller's time, or too few replicas confirmed | yes, later |
 /// | [`TooManyWaiters`](LockError::TooManyWaiters) | a cap on local waiters was reached | yes, later |
-/// | [`Denied`](LockError::Denied) | login, ACL or TLS refused | no |
+/// | [`Denied`](LockError::Denied) | login, ACL or TLS refused, for the whole wait if the store had served the manager before | no |
 /// | [`ForeignKey`](LockError::ForeignKey) | the key holds something that is not this kind of lock | no |
 /// | [`NotSet`](LockError::NotSet) | the permits of a semaphore were never set, or the store lost them | yes, once somebody has set them |
 /// | [`InvalidName`](LockError::InvalidName), [`InvalidLease`](LockError::InvalidLease), [`InvalidConfig`](LockError::InvalidConfig) | bad input, mostly refused before any I/O; or a server or semaphore that cannot serve this | no |
