@@ -162,7 +162,7 @@ pub use values::handshake::{Credentials, Login, LoginFuture};
 pub use values::health::{Health, HealthState, NodeHealth};
 pub use values::kind::{LockKind, LockMode};
 pub use values::name::{IntoLockName, KeyPart, LockName};
-pub use values::refusal::{ShutdownCause, WaiterCap};
+pub use values::refusal::{HeldHere, ShutdownCause, WaiterCap};
 pub use values::replicas::Replicas;
 pub use values::store::StoreKind;
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::acquire::checked_request::{CheckedRequest, Deadline};
 use crate::backend::{AcquireRequest, Acquired, CounterRef, Fault, Life};
-use crate::hold::{Beginning, Core, HoldHandle};
+use crate::hold::{Asking, Beginning, Core, HoldHandle};
 use crate::observe::spans::Wait;
 use crate::queue::Head;
-use crate::values::{Counted, HolderId, Key, Kind, LockError, Moment, StoreError, clock};
+use crate::values::{Counted, HolderId, Key, Kind, LockError, Moment, clock};
 
 /// The name under which a caller asks the store, and what it knows.
 #[derive(Clone, Copy)]
@@ -106,7 +106,7 @@ impl Attempt {
                     asker.place.get_or_insert(asker.holder);
                     asker.holder = core.ids.fresh();
                 }
-                answer => return (asking, answer),
+                answer => return (asking, core.served.judge(Asking::For(self.kind()), answer)),
             }
         }
     }
@@ -158,19 +158,13 @@ impl Attempt {
 
     /// The error of a caller who gives up while somebody else has the lock.
     pub(crate) fn busy(&self, left: Option<Duration>) -> LockError {
-        self.request.busy(&self.deadline, left)
+        self.request.busy(&self.core, self.deadline, left)
     }
 
-    /// Returns the error of a caller who never asked the store: that the store is unavailable, if the caller
-    /// at the head met a `fault`, or else that the lock is busy.
-    pub(crate) fn gave_up(&self, fault: Option<StoreError>) -> LockError {
-        match fault {
-            Some(source) => LockError::Unavailable {
-                name: self.key().name().to_owned(),
-                source,
-            },
-            None => self.busy(None),
-        }
+    /// Returns the error of a caller who never asked the store: the `fault` that the caller at the head met, or else
+    /// that the lock is busy.
+    pub(crate) fn gave_up(&self, fault: Option<Fault>) -> LockError {
+        fault.map_or_else(|| self.busy(None), |fault| self.error(fault))
     }
 
     pub(crate) fn error(&self, fault: Fault) -> LockError {

@@ -4,8 +4,9 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::hold::Core;
 use crate::values::ttl::LEAST_CALL;
-use crate::values::{HoldOptions, Key, LockError, Moment, clock};
+use crate::values::{HeldHere, HoldOptions, Key, LockError, Moment, clock};
 
 /// A checked request.
 #[derive(Clone, Debug)]
@@ -94,12 +95,23 @@ impl Deadline {
 }
 
 impl CheckedRequest {
-    /// The error of somebody who gives up.
-    pub(crate) fn busy(&self, deadline: &Deadline, left: Option<Duration>) -> LockError {
+    /// The error of somebody who gives up. `core`: of the manager that was asked.
+    pub(crate) fn busy(
+        &self,
+        core: &Core,
+        deadline: Deadline,
+        left: Option<Duration>,
+    ) -> LockError {
+        let waited = deadline.waited();
+        // Who did not wait has lost nothing, and asks again and again.
+        let own = (!waited.is_zero()).then(|| core.watch.first_of(&self.key));
         LockError::Busy {
             name: self.key.name().to_owned(),
-            waited: deadline.waited(),
+            waited,
             retry_after: left,
+            held_here: own
+                .flatten()
+                .map(|hold| HeldHere::new(hold.held_for(), hold.label().lock)),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::acquire::attempt::{Attempt, LastWords};
 use crate::backend::{Fault, Listen};
+use crate::hold::Asking;
 use crate::queue;
 use crate::values::{Backoff, LockError, Moment, Options, clock};
 
@@ -43,6 +44,11 @@ pub(crate) trait Contender {
     type Granted;
 
     fn attempt(&self) -> &Attempt;
+
+    /// What it asks for.
+    fn asking(&self) -> Asking {
+        Asking::For(self.attempt().kind())
+    }
 
     /// Asks the store once.
     fn ask(&mut self, now: Moment) -> impl Future<Output = Asked<Self::Granted>> + Send;
@@ -118,6 +124,7 @@ pub(crate) async fn contend<C: Contender>(
     let mut listener = contender.first_listener();
     let mut pauses = pauses_after_faults();
     let mut last = LastWords::default();
+    let mut was_refused = false;
     loop {
         match outcome {
             Asked::Granted(granted) => return Ok(granted),
@@ -145,6 +152,14 @@ pub(crate) async fn contend<C: Contender>(
                 if matches!(fault, Fault::TooFew(_) | Fault::Outdated) {
                     // The contender asks as another holder from now on.
                     listener = None;
+                }
+                if fault.is_passing_refusal() {
+                    // The caller is to see which right or table is missing.
+                    last.busy = None;
+                    if !std::mem::replace(&mut was_refused, true) {
+                        let name = contender.attempt().key().name();
+                        core.served.log_refusal(contender.asking(), name, &fault);
+                    }
                 }
                 let before = last.fault.take().filter(|_| deadline.is_over());
                 last.fault = Some(fault.at_the_end(before));

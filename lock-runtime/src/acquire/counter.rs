@@ -9,7 +9,7 @@ use crate::acquire::attempt::{Attempt, LastWords};
 use crate::acquire::checked_request::CheckedRequest;
 use crate::acquire::contend::{Asked, Contender, contend, pauses_after_faults};
 use crate::backend::{CounterKind, CounterRef, Counters, Fault, Listen, Reply};
-use crate::hold::Core;
+use crate::hold::{Asking, Core};
 use crate::queue::{Entered, Head, Turn};
 use crate::values::{Key, Kind, LockError, LockName, Moment, Overrides, clock};
 
@@ -17,7 +17,7 @@ use crate::values::{Key, Kind, LockError, LockName, Moment, Overrides, clock};
 fn note<T>(head: &Head, answer: &Result<T, Fault>) {
     match answer {
         Ok(_) => head.heard_from_store(None),
-        Err(Fault::NotDone(source) | Fault::Unknown(source)) => head.heard_from_store(Some(source)),
+        Err(fault) if fault.is_passing() => head.heard_from_store(Some(fault)),
         Err(_) => {}
     }
 }
@@ -101,7 +101,7 @@ impl Counter<'_> {
                 Err(fault) => fault,
             };
             let pause = pauses.pause();
-            if !matches!(fault, Fault::NotDone(_)) || deadline.remaining() <= pause {
+            if !fault.is_passing_no_op() || deadline.remaining() <= pause {
                 return Err(self.error(fault));
             }
             clock::sleep(pause).await;
@@ -185,6 +185,7 @@ where
             .deadline
             .cut(self.counter.core.options.call_timeout, now);
         let answer = (self.ask)(timeout).await;
+        let answer = self.counter.core.served.judge(Asking::Count, answer);
         if let Some(head) = self.head {
             note(head, &answer);
         }
@@ -202,6 +203,10 @@ where
 
     fn count_as_waiting(&self) -> Result<(), LockError> {
         self.head.map_or(Ok(()), Head::count_as_waiting)
+    }
+
+    fn asking(&self) -> Asking {
+        Asking::Count
     }
 
     fn goes_on_after(&self, fault: &Fault) -> bool {

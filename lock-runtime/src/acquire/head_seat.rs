@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::acquire::attempt::{Asker, Attempt};
 use crate::acquire::contend::{Asked, Contender, contend};
-use crate::backend::{Acquired, Boxed, Fault, Listen};
+use crate::backend::{Acquired, Boxed, Listen};
 use crate::hold::{Beginning, HoldHandle};
 use crate::queue::handoff_budget::{HandoffBudget, Pause};
 use crate::queue::{Head, Legacy};
@@ -264,14 +264,12 @@ impl Contender for HeadSeat<'_> {
                 }
             }
             (_, Err(fault)) => {
-                if let Fault::NotDone(source) | Fault::TooFew(source) | Fault::Unknown(source) =
-                    &fault
-                {
-                    self.note(|head| head.heard_from_store(Some(source)));
+                if fault.is_passing() {
+                    self.note(|head| head.heard_from_store(Some(&fault)));
                 }
                 // Any other request may still arrive, and is being undone. The next one must not be. A place whose holder is
                 // outdated is lost.
-                if matches!(fault, Fault::NotDone(_)) {
+                if fault.is_passing_no_op() {
                     self.place = place;
                 }
                 Asked::Failed(fault)

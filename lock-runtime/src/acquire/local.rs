@@ -5,11 +5,12 @@ use std::time::Duration;
 use crate::acquire::attempt::Attempt;
 use crate::acquire::contend::{Asked, Contender, unless_kept};
 use crate::acquire::head_seat::{HeadSeat, at_the_head};
+use crate::backend::Fault;
 use crate::hold::{HoldHandle, Kept};
 use crate::observe;
 use crate::queue::{self, Entered, Head, Turn, Waiter};
 use crate::release::kept;
-use crate::values::{LockError, Moment, StoreError, clock};
+use crate::values::{LockError, Moment, clock};
 
 /// A head that was not heard of for this and the call timeout is not polled any more.
 const SILENCE: Duration = Duration::from_secs(3);
@@ -151,7 +152,7 @@ impl Attempt {
                         turn = waiter.turn() => return turn.ok_or_else(|| queue::closed(self.key())),
                         () = news => {}
                         () = clock::sleep(longer) => {
-                            return Err(self.gave_up(Some(StoreError::new("no answer yet"))));
+                            return Err(self.gave_up(Some(Fault::unknown("no answer yet"))));
                         }
                     }
                 }

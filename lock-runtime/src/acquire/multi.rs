@@ -10,7 +10,7 @@ use crate::acquire::checked_request::{CheckedRequest, Deadline};
 use crate::acquire::reentry::ancestor;
 use crate::acquire::try_acquire::TryAcquire;
 use crate::backend::{AcquireRequest, AcquiredAll, Fault};
-use crate::hold::{Caller, Core, Handles, HoldHandle, all_of};
+use crate::hold::{Asking, Caller, Core, Handles, HoldHandle, all_of};
 use crate::observe::spans::Wait;
 use crate::values::{LockError, Moment, Ttl, clock, jittered};
 
@@ -191,7 +191,8 @@ async fn at_once(
     let (calls, granted) = loop {
         let calls: Vec<AcquireRequest<'_>> =
             members.iter().map(|(_, request)| call(request)).collect();
-        match core.backend.acquire_all(&calls).await {
+        let answer = core.backend.acquire_all(&calls).await;
+        match core.served.judge(Asking::For(first.key.kind()), answer) {
             Ok(AcquiredAll::Granted(granted)) => break (calls, granted),
             Ok(AcquiredAll::Busy) => return Ok(AtOnce::Busy),
             Ok(AcquiredAll::Apart) => return Ok(AtOnce::Apart),
@@ -238,7 +239,7 @@ async fn one_by_one(
         let now = clock::now();
         if deadline.is_over_at(now) {
             // No further call: a request without a wait would take all of its time for each of them.
-            return Err(request.busy(deadline, None));
+            return Err(request.busy(core, *deadline, None));
         }
         let rest = CheckedRequest {
             wait: deadline.until.map(|until| until - now),

@@ -95,15 +95,16 @@ impl Election {
         self
     }
 
-    /// Waits until it is elected, no matter how long that takes. While the store is away, it goes on asking; if there
-    /// are too many waiters in this process, it comes back after a pause. Put `tokio::time::timeout` around it to limit
-    /// the wait.
+    /// Waits until it is elected, no matter how long that takes. While the store is away, or refuses what it served this
+    /// manager before, it goes on asking; if there are too many waiters in this process, it comes back after a pause. Put
+    /// `tokio::time::timeout` around it to limit the wait.
     ///
     /// A campaign inside the body of a leader re-enters, as with every mutex: it is elected at once, and shares that
     /// leadership.
     ///
     /// # Errors
-    /// Only errors that a retry cannot help: [`LockError::ShuttingDown`], [`LockError::Denied`],
+    /// Only errors that a retry cannot help: [`LockError::ShuttingDown`], [`LockError::Denied`] by a store that has not
+    /// served such a request of this manager before,
     /// [`LockError::ForeignKey`], [`LockError::InvalidName`], [`LockError::InvalidLease`],
     /// [`LockError::InvalidConfig`]. [`LockError::Lost`] inside the body of a leader that was lost.
     ///

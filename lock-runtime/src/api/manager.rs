@@ -13,8 +13,8 @@ use crate::api::multi::MultiRequest;
 use crate::api::plain_semaphore::PlainSemaphore;
 use crate::api::request::LockRequest;
 use crate::api::semaphore::Semaphore;
-use crate::backend::{Backend, EventSink};
-use crate::hold::{Core, current_runtime};
+use crate::backend::{Backend, EventSink, Fault};
+use crate::hold::{Asking, Core, current_runtime};
 use crate::observe::metrics;
 use crate::release::kept;
 use crate::renew::Watch;
@@ -196,16 +196,18 @@ impl LockManager {
     #[doc(alias("isLocked", "is_locked"))]
     pub async fn inspect(&self, name: impl IntoLockName) -> Result<LockInfo, LockError> {
         let key = self.key(&name.into_lock_name()).await?;
+        let seen = self.look(&key).await;
+        seen.map_err(|fault| fault.into_error(key.name()))
+    }
+
+    /// As [`inspect`](LockManager::inspect), for one who goes on looking.
+    pub(crate) async fn look(&self, key: &Key) -> Result<LockInfo, Fault> {
         let timeout = self.core.options.call_timeout;
         let deadline = clock::now() + timeout;
-        let seen = self.core.backend.inspect(&key, timeout).await;
-        let seen = seen.map_err(|fault| fault.into_error(key.name()))?;
+        let seen = self.core.backend.inspect(key, timeout).await;
+        let seen = self.core.served.judge(Asking::Look, seen)?;
         let clients = Clients::of(&self.core, seen.as_ref(), deadline).await;
-        Ok(LockInfo::new(
-            seen,
-            &clients,
-            self.core.queues.waiters(&key),
-        ))
+        Ok(LockInfo::new(seen, &clients, self.core.queues.waiters(key)))
     }
 
     /// Makes this manager another holder than it was, for the hook that runs when a process has been restored from a snapshot
@@ -248,7 +250,8 @@ impl LockManager {
         released.map_err(|fault| fault.into_error(key.name()))
     }
 
-    async fn key(&self, name: &LockName) -> Result<Key, LockError> {
+    /// The key of a request that an operator or an observer makes.
+    pub(crate) async fn key(&self, name: &LockName) -> Result<Key, LockError> {
         coop::consume_budget().await;
         let key = self.core.key(name, Kind::Mutex)?;
         self.core.start_here()?;

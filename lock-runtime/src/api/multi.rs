@@ -153,6 +153,7 @@ impl MultiRequest {
                         name: names(&members),
                         waited: Duration::ZERO,
                         retry_after,
+                        held_here: None,
                     }),
                 };
             }

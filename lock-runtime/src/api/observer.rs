@@ -7,8 +7,9 @@ use std::time::Duration;
 use crate::acquire::contend::nap;
 use crate::api::info::HolderInfo;
 use crate::api::manager::LockManager;
-use crate::backend::Listen;
-use crate::values::{Backoff, Key, Kind, LockError, LockName, Moment, clock};
+use crate::backend::{Fault, Listen};
+use crate::hold::Asking;
+use crate::values::{Backoff, Key, LockError, LockName, Moment, clock};
 
 /// The pauses between two looks while nobody leads, or the store fails.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
@@ -82,6 +83,9 @@ impl LeaderObserver {
     /// Returns who leads now if that differs from the last answer; otherwise waits until it does. The first answer
     /// comes at once, and so does the one after an error. `None` means that nobody leads.
     ///
+    /// A store that has answered such a question before and refuses the next one is asked again until it answers: a user
+    /// that is made anew, or a right that is given back, ends no observation. The log has the refusal.
+    ///
     /// # Errors
     /// The same as [`LockManager::inspect`]. The observation goes on: the next call asks again, after a pause of about
     /// a second at most. [`LockError::is_retryable`] says whether that can help.
@@ -91,10 +95,28 @@ impl LeaderObserver {
     pub async fn changed(&mut self) -> Result<Option<HolderInfo>, LockError> {
         loop {
             self.until_next_look().await;
-            let leader = self.look().await?;
-            if self.told.as_ref() != Some(&leader) {
-                self.told = Some(leader.clone());
-                return Ok(leader);
+            let key = match self.locks.key(&self.name).await {
+                Ok(key) => Arc::new(key),
+                Err(error) => {
+                    self.told = None;
+                    self.has_failed();
+                    return Err(error);
+                }
+            };
+            match self.look(&key).await {
+                Ok(leader) if self.told.as_ref() == Some(&leader) => {}
+                Ok(leader) => {
+                    self.told = Some(leader.clone());
+                    return Ok(leader);
+                }
+                Err(fault) if fault.is_passing_refusal() => {
+                    let served = &self.locks.core().served;
+                    served.log_refusal(Asking::Look, key.name(), &fault);
+                }
+                Err(fault) => {
+                    self.told = None;
+                    return Err(fault.into_error(key.name()));
+                }
             }
         }
     }
@@ -121,38 +143,35 @@ impl LeaderObserver {
     }
 
     /// Asks the store, and sets the time to ask it next.
-    async fn look(&mut self) -> Result<Option<HolderInfo>, LockError> {
-        let seen = self.locks.inspect(self.name.clone()).await;
-        let seen = seen.and_then(|seen| {
-            self.listen()?;
-            Ok(seen)
-        });
-        let pause = match &seen {
-            Ok(seen) if seen.held => {
-                self.pauses.reset();
-                nap(&self.locks.core().options, seen.ttl)
-            }
-            Ok(_) => self.pauses.pause(),
-            Err(_) => {
-                // A message may be heard again and again while the store fails.
-                (self.told, self.listening) = (None, None);
-                self.pauses.pause()
+    async fn look(&mut self, key: &Arc<Key>) -> Result<Option<HolderInfo>, Fault> {
+        let seen = match self.locks.look(key).await {
+            Ok(seen) => seen,
+            Err(fault) => {
+                self.has_failed();
+                return Err(fault);
             }
         };
+        let core = self.locks.core();
+        self.listening.get_or_insert_with(|| Listening {
+            listener: core.backend.listen(key),
+            is_ready: false,
+        });
+        let pause = match seen.held {
+            true => {
+                self.pauses.reset();
+                nap(&core.options, seen.ttl)
+            }
+            false => self.pauses.pause(),
+        };
         self.next_look = Some(clock::now() + pause);
-        seen.map(|seen| seen.holder)
+        Ok(seen.holder)
     }
 
-    fn listen(&mut self) -> Result<(), LockError> {
-        if self.listening.is_none() {
-            let core = self.locks.core();
-            let key: Arc<Key> = Arc::new(core.key(&self.name, Kind::Mutex)?);
-            self.listening = Some(Listening {
-                listener: core.backend.listen(&key),
-                is_ready: false,
-            });
-        }
-        Ok(())
+    /// The last look had no answer: the next one comes after a pause.
+    fn has_failed(&mut self) {
+        // A message may be heard again and again while the store fails.
+        self.listening = None;
+        self.next_look = Some(clock::now() + self.pauses.pause());
     }
 }
 

@@ -195,8 +195,8 @@ impl PlainSemaphoreRequest {
                 timeout.max(least),
             ))
         };
-        let not_done = |fault: &Fault| matches!(fault, Fault::NotDone(_));
-        counter.until(&attempt, Some(&head), ask, not_done).await
+        let until = counter.until(&attempt, Some(&head), ask, Fault::is_passing_no_op);
+        until.await
     }
 }
 

@@ -18,6 +18,11 @@ pub(crate) enum Fault {
     Unknown(StoreError),
     /// Refused for good: login, ACL, TLS.
     Denied(StoreError),
+    /// As [`Denied`](Fault::Denied), by a store that served such requests before: somebody changes users or rights, and
+    /// it may pass.
+    Refused(StoreError),
+    /// The table of the locks was there before, and is not: somebody renames it, or makes it anew.
+    NoTable(StoreError),
     /// The key exists and is something else.
     Foreign { key: String, why: String },
     /// A semaphore whose permits were never set, or that the store lost.
@@ -36,7 +41,9 @@ impl fmt::Display for Fault {
             Fault::NotDone(source)
             | Fault::TooFew(source)
             | Fault::Unknown(source)
-            | Fault::Denied(source) => source.fmt(f),
+            | Fault::Denied(source)
+            | Fault::Refused(source)
+            | Fault::NoTable(source) => source.fmt(f),
             Fault::Outdated => f.write_str(OUTDATED),
             Fault::Foreign { key, why } => write!(f, "key `{key}`: {why}"),
             Fault::NotSet => f.write_str("the semaphore has no permits: they were not set"),
@@ -86,8 +93,23 @@ impl Fault {
     pub(crate) fn is_passing(&self) -> bool {
         matches!(
             self,
-            Fault::NotDone(_) | Fault::Outdated | Fault::TooFew(_) | Fault::Unknown(_)
+            Fault::NotDone(_)
+                | Fault::Outdated
+                | Fault::TooFew(_)
+                | Fault::Unknown(_)
+                | Fault::Refused(_)
+                | Fault::NoTable(_)
         )
+    }
+
+    /// True if the store certainly did nothing, and the same request may succeed in a moment.
+    pub(crate) fn is_passing_no_op(&self) -> bool {
+        self.is_passing() && !matches!(self, Fault::TooFew(_) | Fault::Unknown(_))
+    }
+
+    /// True for a store that answers, and refuses what it served before.
+    pub(crate) fn is_passing_refusal(&self) -> bool {
+        matches!(self, Fault::Refused(_) | Fault::NoTable(_))
     }
 
     /// Returns what is told at the end of a caller's time. A last question whose answer was waited for no longer tells
@@ -121,14 +143,15 @@ impl Fault {
     pub(crate) fn into_error(self, name: &str) -> LockError {
         let name = name.to_owned();
         match self {
-            Fault::NotDone(source) | Fault::TooFew(source) | Fault::Unknown(source) => {
-                LockError::Unavailable { name, source }
-            }
+            Fault::NotDone(source)
+            | Fault::TooFew(source)
+            | Fault::Unknown(source)
+            | Fault::NoTable(source) => LockError::Unavailable { name, source },
             Fault::Outdated => LockError::Unavailable {
                 name,
                 source: StoreError::new(OUTDATED),
             },
-            Fault::Denied(source) => LockError::Denied { name, source },
+            Fault::Denied(source) | Fault::Refused(source) => LockError::Denied { name, source },
             Fault::Foreign { key, why } => LockError::ForeignKey { key, why },
             Fault::NotSet => LockError::NotSet { name },
             Fault::Impossible(why) => LockError::InvalidConfig { why },

@@ -9,6 +9,7 @@ use crate::backend::{
 };
 use crate::hold::lifecycle::{Lifecycle, current_runtime};
 use crate::hold::runtimes::Runtimes;
+use crate::hold::served::Served;
 use crate::queue::LocalQueues;
 use crate::release::kept;
 use crate::renew::presence::Presence;
@@ -26,6 +27,7 @@ pub(crate) struct Core {
     pub(crate) watch: Arc<Watch>,
     pub(crate) life: Arc<Lifecycle>,
     pub(crate) presence: Arc<Presence>,
+    pub(crate) served: Served,
 }
 
 impl Core {
@@ -52,6 +54,7 @@ impl Core {
             watch,
             life: Arc::new(Lifecycle::new(runtimes)),
             presence: Arc::new(presence),
+            served: Served::default(),
         })
     }
 

@@ -119,12 +119,11 @@ pub(crate) fn more_of(cause: Cause, holds: usize) {
 }
 
 /// The watchdog itself did not run, and leases ran out meanwhile.
-pub(crate) fn watchdog_late(late: Duration, holds: usize) {
+pub(crate) fn watchdog_late(late: Duration) {
     apart(|| {
         tracing::warn!(
             ?late,
-            holds,
-            "locks were lost because the watchdog did not run: this process got no CPU, its runtime was blocked, \
+            "a lock was lost because the watchdog did not run: this process got no CPU, its runtime was blocked, \
              or the machine was suspended"
         );
     });
@@ -162,11 +161,34 @@ pub(crate) fn release_failed(label: &'static str, error: &LockError) {
     tracing::warn!(label, %error, "release failed");
 }
 
+/// The runtime ended while a release was under way in the background.
+pub(crate) fn release_cut_off(hold: &Hold) {
+    apart(|| {
+        let (lock, label) = (hold.key().name(), hold.label().lock);
+        let left = hold.deadline().remaining();
+        tracing::warn!(
+            lock,
+            label,
+            ?left,
+            "the runtime ended before a lock was given back: its key may stay until its lease is over; await `release` \
+             or the manager's `shutdown` before the runtime ends"
+        );
+    });
+}
+
 pub(crate) fn undo_refused(name: &str, fault: &Fault) {
     tracing::warn!(
         lock = name,
         reason = %fault,
         "the store refuses to give back a place in a queue, or what a lost lock may have left: it ends by itself"
+    );
+}
+
+pub(crate) fn refused_for_now(name: &str, fault: &Fault) {
+    tracing::warn!(
+        lock = name,
+        reason = %fault,
+        "the lock store refuses what it served before: those who wait go on asking until their time is over"
     );
 }
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::{InQueue, KeyQueue, Legacy, LocalQueues, State, Turn};
+use crate::backend::Fault;
 use crate::queue::handoff_budget::{HandoffBudget, Pause};
-use crate::values::{HoldOptions, Key, KeyMap, LockError, StoreError};
+use crate::values::{HoldOptions, Key, KeyMap, LockError};
 
 /// The waiters of some moment: those up to this number.
 #[derive(Clone, Copy, Debug)]
@@ -102,12 +103,12 @@ impl Head {
     }
 
     /// Notes what the store said, for waiters whose time runs out behind this head.
-    pub(crate) fn heard_from_store(&self, fault: Option<&StoreError>) {
+    pub(crate) fn heard_from_store(&self, fault: Option<&Fault>) {
         self.with(|queue| queue.heard_from_store(fault.cloned()));
     }
 
     /// The last failure of the store, if the previous head got no answer from it.
-    pub(crate) fn fault(&self) -> Option<StoreError> {
+    pub(crate) fn fault(&self) -> Option<Fault> {
         self.queues.fault(&self.key)
     }
 

@@ -11,14 +11,12 @@ use std::sync::Arc;
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::backend::Listen;
+use crate::backend::{Fault, Listen};
 use crate::hold::{Kept, Unclaimed, refused};
 use crate::queue::handoff_budget::HandoffBudget;
 use crate::release::place::Place;
 use crate::sync::Modelled;
-use crate::values::{
-    HoldOptions, Key, KeyMap, Kind, LockError, ShutdownCause, StoreError, WaiterCap,
-};
+use crate::values::{HoldOptions, Key, KeyMap, Kind, LockError, ShutdownCause, WaiterCap};
 
 pub(crate) use crate::queue::head::{Head, Successor};
 pub(crate) use crate::queue::waiter::{Waiter, Waiting};
@@ -59,7 +57,8 @@ struct KeyQueue {
     budget: HandoffBudget,
     legacy: Legacy,
     /// The last failure of the store while a head asked it; `None` after any answer.
-    fault: Option<StoreError>,
+    /// Boxed: each key that is held has a queue.
+    fault: Option<Box<Fault>>,
     /// Whether anything at all was heard from the store since the queue opened, and who wants to know.
     heard: bool,
     awaited: Option<Arc<Notify>>,
@@ -107,8 +106,8 @@ impl KeyQueue {
         self.waiters.len() + usize::from(self.head_waits)
     }
 
-    fn heard_from_store(&mut self, fault: Option<StoreError>) {
-        self.fault = fault;
+    fn heard_from_store(&mut self, fault: Option<Fault>) {
+        self.fault = fault.map(Box::new);
         self.heard = true;
         self.signs += 1;
         if let Some(awaited) = self.awaited.take() {
@@ -317,8 +316,9 @@ impl LocalQueues {
         self.state.lock().queues.get_mut(key).map(read)
     }
 
-    fn fault(&self, key: &Key) -> Option<StoreError> {
-        self.with(key, |queue| queue.fault.clone()).flatten()
+    fn fault(&self, key: &Key) -> Option<Fault> {
+        self.with(key, |queue| queue.fault.as_deref().cloned())
+            .flatten()
     }
 }
 

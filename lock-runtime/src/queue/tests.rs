@@ -66,7 +66,7 @@ async fn a_caller_at_the_head_that_is_not_heard_of_between_two_looks_is_passed_o
         panic!("the first in the queue comes next");
     };
     // Nothing that the previous one does now has an effect.
-    head.heard_from_store(Some(&StoreError::new("late")));
+    head.heard_from_store(Some(&Fault::not_done("late")));
     drop(head);
     assert!(next.fault().is_none() && queues.is_open(&key));
     drop(next);
@@ -132,7 +132,7 @@ async fn what_the_head_hears_of_a_fault_is_what_its_waiters_tell() {
     let head = queues.try_enter(&key).unwrap();
     let second = waiter(&queues, &key);
     assert!(head.fault().is_none() && second.fault().is_none());
-    head.heard_from_store(Some(&StoreError::new("away")));
+    head.heard_from_store(Some(&Fault::not_done("away")));
     for fault in [head.fault(), second.fault()] {
         assert_eq!(fault.unwrap().to_string(), "away");
     }

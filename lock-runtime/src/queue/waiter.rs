@@ -6,7 +6,8 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::sync::oneshot;
 
 use super::{Head, LocalQueues, Turn};
-use crate::values::{Key, StoreError};
+use crate::backend::Fault;
+use crate::values::Key;
 
 /// A place in a queue. Dropped, it leaves the queue; a turn that was given already is passed on.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ impl Waiter {
     }
 
     /// The last failure of the store, if the head got no answer from it.
-    pub(crate) fn fault(&self) -> Option<StoreError> {
+    pub(crate) fn fault(&self) -> Option<Fault> {
         self.queues.fault(&self.key)
     }
 

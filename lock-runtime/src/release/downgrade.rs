@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use crate::backend::{Fault, Released};
+use crate::backend::Released;
 use crate::hold::{Core, Handles, Hold, Left, current_runtime};
 use crate::observe;
 use crate::queue::Head;
@@ -117,7 +117,7 @@ impl Downgrade {
             match store.downgrade(read, ttl, timeout).await {
                 Ok(Released::Done) => break Ok(()),
                 Ok(Released::NotHeld) => break self.is_gone(),
-                Err(fault @ (Fault::NotDone(_) | Fault::Unknown(_))) => {
+                Err(fault) if fault.is_passing() => {
                     observe::renewal_failed(1, &fault);
                 }
                 Err(fault) => break Err(fault.into_error(self.hold.key().name())),

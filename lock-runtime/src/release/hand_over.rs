@@ -201,8 +201,8 @@ impl Departure {
                 return;
             }
             // The old holder has released; what was granted to the new one is given back by the backend.
-            Err(Fault::TooFew(source)) => {
-                head.heard_from_store(Some(&source));
+            Err(fault @ Fault::TooFew(_)) => {
+                head.heard_from_store(Some(&fault));
                 self.done = true;
                 next.inherits_nothing(head);
                 let _ = told.send(Ok(()));

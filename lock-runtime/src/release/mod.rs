@@ -383,7 +383,11 @@ impl Departure {
 
 impl Drop for Departure {
     fn drop(&mut self) {
-        if self.in_background || self.done {
+        if self.done {
+            return;
+        }
+        if self.in_background {
+            observe::release_cut_off(&self.hold);
             return;
         }
         let rest = Departure {
@@ -437,7 +441,7 @@ async fn release_until_answered(
             }
             Err(fault) => fault,
         };
-        if matches!(fault, Fault::NotDone(_)) {
+        if fault.is_passing_no_op() {
             *unanswered = before;
         }
         if !fault.is_passing() || until.has_passed() {

@@ -66,8 +66,10 @@ pub(super) async fn renew(
             Ok(answers) => answers,
             Err(_) => {
                 // A renewal that waits for others' writes says nothing about the store.
-                if waits.is_none() && watch.is_news(Cause::Unanswered, holds.len()) {
-                    observe::renewal_unanswered(holds.len(), timeout);
+                if waits.is_none()
+                    && let Some(holds) = watch.are_newly_in(Cause::Unanswered, &holds)
+                {
+                    observe::renewal_unanswered(holds, timeout);
                 }
                 asked.await
             }
@@ -83,6 +85,13 @@ pub(super) async fn renew(
 }
 
 impl Watch {
+    /// Notes that the renewals of these holds are in trouble. Returns the number of those of which that is to be logged.
+    /// One hold whose renewals go on failing is told of once.
+    fn are_newly_in(&self, trouble: Cause, holds: &[Arc<Hold>]) -> Option<usize> {
+        let more = self.schedule.lock().get_into(trouble, holds);
+        (more > 0 && self.is_news(trouble, more)).then_some(more)
+    }
+
     /// Takes in the answers to a batch.
     pub(super) fn answered(&self, outcome: &Outcome) {
         let Outcome {
@@ -93,9 +102,9 @@ impl Watch {
             sent_at,
         } = outcome;
         if let Err(fault) = answers
-            && self.is_news(Cause::Failed, holds.len())
+            && let Some(holds) = self.are_newly_in(Cause::Failed, holds)
         {
-            observe::renewal_failed(holds.len(), fault);
+            observe::renewal_failed(holds, fault);
         }
         let mut good = Vec::with_capacity(holds.len());
         let (mut held, mut refused) = (0, 0);

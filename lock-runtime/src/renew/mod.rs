@@ -46,7 +46,7 @@ use crate::observe::{self, Cause};
 use crate::renew::forced_release::Names;
 use crate::renew::presence::Presence;
 use crate::sync::{Modelled, ModelledGuard, Mutex};
-use crate::values::{Backoff, LockError, LostReason, Moment, clock};
+use crate::values::{Backoff, Key, LockError, LostReason, Moment, clock};
 
 /// The longest sleep of the loop while there are holds: a suspended machine is noticed this late.
 const TICK: Duration = Duration::from_secs(1);
@@ -116,11 +116,33 @@ impl Watch {
     /// Takes out a hold if it is over; one that is lost is logged. A live one stays, whatever it looked like before: it
     /// may have been renewed meanwhile. Unlocked: a loss wakes waiters.
     fn remove_if_over(&self, hold: &Hold) -> bool {
+        self.remove_if_over_late(hold, Duration::ZERO)
+    }
+
+    /// As [`remove_if_over`](Watch::remove_if_over), while the loop runs so much later than it wanted.
+    fn remove_if_over_late(&self, hold: &Hold, late: Duration) -> bool {
         let over = hold.is_over();
         // One that has ended in good order is taken out by who ended it. The next one may have its place already.
         let goes_on = hold.holder().keeps() && hold.is_ended();
-        if over && !goes_on && self.remove(hold) {
+        if !over || goes_on {
+            return over;
+        }
+        let now = clock::now().tick();
+        let (planned, removed) = {
+            let mut schedule = self.schedule.lock();
+            (schedule.planned_for(hold), schedule.remove(hold).is_some())
+        };
+        if removed {
             self.log_lost(hold);
+            // Nobody looked at the hold when it was time to: the store is not to blame.
+            let unseen = planned.map(|planned| now.saturating_duration_since(planned));
+            let late = late.max(unseen.unwrap_or_default());
+            if hold.known_loss() == Some(LostReason::Expired)
+                && late >= hold.ttl().cadence()
+                && self.is_news(Cause::Starved, 1)
+            {
+                observe::watchdog_late(late);
+            }
         }
         over
     }
@@ -194,6 +216,17 @@ impl Watch {
         }
     }
 
+    /// Returns the first of the holds of that name, whatever its kind. It looks at the oldest ones only: those who give up
+    /// in a crowd are many.
+    pub(crate) fn first_of(&self, key: &Key) -> Option<Arc<Hold>> {
+        const OLDEST: usize = 1024;
+        let schedule = self.schedule.lock();
+        let holds = schedule.holds.values().take(OLDEST);
+        let mut holds = holds.map(|watched| &watched.hold);
+        let found = holds.find(|hold| hold.key().raw() == key.raw() && !hold.is_idle());
+        found.cloned()
+    }
+
     /// Takes in what the store says without being asked.
     pub(crate) fn hear(&self, event: Event) {
         match event {
@@ -238,18 +271,9 @@ impl Watch {
         let batch = backend.renew_batch().max(1);
         let now = clock::now();
         let due = self.schedule.lock().due(backend, batch, timeout, now);
-        let mut starved = 0;
         for hold in due.over {
             // Each leaves once it is told: a panic in between costs no other.
-            if self.remove_if_over(&hold)
-                && hold.known_loss() == Some(LostReason::Expired)
-                && late >= hold.ttl().cadence()
-            {
-                starved += 1;
-            }
-        }
-        if starved > 0 && self.is_news(Cause::Starved, starved) {
-            observe::watchdog_late(late, starved);
+            self.remove_if_over_late(&hold, late);
         }
         due.batches
     }

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use crate::backend::{Backend, Holders, Renewed};
 use crate::hold::Hold;
+use crate::observe::Cause;
 use crate::renew::forced_release::{Missing, Newcomers, Unnamed};
 use crate::renew::places::Places;
 use crate::values::{Alias, Count, Counted, HolderId, Key, Kind, Moment, jittered};
@@ -58,6 +59,8 @@ pub(super) struct Watched {
     asked: bool,
     /// The number of times that the store has left it out since it was confirmed.
     left_out: u32,
+    /// The trouble that was told since a renewal succeeded.
+    trouble: Option<Cause>,
 }
 
 impl Watched {
@@ -119,6 +122,7 @@ impl Schedule {
                 wanted: false,
                 asked: false,
                 left_out: 0,
+                trouble: None,
             },
         );
     }
@@ -367,6 +371,7 @@ impl Schedule {
         let ttl = hold.ttl();
         let renew_at = if matches!(answer, Renewed::Held | Renewed::NotHeld) {
             (watched.confirmed, watched.left_out) = (sent_at, 0);
+            watched.trouble = None;
             if hold.is_to_be_lengthened() {
                 // It did not ask for that yet: the caller that wants it has planned the next question.
                 watched.renew_at
@@ -431,6 +436,26 @@ impl Schedule {
         let number = hold.holder().number();
         let is_here = self.holds.get(&number)?.is_of(hold);
         is_here.then(|| self.remove_number(number)).flatten()
+    }
+
+    /// Returns the moment at which the hold is to be looked at next.
+    pub(super) fn planned_for(&self, hold: &Hold) -> Option<Instant> {
+        let watched = self.holds.get(&hold.holder().number())?;
+        watched.is_of(hold).then_some(watched.next)
+    }
+
+    /// Notes that renewals of these holds are in this trouble. Returns the number of those that were in no such trouble
+    /// before: it is told once, until a renewal succeeds.
+    pub(super) fn get_into(&mut self, trouble: Cause, holds: &[Arc<Hold>]) -> usize {
+        let mut more = 0;
+        for hold in holds {
+            if let Some(watched) = self.holds.get_mut(&hold.holder().number())
+                && watched.trouble.replace(trouble) != Some(trouble)
+            {
+                more += 1;
+            }
+        }
+        more
     }
 
     fn remove_number(&mut self, number: u64) -> Option<Arc<Hold>> {

@@ -28,6 +28,7 @@ pub fn busy(name: impl Into<String>, waited: Duration, retry_after: Option<Durat
         name: name.into(),
         waited,
         retry_after,
+        held_here: None,
     }
 }
 

@@ -23,7 +23,8 @@ pub enum Answer {
     /// The store gives no answer for as long as the caller waits:
     /// [`LockError::Unavailable`](crate::LockError::Unavailable).
     Unavailable,
-    /// The store refuses the caller at once: [`LockError::Denied`](crate::LockError::Denied).
+    /// The store refuses the caller: [`LockError::Denied`](crate::LockError::Denied). A caller who waits is told at once
+    /// only if the manager had no other answer for such a lock before; else it goes on asking, as with a real store.
     Denied,
     /// The store takes so long to answer, and then serves the request. An answer that takes longer than the
     /// [call timeout](crate::LockManagerBuilder::call_timeout) is no answer: a caller that waits asks again after that.

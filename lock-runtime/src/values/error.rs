@@ -1,6 +1,7 @@
 //! The errors of this crate, and whether a retry can help.
 
-use crate::values::refusal::{ShutdownCause, WaiterCap};
+use crate::values::label::Label;
+use crate::values::refusal::{HeldHere, ShutdownCause, WaiterCap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use std::time::Duration;
 /// | [`Lost`](LockError::Lost) | the lock was held and then lost | yes, if the work can be repeated |
 /// | [`Unavailable`](LockError::Unavailable) | the store gave no answer in the caller's time, or too few replicas confirmed | yes, later |
 /// | [`TooManyWaiters`](LockError::TooManyWaiters) | a cap on local waiters was reached | yes, later |
-/// | [`Denied`](LockError::Denied) | login, ACL or TLS refused | no |
+/// | [`Denied`](LockError::Denied) | login, ACL or TLS refused, for the whole wait if the store had served the manager before | no |
 /// | [`ForeignKey`](LockError::ForeignKey) | the key holds something that is not this kind of lock | no |
 /// | [`NotSet`](LockError::NotSet) | the permits of a semaphore were never set, or the store lost them | yes, once somebody has set them |
 /// | [`InvalidName`](LockError::InvalidName), [`InvalidLease`](LockError::InvalidLease), [`InvalidConfig`](LockError::InvalidConfig) | bad input, mostly refused before any I/O; or a server or semaphore that cannot serve this | no |
@@ -45,7 +46,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum LockError {
     /// Somebody else held the lock for as long as the caller would wait.
-    #[error("lock `{}` is busy{}{}", Escaped(name), patience(*waited), retry_hint(*.retry_after))]
+    #[error("lock `{}` is busy{}{}{}", Escaped(name), patience(*waited), retry_hint(*.retry_after), own_hint(.held_here.as_ref()))]
     #[non_exhaustive]
     Busy {
         /// The lock's name.
@@ -55,6 +56,10 @@ pub enum LockError {
         /// The rest of the holder's lease when the store was last asked. A holder that lives renews it,
         /// so this is when asking again is sensible, not when the lock will be free.
         retry_after: Option<Duration>,
+        /// The hold of this very manager that was in the way at the end of the wait. If the holder waits for this call, the
+        /// two wait for each other: nest the call in the hold ([`run`](crate::LockRequest::run),
+        /// [`scope`](crate::LockGuard::scope)), pass the guard or its [`Lease`](crate::Lease) on, or release it first.
+        held_here: Option<HeldHere>,
     },
     /// The lock was held and is held no more; its holder did not release it.
     #[error("lock `{}` was lost after {held_for:?}: {reason}{}", Escaped(name), if *.completed { "; the body had completed" } else { "" })]
@@ -78,7 +83,11 @@ pub enum LockError {
         /// The last message of the store or the connection.
         source: StoreError,
     },
-    /// The store refuses this client for good: login, ACL or TLS.
+    /// The store refuses this client: login, ACL or TLS.
+    ///
+    /// A store that never served such a request of this manager refuses it for good, and says so at once. One that served
+    /// it before may be having its users or rights changed: whoever waits goes on asking, and gets this error at the end of
+    /// the wait.
     #[error("the lock store refuses `{}`: {source}", Escaped(name))]
     #[non_exhaustive]
     Denied {
@@ -245,6 +254,21 @@ fn patience(waited: Duration) -> String {
     }
 }
 
+fn own_hint(held_here: Option<&HeldHere>) -> String {
+    let Some(held_here) = held_here else {
+        return String::new();
+    };
+    let label = match held_here.label() {
+        Label::UNLABELLED => String::new(),
+        label => format!(" as `{label}`"),
+    };
+    format!(
+        "; this very process has held it for {:?}{label}: if that hold waits for this call, nest the call in it (`run`, \
+         `scope`), pass its guard or `Lease` on, or release it first",
+        held_here.held_for()
+    )
+}
+
 fn retry_hint(retry_after: Option<Duration>) -> String {
     retry_after.map_or_else(String::new, |left| {
         format!("; its holder's lease has {left:?} left")
@@ -382,6 +406,7 @@ mod tests {
                 name: name.clone(),
                 waited: Duration::ZERO,
                 retry_after: None,
+                held_here: None,
             },
             LockError::Lost {
                 name: name.clone(),
@@ -440,6 +465,7 @@ mod tests {
             name: "order:7".to_owned(),
             waited,
             retry_after,
+            held_here: None,
         };
         let second = Duration::from_secs(1);
         let error = busy(second, Some(2 * second));
@@ -458,6 +484,25 @@ mod tests {
             assert_eq!(error.name().is_some(), is_named && !is_of_key, "{error}");
             assert!(!error.is_busy() || error.is_retryable());
         }
+    }
+
+    #[test]
+    fn a_caller_that_waits_for_its_own_process_is_told_since_when_and_what_to_do() {
+        let busy = |label| LockError::Busy {
+            name: "order:7".to_owned(),
+            waited: Duration::from_secs(10),
+            retry_after: None,
+            held_here: Some(HeldHere::new(Duration::from_secs(12), label)),
+        };
+        let error = busy("order:{id}");
+        assert!(error.is_busy() && error.is_retryable());
+        let said = error.to_string();
+        let labelled =
+            "gave up after 10s; this very process has held it for 12s as `order:{id}`: if";
+        assert!(said.contains(labelled), "{said}");
+        assert!(said.contains("(`run`, `scope`)"), "{said}");
+        let said = busy(Label::UNLABELLED).to_string();
+        assert!(said.contains("held it for 12s: if"), "{said}");
     }
 
     #[test]

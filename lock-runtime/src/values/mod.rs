@@ -45,7 +45,7 @@ pub(crate) use self::kind::{Kind, LockMode};
 pub(crate) use self::label::Label;
 pub(crate) use self::name::{IntoLockName, LockName};
 pub(crate) use self::options::{HoldOptions, Options, Overrides};
-pub(crate) use self::refusal::{ShutdownCause, WaiterCap};
+pub(crate) use self::refusal::{HeldHere, ShutdownCause, WaiterCap};
 pub(crate) use self::replicas::Replicas;
 pub(crate) use self::store::StoreKind;
 pub(crate) use self::ttl::Ttl;

@@ -1,6 +1,7 @@
 //! The reasons for which a manager refuses a request without asking its store.
 
 use std::fmt;
+use std::time::Duration;
 
 /// The cap on waiters of a manager that was reached: see
 /// [`LockError::TooManyWaiters`](crate::LockError::TooManyWaiters).
@@ -71,5 +72,44 @@ impl fmt::Display for ShutdownCause {
             ShutdownCause::Shutdown => "the manager is shutting down",
             ShutdownCause::RuntimeEnded => "the runtime that the manager belongs to is gone",
         })
+    }
+}
+
+/// The hold of this very manager that a caller waited for in vain: see
+/// [`LockError::Busy`](crate::LockError::Busy).
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_runtime::{LockError, LockManager};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), LockError> {
+/// # let locks = LockManager::in_memory();
+/// let first = locks.mutex("report").label("the report").acquire().await?;
+/// let second = locks.mutex("report").wait(Duration::from_secs(2)).acquire().await;
+/// let Err(LockError::Busy { held_here: Some(own), .. }) = second else {
+///     panic!("this task itself has the lock");
+/// };
+/// assert_eq!(own.label(), "the report");
+/// assert!(own.held_for() >= Duration::from_secs(2));
+/// # first.release().await
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldHere(Box<(Duration, &'static str)>);
+
+impl HeldHere {
+    pub(crate) fn new(held_for: Duration, label: &'static str) -> HeldHere {
+        HeldHere(Box::new((held_for, label)))
+    }
+
+    /// Returns the time for which it had been held when the caller gave up.
+    pub fn held_for(&self) -> Duration {
+        self.0.0
+    }
+
+    /// Returns its name in logs and metrics: its template or its label; `(unlabelled)` if it has none.
+    pub fn label(&self) -> &'static str {
+        self.0.1
     }
 }

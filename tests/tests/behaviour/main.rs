@@ -8,6 +8,7 @@ mod exclusion;
 mod fair;
 mod fenced;
 mod health;
+mod itself;
 mod keep_for;
 mod layer;
 mod lease;

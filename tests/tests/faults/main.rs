@@ -31,6 +31,7 @@ mod mysql_failover;
 mod mysql_tls;
 mod network;
 mod outages;
+mod passing;
 mod postgres;
 mod postgres_clock;
 mod postgres_cost;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_runtime::{LockError, LockManager, LockMode, LostReason, Replicas, TryAcquire};
 use redis::Value;
 use tests::eventually::PATIENCE;
-use tests::faults::{asleep, behind_a_proxy, free_within, renewed, took};
+use tests::faults::{behind_a_proxy, free_within, renewed, took};
 use tests::{FaultProxy, RedisServer, eventually};
 
 const MS: Duration = Duration::from_millis(1);
@@ -241,32 +241,34 @@ async fn a_password_in_a_url_that_cannot_be_used_is_not_shown() {
 }
 
 #[tokio::test]
-async fn rights_that_are_taken_away_end_waits_at_once_and_holds_on_time() {
+async fn rights_that_are_taken_away_end_waits_in_time_and_holds_on_time() {
     let server = server_with_rights("");
     let holder = LockManager::connect(&url(&server)).await.unwrap();
     let other = LockManager::connect(&server.url()).await.unwrap();
     let taken = other.mutex("taken").acquire().await.unwrap();
-    let (proxy, waiter) = {
-        let proxy = FaultProxy::start(server.addr()).await;
-        let url = format!("redis://locks:{PASSWORD}@{}/", proxy.addr());
-        let waiter = LockManager::connect(&url).await.unwrap();
-        (proxy, waiter)
-    };
     let guard = holder.mutex("k").lease(1_000 * MS).acquire().await.unwrap();
-    let waiting = asleep(&proxy, waiter.mutex("taken").wait(LONG).acquire()).await;
+    let (refused, left) = (3_000 * MS, 2_000 * MS);
+    let waiting = took(holder.mutex("taken").wait(refused).acquire());
+    let waiting = tokio::spawn(waiting);
+    eventually("it waits", async || holder.snapshot().waited_for.len() == 1).await;
     let _: Value = server.query(&["ACL", "SETUSER", "locks", "-hset", "-hexists", "-hlen"]);
-    let before = proxy.count("EVALSHA");
-    let answer = waiting.await.unwrap();
-    assert_denied(&answer.unwrap_err(), "`taken`");
-    // It looks, and asks which right is missing.
-    let asked = proxy.count("EVALSHA") - before;
-    assert!(asked <= 2, "at its next look: {asked}");
-    let (refused, waited) = took(holder.mutex("new").wait(LONG).acquire()).await;
-    assert_denied(&refused.unwrap_err(), "`new`");
-    assert!(waited < PATIENCE, "no wait can help: {waited:?}");
     // A renewal that is denied says nothing about the hold, which ends when its lease does.
     assert_eq!(guard.lost().wait().await, LostReason::Expired);
     drop(guard);
+    // The store served this manager's mutexes before: the right may come back until the wait is over.
+    let (answer, waited) = waiting.await.unwrap();
+    assert_denied(&answer.unwrap_err(), "`taken`");
+    assert!(waited >= refused, "{waited:?}");
+    let (refused, waited) = took(holder.mutex("new").wait(left).acquire()).await;
+    assert_denied(&refused.unwrap_err(), "missing rights: +h");
+    assert!(waited >= left, "{waited:?}");
+    let (refused, waited) = took(holder.mutex("new").try_acquire()).await;
+    assert_denied(&refused.unwrap_err(), "`new`");
+    assert!(waited < PATIENCE, "it does not wait: {waited:?}");
+    // Of locks of a kind that it never served, no wait can help.
+    let (refused, waited) = took(holder.write("new").wait(LONG).acquire()).await;
+    assert_denied(&refused.unwrap_err(), "`new`");
+    assert!(waited < PATIENCE, "no wait can help: {waited:?}");
     taken.release().await.unwrap();
 }
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 use lock_runtime::{LockError, LockGuard, LockManager, LostReason, Outcome, distributed_lock};
 use tests::eventually::PATIENCE;
 use tests::faults::{LEAVES, behind_a_proxy, connected, free_within, poll_times, took};
-use tests::{Direction, PostgresTable, RedisServer, eventually};
+use tests::{Direction, Events, PostgresTable, RedisServer, eventually};
 use tokio::runtime::{Builder, Runtime};
+use tracing::Level;
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -37,6 +38,31 @@ fn made_in(runtime: &Runtime, url: &str, lease: Duration) -> (LockManager, LockG
 
 fn is_gone(error: &LockError) -> bool {
     matches!(error, LockError::ShuttingDown { .. }) && error.to_string().contains("runtime")
+}
+
+#[test]
+fn a_guard_whose_runtime_ends_before_its_release_is_told_of() {
+    let server = RedisServer::start();
+    let events = Events::default();
+    let _logging = tracing::subscriber::set_default(events.clone());
+    // As `#[tokio::main(flavor = "current_thread")]`: the guard is dropped as the main function returns.
+    let main = Builder::new_current_thread().enable_all().build().unwrap();
+    main.block_on(async {
+        let locks = LockManager::connect(&server.url()).await.unwrap();
+        let _guard = locks.mutex("a").lease(LEASE).acquire().await.unwrap();
+        let second = locks.mutex("b").lease(LEASE).acquire().await.unwrap();
+        second.release().await.unwrap();
+    });
+    drop(main);
+    let logged = events.of(Level::WARN);
+    let cut_off = logged
+        .iter()
+        .filter(|said| said.contains("the runtime ended before a lock was given back"));
+    let cut_off: Vec<_> = cut_off.collect();
+    assert_eq!(cut_off.len(), 1, "{logged:#?}");
+    assert!(cut_off[0].contains("lock=\"a\""), "{cut_off:?}");
+    assert!(server.exists("lock:a"), "its lease ends it");
+    assert!(!server.exists("lock:b"));
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use lock_runtime::{LockGuard, LockManager, LostReason};
 use tests::faults::{behind_a_proxy, free_within, renewed, took};
-use tests::{CommandStats, RedisServer, Store, eventually};
+use tests::{CommandStats, Events, RedisServer, Store, eventually};
+use tracing::Level;
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -199,4 +200,54 @@ async fn a_log_subscriber_that_panics_keeps_nobody_from_being_told_of_a_loss() {
     tokio::time::sleep(LONG).await;
     assert_eq!(brittle.panics(), 2, "one for the first, one for the others");
     assert!(again.is_held(), "the watchdog renews as before");
+}
+
+/// Blocks the runtime for longer than the lease of a hold, and returns what was logged once the hold has ended.
+async fn starved(then: impl AsyncFnOnce(LockGuard)) -> Vec<String> {
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let events = Events::default();
+    let _logging = tracing::subscriber::set_default(events.clone());
+    let guard = locks.mutex("k").lease(1_000 * MS).acquire().await.unwrap();
+    std::thread::sleep(1_500 * MS);
+    then(guard).await;
+    eventually("the watchdog has seen it", async || {
+        locks.snapshot().holds.is_empty()
+    })
+    .await;
+    events.of(Level::WARN)
+}
+
+#[tokio::test]
+async fn a_runtime_that_was_blocked_until_a_lease_ended_is_named_however_the_hold_ends() {
+    let waits = starved(async |guard| assert_eq!(guard.lost().wait().await, LostReason::Expired));
+    let looks = starved(async |guard| assert!(!guard.is_held()));
+    let releases = starved(async |guard| assert!(guard.release().await.is_err()));
+    let drops = starved(async |guard| drop(guard));
+    for logged in [waits.await, looks.await, releases.await, drops.await] {
+        let named = logged
+            .iter()
+            .find(|said| said.contains("watchdog did not run"));
+        let named = named.unwrap_or_else(|| panic!("{logged:#?}"));
+        assert!(named.contains("late="), "{named}");
+    }
+}
+
+#[tokio::test]
+async fn a_hold_whose_renewals_go_on_failing_is_told_of_once() {
+    let server = RedisServer::start();
+    let (proxy, locks) = behind_a_proxy(&server, LockManager::builder()).await;
+    let events = Events::default();
+    let _logging = tracing::subscriber::set_default(events.clone());
+    let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
+    let _: redis::Value = server.query(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    let asked = proxy.count("EVALSHA");
+    assert_eq!(guard.lost().wait().await, LostReason::Expired);
+    let asked = proxy.count("EVALSHA") - asked;
+    assert!(asked > 3, "its renewal was repeated: {asked}");
+    let logged = events.of(Level::WARN);
+    let of_renewals = logged
+        .iter()
+        .filter(|said| said.contains("message=renewal"));
+    assert_eq!(of_renewals.count(), 1, "{logged:#?}");
 }

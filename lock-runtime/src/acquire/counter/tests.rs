@@ -82,6 +82,25 @@ async fn what_was_not_done_is_asked_again_and_what_may_have_been_done_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_caller_whose_time_ends_while_the_store_refuses_is_told_the_refusal() {
+    let locks = LockManager::in_memory();
+    let counter = counter(&locks).await;
+    let first = counter.attempt(Some(5 * SECOND)).unwrap();
+    let Turn::Head(head) = turn(&first).await.unwrap() else {
+        panic!("nobody else is there");
+    };
+    let script = Script::of([Ok(false), Err(denied())]);
+    let ask = |timeout| script.ask(timeout);
+    let until = counter.until(&first, Some(&head), ask, Fault::is_passing);
+    let behind = counter.attempt(Some(5 * SECOND)).unwrap();
+    let (refused, told) = tokio::join!(until, turn(&behind));
+    for error in [refused.unwrap_err(), told.unwrap_err()] {
+        assert!(matches!(error, LockError::Denied { .. }), "{error:?}");
+    }
+    assert!(script.asked() > 5, "it went on asking");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_store_that_does_nothing_is_asked_for_as_long_as_a_call_may_take() {
     let locks = LockManager::in_memory();
     let counter = counter(&locks).await;
@@ -106,11 +125,6 @@ async fn a_caller_who_waits_asks_again_after_the_faults_that_it_bears() {
     let locks = LockManager::in_memory();
     let counter = counter(&locks).await;
     let attempt = counter.attempt(Some(LONG)).unwrap();
-    let script = Script::of([Err(away()), Err(silent()), Ok(false), Ok(true)]);
-    let ask = |timeout| script.ask(timeout);
-    let until = counter.until(&attempt, None, ask, Fault::is_passing);
-    until.await.unwrap();
-    assert_eq!(script.asked(), 4);
     type Bears = fn(&Fault) -> bool;
     let bears: [(Fault, Bears, &str); 2] = [
         (denied(), Fault::is_passing, "it refuses"),
@@ -123,6 +137,19 @@ async fn a_caller_who_waits_asks_again_after_the_faults_that_it_bears() {
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains(says), "{refused}");
         assert_eq!(script.asked(), 1);
+    }
+    let script = Script::of([Err(away()), Err(silent()), Ok(false), Ok(true)]);
+    let ask = |timeout| script.ask(timeout);
+    let until = counter.until(&attempt, None, ask, Fault::is_passing);
+    until.await.unwrap();
+    assert_eq!(script.asked(), 4);
+    // It has served this manager: what it refuses now may pass.
+    for bears in [Fault::is_passing, Fault::is_passing_no_op] {
+        let script = Script::of([Err(denied()), Err(denied()), Ok(true)]);
+        let ask = |timeout| script.ask(timeout);
+        let until = counter.until(&attempt, None, ask, bears);
+        until.await.unwrap();
+        assert_eq!(script.asked(), 3);
     }
 }
 

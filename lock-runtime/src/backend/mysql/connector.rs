@@ -146,7 +146,7 @@ impl Broken {
         };
         match (failed.fault, self.partly_done) {
             // The connection may be in the middle of a transaction.
-            (Fault::NotDone(why), true) => Failed {
+            (Fault::NotDone(why) | Fault::NoTable(why), true) => Failed {
                 fault: Fault::Unknown(why),
                 ends_the_connection: true,
             },

@@ -162,7 +162,7 @@ impl Subscriber {
     }
 
     async fn keep(&self) {
-        let mut outage = Outage::new("the subscription to the lock store is");
+        let mut outage = Outage::new("the subscription to the lock store");
         let mut pauses = Backoff::new(Duration::from_millis(50), Duration::from_millis(750));
         let mut renewed = None;
         loop {

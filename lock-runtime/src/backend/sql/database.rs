@@ -101,12 +101,13 @@ pub(crate) struct Failed {
 }
 
 impl Failed {
-    /// The statement did not find the table of the locks. The table was there when the connection was opened, so this
-    /// may pass: somebody renames it, or makes it anew. The next connection looks whether it is there again.
+    /// The statement did not find the table of the locks, which was there when the connection was opened. The connection
+    /// can be used once the table is there again.
     pub(crate) fn table_is_gone(why: &StoreError) -> Failed {
+        let why = format!("{why}: the table of the locks was there before");
         Failed {
-            fault: Fault::not_done(format!("{why}: the table of the locks was there before")),
-            ends_the_connection: true,
+            fault: Fault::NoTable(StoreError::new(why)),
+            ends_the_connection: false,
         }
     }
 }

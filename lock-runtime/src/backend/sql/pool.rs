@@ -153,7 +153,7 @@ impl<C: Connector> Pool<C> {
             idle: Mutex::default(),
             places: Arc::new(Semaphore::new(size)),
             acquires: Arc::new(Semaphore::new(size - (size / 4).max(1))),
-            outage: Mutex::new(Outage::new("the connection to the lock store is")),
+            outage: Mutex::new(Outage::new("a connection to the lock store")),
             reached: AtomicBool::new(false),
             round_trip: RoundTrip::default(),
             ids: ids.clone(),
@@ -315,7 +315,7 @@ impl<C: Connector> Pool<C> {
             Ok(open) => Ok(open),
             Err(fault @ Fault::Closed(_)) => Err(fault),
             Err(fault) => {
-                self.outage.lock().is_on(self.server(), &fault);
+                self.outage.lock().goes_on(self.server(), &fault);
                 Err(match fault {
                     // A standby may be promoted, and a failover may lead to another server.
                     Fault::Impossible(why) if self.reached.load(Ordering::Relaxed) => {

@@ -5,12 +5,13 @@ use tests::faults::free_within;
 use tests::{Server, Sql, Table, eventually};
 use tokio::task::JoinSet;
 
-use super::{LEASE, LONG, end, manager};
+use super::{LEASE, LONG, end, manager, manager_with};
 
 tests::on_each_database!(
     managers_that_start_at_once_create_the_tables_together
     a_lazy_manager_creates_the_tables_when_the_server_is_there
     a_table_that_is_renamed_for_a_moment_ends_no_hold
+    a_statement_that_finds_no_table_keeps_its_connection
 );
 
 async fn managers_that_start_at_once_create_the_tables_together<D: Sql>() {
@@ -66,4 +67,27 @@ async fn a_table_that_is_renamed_for_a_moment_ends_no_hold<D: Sql>() {
     assert!(guard.is_held());
     guard.release().await.unwrap();
     end(table, locks, other).await;
+}
+
+async fn a_statement_that_finds_no_table_keeps_its_connection<D: Sql>() {
+    let table = Table::<D>::new();
+    let locks = manager_with(LONG, &table.url()).await;
+    free_within(&locks, "k", LONG).await;
+    let renaming = |from: &str, to: &str| format!("ALTER TABLE {from} RENAME TO {to}");
+    let away = format!("{}_away", table.name());
+    let before = table.connections();
+    table.server().ask(&renaming(table.name(), &away)).await;
+    for _ in 0..20 {
+        let refused = locks.mutex("k").try_acquire().await.unwrap_err();
+        assert!(
+            refused.to_string().contains("was there before"),
+            "{refused}"
+        );
+    }
+    assert_eq!(table.connections(), before);
+    table.server().ask(&renaming(&away, table.name())).await;
+    free_within(&locks, "k", LONG).await;
+    assert_eq!(table.connections(), before);
+    drop(locks);
+    table.assert_deserted().await;
 }

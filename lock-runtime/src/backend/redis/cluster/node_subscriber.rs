@@ -72,7 +72,7 @@ impl NodeSubscriber {
     }
 
     async fn keep_alive(&self, commands: &mut Commands) -> Result<(), Ended> {
-        let mut outage = Outage::new("a subscription to the lock store is");
+        let mut outage = Outage::new("a subscription to the lock store");
         let mut pauses = dial::pauses();
         let mut refusals = Refusals::default();
         let mut mine = Mine::new();

@@ -107,7 +107,7 @@ impl Supervisor {
     }
 
     async fn keep_alive(&mut self, state: &watch::Sender<State>, mut next: Option<Opened>) {
-        let mut outage = Outage::new("the connection to the lock store is");
+        let mut outage = Outage::new("the connection to the lock store");
         let mut pauses = dial::pauses();
         let mut silent = None;
         for times in 0.. {
@@ -123,7 +123,7 @@ impl Supervisor {
                 match attempt {
                     Ok(opened) => break opened,
                     Err(fault) => {
-                        outage.is_on(self.target.shown(), &fault);
+                        outage.goes_on(self.target.shown(), &fault);
                         self.is_down(state, fault);
                         tokio::select! {
                             biased;

@@ -67,7 +67,7 @@ impl Subscriber {
     }
 
     async fn keep_alive(&self) {
-        let mut outage = Outage::new("the subscription to the lock store is");
+        let mut outage = Outage::new("the subscription to the lock store");
         let mut pauses = dial::pauses();
         let mut refusals = Refusals::default();
         let (mut renewed, mut cuts) = (false, 0);

@@ -247,8 +247,8 @@ impl<'a> Asking<'a> {
                     clock::sleep(pause.min(deadline.remaining())).await;
                 }
                 // The lock is busy all the same. A waiter that is not told asks again.
-                Ok(_) | Err(Fault::NotDone(_) | Fault::Unknown(_)) => return Ok(()),
-                Err(fault) => return Err(fault),
+                Err(fault) if !fault.is_passing() => return Err(fault),
+                Ok(_) | Err(_) => return Ok(()),
             }
         }
     }
