@@ -183,7 +183,7 @@ async fn what_is_no_redis_server_is_refused_for_good_and_told_from_one_that_is_a
         "silent",
         &error,
         Unavailable,
-        &["no connection within", "firewall"],
+        &["no connection within", "does not answer HELLO"],
     );
 
     let error = refused("redis://:hunter2@127.0.0.1:1/").await;

@@ -137,6 +137,37 @@ async fn a_server_that_wants_a_certificate_is_shown_the_clients() {
 }
 
 #[tokio::test]
+async fn certificates_that_are_replaced_on_disk_are_read_by_the_next_connection() {
+    let server = MariadbServer::with_tls(&[]);
+    add_user(&server, "certified", "X509");
+    let files = server.tls_files();
+    let url = url(&server, "certified@localhost", "sslmode=verify-full");
+    let locks = LockManager::builder()
+        .ensure_schema(true)
+        .root_certificate_file(&files.authority)
+        .client_certificate_files(files.client_certificate(), files.client_key())
+        .connect(&url)
+        .await
+        .unwrap();
+    let guard = locks
+        .mutex("held")
+        .lease(6_000 * MS)
+        .acquire()
+        .await
+        .unwrap();
+
+    TlsFiles::write_to(files.authority.parent().expect("a directory"));
+    server.query(match tests::mysql::is_meant() {
+        true => "ALTER INSTANCE RELOAD TLS",
+        false => "FLUSH SSL",
+    });
+    server.end_connections("certified");
+    renewed([&guard]).await;
+    take_a_lock(&locks).await;
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_server_without_tls_is_refused_and_nothing_goes_by_a_plain_connection() {
     let (server, files) = (MariadbServer::start(), tempfile::tempdir().unwrap());
     let files = TlsFiles::write_to(files.path());

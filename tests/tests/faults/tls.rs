@@ -9,16 +9,21 @@ use std::time::Duration;
 
 use lock_runtime::LockManager;
 use tests::faults::{renewed, told, took};
-use tests::{Pipe, RedisCluster, RedisServer, SentinelGroup, TlsFiles, eventually};
+use tests::{Pipe, PostgresServer, RedisCluster, RedisServer, SentinelGroup, TlsFiles, eventually};
 
 /// The variable with the directory of the authority that this process trusts.
 const TRUSTED: &str = "LOCK_TEST_TLS_FILES";
 
 /// Runs `holder connect` and returns what it says.
 async fn connect(url: &str, authority: &Path) -> String {
+    run("connect", url, authority).await
+}
+
+/// Runs the holder with this command and returns what it says.
+async fn run(command: &str, url: &str, authority: &Path) -> String {
     let mut holder = Command::new(env!("CARGO_BIN_EXE_holder"));
     holder
-        .args(["connect", url])
+        .args([command, url])
         .env("SSL_CERT_FILE", authority)
         .env_remove("SSL_CERT_DIR");
     let output = tokio::task::spawn_blocking(move || holder.output());
@@ -39,6 +44,33 @@ async fn a_certificate_of_a_trusted_private_authority_is_accepted() {
     let said = connect(&server.tls_url(), &server.tls_files().authority).await;
     assert_eq!(said, "ok");
     server.assert_deserted().await;
+}
+
+#[tokio::test]
+async fn a_program_may_install_its_own_provider_of_cryptography_after_a_connect() {
+    let server = RedisServer::builder().tls().start();
+    let database = PostgresServer::with_tls(&[], &[]);
+    let authority = &server.tls_files().authority;
+    let said = run("chooses-late", &server.tls_url(), authority).await;
+    assert_eq!(said, "installed\nok");
+    let said = run("chooses-late", "rediss://127.0.0.1:1/", authority).await;
+    assert!(said.starts_with("installed\nerror"), "{said}");
+    let url = format!(
+        "postgres://lock@localhost:{}/postgres?sslmode=verify-full",
+        database.port()
+    );
+    let creating = LockManager::builder().ensure_schema(true);
+    drop(creating.connect(&database.url()).await.unwrap());
+    let said = run("chooses-late", &url, &database.tls_files().authority).await;
+    assert_eq!(said, "installed\nok");
+}
+
+#[tokio::test]
+async fn the_provider_of_cryptography_that_a_program_has_installed_is_used() {
+    let server = RedisServer::builder().tls().start();
+    let authority = &server.tls_files().authority;
+    let said = run("chooses-early", &server.tls_url(), authority).await;
+    assert_eq!(said, "used\nok");
 }
 
 #[tokio::test]

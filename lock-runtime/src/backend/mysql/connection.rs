@@ -190,9 +190,13 @@ async fn dial(
         Some(credentials) => Some(login::ask(credentials, timeout).await?),
         None => None,
     };
+    let tls = target.tls()?;
     let connecting = target
         .hosts
         .connect(false, timeout, url::shown, |mut opts| {
+            if let Some(tls) = &tls {
+                opts = url::by_tls(opts, tls);
+            }
             if let Some(login) = &login {
                 opts = url::with_login(opts, login);
             }

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, PushInfo, Value};
+use redis::{Cmd, ConnectionInfo, PushInfo, Value};
 
-use super::refused::Attempt;
+use super::refused::{Attempt, Step};
 use super::target::Topology;
-use super::{DialOptions, Relogin, Target, dial_options};
+use super::{DialOptions, Relogin, Target, Wire, dial_options, stream};
 use crate::backend::Fault;
 use crate::backend::kit::login;
 use crate::backend::redis::scripting::{self, faults};
@@ -21,15 +20,9 @@ pub(super) const NO_MASTER: &str =
 /// A connection that lived so long is replaced at once.
 pub(crate) const STABLE: Duration = Duration::from_secs(1);
 
-/// The capacity of one connection's command queue, larger than is ever needed. A command that had to wait for a place
-/// could be overtaken by a later one. That must not happen to a group: the release that compensates one of its
-/// acquires has to be sent after it. The queue takes memory only for its contents, and the limit on acquires keeps it
-/// short for renewals and releases.
-const QUEUE: usize = 1 << 20;
-
 /// A connection, and to whom.
 pub(crate) struct Dialed {
-    pub(crate) connection: MultiplexedConnection,
+    pub(crate) connection: Wire,
     /// The master that the sentinels named; `None` where the URL names the server itself.
     pub(crate) master: Option<Address>,
     /// The task that renews the login. Keep it exactly as long as the connection.
@@ -94,7 +87,7 @@ async fn log_in(
     info: ConnectionInfo,
     timeout: Duration,
     on_push: impl Fn(PushInfo) + Send + Sync + 'static,
-) -> Result<(MultiplexedConnection, Option<Relogin>), Fault> {
+) -> Result<(Wire, Option<Relogin>), Fault> {
     let options = target.dial_options();
     let Some(credentials) = &options.credentials else {
         return Ok((connect(info, options, timeout, on_push).await?, None));
@@ -134,7 +127,7 @@ fn of_master(fault: Fault, sentinels: &Sentinels, named: &Named) -> Fault {
 /// Checks that a connection is still good: the server answers and, unless it is a node of a cluster, is a master. One that
 /// was deposed behind the same name lives on: a new connection leads to the master that has the name now.
 pub(crate) async fn sign_of_life(
-    connection: &mut MultiplexedConnection,
+    connection: &mut Wire,
     target: &Target,
     timeout: Duration,
 ) -> Result<(), Fault> {
@@ -147,7 +140,7 @@ pub(crate) async fn sign_of_life(
 
 /// The answer to a command; `None` if the server refuses the command, which is a sign of life, too.
 async fn sign(
-    connection: &mut MultiplexedConnection,
+    connection: &mut Wire,
     command: &Cmd,
     timeout: Duration,
 ) -> Result<Option<Value>, Fault> {
@@ -160,7 +153,7 @@ async fn sign(
 }
 
 /// Asks for the role with HELLO, which every user may send. ROLE needs a right of its own.
-async fn ask_role(connection: &mut MultiplexedConnection, timeout: Duration) -> Result<(), Fault> {
+async fn ask_role(connection: &mut Wire, timeout: Duration) -> Result<(), Fault> {
     let hello = sign(connection, &redis::cmd("HELLO"), timeout).await?;
     match hello.as_ref().and_then(role) {
         Some(role) if role != b"master" => Err(Fault::not_done(format!(
@@ -192,28 +185,11 @@ pub(crate) async fn connect(
     options: &DialOptions,
     timeout: Duration,
     on_push: impl Fn(PushInfo) + Send + Sync + 'static,
-) -> Result<MultiplexedConnection, Fault> {
-    let attempt = Attempt::of(&info);
-    let client = Client::open(options.certify(info)).map_err(|error| attempt.fault(&error))?;
-    // Every call has its own timeout, so the connection needs none.
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
-        .set_pipeline_buffer_size(QUEUE)
-        .set_push_sender(move |push| {
-            on_push(push);
-            Ok::<(), ()>(())
-        });
-    match tokio::time::timeout(
-        timeout,
-        client.get_multiplexed_async_connection_with_config(&config),
-    )
-    .await
-    {
-        Ok(Ok(connection)) => Ok(connection),
-        Ok(Err(error)) => Err(attempt.fault(&error)),
-        Err(_) => Err(attempt.silent(timeout)),
-    }
+) -> Result<Wire, Fault> {
+    let (attempt, until) = (Attempt::of(&info, timeout), clock::now() + timeout);
+    let stream = stream::open(info.addr(), None, options, attempt, until).await?;
+    let greeting = Wire::begin(info.redis_settings(), stream, on_push);
+    attempt.step(Step::Greeting, until, greeting).await
 }
 
 /// The pauses between two attempts to connect.

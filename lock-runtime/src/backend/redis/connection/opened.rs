@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::PushKind;
-use redis::aio::MultiplexedConnection;
 use tokio::sync::Notify;
 
 use super::refused::refused;
-use super::{Relogin, Target, check, dial};
+use super::{Relogin, Target, Wire, check, dial};
 use crate::backend::Fault;
 use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::redis::scripting::{self, faults};
@@ -17,7 +16,7 @@ use crate::values::{LockError, clock};
 
 /// A fresh connection and the signal that it was cut.
 pub(crate) struct Opened {
-    pub(crate) connection: MultiplexedConnection,
+    pub(crate) connection: Wire,
     pub(crate) cut: Arc<Notify>,
     pub(crate) master: Option<Address>,
     _relogin: Option<Relogin>,

@@ -8,13 +8,23 @@ use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
 use crate::backend::Fault;
 use crate::backend::kit::tls_refusal;
 use crate::backend::redis::scripting::faults::{io_kind, of_call};
-use crate::values::StoreError;
+use crate::values::{Moment, StoreError};
 
-/// The server that was connected to, and how.
+/// The server that is connected to, and how.
 #[derive(Clone, Copy)]
 pub(crate) struct Attempt {
     database: i64,
     way: Way,
+    /// The time that it may take.
+    within: Duration,
+}
+
+/// The steps of an attempt. Each waits for another answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Connect,
+    Tls,
+    Greeting,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,8 +35,9 @@ enum Way {
 }
 
 impl Attempt {
-    pub(crate) fn of(info: &ConnectionInfo) -> Attempt {
+    pub(super) fn of(info: &ConnectionInfo, within: Duration) -> Attempt {
         Attempt {
+            within,
             database: info.redis_settings().db(),
             way: match info.addr() {
                 ConnectionAddr::TcpTls { .. } => Way::Tls,
@@ -36,8 +47,21 @@ impl Attempt {
         }
     }
 
+    /// Makes a step, until that moment at most.
+    pub(super) async fn step<T, E: Into<RedisError>>(
+        self,
+        step: Step,
+        until: Moment,
+        making: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, Fault> {
+        match tokio::time::timeout(until.remaining(), making).await {
+            Ok(made) => made.map_err(|error| self.fault(&error.into())),
+            Err(_) => Err(self.silent(step)),
+        }
+    }
+
     /// Whatever it was, no request has been sent.
-    pub(crate) fn fault(self, error: &RedisError) -> Fault {
+    fn fault(self, error: &RedisError) -> Fault {
         match error.kind() {
             ErrorKind::RESP3NotSupported => Fault::denied(
                 "the server does not speak RESP3: Redis 7.0 or later is needed, and no proxy that leaves out HELLO",
@@ -126,14 +150,22 @@ impl Attempt {
         }
     }
 
-    /// There was no answer in time, not even to a handshake. It may be slow, so it may pass.
-    pub(crate) fn silent(self, timeout: Duration) -> Fault {
-        let advice = match self.way {
-            Way::Tcp => ". Check host and port, and that no firewall is in between",
-            Way::Tls => ". If it is no TLS port, use `redis://`",
-            Way::Unix => "",
+    /// There was no answer in time. It may be slow, so it may pass.
+    fn silent(self, step: Step) -> Fault {
+        let why = match (step, self.way) {
+            (Step::Connect, Way::Unix) => "the server does not take the connection",
+            (Step::Connect, _) => {
+                "nothing answers at the address. Check host and port, and that no firewall is in between"
+            }
+            (Step::Tls, _) => {
+                "the TLS handshake is not answered. If it is no TLS port, use `redis://`"
+            }
+            (Step::Greeting, _) => {
+                "the server takes the connection, and does not answer HELLO. It may be busy or frozen, or no Redis \
+                 server. Check host and port"
+            }
         };
-        Fault::not_done(format!("no connection within {timeout:?}{advice}"))
+        Fault::not_done(format!("no connection within {:?}: {why}", self.within))
     }
 }
 
@@ -169,7 +201,11 @@ mod tests {
     use super::*;
 
     fn fault(way: Way, kind: io::ErrorKind) -> Fault {
-        let attempt = Attempt { database: 0, way };
+        let attempt = Attempt {
+            database: 0,
+            way,
+            within: Duration::ZERO,
+        };
         attempt.fault(&RedisError::from(io::Error::from(kind)))
     }
 

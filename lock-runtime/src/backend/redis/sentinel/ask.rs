@@ -3,12 +3,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, RedisError};
 
 use super::{Address, Sentinels};
 use crate::backend::Fault;
-use crate::backend::redis::connection::{DialOptions, dial};
+use crate::backend::redis::connection::{DialOptions, Wire, dial};
 use crate::backend::redis::scripting::{self, faults};
 
 /// The answer of one sentinel.
@@ -38,7 +37,7 @@ pub(super) async fn connect(
     options: &DialOptions,
     timeout: Duration,
     on_push: impl Fn(PushInfo) + Send + Sync + 'static,
-) -> Result<MultiplexedConnection, Fault> {
+) -> Result<Wire, Fault> {
     let info = sentinels.hosts.get(index).cloned();
     let info = info.ok_or_else(|| Fault::not_done("no such sentinel"))?;
     dial::connect(info, options, timeout, on_push).await
@@ -47,7 +46,7 @@ pub(super) async fn connect(
 /// Asks on a connection that is there.
 pub(super) async fn again(
     sentinels: &Sentinels,
-    connection: &mut MultiplexedConnection,
+    connection: &mut Wire,
     timeout: Duration,
 ) -> Result<Answer, Fault> {
     let question = async {

@@ -30,7 +30,6 @@ pub(super) use self::watch::watch;
 use self::answers::{Answers, KnownMaster, NEWS};
 use crate::backend::Fault;
 use crate::backend::redis::connection::DialOptions;
-use crate::backend::redis::connection::target::tcp_settings;
 use crate::backend::redis::connection::url::server_at;
 use crate::values::clock;
 
@@ -111,8 +110,7 @@ impl Sentinels {
         let info = addr
             .into_connection_info()
             .map_err(|error| self.not_done(&error.to_string()))?
-            .set_redis_settings(self.login.clone())
-            .set_tcp_settings(tcp_settings());
+            .set_redis_settings(self.login.clone());
         Ok(Named {
             info,
             address: chosen.address,

@@ -3,7 +3,6 @@
 use redis::{ConnectionInfo, IntoConnectionInfo};
 
 use super::Sentinels;
-use crate::backend::redis::connection::target::tcp_settings;
 use crate::backend::redis::connection::url::{
     NO_FRAGMENT, as_spoken, host_and_port, login, server_at,
 };
@@ -59,10 +58,7 @@ pub(crate) fn parse(rest: &str, tls: bool) -> Result<Sentinels, LockError> {
         if let Some(password) = &sentinel_login.password {
             settings = settings.set_password(password);
         }
-        addresses.push(
-            info.set_redis_settings(settings)
-                .set_tcp_settings(tcp_settings()),
-        );
+        addresses.push(info.set_redis_settings(settings));
     }
 
     let login = login(own_login, db).ok_or_else(|| config(EXAMPLE))?;
