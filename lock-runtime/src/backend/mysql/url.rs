@@ -10,7 +10,8 @@ use mysql_async::{Opts, OptsBuilder, SslOpts};
 use super::tls;
 use crate::backend::Fault;
 use crate::backend::sql::url::{self, Settings, one_by_one, split};
-use crate::backend::sql::{Encryption, Host, Hosts, Table, is_for_the_builder};
+use crate::backend::kit::hosts::{Host, Hosts};
+use crate::backend::sql::{Encryption, Table, is_for_the_builder};
 use crate::values::{Certificates, Credentials, Handshake, LockError, Login, config};
 
 /// The time for which a connection may be silent before it is asked for a sign of life.
@@ -162,7 +163,7 @@ impl Host for Opts {
         self.resolved_ips().as_ref()?.first().copied()
     }
 
-    fn at(&self, address: IpAddr) -> Opts {
+    fn at(&self, address: IpAddr, _: bool) -> Opts {
         let one = OptsBuilder::from_opts(self.clone());
         one.resolved_ips(Some(vec![address])).into()
     }

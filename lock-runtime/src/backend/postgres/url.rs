@@ -10,7 +10,8 @@ use super::tls::Tls;
 use super::{encryption, hosts, tls};
 use crate::backend::Fault;
 use crate::backend::sql::url::{self, Settings, one_by_one, split};
-use crate::backend::sql::{Encryption, Hosts, Table, is_for_the_builder};
+use crate::backend::kit::hosts::Hosts;
+use crate::backend::sql::{Encryption, Table, is_for_the_builder};
 use crate::values::{Certificates, Credentials, Handshake, LockError, config};
 
 /// The time for which a connection may be silent before it is asked for a sign of life.

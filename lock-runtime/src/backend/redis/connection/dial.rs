@@ -1,13 +1,16 @@
 //! Opening one connection, and how to behave when another is opened after it was cut.
 
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, ConnectionInfo, PushInfo, Value};
+use redis::{Cmd, ConnectionAddr, ConnectionInfo, PushInfo, Value};
 
 use super::refused::{Attempt, Step};
 use super::target::Topology;
 use super::{DialOptions, Relogin, Target, Wire, dial_options, stream};
 use crate::backend::Fault;
+use crate::backend::kit::hosts::{Host, Hosts};
 use crate::backend::kit::login;
 use crate::backend::redis::scripting::{self, faults};
 use crate::backend::redis::sentinel::{Address, Named, Sentinels};
@@ -40,16 +43,13 @@ pub(crate) async fn open(
 ) -> Result<Dialed, Fault> {
     match target.topology() {
         Topology::Fixed(info) => {
+            let wanted = match target.wants_master() {
+                true => Wanted::Master,
+                false => Wanted::Any,
+            };
             let info = ConnectionInfo::clone(info);
-            let opened = log_in(target, info, timeout, on_push).await;
-            let (mut connection, relogin) = opened.map_err(|fault| fault.at(target.shown()))?;
-            if target.wants_master() {
-                let asked = ask_role(&mut connection, timeout).await;
-                asked.map_err(|fault| match fault {
-                    Fault::NotDone(source) => Fault::not_done(format!("{source}. {NO_MASTER}")),
-                    fault => fault,
-                })?;
-            }
+            let opened = log_in(target, info, wanted, timeout, on_push).await;
+            let (connection, relogin) = opened.map_err(|fault| fault.at(target.shown()))?;
             Ok(Dialed {
                 connection,
                 master: None,
@@ -61,15 +61,10 @@ pub(crate) async fn open(
         }
         Topology::Sentinel(sentinels) => {
             let named = sentinels.resolve(target.dial_options(), timeout).await?;
-            let opened = async {
-                let (mut connection, relogin) =
-                    log_in(target, named.info.clone(), timeout, on_push).await?;
-                ask_role(&mut connection, timeout).await?;
-                Ok((connection, relogin))
-            };
-            let (connection, relogin) = opened
-                .await
-                .map_err(|fault| of_master(fault, sentinels, &named))?;
+            let info = named.info.clone();
+            let opened = log_in(target, info, Wanted::NamedMaster, timeout, on_push).await;
+            let (connection, relogin) =
+                opened.map_err(|fault| of_master(fault, sentinels, &named))?;
             sentinels.confirmed(&named);
             let master = Some(named.address);
             Ok(Dialed {
@@ -85,16 +80,18 @@ pub(crate) async fn open(
 async fn log_in(
     target: &Target,
     info: ConnectionInfo,
+    wanted: Wanted,
     timeout: Duration,
     on_push: impl Fn(PushInfo) + Send + Sync + 'static,
 ) -> Result<(Wire, Option<Relogin>), Fault> {
     let options = target.dial_options();
     let Some(credentials) = &options.credentials else {
-        return Ok((connect(info, options, timeout, on_push).await?, None));
+        let connection = connect(info, wanted, options, timeout, on_push).await?;
+        return Ok((connection, None));
     };
     let given = login::ask(credentials, timeout).await?;
     let info = dial_options::log_in_as(info, &given);
-    let connection = connect(info, options, timeout, on_push).await?;
+    let connection = connect(info, wanted, options, timeout, on_push).await?;
     let relogin = given.valid_for.map(|valid_for| {
         let server = target.shown().to_owned();
         Relogin::start(
@@ -179,17 +176,77 @@ pub(crate) fn silent() -> Fault {
     Fault::unknown("the server gives no sign of life")
 }
 
-/// Connects to one server.
+/// The servers that are of use behind a name.
+#[derive(Clone, Copy)]
+pub(crate) enum Wanted {
+    Any,
+    Master,
+    /// One that the sentinels name as a master.
+    NamedMaster,
+}
+
+/// Connects to one server: the first that is wanted among the addresses of its name.
+///
+/// A cut of an attempt that has failed is pushed as well. After it, the connection may be opened once more for nothing.
 pub(crate) async fn connect(
     info: ConnectionInfo,
+    wanted: Wanted,
     options: &DialOptions,
     timeout: Duration,
     on_push: impl Fn(PushInfo) + Send + Sync + 'static,
 ) -> Result<Wire, Fault> {
-    let (attempt, until) = (Attempt::of(&info, timeout), clock::now() + timeout);
-    let stream = stream::open(info.addr(), None, options, attempt, until).await?;
-    let greeting = Wire::begin(info.redis_settings(), stream, on_push);
-    attempt.step(Step::Greeting, until, greeting).await
+    let hosts = Hosts::with(vec![Place { info, at: None }], options.names.clone());
+    let on_push = &Arc::new(on_push);
+    let shown = |place: &Place| place.info.addr().to_string();
+    let connecting = hosts.connect(false, timeout, shown, |place, share| async move {
+        let (attempt, until) = (Attempt::of(&place.info, share), clock::now() + share);
+        let stream = stream::open(place.info.addr(), place.at, options, attempt, until).await?;
+        let on_push = on_push.clone();
+        let greeting = Wire::begin(place.info.redis_settings(), stream, move |push| on_push(push));
+        let mut wire = attempt.step(Step::Greeting, until, greeting).await?;
+        match wanted {
+            Wanted::Any => {}
+            Wanted::NamedMaster => ask_role(&mut wire, share).await?,
+            Wanted::Master => ask_role(&mut wire, share).await.map_err(|fault| match fault {
+                Fault::NotDone(source) => Fault::not_done(format!("{source}. {NO_MASTER}")),
+                fault => fault,
+            })?,
+        }
+        Ok(wire)
+    });
+    connecting.await
+}
+
+/// A server, and one of the addresses that its name has.
+#[derive(Clone)]
+struct Place {
+    info: ConnectionInfo,
+    at: Option<IpAddr>,
+}
+
+impl Host for Place {
+    fn name(&self) -> Option<(&str, u16)> {
+        let (host, port) = match self.info.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                (host, *port)
+            }
+            _ => return None,
+        };
+        // An address may have a zone, as in `fe80::1%eth0`.
+        let is_address = host.parse::<IpAddr>().is_ok() || host.contains('%');
+        (!is_address).then_some((host, port))
+    }
+
+    fn address(&self) -> Option<IpAddr> {
+        self.at
+    }
+
+    fn at(&self, address: IpAddr, _: bool) -> Place {
+        Place {
+            at: Some(address),
+            ..self.clone()
+        }
+    }
 }
 
 /// The pauses between two attempts to connect.

@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use redis::ConnectionInfo;
 
+use crate::backend::kit::names::Names;
 use crate::values::{Certificates, Credentials, Handshake, LockError, Login};
 
-/// Certificates, and whom to ask for a login. By default neither.
+/// Certificates, whom to ask for a login, and the names that were looked up. By default none.
 #[derive(Clone, Default)]
 pub(crate) struct DialOptions {
     pub(super) credentials: Option<Arc<dyn Credentials>>,
     certificates: Certificates,
+    pub(super) names: Names,
 }
 
 impl DialOptions {
@@ -19,6 +21,15 @@ impl DialOptions {
         DialOptions {
             credentials: handshake.credentials.clone(),
             certificates: handshake.certificates.clone(),
+            names: Names::default(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of_names(names: Names) -> DialOptions {
+        DialOptions {
+            names,
+            ..DialOptions::default()
         }
     }
 

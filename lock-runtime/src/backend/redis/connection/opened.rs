@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::PushKind;
 use tokio::sync::Notify;
 
+use super::connect::CONNECT;
 use super::refused::refused;
 use super::{Relogin, Target, Wire, check, dial};
 use crate::backend::Fault;
@@ -30,7 +31,9 @@ impl Opened {
         clock: &ServerClock,
     ) -> Result<Opened, LockError> {
         let looked = async {
-            let opened = Opened::open(target, check.timeout(), clock).await?;
+            // Where a name has a silent address, there is time for the next one.
+            let timeout = check.timeout().min(CONNECT);
+            let opened = Opened::open(target, timeout, clock).await?;
             check.look_at_birth(&opened.connection).await?;
             let checked = check.run(&opened.connection, clock).await;
             checked.map_err(|fault| fault.at(target.shown()))?;
