@@ -125,8 +125,8 @@ where
 
 /// A PEM text.
 #[derive(Clone)]
+#[allow(dead_code, reason = "only stores that speak TLS read them")]
 pub(crate) enum Pem {
-    #[cfg_attr(not(feature = "tls-rustls"), expect(dead_code, reason = "only files can be named without TLS"))]
     Text(Vec<u8>),
     /// It is read whenever a connection is opened, for it may have been replaced.
     File(PathBuf),

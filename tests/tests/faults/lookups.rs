@@ -21,7 +21,11 @@ fn hold_without_look_ups(url: &str, cut: impl Fn()) {
         .enable_all()
         .build()
         .unwrap();
-    let builder = || LockManager::builder().call_timeout(CALL).ensure_schema(true);
+    let builder = || {
+        LockManager::builder()
+            .call_timeout(CALL)
+            .ensure_schema(true)
+    };
     runtime.block_on(async {
         let locks = connected(builder(), url).await;
         let guard = locks.mutex("held").lease(LEASE).acquire().await.unwrap();

@@ -136,6 +136,60 @@ async fn sentinels_and_their_master_are_spoken_to_by_tls_and_verified() {
     assert!(master.stray_keys().is_empty());
 }
 
+#[tokio::test]
+async fn plain_sentinels_of_a_server_with_tls_are_spoken_to_as_the_url_says() {
+    let group = SentinelGroup::builder(0, 1).tls().start().await;
+    let authority = &group.servers[0].tls_files().authority;
+    let plain = group.url();
+    let mixed = plain.replace("redis-sentinel", "rediss-sentinel");
+    let said = connect(&format!("{mixed}?sentinel_tls=off"), authority).await;
+    assert_eq!(said, "ok");
+    let said = connect(&mixed, authority).await;
+    assert!(said.starts_with("error"), "{said}");
+    assert!(said.contains("`?sentinel_tls=off`"), "{said}");
+    let said = connect(&plain, authority).await;
+    assert!(said.starts_with("error"), "{said}");
+    assert!(
+        said.contains("`rediss-sentinel://`, with `?sentinel_tls=off`"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn sentinels_with_tls_of_a_plain_server_are_spoken_to_as_the_url_says() {
+    let group = SentinelGroup::builder(0, 1).plain_master().start().await;
+    let authority = &group.servers[0].tls_files().authority;
+    let by_tls = group.tls_url();
+    let mixed = by_tls.replace("rediss-sentinel", "redis-sentinel");
+    let said = connect(&format!("{mixed}?sentinel_tls=on"), authority).await;
+    assert_eq!(said, "ok");
+    let said = connect(&mixed, authority).await;
+    assert!(said.starts_with("error"), "{said}");
+    assert!(said.contains("`?sentinel_tls=on`"), "{said}");
+    let said = connect(&by_tls, authority).await;
+    assert!(said.starts_with("error"), "{said}");
+    assert!(
+        said.contains("`redis-sentinel://`, with `?sentinel_tls=on`"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn nodes_that_announce_what_their_certificate_does_not_name_are_told_what_to_announce() {
+    let dir = tempfile::Builder::new()
+        .prefix("lock-test")
+        .tempdir()
+        .expect("a directory");
+    let files = TlsFiles::write_with(dir.path(), |certificate| {
+        let name = "localhost".try_into().expect("a name");
+        certificate.subject_alt_names = vec![rcgen::SanType::DnsName(name)];
+    });
+    let cluster = RedisCluster::builder().tls(files.clone()).start().await;
+    let said = connect(&cluster.tls_url(), &files.authority).await;
+    assert!(said.starts_with("error Denied"), "{said}");
+    assert!(said.contains("`cluster-announce-hostname`"), "{said}");
+}
+
 /// Runs the test once more, in a process that trusts a new authority. Returns `None` in the first process, when that
 /// run is over.
 fn in_a_process_with_trust(test: &str) -> Option<TlsFiles> {

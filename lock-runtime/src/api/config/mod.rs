@@ -228,7 +228,9 @@ fn file(setting: &str, path: &Path) -> Result<Pem, LockError> {
         Ok(_) => Ok(Pem::File(path.to_owned())),
         Err(error) => {
             let path = path.display();
-            Err(config(format!("`{setting}`: {path} cannot be read: {error}")))
+            Err(config(format!(
+                "`{setting}`: {path} cannot be read: {error}"
+            )))
         }
     }
 }

@@ -119,7 +119,9 @@ pub(crate) fn read(pem: &Pem) -> Result<Cow<'_, [u8]>, LockError> {
         // On this thread: where threads for blocking work are all busy, connections are still opened.
         Pem::File(path) => std::fs::read(path).map(Cow::Owned).map_err(|error| {
             let path = path.display();
-            config(format!("the certificates' file {path} cannot be read: {error}"))
+            config(format!(
+                "the certificates' file {path} cannot be read: {error}"
+            ))
         }),
     }
 }

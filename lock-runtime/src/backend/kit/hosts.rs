@@ -32,6 +32,7 @@ pub(crate) struct Hosts<T> {
 }
 
 impl<T: Host> Hosts<T> {
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn new(each: Vec<T>) -> Hosts<T> {
         Hosts::with(each, Names::default())
     }
@@ -45,6 +46,7 @@ impl<T: Host> Hosts<T> {
         }
     }
 
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn each(&self) -> &[T] {
         &self.each
     }
@@ -135,7 +137,9 @@ pub(crate) async fn in_share<C>(
             "no connection within {share:?}: nothing answers at the address, or the server does not answer the login"
         ))
     };
-    tokio::time::timeout(share, connecting).await.map_err(silent)?
+    tokio::time::timeout(share, connecting)
+        .await
+        .map_err(silent)?
 }
 
 /// Returns the error where no host could be connected to: the reasons of all of them if a retry can help with one,

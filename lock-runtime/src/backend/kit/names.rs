@@ -112,7 +112,16 @@ impl Names {
     }
 }
 
-/// Returns `true` if the name service has answered that there is no such name. Otherwise it could not be asked.
+/// Returns `true` if the name service has answered that there is no such name, or no address of it. Otherwise it could not
+/// be asked. The operating system tells it in words alone.
 fn is_an_answer(error: &io::Error) -> bool {
-    !error.to_string().contains("Temporary failure")
+    // glibc and macOS, musl, Windows.
+    let answers = [
+        "not known",
+        "No address",
+        "does not resolve",
+        "No such host",
+    ];
+    let said = error.to_string();
+    answers.iter().any(|answer| said.contains(answer))
 }

@@ -8,9 +8,7 @@ use rustls::crypto::{CryptoProvider, ring};
 
 use crate::backend::Fault;
 pub(super) use crate::backend::kit::certificates::unusable;
-use crate::backend::kit::certificates::{
-    client_of, given_authorities, read, system_authorities,
-};
+use crate::backend::kit::certificates::{client_of, given_authorities, read, system_authorities};
 use crate::backend::kit::tls_refusal;
 use crate::backend::sql::Encryption;
 use crate::values::{Certificates, LockError, config};

@@ -16,8 +16,8 @@ use tokio_rustls::TlsConnector;
 
 use super::channel_binding::end_point;
 use crate::backend::Fault;
-use crate::backend::kit::certificates::{client, client_of, given_roots};
 pub(super) use crate::backend::kit::certificates::unusable;
+use crate::backend::kit::certificates::{client, client_of, given_roots};
 use crate::backend::kit::tls_refusal;
 use crate::backend::sql::Encryption;
 use crate::values::{Certificates, LockError, config};

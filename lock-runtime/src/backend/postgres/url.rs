@@ -9,8 +9,8 @@ use tokio_postgres::Config;
 use super::tls::Tls;
 use super::{encryption, hosts, tls};
 use crate::backend::Fault;
-use crate::backend::sql::url::{self, Settings, one_by_one, split};
 use crate::backend::kit::hosts::Hosts;
+use crate::backend::sql::url::{self, Settings, one_by_one, split};
 use crate::backend::sql::{Encryption, Table, is_for_the_builder};
 use crate::values::{Certificates, Credentials, Handshake, LockError, config};
 

@@ -34,21 +34,14 @@ impl Check {
     }
 
     /// On every new connection, before it is used.
-    pub(crate) async fn look_at_birth(
-        &self,
-        connection: &Wire,
-    ) -> Result<(), Fault> {
+    pub(crate) async fn look_at_birth(&self, connection: &Wire) -> Result<(), Fault> {
         match &self.opening.uptime {
             Some(known) => uptime::look(known, &mut connection.clone(), self.timeout()).await,
             None => Ok(()),
         }
     }
 
-    pub(crate) async fn run(
-        &self,
-        connection: &Wire,
-        clock: &ServerClock,
-    ) -> Result<(), Fault> {
+    pub(crate) async fn run(&self, connection: &Wire, clock: &ServerClock) -> Result<(), Fault> {
         let mut connection = connection.clone();
         self.ask_info(&mut connection).await?;
         match self.own_key()? {
@@ -267,11 +260,7 @@ impl Check {
         }
     }
 
-    async fn call<S: Script>(
-        &self,
-        connection: &mut Wire,
-        script: &S,
-    ) -> Result<S::Reply, Fault> {
+    async fn call<S: Script>(&self, connection: &mut Wire, script: &S) -> Result<S::Reply, Fault> {
         let name = S::source().name;
         let manner = Manner {
             channels: self.channels,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, PushInfo, Value};
 
-use super::refused::{Attempt, Step};
+use super::refused::{Attempt, Part, Step};
 use super::target::Topology;
 use super::{DialOptions, Relogin, Target, Wire, dial_options, stream};
 use crate::backend::Fault;
@@ -43,12 +43,12 @@ pub(crate) async fn open(
 ) -> Result<Dialed, Fault> {
     match target.topology() {
         Topology::Fixed(info) => {
-            let wanted = match target.wants_master() {
-                true => Wanted::Master,
-                false => Wanted::Any,
+            let part = match target.wants_master() {
+                true => Part::Server,
+                false => Part::Node,
             };
             let info = ConnectionInfo::clone(info);
-            let opened = log_in(target, info, wanted, timeout, on_push).await;
+            let opened = log_in(target, info, part, timeout, on_push).await;
             let (connection, relogin) = opened.map_err(|fault| fault.at(target.shown()))?;
             Ok(Dialed {
                 connection,
@@ -62,7 +62,7 @@ pub(crate) async fn open(
         Topology::Sentinel(sentinels) => {
             let named = sentinels.resolve(target.dial_options(), timeout).await?;
             let info = named.info.clone();
-            let opened = log_in(target, info, Wanted::NamedMaster, timeout, on_push).await;
+            let opened = log_in(target, info, Part::NamedMaster, timeout, on_push).await;
             let (connection, relogin) =
                 opened.map_err(|fault| of_master(fault, sentinels, &named))?;
             sentinels.confirmed(&named);
@@ -80,18 +80,18 @@ pub(crate) async fn open(
 async fn log_in(
     target: &Target,
     info: ConnectionInfo,
-    wanted: Wanted,
+    part: Part,
     timeout: Duration,
     on_push: impl Fn(PushInfo) + Send + Sync + 'static,
 ) -> Result<(Wire, Option<Relogin>), Fault> {
     let options = target.dial_options();
     let Some(credentials) = &options.credentials else {
-        let connection = connect(info, wanted, options, timeout, on_push).await?;
+        let connection = connect(info, part, options, timeout, on_push).await?;
         return Ok((connection, None));
     };
     let given = login::ask(credentials, timeout).await?;
     let info = dial_options::log_in_as(info, &given);
-    let connection = connect(info, wanted, options, timeout, on_push).await?;
+    let connection = connect(info, part, options, timeout, on_push).await?;
     let relogin = given.valid_for.map(|valid_for| {
         let server = target.shown().to_owned();
         Relogin::start(
@@ -176,21 +176,12 @@ pub(crate) fn silent() -> Fault {
     Fault::unknown("the server gives no sign of life")
 }
 
-/// The servers that are of use behind a name.
-#[derive(Clone, Copy)]
-pub(crate) enum Wanted {
-    Any,
-    Master,
-    /// One that the sentinels name as a master.
-    NamedMaster,
-}
-
-/// Connects to one server: the first that is wanted among the addresses of its name.
+/// Connects to one server: at the first address of its name where there is one, and where a master is wanted, a master.
 ///
 /// A cut of an attempt that has failed is pushed as well. After it, the connection may be opened once more for nothing.
 pub(crate) async fn connect(
     info: ConnectionInfo,
-    wanted: Wanted,
+    part: Part,
     options: &DialOptions,
     timeout: Duration,
     on_push: impl Fn(PushInfo) + Send + Sync + 'static,
@@ -199,18 +190,22 @@ pub(crate) async fn connect(
     let on_push = &Arc::new(on_push);
     let shown = |place: &Place| place.info.addr().to_string();
     let connecting = hosts.connect(false, timeout, shown, |place, share| async move {
-        let (attempt, until) = (Attempt::of(&place.info, share), clock::now() + share);
+        let (attempt, until) = (Attempt::of(&place.info, part, share), clock::now() + share);
         let stream = stream::open(place.info.addr(), place.at, options, attempt, until).await?;
         let on_push = on_push.clone();
-        let greeting = Wire::begin(place.info.redis_settings(), stream, move |push| on_push(push));
+        let greeting = Wire::begin(place.info.redis_settings(), stream, move |push| {
+            on_push(push)
+        });
         let mut wire = attempt.step(Step::Greeting, until, greeting).await?;
-        match wanted {
-            Wanted::Any => {}
-            Wanted::NamedMaster => ask_role(&mut wire, share).await?,
-            Wanted::Master => ask_role(&mut wire, share).await.map_err(|fault| match fault {
-                Fault::NotDone(source) => Fault::not_done(format!("{source}. {NO_MASTER}")),
-                fault => fault,
-            })?,
+        match part {
+            Part::Sentinel | Part::Node => {}
+            Part::NamedMaster => ask_role(&mut wire, share).await?,
+            Part::Server => ask_role(&mut wire, share)
+                .await
+                .map_err(|fault| match fault {
+                    Fault::NotDone(source) => Fault::not_done(format!("{source}. {NO_MASTER}")),
+                    fault => fault,
+                })?,
         }
         Ok(wire)
     });

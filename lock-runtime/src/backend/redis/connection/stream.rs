@@ -51,7 +51,9 @@ pub(super) async fn open(
             let socket = attempt.step(Step::Connect, until, connecting).await?;
             Ok(Box::pin(socket))
         }
-        _ => Err(Fault::impossible("the server's address is of no known sort")),
+        _ => Err(Fault::impossible(
+            "the server's address is of no known sort",
+        )),
     }
 }
 

@@ -130,7 +130,9 @@ impl Target {
             ))
         })?;
         let info = match info.addr().clone() {
-            ConnectionAddr::Tcp(host, port) if tls => info.set_addr(url::server_at(host, port, tls)),
+            ConnectionAddr::Tcp(host, port) if tls => {
+                info.set_addr(url::server_at(host, port, tls))
+            }
             _ => info,
         };
         Target::new(info, scheme)
@@ -320,10 +322,11 @@ impl Target {
         server_of(&self.shown) == server_of(&other.shown)
     }
 
+    /// Whether any of its connections goes by TLS.
     pub(crate) fn is_tls(&self) -> bool {
         match &self.topology {
             Topology::Fixed(info) => matches!(info.addr(), ConnectionAddr::TcpTls { .. }),
-            Topology::Sentinel(sentinels) => sentinels.tls,
+            Topology::Sentinel(sentinels) => sentinels.tls || sentinels.own_tls,
             Topology::Cluster(seeds) => seeds.tls,
             Topology::Nowhere => false,
         }

@@ -7,8 +7,8 @@ use redis::{PushInfo, RedisError};
 
 use super::{Address, Sentinels};
 use crate::backend::Fault;
-use crate::backend::redis::connection::dial::{self, Wanted};
-use crate::backend::redis::connection::{DialOptions, Wire};
+use crate::backend::redis::connection::refused::Part;
+use crate::backend::redis::connection::{DialOptions, Wire, dial};
 use crate::backend::redis::scripting::{self, faults};
 
 /// The answer of one sentinel.
@@ -41,7 +41,7 @@ pub(super) async fn connect(
 ) -> Result<Wire, Fault> {
     let info = sentinels.hosts.get(index).cloned();
     let info = info.ok_or_else(|| Fault::not_done("no such sentinel"))?;
-    dial::connect(info, Wanted::Any, options, timeout, on_push).await
+    dial::connect(info, Part::Sentinel, options, timeout, on_push).await
 }
 
 /// Asks on a connection that is there.
@@ -70,7 +70,7 @@ pub(super) async fn again(
             epoch,
         })
     };
-    let refused = |error| of_refusal(faults::of_question(&error, sentinels.tls));
+    let refused = |error| of_refusal(faults::of_question(&error, sentinels.own_tls));
     let asked = async { question.await.map_err(refused) };
     scripting::in_time("SENTINEL", timeout, asked).await
 }

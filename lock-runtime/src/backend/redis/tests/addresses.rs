@@ -12,7 +12,9 @@ const NAME: &str = "several.invalid";
 
 /// Connects to a name with these addresses of this machine.
 async fn connect(server: &Server, last_bytes: &[u8]) -> Result<Arc<RedisBackend>, LockError> {
-    let addresses = last_bytes.iter().map(|last| IpAddr::from([127, 0, 0, *last]));
+    let addresses = last_bytes
+        .iter()
+        .map(|last| IpAddr::from([127, 0, 0, *last]));
     let options = DialOptions::of_names(Names::of(NAME, addresses.collect()));
     let target = Target::parse(&format!("redis://{NAME}:{}/", server.port()))?;
     let connected = connect_to(target.with(options)?, Options::default()).await;
@@ -33,7 +35,10 @@ async fn a_silent_host_and_a_replica_at_the_first_addresses_keep_nobody_from_the
     let _silent = TcpListener::bind(("127.0.0.2", server.port())).unwrap();
     let replica = server.replica_at("127.0.0.3");
     until("the replica is one", async || {
-        server.text("INFO replication").await.contains("connected_slaves:1")
+        server
+            .text("INFO replication")
+            .await
+            .contains("connected_slaves:1")
     })
     .await;
     let backend = connect(&server, &[2, 3, 1]).await.unwrap();
@@ -46,7 +51,10 @@ async fn where_no_address_is_of_use_the_error_names_each_and_what_was_waited_for
     let server = Server::start().await;
     let mut replica = server.replica_at("127.0.0.3");
     until("the replica is one", async || {
-        server.text("INFO replication").await.contains("connected_slaves:1")
+        server
+            .text("INFO replication")
+            .await
+            .contains("connected_slaves:1")
     })
     .await;
     let _silent = TcpListener::bind(("127.0.0.2", server.port())).unwrap();
