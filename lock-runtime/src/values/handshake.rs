@@ -125,7 +125,10 @@ where
 
 /// A PEM text.
 #[derive(Clone)]
-#[allow(dead_code, reason = "only stores that speak TLS read them")]
+#[cfg_attr(
+    not(feature = "tls-rustls"),
+    allow(dead_code, reason = "nothing else reads them")
+)]
 pub(crate) enum Pem {
     Text(Vec<u8>),
     /// It is read whenever a connection is opened, for it may have been replaced.
