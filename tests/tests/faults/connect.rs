@@ -208,7 +208,7 @@ async fn a_tls_port_and_a_plain_one_are_told_apart() {
     // It takes the handshake for half of a request, and waits for the rest.
     assert_says(
         "plain",
-        &refused_within(1_000 * MS, &plain).await,
+        &refused_within(3_000 * MS, &plain).await,
         Unavailable,
         &["`redis://`", "localhost"],
     );
