@@ -25,6 +25,8 @@ pub struct SentinelConf {
     password: Option<String>,
     sentinel_password: Option<String>,
     tls: bool,
+    /// Whether the sentinels tell the master's plain port all the same.
+    plain_master: bool,
     client_certificates: bool,
     client_user: Option<String>,
     min_replicas: Option<usize>,
@@ -51,6 +53,13 @@ impl SentinelConf {
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
+    }
+
+    /// Turns TLS on, and makes the sentinels tell the master's plain port.
+    #[must_use]
+    pub fn plain_master(mut self) -> Self {
+        self.plain_master = true;
+        self.tls()
     }
 
     /// Turns TLS on, and makes clients show a certificate of the same authority.
@@ -99,6 +108,7 @@ impl SentinelGroup {
             password: None,
             sentinel_password: None,
             tls: false,
+            plain_master: false,
             client_certificates: false,
             client_user: None,
             min_replicas: None,
@@ -267,10 +277,9 @@ pub type Sentinel = Server<Watch>;
 impl Sentinel {
     fn of(conf: &SentinelConf, master: &RedisServer) -> Self {
         let quorum = conf.sentinels / 2 + 1;
-        let watched = if conf.tls {
-            master.tls_port()
-        } else {
-            master.port()
+        let watched = match conf.tls && !conf.plain_master {
+            true => master.tls_port(),
+            false => master.port(),
         };
         let mut lines = vec![
             format!("sentinel monitor {SERVICE} 127.0.0.1 {watched} {quorum}"),
@@ -285,7 +294,9 @@ impl Sentinel {
             lines.push(format!("sentinel sentinel-pass {password}"));
         }
         if conf.tls {
-            lines.push("tls-replication yes".to_owned());
+            if !conf.plain_master {
+                lines.push("tls-replication yes".to_owned());
+            }
             lines.extend(master.tls_files().conf());
             if conf.client_certificates {
                 lines.push(WANTS_CERTIFICATES.to_owned());

@@ -1,9 +1,13 @@
 //! Ways for a manager to identify itself: logins that change, and certificates.
 
+#[cfg(feature = "tls-rustls")]
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::api::builder::LockManagerBuilder;
 use crate::values::Credentials;
+#[cfg(feature = "tls-rustls")]
+use crate::values::Pem;
 
 impl LockManagerBuilder {
     /// Asks `credentials` for a login whenever a connection to a server is opened, for tokens that expire: of Amazon
@@ -61,16 +65,50 @@ impl LockManagerBuilder {
     #[cfg(feature = "tls-rustls")]
     pub fn client_certificate(mut self, chain: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
         let (chain, key) = (chain.as_ref().to_vec(), key.as_ref().to_vec());
-        self.options.handshake.certificates.client = Some((chain, key));
+        self.options.handshake.certificates.client = Some((Pem::Text(chain), Pem::Text(key)));
+        self
+    }
+
+    /// The same, from files. They are read whenever a connection is opened: a certificate that is replaced there before it
+    /// expires is shown from the next connection on. A file that cannot be read is
+    /// [`LockError::InvalidConfig`](crate::LockError::InvalidConfig) at first, and later a fault that may pass.
+    ///
+    /// ```no_run
+    /// # use lock_runtime::LockManager;
+    /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
+    /// let builder = LockManager::builder()
+    ///     .client_certificate_files("/run/tls/client.pem", "/run/tls/client.key")
+    ///     .root_certificate_file("/run/tls/authority.pem");
+    /// let locks = builder.connect("rediss://cache.example.com/").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "tls-rustls")]
+    pub fn client_certificate_files(
+        mut self,
+        chain: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Self {
+        let files = (Pem::File(chain.into()), Pem::File(key.into()));
+        self.options.handshake.certificates.client = Some(files);
         self
     }
 
     /// Trusts servers whose certificates these authorities vouch for, one or more in PEM form, and no others. Default:
-    /// the authorities that the operating system trusts. Needs a URL with TLS (`rediss…`, or `sslmode` of a database),
-    /// and the feature `tls-rustls`.
+    /// the authorities that the operating system trusts, as they are when a connection is opened. Needs a URL with TLS
+    /// (`rediss…`, or `sslmode` of a database), and the feature `tls-rustls`.
     #[cfg(feature = "tls-rustls")]
     pub fn root_certificate(mut self, authorities: impl AsRef<[u8]>) -> Self {
-        self.options.handshake.certificates.root = Some(authorities.as_ref().to_vec());
+        let authorities = Pem::Text(authorities.as_ref().to_vec());
+        self.options.handshake.certificates.root = Some(authorities);
+        self
+    }
+
+    /// The same, from a file, which is read whenever a connection is opened: see
+    /// [`client_certificate_files`](Self::client_certificate_files).
+    #[cfg(feature = "tls-rustls")]
+    pub fn root_certificate_file(mut self, authorities: impl Into<PathBuf>) -> Self {
+        self.options.handshake.certificates.root = Some(Pem::File(authorities.into()));
         self
     }
 }

@@ -14,8 +14,10 @@ use crate::values::LockError;
 /// A Redis server that the program knows already, as a [`redis::Client`] or as a [`redis::ConnectionInfo`]. Pass it to
 /// [`LockManagerBuilder::connect_redis`], or use it as a [`QuorumNode`].
 ///
-/// The address, the database, user and password, and the certificates of TLS are taken over. The protocol (RESP3), the
-/// settings of TCP and all timeouts are this library's own; connections are not shared with the client.
+/// The address, the database, user and password are taken over. The protocol (RESP3), the settings of TCP and all timeouts
+/// are this library's own; connections are not shared with the client. The certificates that a client was built with
+/// cannot be read from it: it is refused, unless the builder was given certificates (`root_certificate`,
+/// `client_certificate`), which then count.
 ///
 /// It follows the major version of the `redis` crate: [`lock_runtime::redis`](crate::redis) is the one that fits.
 ///
@@ -92,7 +94,7 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     /// The same as [`connect`](Self::connect); also [`LockError::InvalidConfig`] for a client that does not verify
-    /// certificates.
+    /// certificates, and for one that has certificates of its own if the builder has none.
     ///
     /// # Cancel safety
     /// Dropping the future leaves nothing behind.

@@ -112,7 +112,7 @@ impl Location {
             Location::Mysql(target) => Ok(Location::Mysql(Box::new(target.with(handshake)?))),
             #[cfg(feature = "redis")]
             Location::Redis(target) => {
-                let target = target.with(DialOptions::new(handshake)?)?;
+                let target = target.with(DialOptions::new(handshake))?;
                 Ok(Location::Redis(Box::new(target)))
             }
         }

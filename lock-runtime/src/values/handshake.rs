@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -122,13 +123,25 @@ where
     }
 }
 
+/// A PEM text.
+#[derive(Clone)]
+#[cfg_attr(
+    not(feature = "tls-rustls"),
+    allow(dead_code, reason = "nothing else reads them")
+)]
+pub(crate) enum Pem {
+    Text(Vec<u8>),
+    /// It is read whenever a connection is opened, for it may have been replaced.
+    File(PathBuf),
+}
+
 /// PEM texts, as a caller gave them.
 #[derive(Clone, Default)]
 pub(crate) struct Certificates {
     /// The client's chain, and its private key.
-    pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
+    pub(crate) client: Option<(Pem, Pem)>,
     /// The authorities to trust in place of the system's.
-    pub(crate) root: Option<Vec<u8>>,
+    pub(crate) root: Option<Pem>,
 }
 
 impl Certificates {

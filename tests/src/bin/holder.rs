@@ -9,6 +9,10 @@
 //! `holder permits URL SEMAPHORE PERMITS LEASE_MILLIS` leases permits, says `held` and keeps the permits.
 //! `holder take URL KIND NAME` tries to take a lock of that kind, says `taken` or `busy`, and keeps what it has.
 //! `holder connect URL` connects, takes a lock, releases it, and says `ok` or `error` and the error.
+//! `holder chooses-late URL` connects, and installs a provider of cryptography of its own after that. It says `installed`,
+//! if it may, and then the same as `connect`.
+//! `holder chooses-early URL` installs one before it connects. It says `used` if that one was asked, and then the same as
+//! `connect`.
 //! `holder configured` does the same with the configuration of its environment: `LockConfig::from_env`.
 //! `holder threads` does the same as `configured` without a runtime of its own, and leaves the release to the end of
 //! `main`.
@@ -19,9 +23,11 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lock_runtime::{Lease, LockConfig, LockError, LockManager, TryAcquire, blocking};
+use rustls::crypto::{CryptoProvider, GetRandomFailed, SecureRandom, ring};
 use tests::history::now_ns;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -84,6 +90,21 @@ async fn with_a_runtime(args: &[&str]) -> ExitCode {
             return take(request.try_acquire().await).await;
         }
         ["connect", url] => say(&take_a_lock(LockManager::connect(url)).await),
+        ["chooses-late", url] => {
+            let outcome = take_a_lock(LockManager::connect(url)).await;
+            if own_provider().install_default().is_ok() {
+                println!("installed");
+            }
+            say(&outcome);
+        }
+        ["chooses-early", url] => {
+            own_provider().install_default().expect("the first one");
+            let outcome = take_a_lock(LockManager::connect(url)).await;
+            if ASKED.load(Ordering::Relaxed) {
+                println!("used");
+            }
+            say(&outcome);
+        }
         ["configured"] => say(&configured().await),
         _ => {
             eprintln!("see the head of holder.rs; got {args:?}");
@@ -105,6 +126,27 @@ async fn take<G>(answer: Result<TryAcquire<G>, LockError>) -> ExitCode {
         }
     );
     std::future::pending().await
+}
+
+/// Whether the provider that this program has chosen was asked for anything.
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+#[derive(Debug)]
+struct Noticed(&'static dyn SecureRandom);
+
+impl SecureRandom for Noticed {
+    fn fill(&self, buffer: &mut [u8]) -> Result<(), GetRandomFailed> {
+        ASKED.store(true, Ordering::Relaxed);
+        self.0.fill(buffer)
+    }
+}
+
+fn own_provider() -> CryptoProvider {
+    let provider = ring::default_provider();
+    CryptoProvider {
+        secure_random: Box::leak(Box::new(Noticed(provider.secure_random))),
+        ..provider
+    }
 }
 
 async fn step(url: &str, key: &str, lease: Duration) {

@@ -1,9 +1,16 @@
 //! Tests of certificates that a builder is given: those that a client shows, and those that it trusts.
 
+use std::path::Path;
+use std::time::Duration;
+
 use lock_runtime::{LockError, LockManager, LockManagerBuilder};
+use tests::faults::renewed;
 use tests::{RedisCluster, RedisServer, SentinelGroup, TlsFiles, builder};
 
-fn read(path: &std::path::Path) -> Vec<u8> {
+/// That of a hold which outlives new handshakes on a busy machine.
+const LEASE: Duration = Duration::from_secs(15);
+
+fn read(path: &Path) -> Vec<u8> {
     std::fs::read(path).expect("a PEM file")
 }
 
@@ -118,6 +125,47 @@ async fn nodes_of_a_cluster_are_shown_the_certificate() {
 }
 
 #[tokio::test]
+async fn certificates_that_are_replaced_on_disk_are_read_by_the_next_connection() {
+    let server = RedisServer::builder()
+        .tls()
+        .line("tls-auth-clients yes")
+        .start();
+    let files = server.tls_files();
+    let locks = LockManager::builder()
+        .root_certificate_file(&files.authority)
+        .client_certificate_files(files.client_certificate(), files.client_key())
+        .connect(&server.tls_url())
+        .await
+        .unwrap();
+    let guard = locks.mutex("held").lease(LEASE).acquire().await.unwrap();
+
+    let dir = tempfile::tempdir().expect("a directory");
+    let new = TlsFiles::write_to(dir.path());
+    let path = |file: &Path| file.to_str().expect("a path").to_owned();
+    let _: redis::Value = server.query(&[
+        "CONFIG",
+        "SET",
+        "tls-ca-cert-file",
+        &path(&new.authority),
+        "tls-cert-file",
+        &path(&new.certificate),
+        "tls-key-file",
+        &path(&new.key),
+    ]);
+    for (new, old) in [
+        (new.authority.clone(), files.authority.clone()),
+        (new.client_certificate(), files.client_certificate()),
+        (new.client_key(), files.client_key()),
+    ] {
+        std::fs::copy(new, old).expect("replace a file");
+    }
+    server.cut_clients();
+    renewed([&guard]).await;
+    take_a_lock(&locks).await;
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
 async fn certificates_that_are_of_no_use_are_refused_before_any_io() {
     let server = RedisServer::builder().tls().start();
     let files = server.tls_files();
@@ -154,6 +202,16 @@ async fn certificates_that_are_of_no_use_are_refused_before_any_io() {
             "without TLS",
             builder().client_certificate(&chain, &key),
             "redis-cluster://nowhere.invalid",
+        ),
+        (
+            "/nowhere/ca.pem cannot be read",
+            builder().root_certificate_file("/nowhere/ca.pem"),
+            "rediss://nowhere.invalid/",
+        ),
+        (
+            "/nowhere/key cannot be read",
+            builder().client_certificate_files(files.client_certificate(), "/nowhere/key"),
+            "postgres://nowhere.invalid/?sslmode=verify-full",
         ),
         (
             "memory store",

@@ -1,7 +1,7 @@
 //! Tests of connecting to the server of a `redis` client that the program has already.
 
 use lock_runtime::{LockError, LockManager, RedisServer as Known};
-use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
 use tests::RedisServer;
 
 #[tokio::test]
@@ -67,6 +67,27 @@ async fn known_servers_are_nodes_of_a_quorum() {
     let [one, two, _] = nodes;
     let twice = builder().quorum([one.clone(), two, one]).await;
     assert!(matches!(twice, Err(LockError::InvalidConfig { .. })));
+}
+
+#[tokio::test]
+async fn a_client_with_certificates_of_its_own_is_told_to_give_them_to_the_builder() {
+    let server = RedisServer::builder().tls().start();
+    let authority = std::fs::read(&server.tls_files().authority).expect("a PEM file");
+    let certificates = TlsCertificates {
+        client_tls: None,
+        root_cert: Some(authority.clone()),
+    };
+    let client = Client::build_with_tls(server.tls_url(), certificates).unwrap();
+    match LockManager::builder().connect_redis(&client).await {
+        Err(LockError::InvalidConfig { why, .. }) => {
+            assert!(why.contains("`root_certificate`"), "{why}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let builder = LockManager::builder().root_certificate(authority);
+    let locks = builder.connect_redis(&client).await.unwrap();
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    guard.release().await.unwrap();
 }
 
 #[tokio::test]

@@ -23,6 +23,7 @@ mod frozen;
 mod health;
 mod inputs;
 mod keys;
+mod lookups;
 mod managed;
 mod multi;
 mod mysql;

@@ -8,6 +8,8 @@ use tests::faults::renewed;
 use tests::{MariadbServer, TlsFiles};
 
 const MS: Duration = Duration::from_millis(1);
+/// That of a hold which outlives new handshakes on a busy machine.
+const LEASE: Duration = Duration::from_secs(15);
 
 fn read(path: &Path) -> Vec<u8> {
     std::fs::read(path).expect("a PEM file")
@@ -134,6 +136,33 @@ async fn a_server_that_wants_a_certificate_is_shown_the_clients() {
         let said = denied(showing(&stranger), &url).await;
         assert!(said.contains("`client_certificate`"), "{said}");
     }
+}
+
+#[tokio::test]
+async fn certificates_that_are_replaced_on_disk_are_read_by_the_next_connection() {
+    let server = MariadbServer::with_tls(&[]);
+    add_user(&server, "certified", "X509");
+    let files = server.tls_files();
+    let url = url(&server, "certified@localhost", "sslmode=verify-full");
+    let locks = LockManager::builder()
+        .ensure_schema(true)
+        .call_timeout(10_000 * MS)
+        .root_certificate_file(&files.authority)
+        .client_certificate_files(files.client_certificate(), files.client_key())
+        .connect(&url)
+        .await
+        .unwrap();
+    let guard = locks.mutex("held").lease(LEASE).acquire().await.unwrap();
+
+    TlsFiles::write_to(files.authority.parent().expect("a directory"));
+    server.query(match tests::mysql::is_meant() {
+        true => "ALTER INSTANCE RELOAD TLS",
+        false => "FLUSH SSL",
+    });
+    server.end_connections("certified");
+    renewed([&guard]).await;
+    take_a_lock(&locks).await;
+    guard.release().await.unwrap();
 }
 
 #[tokio::test]

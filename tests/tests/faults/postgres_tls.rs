@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, LockManagerBuilder};
-use tests::faults::connected;
+use tests::faults::{connected, renewed};
 use tests::{PostgresServer, TlsFiles, answered, eventually};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 
 const MS: Duration = Duration::from_millis(1);
+/// That of a hold which outlives new handshakes on a busy machine.
+const LEASE: Duration = Duration::from_secs(15);
 /// The first bytes of a client that wants TLS: the length of the message, and its code.
 const ASKS_FOR_TLS: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
@@ -154,6 +156,37 @@ async fn a_server_that_wants_a_certificate_is_shown_the_clients() {
         let said = denied(showing(&stranger), &url).await;
         assert!(said.contains("`client_certificate`"), "{said}");
     }
+}
+
+#[tokio::test]
+async fn certificates_that_are_replaced_on_disk_are_read_by_the_next_connection() {
+    let rules = ["hostssl all certified 127.0.0.1/32 trust clientcert=verify-ca"];
+    let server = PostgresServer::with_tls(&[], &rules);
+    server.query("CREATE ROLE certified LOGIN SUPERUSER");
+    let files = server.tls_files();
+    let by_files = || {
+        LockManager::builder()
+            .ensure_schema(true)
+            .call_timeout(10_000 * MS)
+            .root_certificate_file(&files.authority)
+            .client_certificate_files(files.client_certificate(), files.client_key())
+    };
+    let url = url(&server, "certified@localhost", "sslmode=verify-full");
+    let locks = connected(by_files(), &url).await;
+    let guard = locks.mutex("held").lease(LEASE).acquire().await.unwrap();
+
+    TlsFiles::write_to(files.authority.parent().expect("a directory"));
+    server.query("SELECT pg_reload_conf()");
+    eventually("the server shows the new certificate", async || {
+        by_files().connect(&url).await.is_ok()
+    })
+    .await;
+    server.query(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'certified'",
+    );
+    renewed([&guard]).await;
+    take_a_lock(&locks).await;
+    guard.release().await.unwrap();
 }
 
 #[tokio::test]

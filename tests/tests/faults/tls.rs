@@ -9,16 +9,21 @@ use std::time::Duration;
 
 use lock_runtime::LockManager;
 use tests::faults::{renewed, told, took};
-use tests::{Pipe, RedisCluster, RedisServer, SentinelGroup, TlsFiles, eventually};
+use tests::{Pipe, PostgresServer, RedisCluster, RedisServer, SentinelGroup, TlsFiles, eventually};
 
 /// The variable with the directory of the authority that this process trusts.
 const TRUSTED: &str = "LOCK_TEST_TLS_FILES";
 
 /// Runs `holder connect` and returns what it says.
 async fn connect(url: &str, authority: &Path) -> String {
+    run("connect", url, authority).await
+}
+
+/// Runs the holder with this command and returns what it says.
+async fn run(command: &str, url: &str, authority: &Path) -> String {
     let mut holder = Command::new(env!("CARGO_BIN_EXE_holder"));
     holder
-        .args(["connect", url])
+        .args([command, url])
         .env("SSL_CERT_FILE", authority)
         .env_remove("SSL_CERT_DIR");
     let output = tokio::task::spawn_blocking(move || holder.output());
@@ -39,6 +44,33 @@ async fn a_certificate_of_a_trusted_private_authority_is_accepted() {
     let said = connect(&server.tls_url(), &server.tls_files().authority).await;
     assert_eq!(said, "ok");
     server.assert_deserted().await;
+}
+
+#[tokio::test]
+async fn a_program_may_install_its_own_provider_of_cryptography_after_a_connect() {
+    let server = RedisServer::builder().tls().start();
+    let database = PostgresServer::with_tls(&[], &[]);
+    let authority = &server.tls_files().authority;
+    let said = run("chooses-late", &server.tls_url(), authority).await;
+    assert_eq!(said, "installed\nok");
+    let said = run("chooses-late", "rediss://127.0.0.1:1/", authority).await;
+    assert!(said.starts_with("installed\nerror"), "{said}");
+    let url = format!(
+        "postgres://lock@localhost:{}/postgres?sslmode=verify-full",
+        database.port()
+    );
+    let creating = LockManager::builder().ensure_schema(true);
+    drop(creating.connect(&database.url()).await.unwrap());
+    let said = run("chooses-late", &url, &database.tls_files().authority).await;
+    assert_eq!(said, "installed\nok");
+}
+
+#[tokio::test]
+async fn the_provider_of_cryptography_that_a_program_has_installed_is_used() {
+    let server = RedisServer::builder().tls().start();
+    let authority = &server.tls_files().authority;
+    let said = run("chooses-early", &server.tls_url(), authority).await;
+    assert_eq!(said, "used\nok");
 }
 
 #[tokio::test]
@@ -102,6 +134,66 @@ async fn sentinels_and_their_master_are_spoken_to_by_tls_and_verified() {
     assert!(said.starts_with("error Denied"), "{said}");
     assert!(said.contains("certificate"), "{said}");
     assert!(master.stray_keys().is_empty());
+}
+
+#[tokio::test]
+async fn plain_sentinels_of_a_server_with_tls_are_spoken_to_as_the_url_says() {
+    let group = SentinelGroup::builder(0, 1).tls().start().await;
+    let authority = &group.servers[0].tls_files().authority;
+    let plain = group.url();
+    let mixed = plain.replace("redis-sentinel", "rediss-sentinel");
+    let said = connect(&format!("{mixed}?sentinel_tls=off"), authority).await;
+    assert_eq!(said, "ok");
+    let said = connect(&mixed, authority).await;
+    assert!(said.starts_with("error"), "{said}");
+    assert!(said.contains("`?sentinel_tls=off`"), "{said}");
+    let said = connect(&plain, authority).await;
+    assert!(said.starts_with("error"), "{said}");
+    assert!(
+        said.contains("`rediss-sentinel://`, with `?sentinel_tls=off`"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn sentinels_with_tls_of_a_plain_server_are_spoken_to_as_the_url_says() {
+    let group = SentinelGroup::builder(0, 1).plain_master().start().await;
+    let authority = &group.servers[0].tls_files().authority;
+    let by_tls = group.tls_url();
+    let mixed = by_tls.replace("rediss-sentinel", "redis-sentinel");
+    let said = connect(&format!("{mixed}?sentinel_tls=on"), authority).await;
+    assert_eq!(said, "ok");
+    let said = connect(&mixed, authority).await;
+    assert!(said.starts_with("error"), "{said}");
+    assert!(said.contains("`?sentinel_tls=on`"), "{said}");
+    let said = connect(&by_tls, authority).await;
+    assert!(said.starts_with("error"), "{said}");
+    assert!(
+        said.contains("`redis-sentinel://`, with `?sentinel_tls=on`"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn nodes_that_announce_what_their_certificate_does_not_name_are_told_what_to_announce() {
+    let dir = tempfile::Builder::new()
+        .prefix("lock-test")
+        .tempdir()
+        .expect("a directory");
+    let files = TlsFiles::write_with(dir.path(), |certificate| {
+        let name = "localhost".try_into().expect("a name");
+        certificate.subject_alt_names = vec![rcgen::SanType::DnsName(name)];
+    });
+    let cluster = RedisCluster::builder().tls(files.clone()).start().await;
+    let mut said = String::new();
+    // On a busy machine, there may be no answer in time.
+    eventually("the nodes are refused", async || {
+        said = connect(&cluster.tls_url(), &files.authority).await;
+        !said.starts_with("error Unavailable")
+    })
+    .await;
+    assert!(said.starts_with("error Denied"), "{said}");
+    assert!(said.contains("`cluster-announce-hostname`"), "{said}");
 }
 
 /// Runs the test once more, in a process that trusts a new authority. Returns `None` in the first process, when that

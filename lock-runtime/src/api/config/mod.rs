@@ -12,7 +12,7 @@ use std::time::Duration;
 use self::setting::Setting;
 use crate::api::builder::LockManagerBuilder;
 use crate::api::manager::LockManager;
-use crate::values::{ClusterChannels, LockError, Replicas, config};
+use crate::values::{ClusterChannels, LockError, Pem, Replicas, config};
 
 /// The settings that may hold passwords, which are not shown.
 const SECRET: [&str; 2] = ["url", "quorum"];
@@ -174,7 +174,7 @@ impl LockConfig {
         let certificates = &mut builder.options.handshake.certificates;
         certificates.client = match (&self.client_certificate, &self.client_key) {
             (Some(chain), Some(key)) => {
-                Some((read("client_certificate", chain)?, read("client_key", key)?))
+                Some((file("client_certificate", chain)?, file("client_key", key)?))
             }
             (None, None) => None,
             _ => {
@@ -184,7 +184,7 @@ impl LockConfig {
             }
         };
         if let Some(root) = &self.root_certificate {
-            certificates.root = Some(read("root_certificate", root)?);
+            certificates.root = Some(file("root_certificate", root)?);
         }
         Ok(builder)
     }
@@ -222,11 +222,17 @@ fn with<T: Clone>(
     }
 }
 
-fn read(setting: &str, path: &Path) -> Result<Vec<u8>, LockError> {
-    std::fs::read(path).map_err(|error| {
-        let path = path.display();
-        config(format!("`{setting}`: {path} cannot be read: {error}"))
-    })
+/// A file that can be read now. It is read again whenever a connection is opened.
+fn file(setting: &str, path: &Path) -> Result<Pem, LockError> {
+    match std::fs::read(path) {
+        Ok(_) => Ok(Pem::File(path.to_owned())),
+        Err(error) => {
+            let path = path.display();
+            Err(config(format!(
+                "`{setting}`: {path} cannot be read: {error}"
+            )))
+        }
+    }
 }
 
 #[cfg(test)]

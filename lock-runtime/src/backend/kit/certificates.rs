@@ -1,12 +1,15 @@
 //! Certificates as rustls takes them: those that a client trusts, and the one that it shows.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::values::{Certificates, LockError, config};
+use crate::backend::Fault;
+use crate::values::{Certificates, LockError, Pem, config};
 
 /// The authorities that the builder was given, if it was.
 ///
@@ -18,7 +21,7 @@ pub(crate) fn given_authorities(
     let Some(root) = &certificates.root else {
         return Ok(None);
     };
-    let authorities = chain(root, "the root certificate")?;
+    let authorities = chain(&read(root)?, "the root certificate")?;
     roots_of(&authorities)?;
     Ok(Some(authorities))
 }
@@ -42,7 +45,6 @@ fn roots_of(authorities: &[CertificateDer<'static>]) -> Result<RootCertStore, Lo
 ///
 /// # Errors
 /// [`LockError::InvalidConfig`] if there are none.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) fn system_authorities() -> Result<Vec<CertificateDer<'static>>, LockError> {
     let found = rustls_native_certs::load_native_certs();
     let mut authorities = found.certs;
@@ -59,16 +61,25 @@ pub(crate) fn system_authorities() -> Result<Vec<CertificateDer<'static>>, LockE
 }
 
 /// The same, as rustls takes them.
-#[cfg(feature = "postgres")]
-pub(crate) fn system_roots() -> Result<RootCertStore, LockError> {
+fn system_roots() -> Result<RootCertStore, LockError> {
     roots_of(&system_authorities()?)
+}
+
+/// A client that trusts the authorities that the builder was given, else those of the operating system, and shows the
+/// certificate that the builder was given.
+///
+/// # Errors
+/// [`LockError::InvalidConfig`] if there are no authorities, or the certificate cannot be read or is not that of its key.
+pub(crate) fn client(certificates: &Certificates) -> Result<ClientConfig, LockError> {
+    let given = given_roots(certificates)?;
+    client_of(given.map_or_else(system_roots, Ok)?, certificates)
 }
 
 /// A client that trusts these authorities, and shows the certificate that the builder was given.
 ///
 /// # Errors
 /// [`LockError::InvalidConfig`] if that certificate cannot be read, or is not that of its key.
-pub(crate) fn client(
+pub(crate) fn client_of(
     roots: RootCertStore,
     certificates: &Certificates,
 ) -> Result<ClientConfig, LockError> {
@@ -77,20 +88,51 @@ pub(crate) fn client(
             "the client certificate and its key do not fit each other: {error}"
         ))
     };
-    // Named, for the process may have chosen no provider, or another one.
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let trusting = ClientConfig::builder_with_provider(provider)
+    let trusting = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(unfit)?
         .with_root_certificates(roots);
     let Some((shown, key)) = &certificates.client else {
         return Ok(trusting.with_no_client_auth());
     };
-    let shown = chain(shown, "the client certificate")?;
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| {
+    let shown = chain(&read(shown)?, "the client certificate")?;
+    let key = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|_| {
         config("the client certificate's key is no private key in PEM form, or is encrypted")
     })?;
     trusting.with_client_auth_cert(shown, key).map_err(unfit)
+}
+
+/// The provider of cryptography that the program has installed for its process. If there is none, ours, which is not
+/// installed: the program may want to install its own later.
+fn provider() -> Arc<CryptoProvider> {
+    let installed = CryptoProvider::get_default().cloned();
+    installed.unwrap_or_else(|| Arc::new(ring::default_provider()))
+}
+
+/// Returns a PEM text as it is now.
+///
+/// # Errors
+/// [`LockError::InvalidConfig`] if its file cannot be read.
+pub(crate) fn read(pem: &Pem) -> Result<Cow<'_, [u8]>, LockError> {
+    match pem {
+        Pem::Text(text) => Ok(Cow::Borrowed(text)),
+        // On this thread: where threads for blocking work are all busy, connections are still opened.
+        Pem::File(path) => std::fs::read(path).map(Cow::Owned).map_err(|error| {
+            let path = path.display();
+            config(format!(
+                "the certificates' file {path} cannot be read: {error}"
+            ))
+        }),
+    }
+}
+
+/// Returns the fault of certificates that are of no use when a connection is opened. They were of use before, so somebody
+/// may be replacing them.
+pub(crate) fn unusable(error: LockError) -> Fault {
+    Fault::not_done(match error {
+        LockError::InvalidConfig { why } => why,
+        error => error.to_string(),
+    })
 }
 
 fn chain(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, LockError> {

@@ -8,7 +8,11 @@ pub(crate) mod certificates;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 pub(crate) mod closed;
 #[cfg(any(feature = "mysql", feature = "redis", feature = "postgres"))]
+pub(crate) mod hosts;
+#[cfg(any(feature = "mysql", feature = "redis", feature = "postgres"))]
 pub(crate) mod login;
+#[cfg(any(feature = "mysql", feature = "redis", feature = "postgres"))]
+pub(crate) mod names;
 pub(crate) mod outage;
 #[cfg(any(feature = "mysql", feature = "postgres", test))]
 pub(crate) mod polling;

@@ -13,7 +13,7 @@ use super::statements::Own;
 use super::url::Target;
 use super::{faults, url};
 use crate::backend::Fault;
-use crate::backend::kit::{login, server_clock::ServerClock};
+use crate::backend::kit::{hosts::in_share, login, server_clock::ServerClock};
 use crate::backend::sql::kinds::renewals::LATE;
 use crate::backend::sql::{Missing, Opened, Row, Schema, Statement, Value, malformed};
 use crate::values::{Moment, clock};
@@ -193,16 +193,20 @@ async fn dial(target: &Target, settings: &str, timeout: Duration) -> Result<Dial
         Some(credentials) => Some(login::ask(credentials, timeout).await?),
         None => None,
     };
+    let tls = target.tls()?;
     let connecting = target
         .hosts
-        .connect(false, timeout, url::shown, |mut opts| {
+        .connect(false, timeout, url::shown, |mut opts, share| {
+            if let Some(tls) = &tls {
+                opts = url::by_tls(opts, tls);
+            }
             if let Some(login) = &login {
                 opts = url::with_login(opts, login);
             }
-            async move {
+            in_share(share, async move {
                 let connected = connect_to(opts, settings).await;
                 connected.map_err(|error| faults::of_connecting(&error, target.login_advice()))?
-            }
+            })
         });
     let connection = connecting.await?;
     let valid_for = login.and_then(|login| login.valid_for);

@@ -7,12 +7,13 @@ use rustls::RootCertStore;
 use rustls::crypto::{CryptoProvider, ring};
 
 use crate::backend::Fault;
-use crate::backend::kit::certificates::{client, given_authorities, system_authorities};
+pub(super) use crate::backend::kit::certificates::unusable;
+use crate::backend::kit::certificates::{client_of, given_authorities, read, system_authorities};
 use crate::backend::kit::tls_refusal;
 use crate::backend::sql::Encryption;
 use crate::values::{Certificates, LockError, config};
 
-/// Returns the TLS settings of the driver.
+/// Returns the TLS settings of the driver, with the certificates as they are now.
 ///
 /// # Errors
 /// [`LockError::InvalidConfig`] if the certificates cannot be used, or none say whom to trust.
@@ -32,15 +33,18 @@ pub(super) fn options(
             ));
         }
     }
-    // The driver reads the certificates when it connects. This reports errors in them now.
-    client(RootCertStore::empty(), certificates)?;
+    // The driver reads the certificates only later. This reports errors in them now.
+    client_of(RootCertStore::empty(), certificates)?;
     let trusted = given.map_or_else(system_authorities, Ok)?;
     let trusted = trusted.iter().map(|authority| authority.to_vec().into());
-    let identity = certificates
-        .client
-        .clone()
-        .map(|(chain, key)| ClientIdentity::new(chain.into(), key.into()));
-    // The driver asks for the process's provider, and panics if none was chosen and several are built in.
+    let identity = match &certificates.client {
+        Some((chain, key)) => {
+            let (chain, key) = (read(chain)?.into_owned(), read(key)?.into_owned());
+            Some(ClientIdentity::new(chain.into(), key.into()))
+        }
+        None => None,
+    };
+    // The driver takes the process's provider, and installs one itself if there is none: it panics if it has to choose.
     if CryptoProvider::get_default().is_none() {
         let _ = ring::default_provider().install_default();
     }

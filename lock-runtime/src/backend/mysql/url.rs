@@ -5,12 +5,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mysql_async::{Opts, OptsBuilder};
+use mysql_async::{Opts, OptsBuilder, SslOpts};
 
 use super::tls;
+use crate::backend::Fault;
+use crate::backend::kit::hosts::{Host, Hosts};
 use crate::backend::sql::url::{self, Settings, one_by_one, split};
-use crate::backend::sql::{Encryption, Host, Hosts, Table, is_for_the_builder};
-use crate::values::{Credentials, Handshake, LockError, Login, config};
+use crate::backend::sql::{Encryption, Table, is_for_the_builder};
+use crate::values::{Certificates, Credentials, Handshake, LockError, Login, config};
 
 /// The time for which a connection may be silent before it is asked for a sign of life.
 const KEEPALIVE: Duration = Duration::from_secs(5);
@@ -23,8 +25,7 @@ pub(crate) struct Target {
     /// The number of connections that requests may use.
     pub(super) pool: usize,
     encryption: Encryption,
-    /// True if the client shows a certificate.
-    is_certified: bool,
+    certificates: Certificates,
     /// The source of logins, in place of the URL.
     pub(super) credentials: Option<Arc<dyn Credentials>>,
     shown: String,
@@ -90,7 +91,7 @@ impl Target {
             table: settings.table,
             pool: settings.pool,
             encryption,
-            is_certified: false,
+            certificates: Certificates::default(),
             credentials: None,
             shown,
         };
@@ -109,20 +110,15 @@ impl Target {
         let hosts = self.hosts.each();
         let has_password = hosts.iter().any(|one| one.pass().is_some());
         url::check(handshake, has_password, self.encryption)?;
-        if let Some(options) = tls::options(self.encryption, &handshake.certificates)? {
-            let by_tls = |opts: &Opts| {
-                let opts = OptsBuilder::from_opts(opts.clone())
-                    .ssl_opts(options.clone())
-                    // Servers ask for tokens, such as those of Amazon RDS, by this plugin. The server has been verified
-                    // by then.
-                    .enable_cleartext_plugin(true);
-                Opts::from(opts)
-            };
-            self.hosts = Hosts::new(hosts.iter().map(by_tls).collect());
-        }
-        self.is_certified = handshake.certificates.client.is_some();
+        self.certificates.clone_from(&handshake.certificates);
+        tls::options(self.encryption, &self.certificates)?;
         self.credentials.clone_from(&handshake.credentials);
         Ok(self)
+    }
+
+    /// Returns the driver's TLS settings for a connection, with the certificates as they are now.
+    pub(super) fn tls(&self) -> Result<Option<SslOpts>, Fault> {
+        tls::options(self.encryption, &self.certificates).map_err(tls::unusable)
     }
 
     /// Returns its name for errors and logs, without user and password.
@@ -138,7 +134,7 @@ impl Target {
 
     /// Returns advice for a user that is refused.
     pub(super) fn login_advice(&self) -> Option<&'static str> {
-        match (self.encryption, self.is_certified) {
+        match (self.encryption, self.certificates.client.is_some()) {
             (Encryption::Off, _) => Some("a user with `REQUIRE SSL` needs `sslmode=verify-full`"),
             (_, false) => {
                 Some("a user with `REQUIRE X509` needs the builder's `client_certificate`")
@@ -167,10 +163,19 @@ impl Host for Opts {
         self.resolved_ips().as_ref()?.first().copied()
     }
 
-    fn at(&self, address: IpAddr) -> Opts {
+    fn at(&self, address: IpAddr, _: bool) -> Opts {
         let one = OptsBuilder::from_opts(self.clone());
         one.resolved_ips(Some(vec![address])).into()
     }
+}
+
+/// Returns the settings by TLS.
+pub(super) fn by_tls(opts: Opts, tls: &SslOpts) -> Opts {
+    OptsBuilder::from_opts(opts)
+        .ssl_opts(tls.clone())
+        // Servers ask for tokens, such as those of Amazon RDS, by this plugin. The server has been verified by then.
+        .enable_cleartext_plugin(true)
+        .into()
 }
 
 /// Returns the settings with another login.

@@ -31,7 +31,8 @@ pub(super) async fn dial(target: &Target, timeout: Duration) -> Result<Dialed, F
         Some(credentials) => Some(login::ask(credentials, timeout).await?),
         None => None,
     };
-    let connecting = hosts::connect(&target.hosts, login.as_ref(), &target.tls, timeout);
+    let tls = target.tls()?;
+    let connecting = hosts::connect(&target.hosts, login.as_ref(), &tls, timeout);
     let (client, stream) = connecting.await?;
     let valid_for = login.and_then(|login| login.valid_for);
     Ok(Dialed {

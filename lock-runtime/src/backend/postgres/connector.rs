@@ -114,8 +114,9 @@ impl Connector for PostgresConnector {
                 Ok(Err(_)) => return None,
                 Err(_) => {
                     // The statement may have ended meanwhile, or may not have begun. Both are fine.
-                    let tls = self.target.tls.clone();
-                    let _ = client.cancel_token().cancel_query(tls).await;
+                    if let Ok(tls) = self.target.tls() {
+                        let _ = client.cancel_token().cancel_query(tls).await;
+                    }
                     let _ = ended.await;
                     return None;
                 }

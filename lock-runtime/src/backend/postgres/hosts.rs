@@ -9,7 +9,7 @@ use tokio_postgres::{Client, Config, Connection, Socket};
 use super::faults;
 use super::tls::{Encrypted, Tls};
 use crate::backend::Fault;
-use crate::backend::sql::{Host, Hosts};
+use crate::backend::kit::hosts::{Host, Hosts, in_share};
 use crate::values::Login;
 
 /// Returns the hosts, one or more.
@@ -41,10 +41,12 @@ impl Host for Config {
         self.get_hostaddrs().first().copied()
     }
 
-    fn at(&self, address: IpAddr) -> Config {
+    fn at(&self, address: IpAddr, others: bool) -> Config {
         let mut one = self.clone();
         one.hostaddr(address);
-        look_for_the_primary(&mut one);
+        if others {
+            look_for_the_primary(&mut one);
+        }
         one
     }
 }
@@ -58,7 +60,7 @@ pub(super) async fn connect(
 ) -> Result<(Client, Connection<Socket, Encrypted>), Fault> {
     let first = hosts.each().first();
     let at_any = first.map(Config::get_load_balance_hosts) == Some(LoadBalanceHosts::Random);
-    let connecting = hosts.connect(at_any, timeout, shown, |mut config| {
+    let connecting = hosts.connect(at_any, timeout, shown, |mut config, share| {
         if let Some(login) = login {
             config.password(&login.password);
             if let Some(user) = &login.user {
@@ -66,10 +68,10 @@ pub(super) async fn connect(
             }
         }
         let tls = tls.clone();
-        async move {
+        in_share(share, async move {
             let connected = config.connect(tls).await;
             connected.map_err(|error| faults::of_connecting(&error))
-        }
+        })
     });
     connecting.await
 }

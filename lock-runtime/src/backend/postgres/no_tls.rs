@@ -27,6 +27,10 @@ impl MakeTlsConnect<Socket> for Tls {
     }
 }
 
+pub(super) fn unusable(error: LockError) -> Fault {
+    Fault::impossible(error.to_string())
+}
+
 pub(super) type Encrypted = NoTlsStream;
 
 pub(super) fn refusal(_: &tokio_postgres::Error) -> Option<Fault> {

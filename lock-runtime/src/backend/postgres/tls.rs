@@ -16,7 +16,8 @@ use tokio_rustls::TlsConnector;
 
 use super::channel_binding::end_point;
 use crate::backend::Fault;
-use crate::backend::kit::certificates::{client, given_roots, system_roots};
+pub(super) use crate::backend::kit::certificates::unusable;
+use crate::backend::kit::certificates::{client, client_of, given_roots};
 use crate::backend::kit::tls_refusal;
 use crate::backend::sql::Encryption;
 use crate::values::{Certificates, LockError, config};
@@ -35,20 +36,19 @@ impl Tls {
         encryption: Encryption,
         certificates: &Certificates,
     ) -> Result<Tls, LockError> {
-        let given = given_roots(certificates)?;
         let mut tls = match encryption {
             Encryption::Off => return Ok(Tls::default()),
-            Encryption::Verified => client(given.map_or_else(system_roots, Ok)?, certificates)?,
+            Encryption::Verified => client(certificates)?,
             Encryption::OfAuthority => {
                 // Anybody can have a certificate of an authority that everybody trusts, so without the name it proves
                 // nothing.
-                let given = given.ok_or_else(|| {
+                let given = given_roots(certificates)?.ok_or_else(|| {
                     config(
                         "`sslmode=verify-ca` accepts any name that the authorities vouch for, and so is for authorities \
                          of your own: give them to `root_certificate`, or say `sslmode=verify-full`",
                     )
                 })?;
-                let mut tls = client(given.clone(), certificates)?;
+                let mut tls = client_of(given.clone(), certificates)?;
                 let (roots, provider) = (Arc::new(given), tls.crypto_provider().clone());
                 let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
                 let verifier = verifier.map_err(|error| {

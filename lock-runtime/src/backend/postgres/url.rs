@@ -7,10 +7,12 @@ use std::time::Duration;
 use tokio_postgres::Config;
 
 use super::tls::Tls;
-use super::{encryption, hosts};
+use super::{encryption, hosts, tls};
+use crate::backend::Fault;
+use crate::backend::kit::hosts::Hosts;
 use crate::backend::sql::url::{self, Settings, one_by_one, split};
-use crate::backend::sql::{Encryption, Hosts, Table, is_for_the_builder};
-use crate::values::{Credentials, Handshake, LockError, config};
+use crate::backend::sql::{Encryption, Table, is_for_the_builder};
+use crate::values::{Certificates, Credentials, Handshake, LockError, config};
 
 /// The time for which a connection may be silent before it is asked for a sign of life.
 const KEEPALIVE: Duration = Duration::from_secs(5);
@@ -23,9 +25,8 @@ pub(crate) struct Target {
     pub(super) pool: usize,
     /// True if releases notify waiters. Otherwise waiters ask again and again.
     pub(super) notify: bool,
-    /// The TLS settings of its connections.
-    pub(super) tls: Tls,
     encryption: Encryption,
+    certificates: Certificates,
     /// The source of logins, in place of the URL.
     pub(super) credentials: Option<Arc<dyn Credentials>>,
     shown: String,
@@ -90,8 +91,8 @@ impl Target {
             table: settings.table,
             pool: settings.pool,
             notify,
-            tls: Tls::default(),
             encryption,
+            certificates: Certificates::default(),
             credentials: None,
             shown,
         })
@@ -105,9 +106,15 @@ impl Target {
         let hosts = self.hosts.each();
         let has_password = hosts.iter().any(|one| one.get_password().is_some());
         url::check(handshake, has_password, self.encryption)?;
-        self.tls = Tls::new(self.encryption, &handshake.certificates)?;
+        self.certificates.clone_from(&handshake.certificates);
+        Tls::new(self.encryption, &self.certificates)?;
         self.credentials.clone_from(&handshake.credentials);
         Ok(self)
+    }
+
+    /// Returns the TLS settings for a connection, with the certificates as they are now.
+    pub(super) fn tls(&self) -> Result<Tls, Fault> {
+        Tls::new(self.encryption, &self.certificates).map_err(tls::unusable)
     }
 
     /// Returns its name for errors and logs, without user and password.

@@ -12,14 +12,12 @@
 //! | `topic` | the topics of notifications to waiters |
 //! | `url` | the parts that the URLs of databases share |
 //! | `encryption` | the values of `sslmode` |
-//! | `hosts` | the hosts of a URL, of which one is the primary |
 //! | `relogin` | another connection in place of one whose login expires |
 //! | `undo` | the undoing of an acquire whose outcome is unknown |
 //! | `kinds/` | the statements that each kind of lock sends |
 
 pub(super) mod database;
 pub(super) mod encryption;
-pub(super) mod hosts;
 pub(super) mod kinds;
 pub(super) mod pool;
 mod relogin;
@@ -37,7 +35,6 @@ use tokio::sync::Semaphore;
 
 pub(super) use self::database::{Connector, Database, Failed, Opened};
 pub(super) use self::encryption::{Encryption, is_for_the_builder};
-pub(super) use self::hosts::{Host, Hosts};
 use self::kinds::renewals::Waiting;
 use self::kinds::transactions::InTransactions;
 pub(super) use self::kinds::transactions::OfTransactions;

@@ -10,12 +10,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, PushInfo, PushKind, Value};
 use tokio::sync::{Notify, watch};
 
 use super::super::CONTROL;
-use crate::backend::redis::connection::{Relogin, Target, dial};
+use crate::backend::redis::connection::{Relogin, Target, Wire, dial};
 use crate::backend::redis::pubsub::subscribe::{deliver, within};
 use crate::backend::redis::pubsub::topics::Topics;
 use crate::backend::redis::scripting::faults;
@@ -26,7 +25,7 @@ use crate::sync::Mutex;
 const ATTEMPTS: usize = 5;
 
 pub(super) struct PubsubConnection {
-    pub(super) connection: MultiplexedConnection,
+    pub(super) connection: Wire,
     _relogin: Option<Relogin>,
     timeout: Duration,
     /// The number of the last batch.

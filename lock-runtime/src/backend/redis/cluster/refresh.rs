@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
-use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
 
 use super::super::sentinel::Address;
@@ -12,7 +11,7 @@ use super::Cluster;
 use super::slots::{self, Before, View};
 use crate::backend::Fault;
 use crate::backend::kit::closed::until_closed;
-use crate::backend::redis::connection::{dial, refused::refused};
+use crate::backend::redis::connection::{Wire, dial, refused::refused};
 use crate::backend::redis::scripting::{self, faults};
 use crate::values::{StoreError, clock, jittered};
 
@@ -124,10 +123,10 @@ impl Cluster {
 
     /// Returns the nodes to ask: first those that are connected, then seeds and nodes that are away, because a new
     /// master may be none of those that are known.
-    fn to_ask(self: &Arc<Self>) -> Vec<(Address, Option<MultiplexedConnection>)> {
+    fn to_ask(self: &Arc<Self>) -> Vec<(Address, Option<Wire>)> {
         let mut nodes = self.table.masters();
         fastrand::shuffle(&mut nodes);
-        let mut asked: Vec<(Address, Option<MultiplexedConnection>)> = Vec::new();
+        let mut asked: Vec<(Address, Option<Wire>)> = Vec::new();
         let mut others = Vec::new();
         for node in nodes {
             match node.link.get().and_then(|link| link.live()) {
@@ -154,7 +153,7 @@ impl Cluster {
     async fn ask(
         self: &Arc<Self>,
         address: &Address,
-        connection: Option<MultiplexedConnection>,
+        connection: Option<Wire>,
     ) -> Result<View, Fault> {
         if *self.closed.borrow() {
             return Err(Fault::closed());

@@ -3,7 +3,6 @@
 use redis::{ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 
 use super::super::sentinel::Address;
-use crate::backend::redis::connection::target::tcp_settings;
 use crate::backend::redis::connection::url::{NO_FRAGMENT, host_and_port, login, server_at};
 use crate::values::{LockError, config};
 
@@ -80,10 +79,7 @@ impl Seeds {
         }
         let address = server_at(host.to_owned(), port, self.tls);
         let info = address.into_connection_info().ok()?;
-        Some(
-            info.set_redis_settings(self.login.clone())
-                .set_tcp_settings(tcp_settings()),
-        )
+        Some(info.set_redis_settings(self.login.clone()))
     }
 }
 

@@ -3,14 +3,13 @@
 
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{InfoDict, Value};
 use uuid::Uuid;
 
 use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::opening::Opening;
 use crate::backend::redis::cluster::{Redirect, slots};
-use crate::backend::redis::connection::{dial, uptime};
+use crate::backend::redis::connection::{Wire, dial, uptime};
 use crate::backend::redis::kinds::exclusive::{Acquire, HandOver, HandOverReply, Release, Renew};
 use crate::backend::redis::kinds::replies::{AcquireReply, ReleaseReply};
 use crate::backend::redis::scripting::{self, Manner, Script, faults};
@@ -35,21 +34,14 @@ impl Check {
     }
 
     /// On every new connection, before it is used.
-    pub(crate) async fn look_at_birth(
-        &self,
-        connection: &MultiplexedConnection,
-    ) -> Result<(), Fault> {
+    pub(crate) async fn look_at_birth(&self, connection: &Wire) -> Result<(), Fault> {
         match &self.opening.uptime {
             Some(known) => uptime::look(known, &mut connection.clone(), self.timeout()).await,
             None => Ok(()),
         }
     }
 
-    pub(crate) async fn run(
-        &self,
-        connection: &MultiplexedConnection,
-        clock: &ServerClock,
-    ) -> Result<(), Fault> {
+    pub(crate) async fn run(&self, connection: &Wire, clock: &ServerClock) -> Result<(), Fault> {
         let mut connection = connection.clone();
         self.ask_info(&mut connection).await?;
         match self.own_key()? {
@@ -63,7 +55,7 @@ impl Check {
     /// replica by now, be full, have too few replicas, or have taken a right away.
     pub(crate) async fn can_lock(
         &self,
-        connection: &MultiplexedConnection,
+        connection: &Wire,
         clock: &ServerClock,
     ) -> Result<(), Fault> {
         let mut connection = connection.clone();
@@ -103,7 +95,7 @@ impl Check {
         }
     }
 
-    async fn ask_info(&self, connection: &mut MultiplexedConnection) -> Result<(), Fault> {
+    async fn ask_info(&self, connection: &mut Wire) -> Result<(), Fault> {
         let asked = scripting::info(connection, &[]);
         let info = match scripting::in_time("INFO", self.timeout(), asked).await {
             Err(Fault::Denied(reason)) => {
@@ -124,7 +116,7 @@ impl Check {
     }
 
     /// Refuses a node of a cluster that has other masters, too, as if it were a server by itself: most keys are theirs.
-    async fn is_whole_cluster(&self, connection: &mut MultiplexedConnection) -> Result<(), Fault> {
+    async fn is_whole_cluster(&self, connection: &mut Wire) -> Result<(), Fault> {
         let question = redis::cmd("CLUSTER").arg("SLOTS").take();
         let asked = tokio::time::timeout(self.timeout(), scripting::send(connection, &question));
         // Its address does not matter where all it can name is itself.
@@ -174,7 +166,7 @@ impl Check {
     /// Acquire, renew, hand over, release, on a key of its own.
     async fn live_once(
         &self,
-        connection: &mut MultiplexedConnection,
+        connection: &mut Wire,
         clock: &ServerClock,
         key: &Key,
     ) -> Result<(), Fault> {
@@ -221,7 +213,7 @@ impl Check {
 
     async fn take(
         &self,
-        connection: &mut MultiplexedConnection,
+        connection: &mut Wire,
         clock: &ServerClock,
         key: &Key,
         holder: &str,
@@ -257,7 +249,7 @@ impl Check {
     /// Whether the server has published the release.
     async fn give_back(
         &self,
-        connection: &mut MultiplexedConnection,
+        connection: &mut Wire,
         key: &Key,
         holder: &str,
     ) -> Result<bool, Fault> {
@@ -270,11 +262,7 @@ impl Check {
         }
     }
 
-    async fn call<S: Script>(
-        &self,
-        connection: &mut MultiplexedConnection,
-        script: &S,
-    ) -> Result<S::Reply, Fault> {
+    async fn call<S: Script>(&self, connection: &mut Wire, script: &S) -> Result<S::Reply, Fault> {
         let name = S::source().name;
         let manner = Manner {
             channels: self.channels,

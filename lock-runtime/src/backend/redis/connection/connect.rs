@@ -28,11 +28,6 @@ impl RedisBackend {
         target: Target,
         opening: Opening,
     ) -> Result<Arc<RedisBackend>, LockError> {
-        #[cfg(feature = "tls-rustls")]
-        if target.is_tls() {
-            // An error means that the program has already chosen a provider: its choice stands.
-            let _ = rustls::crypto::ring::default_provider().install_default();
-        }
         if let Some(seeds) = target.seeds() {
             let seeds = seeds.clone();
             return RedisBackend::connect_to_cluster(target, seeds, opening).await;

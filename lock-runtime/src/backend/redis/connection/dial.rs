@@ -1,14 +1,16 @@
 //! Opening one connection, and how to behave when another is opened after it was cut.
 
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, PushInfo, Value};
+use redis::{Cmd, ConnectionAddr, ConnectionInfo, PushInfo, Value};
 
-use super::refused::Attempt;
+use super::refused::{Attempt, Part, Step};
 use super::target::Topology;
-use super::{DialOptions, Relogin, Target, dial_options};
+use super::{DialOptions, Relogin, Target, Wire, dial_options, stream};
 use crate::backend::Fault;
+use crate::backend::kit::hosts::{Host, Hosts};
 use crate::backend::kit::login;
 use crate::backend::redis::scripting::{self, faults};
 use crate::backend::redis::sentinel::{Address, Named, Sentinels};
@@ -21,15 +23,9 @@ pub(super) const NO_MASTER: &str =
 /// A connection that lived so long is replaced at once.
 pub(crate) const STABLE: Duration = Duration::from_secs(1);
 
-/// The capacity of one connection's command queue, larger than is ever needed. A command that had to wait for a place
-/// could be overtaken by a later one. That must not happen to a group: the release that compensates one of its
-/// acquires has to be sent after it. The queue takes memory only for its contents, and the limit on acquires keeps it
-/// short for renewals and releases.
-const QUEUE: usize = 1 << 20;
-
 /// A connection, and to whom.
 pub(crate) struct Dialed {
-    pub(crate) connection: MultiplexedConnection,
+    pub(crate) connection: Wire,
     /// The master that the sentinels named; `None` where the URL names the server itself.
     pub(crate) master: Option<Address>,
     /// The task that renews the login. Keep it exactly as long as the connection.
@@ -47,16 +43,13 @@ pub(crate) async fn open(
 ) -> Result<Dialed, Fault> {
     match target.topology() {
         Topology::Fixed(info) => {
+            let part = match target.wants_master() {
+                true => Part::Server,
+                false => Part::Node,
+            };
             let info = ConnectionInfo::clone(info);
-            let opened = log_in(target, info, timeout, on_push).await;
-            let (mut connection, relogin) = opened.map_err(|fault| fault.at(target.shown()))?;
-            if target.wants_master() {
-                let asked = ask_role(&mut connection, timeout).await;
-                asked.map_err(|fault| match fault {
-                    Fault::NotDone(source) => Fault::not_done(format!("{source}. {NO_MASTER}")),
-                    fault => fault,
-                })?;
-            }
+            let opened = log_in(target, info, part, timeout, on_push).await;
+            let (connection, relogin) = opened.map_err(|fault| fault.at(target.shown()))?;
             Ok(Dialed {
                 connection,
                 master: None,
@@ -68,15 +61,10 @@ pub(crate) async fn open(
         }
         Topology::Sentinel(sentinels) => {
             let named = sentinels.resolve(target.dial_options(), timeout).await?;
-            let opened = async {
-                let (mut connection, relogin) =
-                    log_in(target, named.info.clone(), timeout, on_push).await?;
-                ask_role(&mut connection, timeout).await?;
-                Ok((connection, relogin))
-            };
-            let (connection, relogin) = opened
-                .await
-                .map_err(|fault| of_master(fault, sentinels, &named))?;
+            let info = named.info.clone();
+            let opened = log_in(target, info, Part::NamedMaster, timeout, on_push).await;
+            let (connection, relogin) =
+                opened.map_err(|fault| of_master(fault, sentinels, &named))?;
             sentinels.confirmed(&named);
             let master = Some(named.address);
             Ok(Dialed {
@@ -92,16 +80,18 @@ pub(crate) async fn open(
 async fn log_in(
     target: &Target,
     info: ConnectionInfo,
+    part: Part,
     timeout: Duration,
     on_push: impl Fn(PushInfo) + Send + Sync + 'static,
-) -> Result<(MultiplexedConnection, Option<Relogin>), Fault> {
+) -> Result<(Wire, Option<Relogin>), Fault> {
     let options = target.dial_options();
     let Some(credentials) = &options.credentials else {
-        return Ok((connect(info, options, timeout, on_push).await?, None));
+        let connection = connect(info, part, options, timeout, on_push).await?;
+        return Ok((connection, None));
     };
     let given = login::ask(credentials, timeout).await?;
     let info = dial_options::log_in_as(info, &given);
-    let connection = connect(info, options, timeout, on_push).await?;
+    let connection = connect(info, part, options, timeout, on_push).await?;
     let relogin = given.valid_for.map(|valid_for| {
         let server = target.shown().to_owned();
         Relogin::start(
@@ -134,7 +124,7 @@ fn of_master(fault: Fault, sentinels: &Sentinels, named: &Named) -> Fault {
 /// Checks that a connection is still good: the server answers and, unless it is a node of a cluster, is a master. One that
 /// was deposed behind the same name lives on: a new connection leads to the master that has the name now.
 pub(crate) async fn sign_of_life(
-    connection: &mut MultiplexedConnection,
+    connection: &mut Wire,
     target: &Target,
     timeout: Duration,
 ) -> Result<(), Fault> {
@@ -147,7 +137,7 @@ pub(crate) async fn sign_of_life(
 
 /// The answer to a command; `None` if the server refuses the command, which is a sign of life, too.
 pub(super) async fn sign(
-    connection: &mut MultiplexedConnection,
+    connection: &mut Wire,
     command: &Cmd,
     timeout: Duration,
 ) -> Result<Option<Value>, Fault> {
@@ -160,7 +150,7 @@ pub(super) async fn sign(
 }
 
 /// Asks for the role with HELLO, which every user may send. ROLE needs a right of its own.
-async fn ask_role(connection: &mut MultiplexedConnection, timeout: Duration) -> Result<(), Fault> {
+async fn ask_role(connection: &mut Wire, timeout: Duration) -> Result<(), Fault> {
     let hello = sign(connection, &redis::cmd("HELLO"), timeout).await?;
     match hello.as_ref().and_then(role) {
         Some(role) if role != b"master" => Err(Fault::not_done(format!(
@@ -186,33 +176,71 @@ pub(crate) fn silent() -> Fault {
     Fault::unknown("the server gives no sign of life")
 }
 
-/// Connects to one server.
+/// Connects to one server: at the first address of its name where there is one, and where a master is wanted, a master.
+///
+/// A cut of an attempt that has failed is pushed as well. After it, the connection may be opened once more for nothing.
 pub(crate) async fn connect(
     info: ConnectionInfo,
+    part: Part,
     options: &DialOptions,
     timeout: Duration,
     on_push: impl Fn(PushInfo) + Send + Sync + 'static,
-) -> Result<MultiplexedConnection, Fault> {
-    let attempt = Attempt::of(&info);
-    let client = Client::open(options.certify(info)).map_err(|error| attempt.fault(&error))?;
-    // Every call has its own timeout, so the connection needs none.
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
-        .set_pipeline_buffer_size(QUEUE)
-        .set_push_sender(move |push| {
-            on_push(push);
-            Ok::<(), ()>(())
+) -> Result<Wire, Fault> {
+    let hosts = Hosts::with(vec![Place { info, at: None }], options.names.clone());
+    let on_push = &Arc::new(on_push);
+    let shown = |place: &Place| place.info.addr().to_string();
+    let connecting = hosts.connect(false, timeout, shown, |place, share| async move {
+        let (attempt, until) = (Attempt::of(&place.info, part, share), clock::now() + share);
+        let stream = stream::open(place.info.addr(), place.at, options, attempt, until).await?;
+        let on_push = on_push.clone();
+        let greeting = Wire::begin(place.info.redis_settings(), stream, move |push| {
+            on_push(push)
         });
-    match tokio::time::timeout(
-        timeout,
-        client.get_multiplexed_async_connection_with_config(&config),
-    )
-    .await
-    {
-        Ok(Ok(connection)) => Ok(connection),
-        Ok(Err(error)) => Err(attempt.fault(&error)),
-        Err(_) => Err(attempt.silent(timeout)),
+        let mut wire = attempt.step(Step::Greeting, until, greeting).await?;
+        match part {
+            Part::Sentinel | Part::Node => {}
+            Part::NamedMaster => ask_role(&mut wire, share).await?,
+            Part::Server => ask_role(&mut wire, share)
+                .await
+                .map_err(|fault| match fault {
+                    Fault::NotDone(source) => Fault::not_done(format!("{source}. {NO_MASTER}")),
+                    fault => fault,
+                })?,
+        }
+        Ok(wire)
+    });
+    connecting.await
+}
+
+/// A server, and one of the addresses that its name has.
+#[derive(Clone)]
+struct Place {
+    info: ConnectionInfo,
+    at: Option<IpAddr>,
+}
+
+impl Host for Place {
+    fn name(&self) -> Option<(&str, u16)> {
+        let (host, port) = match self.info.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                (host, *port)
+            }
+            _ => return None,
+        };
+        // An address may have a zone, as in `fe80::1%eth0`.
+        let is_address = host.parse::<IpAddr>().is_ok() || host.contains('%');
+        (!is_address).then_some((host, port))
+    }
+
+    fn address(&self) -> Option<IpAddr> {
+        self.at
+    }
+
+    fn at(&self, address: IpAddr, _: bool) -> Place {
+        Place {
+            at: Some(address),
+            ..self.clone()
+        }
     }
 }
 

@@ -3,49 +3,68 @@
 use std::fmt;
 use std::sync::Arc;
 
-use redis::{ConnectionAddr, ConnectionInfo};
+use redis::ConnectionInfo;
 
-use crate::values::{Certificates, Credentials, Handshake, LockError, Login, config};
+use crate::backend::kit::names::Names;
+use crate::values::{Certificates, Credentials, Handshake, LockError, Login};
 
-/// Certificates in the client's form, and whom to ask for a login. By default neither.
+/// Certificates, whom to ask for a login, and the names that were looked up. By default none.
 #[derive(Clone, Default)]
 pub(crate) struct DialOptions {
     pub(super) credentials: Option<Arc<dyn Credentials>>,
-    /// The client's certificates, in an address without a host, because the client has no public type for them alone.
-    certified: Option<ConnectionAddr>,
+    certificates: Certificates,
+    pub(super) names: Names,
 }
 
 impl DialOptions {
-    /// Checks the certificates that the builder was given.
-    ///
-    /// # Errors
-    /// [`LockError::InvalidConfig`].
-    pub(crate) fn new(handshake: &Handshake) -> Result<DialOptions, LockError> {
-        let certificates = &handshake.certificates;
-        Ok(DialOptions {
+    pub(crate) fn new(handshake: &Handshake) -> DialOptions {
+        DialOptions {
             credentials: handshake.credentials.clone(),
-            certified: match certificates.are_given() {
-                true => Some(certified(certificates)?),
-                false => None,
-            },
-        })
+            certificates: handshake.certificates.clone(),
+            names: Names::default(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of_names(names: Names) -> DialOptions {
+        DialOptions {
+            names,
+            ..DialOptions::default()
+        }
     }
 
     pub(crate) fn has_certificates(&self) -> bool {
-        self.certified.is_some()
+        self.certificates.are_given()
+    }
+}
+
+#[cfg(feature = "tls-rustls")]
+impl DialOptions {
+    /// Checks the certificates, before any I/O with a server.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidConfig`].
+    pub(super) fn check(&self) -> Result<(), LockError> {
+        crate::backend::kit::certificates::client(&self.certificates).map(drop)
     }
 
-    /// The server, with the certificates for it.
-    pub(super) fn certify(&self, info: ConnectionInfo) -> ConnectionInfo {
-        let mut address = info.addr().clone();
-        if let Some(ConnectionAddr::TcpTls { tls_params, .. }) = &self.certified
-            && let ConnectionAddr::TcpTls {
-                tls_params: used, ..
-            } = &mut address
-        {
-            used.clone_from(tls_params);
+    /// Returns the settings of TLS as they are now.
+    pub(super) fn tls(&self) -> Result<Arc<rustls::ClientConfig>, crate::backend::Fault> {
+        use crate::backend::kit::certificates::{client, unusable};
+
+        client(&self.certificates).map(Arc::new).map_err(unusable)
+    }
+}
+
+#[cfg(not(feature = "tls-rustls"))]
+impl DialOptions {
+    pub(super) fn check(&self) -> Result<(), LockError> {
+        match self.has_certificates() {
+            true => Err(crate::values::config(
+                "certificates need the cargo feature `tls-rustls` of `lock-runtime`",
+            )),
+            false => Ok(()),
         }
-        info.set_addr(address)
     }
 }
 
@@ -53,7 +72,7 @@ impl fmt::Debug for DialOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DialOptions")
             .field("credentials", &self.credentials.is_some())
-            .field("certificates", &self.certified.is_some())
+            .field("certificates", &self.has_certificates())
             .finish()
     }
 }
@@ -65,42 +84,4 @@ pub(super) fn log_in_as(info: ConnectionInfo, login: &Login) -> ConnectionInfo {
         settings = settings.set_username(user);
     }
     info.set_redis_settings(settings)
-}
-
-#[cfg(not(feature = "tls-rustls"))]
-fn certified(_: &Certificates) -> Result<ConnectionAddr, LockError> {
-    Err(config(
-        "certificates need the cargo feature `tls-rustls` of `lock-runtime`",
-    ))
-}
-
-#[cfg(feature = "tls-rustls")]
-fn certified(certificates: &Certificates) -> Result<ConnectionAddr, LockError> {
-    use redis::{Client, ClientTlsConfig, TlsCertificates};
-
-    use crate::backend::kit::certificates::{client, given_roots};
-
-    // The client would find out only while connecting, or never.
-    let roots = given_roots(certificates)?.unwrap_or_else(rustls::RootCertStore::empty);
-    client(roots, certificates)?;
-    let nowhere = ConnectionAddr::TcpTls {
-        host: "localhost".to_owned(),
-        port: 0,
-        insecure: false,
-        tls_params: None,
-    };
-    let client_tls = certificates.client.as_ref().map(|(chain, key)| {
-        let (client_cert, client_key) = (chain.clone(), key.clone());
-        ClientTlsConfig {
-            client_cert,
-            client_key,
-        }
-    });
-    let given = TlsCertificates {
-        client_tls,
-        root_cert: certificates.root.clone(),
-    };
-    let client = Client::build_with_tls(nowhere, given)
-        .map_err(|error| config(format!("the certificates are of no use: {error}")))?;
-    Ok(client.get_connection_info().addr().clone())
 }

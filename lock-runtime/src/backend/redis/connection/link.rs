@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 
@@ -13,6 +12,7 @@ use super::acquire_limit::AcquireLimit;
 use super::check::Check;
 use super::group::{Group, UnderWay};
 use super::opened::Opened;
+use super::wire::Wire;
 use crate::backend::Fault;
 use crate::backend::kit::round_trip::RoundTrip;
 use crate::backend::kit::{server_clock::ServerClock, standing::Standing};
@@ -59,7 +59,7 @@ pub(crate) struct Live {
 /// The supervisor's connection and its details.
 #[derive(Clone)]
 pub(super) struct Connected {
-    connection: MultiplexedConnection,
+    connection: Wire,
     /// The node, where sentinels named it.
     master: Option<Address>,
     /// See [`Opened`]. Requests on the connection with this number are executed in the order in which they were queued.
@@ -448,7 +448,7 @@ impl Live {
         &self.link.clock
     }
 
-    pub(crate) fn connection(&self) -> MultiplexedConnection {
+    pub(crate) fn connection(&self) -> Wire {
         self.connected.connection.clone()
     }
 }

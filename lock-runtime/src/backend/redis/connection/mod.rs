@@ -10,10 +10,12 @@ pub(crate) mod link;
 pub(crate) mod opened;
 pub(crate) mod refused;
 pub(crate) mod relogin;
+mod stream;
 pub(crate) mod supervisor;
 pub(crate) mod target;
 pub(crate) mod uptime;
 pub(crate) mod url;
+pub(crate) mod wire;
 
 pub(crate) use self::check::Check;
 pub(crate) use self::dial_options::DialOptions;
@@ -22,3 +24,4 @@ pub(crate) use self::opened::Opened;
 pub(crate) use self::relogin::Relogin;
 pub(crate) use self::supervisor::{Member, Supervisor};
 pub(crate) use self::target::Target;
+pub(crate) use self::wire::Wire;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::PushKind;
-use redis::aio::MultiplexedConnection;
 use tokio::sync::Notify;
 
+use super::connect::CONNECT;
 use super::refused::refused;
-use super::{Relogin, Target, check, dial};
+use super::{Relogin, Target, Wire, check, dial};
 use crate::backend::Fault;
 use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::redis::scripting::{self, faults};
@@ -17,7 +17,7 @@ use crate::values::{LockError, clock};
 
 /// A fresh connection and the signal that it was cut.
 pub(crate) struct Opened {
-    pub(crate) connection: MultiplexedConnection,
+    pub(crate) connection: Wire,
     pub(crate) cut: Arc<Notify>,
     pub(crate) master: Option<Address>,
     /// The ids of holders from this number on were drawn after it was opened. No other connection of the manager has this
@@ -34,7 +34,9 @@ impl Opened {
         clock: &ServerClock,
     ) -> Result<Opened, LockError> {
         let looked = async {
-            let opened = Opened::open(target, check, clock).await?;
+            // Where a name has a silent address, there is time for the next one.
+            let timeout = check.timeout().min(CONNECT);
+            let opened = Opened::open(target, timeout, check, clock).await?;
             check.look_at_birth(&opened.connection).await?;
             let checked = check.run(&opened.connection, clock).await;
             checked.map_err(|fault| fault.at(target.shown()))?;
@@ -67,10 +69,10 @@ impl Opened {
     /// Connects for acquires: reads the server's clock, and begins a generation of holder ids.
     pub(crate) async fn open(
         target: &Target,
+        timeout: Duration,
         check: &check::Check,
         clock: &ServerClock,
     ) -> Result<Opened, Fault> {
-        let timeout = check.timeout();
         let mut opened = Opened::dial(target, timeout).await?;
         let sent_at = clock::now();
         let time = redis::cmd("TIME");

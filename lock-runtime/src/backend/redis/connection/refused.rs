@@ -8,13 +8,82 @@ use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
 use crate::backend::Fault;
 use crate::backend::kit::tls_refusal;
 use crate::backend::redis::scripting::faults::{io_kind, of_call};
-use crate::values::StoreError;
+use crate::values::{Moment, StoreError};
 
-/// The server that was connected to, and how.
+/// The server that is connected to, and how.
 #[derive(Clone, Copy)]
 pub(crate) struct Attempt {
     database: i64,
     way: Way,
+    part: Part,
+    /// The time that it may take.
+    within: Duration,
+}
+
+/// The part that a server has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// A URL names it by itself.
+    Server,
+    /// The sentinels name it as a master.
+    NamedMaster,
+    Sentinel,
+    Node,
+}
+
+impl Part {
+    /// What to do if it speaks TLS, and was spoken to without.
+    fn by_tls(self) -> &'static str {
+        match self {
+            Part::Server => "If it is a TLS port, use `rediss://`",
+            Part::NamedMaster => {
+                "If it is a TLS port, use `rediss-sentinel://`, with `?sentinel_tls=off` if the sentinels speak none"
+            }
+            Part::Sentinel => {
+                "If the sentinels speak TLS, use `rediss-sentinel://`, or `?sentinel_tls=on` if the servers speak none"
+            }
+            Part::Node => "If it is a TLS port, use `rediss-cluster://`",
+        }
+    }
+
+    /// What to do if it speaks no TLS, and was spoken to by TLS.
+    fn plainly(self) -> &'static str {
+        match self {
+            Part::Server => "If it is no TLS port, use `redis://`",
+            Part::NamedMaster => {
+                "If it is no TLS port, use `redis-sentinel://`, with `?sentinel_tls=on` if the sentinels speak TLS"
+            }
+            Part::Sentinel => {
+                "If the sentinels speak no TLS, use `redis-sentinel://`, or `?sentinel_tls=off` if the servers speak TLS"
+            }
+            Part::Node => "If it is no TLS port, use `redis-cluster://`",
+        }
+    }
+
+    /// What to do about a certificate for other names, where the host was announced.
+    fn announced(self) -> Option<&'static str> {
+        match self {
+            Part::Server | Part::Sentinel => None,
+            Part::NamedMaster => Some(
+                "the certificate has to name the host that the sentinels announce, as a subject alternative name. Let them \
+                 announce names: `resolve-hostnames yes`, `announce-hostnames yes`",
+            ),
+            Part::Node => Some(
+                "the certificate has to name the host of the URL and that which the node announces, as subject \
+                 alternative names. Let nodes announce names: `cluster-announce-hostname`, with \
+                 `cluster-preferred-endpoint-type hostname`",
+            ),
+        }
+    }
+}
+
+/// The steps of an attempt. Each waits for another answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Connect,
+    #[cfg(feature = "tls-rustls")]
+    Tls,
+    Greeting,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,8 +94,10 @@ enum Way {
 }
 
 impl Attempt {
-    pub(crate) fn of(info: &ConnectionInfo) -> Attempt {
+    pub(super) fn of(info: &ConnectionInfo, part: Part, within: Duration) -> Attempt {
         Attempt {
+            part,
+            within,
             database: info.redis_settings().db(),
             way: match info.addr() {
                 ConnectionAddr::TcpTls { .. } => Way::Tls,
@@ -36,16 +107,30 @@ impl Attempt {
         }
     }
 
+    /// Makes a step, until that moment at most.
+    pub(super) async fn step<T, E: Into<RedisError>>(
+        self,
+        step: Step,
+        until: Moment,
+        making: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, Fault> {
+        match tokio::time::timeout(until.remaining(), making).await {
+            Ok(made) => made.map_err(|error| self.fault(&error.into())),
+            Err(_) => Err(self.silent(step)),
+        }
+    }
+
     /// Whatever it was, no request has been sent.
-    pub(crate) fn fault(self, error: &RedisError) -> Fault {
+    fn fault(self, error: &RedisError) -> Fault {
         match error.kind() {
             ErrorKind::RESP3NotSupported => Fault::denied(
                 "the server does not speak RESP3: Redis 7.0 or later is needed, and no proxy that leaves out HELLO",
             ),
-            ErrorKind::Parse => Fault::impossible(
-                "what answers there does not speak Redis's protocol: it may be an HTTP server, another service, or a \
-                 TLS port (`rediss://`). Check host and port",
-            ),
+            ErrorKind::Parse => Fault::Impossible(format!(
+                "what answers there does not speak Redis's protocol: it may be an HTTP server, or another service. \
+                 Check host and port. {}",
+                self.part.by_tls()
+            )),
             ErrorKind::Io => self.of_io(error),
             _ => match of_call(error) {
                 Fault::Unknown(source) => Fault::NotDone(source),
@@ -101,39 +186,51 @@ impl Attempt {
             }
             // rustls reports the data that it refuses as invalid data.
             Some(io::ErrorKind::InvalidData) if self.way == Way::Tls => {
-                let plain = "If it is a plain port of Redis, use `redis://`";
-                tls_refusal::explained(&text, plain)
+                match self.part.announced() {
+                    Some(advice) if text.contains("not valid for name") => {
+                        Fault::Denied(advised(advice))
+                    }
+                    _ => tls_refusal::explained(&text, self.part.plainly()),
+                }
             }
             Some(
                 io::ErrorKind::ConnectionReset
                 | io::ErrorKind::ConnectionAborted
                 | io::ErrorKind::BrokenPipe
                 | io::ErrorKind::UnexpectedEof,
-            ) => Fault::NotDone(advised(match self.way {
-                Way::Tcp => {
-                    "the connection was closed without an answer. If it is a TLS port, use `rediss://`; if a proxy \
-                     that does not know HELLO is in between, connect to Redis directly"
-                }
-                Way::Tls => {
-                    "the connection was closed without an answer. If it is no TLS port, use `redis://`"
-                }
-                Way::Unix => "the connection was closed without an answer",
+            ) => Fault::NotDone(advised(&match self.way {
+                Way::Tcp => format!(
+                    "the connection was closed without an answer. {}. If a proxy that does not know HELLO is in \
+                     between, connect to Redis directly",
+                    self.part.by_tls()
+                ),
+                Way::Tls => format!(
+                    "the connection was closed without an answer. {}",
+                    self.part.plainly()
+                ),
+                Way::Unix => "the connection was closed without an answer".to_owned(),
             })),
-            _ if text.contains("lookup address") => {
-                Fault::NotDone(advised("check the host's name, and the name service"))
-            }
             _ => Fault::NotDone(StoreError::shortened(&text)),
         }
     }
 
-    /// There was no answer in time, not even to a handshake. It may be slow, so it may pass.
-    pub(crate) fn silent(self, timeout: Duration) -> Fault {
-        let advice = match self.way {
-            Way::Tcp => ". Check host and port, and that no firewall is in between",
-            Way::Tls => ". If it is no TLS port, use `redis://`",
-            Way::Unix => "",
+    /// There was no answer in time. It may be slow, so it may pass.
+    fn silent(self, step: Step) -> Fault {
+        let why = match (step, self.way) {
+            (Step::Connect, Way::Unix) => "the server does not take the connection",
+            (Step::Connect, _) => {
+                "nothing answers at the address. Check host and port, and that no firewall is in between"
+            }
+            #[cfg(feature = "tls-rustls")]
+            (Step::Tls, _) => {
+                &format!("the TLS handshake is not answered. {}", self.part.plainly())
+            }
+            (Step::Greeting, _) => {
+                "the server takes the connection, and does not answer HELLO. It may be busy or frozen, or no Redis \
+                 server. Check host and port"
+            }
         };
-        Fault::not_done(format!("no connection within {timeout:?}{advice}"))
+        Fault::not_done(format!("no connection within {:?}: {why}", self.within))
     }
 }
 
@@ -169,7 +266,12 @@ mod tests {
     use super::*;
 
     fn fault(way: Way, kind: io::ErrorKind) -> Fault {
-        let attempt = Attempt { database: 0, way };
+        let attempt = Attempt {
+            database: 0,
+            way,
+            part: Part::Server,
+            within: Duration::ZERO,
+        };
         attempt.fault(&RedisError::from(io::Error::from(kind)))
     }
 
@@ -179,6 +281,32 @@ mod tests {
             let cut = fault(way, io::ErrorKind::BrokenPipe);
             assert!(matches!(&cut, Fault::NotDone(_)), "{cut}");
             assert!(cut.to_string().contains(named), "{cut}");
+        }
+    }
+
+    #[test]
+    fn what_to_change_is_told_for_the_part_that_the_server_has() {
+        for (part, by_tls, plainly) in [
+            (Part::Server, "`rediss://`", "`redis://`"),
+            (
+                Part::NamedMaster,
+                "`rediss-sentinel://`, with `?sentinel_tls=off`",
+                "`redis-sentinel://`, with `?sentinel_tls=on`",
+            ),
+            (Part::Sentinel, "`?sentinel_tls=on`", "`?sentinel_tls=off`"),
+            (Part::Node, "`rediss-cluster://`", "`redis-cluster://`"),
+        ] {
+            for (way, named) in [(Way::Tcp, by_tls), (Way::Tls, plainly)] {
+                let attempt = Attempt {
+                    database: 0,
+                    way,
+                    part,
+                    within: Duration::ZERO,
+                };
+                let cut = RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe));
+                let said = attempt.fault(&cut).to_string();
+                assert!(said.contains(named), "{said}");
+            }
         }
     }
 

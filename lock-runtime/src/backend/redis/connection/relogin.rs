@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use tokio::task::AbortHandle;
 
+use super::wire::Wire;
 use crate::backend::Fault;
 use crate::backend::kit::login::{self, Tries};
 use crate::backend::redis::scripting::{self, faults};
@@ -25,7 +25,7 @@ impl Drop for Relogin {
 impl Relogin {
     /// Starts the renewal of the login for a connection whose login is valid for a limited time.
     pub(super) fn start(
-        connection: MultiplexedConnection,
+        connection: Wire,
         credentials: Arc<dyn Credentials>,
         valid_for: Duration,
         timeout: Duration,
@@ -37,7 +37,7 @@ impl Relogin {
 }
 
 async fn keep(
-    mut connection: MultiplexedConnection,
+    mut connection: Wire,
     credentials: Arc<dyn Credentials>,
     mut valid_for: Duration,
     timeout: Duration,
@@ -60,7 +60,7 @@ async fn keep(
 }
 
 async fn log_in(
-    connection: &mut MultiplexedConnection,
+    connection: &mut Wire,
     credentials: &Arc<dyn Credentials>,
     timeout: Duration,
 ) -> Result<Login, Fault> {

@@ -160,7 +160,8 @@ impl Supervisor {
             Fault::Impossible(why) => Fault::not_done(why),
             fault => fault,
         };
-        let opened = Opened::open(&self.target, &self.check, &self.clock).await;
+        let opened =
+            Opened::open(&self.target, self.check.timeout(), &self.check, &self.clock).await;
         let opened = opened.map_err(|fault| match is_first {
             // A server that was never of use: it is told as `connect` tells it.
             true => fault,

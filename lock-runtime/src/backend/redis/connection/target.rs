@@ -2,9 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 
 use super::dial_options::DialOptions;
@@ -96,7 +94,9 @@ impl Target {
             _ => return Err(config(format!("`{scheme}://` names no Redis server"))),
         }
         let unix = matches!(scheme, "redis+unix" | "unix");
-        let Some(parsed) = redis::parse_redis_url(url) else {
+        // The client's parser knows no TLS: that is not the client's part here.
+        let plain = format!("redis://{rest}");
+        let Some(parsed) = redis::parse_redis_url(if tls { &plain } else { url }) else {
             return Err(config(format!(
                 "the URL is malformed; it should look like `{}`",
                 example(unix)
@@ -129,6 +129,12 @@ impl Target {
                 example(unix)
             ))
         })?;
+        let info = match info.addr().clone() {
+            ConnectionAddr::Tcp(host, port) if tls => {
+                info.set_addr(url::server_at(host, port, tls))
+            }
+            _ => info,
+        };
         Target::new(info, scheme)
     }
 
@@ -170,6 +176,15 @@ impl Target {
                 "there are certificates, and a URL without TLS: it should begin with `rediss`",
             ));
         }
+        if self.has_hidden_certificates() && !options.has_certificates() {
+            return Err(config(
+                "the client has certificates of its own, which cannot be taken from it: give them to \
+                 `root_certificate` and `client_certificate`",
+            ));
+        }
+        if self.is_tls() {
+            options.check()?;
+        }
         self.dial_options = Arc::new(options);
         Ok(self)
     }
@@ -184,9 +199,7 @@ impl Target {
             address => format!("{scheme}://{address}/{db}"),
         };
         let redis = url::as_spoken(info.redis_settings().clone());
-        let info = info
-            .set_redis_settings(redis)
-            .set_tcp_settings(tcp_settings());
+        let info = info.set_redis_settings(redis);
         let topology = Topology::Fixed(Box::new(info));
         Ok(Target::at(topology, shown))
     }
@@ -264,6 +277,15 @@ impl Target {
         }
     }
 
+    /// Whether it is of a client of the `redis` crate that was built with certificates. The client keeps them to itself.
+    fn has_hidden_certificates(&self) -> bool {
+        let Topology::Fixed(info) = &self.topology else {
+            return false;
+        };
+        let address = info.addr();
+        matches!(address, ConnectionAddr::TcpTls { tls_params, .. } if tls_params.is_some())
+    }
+
     /// Resolves when the sentinels name another master than this one.
     pub(crate) async fn superseded(&self, master: &Option<sentinel::Address>) {
         match (&self.topology, master) {
@@ -300,10 +322,11 @@ impl Target {
         server_of(&self.shown) == server_of(&other.shown)
     }
 
+    /// Whether any of its connections goes by TLS.
     pub(crate) fn is_tls(&self) -> bool {
         match &self.topology {
             Topology::Fixed(info) => matches!(info.addr(), ConnectionAddr::TcpTls { .. }),
-            Topology::Sentinel(sentinels) => sentinels.tls,
+            Topology::Sentinel(sentinels) => sentinels.tls || sentinels.own_tls,
             Topology::Cluster(seeds) => seeds.tls,
             Topology::Nowhere => false,
         }
@@ -314,18 +337,6 @@ impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Target").field(&self.shown).finish()
     }
-}
-
-/// Scripts are small and somebody waits for each: no Nagle. A silent peer is noticed by the kernel, too.
-pub(crate) fn tcp_settings() -> TcpSettings {
-    const IDLE: Duration = Duration::from_secs(10);
-    const INTERVAL: Duration = Duration::from_secs(5);
-    let settings = TcpSettings::default()
-        .set_nodelay(true)
-        .set_keepalive(TcpKeepalive::new().with_time(IDLE).with_interval(INTERVAL));
-    #[cfg(target_os = "linux")]
-    let settings = settings.set_user_timeout(Duration::from_secs(10));
-    settings
 }
 
 fn example(unix: bool) -> &'static str {

@@ -10,7 +10,6 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{Notify, watch};
 
@@ -18,7 +17,7 @@ use super::topics::{News, Topics};
 use crate::backend::kit::{closed::until_closed, outage::Outage};
 use crate::backend::redis::CONTROL;
 use crate::backend::redis::connection::dial::{self, Dialed, STABLE};
-use crate::backend::redis::connection::{Relogin, Target};
+use crate::backend::redis::connection::{Relogin, Target, Wire};
 use crate::backend::redis::kinds::replies::{PASSED_ON, RELEASED_TO_CROWD, RELEASED_TO_FEW};
 use crate::backend::redis::scripting::faults;
 use crate::backend::redis::sentinel::Address;
@@ -244,7 +243,7 @@ impl Refusals {
 /// A connection whose channels are subscribed to, from its opening to its end.
 struct Subscribed<'a> {
     subscriber: &'a Subscriber,
-    connection: MultiplexedConnection,
+    connection: Wire,
     /// Only the master's messages are heard of in time.
     master: Option<Address>,
     _relogin: Option<Relogin>,

@@ -1,9 +1,8 @@
 //! Touches: the scripts that renew write each hold that is still there once more as it is. Holds with a TTL are
 //! extended to it as well.
 
-use redis::aio::MultiplexedConnection;
-
 use super::super::cluster::Redirect;
+use crate::backend::redis::connection::Wire;
 use crate::backend::redis::kinds::exclusive::Renew;
 use crate::backend::redis::kinds::permits::RenewPermits;
 use crate::backend::redis::kinds::read_write::ReadRenew;
@@ -27,7 +26,7 @@ pub(super) enum Touch {
 ///
 /// With `clustered`, a script has keys of one slot only, and a failure for one slot says nothing about the rest.
 pub(super) async fn touch(
-    connection: &MultiplexedConnection,
+    connection: &Wire,
     holds: &[Renewal],
     clustered: bool,
 ) -> Result<Vec<Touch>, Fault> {
@@ -79,7 +78,7 @@ pub(super) async fn touch(
 
 /// Touches the holds of one script.
 async fn mark_part(
-    mut connection: MultiplexedConnection,
+    mut connection: Wire,
     holds: &[Renewal],
     part: &[usize],
 ) -> Result<Vec<Renewed>, Fault> {

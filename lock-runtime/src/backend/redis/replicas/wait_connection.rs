@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use redis::Value;
-use redis::aio::MultiplexedConnection;
 use tokio::sync::oneshot;
 
-use crate::backend::redis::connection::{Opened, Target};
+use crate::backend::redis::connection::{Opened, Target, Wire};
 use crate::backend::redis::replicas::touch::{Touch, touch};
 use crate::backend::redis::scripting::{self, faults};
 use crate::backend::{Fault, Renewal};
@@ -119,7 +118,7 @@ impl WaitSettings {
         }
     }
 
-    async fn count(&self, connection: &MultiplexedConnection) -> Result<(), Fault> {
+    async fn count(&self, connection: &Wire) -> Result<(), Fault> {
         let mut connection = connection.clone();
         let info = match scripting::info(&mut connection, &["replication", "cluster"]).await {
             Err(Fault::Denied(source)) if self.common.replicas.counts() => {
@@ -152,7 +151,7 @@ impl WaitSettings {
 }
 
 /// Waits until `need` replicas have everything that was written on this connection. Returns how many have it.
-async fn wait(connection: &MultiplexedConnection, need: u32, millis: u64) -> Result<u32, Fault> {
+async fn wait(connection: &Wire, need: u32, millis: u64) -> Result<u32, Fault> {
     let wait = redis::cmd("WAIT").arg(need).arg(millis).take();
     let reply = scripting::send(&mut connection.clone(), &wait).await;
     let confirmed = match reply.map_err(|error| faults::of_call(&error))? {

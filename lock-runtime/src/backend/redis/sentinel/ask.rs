@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, RedisError};
 
 use super::{Address, Sentinels};
 use crate::backend::Fault;
-use crate::backend::redis::connection::{DialOptions, dial};
+use crate::backend::redis::connection::refused::Part;
+use crate::backend::redis::connection::{DialOptions, Wire, dial};
 use crate::backend::redis::scripting::{self, faults};
 
 /// The answer of one sentinel.
@@ -38,16 +38,16 @@ pub(super) async fn connect(
     options: &DialOptions,
     timeout: Duration,
     on_push: impl Fn(PushInfo) + Send + Sync + 'static,
-) -> Result<MultiplexedConnection, Fault> {
+) -> Result<Wire, Fault> {
     let info = sentinels.hosts.get(index).cloned();
     let info = info.ok_or_else(|| Fault::not_done("no such sentinel"))?;
-    dial::connect(info, options, timeout, on_push).await
+    dial::connect(info, Part::Sentinel, options, timeout, on_push).await
 }
 
 /// Asks on a connection that is there.
 pub(super) async fn again(
     sentinels: &Sentinels,
-    connection: &mut MultiplexedConnection,
+    connection: &mut Wire,
     timeout: Duration,
 ) -> Result<Answer, Fault> {
     let question = async {
@@ -70,7 +70,7 @@ pub(super) async fn again(
             epoch,
         })
     };
-    let refused = |error| of_refusal(faults::of_question(&error, sentinels.tls));
+    let refused = |error| of_refusal(faults::of_question(&error, sentinels.own_tls));
     let asked = async { question.await.map_err(refused) };
     scripting::in_time("SENTINEL", timeout, asked).await
 }

@@ -30,7 +30,6 @@ pub(super) use self::watch::watch;
 use self::answers::{Answers, KnownMaster, NEWS};
 use crate::backend::Fault;
 use crate::backend::redis::connection::DialOptions;
-use crate::backend::redis::connection::target::tcp_settings;
 use crate::backend::redis::connection::url::server_at;
 use crate::values::clock;
 
@@ -47,7 +46,10 @@ pub(crate) struct Sentinels {
     pub(super) service: String,
     /// The login of the master and its database.
     pub(super) login: RedisConnectionInfo,
+    /// Whether the servers speak TLS.
     pub(super) tls: bool,
+    /// Whether the sentinels do.
+    pub(super) own_tls: bool,
     /// The newest master that was heard of. Written by every resolution and by the watchers.
     known: channel::Sender<Option<KnownMaster>>,
 }
@@ -67,12 +69,14 @@ impl Sentinels {
         service: String,
         login: RedisConnectionInfo,
         tls: bool,
+        own_tls: bool,
     ) -> Sentinels {
         Sentinels {
             hosts,
             service,
             login,
             tls,
+            own_tls,
             known: channel::Sender::new(None),
         }
     }
@@ -83,11 +87,13 @@ impl Sentinels {
         options: &Arc<DialOptions>,
         timeout: Duration,
     ) -> Result<Named, Fault> {
+        // A sentinel that is silent has to be known as that, and why, before the time is over.
+        let each = timeout.mul_f64(0.9);
         let mut questions = JoinSet::new();
         for index in 0..self.hosts.len() {
             let (sentinels, options) = (self.clone(), options.clone());
             questions.spawn(async move {
-                let answer = ask::once(&sentinels, index, &options, timeout).await;
+                let answer = ask::once(&sentinels, index, &options, each).await;
                 (sentinels.host(index), answer)
             });
         }
@@ -111,8 +117,7 @@ impl Sentinels {
         let info = addr
             .into_connection_info()
             .map_err(|error| self.not_done(&error.to_string()))?
-            .set_redis_settings(self.login.clone())
-            .set_tcp_settings(tcp_settings());
+            .set_redis_settings(self.login.clone());
         Ok(Named {
             info,
             address: chosen.address,
@@ -206,7 +211,7 @@ mod tests {
 
     fn sentinels() -> Sentinels {
         let login = RedisConnectionInfo::default();
-        Sentinels::new(Vec::new(), "s".to_owned(), login, false)
+        Sentinels::new(Vec::new(), "s".to_owned(), login, false, false)
     }
 
     fn known(sentinels: &Sentinels) -> String {

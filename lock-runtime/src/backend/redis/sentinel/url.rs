@@ -1,9 +1,8 @@
-//! `redis-sentinel://[user:password@]host[:port],…/service[/database][?sentinel_user=…&sentinel_pass=…]`.
+//! `redis-sentinel://[user:password@]host[:port],…/service[/database][?sentinel_user=…&sentinel_pass=…&sentinel_tls=…]`.
 
 use redis::{ConnectionInfo, IntoConnectionInfo};
 
 use super::Sentinels;
-use crate::backend::redis::connection::target::tcp_settings;
 use crate::backend::redis::connection::url::{
     NO_FRAGMENT, as_spoken, host_and_port, login, server_at,
 };
@@ -41,11 +40,17 @@ pub(crate) fn parse(rest: &str, tls: bool) -> Result<Sentinels, LockError> {
         ));
     }
 
-    let sentinel_login = sentinel_login(query)?;
+    let options = options(query)?;
+    let own_tls = options.tls.unwrap_or(tls);
+    if own_tls && !cfg!(feature = "tls-rustls") {
+        return Err(config(
+            "`sentinel_tls=on` needs the cargo feature `tls-rustls` of `lock-runtime`",
+        ));
+    }
     let mut addresses: Vec<ConnectionInfo> = Vec::new();
     for host in hosts.split(',') {
         let (host, port) = host_and_port(host).ok_or_else(|| config(EXAMPLE))?;
-        let address = server_at(host, port.unwrap_or(PORT), tls);
+        let address = server_at(host, port.unwrap_or(PORT), own_tls);
         if addresses.iter().any(|known| *known.addr() == address) {
             return Err(config("the URL names a sentinel twice"));
         }
@@ -53,34 +58,36 @@ pub(crate) fn parse(rest: &str, tls: bool) -> Result<Sentinels, LockError> {
             .into_connection_info()
             .map_err(|_| config(EXAMPLE))?;
         let mut settings = as_spoken(info.redis_settings().clone());
-        if let Some(user) = &sentinel_login.user {
+        if let Some(user) = &options.user {
             settings = settings.set_username(user);
         }
-        if let Some(password) = &sentinel_login.password {
+        if let Some(password) = &options.password {
             settings = settings.set_password(password);
         }
-        addresses.push(
-            info.set_redis_settings(settings)
-                .set_tcp_settings(tcp_settings()),
-        );
+        addresses.push(info.set_redis_settings(settings));
     }
 
     let login = login(own_login, db).ok_or_else(|| config(EXAMPLE))?;
     if !(0..=i64::from(i32::MAX)).contains(&login.db()) {
         return Err(config("the database number is negative or too large"));
     }
-    Ok(Sentinels::new(addresses, service.to_owned(), login, tls))
+    let service = service.to_owned();
+    Ok(Sentinels::new(addresses, service, login, tls, own_tls))
 }
 
+/// The options of a URL. All of them are about the sentinels.
 #[derive(Default)]
-struct Login {
+struct SentinelOptions {
     user: Option<String>,
     password: Option<String>,
+    tls: Option<bool>,
 }
 
-fn sentinel_login(query: Option<&str>) -> Result<Login, LockError> {
-    let mut login = Login::default();
-    let Some(query) = query else { return Ok(login) };
+fn options(query: Option<&str>) -> Result<SentinelOptions, LockError> {
+    let mut options = SentinelOptions::default();
+    let Some(query) = query else {
+        return Ok(options);
+    };
     let url =
         redis::parse_redis_url(&format!("redis://host/?{query}")).ok_or_else(|| config(EXAMPLE))?;
     if url.fragment().is_some() {
@@ -88,19 +95,26 @@ fn sentinel_login(query: Option<&str>) -> Result<Login, LockError> {
     }
     for (option, value) in url.query_pairs() {
         match option.as_ref() {
-            "sentinel_user" => login.user = Some(value.into_owned()),
-            "sentinel_pass" => login.password = Some(value.into_owned()),
+            "sentinel_user" => options.user = Some(value.into_owned()),
+            "sentinel_pass" => options.password = Some(value.into_owned()),
+            "sentinel_tls" => {
+                options.tls = Some(match &*value {
+                    "on" => true,
+                    "off" => false,
+                    _ => return Err(config("`sentinel_tls` is `on` or `off`")),
+                });
+            }
             _ => {
                 return Err(config(
-                    "the URL takes the options `sentinel_user` and `sentinel_pass`; it has another one",
+                    "the URL takes the options `sentinel_user`, `sentinel_pass` and `sentinel_tls`; it has another one",
                 ));
             }
         }
     }
-    if login.user.is_some() && login.password.is_none() {
+    if options.user.is_some() && options.password.is_none() {
         return Err(config("`sentinel_user` needs `sentinel_pass`"));
     }
-    Ok(login)
+    Ok(options)
 }
 
 #[cfg(test)]
@@ -124,6 +138,22 @@ mod tests {
         let sentinel = sentinels.hosts[1].redis_settings();
         assert_eq!(sentinel.username(), Some("s"));
         assert_eq!(sentinel.password(), Some("q&"));
+    }
+
+    #[cfg(feature = "tls-rustls")]
+    #[test]
+    fn sentinels_speak_tls_as_their_servers_do_unless_the_url_says_otherwise() {
+        for (query, by_tls, own) in [
+            ("", true, true),
+            ("", false, false),
+            ("?sentinel_tls=off", true, false),
+            ("?sentinel_tls=on", false, true),
+        ] {
+            let sentinels = parse(&format!("one/service{query}"), by_tls).unwrap();
+            assert_eq!((sentinels.tls, sentinels.own_tls), (by_tls, own), "{query}");
+            let address = sentinels.hosts[0].addr();
+            assert_eq!(*address, server_at("one".to_owned(), PORT, own), "{query}");
+        }
     }
 
     #[test]
@@ -152,6 +182,7 @@ mod tests {
             "one/service/1/2",
             "one/service?db=1",
             "one/service?sentinel_user=hunter2",
+            "one/service?sentinel_tls=hunter2",
             "one/service?hunter2=1",
             "me:hunter2@/service",
             "me:hunter2@one,two",

@@ -64,7 +64,7 @@ async fn listen(
         Ok(Ok(())) => {}
         // The sentinel may still be asked now and then.
         Ok(Err(error)) if faults::is_from_server(&error) => {}
-        Ok(Err(error)) => return Err(faults::of_question(&error, sentinels.tls)),
+        Ok(Err(error)) => return Err(faults::of_question(&error, sentinels.own_tls)),
         Err(_) => return Err(Fault::not_done("no answer to SUBSCRIBE")),
     }
     let mut certain = false;

@@ -1,5 +1,6 @@
 //! Tests of the backend against real servers. `REDIS_SERVER_BIN` names the binary; the default is `redis-server`.
 
+mod addresses;
 mod backend;
 #[cfg(feature = "metrics")]
 mod counted;
@@ -68,10 +69,16 @@ async fn connect_with(
     url: &str,
     options: Options,
 ) -> Result<(Arc<RedisBackend>, Events), LockError> {
+    connect_to(Target::parse(url)?, options).await
+}
+
+async fn connect_to(
+    target: Target,
+    options: Options,
+) -> Result<(Arc<RedisBackend>, Events), LockError> {
     let events = Events::default();
     let sink = events.clone();
     let sink = Arc::new(move |event| sink.lock().unwrap().push(event));
-    let target = Target::parse(url)?;
     let opening = Opening {
         options,
         runtime: Handle::current(),

@@ -41,6 +41,20 @@ impl Server {
         }
     }
 
+    /// Starts a replica of the server at another address of this machine, on the same port.
+    pub(in super::super) fn replica_at(&self, address: &str) -> Server {
+        let (port, of) = (self.port, format!("127.0.0.1 {}", self.port));
+        let arguments = ["--bind", address, "--replicaof", &of];
+        let whole = ["--repl-diskless-load", "swapdb", "--dbfilename", "none.rdb"];
+        let arguments = arguments.iter().chain(&whole);
+        let arguments: Vec<String> = arguments.map(|&text| text.to_owned()).collect();
+        Server {
+            process: spawn(port, &arguments),
+            port,
+            arguments,
+        }
+    }
+
     /// Waits until the server answers. Returns `false` if the process ended before that. A process that lost the race
     /// for its port lives for another moment, while the winner, another test's server, answers there.
     async fn answers(&mut self) -> bool {

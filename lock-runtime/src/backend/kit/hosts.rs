@@ -1,9 +1,10 @@
-//! The hosts of a URL, of which one is the primary.
+//! The hosts of a URL, of which one is the primary, and the addresses of their names.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::names::Names;
 use crate::backend::Fault;
 use crate::sync::Mutex;
 use crate::values::clock;
@@ -13,60 +14,58 @@ pub(crate) trait Host: Clone + Sync {
     /// Returns the name and the port to look up; `None` for an address or a socket.
     fn name(&self) -> Option<(&str, u16)>;
 
-    /// Returns the address, if these are the settings for one of several.
+    /// Returns the address, if these are the settings for one of a name's.
     fn address(&self) -> Option<IpAddr>;
 
-    /// Returns the settings for one of the name's addresses. The name stays, for the server's certificate.
-    fn at(&self, address: IpAddr) -> Self;
-
-    /// Returns the addresses of the name.
-    fn look_up(&self) -> impl Future<Output = Vec<IpAddr>> + Send {
-        async {
-            let Some(name) = self.name() else {
-                return Vec::new();
-            };
-            // The driver looks it up, too, and says what is wrong.
-            let found = tokio::net::lookup_host(name).await;
-            found.map_or(Vec::new(), |all| all.map(|address| address.ip()).collect())
-        }
-    }
+    /// Returns the settings for one of the name's addresses, of which there may be `others`. The name stays, for the
+    /// server's certificate.
+    fn at(&self, address: IpAddr, others: bool) -> Self;
 }
 
 /// The settings for each host that a client may connect to, one or more.
 #[derive(Clone)]
 pub(crate) struct Hosts<T> {
     each: Vec<T>,
-    /// The index of the host that served last, and its address if its name has several. It is asked first.
-    last: Arc<Mutex<(usize, Option<IpAddr>)>>,
+    names: Names,
+    /// The index of the host that served last. It is asked first.
+    last: Arc<Mutex<usize>>,
 }
 
 impl<T: Host> Hosts<T> {
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn new(each: Vec<T>) -> Hosts<T> {
+        Hosts::with(each, Names::default())
+    }
+
+    /// Hosts whose names were looked up before.
+    pub(crate) fn with(each: Vec<T>, names: Names) -> Hosts<T> {
         Hosts {
             each,
+            names,
             last: Arc::default(),
         }
     }
 
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn each(&self) -> &[T] {
         &self.each
     }
 
     /// Connects to the first host that can be written to, within `timeout`. Begins at the host that served last, or
     /// with `at_any` at a random one. Each host, and each address of a name, has its share of the time, so that one
-    /// that is frozen does not keep the others from being asked.
+    /// that is frozen does not keep the others from being asked. `connect` is told its share.
     pub(crate) async fn connect<C, F>(
         &self,
         at_any: bool,
         timeout: Duration,
         shown: impl Fn(&T) -> String,
-        connect: impl Fn(T) -> F,
+        connect: impl Fn(T, Duration) -> F,
     ) -> Result<C, Fault>
     where
         F: Future<Output = Result<C, Fault>>,
     {
         let count = self.each.len();
-        let (last, served) = *self.last.lock();
+        let last = *self.last.lock();
         let first = match at_any {
             true => fastrand::usize(..count),
             false => last,
@@ -76,15 +75,21 @@ impl<T: Host> Hosts<T> {
         for index in (first..count).chain(0..first) {
             let host = &self.each[index];
             let until = clock::now() + share;
-            let Ok(mut found) = tokio::time::timeout(share, host.look_up()).await else {
-                let why = format!("its name was not found within {share:?}");
-                refused.push((shown(host), Fault::not_done(why)));
-                continue;
+            let found = match host.name() {
+                Some(name) => self.names.look_up(name, share).await,
+                None => Ok(Vec::new()),
             };
-            found.sort_by_key(|address| Some(*address) != served);
-            let places: Vec<T> = match found.len() {
-                0 | 1 => vec![host.clone()],
-                _ => found.iter().map(|address| host.at(*address)).collect(),
+            let places: Vec<T> = match found {
+                Ok(found) if found.is_empty() => vec![host.clone()],
+                Ok(found) => {
+                    let others = found.len() > 1;
+                    let at = |address: &IpAddr| host.at(*address, others);
+                    found.iter().map(at).collect()
+                }
+                Err(fault) => {
+                    refused.push((shown(host), fault));
+                    continue;
+                }
             };
             let before = refused.len();
             for (left, place) in (1..=places.len()).rev().zip(&places) {
@@ -93,13 +98,15 @@ impl<T: Host> Hosts<T> {
                     1 => until.remaining(),
                     _ => until.remaining() / 2,
                 };
-                let fault = match tokio::time::timeout(share, connect(place.clone())).await {
-                    Ok(Ok(connected)) => {
-                        *self.last.lock() = (index, place.address());
+                let fault = match connect(place.clone(), share).await {
+                    Ok(connected) => {
+                        *self.last.lock() = index;
+                        if let Some(name) = host.name() {
+                            self.names.served(name, place.address());
+                        }
                         return Ok(connected);
                     }
-                    Ok(Err(fault)) => fault,
-                    Err(_) => Fault::not_done(format!("no connection within {share:?}")),
+                    Err(fault) => fault,
                 };
                 let shown = match place.address() {
                     Some(address) => format!("{} at {address}", shown(place)),
@@ -117,6 +124,22 @@ impl<T: Host> Hosts<T> {
         }
         Err(together(refused))
     }
+}
+
+/// Connects by a driver that does not tell what it waits for.
+#[cfg(any(feature = "mysql", feature = "postgres", test))]
+pub(crate) async fn in_share<C>(
+    share: Duration,
+    connecting: impl Future<Output = Result<C, Fault>>,
+) -> Result<C, Fault> {
+    let silent = |_| {
+        Fault::not_done(format!(
+            "no connection within {share:?}: nothing answers at the address, or the server does not answer the login"
+        ))
+    };
+    tokio::time::timeout(share, connecting)
+        .await
+        .map_err(silent)?
 }
 
 /// Returns the error where no host could be connected to: the reasons of all of them if a retry can help with one,
@@ -155,28 +178,32 @@ mod tests {
             self.0
         }
 
-        fn at(&self, address: IpAddr) -> Name {
+        fn at(&self, address: IpAddr, others: bool) -> Name {
+            assert!(others);
             Name(Some(address))
         }
+    }
 
-        async fn look_up(&self) -> Vec<IpAddr> {
-            (1..=3).map(|n| IpAddr::from([127, 0, 0, n])).collect()
-        }
+    fn three() -> Hosts<Name> {
+        let addresses = (1..=3).map(|n| IpAddr::from([127, 0, 0, n])).collect();
+        Hosts::with(vec![Name(None)], Names::of("three", addresses))
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_address_that_is_silent_or_refuses_keeps_nobody_from_the_next() {
-        let hosts = Hosts::new(vec![Name(None)]);
+        let hosts = three();
         let asked = &Mutex::new(Vec::new());
-        let connect = |name: Name| async move {
-            asked.lock().push(name.0);
-            match name.0 {
-                Some(IpAddr::V4(address)) if address.octets()[3] == 1 => pending().await,
-                Some(IpAddr::V4(address)) if address.octets()[3] == 2 => {
-                    Err(Fault::impossible("a standby"))
+        let connect = |name: Name, share| {
+            in_share(share, async move {
+                asked.lock().push(name.0);
+                match name.0 {
+                    Some(IpAddr::V4(address)) if address.octets()[3] == 1 => pending().await,
+                    Some(IpAddr::V4(address)) if address.octets()[3] == 2 => {
+                        Err(Fault::impossible("a standby"))
+                    }
+                    _ => Ok(()),
                 }
-                _ => Ok(()),
-            }
+            })
         };
         for _ in 0..2 {
             let second = Duration::from_secs(1);
@@ -190,8 +217,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_refusal_of_the_server_is_told_whatever_its_other_addresses_say() {
-        let hosts = Hosts::new(vec![Name(None)]);
-        let connect = async |name: Name| -> Result<(), Fault> {
+        let hosts = three();
+        let connect = async |name: Name, _| -> Result<(), Fault> {
             Err(match name.0 {
                 Some(IpAddr::V4(address)) if address.octets()[3] == 2 => Fault::denied("password"),
                 _ => Fault::not_done("nobody listens"),

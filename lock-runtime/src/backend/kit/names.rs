@@ -1,0 +1,127 @@
+//! The addresses of hosts' names, and what they were when they were last found.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::Fault;
+use crate::sync::Mutex;
+
+/// The names that one store looks up. Clones share what they remember.
+#[derive(Clone, Default)]
+pub(crate) struct Names {
+    known: Arc<Mutex<HashMap<Name, Known>>>,
+    /// The addresses of a name that exists in a test alone.
+    #[cfg(test)]
+    made_up: Option<(&'static str, Vec<IpAddr>)>,
+}
+
+/// A name, and the port there.
+type Name = (String, u16);
+
+#[derive(Default)]
+struct Known {
+    /// Those of the last answer.
+    addresses: Vec<IpAddr>,
+    /// The one that a connection was opened to last.
+    served: Option<IpAddr>,
+}
+
+impl Names {
+    /// Returns the addresses of a name, one or more. The one that served last is the first.
+    ///
+    /// The operating system looks names up on a thread, and tokio may have none that is free; name services fail, too.
+    /// Where they give no answer in a part of the time, the last addresses are returned: most names lead there for years.
+    pub(crate) async fn look_up(
+        &self,
+        name: (&str, u16),
+        within: Duration,
+    ) -> Result<Vec<IpAddr>, Fault> {
+        let known = self.known(name);
+        let patience = match known.is_empty() {
+            true => within,
+            false => within / 4,
+        };
+        #[cfg(test)]
+        if let Some((made_up, addresses)) = &self.made_up
+            && *made_up == name.0
+        {
+            let mut addresses = addresses.clone();
+            self.remember(name, &mut addresses);
+            return Ok(addresses);
+        }
+        let found = tokio::time::timeout(patience, tokio::net::lookup_host(name)).await;
+        let mut addresses: Vec<IpAddr> = match found {
+            Ok(Ok(found)) => found.map(|address| address.ip()).collect(),
+            Ok(Err(error)) if known.is_empty() || is_an_answer(&error) => {
+                return Err(Fault::not_done(format!(
+                    "{error}: check the host's name, and the name service"
+                )));
+            }
+            Err(_) if known.is_empty() => {
+                return Err(Fault::not_done(format!(
+                    "no connection within {within:?}: the host's name is still being looked up. The name service may be \
+                     away, or all threads busy that tokio has for blocking work"
+                )));
+            }
+            unanswered => {
+                let why = match unanswered {
+                    Ok(Err(error)) => error.to_string(),
+                    _ => format!("no answer within {patience:?}"),
+                };
+                let name = name.0;
+                tracing::debug!(name, why, "its last addresses are used");
+                known
+            }
+        };
+        self.remember(name, &mut addresses);
+        match addresses.is_empty() {
+            true => Err(Fault::not_done("the host's name has no address")),
+            false => Ok(addresses),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(name: &'static str, addresses: Vec<IpAddr>) -> Names {
+        Names {
+            known: Arc::default(),
+            made_up: Some((name, addresses)),
+        }
+    }
+
+    fn known(&self, (name, port): (&str, u16)) -> Vec<IpAddr> {
+        let all = self.known.lock();
+        let known = all.get(&(name.to_owned(), port));
+        known.map_or(Vec::new(), |known| known.addresses.clone())
+    }
+
+    fn remember(&self, (name, port): (&str, u16), addresses: &mut Vec<IpAddr>) {
+        let mut all = self.known.lock();
+        let known = all.entry((name.to_owned(), port)).or_default();
+        addresses.sort_by_key(|address| Some(*address) != known.served);
+        known.addresses.clone_from(addresses);
+    }
+
+    /// Notes that a connection was opened to this address of the name.
+    pub(crate) fn served(&self, (name, port): (&str, u16), address: Option<IpAddr>) {
+        let mut all = self.known.lock();
+        let known = all.entry((name.to_owned(), port)).or_default();
+        known.served = address;
+    }
+}
+
+/// Returns `true` if the name service has answered that there is no such name, or no address of it. Otherwise it could not
+/// be asked. The operating system tells it in words alone.
+fn is_an_answer(error: &io::Error) -> bool {
+    // glibc and macOS, musl, Windows.
+    let answers = [
+        "not known",
+        "No address",
+        "does not resolve",
+        "No such host",
+    ];
+    let said = error.to_string();
+    answers.iter().any(|answer| said.contains(answer))
+}

@@ -1,0 +1,110 @@
+//! The stream of bytes to one server: a socket, and TLS on it.
+//!
+//! The client could open it as well. But it takes rustls's provider of cryptography from the process, and installs one
+//! there if the program has not: that is the program's choice. It reads no certificates anew either, and does not say
+//! what it waits for.
+
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::time::Duration;
+
+use redis::ConnectionAddr;
+use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+use super::DialOptions;
+use super::refused::{Attempt, Step};
+use crate::backend::Fault;
+use crate::values::Moment;
+
+/// Bytes to and from a server, by whichever way.
+pub(super) type Stream = Pin<Box<dyn Duplex>>;
+
+pub(super) trait Duplex: AsyncRead + AsyncWrite + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Send> Duplex for S {}
+
+/// Connects to the server, at this address of its name if there is one. TLS still verifies the name.
+pub(super) async fn open(
+    server: &ConnectionAddr,
+    at: Option<IpAddr>,
+    options: &DialOptions,
+    attempt: Attempt,
+    until: Moment,
+) -> Result<Stream, Fault> {
+    match server {
+        ConnectionAddr::Tcp(host, port) => {
+            let connecting = tcp(host, *port, at);
+            let socket = attempt.step(Step::Connect, until, connecting).await?;
+            Ok(Box::pin(socket))
+        }
+        ConnectionAddr::TcpTls { host, port, .. } => {
+            let connecting = tcp(host, *port, at);
+            let socket = attempt.step(Step::Connect, until, connecting).await?;
+            encrypted(socket, host, options, attempt, until).await
+        }
+        #[cfg(unix)]
+        ConnectionAddr::Unix(path) => {
+            let connecting = tokio::net::UnixStream::connect(path);
+            let socket = attempt.step(Step::Connect, until, connecting).await?;
+            Ok(Box::pin(socket))
+        }
+        _ => Err(Fault::impossible(
+            "the server's address is of no known sort",
+        )),
+    }
+}
+
+async fn tcp(host: &str, port: u16, at: Option<IpAddr>) -> io::Result<TcpStream> {
+    let socket = match at {
+        Some(address) => TcpStream::connect((address, port)).await?,
+        None => TcpStream::connect((host, port)).await?,
+    };
+    configure(&socket)?;
+    Ok(socket)
+}
+
+/// Scripts are small and somebody waits for each: no Nagle. A silent peer is noticed by the kernel, too.
+fn configure(socket: &TcpStream) -> io::Result<()> {
+    const IDLE: Duration = Duration::from_secs(10);
+    const INTERVAL: Duration = Duration::from_secs(5);
+    socket.set_nodelay(true)?;
+    let socket = SockRef::from(socket);
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(IDLE).with_interval(INTERVAL))?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(Duration::from_secs(10)))?;
+    Ok(())
+}
+
+#[cfg(feature = "tls-rustls")]
+async fn encrypted(
+    socket: TcpStream,
+    host: &str,
+    options: &DialOptions,
+    attempt: Attempt,
+    until: Moment,
+) -> Result<Stream, Fault> {
+    use rustls::pki_types::ServerName;
+    use tokio_rustls::TlsConnector;
+
+    let name = ServerName::try_from(host.to_owned())
+        .map_err(|_| Fault::impossible("the host's name is none that a certificate can hold"))?;
+    let connector = TlsConnector::from(options.tls()?);
+    let shaking = connector.connect(name, socket);
+    Ok(Box::pin(attempt.step(Step::Tls, until, shaking).await?))
+}
+
+#[cfg(not(feature = "tls-rustls"))]
+async fn encrypted(
+    _: TcpStream,
+    _: &str,
+    _: &DialOptions,
+    _: Attempt,
+    _: Moment,
+) -> Result<Stream, Fault> {
+    Err(Fault::impossible(
+        "TLS needs the cargo feature `tls-rustls` of `lock-runtime`",
+    ))
+}

@@ -1,0 +1,71 @@
+//! Tests of a name that has several addresses, of which one is of use.
+
+use std::net::{IpAddr, TcpListener};
+
+use super::*;
+use crate::backend::Backend;
+use crate::backend::kit::names::Names;
+use crate::backend::redis::DialOptions;
+use crate::values::holder::HolderIds;
+
+const NAME: &str = "several.invalid";
+
+/// Connects to a name with these addresses of this machine.
+async fn connect(server: &Server, last_bytes: &[u8]) -> Result<Arc<RedisBackend>, LockError> {
+    let addresses = last_bytes
+        .iter()
+        .map(|last| IpAddr::from([127, 0, 0, *last]));
+    let options = DialOptions::of_names(Names::of(NAME, addresses.collect()));
+    let target = Target::parse(&format!("redis://{NAME}:{}/", server.port()))?;
+    let connected = connect_to(target.with(options)?, Options::default()).await;
+    connected.map(|(backend, _)| backend)
+}
+
+async fn take_a_lock(backend: &RedisBackend) {
+    let (key, holder) = (key("k"), HolderIds::new().fresh());
+    let acquired = backend.acquire(request(&key, holder, 5_000)).await.unwrap();
+    granted(acquired);
+    backend.release(hold_ref(&key, holder), CALL).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_silent_host_and_a_replica_at_the_first_addresses_keep_nobody_from_the_master() {
+    let server = Server::start().await;
+    // It takes connections, and says nothing.
+    let _silent = TcpListener::bind(("127.0.0.2", server.port())).unwrap();
+    let replica = server.replica_at("127.0.0.3");
+    until("the replica is one", async || {
+        server
+            .text("INFO replication")
+            .await
+            .contains("connected_slaves:1")
+    })
+    .await;
+    let backend = connect(&server, &[2, 3, 1]).await.unwrap();
+    take_a_lock(&backend).await;
+    drop(replica);
+}
+
+#[tokio::test]
+async fn where_no_address_is_of_use_the_error_names_each_and_what_was_waited_for() {
+    let server = Server::start().await;
+    let mut replica = server.replica_at("127.0.0.3");
+    until("the replica is one", async || {
+        server
+            .text("INFO replication")
+            .await
+            .contains("connected_slaves:1")
+    })
+    .await;
+    let _silent = TcpListener::bind(("127.0.0.2", server.port())).unwrap();
+    let said = connect(&server, &[2, 3]).await.map(drop).unwrap_err();
+    let said = said.to_string();
+    for part in [
+        "at 127.0.0.2: no connection within",
+        "does not answer HELLO",
+        "at 127.0.0.3: it is no master but a",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    replica.kill();
+}
