@@ -22,6 +22,10 @@ pub(crate) enum Fault {
     /// it may pass.
     Refused(StoreError),
     /// The table of the locks was there before, and is not: somebody renames it, or makes it anew.
+    #[cfg_attr(
+        not(any(feature = "mysql", feature = "postgres")),
+        allow(dead_code, reason = "only databases have tables")
+    )]
     NoTable(StoreError),
     /// The key exists and is something else.
     Foreign { key: String, why: String },
