@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::checked_request::{CheckedRequest, Deadline};
-use crate::backend::{AcquireRequest, Acquired, CounterRef, Fault, Life};
+use crate::backend::{AcquireRequest, Acquired, CounterRef, Fault};
 use crate::hold::{Asking, Beginning, Core, HoldHandle};
 use crate::observe::spans::Wait;
 use crate::queue::Head;
@@ -14,8 +14,8 @@ use crate::values::{Counted, HolderId, Key, Kind, LockError, Moment, clock};
 #[derive(Clone, Copy)]
 pub(crate) struct Asker {
     pub(crate) holder: HolderId,
-    /// The store may know the holder from before: it is on a list, or a question had no answer. An unknown one whose id is
-    /// [outdated](Fault::Outdated) is drawn anew.
+    /// The store may know the holder from before: it is on a list, or a question had no answer. The id of an unknown one is
+    /// drawn anew when it is [outdated](Fault::Outdated).
     pub(crate) known: bool,
     /// See [`AcquireRequest`].
     pub(crate) place: Option<HolderId>,
@@ -86,15 +86,16 @@ impl Attempt {
     /// As [`ask_as`](Attempt::ask_as), with another timeout than that of the lease.
     pub(crate) async fn ask_within(
         &self,
-        timeout: Duration,
+        mut timeout: Duration,
         asker: &mut Asker,
-        now: Moment,
+        mut now: Moment,
     ) -> (Counted, Result<Acquired, Fault>) {
         let core = &self.core;
         let asking = core.life.under_way.enter();
         if let Some(why) = core.life.closed() {
             return (asking, Err(Fault::Closed(why)));
         }
+        let until = now + timeout;
         loop {
             let answer = match core.backend.acquire(self.call(timeout, asker, now)).await {
                 // Boxed: other requests need not carry its size.
@@ -103,8 +104,9 @@ impl Attempt {
             };
             match answer {
                 Err(Fault::Outdated) if !asker.known => {
-                    asker.place.get_or_insert(asker.holder);
                     asker.holder = core.ids.fresh();
+                    now = clock::now();
+                    timeout = until - now;
                 }
                 answer => return (asking, core.served.judge(Asking::For(self.kind()), answer)),
             }
@@ -136,9 +138,7 @@ impl Attempt {
         let setting = self.core.options.call_timeout;
         let setting = self.deadline.cut(setting, clock::now());
         // False if somebody else was faster: they are set all the same.
-        let _ = counters
-            .set(counter, in_all.get(), Life::InCode, setting)
-            .await?;
+        let _ = counters.set(counter, in_all.get(), setting).await?;
         backend
             .acquire(self.call(timeout, asker, clock::now()))
             .await

@@ -124,10 +124,21 @@ pub(crate) async fn contend<C: Contender>(
     let mut listener = contender.first_listener();
     let mut pauses = pauses_after_faults();
     let mut last = LastWords::default();
-    let mut was_refused = false;
+    let (mut was_refused, mut was_answered) = (false, false);
     loop {
+        if let (true, Asked::Failed(Fault::Denied(why))) = (was_answered, &outcome) {
+            // A moment ago, the user had the right to just this.
+            outcome = Asked::Failed(Fault::Refused(why.clone()));
+        }
         match outcome {
             Asked::Granted(granted) => return Ok(granted),
+            Asked::Failed(Fault::Outdated) => {
+                // Nothing was sent. It is asked again at once, by another holder, who listens anew. So it goes on only for as
+                // long as new connections are opened.
+                listener = None;
+                outcome = contender.ask(clock::now()).await;
+                continue;
+            }
             Asked::Busy(left) | Asked::Kept(left) => {
                 let is_kept = matches!(outcome, Asked::Kept(_));
                 if is_kept && !std::mem::replace(&mut asked_keeper, true) {
@@ -137,6 +148,7 @@ pub(crate) async fn contend<C: Contender>(
                     // It may have to be another one.
                     listener = None;
                 }
+                was_answered = true;
                 last.busy = Some(left);
                 last.fault = None;
                 pauses.reset();
@@ -146,12 +158,9 @@ pub(crate) async fn contend<C: Contender>(
             }
             Asked::Failed(fault) => {
                 if matches!(fault, Fault::TooFew(_)) {
-                    // The lock was granted and given back: that somebody else has it is no reason any more.
-                    last.busy = None;
-                }
-                if matches!(fault, Fault::TooFew(_) | Fault::Outdated) {
-                    // The contender asks as another holder from now on.
-                    listener = None;
+                    // The lock was granted and given back: that somebody else has it is no reason any more. And the
+                    // contender may ask as another holder.
+                    (last.busy, listener) = (None, None);
                 }
                 if fault.is_passing_refusal() {
                     // The caller is to see which right or table is missing.

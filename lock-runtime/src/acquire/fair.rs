@@ -150,11 +150,14 @@ impl Contender for FairSeat<'_> {
         self.loose_until = Some(loose.map_or(arrives_until, |until| until.later(arrives_until)));
         let mut asker = Asker {
             known: loose.is_some(),
-            place: Some(self.place).filter(|place| *place != self.holder),
+            place: self.known.then_some(self.place),
             ..Asker::from(self.holder)
         };
         let (_asking, answer) = self.attempt.ask_as(&mut asker, now).await;
         self.holder = asker.holder;
+        if !self.known {
+            self.place = self.holder;
+        }
         if !matches!(answer, Err(Fault::Unknown(_))) {
             self.loose_until = loose;
         }

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::acquire::attempt::{Asker, Attempt};
 use crate::acquire::contend::{Asked, Contender, contend};
-use crate::backend::{Acquired, Boxed, Listen};
+use crate::backend::{Acquired, Boxed, Fault, Listen};
 use crate::hold::{Beginning, HoldHandle};
 use crate::queue::handoff_budget::{HandoffBudget, Pause};
 use crate::queue::{Head, Legacy};
@@ -263,12 +263,13 @@ impl Contender for HeadSeat<'_> {
                     _ => Asked::Busy(left),
                 }
             }
+            // Its place is lost.
+            (_, Err(Fault::Outdated)) => Asked::Failed(Fault::Outdated),
             (_, Err(fault)) => {
                 if fault.is_passing() {
                     self.note(|head| head.heard_from_store(Some(&fault)));
                 }
-                // Any other request may still arrive, and is being undone. The next one must not be. A place whose holder is
-                // outdated is lost.
+                // Any other request may still arrive, and is being undone. The next one must not be.
                 if fault.is_passing_no_op() {
                     self.place = place;
                 }

@@ -180,24 +180,25 @@ async fn at_once(
         }
     }
     let since = clock::now();
-    let call = |request| {
-        let mut call = call_for(core, request, since);
+    let call = |request, now| {
+        let mut call = call_for(core, request, now);
         if let Some(deadline) = deadline {
-            call.timeout = deadline.cut(call.timeout, since);
-            call.waits = deadline.rest(None, since);
+            call.timeout = deadline.cut(call.timeout, now);
+            call.waits = deadline.rest(None, now);
         }
         call
     };
+    let mut now = since;
     let (calls, granted) = loop {
-        let calls: Vec<AcquireRequest<'_>> =
-            members.iter().map(|(_, request)| call(request)).collect();
+        let calls = members.iter().map(|(_, request)| call(request, now));
+        let calls: Vec<AcquireRequest<'_>> = calls.collect();
         let answer = core.backend.acquire_all(&calls).await;
         match core.served.judge(Asking::For(first.key.kind()), answer) {
             Ok(AcquiredAll::Granted(granted)) => break (calls, granted),
             Ok(AcquiredAll::Busy) => return Ok(AtOnce::Busy),
             Ok(AcquiredAll::Apart) => return Ok(AtOnce::Apart),
             // As other holders.
-            Err(Fault::Outdated) => {}
+            Err(Fault::Outdated) => now = clock::now(),
             Err(fault) => return Ok(AtOnce::Failed(fault)),
         }
     };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::counter::{Counter, turn};
-use crate::backend::{CounterKind, Counters, Fault, Life, Reply};
+use crate::backend::{CounterKind, Counters, Fault, Reply};
 use crate::hold::Core;
 use crate::queue::Turn;
 use crate::values::options::{check_count, check_wait};
@@ -60,7 +60,7 @@ impl Latch {
             return Err(config("a latch waits for 1 event at least, not for 0"));
         }
         counter
-            .once(|counters, counter, timeout| counters.set(counter, count, Life::Endless, timeout))
+            .once(|counters, counter, timeout| counters.set(counter, count, timeout))
             .await
     }
 

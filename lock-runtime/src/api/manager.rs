@@ -223,7 +223,7 @@ impl LockManager {
     #[doc(alias("snapshot", "restore", "clone", "CRIU", "SnapStart"))]
     pub fn renew_identity(&self) {
         self.core.ids.renew("");
-        self.core.watch.loses_all();
+        self.core.watch.lose_all(LostReason::Refused);
     }
 
     /// Takes the lock away from its holder, and wakes a waiter, within the call timeout. Returns true if it was held.

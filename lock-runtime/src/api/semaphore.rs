@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::acquire::counter::Counter;
 use crate::api::request::LockRequest;
-use crate::backend::{CounterKind, Counters, Life};
+use crate::backend::{CounterKind, Counters};
 use crate::hold::Core;
 use crate::values::options::check_count;
 use crate::values::{LockError, LockName};
@@ -99,9 +99,7 @@ impl Semaphore {
         let counter = self.counter().await?.if_open()?;
         check_count("the number of permits", permits)?;
         counter
-            .once(|counters, counter, timeout| {
-                counters.set(counter, permits, Life::Endless, timeout)
-            })
+            .once(|counters, counter, timeout| counters.set(counter, permits, timeout))
             .await
     }
 

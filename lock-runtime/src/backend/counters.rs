@@ -44,26 +44,11 @@ impl<'a> CounterRef<'a> {
     }
 }
 
-/// How long a counter stays that was set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
-    /// Until somebody deletes it.
-    Endless,
-    /// Whoever finds it unset knows its value and sets it again, less what is leased. So the store may forget it now and then,
-    /// and a counter for each of many users does not stay for ever.
-    InCode,
-}
-
 pub(crate) trait Counters: Send + Sync {
     /// Sets the counter if it is not set, and wakes waiters. Returns `false` if it was set. If leases outlived their
     /// semaphore's counter, the counter is set to `value` less the leased permits.
-    fn set<'a>(
-        &'a self,
-        counter: CounterRef<'a>,
-        value: u64,
-        life: Life,
-        timeout: Duration,
-    ) -> Reply<'a, bool>;
+    fn set<'a>(&'a self, counter: CounterRef<'a>, value: u64, timeout: Duration)
+    -> Reply<'a, bool>;
 
     /// Makes a semaphore have so many permits in all, leased ones included, and wakes waiters if there are free ones
     /// then. It may be set or not.

@@ -93,7 +93,7 @@ impl Fault {
         Fault::not_done("the request reached the lock store too late")
     }
 
-    /// True if the same request may succeed in a moment.
+    /// True if a request may succeed in a moment: this one, or the same as another holder.
     pub(crate) fn is_passing(&self) -> bool {
         matches!(
             self,
@@ -108,7 +108,23 @@ impl Fault {
 
     /// True if the store certainly did nothing, and the same request may succeed in a moment.
     pub(crate) fn is_passing_no_op(&self) -> bool {
-        self.is_passing() && !matches!(self, Fault::TooFew(_) | Fault::Unknown(_))
+        matches!(
+            self,
+            Fault::NotDone(_) | Fault::Refused(_) | Fault::NoTable(_)
+        )
+    }
+
+    /// True for a refusal that is about a name, as Redis has them. What was served for other names says nothing about it.
+    pub(crate) fn is_about_a_key(&self) -> bool {
+        // Redis 7.0, then 7.2 and later and its forks.
+        const SAID: [&str; 2] = ["access one of the keys", "permissions to access a key"];
+        match self {
+            Fault::Denied(source) => {
+                let text = source.to_string();
+                SAID.iter().any(|said| text.contains(said))
+            }
+            _ => false,
+        }
     }
 
     /// True for a store that answers, and refuses what it served before.

@@ -2,7 +2,8 @@
 //!
 //! A store that has served a request knows the user, and has given it the rights for requests of that kind. If it refuses
 //! the next one, somebody changes users, rights or tables at that moment: a password is rotated by dropping the user and
-//! making it anew, a right is taken away and given back. What was never served is refused for good: nobody has set it up.
+//! making it anew, a right is taken away and given back. What was never served is refused for good: nobody has set it up. A
+//! refusal that is about a name is final, too, unless the very wait was answered before.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -48,6 +49,7 @@ impl Served {
         let bit = asking.bit();
         let bits = self.bits.load(Ordering::Relaxed);
         match answer {
+            Err(fault) if fault.is_about_a_key() => Err(fault),
             Err(Fault::Denied(why)) if bits & bit != 0 => Err(Fault::Refused(why)),
             Ok(_) if bits & (bit | bit << REFUSED) != bit => {
                 self.bits.fetch_or(bit, Ordering::Relaxed);
@@ -98,6 +100,15 @@ mod tests {
         assert!(is_final(Asking::Look));
         served.log_refusal(MUTEX, "k", &passing);
         assert!(!is_final(MUTEX), "it is still known to have been served");
+    }
+
+    #[test]
+    fn a_refusal_that_is_about_a_name_stays_final() {
+        let served = Served::default();
+        served.judge(MUTEX, Ok(())).unwrap();
+        let of_key = || Err::<(), _>(Fault::denied("NOPERM No permissions to access a key"));
+        let judged = served.judge(MUTEX, of_key());
+        assert!(matches!(judged, Err(Fault::Denied(_))));
     }
 
     #[test]

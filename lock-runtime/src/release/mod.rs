@@ -387,7 +387,10 @@ impl Drop for Departure {
             return;
         }
         if self.in_background {
-            observe::release_cut_off(&self.hold);
+            // A key that is to stay taken for a while stays so without the runtime.
+            if self.keep_until.is_none_or(Moment::has_passed) {
+                observe::release_cut_off(&self.hold);
+            }
             return;
         }
         let rest = Departure {

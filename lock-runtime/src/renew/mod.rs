@@ -137,7 +137,9 @@ impl Watch {
             // Nobody looked at the hold when it was time to: the store is not to blame.
             let unseen = planned.map(|planned| now.saturating_duration_since(planned));
             let late = late.max(unseen.unwrap_or_default());
+            let was_had = hold.was_claimed() && !hold.is_idle();
             if hold.known_loss() == Some(LostReason::Expired)
+                && was_had
                 && late >= hold.ttl().cadence()
                 && self.is_news(Cause::Starved, 1)
             {
@@ -154,16 +156,6 @@ impl Watch {
     }
 
     /// As [`lose`](Watch::lose), for a hold that is not in the schedule, or not any more.
-    /// The manager is not the holder any more that it was.
-    pub(crate) fn loses_all(&self) {
-        for hold in self.holds() {
-            // One that has ended meanwhile was taken out by who ended it.
-            if self.remove(&hold) {
-                self.end(&hold, LostReason::Refused);
-            }
-        }
-    }
-
     fn end(&self, hold: &Hold, reason: LostReason) {
         hold.lose(reason);
         self.log_lost(hold);

@@ -56,7 +56,7 @@ pub enum LockError {
         /// The rest of the holder's lease when the store was last asked. A holder that lives renews it,
         /// so this is when asking again is sensible, not when the lock will be free.
         retry_after: Option<Duration>,
-        /// The hold of this very manager that was in the way at the end of the wait. If the holder waits for this call, the
+        /// A hold of this very manager at that name at the end of the wait, if there was one among its oldest. If its holder waits for this call, the
         /// two wait for each other: nest the call in the hold ([`run`](crate::LockRequest::run),
         /// [`scope`](crate::LockGuard::scope)), pass the guard or its [`Lease`](crate::Lease) on, or release it first.
         held_here: Option<HeldHere>,

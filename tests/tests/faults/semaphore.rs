@@ -31,25 +31,6 @@ fn is_call(args: &[&[u8]], arguments: usize) -> bool {
     leases && args[0] == b"EVALSHA" && args.len() == 5 + arguments
 }
 
-/// One for each of many users would otherwise stay for each of them.
-#[tokio::test]
-async fn a_semaphore_whose_size_is_in_the_code_goes_and_comes_back_less_what_is_leased() {
-    let server = RedisServer::start();
-    let locks = LockManager::connect(&server.url()).await.unwrap();
-    let in_code = locks.semaphore("s").in_all(3);
-    let first = in_code.permits(1).acquire().await.unwrap();
-    assert!(server.pttl("lock:s") > 0, "it ends");
-    // As if a day was over.
-    server.query::<i64>(&["DEL", "lock:s"]);
-    let second = in_code.permits(1).acquire().await.unwrap();
-    assert_eq!(in_code.available().await.unwrap(), 1);
-    first.release().await.unwrap();
-    second.release().await.unwrap();
-    assert_eq!(in_code.available().await.unwrap(), 3);
-    in_code.set_permits(4).await.unwrap();
-    assert_eq!(server.pttl("lock:s"), -1, "somebody has set it for good");
-}
-
 fn is_acquire(args: &[&[u8]]) -> bool {
     is_call(args, 4)
 }

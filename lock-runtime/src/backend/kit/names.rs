@@ -34,6 +34,7 @@ impl Names {
     ///
     /// The operating system looks names up on a thread, and tokio may have none that is free; name services fail, too.
     /// Where they give no answer in a part of the time, the last addresses are returned: most names lead there for years.
+    /// An answer that comes later is remembered for the next time.
     pub(crate) async fn look_up(
         &self,
         name: (&str, u16),
@@ -48,13 +49,21 @@ impl Names {
         if let Some((made_up, addresses)) = &self.made_up
             && *made_up == name.0
         {
-            let mut addresses = addresses.clone();
-            self.remember(name, &mut addresses);
-            return Ok(addresses);
+            self.remember(name, addresses.clone());
+            return Ok(self.in_order(name, addresses.clone()));
         }
-        let found = tokio::time::timeout(patience, tokio::net::lookup_host(name)).await;
-        let mut addresses: Vec<IpAddr> = match found {
-            Ok(Ok(found)) => found.map(|address| address.ip()).collect(),
+        let (names, host, port) = (self.clone(), name.0.to_owned(), name.1);
+        // A task of its own: it goes on where nobody waits for it any more.
+        let looking = tokio::spawn(async move {
+            let found = tokio::net::lookup_host((&*host, port)).await?;
+            let addresses: Vec<IpAddr> = found.map(|address| address.ip()).collect();
+            names.remember((&host, port), addresses.clone());
+            Ok::<_, io::Error>(addresses)
+        });
+        let found = tokio::time::timeout(patience, looking).await;
+        let found = found.map(|found| found.unwrap_or_else(|_| Err(io::Error::other("it ended"))));
+        let addresses = match found {
+            Ok(Ok(found)) => found,
             Ok(Err(error)) if known.is_empty() || is_an_answer(&error) => {
                 return Err(Fault::not_done(format!(
                     "{error}: check the host's name, and the name service"
@@ -76,10 +85,9 @@ impl Names {
                 known
             }
         };
-        self.remember(name, &mut addresses);
         match addresses.is_empty() {
             true => Err(Fault::not_done("the host's name has no address")),
-            false => Ok(addresses),
+            false => Ok(self.in_order(name, addresses)),
         }
     }
 
@@ -97,11 +105,20 @@ impl Names {
         known.map_or(Vec::new(), |known| known.addresses.clone())
     }
 
-    fn remember(&self, (name, port): (&str, u16), addresses: &mut Vec<IpAddr>) {
+    fn remember(&self, (name, port): (&str, u16), addresses: Vec<IpAddr>) {
         let mut all = self.known.lock();
         let known = all.entry((name.to_owned(), port)).or_default();
-        addresses.sort_by_key(|address| Some(*address) != known.served);
-        known.addresses.clone_from(addresses);
+        known.addresses = addresses;
+    }
+
+    /// Puts the one that served last before the others.
+    fn in_order(&self, (name, port): (&str, u16), mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
+        let all = self.known.lock();
+        let served = all
+            .get(&(name.to_owned(), port))
+            .and_then(|known| known.served);
+        addresses.sort_by_key(|address| Some(*address) != served);
+        addresses
     }
 
     /// Notes that a connection was opened to this address of the name.

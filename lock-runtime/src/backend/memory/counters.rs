@@ -6,17 +6,11 @@ use std::time::Duration;
 use super::MemoryBackend;
 use super::permits::{self, Permits};
 use super::store::Entry;
-use crate::backend::{CounterKind, CounterRef, Counters, Fault, Life, Listen, Reply};
+use crate::backend::{CounterKind, CounterRef, Counters, Fault, Listen, Reply};
 use crate::values::Key;
 
 impl Counters for MemoryBackend {
-    fn set<'a>(
-        &'a self,
-        counter: CounterRef<'a>,
-        value: u64,
-        _: Life,
-        _: Duration,
-    ) -> Reply<'a, bool> {
+    fn set<'a>(&'a self, counter: CounterRef<'a>, value: u64, _: Duration) -> Reply<'a, bool> {
         self.op(move |state| {
             let key = counter.key;
             if permits::permits(state, key, counter.kind)?.is_some() {

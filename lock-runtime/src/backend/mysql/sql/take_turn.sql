@@ -13,7 +13,7 @@ WHERE l.name = $1
     AND (holder IS NULL OR expires_at <= {micros} OR holder IN ($2, $5))
     AND permits IS NULL
     AND (shares IS NULL OR {live} IS NULL)
-    AND COALESCE((
+    AND (holder IN ($2, $5) AND expires_at > {micros} OR COALESCE((
         SELECT q.h = $2 FROM {queued} AS q WHERE q.d > {micros} OR q.h = $2 ORDER BY q.n LIMIT 1
-    ), TRUE)
+    ), TRUE))
     AND {micros} <= $4 AND {is_primary}

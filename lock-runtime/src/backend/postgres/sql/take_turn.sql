@@ -15,10 +15,10 @@ WHERE l.name = $1
     AND l.permits IS NULL
     AND (l.shares IS NULL OR {live} IS NULL)
     AND ($6 OR {not_locked})
-    AND coalesce((
+    AND (l.holder IN ($2, $5) AND l.expires_at > c.now OR coalesce((
         SELECT q.e ->> 'h' = $2 FROM jsonb_array_elements(l.queue) WITH ORDINALITY AS q (e, n)
         WHERE (q.e -> 'd')::bigint > {micros} OR q.e ->> 'h' = $2
         ORDER BY q.n LIMIT 1
-    ), true)
+    ), true))
     AND clock_timestamp() <= $4
 RETURNING l.token, {micros}

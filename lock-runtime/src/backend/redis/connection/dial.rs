@@ -199,8 +199,8 @@ pub(crate) async fn connect(
         let mut wire = attempt.step(Step::Greeting, until, greeting).await?;
         match part {
             Part::Sentinel | Part::Node => {}
-            Part::NamedMaster => ask_role(&mut wire, share).await?,
-            Part::Server => ask_role(&mut wire, share)
+            Part::NamedMaster => ask_role(&mut wire, until.remaining()).await?,
+            Part::Server => ask_role(&mut wire, until.remaining())
                 .await
                 .map_err(|fault| match fault {
                     Fault::NotDone(source) => Fault::not_done(format!("{source}. {NO_MASTER}")),

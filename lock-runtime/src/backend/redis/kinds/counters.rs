@@ -5,25 +5,13 @@ use std::time::Duration;
 use super::permits::leases;
 use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, script, source};
 use crate::backend::redis::{Inner, RedisBackend};
-use crate::backend::{
-    Asked, CounterKind, CounterRef, Counters, Fault, Life, Listen, Reply, Snapshot,
-};
+use crate::backend::{Asked, CounterKind, CounterRef, Counters, Fault, Listen, Reply, Snapshot};
 use crate::values::{Key, clock};
 
 /// The message that Redisson publishes when a latch has opened.
 const OPEN: &str = "0";
 /// The message that Redisson publishes when a latch has a new count, or is deleted.
 const NEW_COUNT: &str = "1";
-
-/// How long a counter stays whose value is in the code of those who use it: a day.
-const IN_CODE_MS: u64 = 24 * 60 * 60 * 1000;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Setting {
-    /// Only if it is not set.
-    Once(Life),
-    Again,
-}
 
 /// Returns the channel on which a semaphore's free permits are published.
 pub(crate) fn channel_of_permits(key: &Key) -> String {
@@ -96,7 +84,7 @@ impl Inner {
         &self,
         counter: CounterRef<'_>,
         value: u64,
-        how: Setting,
+        again: bool,
         timeout: Duration,
     ) -> Result<bool, Fault> {
         let channel = channel(counter);
@@ -106,11 +94,7 @@ impl Inner {
             value,
             channel: &channel,
             payload: payload(counter),
-            again: how == Setting::Again,
-            lives_ms: match how {
-                Setting::Once(Life::InCode) => IN_CODE_MS,
-                Setting::Once(Life::Endless) | Setting::Again => 0,
-            },
+            again,
         };
         self.change(counter, &script, &channel, timeout).await
     }
@@ -155,16 +139,15 @@ impl Counters for RedisBackend {
         &'a self,
         counter: CounterRef<'a>,
         value: u64,
-        life: Life,
         timeout: Duration,
     ) -> Reply<'a, bool> {
-        Box::pin(self.inner.set(counter, value, Setting::Once(life), timeout))
+        Box::pin(self.inner.set(counter, value, false, timeout))
     }
 
     fn limit<'a>(&'a self, key: &'a Key, permits: u64, timeout: Duration) -> Reply<'a, ()> {
         let counter = CounterRef::semaphore(key);
         Box::pin(async move {
-            let set = self.inner.set(counter, permits, Setting::Again, timeout);
+            let set = self.inner.set(counter, permits, true, timeout);
             set.await.map(drop)
         })
     }
@@ -320,9 +303,7 @@ script! {
             /// Nothing publishes the value.
             payload: &'a str,
             /// Also if it is set.
-            again: bool,
-            /// Zero: for ever.
-            lives_ms: u64
+            again: bool
         }
     }
     |this, mut items| -> Done {

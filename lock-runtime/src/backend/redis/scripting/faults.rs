@@ -110,11 +110,7 @@ pub(crate) fn may_be_of_one_key(fault: &Fault) -> bool {
     ];
     match fault {
         Fault::Foreign { .. } => true,
-        Fault::Denied(source) => {
-            let text = source.to_string();
-            // Redis 7.0, then 7.2 and later and its forks.
-            text.contains("access one of the keys") || text.contains("permissions to access a key")
-        }
+        Fault::Denied(_) => fault.is_about_a_key(),
         Fault::NotDone(source) => {
             let text = source.to_string();
             let code = text.split(' ').next().unwrap_or_default();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::seen::Seen;
 use crate::backend::sql::{Arg, Inner, Row, SqlBackend, Statement, topic};
-use crate::backend::{Asked, CounterKind, CounterRef, Counters, Fault, Life, Listen, Reply};
+use crate::backend::{Asked, CounterKind, CounterRef, Counters, Fault, Listen, Reply};
 use crate::values::{Key, clock};
 
 /// Returns the counter's value in the column `kind`.
@@ -70,7 +70,6 @@ impl Counters for SqlBackend {
         &'a self,
         counter: CounterRef<'a>,
         value: u64,
-        life: Life,
         timeout: Duration,
     ) -> Reply<'a, bool> {
         Box::pin(async move {
@@ -80,7 +79,6 @@ impl Counters for SqlBackend {
                 Arg::text(kind_of(counter)),
                 Arg::count(value),
                 Arg::Text(topic(counter.key)),
-                Arg::Flag(life == Life::InCode),
             ];
             let set = self.inner.change(counter, statement, args, timeout);
             Ok(set.await?.is_some())

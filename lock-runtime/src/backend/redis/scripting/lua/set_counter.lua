@@ -3,12 +3,11 @@
 -- Flags:
 -- Uses: digits, range, refusal, counter, publish
 -- Keys: counter, leases
--- Args: value, channel, payload, again, lives_ms
+-- Args: value, channel, payload, again
 -- Returns: {'OK', 0 | 1 set, 0 | 1 published or nothing to tell} | {'FOREIGN', 'lock' or 'leases', why}
 -- Why: A semaphore that was deleted under its holders gets what their leases leave, so that there are never more
 --      permits than were asked for; so does one that is set again, as by Redisson's `setPermits`. Below zero, it
---      says how many holders have to leave before anybody is admitted. One that lives for a while is set again by whoever
---      finds it gone, in the same way. One that is set again by hand lives for ever. Publishing is last.
+--      says how many holders have to leave before anybody is admitted. Publishing is last.
 
 local value = tonumber(ARGV[1])
 local wrong = out_of_range(value, 0, 1000000000000, 'count')
@@ -28,11 +27,7 @@ if foreign then
   return foreign
 end
 value = value - leased
-if ARGV[5] == '0' then
-  redis.call('SET', KEYS[1], digits(value))
-else
-  redis.call('SET', KEYS[1], digits(value), 'PX', ARGV[5])
-end
+redis.call('SET', KEYS[1], digits(value), 'KEEPTTL')
 if value <= 0 and ARGV[3] == '' then
   return {'OK', 1, 1}
 end

@@ -62,7 +62,6 @@ pub(super) fn set(value: u64) -> SetCounter<'static> {
         leases: LEASES,
         value,
         again: false,
-        lives_ms: 0,
         channel: TOLD,
         payload: "",
     }
@@ -235,11 +234,7 @@ async fn a_lease_that_comes_too_late_or_asks_for_nonsense_changes_nothing() {
     }
     for value in ["-1", "1.5", "x", "", "1e15", "nan"] {
         let tried = bench
-            .raw(
-                SetCounter::source(),
-                &["other", LEASES],
-                &[value, TOLD, "", "0", "0"],
-            )
+            .raw(SetCounter::source(), &["other", LEASES], &[value, TOLD, ""])
             .await;
         assert!(tried.is_err(), "{value}");
         let tried = bench
