@@ -12,8 +12,8 @@ impl LockManager {
     /// call timeout. A Redis server is asked to keep a lock of its own name for a moment (`connect-check:…`), so a replica,
     /// a full server, one with too few replicas and one that has taken a right away are told. A database is asked whether
     /// it takes writes. A server whose connection is down is not waited for. An outage is a part of the answer, not an
-    /// error: see [`Health::is_ok`]. Single keys are not checked, nor whether the replicas that
-    /// [`replicas`](crate::LockManagerBuilder::replicas) asks for would confirm a lock.
+    /// error: see [`Health::is_ok`]. Single keys are not checked. With
+    /// [`replicas`](crate::LockManagerBuilder::replicas), the replicas of each master have to confirm its lock.
     ///
     /// ```
     /// # use lock_runtime::LockManager;

@@ -63,6 +63,23 @@ fn assert_not_busy(error: &LockError) {
 }
 
 #[tokio::test]
+async fn a_master_without_enough_replicas_is_not_healthy() {
+    let servers = servers(1).await;
+    let locks = manager(&servers[0], Replicas::at_least(1)).await;
+    let state = async || locks.health().await;
+    eventually("it is healthy", async || state().await.is_ok()).await;
+    servers[1].sigstop();
+    eventually("too few replicas confirm", async || {
+        let health = state().await;
+        health.error.is_some_and(|why| why.contains("0 of 1 replicas"))
+    })
+    .await;
+    servers[1].sigcont();
+    eventually("it is healthy again", async || state().await.is_ok()).await;
+    nothing_is_left(&servers[0]).await;
+}
+
+#[tokio::test]
 async fn a_lock_is_at_the_replica_when_it_is_handed_out() {
     let servers = servers(1).await;
     let locks = manager(&servers[0], Replicas::majority()).await;

@@ -72,19 +72,11 @@ impl Check {
 
     /// A name of its own, in one slot for all: every check raises the same fence key. `None` at a node without slots.
     fn own_key(&self) -> Result<Option<Key>, Fault> {
-        let tag = match &self.slot {
-            None => 0,
-            Some(slot) => match slot() {
-                Some(slot) => key::tag_of(slot),
-                None => return Ok(None),
-            },
-        };
-        // No other manager has this name, whatever random bytes it drew: see `HolderIds`.
-        let own = Uuid::from_bytes(self.opening.ids.fresh().permit(0));
-        let name = LockName::from(format!("connect-check:{{{tag}}}:{own}"));
-        let key = Key::new(&self.opening.options.namespace, &name, Kind::Mutex);
-        key.map(Some)
-            .map_err(|error| Fault::Impossible(format!("the namespace cannot be used: {error}")))
+        match self.slot.as_ref().map(|slot| slot()) {
+            None => own_key(&self.opening, None).map(Some),
+            Some(Some(slot)) => own_key(&self.opening, Some(slot)).map(Some),
+            Some(None) => Ok(None),
+        }
     }
 
     /// A slot that is just being moved says nothing about the node.
@@ -285,6 +277,16 @@ impl Check {
             "the lock store did not keep a new lock until the script `{script}` asked for it"
         ))
     }
+}
+
+/// Returns the key of a lock that is taken to see whether it can be had. In a cluster, it is in that slot.
+pub(crate) fn own_key(opening: &Opening, slot: Option<u16>) -> Result<Key, Fault> {
+    let tag = slot.map_or(0, key::tag_of);
+    // No other manager has this name, whatever random bytes it drew: see `HolderIds`.
+    let own = Uuid::from_bytes(opening.ids.fresh().permit(0));
+    let name = LockName::from(format!("connect-check:{{{tag}}}:{own}"));
+    Key::new(&opening.options.namespace, &name, Kind::Mutex)
+        .map_err(|error| Fault::Impossible(format!("the namespace cannot be used: {error}")))
 }
 
 /// A TIME reply in µs.

@@ -33,24 +33,31 @@ use std::time::Duration;
 
 use self::give_back::GiveBack;
 use self::routes::Routes;
+use super::connection::check;
+use super::router::Nodes;
 use super::{RedisBackend, Target};
 use crate::backend::opening::Opening;
 pub(super) use crate::backend::redis::replicas::wait_connection::Common;
 pub(super) use crate::backend::redis::replicas::wait_queue::WaitQueue;
 use crate::backend::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Fault, HandOff, HandedOver, HoldRef, Released,
-    Renewal, Renewed, Reply, Snapshot, Within,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Checkup, Fault, HandOff, HandedOver,
+    HoldRef, Released, Renewal, Renewed, Reply, Snapshot, Within,
 };
-use crate::values::{HolderId, Key, LockError, Moment, Replicas, StoreKind, UnusedTokens, clock};
+use crate::values::{
+    HolderId, Key, LockError, Moment, Replicas, StoreKind, Ttl, UnusedTokens, clock,
+};
 
 /// The least time that the replicas have, even if the caller's wait is nearly over.
 const LEAST: Duration = Duration::from_millis(10);
+/// The lease of the lock by which the health is checked: replicas have a sixth of it to confirm the lock.
+const LEASE_OF_CHECK: Duration = Duration::from_secs(12);
 
 /// Locks in one or several Redis masters, which replicas know of, too.
 pub(crate) struct Replicated {
     backend: Arc<RedisBackend>,
     routes: Routes,
     replicas: Replicas,
+    opening: Opening,
 }
 
 impl Replicated {
@@ -60,7 +67,7 @@ impl Replicated {
         opening: Opening,
     ) -> Result<Arc<Replicated>, LockError> {
         let (replicas, lazy) = (opening.options.replicas, opening.options.lazy);
-        let backend = RedisBackend::connect(target, opening).await?;
+        let backend = RedisBackend::connect(target, opening.clone()).await?;
         let routes = Routes::of(&backend.inner, replicas);
         if !lazy {
             let shown = backend.inner.target.shown();
@@ -71,7 +78,59 @@ impl Replicated {
             backend,
             routes,
             replicas,
+            opening,
         }))
+    }
+
+    /// As the master's own health, which counts only if enough of its replicas confirm a lock.
+    async fn health(&self, timeout: Duration) -> Checkup {
+        let deadline = clock::now() + timeout;
+        let mut checkup = self.backend.health(timeout).await;
+        for node in checkup.nodes.iter_mut().filter(|node| node.is_ok()) {
+            let locked = self.can_lock(&node.node, timeout);
+            let locked = match tokio::time::timeout_at(deadline.tick(), locked).await {
+                Ok(locked) => locked,
+                Err(_) => Err(Fault::unknown("replicas did not confirm a lock in time")),
+            };
+            node.error = locked.err().map(|fault| fault.to_string());
+        }
+        checkup
+    }
+
+    /// Takes a lock of its own at the server, and gives it back.
+    async fn can_lock(&self, node: &str, timeout: Duration) -> Result<(), Fault> {
+        let slot = match &self.backend.inner.nodes {
+            Nodes::One(_) => None,
+            Nodes::Cluster(cluster) => match cluster.slot_of(node) {
+                Some(slot) => Some(slot),
+                // The node is only just being given slots.
+                None => return Ok(()),
+            },
+        };
+        let key = check::own_key(&self.opening, slot)?;
+        let ttl = Ttl::new(LEASE_OF_CHECK, true).map_err(Fault::impossible)?;
+        loop {
+            let hold_ref = HoldRef::one(&key, self.opening.ids.fresh());
+            let request = AcquireRequest {
+                hold_ref,
+                place: None,
+                ttl,
+                fenced: false,
+                waits: None,
+                others_wait: false,
+                knows_left: false,
+                asked_at: clock::now(),
+                timeout,
+            };
+            match self.acquire(request).await {
+                Ok(Acquired::Granted(..)) => {
+                    return self.backend.release(hold_ref, timeout).await.map(drop);
+                }
+                Ok(_) => return Err(Fault::not_done("a new lock is somebody else's")),
+                Err(Fault::Outdated) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
     }
 
     /// Returns the time until which the replicas may confirm a grant.
@@ -246,6 +305,10 @@ impl Backend for Replicated {
 
     fn store(&self) -> StoreKind {
         self.backend.store()
+    }
+
+    fn health(&self, timeout: Duration) -> Boxed<'_, Checkup> {
+        Box::pin(self.health(timeout))
     }
 
     fn around(&self) -> Option<&dyn Backend> {
