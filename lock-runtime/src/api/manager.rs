@@ -219,7 +219,7 @@ impl LockManager {
     ///
     /// Without this call, copies are holders of their own in all that they acquire after their first new connection to the
     /// store. Only what was held at the time of the snapshot would be held by each of them.
-    /// [What happens on …](crate::_documentation::guarantees#what-happens-on-) says more.
+    /// [Not guaranteed](crate::_documentation::guarantees#not-guaranteed) says more.
     #[doc(alias("snapshot", "restore", "clone", "CRIU", "SnapStart"))]
     pub fn renew_identity(&self) {
         self.core.ids.renew("");

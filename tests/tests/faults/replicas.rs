@@ -71,7 +71,9 @@ async fn a_master_without_enough_replicas_is_not_healthy() {
     servers[1].sigstop();
     eventually("too few replicas confirm", async || {
         let health = state().await;
-        health.error.is_some_and(|why| why.contains("0 of 1 replicas"))
+        health
+            .error
+            .is_some_and(|why| why.contains("0 of 1 replicas"))
     })
     .await;
     servers[1].sigcont();
