@@ -185,7 +185,7 @@ where
             .deadline
             .cut(self.counter.core.options.call_timeout, now);
         let answer = (self.ask)(timeout).await;
-        let answer = self.counter.core.served.judge(Asking::Count, answer);
+        let answer = self.counter.core.served.judge(self.asking(), answer);
         if let Some(head) = self.head {
             note(head, &answer);
         }
@@ -206,7 +206,7 @@ where
     }
 
     fn asking(&self) -> Asking {
-        Asking::Count
+        Asking::Count(self.counter.kind)
     }
 
     fn goes_on_after(&self, fault: &Fault) -> bool {

@@ -5,9 +5,9 @@
 //! making it anew, a right is taken away and given back. What was never served is refused for good: nobody has set it up. A
 //! refusal that is about a name is final, too, unless the very wait was answered before.
 
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::backend::Fault;
+use crate::backend::{CounterKind, Fault};
 use crate::observe;
 use crate::values::Kind;
 
@@ -17,17 +17,18 @@ pub(crate) enum Asking {
     /// For a lock, or for leased permits.
     For(Kind),
     /// For plain permits, or whether a latch is open.
-    Count,
+    Count(CounterKind),
     /// Who holds a lock.
     Look,
 }
 
 impl Asking {
-    fn bit(self) -> u16 {
+    fn bit(self) -> u32 {
         1 << match self {
-            Asking::For(kind) => kind as u16,
-            Asking::Count => 6,
-            Asking::Look => 7,
+            Asking::For(kind) => kind as u32,
+            Asking::Count(CounterKind::Semaphore) => 6,
+            Asking::Count(CounterKind::Latch) => 7,
+            Asking::Look => 8,
         }
     }
 }
@@ -36,11 +37,11 @@ impl Asking {
 #[derive(Debug, Default)]
 pub(crate) struct Served {
     /// The bits of those that it has served, and above them of those that it refuses since.
-    bits: AtomicU16,
+    bits: AtomicU32,
 }
 
 /// From the bit of what was served to the bit of what is refused.
-const REFUSED: u32 = 8;
+const REFUSED: u32 = 9;
 
 impl Served {
     /// Takes in an answer to a request. A refusal comes back as one that may pass, if the store served such a request
@@ -83,8 +84,12 @@ mod tests {
     #[test]
     fn each_kind_of_request_has_a_bit_of_its_own() {
         let locks = Kind::ALL.map(Asking::For);
-        let all = locks.into_iter().chain([Asking::Count, Asking::Look]);
-        let bits: u16 = all.map(Asking::bit).sum();
+        let all = locks.into_iter().chain([
+            Asking::Count(CounterKind::Semaphore),
+            Asking::Count(CounterKind::Latch),
+            Asking::Look,
+        ]);
+        let bits: u32 = all.map(Asking::bit).sum();
         assert_eq!(bits, (1 << REFUSED) - 1);
     }
 
