@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tests::{Worker, eventually};
 
 use crate::pair::{LONG, MS, PUSHED, Pair, with_the_lease};
@@ -97,14 +98,16 @@ async fn a_rust_waiter_killed_at_the_head_delays_java_for_the_life_of_its_place(
     let mut doomed = Worker::start(WORKER, &["line", &pair.server.url(), "k", "1"]);
     queued(&pair, 1).await;
     // Java asks again when the place that it found before it is over, as far as it knew when it came, and after that
-    // waits for a message. So it comes right after the place was dated anew, and the killed process does not date it
-    // once more.
+    // waits for a message. So it comes right after the place was dated anew, and the doomed process stands still, so that it
+    // does not date it once more.
     let dated = || {
         pair.server
             .query::<Vec<String>>(&["ZRANGE", PLACES, "0", "0", "WITHSCORES"])
     };
     let before = dated();
     eventually("the place is dated anew", async || dated() != before).await;
+    let pid = i32::try_from(doomed.pid()).ok().and_then(Pid::from_raw);
+    kill_process(pid.expect("a process id"), Signal::STOP).expect("stop the waiter");
     let waiting = java.begin(PUSHED, "a");
     queued(&pair, 2).await;
     doomed.kill9();
