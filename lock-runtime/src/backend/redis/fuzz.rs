@@ -52,6 +52,7 @@ pub fn is_grant(reply: &Value, fenced: bool) -> bool {
         timeouts: key,
         fence,
         holder: key,
+        place: key,
         lease_ms: 1,
         not_after_us: 1,
         waits: true,
