@@ -9,8 +9,8 @@ use crate::values::{LockError, ShutdownCause, StoreError};
 pub(crate) enum Fault {
     /// The store certainly did nothing; trying again can help.
     NotDone(StoreError),
-    /// Nothing was sent: the holder's id was drawn before the connection was opened that would have carried the request. A copy
-    /// of this process may have drawn the same id. Whoever asks again at once does so as another holder.
+    /// Nothing was sent. The connection is younger than the holder's id, and a copy of this process may have drawn the same
+    /// id. The caller draws another id and asks again at once.
     Outdated,
     /// Granted, and given back: too few replicas knew of it in time. A caller that asks again does so as another holder.
     TooFew(StoreError),

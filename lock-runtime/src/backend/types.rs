@@ -57,7 +57,27 @@ pub(crate) struct AcquireRequest<'a> {
     pub(crate) timeout: Duration,
 }
 
-impl AcquireRequest<'_> {
+impl<'a> AcquireRequest<'a> {
+    /// A request for a lock without a token, by a caller who does not wait and of whom nothing else is known.
+    pub(crate) fn of(
+        hold_ref: HoldRef<'a>,
+        ttl: Ttl,
+        asked_at: Moment,
+        timeout: Duration,
+    ) -> AcquireRequest<'a> {
+        AcquireRequest {
+            hold_ref,
+            place: None,
+            ttl,
+            fenced: false,
+            waits: None,
+            others_wait: false,
+            knows_left: false,
+            asked_at,
+            timeout,
+        }
+    }
+
     /// See [`place`](AcquireRequest::place). Without one, it is that of the hold.
     pub(crate) fn place(&self) -> HolderId {
         *self.place.unwrap_or(&self.hold_ref.holder)

@@ -148,21 +148,15 @@ impl Core {
         hold_options: &HoldOptions,
         now: Moment,
     ) -> AcquireRequest<'a> {
+        let hold_ref = HoldRef {
+            permits: hold_options.permits,
+            ..HoldRef::one(key, holder)
+        };
+        let ttl = hold_options.ttl;
+        let timeout = ttl.call_timeout(self.options.call_timeout);
         AcquireRequest {
-            hold_ref: HoldRef {
-                key,
-                holder,
-                permits: hold_options.permits,
-                contended: false,
-            },
-            place: None,
-            ttl: hold_options.ttl,
             fenced: hold_options.fenced,
-            waits: None,
-            others_wait: false,
-            knows_left: false,
-            asked_at: now,
-            timeout: hold_options.ttl.call_timeout(self.options.call_timeout),
+            ..AcquireRequest::of(hold_ref, ttl, now, timeout)
         }
     }
 

@@ -85,9 +85,9 @@ pub enum LockError {
     },
     /// The store refuses this client: login, ACL or TLS.
     ///
-    /// A store that never served such a request of this manager refuses it for good, and says so at once. One that served
-    /// it before may be having its users or rights changed: whoever waits goes on asking, and gets this error at the end of
-    /// the wait.
+    /// A store that never served such a request of this manager refuses it for good, and says so at once. After
+    /// it has served one, a refusal may pass, because somebody changes users or rights. A request that waits is then
+    /// repeated, and ends with this error only when its wait is over.
     #[error("the lock store refuses `{}`: {source}", Escaped(name))]
     #[non_exhaustive]
     Denied {

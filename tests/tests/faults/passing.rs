@@ -1,10 +1,12 @@
 //! Tests of refusals that pass: somebody makes a user anew, takes a right away and gives it back, or renames a table.
-//! Whoever waits goes on asking, whatever they wait for. Who does not wait is told at once, and so is who waits in vain.
+//! Waits of every kind outlive the refusal. A request that does not wait fails at once. A wait that ends during the refusal
+//! names it in its error.
 
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockGuard, LockManager};
 use redis::Value;
+use tests::faults::free_within;
 use tests::{Events, Mariadb, Postgres, RedisServer, Sql, Table, eventually};
 use tokio::task::JoinSet;
 use tracing::Level;
@@ -310,14 +312,7 @@ async fn a_table_that_is_renamed<D: Rights>() {
 
 async fn a_table_that_is_missing_while_connections_end<D: Rights>() {
     let (table, locks, other) = on_database::<D>().await;
-    locks
-        .mutex("k")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    free_within(&locks, "k", LONG).await;
     let events = Events::default();
     let _logging = tracing::subscriber::set_default(events.clone());
     D::say(&table, "ALTER TABLE {table} RENAME TO {table}_away").await;

@@ -63,15 +63,8 @@ impl NodeRequest {
 
     pub(super) fn request(&self) -> AcquireRequest<'_> {
         AcquireRequest {
-            hold_ref: self.hold_ref(),
-            place: None,
-            ttl: self.ttl,
-            fenced: false,
             waits: self.waits,
-            others_wait: false,
-            knows_left: false,
-            asked_at: self.asked_at,
-            timeout: self.timeout,
+            ..AcquireRequest::of(self.hold_ref(), self.ttl, self.asked_at, self.timeout)
         }
     }
 

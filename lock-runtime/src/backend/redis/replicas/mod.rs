@@ -111,17 +111,7 @@ impl Replicated {
         let ttl = Ttl::new(LEASE_OF_CHECK, true).map_err(Fault::impossible)?;
         loop {
             let hold_ref = HoldRef::one(&key, self.opening.ids.fresh());
-            let request = AcquireRequest {
-                hold_ref,
-                place: None,
-                ttl,
-                fenced: false,
-                waits: None,
-                others_wait: false,
-                knows_left: false,
-                asked_at: clock::now(),
-                timeout,
-            };
+            let request = AcquireRequest::of(hold_ref, ttl, clock::now(), timeout);
             match self.acquire(request).await {
                 Ok(Acquired::Granted(..)) => {
                     return self.backend.release(hold_ref, timeout).await.map(drop);

@@ -6,7 +6,6 @@ use super::*;
 use crate::backend::Backend;
 use crate::backend::kit::names::Names;
 use crate::backend::redis::DialOptions;
-use crate::values::holder::HolderIds;
 
 const NAME: &str = "several.invalid";
 
@@ -21,8 +20,21 @@ async fn connect(server: &Server, last_bytes: &[u8]) -> Result<Arc<RedisBackend>
     connected.map(|(backend, _)| backend)
 }
 
+/// Starts a replica of the server at another address.
+async fn replica_of(server: &Server) -> Server {
+    let replica = server.replica_at("127.0.0.3");
+    until("the replica is one", async || {
+        server
+            .text("INFO replication")
+            .await
+            .contains("connected_slaves:1")
+    })
+    .await;
+    replica
+}
+
 async fn take_a_lock(backend: &RedisBackend) {
-    let (key, holder) = (key("k"), HolderIds::new().fresh());
+    let (key, holder) = (key("k"), backend.inner.link().ids().fresh());
     let acquired = backend.acquire(request(&key, holder, 5_000)).await.unwrap();
     granted(acquired);
     backend.release(hold_ref(&key, holder), CALL).await.unwrap();
@@ -33,14 +45,7 @@ async fn a_silent_host_and_a_replica_at_the_first_addresses_keep_nobody_from_the
     let server = Server::start().await;
     // It takes connections, and says nothing.
     let _silent = TcpListener::bind(("127.0.0.2", server.port())).unwrap();
-    let replica = server.replica_at("127.0.0.3");
-    until("the replica is one", async || {
-        server
-            .text("INFO replication")
-            .await
-            .contains("connected_slaves:1")
-    })
-    .await;
+    let replica = replica_of(&server).await;
     let backend = connect(&server, &[2, 3, 1]).await.unwrap();
     take_a_lock(&backend).await;
     drop(replica);
@@ -49,14 +54,7 @@ async fn a_silent_host_and_a_replica_at_the_first_addresses_keep_nobody_from_the
 #[tokio::test]
 async fn where_no_address_is_of_use_the_error_names_each_and_what_was_waited_for() {
     let server = Server::start().await;
-    let mut replica = server.replica_at("127.0.0.3");
-    until("the replica is one", async || {
-        server
-            .text("INFO replication")
-            .await
-            .contains("connected_slaves:1")
-    })
-    .await;
+    let mut replica = replica_of(&server).await;
     let _silent = TcpListener::bind(("127.0.0.2", server.port())).unwrap();
     let said = connect(&server, &[2, 3]).await.map(drop).unwrap_err();
     let said = said.to_string();
