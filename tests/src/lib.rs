@@ -97,5 +97,5 @@ pub use quorum::Quorum;
 pub use sentinel::SentinelGroup;
 pub use server::{Data, RedisServer};
 pub use sql::{Sql, Table};
-pub use store::{Store, builder, left_of};
+pub use store::{Store, builder, connected, left_of};
 pub use tls::TlsFiles;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use lock_runtime::{LockManager, LockManagerBuilder, MemoryStore};
 use tokio::time::sleep;
 
+use crate::eventually::answered;
 use crate::eventually::eventually;
 use crate::mariadb::MariadbTable;
 use crate::postgres::PostgresTable;
@@ -21,6 +22,12 @@ const LASTING: Duration = Duration::from_secs(6);
 /// Returns the settings of managers that wait for the answers of a busy machine.
 pub fn builder() -> LockManagerBuilder {
     LockManager::builder().call_timeout(Duration::from_secs(5))
+}
+
+/// Connects a manager with these settings, however long a busy machine takes for it.
+pub async fn connected(url: &str) -> LockManager {
+    let connecting = answered(async || builder().connect(url).await);
+    connecting.await.expect("connect")
 }
 
 /// Returns what is left of a lock's lease, as a manager sees it. Nothing if the store did not say.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::checked_request::{CheckedRequest, Deadline};
-use crate::backend::{AcquireRequest, Acquired, CounterRef, Fault};
+use crate::backend::{AcquireRequest, Acquired, Fault};
 use crate::hold::{Asking, Beginning, Core, HoldHandle};
 use crate::observe::spans::Wait;
 use crate::queue::Head;
@@ -97,12 +97,7 @@ impl Attempt {
         }
         let until = now + timeout;
         loop {
-            let answer = match core.backend.acquire(self.call(timeout, asker, now)).await {
-                // Boxed: other requests need not carry its size.
-                Err(Fault::NotSet) => Box::pin(self.set_and_ask(timeout, asker)).await,
-                answer => answer,
-            };
-            match answer {
+            match core.backend.acquire(self.call(timeout, asker, now)).await {
                 Err(Fault::Outdated) if !asker.known => {
                     asker.holder = core.ids.fresh();
                     now = clock::now();
@@ -125,23 +120,8 @@ impl Attempt {
         (call.place, call.hold_ref.contended) = (asker.place.as_ref(), asker.contended);
         call.timeout = deadline.cut(timeout, now);
         call.waits = deadline.rest(request.wait, now);
+        call.in_all = request.in_all;
         call
-    }
-
-    /// Sets the permits of a semaphore that has none, if the request says how many there are in all, and asks once more.
-    async fn set_and_ask(&self, timeout: Duration, asker: &Asker) -> Result<Acquired, Fault> {
-        let backend = &self.core.backend;
-        let (Some(in_all), Some(counters)) = (self.request.in_all, backend.counters()) else {
-            return Err(Fault::NotSet);
-        };
-        let counter = CounterRef::semaphore(self.key());
-        let setting = self.core.options.call_timeout;
-        let setting = self.deadline.cut(setting, clock::now());
-        // False if somebody else was faster: they are set all the same.
-        let _ = counters.set(counter, in_all.get(), setting).await?;
-        backend
-            .acquire(self.call(timeout, asker, clock::now()))
-            .await
     }
 
     /// Returns the store's grant as a hold of this process. `head`: this process's turn at the key, if the hold owns

@@ -20,7 +20,7 @@ use crate::values::{LockError, LockName};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), lock_runtime::LockError> {
 /// # let locks = lock_runtime::LockManager::in_memory();
-/// let uploads = locks.semaphore("uploads").in_all(10); // the first request of all processes sets that
+/// let uploads = locks.semaphore("uploads").in_all(10);
 ///
 /// let two = uploads.permits(2).acquire().await?;
 /// assert_eq!((two.permits(), uploads.available().await?), (2, 8));
@@ -45,12 +45,14 @@ impl Semaphore {
         }
     }
 
-    /// Says how many permits there are in all, 1 to 10^12. If a request for some of them finds that nobody has set that
-    /// number, or that the store has lost it, it sets the number and asks again: this costs two more calls of the
-    /// store, once.
+    /// Says how many permits there are in all, 1 to 10^12. A request for some of them sets that number if the store has
+    /// none.
     ///
-    /// The store keeps the number that was set first. A process that says another number neither changes it nor is
-    /// told; [`set_permits`](Semaphore::set_permits) changes it.
+    /// The store keeps the number until all permits are back, so a semaphore for each user leaves nothing behind. Until then
+    /// the number that was set first counts: a process that says another number neither changes it nor is told. A number
+    /// that is set by hand ([`try_set_permits`](Semaphore::try_set_permits), [`set_permits`](Semaphore::set_permits),
+    /// [`add_permits`](Semaphore::add_permits)) counts for ever. Processes that say no number need one that was set by
+    /// hand; Redisson's clients are such processes.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -121,7 +123,8 @@ impl Semaphore {
     }
 
     /// Returns the number of free permits, including those of crashed holders whose leases have ended. It is below zero
-    /// if more were taken away than were free, and 0 if none were ever set.
+    /// if more were taken away than were free. If none are set, it is the number that [`in_all`](Semaphore::in_all) says, or
+    /// else 0.
     ///
     /// # Errors
     /// The same as [`try_set_permits`](Semaphore::try_set_permits).
@@ -131,7 +134,8 @@ impl Semaphore {
     pub async fn available(&self) -> Result<i64, LockError> {
         let counter = self.counter().await?;
         let read = counter.once(Counters::read);
-        Ok(read.await?.unwrap_or(0))
+        let in_all = i64::try_from(self.in_all.unwrap_or(0)).unwrap_or(i64::MAX);
+        Ok(read.await?.unwrap_or(in_all))
     }
 
     /// Adds permits, or takes some away with a number below zero: holders keep theirs, and fewer come back.

@@ -1,6 +1,7 @@
 //! What passes through the trait: requests, answers, and what a store tells by itself.
 
 use std::collections::HashSet;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +44,8 @@ pub(crate) struct AcquireRequest<'a> {
     pub(crate) ttl: Ttl,
     /// Whether a fencing token is wanted.
     pub(crate) fenced: bool,
+    /// The number of permits that a semaphore is set to if it is not set.
+    pub(crate) in_all: Option<NonZeroU64>,
     /// The time for which the caller goes on waiting if the lock is busy; `None` if it does not wait.
     pub(crate) waits: Option<Duration>,
     /// Whether others of the process wait behind this caller, so that a [tenure](TenureTerms) is worth while. A store that
@@ -70,6 +73,7 @@ impl<'a> AcquireRequest<'a> {
             place: None,
             ttl,
             fenced: false,
+            in_all: None,
             waits: None,
             others_wait: false,
             knows_left: false,

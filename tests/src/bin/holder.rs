@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use lock_runtime::{Lease, LockConfig, LockError, LockManager, TryAcquire, blocking};
 use rustls::crypto::{CryptoProvider, GetRandomFailed, SecureRandom, ring};
+use tests::connected;
 use tests::history::now_ns;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -59,7 +60,7 @@ async fn with_a_runtime(args: &[&str]) -> ExitCode {
         ["permits", url, name, permits, lease] => {
             let lease = Duration::from_millis(lease.parse().expect("milliseconds"));
             end_with_the_input();
-            let locks = LockManager::connect(url).await.expect("connect");
+            let locks = connected(url).await;
             let permits = permits.parse().expect("a number");
             let request = locks.semaphore(name).permits(permits).lease(lease);
             let _guard = request.acquire().await.expect("the permits");
@@ -68,7 +69,7 @@ async fn with_a_runtime(args: &[&str]) -> ExitCode {
         }
         ["take", url, kind, name] => {
             end_with_the_input();
-            let locks = LockManager::connect(url).await.expect("connect");
+            let locks = connected(url).await;
             let request = match kind {
                 "multi" => {
                     return take(
@@ -150,7 +151,7 @@ fn own_provider() -> CryptoProvider {
 }
 
 async fn step(url: &str, key: &str, lease: Duration) {
-    let locks = LockManager::connect(url).await.expect("connect");
+    let locks = connected(url).await;
     let polled_at = Cell::new(now_ns());
     let mut run = pin!(locks.mutex(key).lease(lease).run(async |lease| {
         println!("held {}", lease.fencing_token().expect("a token"));

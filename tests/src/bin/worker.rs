@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use lock_runtime::LockManager;
+use tests::connected;
 use tests::history::{History, OpenHold};
 use tests::server::patient;
 
@@ -39,7 +40,7 @@ async fn main() -> ExitCode {
             key,
             lease,
         ] => {
-            let locks = LockManager::connect(url).await.expect("connect");
+            let locks = connected(url).await;
             let request = match how {
                 "hang" => locks.mutex(key),
                 "hang-fair" => locks.fair(key),
@@ -119,7 +120,7 @@ impl Budget {
 
 async fn line(url: &str, key: &str, tasks: usize) {
     end_with_the_input();
-    let locks = LockManager::connect(url).await.expect("connect");
+    let locks = connected(url).await;
     let direct = patient(url).await;
     let waiting: Vec<_> = (0..tasks)
         .map(|_| {

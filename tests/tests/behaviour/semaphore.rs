@@ -60,14 +60,53 @@ tests::suite! {
         let busy = five.permits(1).try_acquire().await.unwrap();
         assert!(matches!(busy, TryAcquire::Busy { .. }), "{busy:?}");
         two.release().await.unwrap();
-        one.release().await.unwrap();
         // A semaphore that the store has lost is set again, also by a request that asks only once.
         assert!(three.delete().await.unwrap());
+        assert!(one.release().await.is_err(), "its permit went with the semaphore");
         assert!(is_not_set(b.semaphore("s").permits(1).acquire().await));
         let again = five.permits(1).try_acquire().await.unwrap().expect("there are free ones");
         assert_eq!(five.available().await.unwrap(), 4);
         again.release().await.unwrap();
-        assert!(five.delete().await.unwrap());
+        assert!(!five.delete().await.unwrap(), "it went with its last permit");
+        let wanted = five.permits(6).acquire().await;
+        assert!(is_config(wanted));
+        assert!(!five.delete().await.unwrap(), "nothing was set");
+    }
+
+    async fn a_semaphore_that_requests_set_is_not_kept_while_it_is_full(store: &mut Store) {
+        let (a, b) = (store.manager().await, store.manager().await);
+        let (three, five) = (a.semaphore("s").in_all(3), b.semaphore("s").in_all(5));
+        for _ in 0..2 {
+            let first = three.permits(1).acquire().await.unwrap();
+            let second = five.permits(2).acquire().await.unwrap();
+            assert_eq!(five.available().await.unwrap(), 0);
+            first.release().await.unwrap();
+            assert_eq!(five.available().await.unwrap(), 1);
+            second.release().await.unwrap();
+            assert!(is_not_set(b.semaphore("s").permits(1).acquire().await));
+            assert_eq!((three.available().await.unwrap(), five.available().await.unwrap()), (3, 5));
+        }
+        let held = three.permits(2).acquire().await.unwrap();
+        assert!(a.force_release("s").await.unwrap());
+        assert!(held.lost().is_lost() || held.release().await.is_err());
+        assert!(!three.delete().await.unwrap(), "the forced release gave the last permit back");
+    }
+
+    async fn a_semaphore_that_requests_set_stays_if_it_is_set_by_hand(store: &mut Store) {
+        let locks = store.manager().await;
+        let semaphore = locks.semaphore("s").in_all(3);
+        for by_hand in ["try_set", "set", "add"] {
+            let held = semaphore.permits(1).acquire().await.unwrap();
+            match by_hand {
+                "try_set" => assert!(!semaphore.try_set_permits(3).await.unwrap()),
+                "set" => semaphore.set_permits(3).await.unwrap(),
+                _ => semaphore.add_permits(1).await.unwrap(),
+            }
+            held.release().await.unwrap();
+            let free = locks.semaphore("s").available().await.unwrap();
+            assert_eq!(free, if by_hand == "add" { 4 } else { 3 }, "{by_hand}");
+            assert!(semaphore.delete().await.unwrap());
+        }
     }
 
     async fn waiters_of_a_semaphore_that_is_lost_set_it_again(store: &mut Store) {
@@ -81,7 +120,7 @@ tests::suite! {
         assert_eq!(semaphore.available().await.unwrap(), 0);
         next.release().await.unwrap();
         assert!(held.release().await.is_err(), "its permit went with the semaphore");
-        assert!(semaphore.delete().await.unwrap());
+        assert!(!semaphore.delete().await.unwrap(), "it went with its last permit");
     }
 
     async fn no_permits_in_all_are_refused_before_the_store_is_asked(store: &mut Store) {

@@ -150,6 +150,9 @@ async fn the_documented_statement_deletes_what_nobody_has_used_for_long_and_toke
     let counted = locks.fenced("counted").acquire().await.unwrap();
     counted.release().await.unwrap();
     locks.semaphore("permits").try_set_permits(3).await.unwrap();
+    let by_request = locks.semaphore("by request").in_all(2).permits(1);
+    let permit = by_request.clone().acquire().await.unwrap();
+    permit.release().await.unwrap();
     let held = take(&locks, "held").await;
     // All rows except two now seem to be ten days old. A holder died at that time, and a clock was a year ahead.
     server.query(&format!(
@@ -171,6 +174,7 @@ async fn the_documented_statement_deletes_what_nobody_has_used_for_long_and_toke
         "from the future",
         "held",
         "permits",
+        "by request",
         "idle",
         "dead",
     ] {
@@ -183,6 +187,7 @@ async fn the_documented_statement_deletes_what_nobody_has_used_for_long_and_toke
         assert!(guard.fencing_token().unwrap() > before, "{key}");
         guard.release().await.unwrap();
     }
+    by_request.acquire().await.unwrap().release().await.unwrap();
     locks.semaphore("permits").delete().await.unwrap();
     drop(locks);
     table.assert_deserted().await;

@@ -70,15 +70,9 @@ impl Backend for Line {
                     tokio::spawn(async move {
                         sleep(after).await;
                         let request = AcquireRequest {
-                            hold_ref: HoldRef::one(&key, holder),
-                            place: None,
-                            ttl,
                             fenced,
                             waits,
-                            others_wait: false,
-                            knows_left: false,
-                            asked_at,
-                            timeout,
+                            ..AcquireRequest::of(HoldRef::one(&key, holder), ttl, asked_at, timeout)
                         };
                         store.acquire(request).await.unwrap();
                     });

@@ -13,7 +13,8 @@ impl Counters for MemoryBackend {
     fn set<'a>(&'a self, counter: CounterRef<'a>, value: u64, _: Duration) -> Reply<'a, bool> {
         self.op(move |state| {
             let key = counter.key;
-            if permits::permits(state, key, counter.kind)?.is_some() {
+            if let Some(permits) = permits::permits(state, key, counter.kind)? {
+                permits.all_by_request = None;
                 return Ok(false);
             }
             let value = i64::try_from(value).unwrap_or(i64::MAX);
@@ -27,7 +28,10 @@ impl Counters for MemoryBackend {
         self.op(move |state| {
             let all = i64::try_from(all).unwrap_or(i64::MAX);
             match permits::permits(state, key, CounterKind::Semaphore)? {
-                Some(permits) => permits.free = all - permits.leased(),
+                Some(permits) => {
+                    permits.free = all - permits.leased();
+                    permits.all_by_request = None;
+                }
                 None => state.put(key, Entry::Permits(Permits::new(all))),
             }
             state.wake(key);

@@ -1,10 +1,11 @@
 //! Semaphores: free permits, and those that are leased.
 
 use std::collections::HashMap;
+use std::num::NonZeroU64;
 
 use tokio::time::Instant;
 
-use super::store::{At, Entry, State, foreign, left};
+use super::store::{At, Entry, FOR_EVER, State, foreign, left};
 use crate::backend::{
     AcquireRequest, Acquired, Asked, CounterKind, Fault, Granted, HoldRef, Released, Renewal,
     Renewed, Snapshot,
@@ -16,6 +17,8 @@ pub(super) struct Permits {
     /// Below zero if more were taken away than were free.
     pub(super) free: i64,
     leases: HashMap<HolderId, Leased>,
+    /// The number that a request has set it to.
+    pub(super) all_by_request: Option<i64>,
 }
 
 struct Leased {
@@ -29,6 +32,16 @@ impl Permits {
             free,
             ..Permits::default()
         }
+    }
+
+    /// Returns what a request sets that says how many permits there are in all.
+    fn by_request(in_all: Option<NonZeroU64>) -> Result<Permits, Fault> {
+        let all = in_all.ok_or(Fault::NotSet)?.get();
+        let all = i64::try_from(all).unwrap_or(i64::MAX);
+        Ok(Permits {
+            all_by_request: Some(all),
+            ..Permits::new(all)
+        })
     }
 
     pub(super) fn is_held(&self) -> bool {
@@ -70,6 +83,19 @@ impl Permits {
         }
     }
 
+    /// Returns when it is needed no more. One that was set by hand is needed for ever. One that a request has set is not
+    /// needed while all permits are free: the next request sets it again.
+    pub(super) fn expires(&self) -> Instant {
+        let now = clock::tick();
+        match self.all_by_request == Some(self.free + self.leased()) {
+            true => {
+                let ends = self.leases.values().map(|lease| lease.expires);
+                ends.max().unwrap_or(now)
+            }
+            false => now + FOR_EVER,
+        }
+    }
+
     /// Gives back every leased permit. Returns the holders that had them.
     pub(super) fn give_back_all(&mut self) -> Vec<HolderId> {
         self.free += self.leased();
@@ -104,10 +130,12 @@ pub(super) fn acquire(
         permits: wanted,
         ..
     } = request.hold_ref;
-    let Some(permits) = permits(state, key, CounterKind::Semaphore)? else {
-        return Err(Fault::NotSet);
-    };
     let need = i64::from(wanted);
+    let mut set = None;
+    let permits = match permits(state, key, CounterKind::Semaphore)? {
+        Some(permits) => permits,
+        None => set.insert(Permits::by_request(request.in_all)?),
+    };
     if need > permits.free {
         let all = permits.free + permits.leased();
         if need > all {
@@ -122,6 +150,9 @@ pub(super) fn acquire(
         expires: clock::tick() + request.ttl.duration(),
     };
     permits.leases.insert(holder, lease);
+    if let Some(set) = set {
+        state.put(key, Entry::Permits(set));
+    }
     let granted = Granted {
         token: None,
         sent_at: at.sent_at,

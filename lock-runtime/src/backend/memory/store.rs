@@ -69,8 +69,7 @@ impl Entry {
     pub(super) fn expires(&self) -> Instant {
         match self {
             Entry::Exclusive(hold) => hold.expires,
-            // Never: a counter has no lease, only its permits do.
-            Entry::Permits(_) => clock::tick() + FOR_EVER,
+            Entry::Permits(permits) => permits.expires(),
             Entry::ReadWrite(lock) => lock.expires().unwrap_or_else(clock::tick),
         }
     }

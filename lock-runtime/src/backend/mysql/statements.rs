@@ -13,7 +13,15 @@ use crate::backend::sql::statements::{statement_files, without_comments};
 use crate::backend::sql::{Arg, OfTransactions, Statement, Statements};
 
 /// The fragments that several statements share. A fragment may use those that come after it.
-const FRAGMENTS: [(&str, &str); 16] = [
+const FRAGMENTS: [(&str, &str); 18] = [
+    // True if neither a lock nor a semaphore is at the name.
+    (
+        "{is_unused}",
+        "(permits IS NULL AND (holder IS NULL OR expires_at <= {micros}) AND (shares IS NULL OR {live} IS NULL))",
+    ),
+    // True if a request has set the semaphore, which says how many permits there are in all. As many µs after 1970 is the
+    // end of no hold, so the column shows who has set it: 1970 itself is that of one that was set by hand.
+    ("{is_by_request}", "(permits > 0 AND permits = expires_at)"),
     // The name $1, if nobody has locked its row.
     (
         "{unlocked}",

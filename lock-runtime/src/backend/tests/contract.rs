@@ -22,16 +22,10 @@ fn key(name: &str) -> Arc<Key> {
 }
 
 fn request(key: &Key, holder: HolderId) -> AcquireRequest<'_> {
+    let ttl = Ttl::new(LEASE, true).unwrap();
     AcquireRequest {
-        hold_ref: HoldRef::one(key, holder),
-        place: None,
-        ttl: Ttl::new(LEASE, true).unwrap(),
         fenced: true,
-        waits: None,
-        others_wait: false,
-        knows_left: false,
-        asked_at: clock::now(),
-        timeout: SECOND,
+        ..AcquireRequest::of(HoldRef::one(key, holder), ttl, clock::now(), SECOND)
     }
 }
 

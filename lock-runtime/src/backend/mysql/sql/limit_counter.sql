@@ -6,6 +6,6 @@ UPDATE {table} AS l SET
     shares = IF(permits IS NULL, NULL, shares),
     permits = $2,
     queue = NULL,
-    holder = NULL
-WHERE l.name = $1 AND (permits IS NOT NULL
-    OR ((holder IS NULL OR expires_at <= {micros}) AND (shares IS NULL OR {live} IS NULL)))
+    holder = NULL,
+    expires_at = 0
+WHERE l.name = $1 AND (permits IS NOT NULL OR {is_unused})

@@ -10,7 +10,7 @@ CREATE TABLE IF NOT EXISTS {table} (
     kind         VARBINARY(16) NOT NULL,
     -- Who holds it alone. NULL: nobody.
     holder       VARBINARY(64),
-    -- When that hold ends, or ended.
+    -- When that hold ends, or ended. For a semaphore that requests have set: the number of permits that they have set.
     expires_at   BIGINT NOT NULL DEFAULT 0,
     -- The fencing token of the last hold.
     token        BIGINT NOT NULL DEFAULT 0,

@@ -8,7 +8,8 @@ WITH old AS (
     WHERE l.name = $1
     FOR UPDATE OF l
 ), freed AS (
-    UPDATE {table} AS l SET holder = NULL, expires_at = least(l.expires_at, clock_timestamp()), shares = NULL
+    UPDATE {table} AS l SET holder = NULL, expires_at = least(l.expires_at, clock_timestamp()), shares = NULL,
+        permits = CASE WHEN {is_by_request} THEN NULL ELSE l.permits END
     FROM old
     WHERE l.name = old.name AND (old.holder IS NOT NULL OR old.shares IS NOT NULL)
     RETURNING old.holder, old.shares, l.queue, l.waited_until

@@ -2,7 +2,6 @@
 -- $1 name, $2 value, $3 topic
 INSERT INTO {table} AS l (name, kind, expires_at, permits) VALUES ($1, 'semaphore', 'epoch', $2)
 ON CONFLICT (name) DO UPDATE SET kind = 'semaphore', permits = $2,
-    shares = CASE WHEN l.permits IS NULL THEN NULL ELSE l.shares END, queue = NULL, holder = NULL
-WHERE l.permits IS NOT NULL
-    OR ((l.holder IS NULL OR l.expires_at <= clock_timestamp()) AND (l.shares IS NULL OR {live_now} IS NULL))
+    shares = CASE WHEN l.permits IS NULL THEN NULL ELSE l.shares END, queue = NULL, holder = NULL, expires_at = 'epoch'
+WHERE l.permits IS NOT NULL OR {is_unused}
 RETURNING CASE WHEN l.waited_until > clock_timestamp() THEN {notify}('{channel}', $3)::text END

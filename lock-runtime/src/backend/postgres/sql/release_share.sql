@@ -1,4 +1,5 @@
--- Gives back a read or permits, and tells those who wait. After the last read, a writer that waits has to come soon.
+-- Gives back a read or permits, and tells those who wait. After the last read, a writer that waits has to come soon. With
+-- its last permit, a semaphore that a request has set is not set any more.
 -- $1 name, $2 holder, $3 topic, $4 for how many µs readers are still kept out
 UPDATE {table} AS l SET
     shares = nullif(coalesce({live}, '{}') - $2, '{}'),
@@ -6,7 +7,8 @@ UPDATE {table} AS l SET
         WHEN coalesce({live}, '{}') - $2 = '{}' THEN least(l.writer_until, c.now + $4 * interval '1 microsecond')
         ELSE l.writer_until
     END,
-    expires_at = greatest(l.expires_at, c.now)
+    permits = CASE WHEN coalesce({live}, '{}') - $2 = '{}' AND {is_by_request} THEN NULL ELSE l.permits END,
+    expires_at = CASE WHEN l.permits IS NULL THEN greatest(l.expires_at, c.now) ELSE l.expires_at END
 FROM (SELECT clock_timestamp() AS now) AS c
 WHERE l.name = $1 AND (l.shares -> $2 -> 0)::bigint > {micros}
 RETURNING CASE WHEN l.waited_until > c.now THEN {notify}('{channel}', $3)::text END

@@ -10,7 +10,8 @@ CREATE TABLE IF NOT EXISTS {table} (
     kind         text COLLATE "C" NOT NULL,
     -- Who holds it alone. NULL: nobody.
     holder       text COLLATE "C",
-    -- When that hold ends, or ended, by this database's clock.
+    -- When that hold ends, or ended, by this database's clock. For a semaphore that requests have set: as many µs after 1970
+    -- as they have set permits.
     expires_at   timestamptz NOT NULL,
     -- The fencing token of the last hold.
     token        bigint NOT NULL DEFAULT 0,

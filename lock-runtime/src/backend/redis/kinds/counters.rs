@@ -294,7 +294,7 @@ pub(crate) struct Done {
 }
 
 script! {
-    "set_counter", ["digits", "range", "refusal", "counter", "publish"]
+    "set_counter", ["digits", "range", "refusal", "counter", "by_request", "publish"]
     struct SetCounter<'a> {
         keys { counter: &'a str, leases: &'a str }
         args {

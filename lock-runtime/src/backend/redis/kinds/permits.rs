@@ -1,6 +1,7 @@
 //! Leased permits, Redisson's `RPermitExpirableSemaphore`; and the requests that inspect counters or force their
 //! release.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::acquire::Sending;
@@ -41,6 +42,7 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
         lease_ms: sending.request.ttl.millis(),
         not_after_us: sending.not_after,
         channel: &channel(key),
+        in_all: sending.request.in_all.map(NonZeroU64::get),
     };
     let later = [ReleasePermits::source(), RenewPermits::source()];
     sending.call_before(&later, &script).await
@@ -135,7 +137,7 @@ pub(crate) async fn force_release(
 }
 
 script! {
-    "acquire_permits", ["digits", "range", "dated", "failed", "refusal", "counter", "publish"]
+    "acquire_permits", ["digits", "range", "dated", "failed", "refusal", "counter", "by_request", "publish"]
     struct AcquirePermits<'a> {
         local {
             /// The semaphore's name as the user knows it.
@@ -147,7 +149,9 @@ script! {
             ids: &'a [u8],
             lease_ms: u64,
             not_after_us: u64,
-            channel: &'a str
+            channel: &'a str,
+            /// The number of permits to set if none are set.
+            in_all: Option<u64>
         }
     }
     |this, mut items| -> AcquireReply {
@@ -161,7 +165,7 @@ script! {
 
 script! {
     "release_permits", "allow-oom",
-    ["digits", "range", "time", "failed", "refusal", "counter", "publish"]
+    ["digits", "range", "time", "failed", "refusal", "counter", "by_request", "publish"]
     struct ReleasePermits<'a> {
         keys { permits: &'a str, leases: &'a str }
         args { ids: &'a [u8], channel: &'a str }
@@ -195,7 +199,7 @@ renewal! {
 }
 
 script! {
-    "force_permits", "allow-oom", ["digits", "failed", "refusal", "counter", "publish", "tell"]
+    "force_permits", "allow-oom", ["digits", "failed", "refusal", "counter", "by_request", "publish", "tell"]
     struct ForcePermits<'a> {
         keys { permits: &'a str, leases: &'a str }
         args { channel: &'a str }

@@ -105,15 +105,8 @@ fn key(name: &str) -> Arc<Key> {
 fn request(key: &Key, holder: HolderId, lease_ms: u64) -> AcquireRequest<'_> {
     let ttl = Ttl::new(Duration::from_millis(lease_ms), false).unwrap();
     AcquireRequest {
-        hold_ref: hold_ref(key, holder),
-        place: None,
-        ttl,
         fenced: true,
-        waits: None,
-        others_wait: false,
-        knows_left: false,
-        asked_at: clock::now(),
-        timeout: CALL,
+        ..AcquireRequest::of(hold_ref(key, holder), ttl, clock::now(), CALL)
     }
 }
 

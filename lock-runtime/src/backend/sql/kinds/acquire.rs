@@ -1,10 +1,11 @@
 //! Acquire: one statement takes the lock if it is free. If it is not, a look at the row tells why, and what can be done
 //! about it.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::seen::{Blocked, READ_WRITE, Seen};
+use super::seen::{Blocked, READ_WRITE, Seen, may_set};
 use crate::backend::kit::undo::Undo;
 use crate::backend::sql::{Answer, Arg, Compensation, Inner, Row, Statement, own_topic};
 use crate::backend::{
@@ -43,7 +44,7 @@ pub(in crate::backend::sql) async fn acquire(
         let looked_at = clock::now();
         let Some(seen) = inner.look(key, deadline).await? else {
             if key.kind() == Kind::Semaphore {
-                return Err(Fault::NotSet);
+                may_set(&request)?;
             }
             asking.make_row().await?;
             continue;
@@ -165,7 +166,8 @@ impl<'a> Asking<'a> {
                 &statements.take_turn
             }
             Kind::Semaphore => {
-                args.push(Arg::Number(permits.into()));
+                let in_all = request.in_all.map_or(0, NonZeroU64::get);
+                args.extend([Arg::Number(permits.into()), Arg::count(in_all)]);
                 &statements.acquire_permits
             }
         };
@@ -207,7 +209,8 @@ impl<'a> Asking<'a> {
         let (inner, key) = (self.inner, self.request.hold_ref.key);
         let kind = match key.kind() {
             Kind::Read | Kind::Write => READ_WRITE,
-            _ => "exclusive",
+            Kind::Semaphore => "semaphore",
+            Kind::Mutex | Kind::Fenced | Kind::Fair => "exclusive",
         };
         let now = clock::now();
         let args = vec![

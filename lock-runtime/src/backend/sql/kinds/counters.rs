@@ -81,7 +81,12 @@ impl Counters for SqlBackend {
                 Arg::Text(topic(counter.key)),
             ];
             let set = self.inner.change(counter, statement, args, timeout);
-            Ok(set.await?.is_some())
+            let set = set.await?.is_some();
+            // A semaphore that a request has set stays from now on. To add none does that.
+            if !set && counter.kind == CounterKind::Semaphore {
+                self.add(counter.key, 0, timeout).await?;
+            }
+            Ok(set)
         })
     }
 
@@ -121,7 +126,10 @@ impl Counters for SqlBackend {
             ];
             let counter = CounterRef::semaphore(key);
             let added = self.inner.change(counter, statement, args, timeout);
-            added.await?.map(drop).ok_or(Fault::NotSet)
+            // A database may count the rows that change, and to add none may change nothing.
+            let is_set =
+                added.await?.is_some() || self.inner.counter(counter, timeout).await?.is_some();
+            is_set.then_some(()).ok_or(Fault::NotSet)
         })
     }
 

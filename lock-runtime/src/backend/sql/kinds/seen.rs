@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::backend::sql::{Arg, Inner, Row};
-use crate::backend::{AcquireRequest, Asked, FIRST_WAITERS, Fault, Found, clash};
+use crate::backend::{AcquireRequest, Asked, FIRST_WAITERS, Fault, Found, HoldRef, clash};
 use crate::values::{Key, Kind, Moment};
 
 /// The row of a lock, as a look has found it.
@@ -121,7 +121,8 @@ impl Seen {
         let Some(all) = self.permits else {
             return match self.holder.is_some() || self.shares > 0 {
                 true => Err(self.is_not(key, Asked::Lock(Kind::Semaphore))),
-                false => Err(Fault::NotSet),
+                // The request sets them.
+                false => may_set(request).map(|()| Blocked::No),
             };
         };
         let need = i64::from(request.hold_ref.permits);
@@ -143,6 +144,20 @@ impl Seen {
             None => Found::Exclusive,
         };
         clash(key, found, asked)
+    }
+}
+
+/// Whether a request says how many permits there are in all, and wants no more, so that it may set a semaphore that is not
+/// set.
+pub(super) fn may_set(request: &AcquireRequest<'_>) -> Result<(), Fault> {
+    let HoldRef { key, permits, .. } = request.hold_ref;
+    let in_all = request.in_all.ok_or(Fault::NotSet)?.get();
+    match u64::from(permits) <= in_all {
+        true => Ok(()),
+        false => Err(Fault::not_so_many_permits(
+            key.name(),
+            i64::try_from(in_all).ok(),
+        )),
     }
 }
 

@@ -1,15 +1,16 @@
 -- Leases permits of a semaphore to one holder, all or none.
 --
 -- Flags:
--- Uses: digits, range, dated, failed, refusal, counter, publish
+-- Uses: digits, range, dated, failed, refusal, counter, by_request, publish
 -- Keys: permits, leases
--- Args: ids, lease_ms, not_after_us, channel
+-- Args: ids, lease_ms, not_after_us, channel, in_all?
 -- Returns: {'OK', '', time_us} | {'BUSY', ms until the first lease ends or -1, time_us} | {'STALE', time_us}
 --          | {'SHORT', permits in all or ''} | {'FOREIGN', 'lock' or 'leases', why}
 -- Why: An id of 16 bytes per permit follows from the holder, so a second copy finds its own and takes nothing more; a
---      copy that arrives after not_after is refused. Permits whose lease is over are taken back first, five
---      hundred at most, for the server does nothing else meanwhile, and others are told if some are left. What ACLs or types can refuse is asked in pcall and undone, so that no permit is
---      lost or made. SHORT: waiting would not help.
+--      copy that arrives after not_after is refused. A semaphore that is not set is set to `in_all`, less what leases
+--      have outlived it. Permits whose lease is over are taken back first, five hundred at most, for the server does
+--      nothing else meanwhile, and others are told if some are left. What ACLs or types can refuse is asked in pcall and
+--      undone, so that no permit is lost or made. SHORT: waiting would not help.
 
 local permits, leases = KEYS[1], KEYS[2]
 local ids, lease, not_after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -20,7 +21,8 @@ local wrong = out_of_range(lease, 1, LONGEST_LEASE, 'lease')
 if wrong then
   return wrong
 end
-local wrong = out_of_range(wanted, 1, 1000, 'permits')
+local in_all = ARGV[5] and tonumber(ARGV[5])
+wrong = out_of_range(wanted, 1, 1000, 'permits') or ARGV[5] and out_of_range(in_all, 1, 1000000000000, 'permits')
 if wrong then
   return wrong
 end
@@ -35,13 +37,20 @@ local free, refused = count_at(permits)
 if refused then
   return refused
 end
-if not free then
-  return {'SHORT', ''}
+if not free and (in_all or 0) < wanted then
+  return {'SHORT', in_all and digits(in_all) or ''}
 end
 local ended = redis.pcall('ZCOUNT', leases, '-inf', digits(now_ms))
 local foreign = refusal(ended, 'leases', 'sorted set')
 if foreign then
   return foreign
+end
+if not free then
+  free = in_all - redis.call('ZCARD', leases)
+  local set = set_to(permits, in_all, free)
+  if failed(set) then
+    return set
+  end
 end
 
 if ended > 0 then

@@ -1,7 +1,7 @@
 -- Gives leased permits of a semaphore back, wakes waiters and tells the holders.
 --
 -- Flags: allow-oom
--- Uses: digits, failed, refusal, counter, publish, tell
+-- Uses: digits, failed, refusal, counter, by_request, publish, tell
 -- Keys: permits, leases
 -- Args: channel, control_channel
 -- Returns: {'OK', how many, how many are left, (channel, payload of a message that could not be published)...}
@@ -41,6 +41,9 @@ if failed(gone) then
 end
 
 local reply = {'OK', #ids, redis.call('ZCARD', leases)}
+if free then
+  delete_full(permits, leases, free)
+end
 local aliases = {}
 for _, id in ipairs(ids) do
   if #id == 16 then

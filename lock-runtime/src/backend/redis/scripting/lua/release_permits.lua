@@ -1,13 +1,14 @@
 -- Gives leased permits back and wakes waiters.
 --
 -- Flags: allow-oom
--- Uses: digits, range, time, failed, refusal, counter, publish
+-- Uses: digits, range, time, failed, refusal, counter, by_request, publish
 -- Keys: permits, leases
 -- Args: ids, channel
 -- Returns: {1, ''} given back | {2, free} given back, but the message could not be published | {0, time_us} not all of
 --          them were leased any more; those that were are given back
 -- Why: Only what is still leased is counted, so a second copy gives nothing back. The count goes up before the leases
---      go, and down again if they are refused. A semaphore that is gone does not come back by a release.
+--      go, and down again if they are refused. A semaphore that is gone does not come back by a release, and one that a
+--      request has set goes with its last lease.
 
 local permits, leases, ids = KEYS[1], KEYS[2], ARGV[1]
 
@@ -48,6 +49,9 @@ if #own > 0 then
   end
 end
 
+if free then
+  delete_full(permits, leases, free)
+end
 local unpublished = free and free > 0 and not published(ARGV[2], digits(free))
 if #own * 16 < #ids then
   return {0, digits(time_us())}

@@ -1,13 +1,14 @@
 -- Sets a counter if it is not set, or sets it again, and tells waiters.
 --
 -- Flags:
--- Uses: digits, range, refusal, counter, publish
+-- Uses: digits, range, refusal, counter, by_request, publish
 -- Keys: counter, leases
 -- Args: value, channel, payload, again
 -- Returns: {'OK', 0 | 1 set, 0 | 1 published or nothing to tell} | {'FOREIGN', 'lock' or 'leases', why}
 -- Why: A semaphore that was deleted under its holders gets what their leases leave, so that there are never more
 --      permits than were asked for; so does one that is set again, as by Redisson's `setPermits`. Below zero, it
---      says how many holders have to leave before anybody is admitted. Publishing is last.
+--      says how many holders have to leave before anybody is admitted. A semaphore that a request has set stays from now
+--      on, as one that is set by hand. Publishing is last.
 
 local value = tonumber(ARGV[1])
 local wrong = out_of_range(value, 0, 1000000000000, 'count')
@@ -18,7 +19,11 @@ local stands, refused = count_at(KEYS[1])
 if refused then
   return refused
 end
+local is_by_request = stands and all_by_request(KEYS[1])
 if stands and ARGV[4] ~= '1' then
+  if is_by_request then
+    redis.call('SET', KEYS[1], digits(stands))
+  end
   return {'OK', 0, 1}
 end
 local leased = redis.pcall('ZCARD', KEYS[2])
@@ -27,7 +32,11 @@ if foreign then
   return foreign
 end
 value = value - leased
-redis.call('SET', KEYS[1], digits(value), 'KEEPTTL')
+if is_by_request then
+  redis.call('SET', KEYS[1], digits(value))
+else
+  redis.call('SET', KEYS[1], digits(value), 'KEEPTTL')
+end
 if value <= 0 and ARGV[3] == '' then
   return {'OK', 1, 1}
 end

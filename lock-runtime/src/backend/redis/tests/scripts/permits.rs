@@ -36,6 +36,7 @@ pub(super) fn lease(ids: &[u8]) -> AcquirePermits<'_> {
         lease_ms: LEASE,
         not_after_us: FAR,
         channel: TOLD,
+        in_all: None,
     }
 }
 
@@ -232,6 +233,12 @@ async fn a_lease_that_comes_too_late_or_asks_for_nonsense_changes_nothing() {
         assert!(bench.call(lease(odd)).await.is_err());
         assert!(bench.call(give(odd)).await.is_err());
     }
+    for value in ["-1", "1.5", "x", "", "1e15", "nan", "0"] {
+        let far = FAR.to_string();
+        let args = ["0123456789abcdef", "1000", &far, TOLD, value];
+        let tried = bench.raw(AcquirePermits::source(), &["other", LEASES], &args);
+        assert!(tried.await.is_err(), "{value}");
+    }
     for value in ["-1", "1.5", "x", "", "1e15", "nan"] {
         let tried = bench
             .raw(SetCounter::source(), &["other", LEASES], &[value, TOLD, ""])
@@ -256,6 +263,79 @@ async fn a_lease_that_comes_too_late_or_asks_for_nonsense_changes_nothing() {
         ReleaseReply::Done
     ));
     assert_eq!(bench.stands().await, ("1000".to_owned(), 0));
+}
+
+pub(super) fn lease_of(in_all: u64, ids: &[u8]) -> AcquirePermits<'_> {
+    AcquirePermits {
+        in_all: Some(in_all),
+        ..lease(ids)
+    }
+}
+
+#[tokio::test]
+async fn a_semaphore_that_a_request_sets_goes_with_its_last_lease() {
+    let bench = Bench::new().await;
+    let (two, one) = (ids(1, 2), ids(2, 1));
+    for in_all in [3, 1_000_000_000_000] {
+        bench.call(lease_of(in_all, &two)).await.unwrap();
+        // Another number does not change it.
+        bench.call(lease_of(9, &one)).await.unwrap();
+        assert_eq!(bench.stands().await, ((in_all - 3).to_string(), 3));
+        bench.call(give(&two)).await.unwrap();
+        assert_eq!(bench.stands().await, ((in_all - 1).to_string(), 1));
+        bench.call(give(&one)).await.unwrap();
+        assert_eq!(bench.integer("EXISTS lock:s {lock:s}:timeout").await, 0);
+    }
+    bench.call(lease_of(3, &two)).await.unwrap();
+    bench.call(force()).await.unwrap();
+    assert_eq!(bench.integer("EXISTS lock:s {lock:s}:timeout").await, 0);
+}
+
+#[tokio::test]
+async fn a_request_sets_no_more_than_the_leases_leave_and_not_too_few() {
+    let bench = Bench::with_permits(3).await;
+    let two = ids(1, 2);
+    assert!(bench.leases(&two).await);
+    bench.integer("DEL lock:s").await;
+    let short = bench.call(lease_of(1, &ids(2, 2))).await;
+    assert!(matches!(short, Err(Fault::Impossible(_))), "{short:?}");
+    assert_eq!(bench.stands().await, (String::new(), 2));
+    let busy = bench.call(lease_of(3, &ids(2, 2))).await.unwrap();
+    assert!(matches!(busy, AcquireReply::Busy { .. }), "{busy:?}");
+    assert_eq!(bench.stands().await, ("1".to_owned(), 2));
+    bench.call(give(&two)).await.unwrap();
+    assert_eq!(bench.integer("EXISTS lock:s").await, 0);
+}
+
+#[tokio::test]
+async fn a_semaphore_stays_if_somebody_sets_it_by_hand_or_takes_permits_for_good() {
+    let one = ids(1, 1);
+    for (by_hand, left) in [
+        ("set", "3"),
+        ("set again", "3"),
+        ("add", "4"),
+        ("take", "2"),
+        ("expire", "3"),
+    ] {
+        let bench = Bench::new().await;
+        bench.call(lease_of(3, &one)).await.unwrap();
+        match by_hand {
+            "set" => assert!(!bench.call(set(3)).await.unwrap().done),
+            "set again" => {
+                let again = SetCounter {
+                    again: true,
+                    ..set(3)
+                };
+                assert!(bench.call(again).await.unwrap().done);
+            }
+            "add" => drop(bench.call(add(1)).await.unwrap()),
+            "take" => drop(bench.call(take(1)).await.unwrap()),
+            // What a user of the store sets is no expiry of a request.
+            _ => assert_eq!(bench.integer("PEXPIRE lock:s 100000").await, 1),
+        }
+        bench.call(give(&one)).await.unwrap();
+        assert_eq!(bench.stands().await, (left.to_owned(), 0), "{by_hand}");
+    }
 }
 
 #[tokio::test]

@@ -157,7 +157,7 @@ fn every_header_names_what_its_caller_sends() {
     check(&Rights::of(&withdraw()), 1);
     let leases = "leases";
     check(&KindOf { key: LOCK, leases }, 1);
-    check(&permits::lease(&[1; 16]), 1);
+    check(&permits::lease_of(1, &[1; 16]), 1);
     check(&permits::give(&[1; 16]), 1);
     let sets = [
         (LOCK.to_owned(), vec![1; 16], 1),

@@ -1,0 +1,31 @@
+-- Fragment by_request: a semaphore that a request has set.
+--
+-- Offers: set_to(permits, all, free), sets it; the reply of SET
+--         | all_by_request(permits), the number that a request has set it to; nil if somebody has set it by hand
+--         | delete_full(permits, leases, free), deletes it if a request has set it and nobody has a permit
+-- After: digits
+-- Why: Such a semaphore needs no key while it is full, because the next request sets it again. Its expiry says that a request
+--      has set it, and to how many permits: one second after the year 2100 for each. Permits that somebody has taken for
+--      good, or added, make another number of free ones, and the key stays.
+
+local YEAR_2100 = 4102444800000
+
+local function set_to(permits, all, free)
+  return redis.pcall('SET', permits, digits(free), 'PXAT', digits(YEAR_2100 + all * 1000))
+end
+
+local function all_by_request(permits)
+  local left = redis.pcall('PTTL', permits)
+  if type(left) == 'number' and left > 0 then
+    local time = redis.call('TIME')
+    local all = math.floor((time[1] * 1000 + time[2] / 1000 + left - YEAR_2100) / 1000 + 0.5)
+    return all > 0 and all or nil
+  end
+end
+
+local function delete_full(permits, leases, free)
+  if redis.pcall('ZCARD', leases) == 0 and free == all_by_request(permits) then
+    redis.pcall('DEL', permits)
+  end
+end
+
