@@ -176,8 +176,8 @@ pub(super) const ALL: &[Planted] = &[
             Topology::Mysql,
             &[twist(
                 mysql!("acquire_permits"),
-                "permits - {used_by_others}",
-                "permits - 0 * {used_by_others}",
+                " - {used_by_others}",
+                " - 0 * {used_by_others}",
             )],
         ),
     },

@@ -256,8 +256,8 @@ pub(super) const ALL: &[Planted] = &[
             Topology::Postgres,
             &[twist(
                 postgres!("acquire_permits"),
-                "l.permits - ",
-                "l.permits - 0 * ",
+                " - {used_by_others}",
+                " - 0 * {used_by_others}",
             )],
         ),
     },
