@@ -66,12 +66,13 @@ pub(super) const ALL: &[Planted] = &[
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
             "acquire/attempt.rs",
-            "Err(Fault::NotSet) => Box::pin(self.set_and_ask(timeout, asker)).await,",
-            "Err(Fault::NotSet) => Box::pin(self.set_and_ask(timeout, asker)).await,
-            Err(Fault::Unknown(_)) if PLANTED => {
-                let (token, sent_at) = (None, now);
-                Ok(Acquired::Granted(crate::backend::Granted { token, sent_at }, None))
-            }",
+            "match core.backend.acquire(self.call(timeout, asker, now)).await {",
+            "match core.backend.acquire(self.call(timeout, asker, now)).await {
+                Err(Fault::Unknown(_)) if PLANTED => {
+                    let (token, sent_at) = (None, now);
+                    let granted = crate::backend::Granted { token, sent_at };
+                    return (asking, Ok(Acquired::Granted(granted, None)));
+                }",
         )]),
     },
     Planted {
