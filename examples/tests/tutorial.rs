@@ -99,7 +99,7 @@ async fn each_route_of_the_tutorial_answers_and_refuses_what_another_process_hol
     let order = other.mutex("order:7").acquire().await.expect("order");
     let report = other.mutex("report:daily").acquire().await.expect("report");
     let prices = other.read("prices").acquire().await.expect("prices");
-    let exports = other.semaphore("exports").permits(2);
+    let exports = other.semaphore("exports").in_all(2).permits(2);
     let exports = exports.acquire().await.expect("exports");
     assert_eq!(service.status("POST", "/orders/7/items", "").await, 503);
     assert_eq!(service.status("POST", "/orders/8/items", "").await, 200);

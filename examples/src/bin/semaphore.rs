@@ -14,7 +14,7 @@ use tokio::time::sleep;
 /// The number of connections that the API allows at a time.
 const AT_ONCE: u64 = 3;
 
-/// Makes one call under the attribute. The first call of all sets the semaphore up.
+/// Makes one call under the attribute.
 #[distributed_lock(key = "weather-api", mode = semaphore(AT_ONCE), wait = "10s", manager = locks)]
 async fn forecast(locks: &LockManager) -> Result<(), LockError> {
     API.serve(1).await;
@@ -52,7 +52,11 @@ async fn show(locks: &LockManager) -> Result<(), Failure> {
     }
     let most = API.most.load(Ordering::SeqCst);
     prove(most == AT_ONCE, "3 connections at a time, never more")?;
-    let free = locks.semaphore("weather-api").available().await?;
+    let free = locks
+        .semaphore("weather-api")
+        .in_all(AT_ONCE)
+        .available()
+        .await?;
     prove(free == 3, "every permit came back")
 }
 

@@ -1,13 +1,17 @@
 //! Ways for a manager to identify itself: logins that change, and certificates.
 
-#[cfg(feature = "tls-rustls")]
-use std::path::PathBuf;
 use std::sync::Arc;
+#[cfg(feature = "tls-rustls")]
+use std::{
+    error::Error,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::PathBuf,
+};
 
 use crate::api::builder::LockManagerBuilder;
 use crate::values::Credentials;
 #[cfg(feature = "tls-rustls")]
-use crate::values::Pem;
+use crate::values::{LockError, config, pem_file, pem_files};
 
 impl LockManagerBuilder {
     /// Asks `credentials` for a login whenever a connection to a server is opened, for tokens that expire: of Amazon
@@ -64,8 +68,8 @@ impl LockManagerBuilder {
     /// not trust, is [`LockError::Denied`](crate::LockError::Denied). It is shown to Sentinels, too.
     #[cfg(feature = "tls-rustls")]
     pub fn client_certificate(mut self, chain: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
-        let (chain, key) = (chain.as_ref().to_vec(), key.as_ref().to_vec());
-        self.options.handshake.certificates.client = Some((Pem::Text(chain), Pem::Text(key)));
+        let pair = (chain.as_ref().to_vec(), key.as_ref().to_vec());
+        self.options.handshake.certificates.client = Some(Arc::new(move || Ok(pair.clone())));
         self
     }
 
@@ -89,8 +93,35 @@ impl LockManagerBuilder {
         chain: impl Into<PathBuf>,
         key: impl Into<PathBuf>,
     ) -> Self {
-        let files = (Pem::File(chain.into()), Pem::File(key.into()));
+        let files = pem_files(chain.into(), key.into());
         self.options.handshake.certificates.client = Some(files);
+        self
+    }
+
+    /// The same, from a function that returns the chain and the key as they are now, for certificates that an agent of the
+    /// program replaces. It is called whenever a connection is opened, on the task that opens it, so it must not block.
+    ///
+    /// ```no_run
+    /// use std::sync::{Arc, RwLock};
+    /// # use lock_runtime::LockManager;
+    /// # fn first_certificate() -> (Vec<u8>, Vec<u8>) { Default::default() }
+    ///
+    /// let newest = Arc::new(RwLock::new(first_certificate())); // an agent writes the next ones
+    /// let builder = LockManager::builder().client_certificate_from({
+    ///     let newest = newest.clone();
+    ///     move || Ok::<_, std::io::Error>(newest.read().unwrap().clone())
+    /// });
+    /// ```
+    ///
+    /// An error and a panic are [`LockError::InvalidConfig`](crate::LockError::InvalidConfig) at first, and later a fault
+    /// that may pass.
+    #[cfg(feature = "tls-rustls")]
+    pub fn client_certificate_from<E: Into<Box<dyn Error + Send + Sync>>>(
+        mut self,
+        newest: impl Fn() -> Result<(Vec<u8>, Vec<u8>), E> + Send + Sync + 'static,
+    ) -> Self {
+        let ask = move || ask("client_certificate_from", &newest);
+        self.options.handshake.certificates.client = Some(Arc::new(ask));
         self
     }
 
@@ -99,8 +130,8 @@ impl LockManagerBuilder {
     /// (`rediss…`, or `sslmode` of a database), and the feature `tls-rustls`.
     #[cfg(feature = "tls-rustls")]
     pub fn root_certificate(mut self, authorities: impl AsRef<[u8]>) -> Self {
-        let authorities = Pem::Text(authorities.as_ref().to_vec());
-        self.options.handshake.certificates.root = Some(authorities);
+        let authorities = authorities.as_ref().to_vec();
+        self.options.handshake.certificates.root = Some(Arc::new(move || Ok(authorities.clone())));
         self
     }
 
@@ -108,7 +139,32 @@ impl LockManagerBuilder {
     /// [`client_certificate_files`](Self::client_certificate_files).
     #[cfg(feature = "tls-rustls")]
     pub fn root_certificate_file(mut self, authorities: impl Into<PathBuf>) -> Self {
-        self.options.handshake.certificates.root = Some(Pem::File(authorities.into()));
+        self.options.handshake.certificates.root = Some(pem_file(authorities.into()));
         self
+    }
+
+    /// The same, from a function: see [`client_certificate_from`](Self::client_certificate_from).
+    #[cfg(feature = "tls-rustls")]
+    pub fn root_certificate_from<E: Into<Box<dyn Error + Send + Sync>>>(
+        mut self,
+        newest: impl Fn() -> Result<Vec<u8>, E> + Send + Sync + 'static,
+    ) -> Self {
+        let ask = move || ask("root_certificate_from", &newest);
+        self.options.handshake.certificates.root = Some(Arc::new(ask));
+        self
+    }
+}
+
+/// Asks a function of the caller. Its panic must not end the task that opens connections.
+#[cfg(feature = "tls-rustls")]
+fn ask<T, E: Into<Box<dyn Error + Send + Sync>>>(
+    option: &str,
+    newest: impl Fn() -> Result<T, E>,
+) -> Result<T, LockError> {
+    match catch_unwind(AssertUnwindSafe(newest)) {
+        Ok(answer) => {
+            answer.map_err(|error| config(format!("`{option}` failed: {}", error.into())))
+        }
+        Err(_) => Err(config(format!("`{option}` panicked"))),
     }
 }

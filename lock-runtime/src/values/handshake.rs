@@ -123,25 +123,35 @@ where
     }
 }
 
-/// A PEM text.
-#[derive(Clone)]
-#[cfg_attr(
-    not(feature = "tls-rustls"),
-    allow(dead_code, reason = "nothing else reads them")
-)]
-pub(crate) enum Pem {
-    Text(Vec<u8>),
-    /// It is read whenever a connection is opened, for it may have been replaced.
-    File(PathBuf),
+/// Returns PEM texts as they are now. It is called whenever a connection is opened, because they may have been replaced.
+pub(crate) type PemSource<T> = Arc<dyn Fn() -> Result<T, LockError> + Send + Sync>;
+
+/// Returns a source that reads a file on the caller's thread: where threads for blocking work are all busy, connections are
+/// still opened.
+pub(crate) fn pem_file(path: PathBuf) -> PemSource<Vec<u8>> {
+    Arc::new(move || {
+        std::fs::read(&path).map_err(|error| {
+            let path = path.display();
+            config(format!(
+                "the certificates' file {path} cannot be read: {error}"
+            ))
+        })
+    })
 }
 
-/// PEM texts, as a caller gave them.
+/// Returns a source that reads a chain and its key.
+pub(crate) fn pem_files(chain: PathBuf, key: PathBuf) -> PemSource<(Vec<u8>, Vec<u8>)> {
+    let (chain, key) = (pem_file(chain), pem_file(key));
+    Arc::new(move || Ok((chain()?, key()?)))
+}
+
+/// The sources of PEM texts that a caller gave.
 #[derive(Clone, Default)]
 pub(crate) struct Certificates {
     /// The client's chain, and its private key.
-    pub(crate) client: Option<(Pem, Pem)>,
+    pub(crate) client: Option<PemSource<(Vec<u8>, Vec<u8>)>>,
     /// The authorities to trust in place of the system's.
-    pub(crate) root: Option<Pem>,
+    pub(crate) root: Option<PemSource<Vec<u8>>>,
 }
 
 impl Certificates {

@@ -37,7 +37,7 @@ pub(crate) use self::error::{LockError, LostReason, StoreError, config};
 pub(crate) use self::fence::{FencingToken, SPARE_TOKENS, TokenRange, UnusedTokens};
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(crate) use self::handshake::{Certificates, Login};
-pub(crate) use self::handshake::{Credentials, Handshake, Pem};
+pub(crate) use self::handshake::{Credentials, Handshake, pem_file, pem_files};
 pub(crate) use self::health::{Checkup, Health, NodeHealth};
 pub(crate) use self::holder::{Alias, HolderId, HolderIds};
 pub(crate) use self::key::{Key, KeyMap};

@@ -1,6 +1,7 @@
 //! Tests of certificates that a builder is given: those that a client shows, and those that it trusts.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, LockManagerBuilder};
@@ -126,17 +127,41 @@ async fn nodes_of_a_cluster_are_shown_the_certificate() {
 
 #[tokio::test]
 async fn certificates_that_are_replaced_on_disk_are_read_by_the_next_connection() {
+    the_next_connection_shows_new_ones(|builder, files| {
+        builder
+            .root_certificate_file(&files.authority)
+            .client_certificate_files(files.client_certificate(), files.client_key())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_function_is_asked_for_the_certificates_of_each_connection() {
+    // Like an agent that keeps them in memory. It fails once, and panics once.
+    the_next_connection_shows_new_ones(|builder, files| {
+        let calls = AtomicUsize::new(0);
+        let (authority, files) = (files.authority.clone(), files.clone());
+        builder
+            .root_certificate_from(move || std::fs::read(&authority))
+            .client_certificate_from(move || match calls.fetch_add(1, SeqCst) {
+                4 => Err("the agent is away"),
+                5 => panic!("the agent panics"),
+                _ => Ok((read(&files.client_certificate()), read(&files.client_key()))),
+            })
+    })
+    .await;
+}
+
+async fn the_next_connection_shows_new_ones(
+    of: impl FnOnce(LockManagerBuilder, &TlsFiles) -> LockManagerBuilder,
+) {
     let server = RedisServer::builder()
         .tls()
         .line("tls-auth-clients yes")
         .start();
     let files = server.tls_files();
-    let locks = LockManager::builder()
-        .root_certificate_file(&files.authority)
-        .client_certificate_files(files.client_certificate(), files.client_key())
-        .connect(&server.tls_url())
-        .await
-        .unwrap();
+    let locks = of(builder(), files).connect(&server.tls_url()).await;
+    let locks = locks.unwrap();
     let guard = locks.mutex("held").lease(LEASE).acquire().await.unwrap();
 
     let dir = tempfile::tempdir().expect("a directory");
@@ -212,6 +237,17 @@ async fn certificates_that_are_of_no_use_are_refused_before_any_io() {
             "/nowhere/key cannot be read",
             builder().client_certificate_files(files.client_certificate(), "/nowhere/key"),
             "postgres://nowhere.invalid/?sslmode=verify-full",
+        ),
+        (
+            "`client_certificate_from` failed: the agent is away",
+            builder().client_certificate_from(|| Err("the agent is away")),
+            "mysql://nowhere.invalid/?sslmode=verify-full",
+        ),
+        (
+            "`root_certificate_from` panicked",
+            builder()
+                .root_certificate_from(|| -> Result<_, String> { panic!("a fault of the test") }),
+            "rediss://nowhere.invalid/",
         ),
         (
             "memory store",

@@ -12,7 +12,7 @@ use std::time::Duration;
 use self::setting::Setting;
 use crate::api::builder::LockManagerBuilder;
 use crate::api::manager::LockManager;
-use crate::values::{ClusterChannels, LockError, Pem, Replicas, config};
+use crate::values::{ClusterChannels, LockError, Replicas, config, pem_file, pem_files};
 
 /// The settings that may hold passwords, which are not shown.
 const SECRET: [&str; 2] = ["url", "quorum"];
@@ -174,7 +174,8 @@ impl LockConfig {
         let certificates = &mut builder.options.handshake.certificates;
         certificates.client = match (&self.client_certificate, &self.client_key) {
             (Some(chain), Some(key)) => {
-                Some((file("client_certificate", chain)?, file("client_key", key)?))
+                let chain = file("client_certificate", chain)?;
+                Some(pem_files(chain, file("client_key", key)?))
             }
             (None, None) => None,
             _ => {
@@ -184,7 +185,7 @@ impl LockConfig {
             }
         };
         if let Some(root) = &self.root_certificate {
-            certificates.root = Some(file("root_certificate", root)?);
+            certificates.root = Some(pem_file(file("root_certificate", root)?));
         }
         Ok(builder)
     }
@@ -222,10 +223,10 @@ fn with<T: Clone>(
     }
 }
 
-/// A file that can be read now. It is read again whenever a connection is opened.
-fn file(setting: &str, path: &Path) -> Result<Pem, LockError> {
+/// Returns the path of a file that can be read now. It is read again whenever a connection is opened.
+fn file(setting: &str, path: &Path) -> Result<PathBuf, LockError> {
     match std::fs::read(path) {
-        Ok(_) => Ok(Pem::File(path.to_owned())),
+        Ok(_) => Ok(path.to_owned()),
         Err(error) => {
             let path = path.display();
             Err(config(format!(

@@ -1,6 +1,5 @@
 //! Certificates as rustls takes them: those that a client trusts, and the one that it shows.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, ring};
@@ -9,7 +8,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::backend::Fault;
-use crate::values::{Certificates, LockError, Pem, config};
+use crate::values::{Certificates, LockError, config};
 
 /// The authorities that the builder was given, if it was.
 ///
@@ -21,7 +20,7 @@ pub(crate) fn given_authorities(
     let Some(root) = &certificates.root else {
         return Ok(None);
     };
-    let authorities = chain(&read(root)?, "the root certificate")?;
+    let authorities = chain(&root()?, "the root certificate")?;
     roots_of(&authorities)?;
     Ok(Some(authorities))
 }
@@ -92,11 +91,12 @@ pub(crate) fn client_of(
         .with_safe_default_protocol_versions()
         .map_err(unfit)?
         .with_root_certificates(roots);
-    let Some((shown, key)) = &certificates.client else {
+    let Some(client) = &certificates.client else {
         return Ok(trusting.with_no_client_auth());
     };
-    let shown = chain(&read(shown)?, "the client certificate")?;
-    let key = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|_| {
+    let (shown, key) = client()?;
+    let shown = chain(&shown, "the client certificate")?;
+    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|_| {
         config("the client certificate's key is no private key in PEM form, or is encrypted")
     })?;
     trusting.with_client_auth_cert(shown, key).map_err(unfit)
@@ -107,23 +107,6 @@ pub(crate) fn client_of(
 fn provider() -> Arc<CryptoProvider> {
     let installed = CryptoProvider::get_default().cloned();
     installed.unwrap_or_else(|| Arc::new(ring::default_provider()))
-}
-
-/// Returns a PEM text as it is now.
-///
-/// # Errors
-/// [`LockError::InvalidConfig`] if its file cannot be read.
-pub(crate) fn read(pem: &Pem) -> Result<Cow<'_, [u8]>, LockError> {
-    match pem {
-        Pem::Text(text) => Ok(Cow::Borrowed(text)),
-        // On this thread: where threads for blocking work are all busy, connections are still opened.
-        Pem::File(path) => std::fs::read(path).map(Cow::Owned).map_err(|error| {
-            let path = path.display();
-            config(format!(
-                "the certificates' file {path} cannot be read: {error}"
-            ))
-        }),
-    }
 }
 
 /// Returns the fault of certificates that are of no use when a connection is opened. They were of use before, so somebody

@@ -8,7 +8,7 @@ use rustls::crypto::{CryptoProvider, ring};
 
 use crate::backend::Fault;
 pub(super) use crate::backend::kit::certificates::unusable;
-use crate::backend::kit::certificates::{client_of, given_authorities, read, system_authorities};
+use crate::backend::kit::certificates::{client_of, given_authorities, system_authorities};
 use crate::backend::kit::tls_refusal;
 use crate::backend::sql::Encryption;
 use crate::values::{Certificates, LockError, config};
@@ -37,13 +37,9 @@ pub(super) fn options(
     client_of(RootCertStore::empty(), certificates)?;
     let trusted = given.map_or_else(system_authorities, Ok)?;
     let trusted = trusted.iter().map(|authority| authority.to_vec().into());
-    let identity = match &certificates.client {
-        Some((chain, key)) => {
-            let (chain, key) = (read(chain)?.into_owned(), read(key)?.into_owned());
-            Some(ClientIdentity::new(chain.into(), key.into()))
-        }
-        None => None,
-    };
+    let client = certificates.client.as_ref().map(|client| client());
+    let identity = client.transpose()?;
+    let identity = identity.map(|(chain, key)| ClientIdentity::new(chain.into(), key.into()));
     // The driver takes the process's provider, and installs one itself if there is none: it panics if it has to choose.
     if CryptoProvider::get_default().is_none() {
         let _ = ring::default_provider().install_default();

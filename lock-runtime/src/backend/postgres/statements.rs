@@ -21,7 +21,7 @@ const FRAGMENTS: [(&str, &str); 11] = [
     // end of no hold, so the column shows who has set it: 1970 itself is that of one that was set by hand.
     (
         "{is_by_request}",
-        "(l.permits > 0 AND l.permits = (extract(epoch FROM l.expires_at) * 1000000)::bigint)",
+        "(CASE WHEN l.permits > 0 THEN l.expires_at = timestamptz 'epoch' + l.permits * interval '1 microsecond' END)",
     ),
     // Readers or permits whose lease is not over; NULL if there are none.
     (
