@@ -36,6 +36,8 @@ pub struct Op {
     pub owner: usize,
     /// The effect that it had.
     pub what: What,
+    /// The fencing token of a grant, if one is known. It is greater than that of every grant before it.
+    pub token: Option<u64>,
     /// The time of its call.
     pub from: u64,
     /// The time at which its answer was there, or [`OPEN`].
@@ -60,6 +62,8 @@ struct State {
     /// The others that have happened.
     done: BTreeSet<usize>,
     holder: Option<usize>,
+    /// The greatest token so far.
+    token: u64,
 }
 
 /// Looks for an order. Tries at most `budget` states.
@@ -74,6 +78,7 @@ pub fn search(history: &[Op], budget: usize) -> Verdict {
         first: 0,
         done: BTreeSet::new(),
         holder: None,
+        token: 0,
     };
     let mut seen = HashSet::from([start.clone()]);
     let mut stack = vec![start];
@@ -99,14 +104,16 @@ pub fn search(history: &[Op], budget: usize) -> Verdict {
         // Certain operations are tried first, because they are on top of the stack.
         for index in candidates.into_iter().rev() {
             let op = &ops[index];
+            let rises = op.token.is_none_or(|token| token > state.token);
             let holder = match (op.what, state.holder) {
-                (What::Take | What::MayTake, None) => Some(op.owner),
+                (What::Take | What::MayTake, None) if rises => Some(op.owner),
                 (What::End | What::MayEnd, Some(holder)) if holder == op.owner => None,
                 _ => continue,
             };
             let mut next = state.clone();
             next.happens(index, certain);
             next.holder = holder;
+            next.token = op.token.unwrap_or(state.token);
             if seen.insert(next.clone()) {
                 stack.push(next);
             }

@@ -27,6 +27,9 @@ pub(crate) struct Write {
     pub(crate) accepted: bool,
     /// Whether the holder was certain of its hold when the answer had come.
     pub(crate) sure: bool,
+    /// The times of the call and of the answer.
+    pub(crate) asked: u64,
+    pub(crate) answered: u64,
 }
 
 /// A hold that others may share: readers, writers, permits.
@@ -53,6 +56,7 @@ pub(crate) enum Answer {
     Unknown,
     /// The times when it had the guard, was last certain, and began to give it back; and the result of that.
     Granted {
+        token: Option<u64>,
         at: u64,
         seen: u64,
         leaving: u64,
@@ -140,11 +144,25 @@ impl Log {
                     over: over.parse().ok()?,
                 });
             }
-            ("tried", [holder, asked, at, "granted", seen, leaving, over, end]) => {
+            (
+                "tried",
+                [
+                    holder,
+                    asked,
+                    at,
+                    "granted",
+                    token,
+                    seen,
+                    leaving,
+                    over,
+                    end,
+                ],
+            ) => {
                 self.tries.push(Try {
                     holder: (*holder).to_owned(),
                     asked: asked.parse().ok()?,
                     answer: Answer::Granted {
+                        token: Some(token.parse().ok()?).filter(|token| *token > 0),
                         at: at.parse().ok()?,
                         seen: seen.parse().ok()?,
                         leaving: leaving.parse().ok()?,
@@ -168,14 +186,18 @@ impl Log {
                 at: at.parse().ok()?,
                 why: (*why).to_owned(),
             }),
-            ("write", [key, holder, token, number, accepted, sure]) => self.writes.push(Write {
-                key: (*key).to_owned(),
-                holder: (*holder).to_owned(),
-                token: token.parse().ok()?,
-                number: number.parse().ok()?,
-                accepted: *accepted == "1",
-                sure: *sure == "1",
-            }),
+            ("write", [key, holder, token, number, accepted, sure, asked, answered]) => {
+                self.writes.push(Write {
+                    key: (*key).to_owned(),
+                    holder: (*holder).to_owned(),
+                    token: token.parse().ok()?,
+                    number: number.parse().ok()?,
+                    accepted: *accepted == "1",
+                    sure: *sure == "1",
+                    asked: asked.parse().ok()?,
+                    answered: answered.parse().ok()?,
+                })
+            }
             _ => return None,
         }
         Some(())

@@ -12,6 +12,7 @@
 //! | `--bug NAME`, `--some N` | only this planted bug; only N of them, which the seed chooses |
 //! | `--list` | prints only the names of planted bugs, if everything that they change is there |
 //! | `--report DIR` | writes `torture.md` and `torture.svg`, the timeline of a round that failed or of the one with most losses |
+//! | `--histories DIR` | writes what was said of locks and registers, as JSON lines, for `scripts/verify` |
 //!
 //! | file | what is in it |
 //! | --- | --- |
@@ -22,6 +23,7 @@
 //! | `crew.rs`, `log.rs` | starting, killing and hearing them |
 //! | `options.rs`, `schedule.rs` | the command line, and the choice of rounds |
 //! | `round.rs`, `checks.rs`, `delays.rs`, `order.rs` | one round, and the checks of it |
+//! | `histories.rs` | histories as files, for another judge |
 //! | `planted/` | bugs that the checks have to catch |
 //! | `report.rs`, `timeline.rs` | the report that a person reads |
 
@@ -32,6 +34,7 @@ mod crew;
 mod database;
 mod delays;
 mod faults;
+mod histories;
 mod keys;
 mod log;
 mod options;

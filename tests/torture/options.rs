@@ -21,6 +21,8 @@ pub(crate) struct Options {
     /// The only planted bug to try.
     pub(crate) bug: Option<String>,
     pub(crate) report: Option<PathBuf>,
+    /// The folder for histories that another judge reads.
+    pub(crate) histories: Option<PathBuf>,
 }
 
 impl Options {
@@ -42,6 +44,7 @@ impl Options {
             some: None,
             bug: None,
             report: None,
+            histories: None,
         };
         let mut words = words.iter();
         while let Some(flag) = words.next() {
@@ -83,6 +86,7 @@ impl Options {
                 "--some" => (options.planted, options.some) = (true, Some(whole()?)),
                 "--bug" => (options.planted, options.bug) = (true, Some(value.to_owned())),
                 "--report" => options.report = Some(value.into()),
+                "--histories" => options.histories = Some(value.into()),
                 _ => return Err(format!("`{flag}` is unknown")),
             }
         }

@@ -19,9 +19,9 @@ pub(crate) enum Order {
     Undecided,
 }
 
-/// Looks for one order of events that explains everything that was said of a lock without a wait: each refusal found a
-/// holder, and each confirmed release found its own hold.
-pub(crate) fn order(tries: &[Try], killed: &[String]) -> Order {
+/// Returns what was said of a lock that was asked for without a wait, as operations that have to be explained: each
+/// refusal found a holder, and each confirmed release found its own hold.
+pub(crate) fn operations(tries: &[Try], killed: &[String]) -> Vec<Op> {
     let mut ops = Vec::new();
     // These processes may still be about the release of a hold of their own. They refuse their own tries without asking
     // the store, which may have forgotten that hold long ago.
@@ -29,9 +29,14 @@ pub(crate) fn order(tries: &[Try], killed: &[String]) -> Order {
     for (owner, it) in tries.iter().enumerate() {
         let client = client_of(&it.holder);
         let mut add = |what, from, until| {
+            let token = match (what, &it.answer) {
+                (What::Take, Answer::Granted { token, .. }) => *token,
+                _ => None,
+            };
             ops.push(Op {
                 owner,
                 what,
+                token,
                 from,
                 until,
             });
@@ -45,6 +50,7 @@ pub(crate) fn order(tries: &[Try], killed: &[String]) -> Order {
                 add(What::MayEnd, it.asked, OPEN);
             }
             Answer::Granted {
+                token: _,
                 at,
                 seen,
                 leaving,
@@ -71,12 +77,18 @@ pub(crate) fn order(tries: &[Try], killed: &[String]) -> Order {
             ops.push(Op {
                 owner: tries.len() + number,
                 what,
+                token: None,
                 from: last,
                 until: OPEN,
             });
         }
     }
-    match search(&ops, STATES) {
+    ops
+}
+
+/// Looks for one order of events that explains these operations.
+pub(crate) fn order(ops: &[Op]) -> Order {
+    match search(ops, STATES) {
         Verdict::Impossible(explained, op) => Order::None(format!(
             "after {explained} of {} operations: {op:?}",
             ops.len()

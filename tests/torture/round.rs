@@ -213,7 +213,8 @@ impl Plan<'_> {
         let mut findings = stage.judge(terms);
         findings.splice(..0, std::mem::take(&mut stage.findings));
         let order = (!terms.loses_locks)
-            .then(|| order::order(&stage.crew.log.tries, &stage.crew.log.killed));
+            .then(|| order::operations(&stage.crew.log.tries, &stage.crew.log.killed))
+            .map(|operations| order::order(&operations));
         if let Some(Order::None(what)) = &order {
             findings.push(Finding {
                 check: "order",

@@ -8,6 +8,7 @@ use fastrand::Rng;
 use tokio::runtime::Runtime;
 
 use crate::faults::{self, Fault, Side};
+use crate::histories;
 use crate::keys::Workload;
 use crate::options::Options;
 use crate::planted::{self, Planted};
@@ -55,7 +56,7 @@ fn torture(options: &Options, runtime: &Runtime) -> bool {
         Some(time) => started.elapsed() < time,
         None => pass == 0,
     };
-    let mut number = 0;
+    let (mut number, mut written) = (0, 0);
     let times = if options.time.is_some() { 3 } else { 1 };
     for pass in 0.. {
         if !more(pass) || options.round.is_some_and(|wanted| wanted < number) {
@@ -83,6 +84,15 @@ fn torture(options: &Options, runtime: &Runtime) -> bool {
             }
             let outcome = plan.run(runtime);
             say(options, &outcome);
+            if let Some(folder) = &options.histories {
+                match histories::write(folder, options.seed, &outcome) {
+                    Ok(files) => written += files,
+                    Err(error) => {
+                        println!("torture: no histories in {}: {error}", folder.display());
+                        return false;
+                    }
+                }
+            }
             report.add(&outcome);
             let worth =
                 |outcome: &Outcome| (!outcome.findings.is_empty(), outcome.log.losses.len());
@@ -95,6 +105,9 @@ fn torture(options: &Options, runtime: &Runtime) -> bool {
         }
     }
     println!("\n{}\n{}", report.table(), report.bounds());
+    if let Some(folder) = &options.histories {
+        println!("torture: {written} histories in {}", folder.display());
+    }
     let Some(shown) = shown else {
         println!("torture: no such round");
         return false;

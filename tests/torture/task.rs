@@ -192,9 +192,10 @@ impl Task {
         let end = if left.is_none() { "ok" } else { &said };
         self.say(format_args!("end {end}"));
         if self.work.how == How::Try {
-            let (seen, now) = (history.holds()[0].until, now_ns());
+            let (hold, now) = (&history.holds()[0], now_ns());
+            let (seen, token) = (hold.until, hold.token.unwrap_or(0));
             self.say(format_args!(
-                "tried {holder} {asked} {granted} granted {seen} {leaving} {now} {said}"
+                "tried {holder} {asked} {granted} granted {token} {seen} {leaving} {now} {said}"
             ));
         }
         let why = match (lost, &left) {
@@ -258,11 +259,13 @@ impl Task {
         token: u64,
         is_held: impl Fn() -> bool,
     ) -> Option<u64> {
+        let asked = now_ns();
         let entered = self.resource.enter(key, token).await;
+        let answered = now_ns();
         let sure = u8::from(is_held());
         let (number, accepted) = (entered.number, u8::from(entered.accepted));
         self.say(format_args!(
-            "write {key} {holder} {token} {number} {accepted} {sure}"
+            "write {key} {holder} {token} {number} {accepted} {sure} {asked} {answered}"
         ));
         entered.accepted.then_some(entered.value)
     }

@@ -8,6 +8,7 @@ fn op(owner: usize, what: What, from: u64, until: u64) -> Op {
     Op {
         owner,
         what,
+        token: None,
         from,
         until,
     }
@@ -134,4 +135,31 @@ fn thousands_of_turns_and_refusals_are_judged_fast() {
     history.push(op(99_999, Take, 150_035, 150_050));
     history.push(op(99_999, End, 150_052, 150_055));
     assert!(!is_possible(&history));
+}
+
+#[test]
+fn a_token_that_falls_has_no_explanation() {
+    let take = |owner, token, from, until| Op {
+        token: Some(token),
+        ..op(owner, Take, from, until)
+    };
+    let turns = |second| {
+        [
+            take(1, 7, 0, 10),
+            op(1, End, 20, 25),
+            take(2, second, 22, 30),
+            op(2, End, 40, 45),
+        ]
+    };
+    assert!(is_possible(&turns(8)));
+    assert!(!is_possible(&turns(7)));
+    assert!(!is_possible(&turns(6)));
+    // Calls that overlap may have happened in the order of their tokens.
+    let at_once = [
+        take(1, 8, 0, 30),
+        op(1, End, 31, 40),
+        take(2, 7, 0, 30),
+        op(2, End, 5, 30),
+    ];
+    assert!(is_possible(&at_once));
 }
