@@ -136,6 +136,7 @@ pub use api::config::LockConfig;
 pub use api::convert::{FromLockError, Skipped};
 pub use api::election::{Election, Leader};
 pub use api::guard::LockGuard;
+pub use api::ids::Ids;
 pub use api::info::{HolderInfo, LockInfo};
 pub use api::latch::{Latch, LatchRequest};
 pub use api::lease::{Lease, Lost, MemberLock};
