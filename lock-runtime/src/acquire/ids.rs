@@ -1,6 +1,7 @@
 //! Ids for a caller: from a range that was drawn ahead, or from the next one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::coop;
 
@@ -10,6 +11,9 @@ use crate::hold::Core;
 use crate::hold::ids::{IdSource, Now, Served, Want};
 use crate::values::ids::check_id_count;
 use crate::values::{IdRange, LockError, clock};
+
+/// The time in which a block of shuffled ids begins.
+const BLOCK: Duration = Duration::from_millis(1);
 
 /// Takes so many ids that follow one another.
 pub(crate) async fn take(
@@ -75,21 +79,18 @@ impl Drawing {
         loop {
             let sent = Now::of(core);
             let drawn = counters.draw_ids(key, want.count, want.secret, deadline.remaining());
-            let fault = match drawn.await {
-                Ok(range) => {
+            let (fault, pause) = match drawn.await {
+                Ok(Some(range)) => {
                     let now = Now::of(core);
                     if now.is_of_one_generation_with(sent) {
                         self.source.drew(range, sent, now);
                         return Ok(());
                     }
                     // A copy of this process may have read the same answer.
-                    Fault::Outdated
+                    (Fault::Outdated, Duration::ZERO)
                 }
-                Err(fault) => fault,
-            };
-            let pause = match fault {
-                Fault::Outdated => std::time::Duration::ZERO,
-                _ => pauses.pause(),
+                Ok(None) => (Fault::not_done("the next ids are not due yet"), BLOCK),
+                Err(fault) => (fault, pauses.pause()),
             };
             if !fault.is_passing() || deadline.remaining() <= pause {
                 return Err(fault);

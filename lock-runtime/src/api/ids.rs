@@ -68,7 +68,8 @@ impl Ids {
     /// are: two plain ids that were drawn together differ by as many as were taken in between.
     ///
     /// The order is by the millisecond then, within one process, too. The secret by which ids are shuffled is made at
-    /// random, and kept by the store; who reads the store can undo it. All processes must say this of a name, or none: the
+    /// random, and kept by the store; who reads the store can undo it. The first id of a source comes up to a millisecond
+    /// later for that, as does one that would begin a millisecond before the store's clock does. All processes must say this of a name, or none: the
     /// store refuses the others with [`LockError::ForeignKey`].
     ///
     /// ```

@@ -74,6 +74,8 @@ pub(crate) trait Counters: Send + Sync {
     /// Draws so many ids that follow one another, after all that the source has given and not before the store's time. A
     /// source that is not there is made.
     ///
+    /// None are given (`None`) before a [block](crate::values::ids::draw) has begun; that is a millisecond at most.
+    ///
     /// `secret`: the one to shuffle the ids by if the source is made now. The range has the one that the source was made
     /// with. A source whose ids are shuffled gives none to those that want them plain, and the reverse.
     fn draw_ids<'a>(
@@ -82,7 +84,7 @@ pub(crate) trait Counters: Send + Sync {
         count: u32,
         secret: Option<IdSecret>,
         timeout: Duration,
-    ) -> Reply<'a, IdRange>;
+    ) -> Reply<'a, Option<IdRange>>;
 
     /// Like [`Backend::listen`](super::Backend::listen).
     fn listen_to(&self, counter: CounterRef<'_>) -> Box<dyn Listen>;

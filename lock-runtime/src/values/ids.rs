@@ -37,22 +37,35 @@ pub(crate) fn check_id_count(count: u32) -> Result<(), LockError> {
     )))
 }
 
-/// The first of `count` ids that are drawn at `micros`, µs since 1970 by the store's clock. `last`: the last one that the
-/// source has given. `None` if the clock is before [`EPOCH`], or the ids do not fit in 63 bits.
+/// What is drawn from a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Draw {
+    /// Ids from this one on.
+    From(i64),
+    /// None before the store's clock has reached the next block. Until then, this is the last id.
+    NotYet(i64),
+}
+
+/// What is drawn at `micros`, µs since 1970 by the store's clock. `last`: the last id that the source has given. `None` if the
+/// clock is before [`EPOCH`], or the ids do not fit in 63 bits.
 ///
-/// A source of shuffled ids that is `new` begins with the next block: the ids of the present one may have been shuffled by
-/// a secret that the store has lost.
-pub(crate) fn first_id(last: Option<i64>, micros: u64, count: u32, shuffled: bool) -> Option<i64> {
+/// Shuffled ids do not begin a block before the clock has reached it, unless the clock was set back. So a store that has
+/// lost a source and its secret may begin another one with the next block: no id of it was shuffled by another secret.
+pub(crate) fn draw(last: Option<i64>, micros: u64, count: u32, shuffled: bool) -> Option<Draw> {
     let seconds = (micros / 1_000_000).checked_sub(EPOCH)?;
     let begin = i64::try_from(seconds.checked_mul(1 << 32)?).ok()?;
     let now = begin + (micros % 1_000_000 * PER_MICRO).cast_signed();
-    let first = match last {
-        Some(last) => last.checked_add(1)?.max(now),
-        None if shuffled => ((now >> BLOCK_BITS) + 1) << BLOCK_BITS,
-        None => now,
-    };
-    first.checked_add(i64::from(count))?;
-    Some(first)
+    let last = last.unwrap_or(match shuffled {
+        true => now | ((1 << BLOCK_BITS) - 1),
+        false => now - 1,
+    });
+    let first = last.checked_add(1)?.max(now);
+    let end = first.checked_add(i64::from(count))?;
+    let block = |id: i64| id >> BLOCK_BITS;
+    if shuffled && block(last) <= block(now) && block(now) < block(end - 1) {
+        return Some(Draw::NotYet(last));
+    }
+    Some(Draw::From(first))
 }
 
 /// Ids that follow one another, which nobody else has or gets.
@@ -90,6 +103,7 @@ impl IdRange {
     }
 
     /// The last of the ids, before it is shuffled. A range that is empty has none.
+    #[cfg(test)]
     pub(crate) fn last(&self) -> i64 {
         self.positions().end - 1
     }
@@ -183,8 +197,15 @@ mod tests {
     const NOW: u64 = 1_795_651_200_000_000;
     const BLOCK: i64 = 1 << BLOCK_BITS;
 
+    fn first_id(last: Option<i64>, micros: u64, count: u32) -> Option<i64> {
+        match draw(last, micros, count, false)? {
+            Draw::From(first) => Some(first),
+            not_yet @ Draw::NotYet(_) => panic!("{not_yet:?}"),
+        }
+    }
+
     fn at(micros: u64) -> i64 {
-        first_id(None, micros, 1, false).unwrap()
+        first_id(None, micros, 1).unwrap()
     }
 
     #[test]
@@ -200,14 +221,14 @@ mod tests {
     #[test]
     fn ids_never_fall_whatever_the_clock_does() {
         let last = at(NOW);
-        assert_eq!(first_id(Some(last), NOW, 1, false), Some(last + 1));
+        assert_eq!(first_id(Some(last), NOW, 1), Some(last + 1));
         for micros in [EPOCH * 1_000_000, NOW - 1_000_000, NOW] {
-            assert_eq!(first_id(Some(last), micros, 1, false), Some(last + 1));
+            assert_eq!(first_id(Some(last), micros, 1), Some(last + 1));
         }
-        assert_eq!(first_id(Some(last), NOW + 1, 1, false), Some(last + 4_294));
+        assert_eq!(first_id(Some(last), NOW + 1, 1), Some(last + 4_294));
         let end_of_a_second = at(NOW + 1_000_000) - 1;
         assert_eq!(
-            first_id(Some(end_of_a_second), NOW, 1, false),
+            first_id(Some(end_of_a_second), NOW, 1),
             Some(at(NOW + 1_000_000)),
             "the carry"
         );
@@ -218,22 +239,32 @@ mod tests {
         let end = (EPOCH + (1 << 31)) * 1_000_000;
         for micros in [0, EPOCH * 1_000_000 - 1, end, u64::MAX] {
             for last in [None, Some(at(NOW))] {
-                assert_eq!(first_id(last, micros, 1, false), None, "{micros}");
+                assert_eq!(first_id(last, micros, 1), None, "{micros}");
             }
         }
         assert_eq!(at(end - 1), i64::MAX - 971_589);
-        assert!(first_id(Some(i64::MAX - 2), NOW, 1, false).is_some());
-        assert!(first_id(Some(i64::MAX - 2), NOW, 2, false).is_none());
-        assert!(first_id(Some(i64::MAX), NOW, 1, false).is_none());
+        assert!(first_id(Some(i64::MAX - 2), NOW, 1).is_some());
+        assert!(first_id(Some(i64::MAX - 2), NOW, 2).is_none());
+        assert!(first_id(Some(i64::MAX), NOW, 1).is_none());
     }
 
     #[test]
-    fn a_new_source_of_shuffled_ids_begins_with_the_next_block() {
-        let first = first_id(None, NOW + 5, 1, true).unwrap();
-        assert_eq!(first % BLOCK, 0);
-        assert!((1..=BLOCK).contains(&(first - at(NOW + 5))));
-        let last = at(NOW + 5);
-        assert_eq!(first_id(Some(last), NOW + 5, 1, true), Some(last + 1));
+    fn shuffled_ids_begin_no_block_before_the_clock_does() {
+        let shuffled = |last, micros, count| draw(last, micros, count, true).unwrap();
+        let block = at(NOW) >> BLOCK_BITS;
+        let end = (block + 1) * BLOCK - 1;
+        assert_eq!(shuffled(None, NOW, 1), Draw::NotYet(end));
+        assert_eq!(shuffled(Some(end), NOW + 900, 1), Draw::NotYet(end));
+        // A block is 976.7 µs.
+        assert_eq!(shuffled(Some(end), NOW + 977, 1), Draw::From(at(NOW + 977)));
+        assert_eq!(shuffled(Some(end - 10), NOW, 10), Draw::From(end - 9));
+        assert_eq!(shuffled(Some(end - 10), NOW, 11), Draw::NotYet(end - 10));
+        let later = end + 5 * BLOCK;
+        assert_eq!(
+            shuffled(Some(later), NOW, 11),
+            Draw::From(later + 1),
+            "the clock was set back"
+        );
     }
 
     #[test]

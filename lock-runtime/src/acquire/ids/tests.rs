@@ -83,7 +83,7 @@ impl Counters for Slow {
         count: u32,
         secret: Option<IdSecret>,
         timeout: Duration,
-    ) -> Reply<'a, IdRange> {
+    ) -> Reply<'a, Option<IdRange>> {
         Box::pin(async move {
             self.drawn.lock().push(count);
             clock::sleep(MS).await;

@@ -11,7 +11,7 @@ use super::store::{Entry, foreign};
 use crate::backend::{
     Asked, CounterKind, CounterRef, Counters, Fault, Listen, Reply, shuffle_clash,
 };
-use crate::values::ids::{SOURCE_LIFE, first_id};
+use crate::values::ids::{Draw, SOURCE_LIFE, draw};
 use crate::values::{IdRange, IdSecret, Key, clock};
 
 /// The last id that a source has given.
@@ -115,7 +115,7 @@ impl Counters for MemoryBackend {
         count: u32,
         secret: Option<IdSecret>,
         _: Duration,
-    ) -> Reply<'a, IdRange> {
+    ) -> Reply<'a, Option<IdRange>> {
         let micros = self.store.micros();
         self.op(move |state| {
             let kept = match state.live(key) {
@@ -130,11 +130,17 @@ impl Counters for MemoryBackend {
             }
             let last = kept.map(|(last, _)| last);
             let secret = kept.map_or(secret, |(_, secret)| secret);
-            let first = first_id(last, micros, count, secret.is_some());
-            let range = first.and_then(|first| IdRange::new(first, count, secret));
-            let range = range.ok_or_else(Fault::no_ids_at_this_time)?;
+            let drawn = draw(last, micros, count, secret.is_some());
+            let drawn = drawn.ok_or_else(Fault::no_ids_at_this_time)?;
+            let range = match drawn {
+                Draw::From(first) => IdRange::new(first, count, secret),
+                Draw::NotYet(_) => None,
+            };
             let source = LastId {
-                last: range.last(),
+                last: match drawn {
+                    Draw::From(first) => first + i64::from(count) - 1,
+                    Draw::NotYet(last) => last,
+                },
                 secret,
                 // The store's clock is tokio's, and is never set back: the last id is not ahead of it.
                 expires: clock::tick() + SOURCE_LIFE,

@@ -221,7 +221,7 @@ impl Counters for RedisBackend {
         count: u32,
         secret: Option<IdSecret>,
         timeout: Duration,
-    ) -> Reply<'a, IdRange> {
+    ) -> Reply<'a, Option<IdRange>> {
         Box::pin(self.inner.draw_ids(key, count, secret, timeout))
     }
 

@@ -14,14 +14,15 @@ impl Inner {
         count: u32,
         secret: Option<IdSecret>,
         timeout: Duration,
-    ) -> Result<IdRange, Fault> {
+    ) -> Result<Option<IdRange>, Fault> {
         let script = DrawIds {
             source: key.raw(),
             count,
             secret: secret.map(IdSecret::text),
         };
         match self.call(key, &script, timeout).await {
-            Ok(Drawn::Range(range)) => Ok(range),
+            Ok(Drawn::Range(range)) => Ok(Some(range)),
+            Ok(Drawn::NotYet) => Ok(None),
             Ok(Drawn::Otherwise { is_shuffled }) => Err(shuffle_clash(key, is_shuffled)),
             Err(fault) => Err(self.named(fault, key, Asked::Ids).await),
         }
@@ -51,6 +52,7 @@ script! {
                 let range = IdRange::new(first, this.count, secret)?;
                 items.end(Ok(Drawn::Range(range)))
             }
+            "EARLY" => items.end(Ok(Drawn::NotYet)),
             "OTHERWISE" => {
                 let is_shuffled = items.flag()?;
                 items.end(Ok(Drawn::Otherwise { is_shuffled }))
@@ -65,6 +67,8 @@ script! {
 #[derive(Debug)]
 pub(crate) enum Drawn {
     Range(IdRange),
+    /// The block of the ids has not begun.
+    NotYet,
     /// The source's ids are shuffled and plain ones are wanted, or the reverse.
     Otherwise {
         is_shuffled: bool,

@@ -169,7 +169,7 @@ impl Counters for SqlBackend {
         count: u32,
         secret: Option<IdSecret>,
         timeout: Duration,
-    ) -> Reply<'a, IdRange> {
+    ) -> Reply<'a, Option<IdRange>> {
         Box::pin(self.inner.draw_ids(key, count, secret, timeout))
     }
 

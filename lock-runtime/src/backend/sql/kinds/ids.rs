@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::seen::IDS;
 use crate::backend::sql::{Arg, Inner};
 use crate::backend::{Asked, Fault, shuffle_clash};
-use crate::values::ids::first_id;
+use crate::values::ids::draw;
 use crate::values::{IdRange, IdSecret, Key, clock};
 
 /// The number of times that ids are drawn, if a look finds each time that nothing is in the way any more.
@@ -27,7 +27,7 @@ impl Inner {
         count: u32,
         mut secret: Option<IdSecret>,
         timeout: Duration,
-    ) -> Result<IdRange, Fault> {
+    ) -> Result<Option<IdRange>, Fault> {
         let deadline = clock::now() + timeout;
         for _ in 0..TRIES {
             let args = vec![
@@ -37,9 +37,11 @@ impl Inner {
             ];
             let answer = self.run(&self.statements.draw_ids, args, deadline).await?;
             if let Some(row) = answer.row() {
-                let first = row.signed(0)?;
-                let range = first.and_then(|first| IdRange::new(first, count, secret));
-                return range.ok_or_else(Fault::no_ids_at_this_time);
+                let Some(first) = row.signed(0)?.filter(|first| *first != 0) else {
+                    return Ok(None);
+                };
+                let range = IdRange::new(first, count, secret);
+                return range.map(Some).ok_or_else(Fault::no_ids_at_this_time);
             }
             let looked_at = clock::now();
             let Some(seen) = self.look(key, deadline).await? else {
@@ -52,7 +54,7 @@ impl Inner {
                 continue;
             };
             self.clock.saw(seen.now, looked_at);
-            if first_id(None, seen.now, count, false).is_none() {
+            if draw(None, seen.now, count, false).is_none() {
                 return Err(Fault::no_ids_at_this_time());
             }
             let kept = match &seen.holder {
@@ -64,7 +66,10 @@ impl Inner {
             if kept.is_some() != secret.is_some() {
                 return Err(shuffle_clash(key, kept.is_some()));
             }
-            secret = kept;
+            if std::mem::replace(&mut secret, kept) == kept && kept.is_some() {
+                // A statement that changes nothing may have no answer.
+                return Ok(None);
+            }
         }
         Err(Fault::not_done(
             "the row of the ids was changed by others, again and again",
