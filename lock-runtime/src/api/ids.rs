@@ -30,8 +30,8 @@ use crate::values::{LockError, LockName};
 /// `seconds << 32 | rest`: the seconds since 2026-01-01T00:00:00Z, and 32 bits that begin each second from the µs × 4,294
 /// of the store's clock. The next id is one more than the last, or this time, whichever is larger. So ids never repeat as
 /// long as the store keeps its data. If the store loses them (a flush, a restart, a failover), ids go on from its clock:
-/// they do not repeat unless that clock is behind the time of the last id. [What is guaranteed](crate::_documentation::guarantees#ids)
-/// has the exceptions. The ids last until 2094.
+/// they do not repeat unless that clock is behind the time of the last id.
+/// [What is guaranteed](crate::_documentation::guarantees#ids) has the exceptions. The ids last until 2094.
 ///
 /// In SQL, an id tells its time: `to_timestamp((id >> 32) + 1767225600)`.
 ///
@@ -69,8 +69,8 @@ impl Ids {
     ///
     /// The order is by the millisecond then, within one process, too. The secret by which ids are shuffled is made at
     /// random, and kept by the store; who reads the store can undo it. The first id of a source comes up to a millisecond
-    /// later for that, as does one that would begin a millisecond before the store's clock does. All processes must say this of a name, or none: the
-    /// store refuses the others with [`LockError::ForeignKey`].
+    /// later for that, as does an id whose millisecond the store's clock has not reached. All processes must say this of a
+    /// name, or none: the store refuses the others with [`LockError::ForeignKey`].
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

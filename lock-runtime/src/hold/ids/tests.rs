@@ -163,7 +163,8 @@ fn a_million_ids_a_second_cost_a_request_for_thousands() {
 
 #[test]
 fn what_is_left_is_thrown_away_once_a_clock_or_a_connection_says_so() {
-    let changes: [(&str, fn(&mut Bench)); 6] = [
+    type Change = fn(&mut Bench);
+    let changes: [(&str, Change); 6] = [
         ("nothing", |_| ()),
         ("99 ms", |bench| bench.pass(99 * MS)),
         ("100 ms", |bench| bench.pass(100 * MS)),
