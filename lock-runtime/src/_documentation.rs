@@ -58,6 +58,7 @@ macro_rules! links {
 [guarantees.md#cluster]: crate::_documentation::guarantees#cluster
 [guarantees.md#fairness]: crate::_documentation::guarantees#fairness
 [guarantees.md#guaranteed]: crate::_documentation::guarantees#guaranteed
+[guarantees.md#ids]: crate::_documentation::guarantees#ids
 [guarantees.md#quorums]: crate::_documentation::guarantees#quorums
 [guarantees.md#replicas]: crate::_documentation::guarantees#replicas
 [guarantees.md#sentinel]: crate::_documentation::guarantees#sentinel
@@ -104,6 +105,7 @@ macro_rules! links {
 [blocking]: crate::blocking
 [fair]: crate::LockManager::fair
 [fenced]: crate::LockManager::fenced
+[ids]: crate::LockManager::ids
 [latch]: crate::LockManager::latch
 [lead]: crate::Election::lead
 [multi]: crate::LockManager::multi

@@ -54,7 +54,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //!   [`read`](LockManager::read) and [`write`](LockManager::write), [`fenced`](LockManager::fenced),
 //!   [`multi`](LockManager::multi), [`semaphore`](LockManager::semaphore),
 //!   [`plain_semaphore`](LockManager::plain_semaphore) and [`latch`](LockManager::latch); and
-//!   [`elect`](LockManager::elect)s a leader among processes.
+//!   [`elect`](LockManager::elect)s a leader among processes. [`ids`](LockManager::ids) gives ids for rows.
 //!   [The guide](_documentation::guide#kinds-of-locks) says what each kind is.
 //! * [`LockManagerBuilder`] lists all options with their defaults and trade-offs: lease 30 s, wait 10 s, namespace
 //!   `lock:`, tokens on. [`LockManagerBuilder::quorum`] keeps mutexes at a majority of several independent stores, as in
@@ -136,6 +136,7 @@ pub use api::config::LockConfig;
 pub use api::convert::{FromLockError, Skipped};
 pub use api::election::{Election, Leader};
 pub use api::guard::LockGuard;
+pub use api::ids::Ids;
 pub use api::info::{HolderInfo, LockInfo};
 pub use api::latch::{Latch, LatchRequest};
 pub use api::lease::{Lease, Lost, MemberLock};

@@ -6,6 +6,7 @@ pub(crate) mod contend;
 pub(crate) mod counter;
 pub(crate) mod fair;
 pub(crate) mod head_seat;
+pub(crate) mod ids;
 pub(crate) mod local;
 pub(crate) mod multi;
 pub(crate) mod reentry;

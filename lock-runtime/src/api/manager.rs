@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::task::coop;
 
 use crate::api::clients::Clients;
+use crate::api::ids::Ids;
 use crate::api::info::LockInfo;
 use crate::api::latch::Latch;
 use crate::api::multi::MultiRequest;
@@ -181,6 +182,12 @@ impl LockManager {
     #[doc(alias("getCountDownLatch", "RCountDownLatch"))]
     pub fn latch(&self, name: impl IntoLockName) -> Latch {
         Latch::new(self.core.clone(), name.into_lock_name())
+    }
+
+    /// Returns the source of ids of that name: see [`Ids`].
+    #[doc(alias("getIdGenerator", "RIdGenerator", "sequence", "snowflake"))]
+    pub fn ids(&self, name: impl IntoLockName) -> Ids {
+        Ids::new(self.core.clone(), &name.into_lock_name())
     }
 
     /// Asks the store who holds the lock, or how many permits of a semaphore are leased, within the call timeout. Then it

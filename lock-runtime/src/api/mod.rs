@@ -10,6 +10,7 @@ mod global;
 pub(crate) mod guard;
 mod handshake;
 mod health;
+pub(crate) mod ids;
 pub(crate) mod info;
 pub(crate) mod latch;
 pub(crate) mod lease;

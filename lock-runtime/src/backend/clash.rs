@@ -14,6 +14,8 @@ pub(crate) enum Found {
     Semaphore,
     /// A number: a semaphore of which no permit is leased, or a latch.
     Counter,
+    /// The last id of a source.
+    Ids,
     /// Nobody's lock.
     #[cfg(feature = "redis")]
     Other(&'static str),
@@ -26,6 +28,7 @@ impl Found {
             Found::ReadWrite => "a read/write lock",
             Found::Semaphore => "a semaphore",
             Found::Counter => "a semaphore or a latch",
+            Found::Ids => "a source of ids",
             #[cfg(feature = "redis")]
             Found::Other(name) => name,
         }
@@ -40,7 +43,8 @@ impl Found {
             Asked::Lock(Kind::Semaphore) | Asked::Counter(_) => {
                 matches!(self, Found::Semaphore | Found::Counter)
             }
-            Asked::Any => !matches!(self, Found::Other(_)),
+            Asked::Ids => self == Found::Ids,
+            Asked::Any => !matches!(self, Found::Ids | Found::Other(_)),
         }
     }
 }
@@ -50,8 +54,8 @@ impl Found {
 pub(crate) enum Asked {
     Lock(Kind),
     Counter(CounterKind),
-    /// Any kind, to inspect or to release it.
-    #[cfg(feature = "redis")]
+    Ids,
+    /// Any kind of lock, to inspect or to release it.
     Any,
 }
 
@@ -64,7 +68,7 @@ impl Asked {
             Asked::Lock(Kind::Read | Kind::Write) => "a read/write lock",
             Asked::Lock(Kind::Semaphore) | Asked::Counter(CounterKind::Semaphore) => "a semaphore",
             Asked::Counter(CounterKind::Latch) => "a latch",
-            #[cfg(feature = "redis")]
+            Asked::Ids => "ids",
             Asked::Any => "a lock",
         }
     }
@@ -75,6 +79,18 @@ pub(crate) fn clash(key: &Key, found: Found, asked: Asked) -> Fault {
     Fault::Foreign {
         key: key.raw().to_owned(),
         why: format!("it is {}; you asked for {}", found.name(), asked.name()),
+    }
+}
+
+/// The fault of a source whose ids are shuffled for some of its users only.
+pub(crate) fn shuffle_clash(key: &Key, is_shuffled: bool) -> Fault {
+    let (is, asked) = match is_shuffled {
+        true => ("shuffled", "plain"),
+        false => ("plain", "shuffled"),
+    };
+    Fault::Foreign {
+        key: key.raw().to_owned(),
+        why: format!("its ids are {is}; you asked for {asked} ones"),
     }
 }
 

@@ -1,10 +1,11 @@
-//! The counter operations of a store, for a semaphore's permits and a latch's count. Counters have no holder, so most
-//! of these requests are not idempotent: an unknown outcome is reported, and the request is never retried.
+//! The counter operations of a store, for a semaphore's permits, a latch's count and the ids of a source. Counters have no
+//! holder, so most of these requests are not idempotent: an unknown outcome is reported, and the request is never retried.
+//! Only ids are drawn again: those of the unknown request are lost, and nobody misses them.
 
 use std::time::Duration;
 
 use super::{Listen, Reply};
-use crate::values::Key;
+use crate::values::{IdRange, IdSecret, Key};
 
 /// The kind of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +70,21 @@ pub(crate) trait Counters: Send + Sync {
 
     /// Deletes the counter and its leases. False if there was none.
     fn delete<'a>(&'a self, counter: CounterRef<'a>, timeout: Duration) -> Reply<'a, bool>;
+
+    /// Draws so many ids that follow one another, after all that the source has given and not before the store's time. A
+    /// source that is not there is made.
+    ///
+    /// None are given (`None`) before a [block](crate::values::ids::draw) has begun; that is a millisecond at most.
+    ///
+    /// `secret`: the one to shuffle the ids by if the source is made now. The range has the one that the source was made
+    /// with. A source whose ids are shuffled gives none to those that want them plain, and the reverse.
+    fn draw_ids<'a>(
+        &'a self,
+        key: &'a Key,
+        count: u32,
+        secret: Option<IdSecret>,
+        timeout: Duration,
+    ) -> Reply<'a, Option<IdRange>>;
 
     /// Like [`Backend::listen`](super::Backend::listen).
     fn listen_to(&self, counter: CounterRef<'_>) -> Box<dyn Listen>;

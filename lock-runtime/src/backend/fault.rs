@@ -88,6 +88,14 @@ impl Fault {
         Fault::Closed(ShutdownCause::RuntimeEnded)
     }
 
+    /// The store's clock gives no ids.
+    pub(crate) fn no_ids_at_this_time() -> Fault {
+        Fault::impossible(
+            "the lock store's clock, or the last id of the source, is not between 2026 and 2093: ids need a clock that goes \
+             right",
+        )
+    }
+
     /// The server's clock says that the caller has stopped waiting for this request.
     pub(crate) fn too_late() -> Fault {
         Fault::not_done("the request reached the lock store too late")

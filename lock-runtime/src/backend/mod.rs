@@ -34,7 +34,7 @@ mod types;
 
 #[cfg(feature = "redis")]
 pub(crate) use self::clash::not_as_asked;
-pub(crate) use self::clash::{Asked, Found, clash};
+pub(crate) use self::clash::{Asked, Found, clash, shuffle_clash};
 pub(crate) use self::counters::{CounterKind, CounterRef, Counters};
 pub(crate) use self::directory::{Directory, Introduction, KnownClient};
 pub(crate) use self::fault::Fault;

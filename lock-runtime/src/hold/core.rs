@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::backend::{
     AcquireRequest, Backend, CounterKind, Counters, Fault, HoldRef, Renewal, Renewed, Within,
 };
+use crate::hold::ids::IdSources;
 use crate::hold::lifecycle::{Lifecycle, current_runtime};
 use crate::hold::runtimes::Runtimes;
 use crate::hold::served::Served;
@@ -28,6 +29,7 @@ pub(crate) struct Core {
     pub(crate) life: Arc<Lifecycle>,
     pub(crate) presence: Arc<Presence>,
     pub(crate) served: Served,
+    pub(crate) id_sources: IdSources,
 }
 
 impl Core {
@@ -55,6 +57,7 @@ impl Core {
             life: Arc::new(Lifecycle::new(runtimes)),
             presence: Arc::new(presence),
             served: Served::default(),
+            id_sources: IdSources::default(),
         })
     }
 
@@ -131,6 +134,15 @@ impl Core {
     pub(crate) fn counters(&self, kind: CounterKind) -> Result<&dyn Counters, LockError> {
         let none = || self.keeps_no(kind.plural());
         self.backend.counters().ok_or_else(none)
+    }
+
+    /// Refuses ids if the store gives none, before any request.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidConfig`].
+    pub(crate) fn check_keeps_ids(&self) -> Result<(), LockError> {
+        let counters = self.backend.counters();
+        counters.map(drop).ok_or_else(|| self.keeps_no("ids"))
     }
 
     fn keeps_no(&self, what: &str) -> LockError {

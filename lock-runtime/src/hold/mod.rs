@@ -4,6 +4,7 @@ pub(crate) mod call_chain;
 pub(crate) mod core;
 pub(crate) mod group;
 pub(crate) mod handle;
+pub(crate) mod ids;
 pub(crate) mod keeping;
 pub(crate) mod lifecycle;
 mod loss;

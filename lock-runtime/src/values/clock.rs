@@ -40,7 +40,8 @@ pub(crate) fn sleep(duration: Duration) -> tokio::time::Sleep {
     tokio::time::sleep(duration)
 }
 
-/// Microseconds since the Unix epoch. Only the memory store, the fair and semaphore formats and the ids of holders read it.
+/// Microseconds since the Unix epoch. Only the memory store, the fair and semaphore formats, the ids of holders and
+/// ranges of ids read it.
 pub(crate) fn wall_micros() -> u64 {
     SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)

@@ -197,8 +197,13 @@ impl HolderIds {
         }
     }
 
+    /// The generation. It changes with each new connection that carries acquires.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::SeqCst)
+    }
+
     fn client(&self) -> Uuid {
-        let generation = self.generation.load(Ordering::SeqCst);
+        let generation = self.generation();
         let bytes = Uuid::from_u64_pair(self.manager, generation).into_bytes();
         uuid::Builder::from_custom_bytes(bytes).into_uuid()
     }

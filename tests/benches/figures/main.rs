@@ -1,7 +1,7 @@
 //! The figures that the README quotes, each beside a baseline in the same run.
 //!
 //! `cargo bench -p tests --bench figures [-- NAME …]`. The names are `attribute`, `uncontended`, `many-keys`,
-//! `hot-key`, `processes`, `fair`, `frozen`, `idle`, `keep-for`, `holds` and `fleet`. Without a name, all of them run.
+//! `hot-key`, `processes`, `fair`, `frozen`, `idle`, `ids`, `keep-for`, `holds` and `fleet`. Without a name, all of them run.
 //!
 //! `… -- starved [SECONDS] [LOAD]` does not run with all the others: see `starved.rs`.
 //!
@@ -16,6 +16,7 @@ mod frozen;
 mod holds;
 mod hot_key;
 mod idle;
+mod ids;
 mod keep_for;
 mod many_keys;
 mod scripts;
@@ -64,6 +65,9 @@ fn main() {
     }
     if wanted("idle") {
         idle::run();
+    }
+    if wanted("ids") {
+        ids::run();
     }
     if wanted("keep-for") {
         keep_for::run();

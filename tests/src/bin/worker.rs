@@ -7,6 +7,8 @@
 //! fair lock, `hang-read` and `hang-write` with a side of a read/write lock. A reader's token is `0`.
 //! `worker line URL KEY TASKS` waits for the fair lock with `TASKS` tasks. Each task that holds it appends its holder
 //! id, as it stands in the store, to the list `served`. The worker says `done` when all were served.
+//! `worker ids URL NAME TASKS IDS` and `worker shuffled-ids` say `ready`, wait for a line, draw `IDS` ids in each of `TASKS`
+//! tasks, and report those of each task as one line, in the order of their calls.
 //!
 //! Each of them ends when its input closes, so that none outlives the test that started it.
 
@@ -49,6 +51,16 @@ async fn main() -> ExitCode {
             };
             hang(request.lease(Duration::from_millis(number(lease)))).await;
         }
+        [how @ ("ids" | "shuffled-ids"), url, name, tasks, calls] => {
+            draw(
+                how == "shuffled-ids",
+                url,
+                name,
+                number(tasks),
+                number(calls),
+            )
+            .await;
+        }
         ["line", url, key, tasks] => line(url, key, number(tasks)).await,
         _ => {
             eprintln!("see the head of worker.rs; got {args:?}");
@@ -69,16 +81,7 @@ enum Budget {
 }
 
 async fn contend(url: &str, key: &str, tasks: usize, budget: Budget) {
-    // On a busy machine, an answer may be late, which is no failure of the worker.
-    let builder = LockManager::builder().call_timeout(Duration::from_secs(60));
-    let locks = builder.connect(url).await.expect("connect");
-    println!("ready");
-    std::io::stdin()
-        .lock()
-        .read_line(&mut String::new())
-        .expect("the start signal");
-    end_with_the_input();
-
+    let locks = ready(url).await;
     let (history, budget) = (Arc::new(History::new()), Arc::new(budget));
     let started = Instant::now();
     let contenders: Vec<_> = (0..tasks)
@@ -106,6 +109,43 @@ async fn contend(url: &str, key: &str, tasks: usize, budget: Budget) {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     for hold in history.holds() {
         writeln!(out, "{hold}").expect("report");
+    }
+}
+
+/// Connects, and waits for the signal to start.
+async fn ready(url: &str) -> LockManager {
+    // On a busy machine, an answer may be late, which is no failure of the worker.
+    let builder = LockManager::builder().call_timeout(Duration::from_secs(60));
+    let locks = builder.connect(url).await.expect("connect");
+    println!("ready");
+    std::io::stdin()
+        .lock()
+        .read_line(&mut String::new())
+        .expect("the start signal");
+    end_with_the_input();
+    locks
+}
+
+async fn draw(shuffled: bool, url: &str, name: &str, tasks: usize, calls: usize) {
+    let locks = ready(url).await;
+    let ids = match shuffled {
+        true => locks.ids(name).shuffled(),
+        false => locks.ids(name),
+    };
+    let drawing: Vec<_> = (0..tasks)
+        .map(|_| {
+            let ids = ids.clone();
+            tokio::spawn(async move {
+                let mut got = Vec::with_capacity(calls);
+                for _ in 0..calls {
+                    got.push(ids.next().await.expect("an id").to_string());
+                }
+                got.join(" ")
+            })
+        })
+        .collect();
+    for task in drawing {
+        println!("{}", task.await.expect("a task"));
     }
 }
 

@@ -12,10 +12,11 @@ enum Form {
     Exclusive,
     ReadWrite,
     Number,
+    Ids,
 }
 
 /// The kinds that are asked for, each with its form and its name in errors.
-const KINDS: [(&str, Form, &str); 9] = [
+const KINDS: [(&str, Form, &str); 10] = [
     ("mutex", Form::Exclusive, "a mutex"),
     ("fenced", Form::Exclusive, "a fenced lock"),
     ("fair", Form::Exclusive, "a fair lock"),
@@ -25,10 +26,11 @@ const KINDS: [(&str, Form, &str); 9] = [
     ("semaphore", Form::Number, "a semaphore"),
     ("plain semaphore", Form::Number, "a semaphore"),
     ("latch", Form::Number, "a latch"),
+    ("ids", Form::Ids, "ids"),
 ];
 
 /// The kinds that are at a key already, each with its form and its name in errors.
-const FOUND: [(&str, Form, &str); 7] = [
+const FOUND: [(&str, Form, &str); 8] = [
     (
         "mutex",
         Form::Exclusive,
@@ -44,6 +46,7 @@ const FOUND: [(&str, Form, &str); 7] = [
     ("write", Form::ReadWrite, "a read/write lock"),
     ("semaphore", Form::Number, "a semaphore"),
     ("latch", Form::Number, "a semaphore or a latch"),
+    ("ids", Form::Ids, "a source of ids"),
 ];
 
 async fn stand(locks: &LockManager, kind: &str, name: &str) -> Option<LockGuard> {
@@ -58,8 +61,12 @@ async fn stand(locks: &LockManager, kind: &str, name: &str) -> Option<LockGuard>
             semaphore.try_set_permits(9).await.unwrap();
             semaphore.permits(1).acquire().await
         }
-        _ => {
+        "latch" => {
             locks.latch(name).try_set_count(2).await.unwrap();
+            return None;
+        }
+        _ => {
+            locks.ids(name).next().await.unwrap();
             return None;
         }
     };
@@ -95,6 +102,7 @@ async fn ask(locks: &LockManager, kind: &str, name: &str) -> Vec<Result<(), Lock
                 plain.available().await.map(drop),
             ]
         }
+        "ids" => vec![locks.ids(name).next().await.map(drop)],
         _ => {
             let latch = locks.latch(name);
             vec![
@@ -133,6 +141,7 @@ tests::suite! {
                 }
                 match form {
                     Form::Number => drop(locks.semaphore(&name).delete().await.unwrap()),
+                    Form::Ids => store.flush(),
                     _ => store.assert_clean().await,
                 }
             }

@@ -8,6 +8,7 @@ mod exclusion;
 mod fair;
 mod fenced;
 mod health;
+mod ids;
 mod itself;
 mod keep_for;
 mod layer;

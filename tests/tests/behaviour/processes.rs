@@ -1,7 +1,7 @@
 //! Tests with several operating-system processes on one Redis server.
 
 use lock_runtime::TryAcquire;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
 use tests::{History, RedisServer, Store, Worker, left_of};
@@ -9,9 +9,12 @@ use tests::{History, RedisServer, Store, Worker, left_of};
 const WORKER: &str = env!("CARGO_BIN_EXE_worker");
 
 fn start(server: &RedisServer, mode: &str, processes: usize, amount: &str) -> Vec<Worker> {
-    let url = server.url();
+    start_at(&server.url(), mode, processes, amount)
+}
+
+fn start_at(url: &str, mode: &str, processes: usize, amount: &str) -> Vec<Worker> {
     let mut workers: Vec<Worker> = (0..processes)
-        .map(|_| Worker::start(WORKER, &[mode, &url, "hot", "16", amount]))
+        .map(|_| Worker::start(WORKER, &[mode, url, "hot", "16", amount]))
         .collect();
     for worker in &workers {
         worker.expect_line("ready");
@@ -123,4 +126,67 @@ async fn a_renewing_process_keeps_its_lock_past_the_lease() {
     assert!(left_of(&locks, "hot").await > Duration::ZERO);
     drop(worker);
     waiter.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// Starts four processes of 16 tasks, each of which draws 2,000 ids.
+fn start_to_draw(url: &str, mode: &str) -> Vec<Worker> {
+    start_at(url, mode, 4, "2000")
+}
+
+/// Checks the ids of these processes.
+fn no_id_was_drawn_twice(workers: Vec<Worker>, mode: &str) {
+    let mut unique = HashSet::new();
+    for worker in workers {
+        for _ in 0..16 {
+            let line = worker.line().expect("the ids of a task");
+            let ids: Vec<i64> = line.split(' ').map(|id| id.parse().unwrap()).collect();
+            assert_eq!(ids.len(), 2_000);
+            match mode {
+                "ids" => assert!(ids.is_sorted_by(|one, next| one < next)),
+                // Within a millisecond they have no order.
+                _ => assert!(ids.is_sorted_by_key(|id| id >> 22)),
+            }
+            unique.extend(ids);
+        }
+    }
+    assert_eq!(unique.len(), 4 * 16 * 2_000);
+}
+
+#[test]
+fn processes_never_draw_an_id_twice() {
+    let server = RedisServer::start();
+    no_id_was_drawn_twice(start_to_draw(&server.url(), "ids"), "ids");
+}
+
+#[test]
+fn processes_draw_no_id_twice_while_the_store_is_flushed() {
+    let server = RedisServer::start();
+    for mode in ["ids", "shuffled-ids"] {
+        let workers = start_to_draw(&server.url(), mode);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Not for ever: on a busy machine, a process may find a new source whenever it asks.
+                for _ in 0..100 {
+                    server.flushall();
+                    std::thread::sleep(Duration::from_millis(3));
+                }
+            });
+            no_id_was_drawn_twice(workers, mode);
+        });
+    }
+}
+
+#[tokio::test]
+async fn processes_never_draw_an_id_twice_from_one_row() {
+    let store = Store::postgres();
+    // The first manager makes the table.
+    drop(store.manager().await);
+    if let Store::Postgres(table) = &store {
+        no_id_was_drawn_twice(start_to_draw(&table.url(), "ids"), "ids");
+    }
+    let store = Store::mysql();
+    drop(store.manager().await);
+    if let Store::Mysql(table) = &store {
+        no_id_was_drawn_twice(start_to_draw(&table.url(), "ids"), "ids");
+    }
 }

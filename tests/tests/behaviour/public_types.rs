@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use lock_runtime::{
-    Election, FencingToken, FencingTokenError, Health, HealthState, HolderInfo, Latch,
+    Election, FencingToken, FencingTokenError, Health, HealthState, HolderInfo, Ids, Latch,
     LatchRequest, Leader, LeaderObserver, Lease, LockConfig, LockError, LockGuard, LockInfo,
     LockKind, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Login, Lost,
     LostReason, MemberLock, MemoryStore, MultiRequest, NodeHealth, Outcome, PlainSemaphore,
@@ -26,20 +26,20 @@ macro_rules! each {
 #[test]
 fn public_types_are_send_sync_and_debug() {
     each!(sent_and_shared:
-        Election, FencingToken, FencingTokenError, Health, HealthState, HolderInfo, Latch, LatchRequest, Leader, LeaderObserver, Lease, LockError, LockGuard, LockInfo, LockKind, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, MemberLock<'static>, MemoryStore, MultiRequest, NodeHealth, Outcome<()>, PlainSemaphore, PlainSemaphoreRequest, QuorumNode, Replicas, ScopeFuture<Body>, Semaphore, ShutdownCause, StoreError, StoreKind, TryAcquire, WaiterCap,
+        Election, FencingToken, FencingTokenError, Health, HealthState, HolderInfo, Ids, Latch, LatchRequest, Leader, LeaderObserver, Lease, LockError, LockGuard, LockInfo, LockKind, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, MemberLock<'static>, MemoryStore, MultiRequest, NodeHealth, Outcome<()>, PlainSemaphore, PlainSemaphoreRequest, QuorumNode, Replicas, ScopeFuture<Body>, Semaphore, ShutdownCause, StoreError, StoreKind, TryAcquire, WaiterCap,
     );
     each!(shown:
-        Election, FencingToken, FencingTokenError, Health, HealthState, HolderInfo, Latch, LatchRequest, Leader, LeaderObserver, Lease, LockError, LockGuard, LockInfo, LockKind, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, MemberLock<'static>, MemoryStore, MultiRequest, NodeHealth, Outcome<()>, PlainSemaphore, PlainSemaphoreRequest, ProtectFuture<Body>, QuorumNode, Replicas, ScopeFuture<Body>, Semaphore, ShutdownCause, StoreError, StoreKind, TryAcquire, WaiterCap,
+        Election, FencingToken, FencingTokenError, Health, HealthState, HolderInfo, Ids, Latch, LatchRequest, Leader, LeaderObserver, Lease, LockError, LockGuard, LockInfo, LockKind, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, MemberLock<'static>, MemoryStore, MultiRequest, NodeHealth, Outcome<()>, PlainSemaphore, PlainSemaphoreRequest, ProtectFuture<Body>, QuorumNode, Replicas, ScopeFuture<Body>, Semaphore, ShutdownCause, StoreError, StoreKind, TryAcquire, WaiterCap,
     );
     each!(cloned:
-        Election, FencingToken, FencingTokenError, Health, HealthState, HolderInfo, Latch, LatchRequest, Lease, LockError, LockInfo, LockKind, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, MemberLock<'static>, MemoryStore, MultiRequest, NodeHealth, Outcome<()>, PlainSemaphore, PlainSemaphoreRequest, QuorumNode, Replicas, Semaphore, ShutdownCause, StoreError, StoreKind, WaiterCap,
+        Election, FencingToken, FencingTokenError, Health, HealthState, HolderInfo, Ids, Latch, LatchRequest, Lease, LockError, LockInfo, LockKind, LockManager, LockManagerBuilder, LockMode, LockName, LockRequest, Lost, LostReason, MemberLock<'static>, MemoryStore, MultiRequest, NodeHealth, Outcome<()>, PlainSemaphore, PlainSemaphoreRequest, QuorumNode, Replicas, Semaphore, ShutdownCause, StoreError, StoreKind, WaiterCap,
     );
     each!(an_error: FencingTokenError, LockError, StoreError);
     each!(sent_and_shared: LockConfig, Login, RedisServer, blocking::LockManager, blocking::LockGuard,
-        blocking::LockRequest, blocking::MultiRequest, blocking::Semaphore);
+        blocking::Ids, blocking::LockRequest, blocking::MultiRequest, blocking::Semaphore);
     each!(shown: LockConfig, Login, RedisServer, blocking::LockManager, blocking::LockGuard,
-        blocking::LockRequest, blocking::MultiRequest, blocking::Semaphore);
-    each!(cloned: LockConfig, Login, RedisServer, blocking::LockManager, blocking::LockRequest,
+        blocking::Ids, blocking::LockRequest, blocking::MultiRequest, blocking::Semaphore);
+    each!(cloned: LockConfig, Login, RedisServer, blocking::Ids, blocking::LockManager, blocking::LockRequest,
         blocking::MultiRequest, blocking::Semaphore);
 }
 
@@ -73,6 +73,9 @@ async fn futures_are_send() {
     sent(&plain.permits(1).wait_forever().acquire());
     sent(&plain.permits(1).try_acquire());
     sent(&plain.release(1));
+    let ids = locks.ids("i").shuffled();
+    sent(&ids.next());
+    sent(&ids.take(1));
     let latch = locks.latch("l");
     sent(&latch.try_set_count(1));
     sent(&latch.count_down());

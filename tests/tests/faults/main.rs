@@ -21,6 +21,7 @@ mod existing_client;
 mod fair;
 mod frozen;
 mod health;
+mod ids;
 mod inputs;
 mod keys;
 mod lookups;

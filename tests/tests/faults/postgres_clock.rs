@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lock_runtime::{LockGuard, LockManager, LostReason, TryAcquire};
+use lock_runtime::{LockError, LockGuard, LockManager, LostReason, TryAcquire};
 use tests::faults::connected;
 use tests::page::documented_clean_up;
 use tests::{PostgresServer, PostgresTable, eventually};
@@ -99,6 +99,42 @@ async fn a_client_whose_clock_is_an_hour_off_holds_waits_and_gives_back_like_any
     }
 
     tokio::join!(is_like_any_other("1 hour"), is_like_any_other("-1 hour"));
+}
+
+#[tokio::test]
+async fn ids_rise_when_the_database_sets_its_clock_and_wait_for_2026() {
+    let server = Shifted::by("0");
+    let (locks, other) = (server.manager().await, server.manager().await);
+    for shuffled in [false, true] {
+        let name = format!("order:{shuffled}");
+        let mut last = 0;
+        for shift in ["0", "1 hour", "-1 hour", "-1 day", "0", "2 days"] {
+            server.set(shift);
+            for locks in [&locks, &other] {
+                let ids = locks.ids(&*name);
+                let ids = if shuffled { ids.shuffled() } else { ids };
+                let id = ids.next().await.unwrap();
+                // Shuffled ids have no order within a millisecond.
+                let bits = if shuffled { 22 } else { 0 };
+                assert!(
+                    id >> bits >= last >> bits && id != last,
+                    "{shift}: {id} after {last}"
+                );
+                last = id;
+            }
+        }
+    }
+    for shift in ["-2 years", "80 years"] {
+        server.set(shift);
+        let error = locks.ids("other").next().await.unwrap_err();
+        assert!(
+            matches!(error, LockError::InvalidConfig { .. }),
+            "{error:?}"
+        );
+        assert!(error.to_string().contains("clock"), "{error}");
+    }
+    server.set("0");
+    assert!(locks.ids("other").next().await.unwrap() > 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

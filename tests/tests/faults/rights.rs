@@ -69,6 +69,10 @@ async fn the_documented_rights_are_enough_for_everything() {
     plain.permits(1).wait(LONG).acquire().await.unwrap();
     plain.release(1).await.unwrap();
     plain.delete().await.unwrap();
+    for ids in [locks.ids("ids"), locks.ids("shuffled").shuffled()] {
+        ids.next().await.unwrap();
+    }
+    server.query::<i64>(&["DEL", "lock:ids", "lock:shuffled"]);
     let latch = locks.latch("latch");
     latch.try_set_count(1).await.unwrap();
     let waiting = other.latch("latch");

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::ids::Ids;
 use super::request::{LockRequest, MultiRequest, Request};
 use super::runtime::Runtime;
 use super::semaphore::Semaphore;
@@ -173,6 +174,11 @@ impl LockManager {
     /// Does the same as [`LockManager::semaphore`](crate::LockManager::semaphore).
     pub fn semaphore(&self, name: impl IntoLockName) -> Semaphore {
         Semaphore::new(self.runtime.clone(), self.as_async().semaphore(name))
+    }
+
+    /// Does the same as [`LockManager::ids`](crate::LockManager::ids).
+    pub fn ids(&self, name: impl IntoLockName) -> Ids {
+        Ids::new(self.runtime.clone(), self.as_async().ids(name))
     }
 
     /// Does the same as [`LockManager::inspect`](crate::LockManager::inspect).

@@ -35,12 +35,14 @@
 //! [`LockError::Busy`](crate::LockError::Busy).
 
 mod guard;
+mod ids;
 mod manager;
 mod request;
 mod runtime;
 mod semaphore;
 
 pub use guard::LockGuard;
+pub use ids::Ids;
 pub use manager::LockManager;
 pub use request::{LockRequest, MultiRequest, Request};
 pub use semaphore::Semaphore;

@@ -3,11 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::MemoryBackend;
 use super::permits::{self, Permits};
-use super::store::Entry;
-use crate::backend::{CounterKind, CounterRef, Counters, Fault, Listen, Reply};
-use crate::values::Key;
+use super::store::{Entry, foreign};
+use crate::backend::{
+    Asked, CounterKind, CounterRef, Counters, Fault, Listen, Reply, shuffle_clash,
+};
+use crate::values::ids::{Draw, SOURCE_LIFE, draw};
+use crate::values::{IdRange, IdSecret, Key, clock};
+
+/// The last id that a source has given.
+pub(super) struct LastId {
+    last: i64,
+    secret: Option<IdSecret>,
+    pub(super) expires: Instant,
+}
 
 impl Counters for MemoryBackend {
     fn set<'a>(&'a self, counter: CounterRef<'a>, value: u64, _: Duration) -> Reply<'a, bool> {
@@ -98,6 +110,47 @@ impl Counters for MemoryBackend {
                 state.wake(counter.key);
             }
             Ok(stood)
+        })
+    }
+
+    fn draw_ids<'a>(
+        &'a self,
+        key: &'a Key,
+        count: u32,
+        secret: Option<IdSecret>,
+        _: Duration,
+    ) -> Reply<'a, Option<IdRange>> {
+        let micros = self.store.micros();
+        self.op(move |state| {
+            let kept = match state.live(key) {
+                None => None,
+                Some(Entry::Ids(source)) => Some((source.last, source.secret)),
+                Some(entry) => return Err(foreign(key, entry, Asked::Ids)),
+            };
+            if let Some((_, kept)) = kept
+                && kept.is_some() != secret.is_some()
+            {
+                return Err(shuffle_clash(key, kept.is_some()));
+            }
+            let last = kept.map(|(last, _)| last);
+            let secret = kept.map_or(secret, |(_, secret)| secret);
+            let drawn = draw(last, micros, count, secret.is_some());
+            let drawn = drawn.ok_or_else(Fault::no_ids_at_this_time)?;
+            let range = match drawn {
+                Draw::From(first) => IdRange::new(first, count, secret),
+                Draw::NotYet(_) => None,
+            };
+            let source = LastId {
+                last: match drawn {
+                    Draw::From(first) => first + i64::from(count) - 1,
+                    Draw::NotYet(last) => last,
+                },
+                secret,
+                // The store's clock is tokio's, and is never set back: the last id is not ahead of it.
+                expires: clock::tick() + SOURCE_LIFE,
+            };
+            state.put(key, Entry::Ids(source));
+            Ok(range)
         })
     }
 

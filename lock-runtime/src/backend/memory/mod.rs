@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub use self::store::MemoryStore;
-use self::store::{At, Entry, State};
+use self::store::{At, Entry, State, foreign};
 use super::kit::topic::Subscription;
 use super::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Counters, Directory, Event, EventSink,
-    Fault, HandOff, HandedOver, HoldRef, Holders, Listen, Released, Renewal, Renewed, Reply,
-    Shared, Snapshot, Within,
+    AcquireRequest, Acquired, AcquiredAll, Asked, Backend, Boxed, Counters, Directory, Event,
+    EventSink, Fault, HandOff, HandedOver, HoldRef, Holders, Listen, Released, Renewal, Renewed,
+    Reply, Shared, Snapshot, Within,
 };
 use crate::values::{HolderId, Key, Kind, LockMode, Moment, StoreKind, Ttl, clock};
 
@@ -188,6 +188,7 @@ impl Backend for MemoryBackend {
                         state.locks.remove(key.raw());
                         victims
                     }
+                    Entry::Ids(_) => return Err(foreign(key, entry, Asked::Any)),
                 };
                 if victims.is_empty() {
                     return Ok(false);
@@ -209,22 +210,26 @@ impl Backend for MemoryBackend {
         self.op(move |state| {
             let queued = fair::queued(state, key);
             let first_waiters = fair::first_waiters(state, key);
-            Ok(state.live(key).and_then(|entry| {
-                if let Entry::Permits(permits) = entry {
-                    permits.reclaim();
-                }
-                let seen = entry.seen()?;
+            let Some(entry) = state.live(key) else {
+                return Ok(None);
+            };
+            match entry {
+                Entry::Permits(permits) => drop(permits.reclaim()),
+                Entry::Ids(_) => return Err(foreign(key, entry, Asked::Any)),
+                Entry::Exclusive(_) | Entry::ReadWrite(_) => {}
+            }
+            Ok(entry.seen().map(|seen| {
                 let mode = if queued > 0 {
                     LockMode::Fair
                 } else {
                     seen.mode
                 };
-                Some(Snapshot {
+                Snapshot {
                     mode,
                     queued,
                     first_waiters,
                     ..seen
-                })
+                }
             }))
         })
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::counters::LastId;
 use super::directory::Client;
 use super::exclusive::Exclusive;
 use super::fair;
@@ -62,6 +63,7 @@ pub(super) enum Entry {
     Exclusive(Exclusive),
     Permits(Permits),
     ReadWrite(ReadWrite),
+    Ids(LastId),
 }
 
 impl Entry {
@@ -71,6 +73,7 @@ impl Entry {
             Entry::Exclusive(hold) => hold.expires,
             Entry::Permits(permits) => permits.expires(),
             Entry::ReadWrite(lock) => lock.expires().unwrap_or_else(clock::tick),
+            Entry::Ids(source) => source.expires,
         }
     }
 
@@ -79,6 +82,7 @@ impl Entry {
             Entry::Exclusive(hold) => Some(hold.seen()),
             Entry::Permits(permits) => Some(permits.seen()),
             Entry::ReadWrite(lock) => lock.seen(),
+            Entry::Ids(_) => None,
         }
     }
 
@@ -88,6 +92,7 @@ impl Entry {
             Entry::Exclusive(hold) => hold.expires > clock::tick(),
             Entry::Permits(permits) => permits.is_held(),
             Entry::ReadWrite(lock) => !lock.holders().is_empty(),
+            Entry::Ids(_) => false,
         }
     }
 }
@@ -293,6 +298,7 @@ pub(super) fn foreign(key: &Key, found: &Entry, asked: Asked) -> Fault {
         Entry::ReadWrite(_) => Found::ReadWrite,
         Entry::Permits(permits) if permits.leased() > 0 => Found::Semaphore,
         Entry::Permits(_) => Found::Counter,
+        Entry::Ids(_) => Found::Ids,
     };
     clash(key, found, asked)
 }

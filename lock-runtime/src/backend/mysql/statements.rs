@@ -13,7 +13,7 @@ use crate::backend::sql::statements::{statement_files, without_comments};
 use crate::backend::sql::{Arg, OfTransactions, Statement, Statements};
 
 /// The fragments that several statements share. A fragment may use those that come after it.
-const FRAGMENTS: [(&str, &str); 18] = [
+const FRAGMENTS: [(&str, &str); 19] = [
     // True if neither a lock nor a semaphore is at the name.
     (
         "{is_unused}",
@@ -63,6 +63,12 @@ const FRAGMENTS: [(&str, &str); 18] = [
         "JSON_CONTAINS(COALESCE(l.shares, '[]'), JSON_OBJECT('h', {me}))",
     ),
     ("{me}", "CONVERT($2 USING utf8mb4)"),
+    // The last id of the source $3. A new one has given those before now; if it shuffles, all of the present block.
+    (
+        "{last_id}",
+        "(CASE WHEN kind = 'ids' AND holder = $3 AND expires_at > {micros} THEN token \
+         WHEN $3 = 'ids' THEN @id - 1 ELSE (@id DIV 4194304 + 1) * 4194304 - 1 END)",
+    ),
     ("{is_primary}", IS_PRIMARY),
     (
         "{shared}",

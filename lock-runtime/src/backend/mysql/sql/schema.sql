@@ -6,13 +6,13 @@
 CREATE TABLE IF NOT EXISTS {table} (
     -- The namespace and the name, byte for byte.
     name         VARBINARY(512) NOT NULL PRIMARY KEY,
-    -- What it was used for last: exclusive, read_write, semaphore or latch.
+    -- What it was used for last: exclusive, read_write, semaphore, latch or ids.
     kind         VARBINARY(16) NOT NULL,
-    -- Who holds it alone. NULL: nobody.
+    -- Who holds it alone. NULL: nobody. A source of ids looks held until a day after its last id.
     holder       VARBINARY(64),
     -- When that hold ends, or ended. For a semaphore that requests have set: the number of permits that they have set.
     expires_at   BIGINT NOT NULL DEFAULT 0,
-    -- The fencing token of the last hold.
+    -- The fencing token of the last hold; of a source of ids, its last id.
     token        BIGINT NOT NULL DEFAULT 0,
     -- The last token that was given out or set aside. Never goes back.
     last_token   BIGINT NOT NULL DEFAULT 0,

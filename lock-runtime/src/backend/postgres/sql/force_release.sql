@@ -5,7 +5,7 @@ WITH old AS (
         CASE WHEN l.expires_at > c.now THEN l.holder END AS holder,
         {live} AS shares
     FROM {table} AS l, (SELECT clock_timestamp() AS now) AS c
-    WHERE l.name = $1
+    WHERE l.name = $1 AND l.kind <> 'ids'
     FOR UPDATE OF l
 ), freed AS (
     UPDATE {table} AS l SET holder = NULL, expires_at = least(l.expires_at, clock_timestamp()), shares = NULL,

@@ -6,14 +6,14 @@
 CREATE TABLE IF NOT EXISTS {table} (
     -- The namespace and the name, byte for byte.
     name         text COLLATE "C" PRIMARY KEY CHECK (octet_length(name) <= 512),
-    -- What it was used for last: exclusive, read_write, semaphore or latch.
+    -- What it was used for last: exclusive, read_write, semaphore, latch or ids.
     kind         text COLLATE "C" NOT NULL,
-    -- Who holds it alone. NULL: nobody.
+    -- Who holds it alone. NULL: nobody. A source of ids looks held until a day after its last id.
     holder       text COLLATE "C",
     -- When that hold ends, or ended, by this database's clock. For a semaphore that requests have set: as many µs after 1970
     -- as they have set permits.
     expires_at   timestamptz NOT NULL,
-    -- The fencing token of the last hold.
+    -- The fencing token of the last hold; of a source of ids, its last id.
     token        bigint NOT NULL DEFAULT 0,
     -- The last token that was given out or set aside. Never goes back.
     last_token   bigint NOT NULL DEFAULT 0,

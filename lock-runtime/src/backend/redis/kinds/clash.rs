@@ -53,7 +53,7 @@ impl Inner {
 }
 
 script! {
-    "kind", "no-writes", ["holder"]
+    "kind", "no-writes", ["holder", "last_id"]
     struct KindOf<'a> {
         keys { key: &'a str }
         args { leases: &'a str }
@@ -65,6 +65,7 @@ script! {
             "read_write" => Some(Found::ReadWrite),
             "semaphore" => Some(Found::Semaphore),
             "counter" => Some(Found::Counter),
+            "ids" => Some(Found::Ids),
             "hash" => Some(Found::Other("a hash that is no lock")),
             "string" => Some(Found::Other("a string")),
             "list" => Some(Found::Other("a list")),

@@ -6,7 +6,7 @@ use super::permits::leases;
 use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, script, source};
 use crate::backend::redis::{Inner, RedisBackend};
 use crate::backend::{Asked, CounterKind, CounterRef, Counters, Fault, Listen, Reply, Snapshot};
-use crate::values::{Key, clock};
+use crate::values::{IdRange, IdSecret, Key, clock};
 
 /// The message that Redisson publishes when a latch has opened.
 const OPEN: &str = "0";
@@ -213,6 +213,16 @@ impl Counters for RedisBackend {
             };
             self.inner.change(counter, &script, &channel, timeout).await
         })
+    }
+
+    fn draw_ids<'a>(
+        &'a self,
+        key: &'a Key,
+        count: u32,
+        secret: Option<IdSecret>,
+        timeout: Duration,
+    ) -> Reply<'a, Option<IdRange>> {
+        Box::pin(self.inner.draw_ids(key, count, secret, timeout))
     }
 
     fn listen_to(&self, counter: CounterRef<'_>) -> Box<dyn Listen> {

@@ -8,6 +8,7 @@ pub(crate) mod directory;
 pub(crate) mod exclusive;
 pub(crate) mod fair;
 pub(crate) mod grouped;
+pub(crate) mod ids;
 pub(crate) mod listed;
 pub(crate) mod operators;
 pub(crate) mod permits;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::seen::Seen;
 use crate::backend::sql::{Arg, Inner, Row, SqlBackend, Statement, topic};
 use crate::backend::{Asked, CounterKind, CounterRef, Counters, Fault, Listen, Reply};
-use crate::values::{Key, clock};
+use crate::values::{IdRange, IdSecret, Key, clock};
 
 /// Returns the counter's value in the column `kind`.
 fn kind_of(counter: CounterRef<'_>) -> &'static str {
@@ -169,6 +169,16 @@ impl Counters for SqlBackend {
             let deleted = self.inner.change(counter, statement, args, timeout);
             Ok(deleted.await?.is_some())
         })
+    }
+
+    fn draw_ids<'a>(
+        &'a self,
+        key: &'a Key,
+        count: u32,
+        secret: Option<IdSecret>,
+        timeout: Duration,
+    ) -> Reply<'a, Option<IdRange>> {
+        Box::pin(self.inner.draw_ids(key, count, secret, timeout))
     }
 
     fn listen_to(&self, counter: CounterRef<'_>) -> Box<dyn Listen> {

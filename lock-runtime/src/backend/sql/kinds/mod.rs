@@ -5,6 +5,7 @@ pub(super) mod acquire_all;
 pub(super) mod counters;
 pub(super) mod directory;
 pub(super) mod exclusive;
+mod ids;
 pub(super) mod operators;
 pub(super) mod release;
 pub(in crate::backend) mod renewals;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::sql::{Arg, Inner, topic};
-use crate::backend::{Fault, Snapshot};
+use crate::backend::{Asked, Fault, Snapshot};
 use crate::values::{Checkup, Key, LockMode, NodeHealth, clock};
 
 use super::seen::{READ_WRITE, Seen};
@@ -15,6 +15,7 @@ pub(in crate::backend::sql) async fn inspect(
     timeout: Duration,
 ) -> Result<Option<Snapshot>, Fault> {
     let seen = inner.look(key, clock::now() + timeout).await?;
+    let seen = refuse_ids(seen, key)?;
     Ok(seen.and_then(snapshot))
 }
 
@@ -64,7 +65,19 @@ pub(in crate::backend::sql) async fn force_release(
     let args = vec![Arg::text(key.raw()), Arg::Text(topic(key))];
     let deadline = clock::now() + timeout;
     let asked = inner.run(&inner.statements.force_release, args, deadline);
-    Ok(asked.await?.row().is_some())
+    if asked.await?.row().is_some() {
+        return Ok(true);
+    }
+    refuse_ids(inner.look(key, deadline).await?, key)?;
+    Ok(false)
+}
+
+/// A source of ids looks held in its row, and nobody holds it.
+fn refuse_ids(seen: Option<Seen>, key: &Key) -> Result<Option<Seen>, Fault> {
+    match seen {
+        Some(seen) if seen.is_ids() => Err(seen.is_not(key, Asked::Any)),
+        seen => Ok(seen),
+    }
 }
 
 /// Asks the server for a sign of life.

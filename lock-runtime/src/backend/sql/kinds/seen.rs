@@ -90,7 +90,7 @@ impl Seen {
         if wants == Kind::Semaphore {
             return self.blocks_permits(request);
         }
-        if self.permits.is_some() {
+        if self.permits.is_some() || self.is_ids() {
             return Err(self.is_not(key, Asked::Lock(wants)));
         }
         let shared = matches!(wants, Kind::Read | Kind::Write);
@@ -135,12 +135,18 @@ impl Seen {
         }
     }
 
+    /// Returns `true` for the row of a source of ids.
+    pub(super) fn is_ids(&self) -> bool {
+        self.kind == IDS && self.holder.is_some()
+    }
+
     /// The fault of a name that is used for something else.
     pub(super) fn is_not(&self, key: &Key, asked: Asked) -> Fault {
         let found = match self.permits {
             Some(_) if self.units > 0 => Found::Semaphore,
             Some(_) => Found::Counter,
             None if self.kind == READ_WRITE => Found::ReadWrite,
+            None if self.is_ids() => Found::Ids,
             None => Found::Exclusive,
         };
         clash(key, found, asked)
@@ -163,6 +169,9 @@ pub(super) fn may_set(request: &AcquireRequest<'_>) -> Result<(), Fault> {
 
 /// The value of the column `kind` for read/write locks.
 pub(super) const READ_WRITE: &str = "read_write";
+
+/// The value of the column `kind` for sources of ids, and what the name of their holder begins with.
+pub(super) const IDS: &str = "ids";
 
 /// The time to wait for permits that no end of a lease will bring. A waiter asks again within the cap of its sleep.
 const FOREVER: Duration = Duration::from_secs(3_600);

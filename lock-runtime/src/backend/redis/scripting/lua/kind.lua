@@ -1,11 +1,11 @@
 -- Says what stands at a key, so that an error can name it.
 --
 -- Flags: no-writes
--- Uses: holder
+-- Uses: holder, last_id
 -- Keys: key
 -- Args: leases
--- Returns: 'none' | 'exclusive' | 'read_write' | 'semaphore' | 'counter' | 'hash' | 'string' | 'list' | 'sorted set'
---          | 'other'
+-- Returns: 'none' | 'exclusive' | 'read_write' | 'semaphore' | 'counter' | 'ids' | 'hash' | 'string' | 'list'
+--          | 'sorted set' | 'other'
 -- Why: Asked only after a refusal. The key of the leases is an argument: who may not look there is told the less, and
 --      not refused again. TYPE would be a right that nothing else needs.
 
@@ -33,6 +33,9 @@ local text = try('GET', key)
 if text and #text <= 15 and string.match(text, '^-?%d+$') then
   local leased = try('ZCARD', ARGV[1])
   return leased and leased > 0 and 'semaphore' or 'counter'
+end
+if text and last_id(text) then
+  return 'ids'
 end
 if text then
   return 'string'

@@ -8,6 +8,7 @@ mod directory;
 mod each;
 mod fair;
 mod holding;
+mod ids;
 pub(super) mod listed;
 mod permits;
 mod read_write;

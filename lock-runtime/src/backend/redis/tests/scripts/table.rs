@@ -165,6 +165,7 @@ fn every_header_names_what_its_caller_sends() {
     ];
     check(&RenewPermits { items: &sets }, 2);
     check(&permits::force(), 1);
+    check(&ids::shuffled(1, crate::values::IdSecret::new()), 1);
     check(&permits::set(1), 1);
     check(&permits::add(1), 1);
     check(&permits::delete(), 1);

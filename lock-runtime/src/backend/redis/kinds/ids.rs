@@ -1,0 +1,76 @@
+//! Ids: ranges that are drawn from a source.
+
+use std::time::Duration;
+
+use crate::backend::redis::Inner;
+use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, script, source};
+use crate::backend::{Asked, Fault, shuffle_clash};
+use crate::values::{IdRange, IdSecret, Key};
+
+impl Inner {
+    pub(crate) async fn draw_ids(
+        &self,
+        key: &Key,
+        count: u32,
+        secret: Option<IdSecret>,
+        timeout: Duration,
+    ) -> Result<Option<IdRange>, Fault> {
+        let script = DrawIds {
+            source: key.raw(),
+            count,
+            secret: secret.map(IdSecret::text),
+        };
+        match self.call(key, &script, timeout).await {
+            Ok(Drawn::Range(range)) => Ok(Some(range)),
+            Ok(Drawn::NotYet) => Ok(None),
+            Ok(Drawn::Otherwise { is_shuffled }) => Err(shuffle_clash(key, is_shuffled)),
+            Err(fault) => Err(self.named(fault, key, Asked::Ids).await),
+        }
+    }
+}
+
+script! {
+    "draw_ids", ["digits", "range", "refusal", "last_id"]
+    struct DrawIds<'a> {
+        keys { source: &'a str }
+        args {
+            count: u32,
+            /// Of a source of shuffled ids. It is the source's secret if the source is made by this script.
+            secret: Option<String>
+        }
+    }
+    |this, mut items| -> Drawn {
+        match items.text()?.as_str() {
+            "OK" => {
+                let (seconds, low) = (items.digits()?, items.digits()?);
+                let secret = match items.text()?.as_str() {
+                    "" => None,
+                    secret => Some(IdSecret::parse(secret)?),
+                };
+                let is_id = seconds < 1 << 31 && low < 1 << 32;
+                let first = is_id.then_some((seconds << 32 | low).cast_signed())?;
+                let range = IdRange::new(first, this.count, secret)?;
+                items.end(Ok(Drawn::Range(range)))
+            }
+            "EARLY" => items.end(Ok(Drawn::NotYet)),
+            "OTHERWISE" => {
+                let is_shuffled = items.flag()?;
+                items.end(Ok(Drawn::Otherwise { is_shuffled }))
+            }
+            "CLOCK" => items.end(Err(Fault::no_ids_at_this_time())),
+            "FOREIGN" => foreign(items, &[("lock", Some(this.source))]),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum Drawn {
+    Range(IdRange),
+    /// The block of the ids has not begun.
+    NotYet,
+    /// The source's ids are shuffled and plain ones are wanted, or the reverse.
+    Otherwise {
+        is_shuffled: bool,
+    },
+}

@@ -1,0 +1,294 @@
+//! The sources of ids that a manager draws from, and the ranges that it has drawn ahead.
+//!
+//! - A range is asked for by one task at a time, so ids rise in the order in which their callers asked.
+//! - A caller is served by a range that is there, or waits. Those who wait are served in order.
+//! - At a low rate, a range is as large as what waits. Where two ids or more are asked for in a round trip, it is what the
+//!   callers take in [`AHEAD`], and the next one is drawn before it is used up.
+//! - What is left of a range is thrown away after [`FRESH`], and once the store was connected to anew: a copy of this
+//!   process may have the same range.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::backend::Fault;
+use crate::hold::Core;
+use crate::sync::Mutex;
+use crate::values::ids::MOST_IDS;
+use crate::values::{IdRange, IdSecret, Key, Kind, LockError, LockName, Moment, clock};
+
+/// The time for which a range lasts where ids are drawn ahead; two round trips, if they take longer.
+const AHEAD: Duration = Duration::from_millis(10);
+
+/// The time for which ids may be handed out that were drawn ahead, by every clock. An older id would be out of order, and a
+/// copy of this process that begins later has a range that is older than that by its wall clock.
+const FRESH: Duration = Duration::from_millis(100);
+
+/// The sources of a manager.
+#[derive(Debug, Default)]
+pub(crate) struct IdSources(Mutex<Sources>);
+
+#[derive(Debug, Default)]
+struct Sources {
+    by_name: HashMap<(String, bool), Weak<IdSource>>,
+    /// The number of entries at which those that nobody uses are removed.
+    sweep_at: usize,
+}
+
+impl IdSources {
+    /// Returns the source of that name. All who ask for it while somebody uses it have the same one.
+    pub(crate) fn get(&self, name: &LockName, shuffled: bool) -> Arc<IdSource> {
+        let mut sources = self.0.lock();
+        let id = (name.as_str().to_owned(), shuffled);
+        if let Some(source) = sources.by_name.get(&id).and_then(Weak::upgrade) {
+            return source;
+        }
+        if sources.by_name.len() >= sources.sweep_at {
+            sources
+                .by_name
+                .retain(|_, source| source.strong_count() > 0);
+            sources.sweep_at = (sources.by_name.len() * 2).max(64);
+        }
+        let source = Arc::new(IdSource::new(name.clone(), shuffled));
+        sources.by_name.insert(id, Arc::downgrade(&source));
+        source
+    }
+}
+
+/// One source, and what was drawn from it.
+#[derive(Debug)]
+pub(crate) struct IdSource {
+    name: LockName,
+    key: OnceLock<Arc<Key>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The one to use first is in front.
+    ranges: VecDeque<Ahead>,
+    /// Nobody waits while there is a range that serves them.
+    waiters: VecDeque<Waiter>,
+    /// Whether a task draws, or is about to.
+    drawing: bool,
+    /// Of a source of shuffled ids: the store's, or one to make the source with.
+    secret: Option<IdSecret>,
+    /// The number of ids that were asked for since `since`.
+    asked: u64,
+    /// The time at which the last range was asked for.
+    since: Option<Moment>,
+    /// The time that it took.
+    took: Duration,
+    /// The size of the last range.
+    last: u32,
+}
+
+/// A range that was drawn.
+#[derive(Debug)]
+struct Ahead {
+    range: IdRange,
+    at: Now,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    count: u32,
+    tell: oneshot::Sender<Result<IdRange, Fault>>,
+}
+
+/// The clocks, and the generation of the manager's holder ids, which every new connection ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    moment: Moment,
+    wall: u64,
+    generation: u64,
+}
+
+impl Now {
+    pub(crate) fn of(core: &Core) -> Now {
+        Now {
+            moment: clock::now(),
+            wall: clock::wall_micros(),
+            generation: core.ids.generation(),
+        }
+    }
+
+    /// Whether what was drawn then may be handed out now.
+    fn is_soon_after(self, drawn: Now) -> bool {
+        let wall = self.wall.checked_sub(drawn.wall).map(Duration::from_micros);
+        self.generation == drawn.generation
+            && wall.is_some_and(|since| since < FRESH)
+            && self.moment.since(drawn.moment) < FRESH
+    }
+
+    /// Whether no connection was opened between the two.
+    pub(crate) fn is_of_one_generation_with(self, other: Now) -> bool {
+        self.generation == other.generation
+    }
+}
+
+/// What a caller gets. With `draw`, it is to start the task that draws.
+pub(crate) struct Served {
+    pub(crate) ids: Result<IdRange, oneshot::Receiver<Result<IdRange, Fault>>>,
+    pub(crate) draw: bool,
+}
+
+/// What is to be drawn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Want {
+    pub(crate) count: u32,
+    pub(crate) secret: Option<IdSecret>,
+}
+
+impl IdSource {
+    fn new(name: LockName, shuffled: bool) -> IdSource {
+        let state = State {
+            ranges: VecDeque::new(),
+            waiters: VecDeque::new(),
+            drawing: false,
+            secret: shuffled.then(IdSecret::new),
+            asked: 0,
+            since: None,
+            took: Duration::ZERO,
+            last: 1,
+        };
+        IdSource {
+            name,
+            key: OnceLock::new(),
+            state: Mutex::new(state),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    /// The checked key.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidName`].
+    pub(crate) fn key(&self, core: &Core) -> Result<&Arc<Key>, LockError> {
+        match self.key.get() {
+            Some(key) => Ok(key),
+            None => {
+                // The kind of all that is not a lock.
+                let key = core.key(&self.name, Kind::Semaphore)?;
+                Ok(self.key.get_or_init(|| Arc::new(key)))
+            }
+        }
+    }
+
+    /// Takes `count` ids that are there, or waits for them.
+    pub(crate) fn ask(&self, count: u32, now: Now) -> Served {
+        let mut state = self.state.lock();
+        state.asked += u64::from(count);
+        let ready = match state.waiters.is_empty() {
+            true => state.take(count, now),
+            // They come first.
+            false => None,
+        };
+        let ids = ready.ok_or_else(|| {
+            let (tell, told) = oneshot::channel();
+            state.waiters.push_back(Waiter { count, tell });
+            told
+        });
+        let draw = !state.drawing && state.size(now.moment) > 0;
+        state.drawing |= draw;
+        Served { ids, draw }
+    }
+
+    /// Says what the task has to draw next; `None`, and then the task ends, if that is nothing.
+    pub(crate) fn next(&self, now: Now) -> Option<Want> {
+        let mut state = self.state.lock();
+        state.waiters.retain(|waiter| !waiter.tell.is_closed());
+        let count = state.size(now.moment);
+        if count == 0 {
+            state.drawing = false;
+            return None;
+        }
+        state.asked = 0;
+        state.since = Some(now.moment);
+        state.last = count;
+        let secret = state.secret;
+        Some(Want { count, secret })
+    }
+
+    /// Takes in a range that was asked for at `sent`, and serves those who wait.
+    pub(crate) fn drew(&self, range: IdRange, sent: Now, now: Now) {
+        let mut state = self.state.lock();
+        state.secret = range.secret;
+        state.took = now.moment.since(sent.moment);
+        state.ranges.push_back(Ahead { range, at: now });
+        while let Some(waiter) = state.waiters.pop_front() {
+            if waiter.tell.is_closed() {
+                continue;
+            }
+            let Some(ids) = state.take(waiter.count, now) else {
+                state.waiters.push_front(waiter);
+                break;
+            };
+            // A caller that leaves just now loses its ids.
+            let _ = waiter.tell.send(Ok(ids));
+        }
+    }
+
+    /// Tells those who wait that nothing was drawn. The task ends with it.
+    pub(crate) fn failed(&self, fault: &Fault) {
+        let waiters = {
+            let mut state = self.state.lock();
+            state.drawing = false;
+            std::mem::take(&mut state.waiters)
+        };
+        for waiter in waiters {
+            let _ = waiter.tell.send(Err(fault.clone()));
+        }
+    }
+}
+
+impl State {
+    /// Takes ids from the first range that has as many, and throws away what is left of those before it, for ids rise.
+    fn take(&mut self, count: u32, now: Now) -> Option<IdRange> {
+        while let Some(front) = self.ranges.front_mut() {
+            if now.is_soon_after(front.at)
+                && let Some(ids) = front.range.take(count)
+            {
+                return Some(ids);
+            }
+            self.ranges.pop_front();
+        }
+        None
+    }
+
+    /// Whether half of the last range is used up.
+    fn is_low(&self) -> bool {
+        let left: u32 = self.ranges.iter().map(|ahead| ahead.range.left()).sum();
+        left * 2 <= self.last
+    }
+
+    /// The size of the range to draw now: what waits, or what is asked for in [`AHEAD`] at the rate since the last range
+    /// was asked for, if two or more ids are asked for in a round trip. It doubles at most.
+    fn size(&self, now: Moment) -> u32 {
+        let waiting: u64 = self
+            .waiters
+            .iter()
+            .map(|waiter| u64::from(waiter.count))
+            .sum();
+        let elapsed = self.since.map(|since| now.since(since)).unwrap_or_default();
+        let in_time = |time: Duration| match elapsed.as_nanos() {
+            0 => 0,
+            elapsed => u128::from(self.asked) * time.as_nanos() / elapsed,
+        };
+        let ahead = match self.is_low() && in_time(self.took) >= 2 {
+            true => in_time(AHEAD.max(self.took * 2)).min(u128::from(self.last) * 2),
+            false => 0,
+        };
+        let most = u64::from(MOST_IDS);
+        let size = waiting.max(u64::try_from(ahead).unwrap_or(most)).min(most);
+        u32::try_from(size).unwrap_or(MOST_IDS)
+    }
+}
+
+#[cfg(test)]
+mod tests;
