@@ -45,6 +45,11 @@ impl Client {
         Client { server, http }
     }
 
+    /// Returns the server's URL.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.server)
+    }
+
     /// Sends a POST to each path, all at the same time.
     ///
     /// # Errors
@@ -73,7 +78,7 @@ impl Client {
         headers: &[(&str, &str)],
         body: &str,
     ) -> Result<Answer, Failure> {
-        let url = format!("http://{}{path}", self.server);
+        let url = self.url() + path;
         let mut request = Request::builder().method(method).uri(url);
         for (name, value) in headers {
             request = request.header(*name, *value);

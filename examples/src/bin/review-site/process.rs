@@ -79,9 +79,10 @@ pub(crate) async fn serve(database: &Path) -> Result<(), Failure> {
     drop(close);
     let _ = timeout(PATIENCE, server).await;
     stopped.store(true, Ordering::Relaxed);
-    let _ = timeout(PATIENCE, writer).await;
     view.abort();
-    let _ = site.lock_view.leave().await;
+    // Not for long if Redis is away, too.
+    let _ = timeout(LEAVE, site.lock_view.leave()).await;
+    let _ = timeout(PATIENCE, writer).await;
     site.locks.shutdown().await;
     Ok(())
 }
@@ -139,7 +140,9 @@ pub(crate) async fn write_orders(site: Site, mut redis: Redis, stopped: Arc<Atom
     while !stopped.load(Ordering::Relaxed) {
         let writer = site.locks.id();
         let written = sale.write_orders(&mut redis, &writer, || stopped.load(Ordering::Relaxed));
-        if let Err(error) = written.await {
+        if let Err(error) = written.await
+            && !stopped.load(Ordering::Relaxed)
+        {
             tracing::warn!("orders wait: {error}");
             sleep(Duration::from_secs(1)).await;
             if let Err(error) = sale.open().await {
