@@ -55,6 +55,7 @@ fn the_site_proves_every_piece_and_leaves_nothing_on_redis() {
         "a reader that has lost its lock comes after both; its token is refused",
         "; after a write, 0 old pages",
         "24 tasks draw 250 ids each: 6000 different ones, each task's rising",
+        "after Redis has lost its data, the next id is larger than all of them",
         "locked: 100 orders of 100 users, 0 pieces left; 3000 clicks, ",
         "fenced: 100 orders of 100 users, 0 pieces left; 3000 clicks, ",
         "a click that was paused comes after buy and cancel of the same user: the fence refuses it",

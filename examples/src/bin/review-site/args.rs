@@ -26,7 +26,7 @@ Environment:
 What it writes to Redis begins with `site:`, and is removed at the end.
 
 Exit code: 0 all is proved, or the site was asked to end; 1 something is not so;
-2 it could not start.
+2 it could not start, or a process of it failed; 130 the proofs were interrupted.
 ";
 
 /// The task that the program was asked to do.

@@ -56,6 +56,8 @@ use args::Task;
 use processes::{Fleet, asked_to_end};
 use site::Home;
 
+const INTERRUPTED: u8 = 130;
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let outcome = match args::parse() {
@@ -78,29 +80,42 @@ async fn main() -> ExitCode {
 }
 
 async fn prove(processes: usize) -> Result<ExitCode, Failure> {
+    let end = asked_to_end()?;
     let home = Home::create().await?;
     println!("The site lives in {} and a SQLite file.", home.store);
     let proved = tokio::select! {
-        proved = proofs::all(&home, processes) => proved,
-        () = asked_to_end()? => Err("interrupted".into()),
+        proved = proofs::all(&home, processes) => Some(proved),
+        () = end => None,
     };
     home.clear().await?;
-    match proved {
-        Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error) => {
+    Ok(match proved {
+        Some(Ok(())) => ExitCode::SUCCESS,
+        Some(Err(error)) => {
             eprintln!("review-site: {error}");
-            Ok(ExitCode::FAILURE)
+            ExitCode::FAILURE
         }
-    }
+        None => ExitCode::from(INTERRUPTED),
+    })
 }
 
 async fn serve(port: u16, processes: usize) -> Result<ExitCode, Failure> {
+    let end = asked_to_end()?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
         .map_err(|error| format!("cannot listen on port {port}: {error} (see --port)"))?;
-    let end = asked_to_end()?;
-    let address = listener.local_addr()?;
     let home = Home::create().await?;
-    let mut fleet = Fleet::start(processes, listener, &home).await?;
+    let served = serve_at(&home, listener, processes, end).await;
+    home.clear().await?;
+    served.map(|()| ExitCode::SUCCESS)
+}
+
+async fn serve_at(
+    home: &Home,
+    listener: TcpListener,
+    processes: usize,
+    end: impl Future<Output = ()>,
+) -> Result<(), Failure> {
+    let address = listener.local_addr()?;
+    let mut fleet = Fleet::start(processes, listener, home).await?;
     for process in &fleet.processes {
         println!("process {} has the locks of {}", process.pid, process.locks);
     }
@@ -109,7 +124,5 @@ async fn serve(port: u16, processes: usize) -> Result<ExitCode, Failure> {
         () = end => {}
         () = fleet.all_ended() => {}
     }
-    fleet.stop().await?;
-    home.clear().await?;
-    Ok(ExitCode::SUCCESS)
+    fleet.stop().await
 }

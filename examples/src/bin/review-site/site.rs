@@ -201,14 +201,18 @@ impl Home {
             )
             .into());
         }
-        site.furnish().await?;
-        site.locks.shutdown().await;
-        Ok(Home {
+        let home = Home {
             store,
             database,
             _server: server,
             _directory: directory,
-        })
+        };
+        let furnished = site.furnish().await;
+        site.locks.shutdown().await;
+        if furnished.is_err() {
+            home.clear().await?;
+        }
+        furnished.map(|()| home)
     }
 
     /// Removes what the site wrote to Redis.

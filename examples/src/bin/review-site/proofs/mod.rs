@@ -8,6 +8,7 @@ mod sign_in;
 mod structures;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use examples::Failure;
 use tokio::sync::Barrier;
@@ -15,6 +16,9 @@ use tokio::task::JoinSet;
 
 use crate::error::Error;
 use crate::site::{Home, Site};
+
+/// The longest wait for a condition. Only what goes wrong takes it.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Sites that share nothing but their Redis and their database.
 type Sites = [Site; 3];
@@ -43,6 +47,21 @@ async fn pieces(home: &Home, sites: &Sites) -> Result<(), Failure> {
         "\n5. What needs no lock (likes.rs, follows.rs, feed.rs, nearby.rs, check_ins.rs, visitors.rs)."
     );
     structures::prove_all(sites).await
+}
+
+/// Waits for a condition.
+async fn until(
+    what: &str,
+    mut condition: impl AsyncFnMut() -> Result<bool, Failure>,
+) -> Result<(), Failure> {
+    let started = Instant::now();
+    while !condition().await? {
+        if started.elapsed() > PATIENCE {
+            return Err(format!("not within {PATIENCE:?}: {what}").into());
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
 }
 
 /// Runs `task` so many times at the same moment, over all sites in turn. Returns the answers.

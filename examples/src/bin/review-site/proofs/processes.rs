@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
 use examples::{Client, Failure, prove};
 use redis::AsyncCommands;
 use tokio::task::JoinSet;
 
+use super::until;
 use crate::housekeeper;
 use crate::processes::{Fleet, Process};
 use crate::sale;
@@ -88,9 +88,10 @@ async fn over_http(site: &Site, client: &Client, mut fleet: Fleet) -> Result<(),
         });
     }
     let requests = USERS * CLICKS * 2;
-    while answered.load(Ordering::Relaxed) < requests / 3 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    until("a third is answered", async || {
+        Ok(answered.load(Ordering::Relaxed) >= requests / 3)
+    })
+    .await?;
     let leader = housekeeper(site).await?;
     let is_leader = |process: &Process| leader.contains(&process.locks);
     let ending = fleet.processes.iter().position(is_leader);
@@ -137,11 +138,12 @@ async fn over_http(site: &Site, client: &Client, mut fleet: Fleet) -> Result<(),
 
 /// Returns the holder of the housekeeper's lock. Waits if nobody has it.
 async fn housekeeper(site: &Site) -> Result<String, Failure> {
-    loop {
+    let mut leader = None;
+    until("a process keeps house", async || {
         let seen = site.locks.inspect(housekeeper::LOCK).await?;
-        if let Some(holder) = seen.holder {
-            return Ok(holder.to_string());
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+        leader = seen.holder.map(|holder| holder.to_string());
+        Ok(leader.is_some())
+    })
+    .await?;
+    Ok(leader.unwrap_or_default())
 }

@@ -12,7 +12,7 @@ use redis::streams::{StreamReadOptions, StreamReadReply};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::Sites;
+use super::{Sites, until};
 use crate::error::Error;
 use crate::process::write_orders;
 use crate::sale::{self, Answer};
@@ -77,9 +77,10 @@ async fn stream(home: &Home, sites: &Sites) -> Result<(), Failure> {
         let redis = connect(&home.store).await?;
         writers.spawn(write_orders(site.clone(), redis, stopped.clone()));
     }
-    while sites[0].stream_sale.left().await?.1 > 0 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until("every order is written", async || {
+        Ok(sites[0].stream_sale.left().await?.1 == 0)
+    })
+    .await?;
     let took = started.elapsed();
     stopped.store(true, Ordering::Relaxed);
     writers.join_all().await;

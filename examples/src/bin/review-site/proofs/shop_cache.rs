@@ -10,7 +10,7 @@ use lock_runtime::key;
 use redis::AsyncCommands;
 use tokio::task::JoinSet;
 
-use super::{Sites, all_at_once};
+use super::{Sites, all_at_once, until};
 use crate::bloom::Bloom;
 use crate::error::Error;
 use crate::shop_cache::{OLD, Shop, life};
@@ -63,9 +63,11 @@ async fn missing_and_old(sites: &Sites) -> Result<(), Failure> {
         .filter(|shop| shop.name == "Shop 1");
     let old = old.count();
     // It is rebuilt in the background.
-    while !matches!(sites[1].shops.cached(1).await?, Some(cached) if cached.is_fresh) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("the page is rebuilt", async || {
+        let cached = sites[1].shops.cached(1).await?;
+        Ok(cached.is_some_and(|cached| cached.is_fresh))
+    })
+    .await?;
     let new = sites[2].shops.get_popular(1).await?;
     prove(
         old > 0 && new.is_some_and(|shop| shop.name == "New") && queries(sites) == 1,

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 use examples::{Failure, prove};
+use redis::AsyncCommands;
 
 use super::{Sites, all_at_once};
 use crate::check_ins::Day;
@@ -32,6 +33,12 @@ pub(super) async fn ids(sites: &Sites) -> Result<(), Failure> {
             "{TASKS} tasks draw {EACH} ids each: {} different ones, each task's rising ({rate:.0} a second)",
             all.len()
         ),
+    )?;
+    let () = sites[0].redis.clone().del("site:ids:order").await?;
+    let next = sites[1].orders.next().await?;
+    prove(
+        all.iter().all(|id| *id < next),
+        "after Redis has lost its data, the next id is larger than all of them",
     )
 }
 
@@ -198,7 +205,7 @@ async fn visitors(sites: &Sites) -> Result<(), Failure> {
     all_at_once(sites, 100, visit).await?;
     let (visitors, views) = sites[0].visitors.count(1).await?;
     let mut redis = sites[0].redis.clone();
-    let bytes: u64 = redis::AsyncCommands::strlen(&mut redis, "site:visitors:1").await?;
+    let bytes: u64 = redis.strlen("site:visitors:1").await?;
     prove(
         visitors.abs_diff(5000) < 150 && views == 10_000 && bytes < 13_000,
         format!(
