@@ -72,7 +72,8 @@ impl StreamSale {
         if redis.exists(STOCK).await? {
             return Ok(());
         }
-        let read = self.database.call(|it| {
+        // One transaction, or an order could be written between the two looks.
+        let read = self.database.transaction(|it| {
             let mut buyers = it.prepare("SELECT user FROM orders WHERE sale = ?1")?;
             let buyers: Result<Vec<i64>, _> = buyers.query_map([SALE], |row| row.get(0))?.collect();
             Ok((sale::stock(it, SALE)?, buyers?))

@@ -144,15 +144,13 @@ async fn late_readers(sites: &Sites) -> Result<(), Failure> {
     let name = async |site: &Site| -> Result<Option<String>, Error> {
         Ok(site.shops.get(2).await?.map(|shop| shop.name))
     };
-    let guard = reader
-        .locks
-        .mutex(key!("site:shop:{}", 2))
-        .acquire()
-        .await?;
-    let token = guard.fencing_token();
-    let row = reader.shops.load(2).await?;
+    let begin = async |site: &Site| -> Result<_, Error> {
+        let guard = site.locks.mutex(key!("site:shop:{}", 2)).acquire().await?;
+        Ok((guard, site.shops.load(2).await?))
+    };
+    let (guard, row) = begin(reader).await?;
     let second = writer.shops.write(new("Second")).await?;
-    let cached = reader.shops.cache(2, token, &row).await?;
+    let cached = reader.shops.cache(2, guard.fencing_token(), &row).await?;
     let stale = name(writer).await?;
     guard.release().await?;
     second.await??;
@@ -163,17 +161,11 @@ async fn late_readers(sites: &Sites) -> Result<(), Failure> {
         "a reader that was slow caches the old page after the first deletion; the second one waits for it",
     )?;
 
-    let guard = reader
-        .locks
-        .mutex(key!("site:shop:{}", 2))
-        .acquire()
-        .await?;
-    let token = guard.fencing_token();
-    let row = reader.shops.load(2).await?;
+    let (guard, row) = begin(reader).await?;
     // As if it was paused for longer than its lease.
     writer.locks.force_release(key!("site:shop:{}", 2)).await?;
     writer.shops.write(new("Third")).await?.await??;
-    let cached = reader.shops.cache(2, token, &row).await?;
+    let cached = reader.shops.cache(2, guard.fencing_token(), &row).await?;
     drop(guard);
     prove(
         !cached && name(reader).await?.as_deref() == Some("Third"),
