@@ -26,10 +26,21 @@ impl Store {
         Store::new(if url.is_empty() { DEFAULT } else { &url })
     }
 
-    fn new(url: &str) -> Store {
+    /// The store at a URL that the program knows by itself.
+    pub fn new(url: &str) -> Store {
         Store {
             url: url.to_owned(),
         }
+    }
+
+    /// Returns the URL, with its password: not for logs.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Returns whether nothing was set: the locks live in this process's memory.
+    pub fn is_default(&self) -> bool {
+        self.url == DEFAULT
     }
 
     /// Returns whether other processes see the same locks.

@@ -48,6 +48,12 @@ macro_rules! links {
 [fuzz]: crate::_documentation#in-the-repository
 [postgres-fencing]: crate::_documentation#in-the-repository
 [postgres-transactions]: crate::_documentation#in-the-repository
+[review-site]: crate::_documentation#in-the-repository
+[review-site-cache]: crate::_documentation#in-the-repository
+[review-site-fence]: crate::_documentation#in-the-repository
+[review-site-process]: crate::_documentation#in-the-repository
+[review-site-sale]: crate::_documentation#in-the-repository
+[review-site-stream]: crate::_documentation#in-the-repository
 [tests]: crate::_documentation#in-the-repository
 [tutorial-program]: crate::_documentation#in-the-repository
 [tower-lock]: crate::_documentation#in-the-repository

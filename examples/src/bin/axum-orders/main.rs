@@ -7,21 +7,14 @@
 
 mod service;
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::http::{HeaderMap, Method, Request, StatusCode, header};
-use examples::{Failure, prove};
-use http_body_util::{BodyExt, Empty};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use axum::http::{Method, StatusCode, header};
+use examples::{Answer, Client, Failure, prove};
 use lock_runtime::{LockManager, key};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
 
 use service::Shop;
 
@@ -32,7 +25,7 @@ async fn main() -> ExitCode {
 
 async fn serve_and_prove(locks: &LockManager) -> Result<(), Failure> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-    let customers = Customers::of(listener.local_addr()?);
+    let customers = Client::of(listener.local_addr()?);
     let shop = Shop::new(locks.clone());
     let (stop, stopped) = oneshot::channel::<()>();
     let server = axum::serve(listener, service::router(shop.clone()))
@@ -44,9 +37,9 @@ async fn serve_and_prove(locks: &LockManager) -> Result<(), Failure> {
     outcome
 }
 
-async fn tour(locks: &LockManager, shop: &Shop, customers: &Customers) -> Result<(), Failure> {
+async fn tour(locks: &LockManager, shop: &Shop, customers: &Client) -> Result<(), Failure> {
     println!("\n1. Ten items are added to order 1 at the same time.");
-    let answers = customers.send(vec!["/orders/1/items/pen"; 10]).await?;
+    let answers = customers.post_all(vec!["/orders/1/items/pen"; 10]).await?;
     prove(
         count(&answers, StatusCode::OK) == 10 && shop.items(1) == 10 && shop.most_at_once() == 1,
         "10 of 10 items are in the order; its updates ran one at a time",
@@ -54,7 +47,7 @@ async fn tour(locks: &LockManager, shop: &Shop, customers: &Customers) -> Result
 
     println!("\n2. Items are added to orders 11 to 20 at the same time.");
     let urls = (11..=20).map(|id| format!("/orders/{id}/items/pen"));
-    let answers = customers.send(urls.collect()).await?;
+    let answers = customers.post_all(urls.collect()).await?;
     let most = shop.most_at_once();
     prove(
         count(&answers, StatusCode::OK) == 10 && most > 1,
@@ -63,7 +56,7 @@ async fn tour(locks: &LockManager, shop: &Shop, customers: &Customers) -> Result
 
     println!("\n3. Five orders want the last three lamps.");
     let urls = (21..=25).map(|id| format!("/orders/{id}/items/lamp"));
-    let answers = customers.send(urls.collect()).await?;
+    let answers = customers.post_all(urls.collect()).await?;
     let sold = count(&answers, StatusCode::OK);
     let refused = count(&answers, StatusCode::CONFLICT);
     prove(
@@ -74,12 +67,14 @@ async fn tour(locks: &LockManager, shop: &Shop, customers: &Customers) -> Result
     println!("\n4. Somebody else holds order 7.");
     let other = locks.mutex(key!("order:{}", 7)).acquire().await?;
     let urls = vec!["/orders/7/cancel", "/orders/7/items/pen"];
-    let answers = customers.send(urls).await?;
+    let answers = customers.post_all(urls).await?;
     for answer in &answers {
         println!("   {answer}");
     }
     other.release().await?;
-    let retry = answers.iter().all(|answer| answer.retry_after.is_some());
+    let retry = answers
+        .iter()
+        .all(|answer| answer.header(header::RETRY_AFTER).is_some());
     prove(
         retry
             && count(&answers, StatusCode::LOCKED) == 1
@@ -87,7 +82,7 @@ async fn tour(locks: &LockManager, shop: &Shop, customers: &Customers) -> Result
             && shop.items(7) == 0,
         "423 without waiting, 503 after it; neither ran",
     )?;
-    let answers = customers.send(vec!["/orders/7/cancel"]).await?;
+    let answers = customers.post_all(vec!["/orders/7/cancel"]).await?;
     prove(
         count(&answers, StatusCode::OK) == 1,
         "once it is free, the order can be cancelled",
@@ -98,22 +93,24 @@ async fn tour(locks: &LockManager, shop: &Shop, customers: &Customers) -> Result
     let click = format!("click-{}", fastrand::u64(..));
     let click = [("x-user", "ada"), ("idempotency-key", click.as_str())];
     let (first, second) = tokio::try_join!(
-        customers.post("/payments", &click),
-        customers.post("/payments", &click),
+        customers.send(Method::POST, "/payments", &click, ""),
+        customers.send(Method::POST, "/payments", &click, ""),
     )?;
     println!("   {first}\n   {second}");
     prove(
         first.status == StatusCode::CREATED && first.text == second.text && shop.payments() == 1,
         "two identical requests, one payment, the same answer",
     )?;
-    let without = customers.post("/payments", &[("x-user", "ada")]).await?;
+    let without = customers
+        .send(Method::POST, "/payments", &[("x-user", "ada")], "")
+        .await?;
     prove(
         without.status == StatusCode::BAD_REQUEST && shop.payments() == 1,
         "without a key it is 400",
     )?;
 
     println!("\n6. A load balancer asks whether the service is ready.");
-    let answer = customers.ask(Method::GET, "/ready", &[]).await?;
+    let answer = customers.send(Method::GET, "/ready", &[], "").await?;
     prove(
         answer.status == StatusCode::OK && answer.text == "ready",
         "it is ready: locks can be had",
@@ -123,77 +120,4 @@ async fn tour(locks: &LockManager, shop: &Shop, customers: &Customers) -> Result
 fn count(answers: &[Answer], status: StatusCode) -> usize {
     let matching = answers.iter().filter(|answer| answer.status == status);
     matching.count()
-}
-
-/// The answer that a customer got.
-struct Answer {
-    status: StatusCode,
-    retry_after: Option<String>,
-    text: String,
-}
-
-impl std::fmt::Display for Answer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.status)?;
-        if let Some(after) = &self.retry_after {
-            write!(f, ", Retry-After: {after}")?;
-        }
-        write!(f, ", {}", self.text)
-    }
-}
-
-/// A client of the service. Clones share its connections.
-#[derive(Clone)]
-struct Customers {
-    server: SocketAddr,
-    http: Client<HttpConnector, Empty<Bytes>>,
-}
-
-impl Customers {
-    fn of(server: SocketAddr) -> Customers {
-        let http = Client::builder(TokioExecutor::new()).build_http();
-        Customers { server, http }
-    }
-
-    /// Sends a POST to each path, all at the same time.
-    async fn send(&self, paths: Vec<impl Into<String>>) -> Result<Vec<Answer>, Failure> {
-        let mut requests = JoinSet::new();
-        for path in paths {
-            let (customers, path) = (self.clone(), path.into());
-            requests.spawn(async move { customers.post(&path, &[]).await });
-        }
-        let mut answers = vec![];
-        while let Some(answer) = requests.join_next().await {
-            answers.push(answer??);
-        }
-        Ok(answers)
-    }
-
-    async fn post(&self, path: &str, headers: &[(&str, &str)]) -> Result<Answer, Failure> {
-        self.ask(Method::POST, path, headers).await
-    }
-
-    async fn ask(
-        &self,
-        method: Method,
-        path: &str,
-        headers: &[(&str, &str)],
-    ) -> Result<Answer, Failure> {
-        let url = format!("http://{}{path}", self.server);
-        let mut request = Request::builder().method(method).uri(url);
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let request = self.http.request(request.body(Empty::new())?);
-        let response = tokio::time::timeout(Duration::from_secs(60), request).await??;
-        Ok(Answer {
-            status: response.status(),
-            retry_after: text(response.headers(), header::RETRY_AFTER),
-            text: String::from_utf8_lossy(&response.collect().await?.to_bytes()).into_owned(),
-        })
-    }
-}
-
-fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<String> {
-    Some(headers.get(name)?.to_str().ok()?.to_owned())
 }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use examples::SqliteError;
 use lock_runtime::{FencingToken, LockError, LockManager, distributed_lock};
 
-use crate::database::{Database, DatabaseError};
+use crate::database::Database;
 
 /// The shop's side of a purchase. Clones share everything.
 #[derive(Clone)]
@@ -33,7 +34,7 @@ pub(crate) enum Refusal {
     Lock(#[from] LockError),
     /// The database failed.
     #[error(transparent)]
-    Database(#[from] DatabaseError),
+    Database(#[from] SqliteError),
 }
 
 impl Sale {
