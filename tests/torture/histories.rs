@@ -93,17 +93,30 @@ fn of_register(writes: &[Write]) -> Vec<Value> {
 /// Judges the writes of one register by the numbers that it gave them. They are in the order of these numbers.
 fn is_possible_register(writes: &[Write]) -> bool {
     let accepted: Vec<&Write> = writes.iter().filter(|write| write.accepted).collect();
-    let rise = accepted
-        .windows(2)
-        .all(|pair| pair[0].token <= pair[1].token && pair[0].asked <= pair[1].answered);
-    let has_reason = |refused: &Write| {
-        let reason = |it: &&&Write| it.token > refused.token && it.asked <= refused.answered;
-        accepted.iter().any(|it| reason(&it))
-    };
-    rise && writes
+    // Each takes effect after all before it have been asked for.
+    let mut asked = 0;
+    let after: Vec<u64> = accepted
         .iter()
-        .filter(|write| !write.accepted)
-        .all(has_reason)
+        .map(|write| {
+            asked = write.asked.max(asked);
+            asked
+        })
+        .collect();
+    let in_time = accepted
+        .iter()
+        .zip(&after)
+        .all(|(write, after)| *after <= write.answered);
+    let rise = accepted.is_sorted_by_key(|write| write.token);
+    let has_reason = |refused: &Write| {
+        let mut higher = accepted.iter().zip(&after);
+        higher.any(|(it, after)| it.token > refused.token && *after <= refused.answered)
+    };
+    in_time
+        && rise
+        && writes
+            .iter()
+            .filter(|write| !write.accepted)
+            .all(has_reason)
 }
 
 /// Returns histories that are wrong in one place each.

@@ -210,7 +210,7 @@ func judge(path, draw string, patience time.Duration) (judged, ours string, err 
 
 func main() {
 	draw := flag.String("draw", "", "a folder for drawings of the histories that are impossible")
-	patience := flag.Duration("patience", 30*time.Second, "how long one history may take")
+	patience := flag.Duration("patience", 60*time.Second, "how long one history may take")
 	flag.Parse()
 	var paths []string
 	for _, argument := range flag.Args() {
@@ -241,8 +241,8 @@ func main() {
 			continue
 		}
 		count[judged]++
-		// A judge that gives up says nothing.
-		if judged == ours || judged == "undecided" || ours == "undecided" {
+		// Our own checker may give up. Then porcupine's word counts.
+		if judged == ours && judged != "undecided" || ours == "undecided" && judged == "possible" {
 			agreed++
 			continue
 		}

@@ -8,12 +8,14 @@ use tokio::task::coop;
 use crate::acquire::contend::pauses_after_faults;
 use crate::backend::Fault;
 use crate::hold::Core;
-use crate::hold::ids::{IdSource, Now, Served, Want};
+use crate::hold::ids::{Draw, IdSource, Now, Served, Want};
 use crate::values::ids::check_id_count;
 use crate::values::{IdRange, LockError, clock};
 
 /// The time in which a block of shuffled ids begins.
 const BLOCK: Duration = Duration::from_millis(1);
+/// More than the store may take: the task that draws has it, too.
+const SLACK: Duration = Duration::from_secs(1);
 
 /// Takes so many ids that follow one another.
 pub(crate) async fn take(
@@ -28,44 +30,58 @@ pub(crate) async fn take(
     core.start_here()?;
     // Bodies that a shutdown lets finish may need ids.
     core.life.check_not_stopped(key)?;
-    let Served { ids, draw } = source.ask(count, Now::of(core));
-    if draw {
-        // The manager drives it: callers may leave, and the others need the range.
-        core.life.spawn(Drawing::new(core, source).run());
+    // The range that is under way may be for others, and the next one for this caller.
+    let patience = core.options.call_timeout * 2 + SLACK;
+    loop {
+        let Served { ids, draw } = source.ask(count, Now::of(core));
+        if let Some(draw) = draw {
+            // The manager drives it: callers may leave, and the others need the range.
+            core.life.spawn(Drawing::new(core, source, draw).run());
+        }
+        let told = match ids {
+            Ok(ids) => return Ok(ids),
+            Err(told) => told,
+        };
+        let told = tokio::select! {
+            biased;
+            told = told => told.unwrap_or_else(|_| Err(Fault::runtime_ended())),
+            () = clock::sleep(patience) => {
+                source.nobody_draws();
+                Err(Fault::not_done("the runtime that asks the store for ids is not driven"))
+            }
+        };
+        match told {
+            Ok((ids, drawn)) if Now::of(core).is_in_one_life_with(drawn) => return Ok(ids),
+            // A copy of this process may have them.
+            Ok(_) => {}
+            Err(fault) => return Err(fault.into_error(source.name().as_str())),
+        }
     }
-    let ids = match ids {
-        Ok(ids) => return Ok(ids),
-        Err(told) => told.await,
-    };
-    let ids = ids.unwrap_or_else(|_| Err(Fault::runtime_ended()));
-    ids.map_err(|fault| fault.into_error(source.name().as_str()))
 }
 
 /// The task that draws from a source. There is one at a time.
 struct Drawing {
     core: Arc<Core>,
     source: Arc<IdSource>,
-    ended: bool,
+    draw: Draw,
 }
 
 impl Drawing {
-    fn new(core: &Arc<Core>, source: &Arc<IdSource>) -> Drawing {
+    fn new(core: &Arc<Core>, source: &Arc<IdSource>, draw: Draw) -> Drawing {
         Drawing {
             core: core.clone(),
             source: source.clone(),
-            ended: false,
+            draw,
         }
     }
 
     /// Draws for as long as callers wait.
-    async fn run(mut self) {
-        while let Some(want) = self.source.next(Now::of(&self.core)) {
+    async fn run(self) {
+        while let Some(want) = self.source.next(self.draw, Now::of(&self.core)) {
             if let Err(fault) = self.draw(want).await {
-                self.source.failed(&fault);
-                break;
+                self.source.failed(self.draw, &fault);
             }
         }
-        self.ended = true;
     }
 
     /// Draws one range within the call timeout. An unknown outcome is no reason to stop: its ids are lost.
@@ -82,8 +98,8 @@ impl Drawing {
             let (fault, pause) = match drawn.await {
                 Ok(Some(range)) => {
                     let now = Now::of(core);
-                    if now.is_of_one_generation_with(sent) {
-                        self.source.drew(range, sent, now);
+                    if now.is_in_one_life_with(sent) {
+                        self.source.drew(self.draw, range, sent, now);
                         return Ok(());
                     }
                     // A copy of this process may have read the same answer.
@@ -101,11 +117,9 @@ impl Drawing {
 }
 
 impl Drop for Drawing {
-    /// The runtime has ended.
+    /// After the last range, nobody waits: then only the runtime has ended.
     fn drop(&mut self) {
-        if !self.ended {
-            self.source.failed(&Fault::runtime_ended());
-        }
+        self.source.ended(self.draw);
     }
 }
 

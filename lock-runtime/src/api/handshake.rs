@@ -114,7 +114,7 @@ impl LockManagerBuilder {
     /// ```
     ///
     /// An error and a panic are [`LockError::InvalidConfig`](crate::LockError::InvalidConfig) at first, and later a fault
-    /// that may pass.
+    /// that may pass. The text of the error is shown in errors and logs: it must not hold a secret.
     #[cfg(feature = "tls-rustls")]
     pub fn client_certificate_from<E: Into<Box<dyn Error + Send + Sync>>>(
         mut self,

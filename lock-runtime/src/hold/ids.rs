@@ -71,8 +71,12 @@ struct State {
     ranges: VecDeque<Ahead>,
     /// Nobody waits while there is a range that serves them.
     waiters: VecDeque<Waiter>,
-    /// Whether a task draws, or is about to.
-    drawing: bool,
+    /// The task that draws, or is about to.
+    drawing: Option<Draw>,
+    /// The number of tasks that have drawn.
+    draws: u64,
+    /// The number of waiters that the range under way is for: the first ones.
+    served_next: usize,
     /// Of a source of shuffled ids: the store's, or one to make the source with.
     secret: Option<IdSecret>,
     /// The number of ids that were asked for since `since`.
@@ -95,8 +99,16 @@ struct Ahead {
 #[derive(Debug)]
 struct Waiter {
     count: u32,
-    tell: oneshot::Sender<Result<IdRange, Fault>>,
+    tell: oneshot::Sender<Told>,
 }
+
+/// The ids for a waiter, and when they were drawn.
+pub(crate) type Told = Result<(IdRange, Now), Fault>;
+
+/// Names a task that draws. Where its runtime is not driven any more, another one takes its place, and what it draws later
+/// is nobody's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Draw(u64);
 
 /// The clocks, and the generation of the manager's holder ids, which every new connection ends.
 #[derive(Clone, Copy, Debug)]
@@ -123,16 +135,19 @@ impl Now {
             && self.moment.since(drawn.moment) < FRESH
     }
 
-    /// Whether no connection was opened between the two.
-    pub(crate) fn is_of_one_generation_with(self, other: Now) -> bool {
-        self.generation == other.generation
+    /// Whether this process is still the only one that saw what it saw then, as far as it can tell: no connection was opened
+    /// in between, and the wall clock went no further than the others. In a copy that is restored later, it has gone on alone.
+    pub(crate) fn is_in_one_life_with(self, then: Now) -> bool {
+        let wall = self.wall.checked_sub(then.wall).map(Duration::from_micros);
+        let gone = self.moment.since(then.moment);
+        self.generation == then.generation && wall.is_some_and(|wall| wall < gone + FRESH)
     }
 }
 
-/// What a caller gets. With `draw`, it is to start the task that draws.
+/// What a caller gets. With `draw`, it is to start that task.
 pub(crate) struct Served {
-    pub(crate) ids: Result<IdRange, oneshot::Receiver<Result<IdRange, Fault>>>,
-    pub(crate) draw: bool,
+    pub(crate) ids: Result<IdRange, oneshot::Receiver<Told>>,
+    pub(crate) draw: Option<Draw>,
 }
 
 /// What is to be drawn.
@@ -147,7 +162,9 @@ impl IdSource {
         let state = State {
             ranges: VecDeque::new(),
             waiters: VecDeque::new(),
-            drawing: false,
+            drawing: None,
+            draws: 0,
+            served_next: 0,
             secret: shuffled.then(IdSecret::new),
             asked: 0,
             since: None,
@@ -194,20 +211,35 @@ impl IdSource {
             state.waiters.push_back(Waiter { count, tell });
             told
         });
-        let draw = !state.drawing && state.size(now.moment) > 0;
-        state.drawing |= draw;
+        let draw = match state.drawing {
+            None if state.size(now.moment) > 0 => {
+                state.draws += 1;
+                Some(Draw(state.draws))
+            }
+            _ => None,
+        };
+        state.drawing = state.drawing.or(draw);
         Served { ids, draw }
     }
 
+    /// A caller has waited in vain: the runtime of the task that draws is not driven. The next caller starts another task.
+    pub(crate) fn nobody_draws(&self) {
+        self.state.lock().drawing = None;
+    }
+
     /// Says what the task has to draw next; `None`, and then the task ends, if that is nothing.
-    pub(crate) fn next(&self, now: Now) -> Option<Want> {
+    pub(crate) fn next(&self, draw: Draw, now: Now) -> Option<Want> {
         let mut state = self.state.lock();
+        if state.drawing != Some(draw) {
+            return None;
+        }
         state.waiters.retain(|waiter| !waiter.tell.is_closed());
         let count = state.size(now.moment);
         if count == 0 {
-            state.drawing = false;
+            state.drawing = None;
             return None;
         }
+        state.served_next = state.waiters.len();
         state.asked = 0;
         state.since = Some(now.moment);
         state.last = count;
@@ -216,8 +248,11 @@ impl IdSource {
     }
 
     /// Takes in a range that was asked for at `sent`, and serves those who wait.
-    pub(crate) fn drew(&self, range: IdRange, sent: Now, now: Now) {
+    pub(crate) fn drew(&self, draw: Draw, range: IdRange, sent: Now, now: Now) {
         let mut state = self.state.lock();
+        if state.drawing != Some(draw) {
+            return;
+        }
         state.secret = range.secret;
         state.took = now.moment.since(sent.moment);
         state.ranges.push_back(Ahead { range, at: now });
@@ -230,19 +265,35 @@ impl IdSource {
                 break;
             };
             // A caller that leaves just now loses its ids.
-            let _ = waiter.tell.send(Ok(ids));
+            let _ = waiter.tell.send(Ok((ids, now)));
         }
     }
 
-    /// Tells those who wait that nothing was drawn. The task ends with it.
-    pub(crate) fn failed(&self, fault: &Fault) {
-        let waiters = {
-            let mut state = self.state.lock();
-            state.drawing = false;
-            std::mem::take(&mut state.waiters)
-        };
-        for waiter in waiters {
+    /// Tells those for whom the range was that nothing was drawn. Those who came later have the next one.
+    pub(crate) fn failed(&self, draw: Draw, fault: &Fault) {
+        let mut state = self.state.lock();
+        if state.drawing != Some(draw) {
+            return;
+        }
+        let number = state.served_next.min(state.waiters.len());
+        let failed: Vec<_> = state.waiters.drain(..number).collect();
+        drop(state);
+        for waiter in failed {
             let _ = waiter.tell.send(Err(fault.clone()));
+        }
+    }
+
+    /// Tells all who wait that the runtime of the task has ended.
+    pub(crate) fn ended(&self, draw: Draw) {
+        let mut state = self.state.lock();
+        if state.drawing != Some(draw) {
+            return;
+        }
+        state.drawing = None;
+        let waiters = std::mem::take(&mut state.waiters);
+        drop(state);
+        for waiter in waiters {
+            let _ = waiter.tell.send(Err(Fault::runtime_ended()));
         }
     }
 }

@@ -123,6 +123,9 @@ where
     }
 }
 
+/// The PEM texts of a chain and its private key.
+pub(crate) type PemPair = (Vec<u8>, Vec<u8>);
+
 /// Returns PEM texts as they are now. It is called whenever a connection is opened, because they may have been replaced.
 pub(crate) type PemSource<T> = Arc<dyn Fn() -> Result<T, LockError> + Send + Sync>;
 
@@ -140,7 +143,7 @@ pub(crate) fn pem_file(path: PathBuf) -> PemSource<Vec<u8>> {
 }
 
 /// Returns a source that reads a chain and its key.
-pub(crate) fn pem_files(chain: PathBuf, key: PathBuf) -> PemSource<(Vec<u8>, Vec<u8>)> {
+pub(crate) fn pem_files(chain: PathBuf, key: PathBuf) -> PemSource<PemPair> {
     let (chain, key) = (pem_file(chain), pem_file(key));
     Arc::new(move || Ok((chain()?, key()?)))
 }
@@ -149,7 +152,7 @@ pub(crate) fn pem_files(chain: PathBuf, key: PathBuf) -> PemSource<(Vec<u8>, Vec
 #[derive(Clone, Default)]
 pub(crate) struct Certificates {
     /// The client's chain, and its private key.
-    pub(crate) client: Option<PemSource<(Vec<u8>, Vec<u8>)>>,
+    pub(crate) client: Option<PemSource<PemPair>>,
     /// The authorities to trust in place of the system's.
     pub(crate) root: Option<PemSource<Vec<u8>>>,
 }

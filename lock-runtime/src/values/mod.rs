@@ -36,6 +36,8 @@ pub(crate) use self::clock::Moment;
 pub(crate) use self::count::{Count, Counted};
 pub(crate) use self::error::{LockError, LostReason, StoreError, config};
 pub(crate) use self::fence::{FencingToken, SPARE_TOKENS, TokenRange, UnusedTokens};
+#[cfg(feature = "tls-rustls")]
+pub(crate) use self::handshake::PemPair;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(crate) use self::handshake::{Certificates, Login};
 pub(crate) use self::handshake::{Credentials, Handshake, pem_file, pem_files};

@@ -95,18 +95,27 @@ tests::suite! {
     async fn a_semaphore_that_requests_set_stays_if_it_is_set_by_hand(store: &mut Store) {
         let locks = store.manager().await;
         let semaphore = locks.semaphore("s").in_all(3);
-        for by_hand in ["try_set", "set", "add"] {
+        for by_hand in ["try_set", "set", "add", "add and take away"] {
             let held = semaphore.permits(1).acquire().await.unwrap();
             match by_hand {
                 "try_set" => assert!(!semaphore.try_set_permits(3).await.unwrap()),
                 "set" => semaphore.set_permits(3).await.unwrap(),
-                _ => semaphore.add_permits(1).await.unwrap(),
+                "add" => semaphore.add_permits(1).await.unwrap(),
+                _ => {
+                    semaphore.add_permits(2).await.unwrap();
+                    semaphore.add_permits(-2).await.unwrap();
+                }
             }
             held.release().await.unwrap();
             let free = locks.semaphore("s").available().await.unwrap();
             assert_eq!(free, if by_hand == "add" { 4 } else { 3 }, "{by_hand}");
             assert!(semaphore.delete().await.unwrap());
         }
+        // A latch of that name is a mistake, and sets nothing.
+        let held = semaphore.permits(1).acquire().await.unwrap();
+        let _ = locks.latch("s").try_set_count(5).await;
+        held.release().await.unwrap();
+        assert!(!semaphore.delete().await.unwrap());
     }
 
     async fn waiters_of_a_semaphore_that_is_lost_set_it_again(store: &mut Store) {

@@ -282,3 +282,26 @@ async fn what_is_no_count_of_ids_is_refused_before_any_draw() {
     assert_eq!(store.draws(), 0);
     assert_eq!(ids.take(10_000).await.unwrap().len(), 10_000);
 }
+
+#[test]
+fn a_runtime_that_nobody_drives_keeps_no_caller_for_ever() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().start_paused(true).build().unwrap()
+    };
+    let (undriven, driven) = (runtime(), runtime());
+    let ids = LockManager::in_memory().ids("order");
+    undriven.block_on(async {
+        let mut next = std::pin::pin!(ids.next());
+        let waker = std::task::Waker::noop();
+        let polled = next
+            .as_mut()
+            .poll(&mut std::task::Context::from_waker(waker));
+        assert!(polled.is_pending());
+    });
+    driven.block_on(async {
+        let error = ids.next().await.unwrap_err();
+        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+        ids.next().await.unwrap();
+    });
+}

@@ -8,7 +8,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::backend::Fault;
-use crate::values::{Certificates, LockError, config};
+use crate::values::{Certificates, LockError, PemPair, config};
 
 /// The authorities that the builder was given, if it was.
 ///
@@ -71,16 +71,31 @@ fn system_roots() -> Result<RootCertStore, LockError> {
 /// [`LockError::InvalidConfig`] if there are no authorities, or the certificate cannot be read or is not that of its key.
 pub(crate) fn client(certificates: &Certificates) -> Result<ClientConfig, LockError> {
     let given = given_roots(certificates)?;
-    client_of(given.map_or_else(system_roots, Ok)?, certificates)
+    client_of(
+        given.map_or_else(system_roots, Ok)?,
+        shown(certificates)?.as_ref(),
+    )
 }
 
-/// A client that trusts these authorities, and shows the certificate that the builder was given.
+/// The chain and the key that the builder was given, as they are now.
 ///
 /// # Errors
-/// [`LockError::InvalidConfig`] if that certificate cannot be read, or is not that of its key.
+/// [`LockError::InvalidConfig`] if they cannot be read.
+pub(crate) fn shown(certificates: &Certificates) -> Result<Option<PemPair>, LockError> {
+    certificates
+        .client
+        .as_ref()
+        .map(|client| client())
+        .transpose()
+}
+
+/// A client that trusts these authorities, and shows this chain with its key.
+///
+/// # Errors
+/// [`LockError::InvalidConfig`] if the certificate is not that of its key.
 pub(crate) fn client_of(
     roots: RootCertStore,
-    certificates: &Certificates,
+    shown: Option<&PemPair>,
 ) -> Result<ClientConfig, LockError> {
     let unfit = |error| {
         config(format!(
@@ -91,12 +106,11 @@ pub(crate) fn client_of(
         .with_safe_default_protocol_versions()
         .map_err(unfit)?
         .with_root_certificates(roots);
-    let Some(client) = &certificates.client else {
+    let Some((shown, key)) = shown else {
         return Ok(trusting.with_no_client_auth());
     };
-    let (shown, key) = client()?;
-    let shown = chain(&shown, "the client certificate")?;
-    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|_| {
+    let shown = chain(shown, "the client certificate")?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| {
         config("the client certificate's key is no private key in PEM form, or is encrypted")
     })?;
     trusting.with_client_auth_cert(shown, key).map_err(unfit)

@@ -26,7 +26,9 @@ impl Counters for MemoryBackend {
         self.op(move |state| {
             let key = counter.key;
             if let Some(permits) = permits::permits(state, key, counter.kind)? {
-                permits.all_by_request = None;
+                if counter.kind == CounterKind::Semaphore {
+                    permits.all_by_request = None;
+                }
                 return Ok(false);
             }
             let value = i64::try_from(value).unwrap_or(i64::MAX);
@@ -64,6 +66,7 @@ impl Counters for MemoryBackend {
                 return Err(Fault::NotSet);
             };
             permits.free += by;
+            permits.all_by_request = None;
             if permits.free > 0 {
                 state.wake(key);
             }

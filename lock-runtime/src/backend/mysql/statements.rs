@@ -13,7 +13,7 @@ use crate::backend::sql::statements::{statement_files, without_comments};
 use crate::backend::sql::{Arg, OfTransactions, Statement, Statements};
 
 /// The fragments that several statements share. A fragment may use those that come after it.
-const FRAGMENTS: [(&str, &str); 19] = [
+const FRAGMENTS: [(&str, &str); 20] = [
     // True if neither a lock nor a semaphore is at the name.
     (
         "{is_unused}",
@@ -22,6 +22,11 @@ const FRAGMENTS: [(&str, &str); 19] = [
     // True if a request has set the semaphore, which says how many permits there are in all. As many µs after 1970 is the
     // end of no hold, so the column shows who has set it: 1970 itself is that of one that was set by hand.
     ("{is_by_request}", "(permits > 0 AND permits = expires_at)"),
+    // True if it was such a one, and is not set any more: an older version that sets it by hand leaves that column alone.
+    (
+        "{was_by_request}",
+        "(permits IS NULL AND expires_at BETWEEN 1 AND 1000000000000)",
+    ),
     // The name $1, if nobody has locked its row.
     (
         "{unlocked}",

@@ -8,7 +8,7 @@ use rustls::crypto::{CryptoProvider, ring};
 
 use crate::backend::Fault;
 pub(super) use crate::backend::kit::certificates::unusable;
-use crate::backend::kit::certificates::{client_of, given_authorities, system_authorities};
+use crate::backend::kit::certificates::{client_of, given_authorities, shown, system_authorities};
 use crate::backend::kit::tls_refusal;
 use crate::backend::sql::Encryption;
 use crate::values::{Certificates, LockError, config};
@@ -34,11 +34,10 @@ pub(super) fn options(
         }
     }
     // The driver reads the certificates only later. This reports errors in them now.
-    client_of(RootCertStore::empty(), certificates)?;
+    let identity = shown(certificates)?;
+    client_of(RootCertStore::empty(), identity.as_ref())?;
     let trusted = given.map_or_else(system_authorities, Ok)?;
     let trusted = trusted.iter().map(|authority| authority.to_vec().into());
-    let client = certificates.client.as_ref().map(|client| client());
-    let identity = client.transpose()?;
     let identity = identity.map(|(chain, key)| ClientIdentity::new(chain.into(), key.into()));
     // The driver takes the process's provider, and installs one itself if there is none: it panics if it has to choose.
     if CryptoProvider::get_default().is_none() {

@@ -10,12 +10,17 @@ use crate::backend::sql::{Arg, OfTransactions, Statement, Statements, Table};
 
 /// The fragments that several statements share. `c.now` is the time of the statement, by the database's clock. A fragment
 /// may use those that come after it.
-const FRAGMENTS: [(&str, &str); 11] = [
+const FRAGMENTS: [(&str, &str); 12] = [
     // True if neither a lock nor a semaphore is at the name.
     (
         "{is_unused}",
         "(l.permits IS NULL AND (l.holder IS NULL OR l.expires_at <= clock_timestamp()) \
          AND (l.shares IS NULL OR {live_now} IS NULL))",
+    ),
+    // True if a request has set the semaphore, and nobody but $2 has a permit. It is not set any more without $2.
+    (
+        "{leaves_last}",
+        "(coalesce({live_now}, '{}') - $2 = '{}' AND {is_by_request})",
     ),
     // True if a request has set the semaphore, which says how many permits there are in all. As many µs after 1970 is the
     // end of no hold, so the column shows who has set it: 1970 itself is that of one that was set by hand.

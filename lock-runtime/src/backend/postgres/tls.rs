@@ -17,7 +17,7 @@ use tokio_rustls::TlsConnector;
 use super::channel_binding::end_point;
 use crate::backend::Fault;
 pub(super) use crate::backend::kit::certificates::unusable;
-use crate::backend::kit::certificates::{client, client_of, given_roots};
+use crate::backend::kit::certificates::{client, client_of, given_roots, shown};
 use crate::backend::kit::tls_refusal;
 use crate::backend::sql::Encryption;
 use crate::values::{Certificates, LockError, config};
@@ -48,7 +48,7 @@ impl Tls {
                          of your own: give them to `root_certificate`, or say `sslmode=verify-full`",
                     )
                 })?;
-                let mut tls = client_of(given.clone(), certificates)?;
+                let mut tls = client_of(given.clone(), shown(certificates)?.as_ref())?;
                 let (roots, provider) = (Arc::new(given), tls.crypto_provider().clone());
                 let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
                 let verifier = verifier.map_err(|error| {

@@ -38,10 +38,19 @@ impl Bench {
         self.source.ask(count, self.now)
     }
 
+    /// The task that was started.
+    fn task(&self) -> Draw {
+        self.source.state.lock().drawing.unwrap_or(Draw(0))
+    }
+
+    fn next(&self) -> Option<Want> {
+        self.source.next(self.task(), self.now)
+    }
+
     /// Carries out what the task would do once it was started: one draw, which takes `took`. Returns false if there was
     /// nothing to draw.
     fn draw(&mut self, took: Duration) -> bool {
-        let Some(want) = self.source.next(self.now) else {
+        let Some(want) = self.next() else {
             return false;
         };
         let sent = self.now;
@@ -54,7 +63,7 @@ impl Bench {
         let range = IdRange::new(self.free, want.count, None).unwrap();
         self.free += i64::from(want.count);
         self.drawn.push(want.count);
-        self.source.drew(range, sent, self.now);
+        self.source.drew(self.task(), range, sent, self.now);
     }
 
     /// Draws until the task ends.
@@ -66,7 +75,7 @@ impl Bench {
 fn ids(served: Served) -> Option<Vec<i64>> {
     let range = match served.ids {
         Ok(range) => range,
-        Err(mut told) => told.try_recv().ok()?.unwrap(),
+        Err(mut told) => told.try_recv().ok()?.unwrap().0,
     };
     Some(range.ids().collect())
 }
@@ -77,7 +86,7 @@ fn one_caller_after_the_other_draws_one_id_each_time() {
         let mut bench = Bench::new();
         for call in 0..20 {
             let served = bench.ask(1);
-            assert!(served.draw, "{pause:?} {call}");
+            assert!(served.draw.is_some(), "{pause:?} {call}");
             bench.draw_all(MS);
             assert_eq!(ids(served), Some(vec![call + 1]));
             bench.pass(pause);
@@ -90,10 +99,10 @@ fn one_caller_after_the_other_draws_one_id_each_time() {
 fn callers_who_come_meanwhile_share_the_next_range_in_order() {
     let mut bench = Bench::new();
     let first = bench.ask(1);
-    let want = bench.source.next(bench.now).unwrap();
+    let want = bench.next().unwrap();
     let sent = bench.now;
     let others: Vec<_> = (0..50).map(|_| bench.ask(1)).collect();
-    assert!(first.draw && others.iter().all(|served| !served.draw));
+    assert!(first.draw.is_some() && others.iter().all(|served| served.draw.is_none()));
     bench.pass(MS);
     bench.answer(want, sent);
     bench.draw_all(MS);
@@ -110,15 +119,15 @@ fn calls(bench: &mut Bench, every: Duration, time: Duration) -> u32 {
     while !bench.now.moment.has_reached(end) {
         asked += 1;
         let served = bench.ask(1);
-        if served.draw {
-            under_way = bench.source.next(bench.now).map(|want| (want, bench.now));
+        if served.draw.is_some() {
+            under_way = bench.next().map(|want| (want, bench.now));
         }
         bench.pass(every);
         if let Some((want, sent)) = under_way
             && bench.now.moment.has_reached(sent.moment + MS)
         {
             bench.answer(want, sent);
-            under_way = bench.source.next(bench.now).map(|want| (want, bench.now));
+            under_way = bench.next().map(|want| (want, bench.now));
         }
     }
     if let Some((want, sent)) = under_way {
@@ -179,7 +188,7 @@ fn what_is_left_is_thrown_away_once_a_clock_or_a_connection_says_so() {
     for (change, apply) in changes {
         let mut bench = Bench::new();
         let waiting = [bench.ask(1), bench.ask(2)];
-        let want = bench.source.next(bench.now).unwrap();
+        let want = bench.next().unwrap();
         let sent = bench.now;
         drop(waiting);
         bench.answer(want, sent);
@@ -193,7 +202,7 @@ fn what_is_left_is_thrown_away_once_a_clock_or_a_connection_says_so() {
 fn many_ids_at_once_follow_one_another_and_those_before() {
     let mut bench = Bench::new();
     let waiting = [bench.ask(1), bench.ask(4)];
-    let want = bench.source.next(bench.now).unwrap();
+    let want = bench.next().unwrap();
     let sent = bench.now;
     let [first, gone] = waiting;
     drop(gone);
@@ -202,7 +211,7 @@ fn many_ids_at_once_follow_one_another_and_those_before() {
     assert_eq!(ids(first), Some(vec![1]));
     // Four are left: too few, and no later caller may have them.
     let many = bench.ask(6);
-    assert!(many.draw);
+    assert!(many.draw.is_some());
     bench.draw_all(MS);
     assert_eq!(ids(many), Some((6..12).collect()));
     let next = bench.ask(1);
@@ -232,19 +241,45 @@ fn a_caller_who_left_is_passed_over() {
 }
 
 #[test]
-fn a_fault_is_told_to_all_who_wait_and_to_nobody_else() {
+fn a_fault_is_told_to_those_whom_the_draw_was_for_and_to_nobody_else() {
     let mut bench = Bench::new();
     let waiting: Vec<_> = (0..3).map(|_| bench.ask(1)).collect();
-    bench.source.next(bench.now).unwrap();
-    bench.source.failed(&Fault::unknown("it is silent"));
+    bench.next().unwrap();
+    let later = bench.ask(1);
+    let silent = Fault::unknown("it is silent");
+    bench.source.failed(bench.task(), &silent);
     for served in waiting {
         let told = served.ids.unwrap_err().try_recv().unwrap();
         assert!(matches!(told, Err(Fault::Unknown(_))));
     }
-    let next = bench.ask(1);
-    assert!(next.draw);
     bench.draw_all(MS);
-    assert_eq!(ids(next), Some(vec![1]));
+    assert_eq!(ids(later), Some(vec![1]));
+    let next = bench.ask(1);
+    assert!(next.draw.is_some());
+    bench.draw_all(MS);
+    assert_eq!(ids(next), Some(vec![2]));
+}
+
+#[test]
+fn a_task_that_nobody_drives_is_replaced_and_its_ids_are_nobodys() {
+    let mut bench = Bench::new();
+    let (first, stuck) = (bench.ask(1), bench.task());
+    let want = bench.next().unwrap();
+    let sent = bench.now;
+    bench.source.nobody_draws();
+    let next = bench.ask(1);
+    assert!(next.draw.is_some_and(|draw| draw != stuck));
+    bench.draw_all(MS);
+    assert_eq!((ids(first), ids(next)), (Some(vec![1]), Some(vec![2])));
+    // It goes on after all.
+    let range = IdRange::new(100, want.count, None).unwrap();
+    bench.source.drew(stuck, range, sent, bench.now);
+    bench.source.failed(stuck, &Fault::runtime_ended());
+    bench.source.ended(stuck);
+    assert!(bench.source.next(stuck, bench.now).is_none());
+    let last = bench.ask(1);
+    bench.draw_all(MS);
+    assert_eq!(ids(last), Some(vec![3]));
 }
 
 #[test]
@@ -257,8 +292,8 @@ fn ids_rise_in_the_order_of_the_calls_whatever_happens() {
             match random.u8(0..10) {
                 0..5 => {
                     let served = bench.ask(random.u32(1..4));
-                    if served.draw {
-                        under_way = bench.source.next(bench.now).map(|want| (want, bench.now));
+                    if served.draw.is_some() {
+                        under_way = bench.next().map(|want| (want, bench.now));
                     }
                     asked.push(served);
                 }
@@ -268,14 +303,14 @@ fn ids_rise_in_the_order_of_the_calls_whatever_happens() {
                 _ => {
                     if let Some((want, sent)) = under_way.take() {
                         bench.answer(want, sent);
-                        under_way = bench.source.next(bench.now).map(|want| (want, bench.now));
+                        under_way = bench.next().map(|want| (want, bench.now));
                     }
                 }
             }
         }
         while let Some((want, sent)) = under_way.take() {
             bench.answer(want, sent);
-            under_way = bench.source.next(bench.now).map(|want| (want, bench.now));
+            under_way = bench.next().map(|want| (want, bench.now));
         }
         let got: Option<Vec<_>> = asked.into_iter().map(ids).collect();
         let got = got.expect("everybody was served").concat();

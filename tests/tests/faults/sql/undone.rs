@@ -4,7 +4,7 @@ use lock_runtime::LockError;
 use tests::faults::{at_each_poll, free_within, poll_times};
 use tests::{Sql, eventually};
 
-use super::{LONG, SOON, end, scene, scene_with};
+use super::{LONG, MS, SOON, end, scene, scene_with};
 
 tests::on_each_database!(
     an_acquire_whose_answer_is_late_is_undone
@@ -60,7 +60,7 @@ async fn an_acquire_whose_connection_is_cut_is_undone<D: Sql>() {
 
 async fn a_request_that_is_dropped_at_any_poll_leaves_nothing_behind<D: Sql>() {
     let (table, _pipe, locks, other) = scene::<D>().await;
-    for key in ["mutex", "fair", "write", "read", "semaphore"] {
+    for key in ["mutex", "fair", "write", "read", "semaphore", "by request"] {
         if key == "semaphore" {
             locks.semaphore(key).try_set_permits(1).await.unwrap();
         }
@@ -70,7 +70,8 @@ async fn a_request_that_is_dropped_at_any_poll_leaves_nothing_behind<D: Sql>() {
                 "fair" => locks.fair(key),
                 "write" => locks.write(key),
                 "read" => locks.read(key),
-                _ => locks.semaphore(key).permits(1),
+                "semaphore" => locks.semaphore(key).permits(1),
+                _ => locks.semaphore(key).in_all(1).permits(1),
             };
             let acquired = poll_times(request.wait(LONG).acquire(), polls, leave).await;
             acquired.is_some()
@@ -83,5 +84,23 @@ async fn a_request_that_is_dropped_at_any_poll_leaves_nothing_behind<D: Sql>() {
         .await;
     }
     locks.semaphore("semaphore").delete().await.unwrap();
+    // Its lease ends before it is given back.
+    let request = locks.semaphore("over").in_all(1).permits(1);
+    let over = request.lease(100 * MS).auto_renew(false).acquire().await;
+    let over = over.unwrap();
+    over.lost().wait().await;
+    eventually("the lease is over", async || {
+        !other.inspect("over").await.unwrap().held
+    })
+    .await;
+    assert!(over.release().await.is_err());
+    eventually("no number that a request has set is left", async || {
+        let set = format!(
+            "SELECT count(*) FROM {} WHERE permits IS NOT NULL",
+            table.name()
+        );
+        table.server().query(&set) == ["0"]
+    })
+    .await;
     end(table, locks, other).await;
 }

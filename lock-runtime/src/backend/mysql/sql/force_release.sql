@@ -11,8 +11,8 @@ FROM {table} AS l LEFT JOIN {shared} AS s ON s.e > {micros}
 WHERE l.name = $1 AND l.kind <> 'ids' AND ((l.holder IS NOT NULL AND l.expires_at > {micros}) OR s.h IS NOT NULL)
 FOR UPDATE /*!80001 OF l */;
 SET @noted = ROW_COUNT();
-UPDATE {table} AS l SET permits = IF({is_by_request}, NULL, permits), holder = NULL, expires_at = LEAST(expires_at, {micros}),
-    shares = NULL
+UPDATE {table} AS l SET permits = IF({is_by_request}, NULL, permits), holder = NULL,
+    expires_at = IF({was_by_request}, {micros}, LEAST(expires_at, {micros})), shares = NULL
 WHERE l.name = $1 AND @noted > 0 AND ((holder IS NOT NULL AND expires_at > {micros}) OR (shares IS NOT NULL AND {live} IS NOT NULL));
 SET @forced = ROW_COUNT();
 COMMIT;

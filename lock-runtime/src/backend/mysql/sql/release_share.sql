@@ -4,5 +4,6 @@
 UPDATE {table} AS l SET
     writer_until = IF({live_others} IS NULL, LEAST(writer_until, {micros} + $4), writer_until),
     permits = IF({live_others} IS NULL AND {is_by_request}, NULL, permits),
+    expires_at = IF({was_by_request}, {micros}, expires_at),
     shares = {live_others}
 WHERE l.name = $1 AND EXISTS (SELECT 1 FROM {shared} AS s WHERE s.h = $2 AND s.e > {micros})

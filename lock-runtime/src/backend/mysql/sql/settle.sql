@@ -5,7 +5,8 @@
 -- $1 name, $2 holder
 SELECT {micros} AS now;
 UPDATE {table} AS l SET
-    expires_at = IF(holder = $2, {micros}, expires_at),
+    permits = IF({live_others} IS NULL AND {is_by_request}, NULL, permits),
+    expires_at = IF(holder = $2 OR {was_by_request}, {micros}, expires_at),
     holder = IF(holder = $2, NULL, holder),
     shares = {others},
     queue = {queue_without}

@@ -8,8 +8,9 @@ WITH old AS (
     WHERE l.name = $1 AND l.kind <> 'ids'
     FOR UPDATE OF l
 ), freed AS (
-    UPDATE {table} AS l SET holder = NULL, expires_at = least(l.expires_at, clock_timestamp()), shares = NULL,
-        permits = CASE WHEN {is_by_request} THEN NULL ELSE l.permits END
+    UPDATE {table} AS l SET holder = NULL, shares = NULL,
+        permits = CASE WHEN {is_by_request} THEN NULL ELSE l.permits END,
+        expires_at = CASE WHEN {is_by_request} THEN clock_timestamp() ELSE least(l.expires_at, clock_timestamp()) END
     FROM old
     WHERE l.name = old.name AND (old.holder IS NOT NULL OR old.shares IS NOT NULL)
     RETURNING old.holder, old.shares, l.queue, l.waited_until

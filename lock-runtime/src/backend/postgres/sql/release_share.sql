@@ -7,8 +7,8 @@ UPDATE {table} AS l SET
         WHEN coalesce({live}, '{}') - $2 = '{}' THEN least(l.writer_until, c.now + $4 * interval '1 microsecond')
         ELSE l.writer_until
     END,
-    permits = CASE WHEN coalesce({live}, '{}') - $2 = '{}' AND {is_by_request} THEN NULL ELSE l.permits END,
-    expires_at = CASE WHEN l.permits IS NULL THEN greatest(l.expires_at, c.now) ELSE l.expires_at END
+    permits = CASE WHEN {leaves_last} THEN NULL ELSE l.permits END,
+    expires_at = CASE WHEN l.permits IS NULL OR {leaves_last} THEN greatest(l.expires_at, c.now) ELSE l.expires_at END
 FROM (SELECT clock_timestamp() AS now) AS c
 WHERE l.name = $1 AND (l.shares -> $2 -> 0)::bigint > {micros}
 RETURNING CASE WHEN l.waited_until > c.now THEN {notify}('{channel}', $3)::text END

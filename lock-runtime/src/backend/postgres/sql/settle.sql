@@ -7,8 +7,9 @@
 INSERT INTO {table} AS l (name, kind, expires_at) VALUES ($1, 'exclusive', 'epoch')
 ON CONFLICT (name) DO UPDATE SET
     holder = CASE WHEN l.holder = $2 THEN NULL ELSE l.holder END,
-    expires_at = CASE WHEN l.holder = $2 THEN clock_timestamp() ELSE l.expires_at END,
+    expires_at = CASE WHEN l.holder = $2 OR {leaves_last} THEN clock_timestamp() ELSE l.expires_at END,
     shares = nullif(l.shares - $2, '{}'),
+    permits = CASE WHEN {leaves_last} THEN NULL ELSE l.permits END,
     queue = {queue_without}
 RETURNING (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
     CASE WHEN l.waited_until > clock_timestamp() THEN {notify}('{channel}', $3)::text END,

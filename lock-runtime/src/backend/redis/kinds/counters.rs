@@ -334,7 +334,7 @@ script! {
 }
 
 script! {
-    "add_permits", "allow-oom", ["digits", "range", "refusal", "counter", "publish"]
+    "add_permits", "allow-oom", ["digits", "range", "refusal", "counter", "by_request", "publish"]
     struct AddPermits<'a> {
         local { name: &'a str }
         keys { permits: &'a str }

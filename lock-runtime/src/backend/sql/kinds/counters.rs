@@ -8,6 +8,9 @@ use crate::backend::sql::{Arg, Inner, Row, SqlBackend, Statement, topic};
 use crate::backend::{Asked, CounterKind, CounterRef, Counters, Fault, Listen, Reply};
 use crate::values::{IdRange, IdSecret, Key, clock};
 
+/// The number of times that a semaphore is set, if others set it by their requests and give it back each time.
+const TRIES: usize = 16;
+
 /// Returns the counter's value in the column `kind`.
 fn kind_of(counter: CounterRef<'_>) -> &'static str {
     match counter.kind {
@@ -73,20 +76,31 @@ impl Counters for SqlBackend {
         timeout: Duration,
     ) -> Reply<'a, bool> {
         Box::pin(async move {
-            let statement = &self.inner.statements.set_counter;
-            let args = vec![
-                Arg::text(counter.key.raw()),
-                Arg::text(kind_of(counter)),
-                Arg::count(value),
-                Arg::Text(topic(counter.key)),
-            ];
-            let set = self.inner.change(counter, statement, args, timeout);
-            let set = set.await?.is_some();
-            // A semaphore that a request has set stays from now on. To add none does that.
-            if !set && counter.kind == CounterKind::Semaphore {
-                self.add(counter.key, 0, timeout).await?;
+            for _ in 0..TRIES {
+                let statement = &self.inner.statements.set_counter;
+                let args = vec![
+                    Arg::text(counter.key.raw()),
+                    Arg::text(kind_of(counter)),
+                    Arg::count(value),
+                    Arg::Text(topic(counter.key)),
+                ];
+                let set = self.inner.change(counter, statement, args, timeout);
+                if set.await?.is_some() {
+                    return Ok(true);
+                }
+                if counter.kind != CounterKind::Semaphore {
+                    return Ok(false);
+                }
+                // A semaphore that a request has set stays from now on. To add none does that, unless its last permit has
+                // come back meanwhile.
+                match self.add(counter.key, 0, timeout).await {
+                    Err(Fault::NotSet) => {}
+                    added => return added.map(|()| false),
+                }
             }
-            Ok(set)
+            Err(Fault::not_done(
+                "others set and gave back its permits, again and again",
+            ))
         })
     }
 

@@ -25,7 +25,14 @@ pub(in crate::backend::sql) async fn release(
             }
             Ok(left)
         }
-        Kind::Semaphore => shared(inner, hold_ref, deadline).await,
+        Kind::Semaphore => {
+            let left = shared(inner, hold_ref, deadline).await?;
+            if left == Released::NotHeld {
+                // A lease that has ended may be the last trace of a semaphore that a request has set.
+                undo::settle(inner, hold_ref.key, hold_ref.holder, deadline).await?;
+            }
+            Ok(left)
+        }
         // A write may have become a read, and the answer that says so may be under way. A read may still be a write, or
         // it has become a read since the first statement. A read does not change any more.
         Kind::Write | Kind::Read => {

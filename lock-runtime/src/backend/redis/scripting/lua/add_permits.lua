@@ -1,12 +1,13 @@
 -- Adds permits to a semaphore that is set, and wakes waiters if there are any then.
 --
 -- Flags: allow-oom
--- Uses: digits, range, refusal, counter, publish
+-- Uses: digits, range, refusal, counter, by_request, publish
 -- Keys: permits
 -- Args: how_many, channel
 -- Returns: {'OK', free, 0 | 1 published or nothing to tell} | {'SHORT', ''} not set | {'FOREIGN', 'lock', why}
 -- Why: Not idempotent: it is sent once. A semaphore that is not set does not come into being by it, or the number that
---      somebody sets later would be ignored. Nothing below 1 is published: nobody could take it.
+--      somebody sets later would be ignored. One that a request has set stays from now on. Nothing below 1 is published:
+--      nobody could take it.
 
 local by = tonumber(ARGV[1])
 local wrong = out_of_range(by, -1000000000000, 1000000000000, 'permits')
@@ -24,7 +25,12 @@ end
 if math.abs(free + by) > 90000000000000 then
   return {'FOREIGN', 'lock', 'it holds no number'}
 end
-free = redis.call('INCRBY', KEYS[1], digits(by))
+if all_by_request(KEYS[1]) then
+  free = free + by
+  redis.call('SET', KEYS[1], digits(free))
+else
+  free = redis.call('INCRBY', KEYS[1], digits(by))
+end
 if free <= 0 then
   return {'OK', digits(free), 1}
 end

@@ -19,7 +19,8 @@ local stands, refused = count_at(KEYS[1])
 if refused then
   return refused
 end
-local is_by_request = stands and all_by_request(KEYS[1])
+-- An empty payload is that of a semaphore. To set a latch there is a mistake, and changes nothing.
+local is_by_request = stands and ARGV[3] == '' and all_by_request(KEYS[1])
 if stands and ARGV[4] ~= '1' then
   if is_by_request then
     redis.call('SET', KEYS[1], digits(stands))
