@@ -7,7 +7,7 @@ use lock_runtime::{Ids, LockManager, Replicas};
 use tests::faults::{behind_a_proxy, connected};
 use tests::sentinel::replicated;
 use tests::{
-    CommandStats, Direction, MariadbTable, PostgresTable, RedisServer, SentinelGroup, Then,
+    CommandStats, Direction, Mariadb, Postgres, RedisServer, SentinelGroup, Sql, Table, Then,
     answered, builder, eventually,
 };
 use tokio::task::JoinSet;
@@ -170,48 +170,31 @@ async fn a_right_that_ids_need_is_named_when_it_is_missing() {
     }
 }
 
-/// Draws ids on a table whose source seems to be a year ahead, and then on one that is empty.
-async fn goes_on_in_a_table(locks: &LockManager, set: impl Fn(&str) -> Vec<String>) {
+/// Draws ids on a table whose source seems to be a year ahead. Its row ends after that.
+async fn goes_on_in_a_table<D: Sql>(is_a_year_ahead: &str) {
+    let table = Table::<D>::new();
+    let locks = connected(builder().ensure_schema(true), &table.url()).await;
     let ids = locks.ids("order");
     let before = ids.next().await.unwrap();
     let ahead = before + ((365 * DAY) << 32);
-    set(&format!("SET token = {ahead} WHERE kind = 'ids'"));
+    let (server, name) = (table.server(), table.name());
+    server.query(&format!(
+        "UPDATE {name} SET token = {ahead} WHERE kind = 'ids'"
+    ));
     assert_eq!(
         ids.take(3).await.unwrap(),
         [ahead + 1, ahead + 2, ahead + 3]
     );
+    let said = server.query(&format!("SELECT {is_a_year_ahead} FROM {name}"));
+    assert!(["t", "1"].contains(&said[0].as_str()), "{said:?}");
 }
 
 #[tokio::test]
 async fn ids_go_on_from_the_last_one_on_postgres() {
-    let table = PostgresTable::new();
-    let locks = connected(builder().ensure_schema(true), &table.url()).await;
-    goes_on_in_a_table(&locks, |set| {
-        table
-            .server()
-            .query(&format!("UPDATE {} {set}", table.name()))
-    })
-    .await;
-    let ends = format!(
-        "SELECT expires_at > now() + interval '365 days' FROM {}",
-        table.name()
-    );
-    assert_eq!(table.server().query(&ends), ["t"]);
+    goes_on_in_a_table::<Postgres>("expires_at > now() + interval '365 days'").await;
 }
 
 #[tokio::test]
 async fn ids_go_on_from_the_last_one_on_mysql() {
-    let table = MariadbTable::new();
-    let locks = connected(builder().ensure_schema(true), &table.url()).await;
-    goes_on_in_a_table(&locks, |set| {
-        table
-            .server()
-            .query(&format!("UPDATE {} {set}", table.name()))
-    })
-    .await;
-    let ends = format!(
-        "SELECT expires_at > (UNIX_TIMESTAMP() + 365 * 86400) * 1000000 FROM {}",
-        table.name()
-    );
-    assert_eq!(table.server().query(&ends), ["1"]);
+    goes_on_in_a_table::<Mariadb>("expires_at > (UNIX_TIMESTAMP() + 365 * 86400) * 1000000").await;
 }
