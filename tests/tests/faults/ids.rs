@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use lock_runtime::{Ids, LockManager, Replicas};
+use lock_runtime::{Ids, Replicas};
 use tests::faults::{behind_a_proxy, connected};
 use tests::sentinel::replicated;
 use tests::{
