@@ -36,7 +36,10 @@ pub(crate) use self::clock::Moment;
 pub(crate) use self::count::{Count, Counted};
 pub(crate) use self::error::{LockError, LostReason, StoreError, config};
 pub(crate) use self::fence::{FencingToken, SPARE_TOKENS, TokenRange, UnusedTokens};
-#[cfg(feature = "tls-rustls")]
+#[cfg(all(
+    feature = "tls-rustls",
+    any(feature = "redis", feature = "postgres", feature = "mysql")
+))]
 pub(crate) use self::handshake::PemPair;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(crate) use self::handshake::{Certificates, Login};
