@@ -33,7 +33,7 @@ pub(crate) async fn take(
     // The range that is under way may be for others, and the next one for this caller.
     let patience = core.options.call_timeout * 2 + SLACK;
     loop {
-        let Served { ids, draw } = source.ask(count, Now::of(core));
+        let Served { ids, draw, drawing } = source.ask(count, Now::of(core));
         if let Some(draw) = draw {
             // The manager drives it: callers may leave, and the others need the range.
             core.life.spawn(Drawing::new(core, source, draw).run());
@@ -46,7 +46,7 @@ pub(crate) async fn take(
             biased;
             told = told => told.unwrap_or_else(|_| Err(Fault::runtime_ended())),
             () = clock::sleep(patience) => {
-                source.nobody_draws();
+                source.nobody_drives(drawing);
                 Err(Fault::not_done("the runtime that asks the store for ids is not driven"))
             }
         };

@@ -148,6 +148,8 @@ impl Now {
 pub(crate) struct Served {
     pub(crate) ids: Result<IdRange, oneshot::Receiver<Told>>,
     pub(crate) draw: Option<Draw>,
+    /// The task that draws now.
+    pub(crate) drawing: Option<Draw>,
 }
 
 /// What is to be drawn.
@@ -219,12 +221,20 @@ impl IdSource {
             _ => None,
         };
         state.drawing = state.drawing.or(draw);
-        Served { ids, draw }
+        Served {
+            ids,
+            draw,
+            drawing: state.drawing,
+        }
     }
 
-    /// A caller has waited in vain: the runtime of the task that draws is not driven. The next caller starts another task.
-    pub(crate) fn nobody_draws(&self) {
-        self.state.lock().drawing = None;
+    /// A caller has waited in vain for this task, whose runtime is not driven. The next caller starts another one, unless
+    /// somebody has done so.
+    pub(crate) fn nobody_drives(&self, drawing: Option<Draw>) {
+        let mut state = self.state.lock();
+        if state.drawing == drawing {
+            state.drawing = None;
+        }
     }
 
     /// Says what the task has to draw next; `None`, and then the task ends, if that is nothing.
@@ -278,9 +288,7 @@ impl IdSource {
         let number = state.served_next.min(state.waiters.len());
         let failed: Vec<_> = state.waiters.drain(..number).collect();
         drop(state);
-        for waiter in failed {
-            let _ = waiter.tell.send(Err(fault.clone()));
-        }
+        tell(failed, fault);
     }
 
     /// Tells all who wait that the runtime of the task has ended.
@@ -292,9 +300,13 @@ impl IdSource {
         state.drawing = None;
         let waiters = std::mem::take(&mut state.waiters);
         drop(state);
-        for waiter in waiters {
-            let _ = waiter.tell.send(Err(Fault::runtime_ended()));
-        }
+        tell(waiters, &Fault::runtime_ended());
+    }
+}
+
+fn tell(waiters: impl IntoIterator<Item = Waiter>, fault: &Fault) {
+    for waiter in waiters {
+        let _ = waiter.tell.send(Err(fault.clone()));
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! `site:processes` is a hash: under the id of each process's locks, what it holds and waits for, as JSON.
 //!
-//! `LockManager::snapshot` asks no store, and knows this process only. To look at one lock, whoever holds it, ask
-//! `LockManager::inspect`. No lock: each process writes its own field.
+//! `LockManager::snapshot` asks no store, and knows this process only. `LockManager::inspect` asks the store about one lock,
+//! and names its holder in any process. No lock: each process writes its own field.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -33,7 +33,7 @@ use crate::site::Redis;
 
 pub(crate) const SALE: &str = "stream";
 
-/// A user has one order, whoever writes it and however often.
+/// A user has one order, however many writers write it.
 pub(crate) const SCHEMA: &str =
     "CREATE UNIQUE INDEX one_for_each_user ON orders (sale, user) WHERE sale = 'stream';";
 

@@ -13,8 +13,8 @@
 //! - One request rebuilds a missing value. The others wait for the lock, look again, and find it (`get`).
 //! - Or nobody waits: one request rebuilds an old value in the background, and all others get the old one (`get_popular`).
 //! - A reader that has read a row before a write, and writes it to the cache afterwards, would leave an old value there. So
-//!   the value is deleted twice: at once, and once more under the lock. Whoever read the old row holds the lock until it is
-//!   cached, so the second deletion comes after it; who has the lock later reads the new row.
+//!   the value is deleted twice: at once, and once more under the lock. A reader of the old row holds the lock until the
+//!   row is cached, so the second deletion comes after it. A later holder of the lock reads the new row.
 //! - A reader that was paused for longer than its lease holds no lock any more when it wakes up. Its token is lower than
 //!   that of the second deletion, and `cache_unless_late.lua` refuses it.
 //!

@@ -266,9 +266,12 @@ fn a_task_that_nobody_drives_is_replaced_and_its_ids_are_nobodys() {
     let (first, stuck) = (bench.ask(1), bench.task());
     let want = bench.next().unwrap();
     let sent = bench.now;
-    bench.source.nobody_draws();
+    bench.source.nobody_drives(Some(stuck));
     let next = bench.ask(1);
     assert!(next.draw.is_some_and(|draw| draw != stuck));
+    // Another caller gives up on the first task, and leaves the second one alone.
+    bench.source.nobody_drives(Some(stuck));
+    assert_eq!(Some(bench.task()), next.draw);
     bench.draw_all(MS);
     assert_eq!((ids(first), ids(next)), (Some(vec![1]), Some(vec![2])));
     // It goes on after all.
