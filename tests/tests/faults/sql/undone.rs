@@ -2,7 +2,7 @@
 
 use lock_runtime::LockError;
 use tests::faults::{at_each_poll, free_within, poll_times};
-use tests::{Sql, eventually};
+use tests::{Sql, answered, eventually};
 
 use super::{LONG, MS, SOON, end, scene, scene_with};
 
@@ -85,9 +85,11 @@ async fn a_request_that_is_dropped_at_any_poll_leaves_nothing_behind<D: Sql>() {
     }
     locks.semaphore("semaphore").delete().await.unwrap();
     // Its lease ends before it is given back.
-    let request = locks.semaphore("over").in_all(1).permits(1);
-    let over = request.lease(100 * MS).auto_renew(false).acquire().await;
-    let over = over.unwrap();
+    let over = answered(async || {
+        let request = locks.semaphore("over").in_all(1).permits(1);
+        request.lease(100 * MS).auto_renew(false).acquire().await
+    });
+    let over = over.await.unwrap();
     over.lost().wait().await;
     eventually("the lease is over", async || {
         !other.inspect("over").await.unwrap().held
