@@ -176,6 +176,10 @@ pub use redis;
 #[doc(hidden)]
 pub use backend::redis::fuzz;
 
+#[cfg(simulation)]
+#[doc(hidden)]
+pub mod simulation;
+
 /// Builds a [`LockName`] from a template, with the attribute's placeholders and escaping.
 ///
 /// Placeholders name local variables; `{}` takes the next value after the template.

@@ -21,12 +21,14 @@
 //! | [`monitor`] | a count of the commands that a server executed between two points |
 //! | [`history`] | recorded holds, checked for overlaps and for repeated tokens |
 //! | [`linear`](mod@linear) | a check of whether one order of events explains all that clients were told of a lock |
+//! | [`judge`], [`workload`] | what torture and the simulation share: the work of their processes, and the checks of it |
 //! | [`outcome`] | what test programs said, for the program `suite` that runs them |
 //! | [`page`] | the examples and rules that the documentation shows |
 //! | [`leftovers`] | proof that a test left no key, channel or client behind |
 //! | [`store`] | a store of any kind, and the macro that runs a behaviour on each |
 //! | [`shared`] | a Sentinel group and a cluster that the tests of one process share |
 //! | [`quorum`] | several stores that keep locks together |
+//! | [`randomness`] | the same random bytes in each run of a process |
 //! | [`rate`] | proof that keys are served while something is wrong with others |
 //! | [`process`] | a second process that contends, and can be killed |
 //! | [`java`] | a Java process with a Redisson client in it |
@@ -49,6 +51,7 @@ pub mod faults;
 mod first_data;
 pub mod history;
 pub mod java;
+pub mod judge;
 pub mod launch;
 pub mod leftovers;
 pub mod linear;
@@ -65,6 +68,7 @@ pub mod postgres;
 pub mod process;
 pub mod proxy;
 pub mod quorum;
+pub mod randomness;
 pub mod rate;
 pub mod resp;
 mod running;
@@ -75,6 +79,7 @@ pub mod sql;
 pub mod store;
 pub mod tls;
 mod unprivileged;
+pub mod workload;
 
 pub use blocker::Blocker;
 pub use caps::only_so_many_wait;

@@ -4,7 +4,7 @@
 //!
 //! It ends on the line `stop`, or when its input closes. `log.rs` reads what it says.
 
-use std::io::BufRead;
+use std::io::{BufRead, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -14,11 +14,11 @@ use tests::quorum::LONGEST_LEASE;
 use tokio::task::JoinSet;
 
 use crate::LEASE;
-use crate::crew::client_name;
-use crate::keys::{How, Workload};
-use crate::resource::Resource;
+use crate::keys::Workload;
+use crate::resource::RedisResource;
 use crate::site::Topology;
-use crate::task::{Task, set_permits};
+use tests::judge::names::client_name;
+use tests::workload::{How, Task, set_permits};
 
 pub(crate) async fn run(
     workload: Workload,
@@ -44,7 +44,7 @@ pub(crate) async fn run(
         _ => builder.connect(url).await,
     };
     let locks = locks.expect("connect to the lock server");
-    let resource = Resource::connect(resource, checked).await;
+    let resource = RedisResource::connect(resource, checked).await;
     let works = workload.tasks_of(number);
     for work in works.iter().filter(|work| work.how == How::Permits) {
         set_permits(&locks, work.keys[0]).await;
@@ -70,6 +70,11 @@ pub(crate) async fn run(
                     return;
                 }
                 task.cycle(cycle).await;
+                let mut out = std::io::stdout().lock();
+                out.write_all(task.said.as_bytes())
+                    .and_then(|()| out.flush())
+                    .expect("the harness listens");
+                task.said.clear();
             }
         });
     }

@@ -6,22 +6,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tests::Worker;
+use tests::judge::Log;
+use tests::judge::names::client_name;
 
 use crate::keys::Workload;
-use crate::log::Log;
 use crate::planted::CHOSEN;
 
 const STOP: Duration = Duration::from_secs(20);
-
-/// Returns the name of the client that was started with this number.
-pub(crate) fn client_name(number: usize) -> String {
-    format!("c{number}")
-}
-
-/// Returns the name of the client that a holder, such as `c1.0.27`, is of.
-pub(crate) fn client_of(holder: &str) -> &str {
-    holder.split('.').next().unwrap_or_default()
-}
 
 struct Member {
     name: String,

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use tests::Hold;
 
-use crate::crew::client_of;
 use crate::keys::{self, Workload};
-use crate::log::{Log, Wait};
-use crate::round::{Strike, Terms};
+use crate::round::Strike;
+use tests::judge::names::client_of;
+use tests::judge::{Log, Terms, Wait};
 
 /// The time after the end of its lease within which a killed client's lock is had by another, at p99.
 pub(crate) const TAKEOVER: Duration = Duration::from_millis(250);
@@ -43,7 +43,7 @@ pub(crate) fn may_be_late(number: usize) -> usize {
 /// wrong.
 ///
 /// The store does not tell which holder was killed. A lock that was held until its lease was over was a dead one's.
-pub(crate) fn takeovers(log: &Log, terms: Terms, strikes: &[Strike]) -> Vec<Duration> {
+pub(crate) fn takeovers(log: &Log, terms: &Terms, strikes: &[Strike]) -> Vec<Duration> {
     /// The tolerance in nanoseconds, because the store and the harness do not look at one moment.
     const APART: u64 = 20_000_000;
     let next = |strike: &Strike, (key, due): (&str, u64)| {
@@ -68,7 +68,7 @@ pub(crate) type Gap = (&'static str, Duration);
 pub(crate) fn gaps_without_messages(
     log: &Log,
     workload: Workload,
-    terms: Terms,
+    terms: &Terms,
     strikes: &[Strike],
 ) -> Vec<Gap> {
     let silent = strikes
@@ -108,7 +108,7 @@ fn gap(pair: &[&Hold]) -> Duration {
 pub(crate) fn long_gaps(
     log: &Log,
     workload: Workload,
-    terms: Terms,
+    terms: &Terms,
     strikes: &[Strike],
 ) -> Vec<String> {
     let gaps = if terms.calm {

@@ -10,9 +10,9 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 use tests::linear::{OPEN, Op, Verdict, What, search};
 
-use crate::log::Write;
-use crate::order::{self, Order};
 use crate::round::Outcome;
+use tests::judge::Write;
+use tests::judge::order::{self, Order};
 
 /// How many wrong histories are made of a true one, and the number of times that it is tried for each.
 const WRONG_ONES: usize = 12;

@@ -1,33 +1,9 @@
 //! The keys that the clients contend for, and how they take them.
 
+use tests::judge::names::is_kept;
+use tests::workload::{How, Work};
+
 use crate::site::Topology;
-
-/// The way in which a task takes its keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum How {
-    Mutex,
-    /// A mutex that is now and then held for longer than a lease, so that only renewals keep it.
-    Long,
-    Fair,
-    Read,
-    Write,
-    /// One permit or two.
-    Permits,
-    /// All of its keys, or none.
-    Multi,
-    /// A mutex that is never waited for.
-    Try,
-    /// A mutex that stays with its process for a while. It is taken in a row, with or without waiting, and then left
-    /// alone.
-    Keep,
-}
-
-/// The work that one task of a client does again and again.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Work {
-    pub(crate) how: How,
-    pub(crate) keys: &'static [&'static str],
-}
 
 /// The tasks that the clients have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -286,36 +262,4 @@ fn all_tasks(topology: Topology) -> Vec<Work> {
         tasks.push(TRIED);
     }
     tasks
-}
-
-/// Returns whether processes keep it between their holds.
-pub(crate) fn is_kept(key: &str) -> bool {
-    key.starts_with("keep")
-}
-
-/// Returns whether the key has a queue. Places in fair queues and marks of waiting writers outlive their owners by more
-/// than a lease.
-pub(crate) fn has_queue(key: &str) -> bool {
-    key.starts_with("fair") || key.starts_with("rw")
-}
-
-/// Returns whether the lock may be had before its holder says so. Only sets of several locks begin with this one. If
-/// they are taken one by one, it is had while the next one is still waited for, and its holder says so when it has all.
-pub(crate) fn is_had_before_said(key: &str) -> bool {
-    key == "multi-1"
-}
-
-/// The number of permits of a semaphore.
-pub(crate) const PERMITS: u64 = 3;
-
-/// The part of a key's [`room`] that a writer takes: all of it.
-pub(crate) const WRITER: u64 = 1_000;
-
-/// Returns how much of a shared key can be held at a time. Readers take 1 each.
-pub(crate) fn room(key: &str) -> u64 {
-    if is_semaphore(key) { PERMITS } else { WRITER }
-}
-
-pub(crate) fn is_semaphore(key: &str) -> bool {
-    key.starts_with("sem")
 }

@@ -19,10 +19,10 @@
 //! | `site.rs`, `replicated.rs`, `clustered.rs` | the tortured servers; another topology is another constructor here |
 //! | `server.rs`, `database.rs`, `statements.rs` | what faults ask of a server; another database is another `Tortured` |
 //! | `faults/` | one small type per fault, which proves that it struck |
-//! | `client.rs`, `task.rs`, `keys.rs`, `resource.rs` | the work of the processes, and the resource that they guard |
-//! | `crew.rs`, `log.rs` | starting, killing and hearing them |
+//! | `client.rs`, `keys.rs`, `resource.rs` | the processes, their keys, and the resource that they guard; their work is `tests::workload` |
+//! | `crew.rs` | starting, killing and hearing them |
 //! | `options.rs`, `schedule.rs` | the command line, and the choice of rounds |
-//! | `round.rs`, `checks.rs`, `delays.rs`, `order.rs` | one round, and the checks of it |
+//! | `round.rs`, `checks.rs`, `delays.rs` | one round, and the checks of it beside those of `tests::judge` |
 //! | `histories.rs` | histories as files, for another judge |
 //! | `planted/` | bugs that the checks have to catch |
 //! | `report.rs`, `timeline.rs` | the report that a person reads |
@@ -36,9 +36,7 @@ mod delays;
 mod faults;
 mod histories;
 mod keys;
-mod log;
 mod options;
-mod order;
 mod planted;
 mod replicated;
 mod report;
@@ -48,7 +46,6 @@ mod schedule;
 mod server;
 mod site;
 mod statements;
-mod task;
 mod timeline;
 
 use std::process::ExitCode;

@@ -5,10 +5,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::delays::{TAKEOVER, may_be_late};
-use crate::keys;
-use crate::order::Order;
 use crate::round::Outcome;
 use crate::site::Topology;
+use tests::judge::{names, order::Order};
 
 /// The results of all rounds of one fault.
 #[derive(Default)]
@@ -82,7 +81,7 @@ impl Report {
             row.losses += outcome.log.losses.len();
             row.stale_tries += outcome.log.stale_tries();
             for (key, time) in &outcome.recoveries {
-                if keys::has_queue(key) {
+                if names::has_queue(key) {
                     row.fair_recoveries.push(*time);
                 } else {
                     row.recoveries.push(*time);

@@ -3,6 +3,7 @@
 
 use redis::aio::MultiplexedConnection;
 use tests::server::patient;
+use tests::workload::{Entered, Resource};
 
 /// The script that accepts a token unless it has seen a higher one, and numbers what it accepts.
 const ENTER: &str = "
@@ -21,21 +22,12 @@ return redis.call('HINCRBY', KEYS[1], 'writes', 1)";
 
 /// A client of the resource.
 #[derive(Clone)]
-pub(crate) struct Resource {
+pub(crate) struct RedisResource {
     connection: MultiplexedConnection,
     checks: &'static str,
 }
 
-/// The answer of the register.
-pub(crate) struct Entered {
-    pub(crate) accepted: bool,
-    /// The number of the last accepted write, which is this one if it was accepted.
-    pub(crate) number: u64,
-    /// The counter's value.
-    pub(crate) value: u64,
-}
-
-impl Resource {
+impl RedisResource {
     /// Connects to the resource. `checked` says whether the register looks at tokens. One that does not is a planted
     /// bug.
     pub(crate) async fn connect(url: &str, checked: bool) -> Self {
@@ -44,8 +36,10 @@ impl Resource {
             checks: if checked { "checked" } else { "unchecked" },
         }
     }
+}
 
-    pub(crate) async fn enter(&mut self, key: &str, token: u64) -> Entered {
+impl Resource for RedisResource {
+    async fn enter(&mut self, key: &str, token: u64) -> Entered {
         let mut command = redis::cmd("EVAL");
         command.arg(ENTER).arg(1).arg(register(key)).arg(token);
         command.arg(self.checks);
@@ -58,7 +52,7 @@ impl Resource {
         }
     }
 
-    pub(crate) async fn set(&mut self, key: &str, value: u64) {
+    async fn set(&mut self, key: &str, value: u64) {
         let mut command = redis::cmd("EVAL");
         command.arg(SET).arg(1).arg(register(key)).arg(value);
         let answer = command.query_async::<u64>(&mut self.connection).await;

@@ -9,15 +9,17 @@ use tests::history::now_ns;
 use tokio::runtime::Runtime;
 
 use crate::LEASE;
-use crate::checks::{self, Finding};
+use tests::judge::{Finding, Terms};
+
+use crate::checks;
 use crate::crew::{Crew, Job};
 use crate::delays;
 use crate::faults::{Fault, Scene};
 use crate::keys::Workload;
-use crate::log::Log;
-use crate::order::{self, Order};
 use crate::planted::Planted;
 use crate::site::Site;
+use tests::judge::Log;
+use tests::judge::order::{self, Order};
 
 const CLIENTS: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -109,24 +111,6 @@ impl Strike {
     }
 }
 
-/// The facts about a round that the checks have to know.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Terms {
-    pub(crate) calm: bool,
-    pub(crate) loses_locks: bool,
-    /// See [`Fault::forgets`].
-    pub(crate) forgets: bool,
-    pub(crate) denies: bool,
-    /// Whether there are two faults at once.
-    pub(crate) two: bool,
-    /// See [`Fault::fails_over`].
-    pub(crate) fails_over: bool,
-    /// See [`Fault::splits`].
-    pub(crate) splits: bool,
-    /// See [`Fault::jumps`].
-    pub(crate) jump: Option<Duration>,
-}
-
 impl Plan<'_> {
     pub(crate) fn name(&self) -> String {
         let names: Vec<&str> = self.faults.iter().map(|fault| fault.name()).collect();
@@ -150,6 +134,9 @@ impl Plan<'_> {
     pub(crate) fn run(mut self, runtime: &Runtime) -> Outcome {
         let name = self.name();
         let terms = Terms {
+            lease: LEASE,
+            closes: false,
+            healed: None,
             calm: self.faults.is_empty(),
             loses_locks: self
                 .faults
@@ -227,10 +214,10 @@ impl Plan<'_> {
             number: self.number,
             workload: self.workload,
             name,
-            overlaps: checks::overlaps(log).iter().map(overlap_of).collect(),
-            told: checks::overlaps(log)
+            overlaps: tests::judge::overlaps(log).iter().map(overlap_of).collect(),
+            told: tests::judge::overlaps(log)
                 .iter()
-                .filter(|(earlier, _)| checks::is_told(log, earlier))
+                .filter(|(earlier, _)| tests::judge::is_told(log, earlier))
                 .count(),
             lost_updates: checks::lost_updates(&stage.site)
                 .iter()
@@ -241,8 +228,8 @@ impl Plan<'_> {
                 .flat_map(|strike| delays::recoveries(log, self.workload, strike))
                 .collect(),
             own_recoveries: strikes.clone().filter_map(own).collect(),
-            takeovers: delays::takeovers(log, terms, &stage.strikes),
-            gaps: delays::gaps_without_messages(log, self.workload, terms, &stage.strikes)
+            takeovers: delays::takeovers(log, &terms, &stage.strikes),
+            gaps: delays::gaps_without_messages(log, self.workload, &terms, &stage.strikes)
                 .into_iter()
                 .map(|(_, gap)| gap)
                 .collect(),
@@ -288,7 +275,9 @@ impl Stage<'_> {
 
     /// Returns what the checks say of everything so far.
     fn judge(&self, terms: Terms) -> Vec<Finding> {
-        checks::all(&self.crew.log, &self.site, terms, &self.strikes)
+        let healed = self.strikes.iter().map(|strike| strike.healed).max();
+        let terms = Terms { healed, ..terms };
+        checks::all(&self.crew.log, &self.site, &terms, &self.strikes)
     }
 
     fn warm_up(&mut self) {

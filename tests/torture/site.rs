@@ -7,13 +7,14 @@
 use std::time::Duration;
 
 use tests::history::now_ns;
+use tests::judge::names;
 use tests::quorum::wait_until_it_counts;
 use tests::{Mariadb, Postgres, Protocol, RedisServer};
 use tokio::runtime::Runtime;
 
 use crate::clustered::Clustered;
 use crate::database;
-use crate::keys::{self, Workload};
+use crate::keys::Workload;
 use crate::replicated::Replicated;
 use crate::round::now_us;
 use crate::server::{Database, Node, Server, answers};
@@ -167,7 +168,7 @@ impl Site {
     pub(crate) fn leases(&self) -> Vec<(&'static str, u64)> {
         let mut keys = self.workload.hot();
         keys.retain(|key| {
-            !keys::has_queue(key) && !keys::is_semaphore(key) && !keys::is_had_before_said(key)
+            !names::has_queue(key) && !names::is_semaphore(key) && !names::is_had_before_said(key)
         });
         if let Some(database) = &self.database {
             // Together with another fault, it may be dead or frozen.
@@ -238,7 +239,7 @@ const NOT_THERE: i64 = -2;
 
 /// Returns for how long a lock is still held. For a semaphore, the permits that last longest count.
 fn left(server: &RedisServer, key: &str) -> i64 {
-    if !keys::is_semaphore(key) {
+    if !names::is_semaphore(key) {
         return server.pttl(&format!("lock:{key}"));
     }
     let leases = format!("{{lock:{key}}}:timeout");

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use crate::crew::client_of;
 use crate::round::{Outcome, Strike};
+use tests::judge::names::client_of;
 
 const LEFT: f64 = 80.0;
 const WIDTH: f64 = 1_100.0;

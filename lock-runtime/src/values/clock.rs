@@ -43,7 +43,7 @@ pub(crate) fn sleep(duration: Duration) -> tokio::time::Sleep {
 /// Microseconds since the Unix epoch. Only the memory store, the fair and semaphore formats, the ids of holders and
 /// ranges of ids read it.
 pub(crate) fn wall_micros() -> u64 {
-    SystemTime::now()
+    wall_time()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| {
             u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
@@ -53,7 +53,7 @@ pub(crate) fn wall_micros() -> u64 {
 impl Moment {
     /// Returns the moment by the wall clock as it is now.
     pub(crate) fn wall(self) -> SystemTime {
-        let now = SystemTime::now();
+        let now = wall_time();
         now.checked_sub(self.elapsed()).unwrap_or(now)
     }
 
@@ -155,7 +155,7 @@ impl Sub for Moment {
 }
 
 #[cfg(all(
-    not(test),
+    not(any(test, simulation)),
     any(target_os = "linux", target_os = "android", target_vendor = "apple")
 ))]
 fn boot_time() -> Duration {
@@ -176,7 +176,7 @@ fn boot_time() -> Duration {
 /// Elsewhere tokio's clock decides alone. On Windows it goes on while the machine is suspended; on other systems it may
 /// stop.
 #[cfg(all(
-    not(test),
+    not(any(test, simulation)),
     not(any(target_os = "linux", target_os = "android", target_vendor = "apple"))
 ))]
 fn boot_time() -> Duration {
@@ -185,10 +185,73 @@ fn boot_time() -> Duration {
     ORIGIN.elapsed()
 }
 
+#[cfg(not(simulation))]
+fn wall_time() -> SystemTime {
+    SystemTime::now()
+}
+
 #[cfg(test)]
 use self::pretended::boot_time;
 #[cfg(test)]
 pub(crate) use self::pretended::suspend;
+
+#[cfg(simulation)]
+pub(crate) use self::simulated::{Simulated, simulate, simulated_now};
+#[cfg(simulation)]
+use self::simulated::{boot_time, wall_time};
+
+/// The clocks of a process of the simulation. They follow the paused clock of its runtime.
+#[cfg(simulation)]
+mod simulated {
+    use std::cell::Cell;
+    use std::time::{Duration, Instant, SystemTime};
+
+    /// The boot clock of a process when it begins.
+    const UP: Duration = Duration::from_secs(3_600);
+    /// The time of all wall clocks when the simulation begins: in the year 2026.
+    const BEGAN: Duration = Duration::from_secs(1_790_000_000);
+
+    /// What the clocks of one process differ in from its runtime's clock.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct Simulated {
+        /// Its runtime's clock when the process began.
+        pub(crate) began: Instant,
+        /// How far that clock is behind the simulation's.
+        pub(crate) behind: Duration,
+        /// How far the boot clock is ahead of it, because of suspensions.
+        pub(crate) suspended: Duration,
+    }
+
+    thread_local! {
+        static CURRENT: Cell<Option<Simulated>> = const { Cell::new(None) };
+    }
+
+    /// Makes these the current clocks of this thread.
+    pub(crate) fn simulate(clocks: Simulated) {
+        CURRENT.set(Some(clocks));
+    }
+
+    fn current() -> (Simulated, Duration) {
+        let clocks = CURRENT.get().expect("a simulated process");
+        let now = tokio::time::Instant::now().into_std();
+        (clocks, now.saturating_duration_since(clocks.began))
+    }
+
+    /// The time since the simulation began.
+    pub(crate) fn simulated_now() -> Duration {
+        let (clocks, own) = current();
+        own + clocks.behind
+    }
+
+    pub(super) fn boot_time() -> Duration {
+        let (clocks, own) = current();
+        UP + own + clocks.suspended
+    }
+
+    pub(super) fn wall_time() -> SystemTime {
+        SystemTime::UNIX_EPOCH + BEGAN + simulated_now()
+    }
+}
 
 /// A boot clock for unit tests: it goes with tokio's, paused or not, except in suspensions.
 #[cfg(test)]

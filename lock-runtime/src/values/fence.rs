@@ -104,6 +104,13 @@ impl TokenRange {
         TokenRange { given, last, clock }
     }
 
+    /// The same tokens, whose time was told at this moment of another clock.
+    #[cfg(simulation)]
+    pub(crate) fn heard_at(self, now: Moment) -> TokenRange {
+        let clock = self.clock.map(|(micros, _)| (micros, now));
+        TokenRange { clock, ..self }
+    }
+
     /// Those that have not been given, if there are any. Nobody gets them after that.
     pub(crate) fn unused(self) -> Option<UnusedTokens> {
         let (used, last) = (self.given, self.last);

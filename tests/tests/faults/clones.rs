@@ -1,13 +1,13 @@
 //! Copies of a process draw the same random bytes: those of a process that is restored twice from one snapshot, and of
 //! machines whose random generators begin alike. They are holders of their own all the same.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use lock_runtime::{LockManager, LostReason, TryAcquire};
-use tests::{MariadbTable, PostgresTable, RedisServer, Worker, builder};
+use tests::{MariadbTable, PostgresTable, RedisServer, Worker, builder, randomness};
 
 const HOLDER: &str = env!("CARGO_BIN_EXE_holder");
 const KINDS: [&str; 6] = ["mutex", "fenced", "write", "fair", "semaphore", "multi"];
@@ -15,21 +15,8 @@ const KINDS: [&str; 6] = ["mutex", "fenced", "write", "fair", "semaphore", "mult
 /// A library that gives each process the same random bytes.
 fn same_randomness() -> &'static PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src/same_randomness.c");
-        let built = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("same_randomness.so");
-        // Rust links by this compiler, too.
-        let cc = Command::new("cc")
-            .args(["-shared", "-fPIC", "-o"])
-            .arg(&built)
-            .args([source, "-ldl"])
-            .status();
-        assert!(
-            cc.is_ok_and(|status| status.success()),
-            "`cc` cannot build {source}: install a C compiler (apt-get install gcc libc6-dev)"
-        );
-        built
-    })
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    BUILT.get_or_init(|| randomness::same_randomness(folder))
 }
 
 /// Starts a process that tries to take a lock and keeps what it got.

@@ -14,11 +14,11 @@ mod postgres;
 mod scripts;
 mod statements;
 
-use crate::checks::Finding;
 use crate::faults;
 use crate::keys::Tasks;
 use crate::site::{Site, Topology};
 use crate::statements::Statement;
+use tests::judge::Finding;
 
 pub(crate) use self::copy::{CHOSEN, build};
 

@@ -136,6 +136,9 @@ pub(super) fn acquire(
         Some(permits) => permits,
         None => set.insert(Permits::by_request(request.in_all)?),
     };
+    // A request that was sent twice has what it took the first time.
+    let has = permits.leases.remove(&holder);
+    permits.free += has.map_or(0, |lease| i64::from(lease.permits));
     if need > permits.free {
         let all = permits.free + permits.leased();
         if need > all {

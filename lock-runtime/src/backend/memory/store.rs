@@ -155,6 +155,16 @@ impl MemoryStore {
         state.clients.clear();
     }
 
+    /// What is left in it: keys that are held, queues, and topics that somebody listens to.
+    #[cfg(simulation)]
+    pub(crate) fn left(&self) -> [usize; 3] {
+        let held = self.held();
+        let state = self.lock();
+        let mut topics = state.topics.values();
+        let heard = topics.by_ref().filter(|topic| topic.strong_count() > 0);
+        [held, state.queues.len(), heard.count()]
+    }
+
     /// Whether the two are clones of one store.
     pub(crate) fn is(&self, other: &MemoryStore) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
@@ -165,7 +175,7 @@ impl MemoryStore {
         self.shared.state.lock()
     }
 
-    pub(super) fn micros(&self) -> u64 {
+    pub(crate) fn micros(&self) -> u64 {
         let since = self.shared.epoch.elapsed().as_micros();
         self.shared.epoch_micros + u64::try_from(since).unwrap_or(u64::MAX / 2)
     }

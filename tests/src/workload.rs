@@ -1,46 +1,108 @@
-//! One cycle of a client's task: it acquires, holds, touches the resource, gives back, and says so.
+//! The work of the processes of torture and of the simulation: a task acquires, holds, touches the resource, gives back, and
+//! says so.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use fastrand::Rng;
 use lock_runtime::{LockError, LockGuard, LockManager, TryAcquire};
-use tests::faults::{LEAVES, poll_times};
-use tests::history::{History, now_ns};
 
-use crate::keys::{self, How, Work};
-use crate::resource::Resource;
+use crate::faults::{LEAVES, poll_times};
+use crate::history::{History, now_ns};
+use crate::judge::names;
 
 const MS: Duration = Duration::from_millis(1);
 const WAIT: Duration = Duration::from_secs(2);
 
 /// The reason of a loss that the release told.
-pub(crate) const AT_ITS_RELEASE: &str = "release";
+pub const AT_ITS_RELEASE: &str = "release";
 /// The reason if nobody can say whether the hold was lost.
-pub(crate) const UNTOLD: &str = "untold";
+pub const UNTOLD: &str = "untold";
 
 /// A key and the token that came with it; 0 if none did.
 type Member = (&'static str, u64);
 
-pub(crate) struct Task {
-    pub(crate) work: Work,
-    pub(crate) locks: LockManager,
-    pub(crate) resource: Resource,
-    pub(crate) rng: Rng,
-    pub(crate) holder: String,
-    /// The holder, key and token of each lock of this task's previous hold, whose writes come too late now.
-    pub(crate) previous: Vec<(String, &'static str, u64)>,
-    pub(crate) said: String,
-    pub(crate) stop: Arc<AtomicBool>,
-    /// Whether it waits, this time, for a lock that another process may keep.
-    pub(crate) waits: bool,
+/// The way in which a task takes its keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// A mutex.
+    Mutex,
+    /// A mutex that is now and then held for longer than a lease, so that only renewals keep it.
+    Long,
+    /// A fair lock.
+    Fair,
+    /// The reading side of a read/write lock.
+    Read,
+    /// Its writing side.
+    Write,
+    /// One permit or two.
+    Permits,
+    /// All of its keys, or none.
+    Multi,
+    /// A mutex that is never waited for.
+    Try,
+    /// A mutex that stays with its process for a while. It is taken in a row, with or without waiting, and then left
+    /// alone.
+    Keep,
 }
 
-impl Task {
-    pub(crate) async fn cycle(&mut self, cycle: u64) {
+/// The work that one task of a client does again and again.
+#[derive(Debug, Clone, Copy)]
+pub struct Work {
+    /// How the keys are taken.
+    pub how: How,
+    /// The keys.
+    pub keys: &'static [&'static str],
+}
+
+/// The resource that the locks guard: for each key a fenced register and a counter.
+pub trait Resource: Send {
+    /// Shows the register a token.
+    fn enter(&mut self, key: &str, token: u64) -> impl Future<Output = Entered> + Send;
+
+    /// Overwrites the counter, as a careless user would.
+    fn set(&mut self, key: &str, value: u64) -> impl Future<Output = ()> + Send;
+}
+
+/// The answer of the register.
+#[derive(Debug, Clone, Copy)]
+pub struct Entered {
+    /// Whether the register had seen no higher token.
+    pub accepted: bool,
+    /// The number of the last accepted write, which is this one if it was accepted.
+    pub number: u64,
+    /// The counter's value.
+    pub value: u64,
+}
+
+/// A task of a process.
+#[derive(Debug)]
+pub struct Task<R> {
+    /// What it does.
+    pub work: Work,
+    /// The manager of its process.
+    pub locks: LockManager,
+    /// What the locks guard.
+    pub resource: R,
+    /// What its choices come from.
+    pub rng: Rng,
+    /// The first part of the names of its holds: `PROCESS.TASK`.
+    pub holder: String,
+    /// The holder, key and token of each lock of this task's previous hold, whose writes come too late now.
+    pub previous: Vec<(String, &'static str, u64)>,
+    /// What it has said and nobody has read: lines of a [`Log`](crate::judge::Log).
+    pub said: String,
+    /// Whether it is to come to its end.
+    pub stop: Arc<AtomicBool>,
+    /// Whether it waits, this time, for a lock that another process may keep.
+    pub waits: bool,
+}
+
+impl<R: Resource> Task<R> {
+    /// Does its work once.
+    pub async fn cycle(&mut self, cycle: u64) {
         let holder = format!("{}.{cycle}", self.holder);
         let asked = now_ns();
         let answer = self.acquire().await;
@@ -83,11 +145,6 @@ impl Task {
             // The pause may be longer than the lock is kept, and at times longer than a lease.
             tokio::time::sleep(MS * self.rng.u32(1..2_000)).await;
         }
-        let mut out = std::io::stdout().lock();
-        out.write_all(self.said.as_bytes())
-            .and_then(|()| out.flush())
-            .expect("the harness listens");
-        self.said.clear();
     }
 
     fn say(&mut self, line: std::fmt::Arguments<'_>) {
@@ -172,7 +229,7 @@ impl Task {
         for hold in history.holds() {
             match self.work.how {
                 How::Read => self.say(format_args!("share 1 {hold}")),
-                How::Write => self.say(format_args!("share {} {hold}", keys::WRITER)),
+                How::Write => self.say(format_args!("share {} {hold}", names::WRITER)),
                 How::Permits => self.say(format_args!("share {permits} {hold}")),
                 _ => self.say(format_args!("{hold}")),
             }
@@ -284,8 +341,8 @@ impl Task {
 }
 
 /// Sets the number of a semaphore's permits, if nobody has. If that fails, the next request says that it is not set.
-pub(crate) async fn set_permits(locks: &LockManager, key: &str) {
-    let _ = locks.semaphore(key).try_set_permits(keys::PERMITS).await;
+pub async fn set_permits(locks: &LockManager, key: &str) {
+    let _ = locks.semaphore(key).try_set_permits(names::PERMITS).await;
 }
 
 /// Waits for an acquire, or now and then drops it half-way.
@@ -307,6 +364,7 @@ fn kind(error: &LockError) -> String {
         LockError::Unavailable { .. } => "unavailable".to_owned(),
         LockError::Lost { .. } => "lost".to_owned(),
         LockError::Denied { .. } => "denied".to_owned(),
+        LockError::ShuttingDown { .. } => "closing".to_owned(),
         other => format!("{other:?}"),
     }
 }

@@ -1,111 +1,139 @@
-//! The output of the clients, parsed.
+//! What was said, parsed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tests::Hold;
-
-use crate::task::UNTOLD;
+use crate::history::Hold;
+use crate::workload::UNTOLD;
 
 /// A client that noticed, in whatever way, that it had lost its lock.
 #[derive(Debug, Clone)]
-pub(crate) struct Loss {
-    pub(crate) key: String,
-    pub(crate) holder: String,
-    pub(crate) at: u64,
+pub struct Loss {
+    /// The lock's name.
+    pub key: String,
+    /// The one that lost it.
+    pub holder: String,
+    /// The time at which it noticed.
+    pub at: u64,
     /// The reason that the library gave, or that the release told.
-    pub(crate) why: String,
+    pub why: String,
 }
 
 /// A token that was shown to the register.
 #[derive(Debug, Clone)]
-pub(crate) struct Write {
-    pub(crate) key: String,
-    pub(crate) holder: String,
-    pub(crate) token: u64,
+pub struct Write {
+    /// The name of the lock, and of the register.
+    pub key: String,
+    /// The one that showed the token.
+    pub holder: String,
+    /// The token; 0 if the lock has none.
+    pub token: u64,
     /// The number of writes that this register has accepted up to here, including this one if it was accepted.
-    pub(crate) number: u64,
-    pub(crate) accepted: bool,
+    pub number: u64,
+    /// Whether the register accepted it.
+    pub accepted: bool,
     /// Whether the holder was certain of its hold when the answer had come.
-    pub(crate) sure: bool,
+    pub sure: bool,
     /// The times of the call and of the answer.
-    pub(crate) asked: u64,
-    pub(crate) answered: u64,
+    pub asked: u64,
+    /// The time of the answer.
+    pub answered: u64,
 }
 
 /// A hold that others may share: readers, writers, permits.
 #[derive(Debug, Clone)]
-pub(crate) struct Share {
-    pub(crate) hold: Hold,
+pub struct Share {
+    /// The hold.
+    pub hold: Hold,
     /// The part of the key's room that it takes.
-    pub(crate) weight: u64,
+    pub weight: u64,
 }
 
 /// A mutex that was asked for without a wait.
 #[derive(Debug, Clone)]
-pub(crate) struct Try {
-    pub(crate) holder: String,
-    pub(crate) asked: u64,
-    pub(crate) answer: Answer,
+pub struct Try {
+    /// The one that asked.
+    pub holder: String,
+    /// The time of the call.
+    pub asked: u64,
+    /// What it was told.
+    pub answer: Answer,
     /// The time at which everything was said.
-    pub(crate) over: u64,
+    pub over: u64,
 }
 
+/// What was said of a lock that was asked for without a wait.
 #[derive(Debug, Clone)]
-pub(crate) enum Answer {
+pub enum Answer {
+    /// Somebody else had it.
     Refused,
+    /// There was no answer.
     Unknown,
     /// The times when it had the guard, was last certain, and began to give it back; and the result of that.
     Granted {
+        /// Its token.
         token: Option<u64>,
+        /// When it had the guard.
         at: u64,
+        /// When it was last certain.
         seen: u64,
+        /// When it began to give it back.
         leaving: u64,
+        /// The result of that.
         end: String,
     },
 }
 
 /// A wait for a lock that processes keep, until it was granted or the time was over.
 #[derive(Debug, Clone)]
-pub(crate) struct Wait {
-    pub(crate) key: String,
-    pub(crate) asked: u64,
-    pub(crate) until: u64,
+pub struct Wait {
+    /// The lock's name.
+    pub key: String,
+    /// The time of the call.
+    pub asked: u64,
+    /// The time of its end.
+    pub until: u64,
 }
 
 /// Everything said in one round.
 #[derive(Debug, Default)]
-pub(crate) struct Log {
-    pub(crate) holds: Vec<Hold>,
-    pub(crate) shares: Vec<Share>,
-    pub(crate) losses: Vec<Loss>,
+pub struct Log {
+    /// Holds that exclude all others of their key.
+    pub holds: Vec<Hold>,
+    /// Holds that others may share.
+    pub shares: Vec<Share>,
+    /// The losses that were noticed.
+    pub losses: Vec<Loss>,
     /// Holds whose end is unknown: their releases were dropped, or not answered.
-    pub(crate) untold: BTreeSet<String>,
-    pub(crate) writes: Vec<Write>,
+    pub untold: BTreeSet<String>,
+    /// The tokens that were shown to the registers.
+    pub writes: Vec<Write>,
     /// Counters that may have been written too late.
-    pub(crate) doubts: BTreeSet<String>,
+    pub doubts: BTreeSet<String>,
     /// Acquires that got nothing, by reason.
-    pub(crate) refusals: BTreeMap<String, u64>,
+    pub refusals: BTreeMap<String, u64>,
     /// Releases, by how they went.
-    pub(crate) ends: BTreeMap<String, u64>,
-    pub(crate) tries: Vec<Try>,
-    pub(crate) waits: Vec<Wait>,
+    pub ends: BTreeMap<String, u64>,
+    /// The mutexes that were asked for without a wait.
+    pub tries: Vec<Try>,
+    /// The waits for locks that processes keep.
+    pub waits: Vec<Wait>,
     /// Tries that found somebody else.
-    pub(crate) refused_tries: u64,
+    pub refused_tries: u64,
     /// Clients that were killed. Nobody knows what they did last.
-    pub(crate) killed: Vec<String>,
+    pub killed: Vec<String>,
     /// Lines that make no sense.
-    pub(crate) junk: Vec<String>,
+    pub junk: Vec<String>,
 }
 
 impl Log {
     /// Returns the holds of all kinds.
-    pub(crate) fn all_holds(&self) -> impl Iterator<Item = &Hold> {
+    pub fn all_holds(&self) -> impl Iterator<Item = &Hold> {
         let shared = self.shares.iter().map(|share| &share.hold);
         self.holds.iter().chain(shared)
     }
 
     /// Returns the number of acquires and releases, whatever came of them.
-    pub(crate) fn operations(&self) -> u64 {
+    pub fn operations(&self) -> u64 {
         let refused: u64 = self.refusals.values().sum();
         let ended: u64 = self.ends.values().sum();
         let held = self.all_holds().count() as u64;
@@ -113,11 +141,12 @@ impl Log {
     }
 
     /// Returns the number of writes with a token below one that the register had seen.
-    pub(crate) fn stale_tries(&self) -> u64 {
+    pub fn stale_tries(&self) -> u64 {
         self.writes.iter().filter(|write| !write.accepted).count() as u64
     }
 
-    pub(crate) fn note(&mut self, line: &str) {
+    /// Takes note of a line.
+    pub fn note(&mut self, line: &str) {
         if self.understand(line).is_none() {
             self.junk.push(line.to_owned());
         }

@@ -2,26 +2,28 @@
 
 use std::collections::HashSet;
 
-use tests::linear::{OPEN, Op, Verdict, What, search};
+use crate::linear::{OPEN, Op, Verdict, What, search};
 
-use crate::crew::client_of;
-use crate::log::{Answer, Try};
+use super::log::{Answer, Try};
+use super::names::client_of;
 
 /// The number of states that the search may try. A history with many unknown outcomes stays undecided.
 const STATES: usize = 200_000;
 
 /// The result of the search.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Order {
+pub enum Order {
+    /// There is one.
     Found,
     /// There is none. The text says what could not be explained.
     None(String),
+    /// The search tried too many states.
     Undecided,
 }
 
 /// Returns what was said of a lock that was asked for without a wait, as operations that have to be explained: each
 /// refusal found a holder, and each confirmed release found its own hold.
-pub(crate) fn operations(tries: &[Try], killed: &[String]) -> Vec<Op> {
+pub fn operations(tries: &[Try], killed: &[String]) -> Vec<Op> {
     let mut ops = Vec::new();
     // These processes may still be about the release of a hold of their own. They refuse their own tries without asking
     // the store, which may have forgotten that hold long ago.
@@ -87,7 +89,7 @@ pub(crate) fn operations(tries: &[Try], killed: &[String]) -> Vec<Op> {
 }
 
 /// Looks for one order of events that explains these operations.
-pub(crate) fn order(ops: &[Op]) -> Order {
+pub fn order(ops: &[Op]) -> Order {
     match search(ops, STATES) {
         Verdict::Impossible(explained, op) => Order::None(format!(
             "after {explained} of {} operations: {op:?}",

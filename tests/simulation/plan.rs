@@ -1,0 +1,229 @@
+//! What a seed stands for.
+
+use std::fmt;
+use std::time::Duration;
+
+use fastrand::Rng;
+use tests::judge::Terms;
+use tests::workload::How;
+
+use crate::work::{self, Job};
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+/// The lease of every lock: the shortest that is renewed.
+pub(crate) const LEASE: Duration = Duration::from_secs(1);
+
+/// The plan of a simulation.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) processes: usize,
+    /// One store, or the three of a quorum.
+    pub(crate) stores: usize,
+    /// The tasks of each process.
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) weather: Weather,
+    /// How fast the stores' clocks go.
+    pub(crate) rate: f64,
+    /// What strikes when, in order.
+    pub(crate) strikes: Vec<(Duration, Strike)>,
+    /// The time of the last strike's end at the latest, and of the tasks' work.
+    pub(crate) lasts: Duration,
+}
+
+/// How the network is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Weather {
+    /// The least delay of a message, which is also the quantum of a turn.
+    pub(crate) least: Duration,
+    /// The greatest delay, spikes aside.
+    pub(crate) most: Duration,
+    /// The shares of messages, in 1,000, that are lost on the way to the store, on the way back, and as a push; that are
+    /// delivered twice; and that take much longer.
+    pub(crate) lost_there: u32,
+    pub(crate) lost_back: u32,
+    pub(crate) lost_push: u32,
+    pub(crate) twice: u32,
+    pub(crate) spikes: u32,
+    /// How long a spike may be.
+    pub(crate) spike: Duration,
+    /// Whether messages overtake each other.
+    pub(crate) reorders: bool,
+}
+
+/// Something that goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Strike {
+    /// A process does not run for so long. Its clocks go on.
+    Freeze(usize, Duration),
+    /// The machine of a process is suspended for so long. Its clock stands still; the boot clock goes on, if it does.
+    Suspend(usize, Duration, bool),
+    /// A process is killed. Another one begins after so long.
+    Kill(usize, Duration),
+    /// A process shuts down, and another one begins.
+    Shutdown(usize),
+    /// Nothing passes between a process and the stores for so long.
+    CutOff(usize, Duration),
+    /// A process cannot connect for so long, and knows it.
+    Refuse(usize, Duration),
+    /// A store does not answer for so long.
+    Silence(usize, Duration),
+    /// No push arrives anywhere for so long.
+    Mute(Duration),
+    /// A store forgets everything.
+    Forget(usize),
+    /// A store's clock steps forward.
+    Step(usize, Duration),
+    /// A store's clock stands still for so long, as one does that was set back.
+    Stand(usize, Duration),
+    /// Somebody releases a lock by force.
+    Force(usize),
+}
+
+impl Plan {
+    pub(crate) fn of(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let rng = &mut rng;
+        let processes = rng.usize(2..=4);
+        let stores = if rng.u8(..8) == 0 { 3 } else { 1 };
+        let jobs = work::choose(rng, stores > 1);
+        let least = MS * rng.u32(1..=8);
+        let mut share = |most: u32| if rng.bool() { rng.u32(..most) } else { 0 };
+        let (lost_there, lost_back, lost_push) = (share(40), share(40), share(500));
+        let (twice, spikes) = (share(50), share(30));
+        let weather = Weather {
+            least,
+            most: least + MS * rng.u32(0..=12),
+            lost_there,
+            lost_back,
+            lost_push,
+            twice,
+            spikes,
+            spike: MS * rng.u32(50..3_000),
+            reorders: rng.bool(),
+        };
+        // Clocks of computers differ by less than the margin of a lease.
+        let rate = 1.0 + (rng.f64() - 0.5) / 125.0;
+        let lasts = Duration::from_secs(rng.u64(10..60));
+        let strikes = strikes(rng, processes, stores, lasts);
+        Self {
+            seed,
+            processes,
+            stores,
+            jobs,
+            weather,
+            rate,
+            strikes,
+            lasts,
+        }
+    }
+
+    /// Whether nothing goes wrong at all.
+    pub(crate) fn is_calm(&self) -> bool {
+        let weather = &self.weather;
+        let shares = [
+            weather.lost_there,
+            weather.lost_back,
+            weather.lost_push,
+            weather.twice,
+            weather.spikes,
+        ];
+        self.strikes.is_empty() && shares.iter().all(|share| *share == 0)
+    }
+
+    /// What the checks have to know.
+    pub(crate) fn terms(&self) -> Terms {
+        let of = |is: fn(&Strike) -> bool| self.strikes.iter().any(|(_, strike)| is(strike));
+        let forgets = of(|strike| matches!(strike, Strike::Forget(_)));
+        let steps = of(|strike| matches!(strike, Strike::Step(..)));
+        let force = of(|strike| matches!(strike, Strike::Force(_)));
+        // A machine that stands still with its boot clock is as good as a step of all other clocks.
+        let unnoticed = of(|strike| matches!(strike, Strike::Suspend(_, _, false)));
+        Terms {
+            lease: LEASE,
+            calm: self.is_calm(),
+            loses_locks: forgets || steps || force || unnoticed,
+            forgets,
+            denies: false,
+            closes: of(|strike| matches!(strike, Strike::Shutdown(_))),
+            two: true,
+            fails_over: false,
+            splits: unnoticed,
+            healed: None,
+            jump: None,
+        }
+    }
+}
+
+/// A swarm: each seed has some sorts of strikes and not others.
+fn strikes(
+    rng: &mut Rng,
+    processes: usize,
+    stores: usize,
+    lasts: Duration,
+) -> Vec<(Duration, Strike)> {
+    const SORTS: u32 = 12;
+    let sorts: Vec<u32> = (0..SORTS).filter(|_| rng.u8(..4) == 0).collect();
+    let mut strikes = Vec::new();
+    if sorts.is_empty() {
+        return strikes;
+    }
+    let mut at = MS * rng.u32(200..3_000);
+    while at + 4 * LEASE < lasts {
+        let process = rng.usize(..processes);
+        let store = rng.usize(..stores);
+        // From a moment to some leases.
+        let time = match rng.u8(..3) {
+            0 => MS * rng.u32(1..100),
+            1 => MS * rng.u32(100..1_200),
+            _ => MS * rng.u32(1_000..4_000),
+        };
+        let sort = *rng.choice(&sorts).unwrap_or(&0);
+        strikes.push((
+            at,
+            match sort {
+                0 => Strike::Freeze(process, time),
+                1 => Strike::Suspend(process, time, true),
+                2 => Strike::Suspend(process, time, false),
+                3 => Strike::Kill(process, time),
+                4 => Strike::Shutdown(process),
+                5 => Strike::CutOff(process, time),
+                6 => Strike::Refuse(process, time),
+                7 => Strike::Silence(store, time),
+                8 => Strike::Mute(time),
+                9 => Strike::Forget(store),
+                10 if rng.bool() => Strike::Step(store, time),
+                10 => Strike::Stand(store, time),
+                _ => Strike::Force(process),
+            },
+        ));
+        at += MS * rng.u32(50..4_000);
+    }
+    strikes
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let jobs: Vec<String> = self.jobs.iter().map(Job::to_string).collect();
+        writeln!(
+            f,
+            "seed {}: {} processes, {} store(s), {:?}\n  tasks: {}\n  {:?}, store's clock at {:.4}",
+            self.seed,
+            self.processes,
+            self.stores,
+            self.lasts,
+            jobs.join(", "),
+            self.weather,
+            self.rate,
+        )?;
+        for (at, strike) in &self.strikes {
+            writeln!(f, "  {:>9.3} s {strike:?}", at.as_secs_f64())?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether somebody may have this kind of lock at a quorum.
+pub(crate) fn is_for_quorums(how: How) -> bool {
+    matches!(how, How::Mutex | How::Long | How::Try)
+}

@@ -1,0 +1,90 @@
+//! The checks beside those that torture has, and what they found.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::time::Duration;
+
+use tests::judge::order::{self, Order};
+use tests::judge::{Finding, Log, findings};
+
+use crate::plan::Plan;
+use crate::work::Registers;
+
+/// What became of one seed.
+#[derive(Debug)]
+pub(crate) struct Verdict {
+    pub(crate) findings: Vec<Finding>,
+    /// The acquires and releases that there were.
+    pub(crate) operations: u64,
+    pub(crate) messages: u64,
+    pub(crate) lasted: Duration,
+    /// A digest of everything that was said.
+    pub(crate) trace: u64,
+    strict: bool,
+}
+
+impl Verdict {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        Self {
+            findings: Vec::new(),
+            operations: 0,
+            messages: 0,
+            lasted: Duration::ZERO,
+            trace: 0,
+            strict: !plan.terms().loses_locks,
+        }
+    }
+
+    pub(crate) fn find(&mut self, check: &'static str, what: Vec<String>) {
+        self.findings.extend(Finding::of(check, what));
+    }
+}
+
+/// Judges everything that was said.
+pub(crate) fn judge(verdict: &mut Verdict, log: &Log, plan: &Plan, registers: &Registers) {
+    let terms = plan.terms();
+    verdict.findings.extend(findings(log, &terms));
+    if verdict.strict {
+        let lost = registers.lost_updates().into_iter();
+        let lost = lost.filter(|(key, lost)| *lost > 0 && !log.doubts.contains(key));
+        let lost = lost.map(|(key, lost)| format!("`{key}` lost {lost} updates"));
+        verdict.find("counter", lost.collect());
+    }
+    // A quorum also refuses when no one has a majority.
+    if verdict.strict && plan.stores == 1 {
+        let operations = order::operations(&log.tries, &log.killed);
+        if let Order::None(what) = order::order(&operations) {
+            verdict.find("order", vec![what]);
+        }
+    }
+    verdict.operations = log.operations();
+    let mut digest = DefaultHasher::new();
+    for hold in log.all_holds() {
+        hold.to_string().hash(&mut digest);
+    }
+    format!("{:?} {:?} {:?}", log.refusals, log.ends, log.losses).hash(&mut digest);
+    format!("{:?} {:?} {:?}", log.writes, log.tries, log.waits).hash(&mut digest);
+    verdict.trace = digest.finish();
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            operations,
+            messages,
+            lasted,
+            trace,
+            ..
+        } = self;
+        write!(
+            f,
+            "{operations} operations, {messages} messages, {} ms, trace {trace:016x}",
+            lasted.as_millis()
+        )?;
+        for finding in &self.findings {
+            write!(f, "\n  {finding}")?;
+        }
+        Ok(())
+    }
+}
