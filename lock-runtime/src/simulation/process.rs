@@ -38,7 +38,7 @@ impl Process {
     /// Begins a process, `at` this time of the simulation.
     pub fn new(number: usize, at: Duration) -> Process {
         let runtime = paused_runtime();
-        let began = runtime.block_on(async { Instant::now() });
+        let began = runtime.block_on(async { clock::tick() });
         Process {
             number,
             runtime: Some(runtime),
@@ -105,7 +105,7 @@ impl Process {
         let own = at.saturating_sub(self.clock.behind);
         self.runtime().block_on(async {
             let due = Instant::from_std(self.clock.began + own);
-            tokio::time::advance(due - Instant::now()).await;
+            tokio::time::advance(due - clock::tick()).await;
         });
     }
 

@@ -10,7 +10,6 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
-use tokio::time::Instant;
 
 use super::backend::SimulatedBackend;
 use super::line::{Fate, Message, Passing, Road};
@@ -83,7 +82,7 @@ impl Store {
     pub fn new(number: usize) -> Store {
         let runtime = paused_runtime();
         let clock = Simulated {
-            began: runtime.block_on(async { Instant::now() }).into_std(),
+            began: runtime.block_on(async { clock::tick() }).into_std(),
             behind: Duration::ZERO,
             suspended: Duration::ZERO,
         };
