@@ -6,16 +6,20 @@
 //! | `--seeds N`, `--from S` | runs N seeds, the first of which is S |
 //! | `--minutes M` | runs seeds for so long |
 //! | `--seed S` | runs one seed and tells what happened; `--lines` tells every step of every task |
+//! | `--planted-bugs` | looks for each planted bug, `--trials N` times, or for `--bug NAME` alone |
 //!
 //! | file | what is in it |
 //! | --- | --- |
 //! | `plan.rs` | what a seed stands for: processes, their work, the network, and what goes wrong when |
 //! | `network.rs` | what becomes of each message |
 //! | `world.rs` | the turns of processes and stores, and what strikes them |
-//! | `work.rs` | the tasks of a process, beside those that torture has, and the resource that they guard |
+//! | `work.rs` | the tasks of a process, and the resource that their locks guard |
+//! | `body.rs` | the tasks that torture does not have: bodies that the library runs under a lock |
 //! | `verdict.rs` | the checks beside those that torture has |
 //! | `runner.rs` | many seeds, a process of this program for each |
 
+#[cfg(simulation)]
+mod body;
 #[cfg(simulation)]
 mod network;
 #[cfg(simulation)]

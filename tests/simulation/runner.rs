@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+use tests::planted::{self, Bug, CHOSEN};
 use tests::randomness::{SEED, same_randomness};
 
 use crate::plan::Plan;
@@ -23,6 +24,11 @@ struct Options {
     /// The one seed to run.
     only: Option<u64>,
     lines: bool,
+    planted: bool,
+    /// How often each planted bug is looked for.
+    trials: u64,
+    /// The one planted bug to look for.
+    bug: Option<String>,
 }
 
 impl Options {
@@ -33,6 +39,9 @@ impl Options {
             time: None,
             only: None,
             lines: false,
+            planted: false,
+            trials: 1,
+            bug: None,
         };
         let mut words = words.iter();
         while let Some(word) = words.next() {
@@ -45,13 +54,22 @@ impl Options {
                 "--lines" => options.lines = true,
                 "--from" => options.first = number()?,
                 "--seeds" => options.seeds = number()?,
+                "--seconds" => {
+                    options.time = Some(Duration::from_secs(number()?));
+                    options.seeds = u64::MAX;
+                }
                 "--minutes" => {
                     options.time = Some(Duration::from_secs(60 * number()?));
                     options.seeds = u64::MAX;
                 }
-                "--seconds" => {
-                    options.time = Some(Duration::from_secs(number()?));
-                    options.seeds = u64::MAX;
+                "--planted-bugs" => {
+                    options.planted = true;
+                    options.seeds = 10_000;
+                }
+                "--trials" => options.trials = number()?,
+                "--bug" => {
+                    let name = words.next().ok_or("--bug needs a name")?;
+                    options.bug = Some(name.clone());
                 }
                 other => return Err(format!("no such flag: {other}")),
             }
@@ -69,15 +87,29 @@ pub(crate) fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    if let Some(seed) = options.only
+        && std::env::var_os(SEED).is_some()
+    {
+        return one(seed, options.lines);
+    }
     let program = Program::here();
-    match options.only {
-        Some(seed) if std::env::var_os(SEED).is_none() => {
-            // It begins anew, with the randomness of the seed.
-            let error = program.with_randomness(seed, options.lines).exec();
-            panic!("cannot run {program:?}: {error}");
-        }
-        Some(seed) => one(seed, options.lines),
-        None => many(&options, &program),
+    if let Some(seed) = options.only {
+        // It begins anew, with the randomness of the seed.
+        let error = program
+            .command(seed)
+            .args(options.lines.then_some("--lines"))
+            .exec();
+        panic!("cannot run {program:?}: {error}");
+    }
+    let is_good = if options.planted {
+        look_for_planted_bugs(&options, program)
+    } else {
+        many(&options, &program)
+    };
+    if is_good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     }
 }
 
@@ -94,34 +126,112 @@ fn one(seed: u64, lines: bool) -> ExitCode {
     }
 }
 
-/// This program, and the library that gives its processes their randomness.
+/// The program that runs one seed, and the library that gives its processes their randomness.
 #[derive(Debug)]
 struct Program {
+    path: PathBuf,
     randomness: PathBuf,
+    bug: Option<&'static str>,
 }
 
 impl Program {
     fn here() -> Self {
-        let path = std::env::current_exe().expect("the program's path");
-        let folder = path.parent().unwrap_or(Path::new("."));
-        let randomness = folder.join("same_randomness.so");
+        let here = std::env::current_exe().expect("the program's path");
         Self {
-            randomness: if std::env::var_os(SEED).is_some() {
-                randomness
-            } else {
-                same_randomness(folder)
-            },
+            // Another build may put another program in its place.
+            path: "/proc/self/exe".into(),
+            randomness: same_randomness(here.parent().unwrap_or(Path::new("."))),
+            bug: None,
         }
     }
 
-    fn with_randomness(&self, seed: u64, lines: bool) -> Command {
-        // Another build may have put another program in its place.
-        let mut command = Command::new("/proc/self/exe");
+    fn command(&self, seed: u64) -> Command {
+        let mut command = Command::new(&self.path);
         command.args(["--seed", &seed.to_string()]);
-        command.args(lines.then_some("--lines"));
         command.env("LD_PRELOAD", &self.randomness);
         command.env(SEED, seed.to_string());
+        command.envs(self.bug.map(|bug| (CHOSEN, bug)));
         command
+    }
+}
+
+/// What a seed came to.
+struct Outcome {
+    seed: u64,
+    is_good: bool,
+    said: String,
+}
+
+/// A seed that runs.
+struct Running {
+    seed: u64,
+    child: Child,
+    since: Instant,
+}
+
+impl Running {
+    fn start(program: &Program, seed: u64) -> Self {
+        let mut command = program.command(seed);
+        let child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        Self {
+            seed,
+            child: child.expect("a process for the seed"),
+            since: Instant::now(),
+        }
+    }
+
+    /// Returns what it came to, if it has.
+    fn ended(&mut self) -> Option<Outcome> {
+        let Some(status) = self.child.try_wait().expect("its exit status") else {
+            if self.since.elapsed() > PATIENCE {
+                let _ = self.child.kill();
+            }
+            return None;
+        };
+        let mut said = String::new();
+        if let (Some(stdout), Some(stderr)) = (&mut self.child.stdout, &mut self.child.stderr) {
+            let _ = stdout.read_to_string(&mut said);
+            let _ = stderr.read_to_string(&mut said);
+        }
+        Some(Outcome {
+            seed: self.seed,
+            is_good: status.success(),
+            said,
+        })
+    }
+}
+
+/// Runs seeds side by side, as many as there are processors, for as long as `goes_on` says so after each.
+fn run(
+    program: &Program,
+    seeds: impl IntoIterator<Item = u64>,
+    mut goes_on: impl FnMut(Outcome) -> bool,
+) {
+    let places = std::thread::available_parallelism().map_or(2, usize::from);
+    let mut seeds = seeds.into_iter();
+    let mut running: Vec<Running> = Vec::new();
+    let mut begins = true;
+    loop {
+        while begins && running.len() < places {
+            match seeds.next() {
+                Some(seed) => running.push(Running::start(program, seed)),
+                None => begins = false,
+            }
+        }
+        if running.is_empty() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+        running.retain_mut(|one| match one.ended() {
+            Some(outcome) => {
+                begins &= goes_on(outcome);
+                false
+            }
+            None => true,
+        });
     }
 }
 
@@ -149,84 +259,34 @@ impl fmt::Display for Sum {
     }
 }
 
-/// A seed that runs.
-struct Running {
-    seed: u64,
-    child: Child,
-    since: Instant,
-}
-
-/// Runs seeds side by side, as many as there are processors.
-fn many(options: &Options, program: &Program) -> ExitCode {
+/// Runs seeds, and prints what failed. True if nothing did.
+fn many(options: &Options, program: &Program) -> bool {
     let began = Instant::now();
-    let places = std::thread::available_parallelism().map_or(2, usize::from);
-    let mut running: Vec<Running> = Vec::new();
     let mut sum = Sum::default();
-    let mut next = 0;
-    loop {
-        let is_over = options.time.is_some_and(|time| began.elapsed() > time);
-        while running.len() < places && next < options.seeds && !is_over {
-            let seed = options.first + next;
-            next += 1;
-            let mut command = program.with_randomness(seed, false);
-            let child = command
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn();
-            running.push(Running {
-                seed,
-                child: child.expect("a process for the seed"),
-                since: Instant::now(),
-            });
-        }
-        if running.is_empty() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(2));
-        running.retain_mut(|one| {
-            let ended = one.child.try_wait().expect("its exit status");
-            let Some(status) = ended else {
-                if one.since.elapsed() > PATIENCE {
-                    let _ = one.child.kill();
-                }
-                return true;
-            };
-            sum.seeds += 1;
-            sum.note(one, status.success());
-            false
-        });
-    }
+    let seeds = options.first..options.first.saturating_add(options.seeds);
+    run(program, seeds, |outcome| {
+        sum.note(&outcome);
+        options.time.is_none_or(|time| began.elapsed() < time)
+    });
     println!("{sum}");
     for seed in &sum.failed {
         println!("scripts/simulate --seed {seed}");
     }
-    if sum.failed.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    sum.failed.is_empty()
 }
 
 impl Sum {
-    fn note(&mut self, one: &mut Running, is_good: bool) {
-        let mut said = String::new();
-        if let Some(stdout) = &mut one.child.stdout {
-            let _ = stdout.read_to_string(&mut said);
-        }
+    fn note(&mut self, outcome: &Outcome) {
+        self.seeds += 1;
+        let Outcome { seed, said, .. } = outcome;
         if let Some([operations, messages, millis]) = said.lines().find_map(numbers) {
             self.operations += operations;
             self.messages += messages;
             self.virtual_time += Duration::from_millis(millis);
         }
-        if !is_good {
-            if let Some(stderr) = &mut one.child.stderr {
-                let _ = stderr.read_to_string(&mut said);
-            }
-            println!(
-                "{said}\nto repeat it: scripts/simulate --seed {}\n",
-                one.seed
-            );
-            self.failed.push(one.seed);
+        if !outcome.is_good {
+            println!("{said}\nto repeat it: scripts/simulate --seed {seed}\n");
+            self.failed.push(*seed);
         }
     }
 }
@@ -241,4 +301,62 @@ fn numbers(line: &str) -> Option<[u64; 3]> {
         messages.parse().ok()?,
         millis.parse().ok()?,
     ])
+}
+
+/// Looks for each bug until a seed finds it. True if all are found each time.
+fn look_for_planted_bugs(options: &Options, mut program: Program) -> bool {
+    program.path = match planted::build("simulation") {
+        Ok(path) => path,
+        Err(why) => {
+            eprintln!("the copy of the library with the bugs in it: {why}");
+            return false;
+        }
+    };
+    let is_chosen = |bug: &&Bug| match &options.bug {
+        Some(name) => bug.name == name,
+        // Below the trait of stores, the simulation has a store of its own.
+        None => !bug.is_in("backend/"),
+    };
+    let mut all_found = true;
+    println!("| bug | seeds, median | worst | found by |\n|---|---|---|---|");
+    for bug in planted::ALL.iter().filter(is_chosen) {
+        program.bug = Some(bug.name);
+        let mut took = Vec::new();
+        let mut checks = Vec::new();
+        for trial in 0..options.trials {
+            let first = options.first + trial * options.seeds;
+            let mut found = None;
+            run(&program, first..first + options.seeds, |outcome| {
+                if !outcome.is_good && found.is_none() {
+                    found = Some(outcome.seed - first + 1);
+                    checks.extend(outcome.said.lines().filter_map(check).map(str::to_owned));
+                }
+                found.is_none()
+            });
+            took.extend(found);
+        }
+        took.sort_unstable();
+        checks.sort_unstable();
+        checks.dedup();
+        let missed = options.trials - took.len() as u64;
+        all_found &= missed == 0;
+        let median = took.get(took.len() / 2).copied().unwrap_or(0);
+        let worst = took.last().copied().unwrap_or(0);
+        let missed = match missed {
+            0 => String::new(),
+            missed => format!(" MISSED {missed} times in {} seeds", options.seeds),
+        };
+        println!(
+            "| {} | {median} | {worst} | {}{missed} |",
+            bug.name,
+            checks.join(", ")
+        );
+    }
+    all_found
+}
+
+/// Reads the name of the check from a line about a finding.
+fn check(line: &str) -> Option<&str> {
+    let (name, _) = line.trim_start().strip_prefix('[')?.split_once(']')?;
+    Some(name)
 }

@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use tests::judge::order::{self, Order};
-use tests::judge::{Finding, Log, findings};
+use tests::judge::{Finding, Log, findings, unused_while_waited_for};
 
 use crate::plan::Plan;
 use crate::work::Registers;
@@ -57,6 +57,10 @@ pub(crate) fn judge(verdict: &mut Verdict, log: &Log, plan: &Plan, registers: &R
         if let Order::None(what) = order::order(&operations) {
             verdict.find("order", vec![what]);
         }
+    }
+    if let Some(bound) = plan.longest_rest() {
+        let bound = |_: &str| Some(bound);
+        verdict.find("rest", unused_while_waited_for(log, bound));
     }
     verdict.operations = log.operations();
     let mut digest = DefaultHasher::new();

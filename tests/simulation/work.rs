@@ -7,24 +7,42 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fastrand::Rng;
 use tests::workload::{Entered, How, Resource, Work};
 
-use crate::plan::{MS, is_for_quorums};
+use crate::body::Manner;
+use crate::plan::MS;
 
 /// A task that each process has.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Job {
-    pub(crate) work: Work,
+pub(crate) enum Job {
+    /// Torture's.
+    Cycle(Work),
+    /// A body that the library runs under a lock.
+    Body(Manner),
+}
+
+impl Job {
+    /// Its keys, and how one of them is taken alone.
+    pub(crate) fn work(self) -> Work {
+        match self {
+            Job::Cycle(work) => work,
+            Job::Body(manner) => Work {
+                how: manner.how(),
+                keys: manner.keys(),
+            },
+        }
+    }
 }
 
 impl fmt::Display for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {}", self.work.how, self.work.keys.join("+"))
+        match self {
+            Job::Cycle(work) => write!(f, "{:?} {}", work.how, work.keys.join("+")),
+            Job::Body(manner) => write!(f, "{manner:?}"),
+        }
     }
 }
 
 const fn job(how: How, keys: &'static [&'static str]) -> Job {
-    Job {
-        work: Work { how, keys },
-    }
+    Job::Cycle(Work { how, keys })
 }
 
 /// The groups of tasks that a plan chooses from.
@@ -59,21 +77,32 @@ const GROUPS: &[&[Job]] = &[
     &[job(How::Try, &["try-1"])],
     &[job(How::Keep, &["keep-1"])],
     &[job(How::Keep, &["keep-2"]), job(How::Keep, &["keep-2"])],
+    &[Job::Body(Manner::Run), Job::Body(Manner::Run)],
+    &[Job::Body(Manner::Attribute), Job::Body(Manner::Attribute)],
+    &[Job::Body(Manner::Layer), Job::Body(Manner::Layer)],
+    &[Job::Body(Manner::Lead)],
+    &[Job::Body(Manner::Nested), Job::Body(Manner::Nested)],
+    &[Job::Body(Manner::Downgrade), job(How::Read, &["rw-2"])],
+    &[Job::Body(Manner::Ids)],
 ];
 
 /// Chooses the tasks of each process.
 pub(crate) fn choose(rng: &mut Rng, quorum: bool) -> Vec<Job> {
     loop {
-        let groups = GROUPS.iter().filter(|_| rng.u8(..4) == 0);
+        let groups = GROUPS.iter().filter(|_| rng.u8(..5) == 0);
         let mut jobs: Vec<Job> = groups.copied().flatten().copied().collect();
         if quorum {
-            jobs.retain(|job| is_for_quorums(job.work.how));
+            jobs.retain(|job| is_for_quorums(job.work().how));
         }
-        let tries = jobs.iter().filter(|job| job.work.how == How::Try).count();
-        if !jobs.is_empty() && tries <= 1 {
+        if !jobs.is_empty() {
             return jobs;
         }
     }
+}
+
+/// Whether a quorum keeps such locks.
+fn is_for_quorums(how: How) -> bool {
+    matches!(how, How::Mutex | How::Long | How::Multi | How::Try)
 }
 
 /// The resource that all processes touch. No fault touches it.

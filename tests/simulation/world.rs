@@ -13,10 +13,11 @@ use tests::judge::Log;
 use tests::judge::names::client_name;
 use tests::workload::{How, Task, set_permits};
 
+use crate::body::{Body, Drawn, Note};
 use crate::network::Roads;
 use crate::plan::{LEASE, MS, Plan, Strike};
 use crate::verdict::{self, Verdict};
-use crate::work::{Registers, Way};
+use crate::work::{Job, Registers, Way};
 
 /// How long the tasks may take to come to their end when all goes well again: the longest wait, a hold, and pauses.
 const WINDING_DOWN: Duration = Duration::from_secs(30);
@@ -32,6 +33,7 @@ pub(crate) struct World {
     crew: Vec<Member>,
     begun: usize,
     registers: Registers,
+    ids: Drawn,
     strikes: VecDeque<(Duration, Strike)>,
     pub(crate) log: Arc<Mutex<Log>>,
     /// Whether every line that is said is printed.
@@ -66,7 +68,38 @@ enum State {
     Leaves,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// A task that counts as one that has not ended, until this is dropped.
+struct Ended(Arc<Mutex<usize>>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        *locked(&self.0) -= 1;
+    }
+}
+
+/// Repeats one of torture's tasks until it is to stop.
+async fn cycles(mut task: Task<Way>, note: Note, mut rng: Rng, ended: Ended) {
+    if task.work.how == How::Permits {
+        set_permits(&task.locks, task.work.keys[0]).await;
+    }
+    for cycle in 0.. {
+        if task.stop.load(SeqCst) {
+            break;
+        }
+        task.cycle(cycle).await;
+        for line in task.said.lines() {
+            note.say(line);
+        }
+        task.said.clear();
+        // Work takes time, which no clock shows that stands still while anything runs.
+        if rng.u8(..4) != 0 {
+            tokio::time::sleep(MS * rng.u32(1..4)).await;
+        }
+    }
+    drop(ended);
+}
+
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -93,6 +126,7 @@ impl World {
             crew: Vec::new(),
             begun: 0,
             registers: Registers::default(),
+            ids: Drawn::default(),
             strikes: plan.strikes.iter().copied().collect(),
             log: Arc::default(),
             tells,
@@ -116,50 +150,58 @@ impl World {
         let locks = locks.expect("the options are good");
         let stop = Arc::new(AtomicBool::new(false));
         let tasks = Arc::new(Mutex::new(self.plan.jobs.len()));
-        for (index, job) in self.plan.jobs.iter().enumerate() {
-            let mut task = Task {
-                work: job.work,
-                locks: locks.clone(),
-                resource: Way {
-                    registers: self.registers.clone(),
-                    rng: self.rng.fork(),
-                },
+        for (index, job) in self.plan.jobs.clone().into_iter().enumerate() {
+            let way = Way {
+                registers: self.registers.clone(),
                 rng: self.rng.fork(),
-                holder: format!("{}.{index}", client_name(number)),
-                previous: Vec::new(),
-                stop: stop.clone(),
-                said: String::new(),
-                waits: false,
             };
-            let (log, left, tells) = (self.log.clone(), tasks.clone(), self.tells);
-            let mut rng = self.rng.fork();
-            process.spawn(async move {
-                if task.work.how == How::Permits {
-                    set_permits(&task.locks, task.work.keys[0]).await;
+            let holder = format!("{}.{index}", client_name(number));
+            let note = Note {
+                log: self.log.clone(),
+                holder: holder.clone(),
+                tells: self.tells,
+            };
+            let ended = Ended(tasks.clone());
+            let (mut rng, stop) = (self.rng.fork(), stop.clone());
+            match job {
+                Job::Cycle(work) => {
+                    let task = Task {
+                        work,
+                        locks: locks.clone(),
+                        resource: way,
+                        rng: self.rng.fork(),
+                        holder,
+                        previous: Vec::new(),
+                        stop,
+                        said: String::new(),
+                        tries: false,
+                    };
+                    process.spawn(cycles(task, note, rng, ended));
                 }
-                for cycle in 0.. {
-                    if task.stop.load(SeqCst) {
-                        break;
-                    }
-                    task.cycle(cycle).await;
-                    for line in task.said.lines() {
-                        if tells {
-                            println!(
-                                "{:>12.6} {} {line}",
-                                simulation::now().as_secs_f64(),
-                                task.holder
-                            );
+                Job::Body(manner) => {
+                    let (locks, ids) = (locks.clone(), self.ids.clone());
+                    process.spawn(async move {
+                        for cycle in 0.. {
+                            if stop.load(SeqCst) {
+                                break;
+                            }
+                            let body = Body {
+                                manner,
+                                holder: format!("{}.{cycle}", note.holder),
+                                note: note.clone(),
+                                way: Way {
+                                    registers: way.registers.clone(),
+                                    rng: rng.fork(),
+                                },
+                                ids: ids.clone(),
+                            };
+                            body.run(&locks).await;
+                            tokio::time::sleep(MS * rng.u32(1..6)).await;
                         }
-                        locked(&log).note(line);
-                    }
-                    task.said.clear();
-                    // Work takes time, which no clock shows that stands still while anything runs.
-                    if rng.u8(..4) != 0 {
-                        tokio::time::sleep(MS * rng.u32(1..4)).await;
-                    }
+                        drop(ended);
+                    });
                 }
-                *locked(&left) -= 1;
-            });
+            }
         }
         Member {
             process,
@@ -196,6 +238,7 @@ impl World {
         verdict.find("ending", found);
         verdict.find("last-wait", self.last_waits());
         verdict.find("leftover", self.leftovers());
+        verdict.find("ids", self.ids.repeated());
         let log = locked(&self.log);
         verdict::judge(&mut verdict, &log, &self.plan, &self.registers);
         verdict.messages = self.roads.messages();
@@ -314,10 +357,10 @@ impl World {
                     let member = &self.crew[place];
                     member.stop.store(true, SeqCst);
                     *locked(&member.tasks) += 1;
-                    let (locks, left) = (member.locks.clone(), member.tasks.clone());
+                    let (locks, ended) = (member.locks.clone(), Ended(member.tasks.clone()));
                     member.process.spawn(async move {
                         locks.shutdown().await;
-                        *locked(&left) -= 1;
+                        drop(ended);
                     });
                 }
             }
@@ -337,7 +380,7 @@ impl World {
             Strike::Force(place) => {
                 let member = &self.crew[place];
                 let (locks, job) = (member.locks.clone(), self.rng.choice(&self.plan.jobs));
-                let Some(key) = job.and_then(|job| job.work.keys.first()) else {
+                let Some(key) = job.and_then(|job| job.work().keys.first()) else {
                     return;
                 };
                 member.process.spawn(async move {
@@ -360,17 +403,13 @@ impl World {
     /// Each process takes each key once more. Returns what it could not have.
     fn last_waits(&mut self) -> Vec<String> {
         let found = Arc::new(Mutex::new(Vec::new()));
-        let mut keys: Vec<_> = self.plan.jobs.iter().map(|job| job.work).collect();
+        let mut keys: Vec<_> = self.plan.jobs.iter().map(|job| job.work()).collect();
         keys.sort_by_key(|work| work.keys);
         keys.dedup_by_key(|work| work.keys);
         let left = Arc::new(Mutex::new(self.crew.len()));
         for member in &self.crew {
-            let (locks, keys, found, left) = (
-                member.locks.clone(),
-                keys.clone(),
-                found.clone(),
-                left.clone(),
-            );
+            let (locks, keys, found) = (member.locks.clone(), keys.clone(), found.clone());
+            let ended = Ended(left.clone());
             let name = client_name(member.process.number());
             member.process.spawn(async move {
                 for work in keys {
@@ -393,7 +432,7 @@ impl World {
                         locked(&found).push(format!("{name}: `{key}`: {error}"));
                     }
                 }
-                *locked(&left) -= 1;
+                drop(ended);
             });
         }
         let deadline = self.now + LAST_WAIT * 2 * u32::try_from(keys.len()).unwrap_or(1);
@@ -410,10 +449,10 @@ impl World {
     fn leftovers(&mut self) -> Vec<String> {
         let left = Arc::new(Mutex::new(self.crew.len()));
         for member in &self.crew {
-            let (locks, left) = (member.locks.clone(), left.clone());
+            let (locks, ended) = (member.locks.clone(), Ended(left.clone()));
             member.process.spawn(async move {
                 locks.shutdown().await;
-                *locked(&left) -= 1;
+                drop(ended);
             });
         }
         let deadline = self.now + Duration::from_secs(15);

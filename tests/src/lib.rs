@@ -3,6 +3,7 @@
 //! | module | what a test gets from it |
 //! | --- | --- |
 //! | [`launch`] | the common part of servers of any kind: they can be frozen, killed and restarted |
+//! | [`planted`] | bugs in a copy of the library, which torture and the simulation have to find |
 //! | [`ports`] | free loopback ports |
 //! | [`server`] | a real Redis server of its own |
 //! | [`conf`] | the configuration of a Redis server |
@@ -63,6 +64,7 @@ pub mod outcome;
 pub mod page;
 pub mod pgbouncer;
 pub mod pipe;
+pub mod planted;
 pub mod ports;
 pub mod postgres;
 pub mod process;

@@ -96,8 +96,8 @@ pub struct Task<R> {
     pub said: String,
     /// Whether it is to come to its end.
     pub stop: Arc<AtomicBool>,
-    /// Whether it waits, this time, for a lock that another process may keep.
-    pub waits: bool,
+    /// Whether it does not wait, this time, for a lock that another process may keep.
+    pub tries: bool,
 }
 
 impl<R: Resource> Task<R> {
@@ -106,7 +106,7 @@ impl<R: Resource> Task<R> {
         let holder = format!("{}.{cycle}", self.holder);
         let asked = now_ns();
         let answer = self.acquire().await;
-        if self.waits
+        if self.waits()
             && let Some(Ok(TryAcquire::Acquired(_)) | Err(LockError::Busy { .. })) = answer
         {
             let key = self.work.keys[0];
@@ -151,6 +151,15 @@ impl<R: Resource> Task<R> {
         let _ = writeln!(self.said, "{line}");
     }
 
+    /// Whether it waits for one lock that one task has at a time.
+    fn waits(&self) -> bool {
+        match self.work.how {
+            How::Mutex | How::Long | How::Fair => true,
+            How::Keep => !self.tries,
+            How::Read | How::Write | How::Permits | How::Multi | How::Try => false,
+        }
+    }
+
     /// Acquires the lock. `None` means that the future was dropped half-way, and `Busy` that it was refused without a
     /// wait.
     async fn acquire(&mut self) -> Option<Result<TryAcquire, LockError>> {
@@ -164,8 +173,8 @@ impl<R: Resource> Task<R> {
             How::Try => return Some(locks.mutex(key).try_acquire().await),
             How::Keep => {
                 let kept = locks.mutex(key).keep_for(MS * self.rng.u32(50..2_500));
-                self.waits = self.rng.bool();
-                if !self.waits {
+                self.tries = self.rng.bool();
+                if self.tries {
                     return Some(kept.try_acquire().await);
                 }
                 kept

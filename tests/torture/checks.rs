@@ -1,6 +1,6 @@
 //! The checks of a round, each with its name.
 
-use tests::judge::{Finding, Log, Terms};
+use tests::judge::{Finding, Log, Terms, names, unused_while_waited_for};
 
 use crate::delays;
 use crate::resource::register;
@@ -19,7 +19,9 @@ pub(crate) fn all(log: &Log, site: &Site, terms: &Terms, strikes: &[Strike]) -> 
         let silent = site.workload.topology.tells() && site.messages() == Some(0);
         let silence = silent.then(|| "no message passed".to_owned());
         find("wake-ups", silence.into_iter().collect());
-        find("kept", delays::kept_from_others(log));
+        // Nobody waits long for a lock that another process keeps: it gives it up when it is asked.
+        let bound = |key: &str| names::is_kept(key).then_some(delays::IN_PEACE);
+        find("kept", unused_while_waited_for(log, bound));
         if site.workload.topology.tells() {
             find("change", delays::slow_changes(log, site.workload));
         }

@@ -61,7 +61,7 @@ pub(crate) async fn run(
             previous: Vec::new(),
             stop: stop.clone(),
             said: String::new(),
-            waits: false,
+            tries: false,
         };
         let stop = stop.clone();
         tasks.spawn(async move {

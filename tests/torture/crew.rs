@@ -10,7 +10,7 @@ use tests::judge::Log;
 use tests::judge::names::client_name;
 
 use crate::keys::Workload;
-use crate::planted::CHOSEN;
+use tests::planted::CHOSEN;
 
 const STOP: Duration = Duration::from_secs(20);
 

@@ -7,7 +7,7 @@ use tests::Hold;
 use crate::keys::{self, Workload};
 use crate::round::Strike;
 use tests::judge::names::client_of;
-use tests::judge::{Log, Terms, Wait};
+use tests::judge::{Log, Terms};
 
 /// The time after the end of its lease within which a killed client's lock is had by another, at p99.
 pub(crate) const TAKEOVER: Duration = Duration::from_millis(250);
@@ -18,7 +18,7 @@ const STANDSTILL: Duration = Duration::from_secs(1);
 const GAP: Duration = Duration::from_millis(1_200 + 250);
 
 /// The same time if messages arrive and nobody leaves a lock to its lease.
-const IN_PEACE: Duration = Duration::from_millis(750);
+pub(crate) const IN_PEACE: Duration = Duration::from_millis(750);
 /// The same time at p50, if the lock goes from one client to another. A reservation of which nobody hears makes it more:
 /// it lasts for twice as long.
 const CHANGE: Duration = Duration::from_millis(50);
@@ -147,39 +147,6 @@ pub(crate) fn slow_changes(log: &Log, workload: Workload) -> Vec<String> {
         .filter(|(_, gap)| *gap > CHANGE)
         .map(|(key, gap)| format!("`{key}` was free for {gap:.1?} at p50 when it changed clients"))
         .collect()
-}
-
-/// Returns the waits during which a kept lock was unused for too long. A process gives up a lock that it keeps when it
-/// is asked, so nobody waits long for a lock that nobody uses. This is for calm rounds only, in which every holder has
-/// said when it held.
-pub(crate) fn kept_from_others(log: &Log) -> Vec<String> {
-    let long = log
-        .waits
-        .iter()
-        .map(|wait| (wait, longest_rest(log, wait)))
-        .filter(|(_, rest)| *rest > IN_PEACE);
-    long.map(|(wait, rest)| {
-        let key = &wait.key;
-        format!("nobody used `{key}` for {rest:.1?}, and it was waited for")
-    })
-    .collect()
-}
-
-/// Returns the longest time within a wait in which nobody held the lock.
-fn longest_rest(log: &Log, wait: &Wait) -> Duration {
-    let within = wait.asked..wait.until;
-    let holds = log
-        .holds
-        .iter()
-        .filter(|hold| hold.key == wait.key && hold.from < within.end && hold.until > within.start);
-    let mut holds: Vec<_> = holds.map(|hold| (hold.from, hold.until)).collect();
-    holds.sort_unstable();
-    let (mut free_since, mut longest) = (within.start, 0);
-    for (from, until) in holds.into_iter().chain([(within.end, within.end)]) {
-        longest = longest.max(from.saturating_sub(free_since));
-        free_since = free_since.max(until);
-    }
-    Duration::from_nanos(longest)
 }
 
 /// Returns how long after the strike each hot key was held for the first time. Keys that were not held are left out.

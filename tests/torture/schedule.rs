@@ -231,7 +231,7 @@ fn planted_bugs(options: &Options, runtime: &Runtime) -> bool {
     let mut broken = this_program();
     if bugs.iter().any(|(_, bug)| bug.in_clients().is_some()) {
         println!("building clients with bugs in them");
-        match planted::build() {
+        match tests::planted::build("torture") {
             Ok(program) => broken = program,
             Err(why) => {
                 println!("no clients with planted bugs: {why}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_runtime::LostReason;
 
-use super::log::{Log, Loss, Share, Write};
+use super::log::{Log, Loss, Share, Wait, Write};
 use super::names::{self, client_of};
 use crate::history::{Hold, Violation, violations};
 
@@ -269,4 +269,36 @@ fn unexpected(log: &Log, terms: &Terms) -> Vec<String> {
         .filter(|(kind, _)| !fine(kind))
         .map(|(kind, number)| format!("{number} times {kind}"))
         .collect()
+}
+
+/// Returns the waits during which the lock was not used for longer than `bound` says of its key. A lock that nobody uses
+/// and somebody waits for goes to that one soon.
+pub fn unused_while_waited_for(log: &Log, bound: impl Fn(&str) -> Option<Duration>) -> Vec<String> {
+    let long = log.waits.iter().filter_map(|wait| {
+        let bound = bound(&wait.key)?;
+        let rest = longest_rest(log, wait);
+        (rest > bound).then_some((wait, rest))
+    });
+    long.map(|(wait, rest)| {
+        let key = &wait.key;
+        format!("nobody used `{key}` for {rest:.1?}, and it was waited for: {wait:?}")
+    })
+    .collect()
+}
+
+/// Returns the longest time within a wait in which nobody held the lock.
+fn longest_rest(log: &Log, wait: &Wait) -> Duration {
+    let within = wait.asked..wait.until;
+    let holds = log
+        .holds
+        .iter()
+        .filter(|hold| hold.key == wait.key && hold.from < within.end && hold.until > within.start);
+    let mut holds: Vec<_> = holds.map(|hold| (hold.from, hold.until)).collect();
+    holds.sort_unstable();
+    let (mut free_since, mut longest) = (within.start, 0);
+    for (from, until) in holds.into_iter().chain([(within.end, within.end)]) {
+        longest = longest.max(from.saturating_sub(free_since));
+        free_since = free_since.max(until);
+    }
+    Duration::from_nanos(longest)
 }

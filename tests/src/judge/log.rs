@@ -83,7 +83,7 @@ pub enum Answer {
     },
 }
 
-/// A wait for a lock that processes keep, until it was granted or the time was over.
+/// A wait for a lock that one task has at a time, until it was granted or the time was over.
 #[derive(Debug, Clone)]
 pub struct Wait {
     /// The lock's name.
@@ -115,7 +115,7 @@ pub struct Log {
     pub ends: BTreeMap<String, u64>,
     /// The mutexes that were asked for without a wait.
     pub tries: Vec<Try>,
-    /// The waits for locks that processes keep.
+    /// The waits for locks that one task has at a time.
     pub waits: Vec<Wait>,
     /// Tries that found somebody else.
     pub refused_tries: u64,

@@ -12,5 +12,5 @@ mod log;
 pub mod names;
 pub mod order;
 
-pub use self::checks::{Finding, Terms, findings, is_told, overlaps};
+pub use self::checks::{Finding, Terms, findings, is_told, overlaps, unused_while_waited_for};
 pub use self::log::{Answer, Log, Loss, Share, Try, Wait, Write};

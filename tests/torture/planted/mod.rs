@@ -4,11 +4,9 @@
 //! | --- | --- |
 //! | `scripts.rs` | in what a Redis server does: scripts are replaced on the wire |
 //! | `statements.rs`, `postgres.rs`, `mysql.rs` | in what a database does: statements are changed on the wire |
-//! | `client.rs` | in what a client does: lines of the library that differ in a copy of it |
-//! | `copy.rs` | makes and builds that copy |
+//! | `client.rs` | in what a client does: lines of the library that differ in a copy of it, by `tests::planted` |
 
 mod client;
-mod copy;
 mod mysql;
 mod postgres;
 mod scripts;
@@ -19,8 +17,7 @@ use crate::keys::Tasks;
 use crate::site::{Site, Topology};
 use crate::statements::Statement;
 use tests::judge::Finding;
-
-pub(crate) use self::copy::{CHOSEN, build};
+use tests::planted::Bug;
 
 /// A planted bug.
 pub(crate) struct Planted {
@@ -38,17 +35,10 @@ pub(crate) struct Planted {
 enum Broken {
     Scripts(&'static [scripts::Twist]),
     Statements(Topology, &'static [statements::Twist]),
-    Client(&'static [client::Edit]),
+    /// The bug of that name in the copy of the library.
+    Client,
     /// The resource's register, which looks at no token.
     Register,
-}
-
-/// Checks that this stands in the text, and nowhere else in it.
-fn stands_once(text: &str, what: &str) -> Result<(), String> {
-    match text.matches(what).count() {
-        1 => Ok(()),
-        times => Err(format!("`{what}` stands there {times} times, not once")),
-    }
 }
 
 /// Checks that everything that bugs change is as they expect it.
@@ -60,13 +50,16 @@ pub(crate) fn check() -> Result<(), String> {
         if let Broken::Statements(_, broken) = bug.broken {
             statements::check(broken).map_err(|why| format!("{}: {why}", bug.name))?;
         }
+        if matches!(bug.broken, Broken::Client) && bug.bug().is_none() {
+            return Err(format!("{}: the copy has no such bug", bug.name));
+        }
         for fault in bug.faults {
             if faults::named(fault, bug.topology()).is_none() {
                 return Err(format!("{}: there is no fault `{fault}`", bug.name));
             }
         }
     }
-    copy::check()
+    tests::planted::check()
 }
 
 /// Returns all planted bugs.
@@ -90,9 +83,13 @@ impl Planted {
         !matches!(self.broken, Broken::Register)
     }
 
+    fn bug(&self) -> Option<&'static Bug> {
+        Bug::named(self.name)
+    }
+
     /// Returns the bug to choose in the copy's clients, or `None` if the clients are the true ones.
     pub(crate) fn in_clients(&self) -> Option<&'static str> {
-        matches!(self.broken, Broken::Client(_)).then_some(self.name)
+        matches!(self.broken, Broken::Client).then_some(self.name)
     }
 
     /// Returns the statements that it changes.
@@ -107,13 +104,8 @@ impl Planted {
     pub(crate) fn topology(&self) -> Topology {
         match self.broken {
             Broken::Statements(topology, _) => topology,
-            Broken::Client(edits) => {
-                let is_in = |folder| edits.iter().any(|edit| edit.file.contains(folder));
-                if is_in("/sql/") {
-                    Topology::Postgres
-                } else {
-                    Topology::Single
-                }
+            Broken::Client if self.bug().is_some_and(|bug| bug.is_in("/sql/")) => {
+                Topology::Postgres
             }
             _ => Topology::Single,
         }
@@ -124,7 +116,7 @@ impl Planted {
         match self.broken {
             Broken::Scripts(broken) => scripts::plant(broken, site),
             Broken::Statements(_, broken) => statements::plant(broken, site),
-            Broken::Client(_) | Broken::Register => {}
+            Broken::Client | Broken::Register => {}
         }
     }
 

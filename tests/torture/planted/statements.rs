@@ -2,9 +2,9 @@
 //!
 //! Client and server are the real ones. The proxy changes the text of a statement on its way.
 
-use super::stands_once;
 use crate::site::Site;
 use crate::statements::{Statement, filled};
+use tests::planted::stands_once;
 
 /// A change of a statement on its way.
 pub(crate) struct Twist {

@@ -1,21 +1,19 @@
-//! A copy of the workspace with every bug of `client.rs` in it, switched off: one build for all of them.
+//! A copy of the workspace with every bug in it, switched off: one build for all of them.
 //!
-//! It is built into the directory that this program was built into, under another version and another name. In this
-//! way, what both depend on is compiled once, and neither build replaces anything of the other.
+//! It is built into the directory that the calling program was built into, under another version and another name. In
+//! this way, what both depend on is compiled once, and neither build replaces anything of the other.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Broken, all, stands_once};
+use super::{ALL, stands_once};
 
 /// The variable that names the bug that a client is to have.
-pub(crate) const CHOSEN: &str = "LOCK_PLANTED_BUG";
+pub const CHOSEN: &str = "LOCK_PLANTED_BUG";
 
-const PROGRAM: &str = "torture-planted";
-
-/// The function that tells the copy which bug is chosen. `PLANTED` in the edits of `client.rs` calls it.
+/// The function that tells the copy which bug is chosen. `PLANTED` in the edits calls it.
 const SWITCH: &str = r#"
 pub(crate) fn planted(name: &str) -> bool {
     static CHOSEN: std::sync::LazyLock<Option<String>> =
@@ -24,8 +22,12 @@ pub(crate) fn planted(name: &str) -> bool {
 }
 "#;
 
-/// Builds the copy. Returns where the clients' program is, or why the build failed.
-pub(crate) fn build() -> Result<PathBuf, String> {
+/// Builds `program` of the copy, by the same compilers as the calling program. Returns where it is.
+///
+/// # Errors
+/// The message says why the build failed.
+pub fn build(program: &str) -> Result<PathBuf, String> {
+    let planted = format!("{program}-planted");
     let here = std::env::current_exe().map_err(|error| error.to_string())?;
     let (Some(profile), Some(target)) = (here.parent(), here.ancestors().nth(2)) else {
         return Err(format!("{} is in no target directory", here.display()));
@@ -42,10 +44,10 @@ pub(crate) fn build() -> Result<PathBuf, String> {
     cargo
         .current_dir(&copy)
         .args(["build", "--quiet", "--offline"]);
-    cargo.args(["--package", "tests", "--bin", PROGRAM, "--target-dir"]);
+    cargo.args(["--package", "tests", "--bin", &planted, "--target-dir"]);
     cargo.arg(target);
     match cargo.status() {
-        Ok(status) if status.success() => Ok(profile.join(PROGRAM)),
+        Ok(status) if status.success() => Ok(profile.join(planted)),
         Ok(status) => Err(format!("{cargo:?}: {status}")),
         Err(error) => Err(format!("{cargo:?}: {error}")),
     }
@@ -59,7 +61,7 @@ fn workspace() -> PathBuf {
 ///
 /// # Errors
 /// The message says what is not, and in which file.
-pub(super) fn check() -> Result<(), String> {
+pub fn check() -> Result<(), String> {
     let changes = changes();
     for Change { file, .. } in &changes {
         changed(file, &changes).map_err(|why| format!("{}: {why}", file.display()))?;
@@ -80,27 +82,32 @@ fn changes() -> Vec<Change> {
         is: is.to_owned(),
         becomes,
     };
+    let program = |name: &str| {
+        let is = format!("name = \"{name}\"");
+        change(
+            "tests/Cargo.toml",
+            &is,
+            format!("name = \"{name}-planted\""),
+        )
+    };
     let version = concat!(
         "[workspace.package]\nversion = \"",
         env!("CARGO_PKG_VERSION")
     );
-    let program = "name = \"torture\"";
     let module = "mod observe;";
     let mut changes = vec![
         change("Cargo.toml", version, format!("{version}+planted")),
-        change("tests/Cargo.toml", program, format!("name = \"{PROGRAM}\"")),
+        program("torture"),
+        program("simulation"),
         change(
             "lock-runtime/src/lib.rs",
             module,
             format!("{module}\n{SWITCH}"),
         ),
     ];
-    for bug in all() {
-        let Broken::Client(edits) = bug.broken else {
-            continue;
-        };
+    for bug in ALL {
         let switch = format!("crate::planted({:?})", bug.name);
-        changes.extend(edits.iter().map(|edit| {
+        changes.extend(bug.edits.iter().map(|edit| {
             let file = format!("lock-runtime/src/{}", edit.file);
             change(&file, edit.is, edit.becomes.replace("PLANTED", &switch))
         }));
