@@ -291,21 +291,12 @@ impl Body {
         }
         drop(reads);
         let was_held = guard.is_held();
-        match guard.release().await {
+        let mut released = guard.release().await;
+        if let Err(LockError::Lost { completed, .. }) = &mut released {
             // As after a body that has come to its end.
-            Err(LockError::Lost {
-                name,
-                held_for,
-                reason,
-                ..
-            }) => Err(LockError::Lost {
-                name,
-                held_for,
-                reason,
-                completed: was_held,
-            }),
-            released => released,
+            *completed = was_held;
         }
+        released
     }
 
     /// Serves a request behind the layer.
