@@ -6,6 +6,8 @@
 //! | `--seeds N`, `--from S` | runs N seeds, the first of which is S |
 //! | `--minutes M` | runs seeds for so long |
 //! | `--seed S` | runs one seed and tells what happened; `--lines` tells every step of every task |
+//! | `--histories DIR` | writes what was said of locks and registers, as JSON lines, for `scripts/verify` |
+//! | `--twice` | runs each seed twice, and compares all that was said |
 //! | `--planted-bugs` | looks for each planted bug, `--trials N` times, or for `--bug NAME` alone |
 //!
 //! | file | what is in it |

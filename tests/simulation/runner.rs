@@ -1,5 +1,6 @@
 //! The command line, and many seeds: a process of this program for each, so that each has the same randomness every time.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -24,6 +25,10 @@ struct Options {
     /// The one seed to run.
     only: Option<u64>,
     lines: bool,
+    /// The folder for histories that another judge reads.
+    histories: Option<PathBuf>,
+    /// Whether each seed runs twice, to see that both times are alike.
+    twice: bool,
     planted: bool,
     /// How often each planted bug is looked for.
     trials: u64,
@@ -39,6 +44,8 @@ impl Options {
             time: None,
             only: None,
             lines: false,
+            histories: None,
+            twice: false,
             planted: false,
             trials: 1,
             bug: None,
@@ -62,6 +69,11 @@ impl Options {
                     options.time = Some(Duration::from_secs(60 * number()?));
                     options.seeds = u64::MAX;
                 }
+                "--histories" => {
+                    let folder = words.next().ok_or("--histories needs a folder")?;
+                    options.histories = Some(folder.into());
+                }
+                "--twice" => options.twice = true,
                 "--planted-bugs" => {
                     options.planted = true;
                     options.seeds = 10_000;
@@ -90,15 +102,13 @@ pub(crate) fn main() -> ExitCode {
     if let Some(seed) = options.only
         && std::env::var_os(SEED).is_some()
     {
-        return one(seed, options.lines);
+        return one(seed, &options);
     }
-    let program = Program::here();
+    let program = Program::here(&options);
     if let Some(seed) = options.only {
         // It begins anew, with the randomness of the seed.
-        let error = program
-            .command(seed)
-            .args(options.lines.then_some("--lines"))
-            .exec();
+        let mut command = program.command(seed);
+        let error = command.args(options.lines.then_some("--lines")).exec();
         panic!("cannot run {program:?}: {error}");
     }
     let is_good = if options.planted {
@@ -114,10 +124,10 @@ pub(crate) fn main() -> ExitCode {
 }
 
 /// Runs one seed, and tells what happened.
-fn one(seed: u64, lines: bool) -> ExitCode {
+fn one(seed: u64, options: &Options) -> ExitCode {
     let plan = Plan::of(seed);
     println!("{plan}");
-    let verdict = World::of(plan, lines).run();
+    let verdict = World::of(plan, options.lines).run(options.histories.as_deref());
     println!("{verdict}");
     if verdict.findings.is_empty() {
         ExitCode::SUCCESS
@@ -132,22 +142,27 @@ struct Program {
     path: PathBuf,
     randomness: PathBuf,
     bug: Option<&'static str>,
+    histories: Option<PathBuf>,
 }
 
 impl Program {
-    fn here() -> Self {
+    fn here(options: &Options) -> Self {
         let here = std::env::current_exe().expect("the program's path");
         Self {
             // Another build may put another program in its place.
             path: "/proc/self/exe".into(),
             randomness: same_randomness(here.parent().unwrap_or(Path::new("."))),
             bug: None,
+            histories: options.histories.clone(),
         }
     }
 
     fn command(&self, seed: u64) -> Command {
         let mut command = Command::new(&self.path);
         command.args(["--seed", &seed.to_string()]);
+        if let Some(folder) = &self.histories {
+            command.arg("--histories").arg(folder);
+        }
         command.env("LD_PRELOAD", &self.randomness);
         command.env(SEED, seed.to_string());
         command.envs(self.bug.map(|bug| (CHOSEN, bug)));
@@ -263,9 +278,23 @@ impl fmt::Display for Sum {
 fn many(options: &Options, program: &Program) -> bool {
     let began = Instant::now();
     let mut sum = Sum::default();
+    let times = if options.twice { 2 } else { 1 };
     let seeds = options.first..options.first.saturating_add(options.seeds);
+    let seeds = seeds.flat_map(|seed| std::iter::repeat_n(seed, times));
+    let mut first_time = BTreeMap::new();
     run(program, seeds, |outcome| {
         sum.note(&outcome);
+        if options.twice {
+            let Outcome { seed, said, .. } = outcome;
+            match first_time.remove(&seed) {
+                None => drop(first_time.insert(seed, said)),
+                Some(other) if other == said => {}
+                Some(other) => {
+                    println!("two runs of seed {seed} differ:\n{other}\n{said}");
+                    sum.failed.push(seed);
+                }
+            }
+        }
         options.time.is_none_or(|time| began.elapsed() < time)
     });
     println!("{sum}");

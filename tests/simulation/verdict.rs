@@ -3,10 +3,11 @@
 use std::collections::hash_map::DefaultHasher;
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::path::Path;
 use std::time::Duration;
 
 use tests::judge::order::{self, Order};
-use tests::judge::{Finding, Log, findings, unused_while_waited_for};
+use tests::judge::{Finding, Log, findings, histories, unused_while_waited_for};
 
 use crate::plan::Plan;
 use crate::work::Registers;
@@ -22,6 +23,7 @@ pub(crate) struct Verdict {
     /// A digest of everything that was said.
     pub(crate) trace: u64,
     strict: bool,
+    order: Option<Order>,
 }
 
 impl Verdict {
@@ -33,6 +35,7 @@ impl Verdict {
             lasted: Duration::ZERO,
             trace: 0,
             strict: !plan.terms().loses_locks,
+            order: None,
         }
     }
 
@@ -53,10 +56,11 @@ pub(crate) fn judge(verdict: &mut Verdict, log: &Log, plan: &Plan, registers: &R
     }
     // A quorum also refuses when no one has a majority.
     if verdict.strict && plan.stores == 1 {
-        let operations = order::operations(&log.tries, &log.killed);
-        if let Order::None(what) = order::order(&operations) {
-            verdict.find("order", vec![what]);
+        let order = order::order(&order::operations(&log.tries, &log.killed));
+        if let Order::None(what) = &order {
+            verdict.find("order", vec![what.clone()]);
         }
+        verdict.order = Some(order);
     }
     if let Some(bound) = plan.longest_rest() {
         let bound = |_: &str| Some(bound);
@@ -70,6 +74,18 @@ pub(crate) fn judge(verdict: &mut Verdict, log: &Log, plan: &Plan, registers: &R
     format!("{:?} {:?} {:?}", log.refusals, log.ends, log.losses).hash(&mut digest);
     format!("{:?} {:?} {:?}", log.writes, log.tries, log.waits).hash(&mut digest);
     verdict.trace = digest.finish();
+}
+
+impl Verdict {
+    /// Writes what was said into a folder, for another judge.
+    pub(crate) fn write_histories(&self, folder: &Path, seed: u64, log: &Log) {
+        let (name, what) = (
+            format!("simulated-{seed}"),
+            format!("simulation, seed {seed}"),
+        );
+        let written = histories::write(folder, &name, &what, log, self.order.as_ref());
+        written.expect("the histories are written");
+    }
 }
 
 impl fmt::Display for Verdict {

@@ -1,6 +1,7 @@
 //! The turns of processes and stores, and what strikes them.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -212,8 +213,9 @@ impl World {
         }
     }
 
-    /// Runs the plan, and what has to be possible afterwards.
-    pub(crate) fn run(mut self) -> Verdict {
+    /// Runs the plan, and what has to be possible afterwards. Writes what was said into the folder `histories`, for another
+    /// judge.
+    pub(crate) fn run(mut self, histories: Option<&Path>) -> Verdict {
         let lasts = self.plan.lasts;
         self.run_until(lasts);
         self.roads.calm_down();
@@ -241,6 +243,9 @@ impl World {
         verdict.find("ids", self.ids.repeated());
         let log = locked(&self.log);
         verdict::judge(&mut verdict, &log, &self.plan, &self.registers);
+        if let Some(folder) = histories {
+            verdict.write_histories(folder, self.plan.seed, &log);
+        }
         verdict.messages = self.roads.messages();
         verdict.lasted = self.now;
         drop(log);

@@ -23,7 +23,6 @@
 //! | `crew.rs` | starting, killing and hearing them |
 //! | `options.rs`, `schedule.rs` | the command line, and the choice of rounds |
 //! | `round.rs`, `checks.rs`, `delays.rs` | one round, and the checks of it beside those of `tests::judge` |
-//! | `histories.rs` | histories as files, for another judge |
 //! | `planted/` | bugs that the checks have to catch |
 //! | `report.rs`, `timeline.rs` | the report that a person reads |
 
@@ -34,7 +33,6 @@ mod crew;
 mod database;
 mod delays;
 mod faults;
-mod histories;
 mod keys;
 mod options;
 mod planted;

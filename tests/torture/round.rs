@@ -9,7 +9,7 @@ use tests::history::now_ns;
 use tokio::runtime::Runtime;
 
 use crate::LEASE;
-use tests::judge::{Finding, Terms};
+use tests::judge::{Finding, Terms, histories};
 
 use crate::checks;
 use crate::crew::{Crew, Job};
@@ -79,6 +79,16 @@ pub(crate) struct Outcome {
     pub(crate) strikes: Vec<Strike>,
     /// The time from the moment when every client was at work to the end.
     pub(crate) span: (u64, u64),
+}
+
+impl Outcome {
+    /// Writes what was said into a folder, for another judge. Returns the number of files.
+    pub(crate) fn write_histories(&self, folder: &Path, seed: u64) -> std::io::Result<usize> {
+        let place = self.workload.topology.name();
+        let what = format!("seed {seed}, round {}, {place}, {}", self.number, self.name);
+        let name = format!("{seed}-{}", self.number);
+        histories::write(folder, &name, &what, &self.log, self.order.as_ref())
+    }
 }
 
 /// A strike, from the beginning of the first fault to the end of the last.

@@ -8,7 +8,6 @@ use fastrand::Rng;
 use tokio::runtime::Runtime;
 
 use crate::faults::{self, Fault, Side};
-use crate::histories;
 use crate::keys::Workload;
 use crate::options::Options;
 use crate::planted::{self, Planted};
@@ -85,7 +84,7 @@ fn torture(options: &Options, runtime: &Runtime) -> bool {
             let outcome = plan.run(runtime);
             say(options, &outcome);
             if let Some(folder) = &options.histories {
-                match histories::write(folder, options.seed, &outcome) {
+                match outcome.write_histories(folder, options.seed) {
                     Ok(files) => written += files,
                     Err(error) => {
                         println!("torture: no histories in {}: {error}", folder.display());

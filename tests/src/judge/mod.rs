@@ -5,9 +5,11 @@
 //! | [`names`] | what the names of keys and of holders say |
 //! | `log` | what was said, parsed |
 //! | `checks` | the checks that need nothing but that |
+//! | [`histories`] | what was said as files, for a judge from outside |
 //! | [`order`] | whether one order of events explains what was said of one lock |
 
 mod checks;
+pub mod histories;
 mod log;
 pub mod names;
 pub mod order;

@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 
 use fastrand::Rng;
 use serde_json::{Value, json};
-use tests::linear::{OPEN, Op, Verdict, What, search};
 
-use crate::round::Outcome;
-use tests::judge::Write;
-use tests::judge::order::{self, Order};
+use super::log::{Log, Write};
+use super::order::{self, Order};
+use crate::linear::{OPEN, Op, Verdict, What, search};
 
 /// How many wrong histories are made of a true one, and the number of times that it is tried for each.
 const WRONG_ONES: usize = 12;
@@ -20,38 +19,43 @@ const TRIES: usize = 4;
 /// The number of states after which a wrong history is given up, because there are others.
 const STATES: usize = 20_000;
 
-/// Writes the histories of a round into a folder. Returns the number of files.
-pub(crate) fn write(folder: &Path, seed: u64, outcome: &Outcome) -> std::io::Result<usize> {
+/// Writes the histories of a run into a folder, under names that begin with `name`. `order`: the result of our own search, if
+/// there has to be an order. Returns the number of files.
+///
+/// # Errors
+/// Those of the file system.
+pub fn write(
+    folder: &Path,
+    name: &str,
+    what: &str,
+    log: &Log,
+    order: Option<&Order>,
+) -> std::io::Result<usize> {
     fs::create_dir_all(folder)?;
-    let place = outcome.workload.topology.name();
-    let round = format!(
-        "seed {seed}, round {}, {place}, {}",
-        outcome.number, outcome.name
-    );
-    let file = |what: String| folder.join(format!("{seed}-{}-{what}.jsonl", outcome.number));
+    let file = |part: String| folder.join(format!("{name}-{part}.jsonl"));
     let mut files = 0;
     let mut write = |path: PathBuf, model, judged, lines: Vec<Value>| {
         files += 1;
-        let header = json!({ "history": round, "model": model, "judged": judged });
+        let header = json!({ "history": what, "model": model, "judged": judged });
         let lines = std::iter::once(header).chain(lines);
         let text: String = lines.map(|line| format!("{line}\n")).collect();
         fs::File::create(path)?.write_all(text.as_bytes())
     };
-    if let Some(judged) = &outcome.order {
-        let ops = order::operations(&outcome.log.tries, &outcome.log.killed);
+    if let Some(judged) = order {
+        let ops = order::operations(&log.tries, &log.killed);
         let judged = match judged {
             Order::Found => "possible",
             Order::None(_) => "impossible",
             Order::Undecided => "undecided",
         };
         write(file("lock".to_owned()), "lock", judged, of_lock(&ops))?;
-        let mut rng = Rng::with_seed(seed.wrapping_add(outcome.number));
+        let mut rng = Rng::with_seed(log.operations());
         for (number, wrong) in wrong_ones(&ops, &mut rng).into_iter().enumerate() {
             let path = file(format!("wrong-{number}"));
             write(path, "lock", "impossible", of_lock(&wrong))?;
         }
     }
-    let mut writes = outcome.log.writes.clone();
+    let mut writes = log.writes.clone();
     writes.retain(|write| write.token > 0);
     writes.sort_by(|a, b| (&a.key, a.number).cmp(&(&b.key, b.number)));
     for of_key in writes.chunk_by(|a, b| a.key == b.key) {
