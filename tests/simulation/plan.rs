@@ -138,14 +138,19 @@ impl Plan {
         self.strikes.is_empty() && shares.iter().all(|share| *share == 0)
     }
 
-    /// For how long a lock may be unused while somebody waits for it, if that is known: where requests are neither lost nor
+    /// For how long this lock may be unused while somebody waits for it, if that is known: where requests are neither lost nor
     /// late. A waiter looks for itself after 1.2 s, or 1.6 s in a fair queue; an acquire that was dropped half-way is undone.
-    pub(crate) fn longest_rest(&self) -> Option<Duration> {
+    /// What a dead process had ends with its lease.
+    pub(crate) fn longest_rest(&self, key: &str) -> Option<Duration> {
         let weather = &self.weather;
         let is_late = weather.lost_there + weather.lost_back + weather.spikes > 0;
-        let is_struck = |(_, strike): &(Duration, Strike)| !matches!(strike, Strike::Mute(_));
-        let is_known = !is_late && !self.strikes.iter().any(is_struck);
-        is_known.then(|| MS * 1_600 + LEASE / 6 + 6 * weather.most)
+        let of = |is: fn(&Strike) -> bool| self.strikes.iter().any(|(_, strike)| is(strike));
+        let kills = of(|strike| matches!(strike, Strike::Kill(..)));
+        let is_struck = of(|strike| !matches!(strike, Strike::Mute(_) | Strike::Kill(..)));
+        // Fair waiters behind dead ones wait for longer.
+        let is_known = !is_late && !is_struck && !(kills && key.starts_with("fair"));
+        let rest = MS * 1_600 + LEASE / 6 + 6 * weather.most;
+        is_known.then_some(if kills { rest + LEASE } else { rest })
     }
 
     /// What the checks have to know.

@@ -62,10 +62,8 @@ pub(crate) fn judge(verdict: &mut Verdict, log: &Log, plan: &Plan, registers: &R
         }
         verdict.order = Some(order);
     }
-    if let Some(bound) = plan.longest_rest() {
-        let bound = |_: &str| Some(bound);
-        verdict.find("rest", unused_while_waited_for(log, bound));
-    }
+    let unused = unused_while_waited_for(log, |key| plan.longest_rest(key));
+    verdict.find("rest", unused);
     verdict.operations = log.operations();
     let mut digest = DefaultHasher::new();
     for hold in log.all_holds() {
