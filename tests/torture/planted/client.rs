@@ -31,9 +31,9 @@ pub(super) const ALL: &[Planted] = &[
         faults: &["delay", "process-frozen"],
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
-            "hold/state.rs",
-            "deadline: granted.sent_at + hold_options.ttl.trusted(),",
-            "deadline: (if PLANTED { clock::now() } else { granted.sent_at }) + hold_options.ttl.trusted(),",
+            "hold/tenure.rs",
+            "deadline: granted.sent_at + options.ttl.trusted(),",
+            "deadline: (if PLANTED { clock::now() } else { granted.sent_at }) + options.ttl.trusted(),",
         )]),
     },
     Planted {
@@ -42,9 +42,9 @@ pub(super) const ALL: &[Planted] = &[
         faults: &["process-frozen"],
         caught_by: &["overlap", "refused-holder"],
         broken: Broken::Client(&[edit(
-            "hold/loss.rs",
-            "now.has_reached(state.deadline)",
-            "!PLANTED && now.has_reached(state.deadline)",
+            "hold/tenure.rs",
+            "now.has_reached(self.deadline)",
+            "!PLANTED && now.has_reached(self.deadline)",
         )]),
     },
     Planted {
@@ -125,7 +125,7 @@ pub(super) const ALL: &[Planted] = &[
                 "let known_left = self.known_left(now);
                 if crate::acquire::contend::TOLD.take() {
                     let granted = crate::backend::Granted { token: None, sent_at: now };
-                    return Asked::Granted(self.attempt.admit(None, self.holder, granted));
+                    return Asked::Granted(self.attempt.admit(None, self.holder, granted, None));
                 }",
             ),
         ]),
@@ -146,13 +146,20 @@ pub(super) const ALL: &[Planted] = &[
         tasks: Tasks::All,
         faults: &[],
         caught_by: &["token"],
-        broken: Broken::Client(&[edit(
-            "release/hand_over.rs",
-            "let beginning = with_tenure(&core, &head, &options, granted, terms);",
-            "let mut granted = granted;
-            if PLANTED { granted.token = self.hold.token(); }
-            let beginning = with_tenure(&core, &head, &options, granted, terms);",
-        )]),
+        broken: Broken::Client(&[
+            edit(
+                "release/hand_over.rs",
+                "let options = next.options;",
+                "let (options, before) = (next.options, work.turn.token());",
+            ),
+            edit(
+                "release/hand_over.rs",
+                "let reserved = reserve(&core, &head, terms);",
+                "let mut granted = granted;
+                if PLANTED { granted.token = before; }
+                let reserved = reserve(&core, &head, terms);",
+            ),
+        ]),
     },
     Planted {
         name: "a hand-over that the store never hears of",
@@ -189,16 +196,15 @@ pub(super) const ALL: &[Planted] = &[
         faults: &[],
         caught_by: &["overlap", "refused-holder", "needless-loss"],
         broken: Broken::Client(&[edit(
-            "release/hand_over.rs",
-            "let options = unrenewed(&successor);",
-            "let options = unrenewed(&successor);
-            if PLANTED {
-                let (core, key, holder) = (core.clone(), head.key().clone(), hold.holder());
+            "release/mod.rs",
+            "hand_over::give(core, kind, successor, Offer::new(core, hold));",
+            "if PLANTED {
+                let (core, tenure) = (core.clone(), tenure.clone());
                 core.clone().life.spawn(async move {
-                    let hold_ref = crate::backend::HoldRef::one(&key, holder);
-                    undo(&core, hold_ref, now).await;
+                    undo(&core, tenure.hold_ref(), clock::now()).await;
                 });
-            }",
+            }
+            hand_over::give(core, kind, successor, Offer::new(core, hold));",
         )]),
     },
     Planted {
@@ -209,29 +215,21 @@ pub(super) const ALL: &[Planted] = &[
         broken: Broken::Client(&[
             edit(
                 "hold/tenure.rs",
-                "now.has_reached(self.until) || !is_worth_it",
-                "(!PLANTED && (now.has_reached(self.until) || !is_worth_it))",
-            ),
-            edit(
-                "hold/tenure.rs",
-                "sent_at: self.sent_at,",
-                "sent_at: if PLANTED { now } else { self.sent_at },",
+                "match now.has_reached(free_until) {",
+                "if PLANTED { self.deadline = now + ttl.trusted(); }
+                match !PLANTED && now.has_reached(free_until) {",
             ),
             edit(
                 "values/fence.rs",
                 "if next > self.last.0 || next > time {",
                 "if !PLANTED && (next > self.last.0 || next > time) {",
             ),
-            // Each hold takes over what the store has confirmed, and when to ask again.
+            // Renewals would make it true.
             edit(
-                "renew/schedule.rs",
-                "let end = to.inherits(confirmed);",
-                "let end = if PLANTED && !to.holder().keeps() {
-                    watched.renew_at = crate::values::clock::now() + to.ttl().cadence();
-                    to.end_at()
-                } else {
-                    to.inherits(confirmed)
-                };",
+                "hold/tenure.rs",
+                "Stage::Held(turn) => turn.wanted_lease(),",
+                "Stage::Held(_) if PLANTED && state.turn > 0 && !self.holder.keeps() => None,
+                Stage::Held(turn) => turn.wanted_lease(),",
             ),
         ]),
     },
@@ -306,59 +304,56 @@ pub(super) const ALL: &[Planted] = &[
         faults: &[],
         caught_by: &["overlap", "refused-holder", "needless-loss"],
         broken: Broken::Client(&[edit(
-            "release/kept.rs",
-            "let idle = kept.idle.clone();",
-            "let idle = kept.idle.clone();
-            if PLANTED {
-                let (core, idle) = (core.clone(), idle.clone());
+            "release/mod.rs",
+            "Left::Shared | Left::Last(_, Next::Idle { .. }) => Ok(None),",
+            "Left::Last(_, Next::Idle { .. }) if PLANTED => {
+                let (core, tenure) = (core.clone(), tenure.clone());
                 core.clone().life.spawn(async move {
-                    super::undo(&core, idle.hold_ref(), clock::now()).await;
+                    undo(&core, tenure.hold_ref(), clock::now()).await;
                 });
-            }",
+                Ok(None)
+            }
+            Left::Shared | Left::Last(_, Next::Idle { .. }) => Ok(None),",
         )]),
     },
     Planted {
         name: "a kept lock that is had again after its loss",
         tasks: Tasks::Kept,
         faults: &[],
-        // Four guards are there on purpose, and each would hide that the others are gone. The end takes the lock out of
-        // the queue. A caller that finds the lock there looks whether it is over, asks the watchdog, and has what is
-        // left of its lease.
+        // Two guards are there on purpose, and each would hide that the other is gone. An end takes the lock out of the
+        // queue. A caller that finds the lock there looks whether it is over, and has what is left of its lease.
         caught_by: &["overlap", "refused-holder", "needless-loss"],
         broken: Broken::Client(&[
             edit(
-                "release/kept.rs",
-                "if let Some((head, kept)) = core.queues.take_kept(idle) {",
-                "if !PLANTED && let Some((head, kept)) = core.queues.take_kept(idle) {",
+                "hold/loss.rs",
+                "let turn = state.stop_idling(self.ttl, clock::now())?;",
+                "if PLANTED {
+                    return None;
+                }
+                let turn = state.stop_idling(self.ttl, clock::now())?;",
             ),
             edit(
-                "hold/keeping.rs",
-                "&& state.deadline - now >= state.ttl.least_useful();",
-                "&& state.deadline - now >= state.ttl.least_useful()
-                || PLANTED;",
-            ),
-            edit(
-                "hold/handle.rs",
-                "if !core.watch.pass_on(before, &hold) {",
-                "if !core.watch.pass_on(before, &hold) && !PLANTED {",
-            ),
-            edit(
-                "hold/keeping.rs",
-                "let sent_at = self.keeping.sent_at;",
-                "let sent_at = if PLANTED { now } else { self.keeping.sent_at };",
+                "hold/tenure.rs",
+                "let is_good = wants_renewal && state.overdue(now).is_none();",
+                "let mut is_good = wants_renewal && state.overdue(now).is_none();
+                if PLANTED {
+                    is_good = wants_renewal;
+                    state.deadline = now + self.ttl.trusted();
+                }",
             ),
         ]),
     },
     Planted {
-        name: "a hold of a kept lock that inherits nothing",
+        name: "a renewal of a kept lock that does not count",
         tasks: Tasks::Kept,
         faults: &[],
-        // The hold believes in what was confirmed when the lock began to be kept.
+        // Each turn believes in what was confirmed when the lock began to be kept.
         caught_by: &["needless-loss"],
         broken: Broken::Client(&[edit(
-            "hold/keeping.rs",
-            "state.deadline = confirmed;",
-            "if !PLANTED { state.deadline = confirmed; }",
+            "hold/tenure.rs",
+            "Renewed::Held => state.confirm(asked, sent_at),",
+            "Renewed::Held if PLANTED && self.holder.keeps() => {}
+            Renewed::Held => state.confirm(asked, sent_at),",
         )]),
     },
     Planted {
