@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::checked_request::{CheckedRequest, Deadline};
-use crate::backend::{AcquireRequest, Acquired, Fault};
-use crate::hold::{Asking, Beginning, Core, HoldHandle};
+use crate::backend::{AcquireRequest, Acquired, Fault, Granted};
+use crate::hold::{Asking, Core, HoldHandle, Reserved};
 use crate::observe::spans::Wait;
 use crate::queue::Head;
 use crate::values::{Counted, HolderId, Key, Kind, LockError, Moment, clock};
@@ -130,10 +130,11 @@ impl Attempt {
         &self,
         head: Option<Head>,
         holder: HolderId,
-        beginning: impl Into<Beginning>,
+        granted: Granted,
+        reserved: Option<Reserved>,
     ) -> HoldHandle {
         let (key, options) = (&self.request.key, self.request.hold_options);
-        HoldHandle::admit(&self.core, key, head, holder, options, beginning)
+        HoldHandle::admit(&self.core, key, head, holder, options, granted, reserved)
     }
 
     /// The error of a caller who gives up while somebody else has the lock.

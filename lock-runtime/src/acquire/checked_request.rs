@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::hold::Core;
+use crate::hold::{Core, Turn};
 use crate::values::ttl::LEAST_CALL;
 use crate::values::{HeldHere, HoldOptions, Key, LockError, Moment, clock};
 
@@ -109,9 +109,10 @@ impl CheckedRequest {
             name: self.key.name().to_owned(),
             waited,
             retry_after: left,
-            held_here: own
-                .flatten()
-                .map(|hold| HeldHere::new(hold.held_for(), hold.label().lock)),
+            held_here: own.flatten().and_then(|hold| {
+                let here = |turn: &Turn| HeldHere::new(turn.granted_at.elapsed(), turn.label.lock);
+                hold.with_turn(here)
+            }),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::acquire::checked_request::CheckedRequest;
 use crate::acquire::contend::{Asked, Contender, contend, pauses_after_faults};
 use crate::backend::{CounterKind, CounterRef, Counters, Fault, Listen, Reply};
 use crate::hold::{Asking, Core};
-use crate::queue::{Entered, Head, Turn};
+use crate::queue::{Entered, Head, Ticket};
 use crate::values::{Key, Kind, LockError, LockName, Moment, Overrides, clock};
 
 /// Notes what the store said, for those who queue behind.
@@ -141,21 +141,22 @@ impl Counter<'_> {
 }
 
 /// Waits behind the others of this process who want something of the counter.
-pub(crate) async fn turn(attempt: &Attempt) -> Result<Turn, LockError> {
-    let waiter = match attempt.enter()? {
-        // None of these is ever kept.
-        Entered::Head(head) | Entered::Kept(head, _) => return Ok(Turn::Head(head)),
+pub(crate) async fn ticket(attempt: &Attempt) -> Result<Ticket, LockError> {
+    let waiter = match attempt.enter(clock::now())? {
+        Entered::Head(head) => return Ok(Ticket::Head(head)),
         Entered::Queued(waiter) => waiter,
+        // No counter is ever kept.
+        Entered::Held(_) | Entered::Unsuited(..) => return Err(attempt.busy(None)),
     };
-    let turn = attempt.wait_in_queue(waiter).await?;
-    match &turn {
+    let ticket = attempt.wait_in_queue(waiter).await?;
+    match &ticket {
         // A caller who comes to the head when its time is over makes no call any more.
-        Turn::Head(head)
+        Ticket::Head(head)
             if attempt.deadline.is_over() && attempt.request.wait != Some(Duration::ZERO) =>
         {
             Err(attempt.gave_up(head.fault()))
         }
-        _ => Ok(turn),
+        _ => Ok(ticket),
     }
 }
 

@@ -78,7 +78,7 @@ impl<'a> FairSeat<'a> {
     fn admit(&mut self, granted: Granted) -> Asked<HoldHandle> {
         self.known = false;
         self.waiting = None;
-        let handle = self.attempt.admit(None, self.holder, granted);
+        let handle = self.attempt.admit(None, self.holder, granted, None);
         self.watch_for_strays(&handle);
         Asked::Granted(handle)
     }
@@ -113,12 +113,12 @@ impl<'a> FairSeat<'a> {
         };
         let until = until + self.slack();
         let undoing = self.undoing();
-        let hold = Arc::downgrade(handle.hold());
+        let tenure = Arc::downgrade(handle.hold().tenure());
         self.attempt.core.life.spawn(async move {
             clock::sleep_until(until).await;
             // The store takes the question no more. A hold that is good, or whose key is kept for a while, is given back
             // later than this.
-            if hold.upgrade().is_none_or(|hold| hold.is_given_back()) {
+            if tenure.upgrade().is_none_or(|tenure| tenure.is_given_back()) {
                 undoing.undo().await;
             }
         });

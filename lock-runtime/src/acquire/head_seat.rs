@@ -6,11 +6,11 @@ use tokio::time::Instant;
 
 use crate::acquire::attempt::{Asker, Attempt};
 use crate::acquire::contend::{Asked, Contender, contend};
-use crate::backend::{Acquired, Boxed, Fault, Listen};
-use crate::hold::{Beginning, HoldHandle};
+use crate::backend::{Acquired, Boxed, Fault, Granted, Listen};
+use crate::hold::{HoldHandle, Reserved};
 use crate::queue::handoff_budget::{HandoffBudget, Pause};
 use crate::queue::{Head, Legacy};
-use crate::release::hand_over::with_tenure;
+use crate::release::hand_over::reserve;
 use crate::release::place::Place;
 use crate::values::{HolderId, Kind, LockError, Moment, clock};
 
@@ -181,7 +181,12 @@ impl<'a> HeadSeat<'a> {
         is_recent.then(|| end - now)
     }
 
-    fn admit(&mut self, place: Option<Box<Place>>, beginning: Beginning) -> Asked<HoldHandle> {
+    fn admit(
+        &mut self,
+        place: Option<Box<Place>>,
+        granted: Granted,
+        reserved: Option<Reserved>,
+    ) -> Asked<HoldHandle> {
         if let Some(place) = place {
             place.has_lock();
         }
@@ -191,7 +196,7 @@ impl<'a> HeadSeat<'a> {
             Kind::Read => head.take().into_iter().for_each(Head::let_all_go),
             kind => head = head.filter(|_| kind.is_exclusive()),
         }
-        Asked::Granted(self.attempt.admit(head, self.holder, beginning))
+        Asked::Granted(self.attempt.admit(head, self.holder, granted, reserved))
     }
 
     /// Waits after a first question that did not get the lock.
@@ -232,14 +237,10 @@ impl Contender for HeadSeat<'_> {
         self.holder = asker.holder;
         match answer {
             (_asking, Ok(Acquired::Granted(granted, terms))) => {
-                let options = &self.attempt.request.hold_options;
-                let beginning = match (&self.head, terms) {
-                    (Some(head), Some(terms)) => {
-                        with_tenure(&self.attempt.core, head, options, granted, *terms)
-                    }
-                    _ => granted.into(),
-                };
-                self.admit(place, beginning)
+                let reserved = self.head.as_ref().zip(terms);
+                let reserved =
+                    reserved.and_then(|(head, terms)| reserve(&self.attempt.core, head, *terms));
+                self.admit(place, granted, reserved)
             }
             (
                 _,

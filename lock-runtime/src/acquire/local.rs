@@ -6,10 +6,10 @@ use crate::acquire::attempt::Attempt;
 use crate::acquire::contend::{Asked, Contender, unless_kept};
 use crate::acquire::head_seat::{HeadSeat, at_the_head};
 use crate::backend::Fault;
-use crate::hold::{HoldHandle, Kept};
+use crate::hold::{Hold, HoldHandle};
 use crate::observe;
-use crate::queue::{self, Entered, Head, Turn, Waiter};
-use crate::release::kept;
+use crate::queue::{self, Entered, Head, Ticket, Waiter};
+use crate::release::idle;
 use crate::values::{LockError, Moment, clock};
 
 /// A head that was not heard of for this and the call timeout is not polled any more.
@@ -23,32 +23,33 @@ pub(crate) async fn acquire(
     mut now: Moment,
 ) -> Result<(HoldHandle, Moment), LockError> {
     loop {
-        let turn = match attempt.enter()? {
-            Entered::Head(head) => Turn::Head(head),
-            Entered::Kept(head, kept) => match attempt.take_kept(head, kept, now) {
-                Some(handle) => return Ok((handle, now)),
-                // It is being given back: the first of those who wait by then gets it.
-                None => continue,
-            },
+        let ticket = match attempt.enter(now)? {
+            Entered::Head(head) => Ticket::Head(head),
+            Entered::Held(hold) => return Ok((attempt.begins(hold), now)),
+            Entered::Unsuited(tenure, turn) => {
+                // The first of those who wait by then gets it.
+                idle::give_back(&attempt.core, tenure, turn, now);
+                continue;
+            }
             Entered::Queued(waiter) => {
-                let turn = attempt.wait_in_queue(waiter).await?;
+                let ticket = attempt.wait_in_queue(waiter).await?;
                 now = clock::now();
-                turn
+                ticket
             }
         };
-        match turn {
-            Turn::Held(unclaimed) => {
-                if let Some(handle) = unclaimed.claim() {
+        match ticket {
+            Ticket::Held(offer) => {
+                if let Some(handle) = offer.claim() {
                     return Ok((handle, now));
                 }
                 // Lost before this caller was polled: it asks again.
             }
-            Turn::Head(head) => {
+            Ticket::Head(head) => {
                 let handle = at_the_head(attempt, head, now).await?;
                 return Ok((handle, clock::now()));
             }
             // Said to readers alone.
-            Turn::Go => {}
+            Ticket::Go => {}
         }
     }
 }
@@ -56,21 +57,19 @@ pub(crate) async fn acquire(
 /// Asks the store once, if nobody of this process is before the caller. `None` if somebody is.
 pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Option<Asked<HoldHandle>>, LockError> {
     let now = attempt.deadline.since;
-    let turn = match attempt.core.queues.enter_at_once(attempt.key()) {
+    let options = &attempt.request.hold_options;
+    let queues = &attempt.core.queues;
+    match queues.enter_at_once(attempt.key(), options, now) {
         Some(Entered::Head(head)) => return ask_once(attempt, head, now).await.map(Some),
-        Some(Entered::Kept(head, kept)) => match attempt.take_kept(head, kept, now) {
-            Some(handle) => return Ok(Some(Asked::Granted(handle))),
-            // Boxed, as the others: a try of a free lock need not carry its size.
-            None => Box::pin(short_queue(attempt)).await?,
-        },
+        Some(Entered::Held(hold)) => return Ok(Some(Asked::Granted(attempt.begins(hold)))),
+        Some(Entered::Unsuited(tenure, turn)) => {
+            idle::give_back(&attempt.core, tenure, turn, now);
+        }
         Some(Entered::Queued(_)) | None if attempt.kind().is_exclusive() => return Ok(None),
-        Some(Entered::Queued(_)) | None => Box::pin(short_queue(attempt)).await?,
-    };
-    match turn {
-        Some(Turn::Head(head)) => ask_once(attempt, head, clock::now()).await.map(Some),
-        Some(Turn::Held(unclaimed)) => Ok(unclaimed.claim().map(Asked::Granted)),
-        Some(Turn::Go) | None => Ok(None),
+        Some(Entered::Queued(_)) | None => {}
     }
+    // Boxed: a try of a free lock need not carry its size.
+    Box::pin(try_in_short_queue(attempt)).await
 }
 
 /// Asks the store once, or as often as it takes to hear of a process that may only keep the lock.
@@ -84,49 +83,49 @@ async fn ask_once(
     unless_kept(&mut seat, first).await
 }
 
-/// The turn of somebody who does not wait, at a key that may admit several, or is being given back: near, unless the one
-/// at the head has to wait itself.
-async fn short_queue(attempt: &Attempt) -> Result<Option<Turn>, LockError> {
-    let turn = loop {
-        break match attempt.enter()? {
-            Entered::Head(head) => Ok(Turn::Head(head)),
+/// As [`try_acquire`], behind others of this process, at a key that may admit several, or is being given back: the turn is
+/// near, unless the one at the head has to wait itself.
+async fn try_in_short_queue(attempt: &Attempt) -> Result<Option<Asked<HoldHandle>>, LockError> {
+    let ticket = loop {
+        let now = clock::now();
+        break match attempt.enter(now)? {
+            Entered::Head(head) => Ok(Ticket::Head(head)),
             // Somebody was quicker, and is done with it already.
-            Entered::Kept(head, kept) => match attempt.take_kept(head, kept, clock::now()) {
-                Some(handle) => Ok(Turn::Held(handle.unclaimed())),
-                None => continue,
-            },
+            Entered::Held(hold) => return Ok(Some(Asked::Granted(attempt.begins(hold)))),
+            Entered::Unsuited(tenure, turn) => {
+                idle::give_back(&attempt.core, tenure, turn, now);
+                continue;
+            }
             Entered::Queued(waiter) => attempt.wait_in_queue(waiter).await,
         };
     };
-    match turn {
-        Ok(turn) => Ok(Some(turn)),
-        Err(LockError::Busy { .. }) => Ok(None),
+    match ticket {
+        Ok(Ticket::Head(head)) => ask_once(attempt, head, clock::now()).await.map(Some),
+        Ok(Ticket::Held(offer)) => Ok(offer.claim().map(Asked::Granted)),
+        Ok(Ticket::Go) | Err(LockError::Busy { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
 impl Attempt {
-    /// Takes the lock that this process keeps. `None` if it cannot serve the request: it is then given back.
-    fn take_kept(&self, head: Head, kept: Kept, now: Moment) -> Option<HoldHandle> {
+    /// The lock that this process kept is the caller's.
+    fn begins(&self, hold: Hold) -> HoldHandle {
         let options = self.request.hold_options;
-        match HoldHandle::take_kept(&self.core, head, kept, options, now) {
-            Ok(handle) => Some(handle),
-            Err((head, idle)) => {
-                kept::give_back(&self.core, head, idle);
-                None
-            }
+        if options.max_hold.is_some() {
+            self.core.watch.ends_earlier(hold.tenure());
         }
+        HoldHandle::begins(&self.core, hold, options)
     }
 
     /// Becomes the head of the local queue, or waits in it.
-    pub(crate) fn enter(&self) -> Result<Entered, LockError> {
+    pub(crate) fn enter(&self, now: Moment) -> Result<Entered, LockError> {
         self.core
             .queues
-            .enter(self.key(), self.request.hold_options)
+            .enter(self.key(), self.request.hold_options, now)
     }
 
     /// Waits in the local queue.
-    pub(crate) async fn wait_in_queue(&self, mut waiter: Waiter) -> Result<Turn, LockError> {
+    pub(crate) async fn wait_in_queue(&self, mut waiter: Waiter) -> Result<Ticket, LockError> {
         let deadline = &self.deadline;
         let timeout = self.core.options.call_timeout;
         let ends_before = |at: Moment| deadline.until.map_or(at, |until| until.earlier(at));
@@ -136,7 +135,7 @@ impl Attempt {
         loop {
             tokio::select! {
                 biased;
-                turn = waiter.turn() => return turn.ok_or_else(|| queue::closed(self.key())),
+                ticket = waiter.ticket() => return ticket.ok_or_else(|| queue::closed(self.key())),
                 () = timer.as_mut() => {}
             }
             if deadline.is_over() {
@@ -149,7 +148,7 @@ impl Attempt {
                     };
                     tokio::select! {
                         biased;
-                        turn = waiter.turn() => return turn.ok_or_else(|| queue::closed(self.key())),
+                        ticket = waiter.ticket() => return ticket.ok_or_else(|| queue::closed(self.key())),
                         () = news => {}
                         () = clock::sleep(longer) => {
                             return Err(self.gave_up(Some(Fault::unknown("no answer yet"))));

@@ -151,7 +151,7 @@ async fn acquire_at_once(
 /// True if the hold has too little of its lease left, because this task was not run in time, or is lost already.
 /// Its `max_hold` does not count: a fresh one would be as short.
 pub(crate) fn came_too_late(hold: &Hold, request: &CheckedRequest, now: Moment) -> bool {
-    hold.deadline() - now < request.hold_options.ttl.least_useful()
+    hold.tenure().deadline() - now < request.hold_options.ttl.least_useful()
         || hold
             .known_loss()
             .is_some_and(|reason| reason != LostReason::MaxHold)

@@ -217,6 +217,7 @@ async fn at_once(
             holder,
             request.hold_options,
             granted,
+            None,
         );
         handles.push(handle.acquired_in(caller.frame()));
         Wait::began(&request.key, &request.hold_options.label, &since).came_to(Ok(true), now);
@@ -261,7 +262,10 @@ async fn one_by_one(
 /// Renews what is held already, while something else is waited for. Nothing is renewed while nobody polls this.
 async fn keeping<T>(handles: &[HoldHandle], waiting: impl Future<Output = T>) -> T {
     let hold_options = handles.iter().filter(|handle| handle.is_fixed());
-    let Some(shortest) = hold_options.map(|handle| handle.hold().ttl()).min() else {
+    let Some(shortest) = hold_options
+        .map(|handle| handle.hold().tenure().ttl())
+        .min()
+    else {
         return waiting.await;
     };
     tokio::select! {
@@ -293,7 +297,7 @@ async fn renew(handles: impl Iterator<Item = &HoldHandle>) -> Result<(), LockErr
 
 /// As the watchdog does, with a part of the lease as the limit: a lost answer must leave time for another request.
 async fn renew_one(handle: &HoldHandle) -> Result<(), LockError> {
-    let ttl = handle.hold().ttl();
+    let ttl = handle.hold().tenure().ttl();
     let timeout = ttl.call_timeout(handle.core().options.call_timeout);
     let late = |_| {
         let why = format!("no answer to the renewal within {timeout:?}");

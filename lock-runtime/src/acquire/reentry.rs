@@ -103,9 +103,10 @@ pub(crate) fn enter_nested(
         return Ok(None);
     };
     if longer {
-        attempt.core.watch.look_now(hold);
+        attempt.core.watch.look_now(hold.tenure());
     }
     let (core, hold) = (attempt.core.clone(), hold.clone());
-    let handle = HoldHandle::new(core, hold, kind, options.renewed, Some(path));
+    let counted = core.life.under_way.enter();
+    let handle = HoldHandle::new(core, hold, kind, options.renewed, Some(path), counted);
     Ok(Some(handle))
 }

@@ -8,7 +8,7 @@ use crate::acquire::contend::Asked;
 use crate::acquire::head_seat::{HeadSeat, at_the_head};
 use crate::backend::Acquired;
 use crate::hold::HoldHandle;
-use crate::queue::{Entered, Turn};
+use crate::queue::{Entered, Ticket};
 use crate::values::{LockError, clock};
 
 pub(crate) async fn acquire(attempt: &Attempt) -> Result<HoldHandle, LockError> {
@@ -28,15 +28,16 @@ pub(crate) async fn acquire(attempt: &Attempt) -> Result<HoldHandle, LockError> 
         } else {
             None
         };
-        let head = match attempt.enter()? {
+        let head = match attempt.enter(clock::now())? {
+            Entered::Head(head) => head,
             // No read is ever kept.
-            Entered::Head(head) | Entered::Kept(head, _) => head,
+            Entered::Held(_) | Entered::Unsuited(..) => return Err(attempt.busy(None)),
             Entered::Queued(waiter) => match attempt.wait_in_queue(waiter).await? {
-                Turn::Head(head) => return at_the_head(attempt, head, clock::now()).await,
+                Ticket::Head(head) => return at_the_head(attempt, head, clock::now()).await,
                 // Holds of readers do not own the turn, and are not handed over.
-                Turn::Held(_) => continue,
-                Turn::Go if deadline.is_over() && !at_once => return Err(attempt.busy(None)),
-                Turn::Go => continue,
+                Ticket::Held(_) => continue,
+                Ticket::Go if deadline.is_over() && !at_once => return Err(attempt.busy(None)),
+                Ticket::Go => continue,
             },
         };
         let Some(asked) = asked else {
@@ -55,7 +56,7 @@ pub(crate) async fn ask(attempt: &Attempt) -> Asked<HoldHandle> {
     let (_asking, answer) = attempt.ask_as(&mut asker, clock::now()).await;
     match answer {
         Ok(Acquired::Granted(granted, _)) => {
-            Asked::Granted(attempt.admit(None, asker.holder, granted))
+            Asked::Granted(attempt.admit(None, asker.holder, granted, None))
         }
         Ok(Acquired::Busy { left } | Acquired::Kept { left } | Acquired::Queued { left, .. }) => {
             Asked::Busy(left)

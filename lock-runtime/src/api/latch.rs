@@ -4,10 +4,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::counter::{Counter, turn};
+use crate::acquire::counter::{Counter, ticket};
 use crate::backend::{CounterKind, Counters, Fault, Reply};
 use crate::hold::Core;
-use crate::queue::Turn;
+use crate::queue::Ticket;
 use crate::values::options::{check_count, check_wait};
 use crate::values::{LockError, LockName, config};
 
@@ -164,11 +164,11 @@ impl LatchRequest {
             let ask = |timeout| -> Reply<'_, bool> { Box::pin(is_open(timeout)) };
             return counter.until(&attempt, None, ask, Fault::is_passing).await;
         }
-        let head = match turn(&attempt).await? {
-            Turn::Head(head) => head,
-            Turn::Go => return Ok(()),
+        let head = match ticket(&attempt).await? {
+            Ticket::Head(head) => head,
+            Ticket::Go => return Ok(()),
             // Only locks hand holds over.
-            Turn::Held(_) => return Err(attempt.busy(None)),
+            Ticket::Held(_) => return Err(attempt.busy(None)),
         };
         let mut asked = head.so_far();
         let ask = |timeout| -> Reply<'_, bool> {

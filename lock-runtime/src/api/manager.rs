@@ -17,7 +17,7 @@ use crate::api::semaphore::Semaphore;
 use crate::backend::{Backend, EventSink, Fault};
 use crate::hold::{Asking, Core, current_runtime};
 use crate::observe::metrics;
-use crate::release::kept;
+use crate::release::idle;
 use crate::renew::Watch;
 use crate::values::{
     ClientRecord, HolderIds, IntoLockName, Key, Kind, LockError, LockName, LostReason, Options,
@@ -296,7 +296,7 @@ impl LockManager {
         }
         core.life.close();
         core.queues.close();
-        kept::give_back_all(core);
+        idle::give_back_all(core);
         let grace = core.options.shutdown_grace;
         let in_time = tokio::time::timeout(grace, core.life.holds_ended()).await;
         let mut over_at = None;

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::acquire::counter::turn;
+use crate::acquire::counter::ticket;
 use crate::acquire::try_acquire::TryAcquire;
 use crate::api::semaphore::Semaphore;
 use crate::backend::{Fault, Reply};
 use crate::hold::Core;
-use crate::queue::Turn;
+use crate::queue::Ticket;
 use crate::values::options::{check_permits, check_wait};
 use crate::values::{Key, LockError, LockName};
 
@@ -181,10 +181,10 @@ impl PlainSemaphoreRequest {
         check_permits(permits)?;
         check_wait(wait)?;
         let attempt = counter.attempt(wait)?;
-        let head = match turn(&attempt).await? {
-            Turn::Head(head) => head,
+        let head = match ticket(&attempt).await? {
+            Ticket::Head(head) => head,
             // Only locks hand holds over, and only readers and the waiters of a latch go together.
-            Turn::Held(_) | Turn::Go => return Err(attempt.busy(None)),
+            Ticket::Held(_) | Ticket::Go => return Err(attempt.busy(None)),
         };
         let least = both.core.options.call_timeout.min(LEAST_ANSWER);
         let ask = |timeout: Duration| -> Reply<'_, bool> {

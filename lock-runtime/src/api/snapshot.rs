@@ -114,18 +114,16 @@ impl LockManager {
     pub fn snapshot(&self) -> ManagerSnapshot {
         let core = self.core();
         let now = clock::now();
-        let holds = core
-            .watch
-            .holds()
-            .into_iter()
-            .filter(|hold| !hold.is_idle());
-        let holds = holds.map(|hold| HeldLock {
-            name: hold.key().name().to_owned(),
-            label: hold.label().lock,
-            kind: hold.key().kind(),
-            held_for: now.since(hold.granted_at()),
-            left: hold.remaining(),
-            fencing_token: hold.token(),
+        let holds = core.watch.holds().into_iter().filter_map(|hold| {
+            let (label, granted_at) = hold.with_turn(|turn| (turn.label, turn.granted_at))?;
+            Some(HeldLock {
+                name: hold.key().name().to_owned(),
+                label: label.lock,
+                kind: hold.key().kind(),
+                held_for: now.since(granted_at),
+                left: hold.remaining(),
+                fencing_token: hold.token(),
+            })
         });
         let waited_for = core
             .queues

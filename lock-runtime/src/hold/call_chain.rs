@@ -30,7 +30,7 @@ tokio::task_local! {
 /// A guard as an ancestor of what runs under it.
 #[derive(Debug)]
 pub(crate) struct Level {
-    pub(crate) hold: Arc<Hold>,
+    pub(crate) hold: Hold,
     /// As what it was acquired: a read may share a write hold.
     pub(crate) kind: Kind,
     /// A level admits one nested path at a time, or several that only read; the others wait for it in the order they
@@ -60,7 +60,7 @@ pub(crate) type Path = Box<[Arc<Access>]>;
 
 impl Level {
     pub(crate) fn new(
-        hold: Arc<Hold>,
+        hold: Hold,
         kind: Kind,
         path: &[Arc<Access>],
         before: Option<Arc<Level>>,

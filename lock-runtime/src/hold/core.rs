@@ -12,7 +12,7 @@ use crate::hold::lifecycle::{Lifecycle, current_runtime};
 use crate::hold::runtimes::Runtimes;
 use crate::hold::served::Served;
 use crate::queue::LocalQueues;
-use crate::release::kept;
+use crate::release::idle;
 use crate::renew::presence::Presence;
 use crate::renew::{self, Background, Watch};
 use crate::values::{
@@ -210,7 +210,7 @@ impl Drop for Core {
     /// The last manager and the last guard are gone. The backend closes when its last user drops it, after what it
     /// has to undo.
     fn drop(&mut self) {
-        kept::give_back_at_the_end(self);
+        idle::give_back_at_the_end(self);
         self.life.stop();
     }
 }

@@ -20,20 +20,20 @@ use crate::values::{FencingToken, LockError, LostReason};
 /// The hold behind a guard, a lease or a loss signal.
 #[derive(Clone)]
 pub(crate) enum Held {
-    One(Arc<Hold>),
+    One(Hold),
     All(Arc<HoldGroup>),
 }
 
 /// Several holds as one.
 pub(crate) struct HoldGroup {
     name: Box<str>,
-    holds: Box<[Arc<Hold>]>,
+    holds: Box<[Hold]>,
     /// Raised when one of them is over.
     over: Arc<Notify>,
 }
 
 impl HoldGroup {
-    fn new(holds: Box<[Arc<Hold>]>) -> Arc<HoldGroup> {
+    fn new(holds: Box<[Hold]>) -> Arc<HoldGroup> {
         let names: Vec<_> = holds.iter().map(|hold| hold.key().name()).collect();
         let group = HoldGroup {
             name: names.join(", ").into(),
@@ -47,7 +47,7 @@ impl HoldGroup {
     }
 
     /// The first of them that is lost, and why.
-    fn lost(&self) -> Option<(&Arc<Hold>, LostReason)> {
+    fn lost(&self) -> Option<(&Hold, LostReason)> {
         self.holds
             .iter()
             .find_map(|hold| hold.loss().map(|reason| (hold, reason)))
@@ -63,7 +63,7 @@ impl Held {
     }
 
     /// Each hold by itself.
-    pub(crate) fn holds(&self) -> &[Arc<Hold>] {
+    pub(crate) fn holds(&self) -> &[Hold] {
         match self {
             Held::One(hold) => std::slice::from_ref(hold),
             Held::All(group) => &group.holds,
@@ -79,11 +79,11 @@ impl Held {
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        self.holds().iter().all(|hold| hold.is_held())
+        self.holds().iter().all(Hold::is_held)
     }
 
     pub(crate) fn remaining(&self) -> Duration {
-        let remaining = self.holds().iter().map(|hold| hold.remaining());
+        let remaining = self.holds().iter().map(Hold::remaining);
         remaining.min().unwrap_or_default()
     }
 
@@ -134,7 +134,7 @@ impl Held {
         loop {
             // Made before the look: a signal in between reaches it.
             let over = self.over_signal();
-            if self.holds().iter().any(|hold| hold.is_over()) {
+            if self.holds().iter().any(Hold::is_over) {
                 return;
             }
             over.await;

@@ -1,4 +1,4 @@
-//! One guard's part in a hold.
+//! One guard's part in a turn.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -7,20 +7,19 @@ use std::time::Duration;
 use tracing::Span;
 
 use super::call_chain::{CallChain, Frame, Level, Path};
-use super::{Beginning, Core, Held, Hold, Kept, Left, Lifecycle, current_runtime};
-use crate::backend::{Renewal, Renewed};
+use super::{Core, Held, Hold, Left, Lifecycle, Next, Reserved, Share, Tenure, current_runtime};
+use crate::backend::{Granted, Renewed};
 use crate::observe::{metrics, spans};
 use crate::queue::Head;
-use crate::renew::After;
 use crate::values::{
     Count, Counted, HoldOptions, HolderId, Key, Kind, LockError, Moment, Ttl, clock,
 };
 
-/// One guard's handle of a hold. The outermost guard and every nested one have one each; the hold ends with the last.
+/// One guard's handle of a turn. The outermost guard and every nested one have one each; the turn ends with the last.
 pub(crate) struct HoldHandle {
     core: Arc<Core>,
-    hold: Arc<Hold>,
-    /// As what it shares the hold: a read may share a write hold.
+    hold: Hold,
+    /// As what it shares the turn: a read may share a write hold.
     kind: Kind,
     renewed: bool,
     /// The body that this handle was acquired in.
@@ -39,8 +38,8 @@ pub(crate) struct HoldHandle {
 }
 
 impl HoldHandle {
-    /// Takes in a hold that the store has granted, and is the first to share it: from here on the watchdog knows it.
-    /// It renews the hold if the options say so. They may say so only if the caller gets the handle before it awaits
+    /// Takes in what the store has granted, and is the first to share it: from here on the watchdog knows it.
+    /// It renews the tenure if the options say so. They may say so only if the caller gets the handle before it awaits
     /// anything else: a caller that is not polled any more must not keep the lock for longer than its lease.
     pub(crate) fn admit(
         core: &Arc<Core>,
@@ -48,70 +47,36 @@ impl HoldHandle {
         head: Option<Head>,
         holder: HolderId,
         hold_options: HoldOptions,
-        beginning: impl Into<Beginning>,
+        granted: Granted,
+        reserved: Option<Reserved>,
     ) -> HoldHandle {
         if let Some(head) = &head {
             head.now_held_by(hold_options.label.lock);
         }
-        let beginning = beginning.into();
-        let sent_at = beginning.granted.sent_at;
-        let life = core.life.clone();
-        let hold = Hold::new(key.clone(), head, holder, hold_options, beginning, life);
-        metrics::held(hold_options.label, hold.first_kind());
-        core.watch.insert(&hold, sent_at);
+        let (of, key) = (Arc::downgrade(core), key.clone());
+        let hold = Tenure::begin(of, key, head, holder, &hold_options, granted, reserved);
+        core.watch.insert(hold.tenure(), granted.sent_at);
         core.presence.is_wanted();
-        HoldHandle::new(core.clone(), hold, key.kind(), hold_options.renewed, None)
+        HoldHandle::begins(core, hold, hold_options)
     }
 
-    /// Takes a lock that this process keeps, without the store. It cannot if the options are others, no token is left,
-    /// or it was lost: it is then to be given back.
-    pub(crate) fn take_kept(
-        core: &Arc<Core>,
-        head: Head,
-        mut kept: Kept,
-        hold_options: HoldOptions,
-        now: Moment,
-    ) -> Result<HoldHandle, (Head, Arc<Hold>)> {
-        let Some(granted) = kept.grant(&hold_options, now) else {
-            return Err((head, kept.idle));
-        };
-        let idle = kept.idle.clone();
-        let beginning = Beginning {
-            granted,
-            at: now,
-            tenure: None,
-            keeping: Some(kept.into_keeping()),
-        };
-        HoldHandle::follow(core, &idle, head, hold_options, beginning).map_err(|head| (head, idle))
-    }
-
-    /// The lock goes on from a hold to the next one, without the store. They have the same holder id, and the watchdog's
-    /// entry goes along. If the watchdog does not know the hold before any more, or that was lost, the turn comes back.
-    pub(crate) fn follow(
-        core: &Arc<Core>,
-        before: &Hold,
-        head: Head,
-        hold_options: HoldOptions,
-        beginning: Beginning,
-    ) -> Result<HoldHandle, Head> {
-        let (key, holder) = (head.key().clone(), before.holder());
-        let life = core.life.clone();
-        let hold = Hold::new(key, None, holder, hold_options, beginning, life);
-        if !core.watch.pass_on(before, &hold) {
-            return Err(head);
-        }
-        head.now_held_by(hold_options.label.lock);
-        hold.owns(head);
-        metrics::held(hold_options.label, hold.first_kind());
+    /// The first handle of a turn that begins with the caller.
+    pub(crate) fn begins(core: &Arc<Core>, hold: Hold, hold_options: HoldOptions) -> HoldHandle {
         let (kind, renewed) = (hold.key().kind(), hold_options.renewed);
-        Ok(HoldHandle::new(core.clone(), hold, kind, renewed, None))
+        metrics::held(hold_options.label, kind);
+        let counted = core.life.under_way.enter();
+        HoldHandle::new(core.clone(), hold, kind, renewed, None, counted)
     }
 
-    /// Leaves the handle with its hold until the caller that it is for takes it.
-    pub(crate) fn unclaimed(self) -> Unclaimed {
-        let hold = self.hold.clone();
-        hold.keep_unclaimed(self);
-        Unclaimed(hold)
+    /// Takes the handle back, and offers its turn to a caller that was not polled yet. `None` if it was lost meanwhile.
+    pub(crate) fn offered(mut self) -> Option<Offer> {
+        let counted = self.counted.take()?;
+        if let Err(counted) = self.hold.offer(counted) {
+            // Dropped, the handle leaves its turn.
+            self.counted = Some(counted);
+            return None;
+        }
+        Some(Offer::new(&self.core, self.hold.clone()))
     }
 
     /// A shutdown waits for it for its grace period only: its end is up to a caller.
@@ -136,7 +101,7 @@ impl HoldHandle {
         if wanted && !self.renewed {
             self.renewed = true;
             if self.hold.add_renewer(now) {
-                self.core.watch.look_now(&self.hold);
+                self.core.watch.look_now(self.hold.tenure());
             }
         }
     }
@@ -144,12 +109,12 @@ impl HoldHandle {
     /// `path`: of a handle that is nested, the accesses that it is under.
     pub(crate) fn new(
         core: Arc<Core>,
-        hold: Arc<Hold>,
+        hold: Hold,
         kind: Kind,
         renewed: bool,
         path: Option<Path>,
+        counted: Counted,
     ) -> HoldHandle {
-        let counted = Some(core.life.under_way.enter());
         let (acquired_in, level) = (None, OnceLock::new());
         HoldHandle {
             core,
@@ -159,7 +124,7 @@ impl HoldHandle {
             acquired_in,
             level,
             path,
-            counted,
+            counted: Some(counted),
             span: None,
             keep_until: None,
         }
@@ -206,7 +171,7 @@ impl HoldHandle {
         &self.core
     }
 
-    pub(crate) fn hold(&self) -> &Arc<Hold> {
+    pub(crate) fn hold(&self) -> &Hold {
         &self.hold
     }
 
@@ -226,19 +191,17 @@ impl HoldHandle {
     pub(crate) async fn renew(&self, ttl: Ttl) -> Result<(), LockError> {
         current_runtime()?;
         let hold = &self.hold;
+        let tenure = hold.tenure();
         hold.check()?;
-        let renewal = Renewal {
-            ttl: Some(ttl),
-            ..hold.renewal()
-        };
+        let renewal = tenure.renewal(Some(ttl));
         let timeout = self.core.options.call_timeout;
         let sent_at = clock::now();
         let answer = self.core.renew(renewal.clone(), timeout).await;
         let answer = answer.map_err(|fault| fault.into_error(hold.key().name()))?;
-        hold.renewed(&renewal, answer, sent_at);
+        tenure.answered(&renewal, answer, sent_at);
         if answer == Renewed::NotHeld {
             // Lost: the watchdog takes it out, and says so.
-            self.core.watch.look_now(hold);
+            self.core.watch.look_now(tenure);
         }
         if answer == Renewed::Unknown {
             let why = "the renewal was not confirmed";
@@ -247,89 +210,69 @@ impl HoldHandle {
         hold.check()
     }
 
-    /// Takes the handle out of its hold, once. `None` if it has left already. A shutdown waits
+    /// Takes the handle out of its turn, once. `None` if it has left already. A shutdown waits
     /// until the count is dropped: until what is left to do at the store counts for itself.
-    pub(crate) fn leave(&mut self) -> Option<(Left, Counted)> {
+    pub(crate) fn leave(&mut self) -> Option<(Left, Moment, Counted)> {
         let counted = self.counted.take()?;
-        let keep_until = self.keep_until.as_deref().copied();
-        let mut left = self
-            .hold
-            .leave(self.kind, self.renewed, keep_until, clock::now());
+        let share = Share {
+            kind: self.kind,
+            renewed: self.renewed,
+            keep_until: self.keep_until.as_deref().copied(),
+        };
+        let now = clock::now();
+        let left = self.hold.leave(&self.core, share, now);
         let is_lost = matches!(left, Left::Lost { .. });
         if let Some(span) = self.span.take() {
             span.record("outcome", if is_lost { "lost" } else { "released" });
         }
-        if let Left::Good {
-            head,
-            left_at,
-            tenure,
-            keep_for,
-            keeping,
-            kept,
-            ..
-        } = &mut left
-        {
-            let open = self.core.life.is_open();
-            *keep_for = keep_for.filter(|_| open);
-            let goes_on = Option::zip(*keep_for, keeping.take())
-                .and_then(|(keep_for, keeping)| keeping.falls_idle(keep_for, *left_at));
-            // Before the release is sent: nothing renews a hold that is being given back.
-            let left = match goes_on {
-                Some(goes_on) => {
-                    let left = self.core.watch.leave_to(&self.hold, &goes_on.idle);
-                    *kept = Some(goes_on).filter(|_| left == After::Watched);
-                    left
-                }
-                // The next hold of the tenure may have the entry.
-                None if tenure.is_some() => After::Watched,
-                None => self.core.watch.leave(&self.hold),
-            };
-            match left {
-                After::Watched => {}
-                // It is given back, and not kept again.
-                After::Wanted => {
-                    *keep_for = None;
-                    if let Some(head) = head {
-                        head.budget(|budget| budget.is_wanted(*left_at));
-                    }
-                }
-                // A forced release may have taken it out: the store knows.
-                After::Unknown => *keep_for = None,
+        if let Left::Last(turn, next) = &left {
+            let (tenure, watch) = (self.hold.tenure(), &self.core.watch);
+            match next {
+                // Before the release is sent: nothing renews what is being given back.
+                Next::GiveBack => drop(watch.remove(tenure)),
+                Next::Idle { ends_early: true } => watch.ends_earlier(tenure),
+                Next::Idle { .. } | Next::Turn(..) => {}
             }
-            metrics::ended(
-                self.hold.label(),
-                self.hold.first_kind(),
-                left_at.since(self.hold.granted_at()),
-            );
+            let held_for = now.since(turn.granted_at);
+            metrics::ended(turn.label, tenure.first_kind(), held_for);
         }
         if let Some(level) = self.level.get()
-            && !matches!(left, Left::Lost { .. })
+            && !is_lost
         {
             level.leave();
         }
         // A nested handle's accesses end with it, not with the guard that may be kept.
         self.path = None;
-        Some((left, counted))
+        Some((left, now, counted))
     }
 }
 
-/// A hold on its way to the caller that it was handed over to. Dropped, it is given back.
-///
-/// The hold is not renewed, so a caller that is not polled any more keeps the lock for its lease at most. Its share
-/// stays with the hold: a loss ends both at once, wherever the caller is.
+/// A turn on its way to the caller that the lock was handed over to. Dropped, it ends.
 #[derive(Debug)]
-pub(crate) struct Unclaimed(Arc<Hold>);
+pub(crate) struct Offer(Option<(Arc<Core>, Hold)>);
 
-impl Unclaimed {
-    /// The handle; `None` if the hold was lost meanwhile.
-    pub(crate) fn claim(self) -> Option<HoldHandle> {
-        self.0.claim()
+impl Offer {
+    pub(crate) fn new(core: &Arc<Core>, hold: Hold) -> Offer {
+        Offer(Some((core.clone(), hold)))
+    }
+
+    /// The handle; `None` if the turn was lost meanwhile.
+    pub(crate) fn claim(mut self) -> Option<HoldHandle> {
+        self.take()
+    }
+
+    fn take(&mut self) -> Option<HoldHandle> {
+        let (core, hold) = self.0.take()?;
+        let counted = hold.claim()?;
+        let kind = hold.key().kind();
+        // It is renewed once its caller has it.
+        Some(HoldHandle::new(core, hold, kind, false, None, counted))
     }
 }
 
-impl Drop for Unclaimed {
+impl Drop for Offer {
     fn drop(&mut self) {
-        drop(self.0.claim());
+        drop(self.take());
     }
 }
 

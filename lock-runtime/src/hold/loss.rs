@@ -1,105 +1,197 @@
-//! The loss of a hold: when it counts as lost, and who is told.
+//! The loss of a tenure: when it counts as lost, and who is told. Guards of the current turn are; a turn that was offered
+//! and not claimed, and a lock that was idle, are nobody's loss.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::state::{Hold, Phase, State};
-use super::{Core, HoldHandle};
+use super::tenure::{LostTurn, Stage, State, Tenure};
+use super::{Hold, Turn};
 use crate::observe;
 use crate::queue::Head;
 use crate::release;
-use crate::values::{LockError, LostReason, Moment, clock};
+use crate::values::{Counted, Label, LockError, LostReason, Moment, clock};
 
 /// A loss that others are still to be told of.
-pub(super) struct News {
-    reason: LostReason,
-    head: Option<Head>,
-    also_told: Vec<Weak<Notify>>,
-    unclaimed: Option<HoldHandle>,
-    /// Of a hold that is nobody's.
-    keeper: Option<Weak<Core>>,
+pub(super) enum News {
+    Turn {
+        reason: LostReason,
+        label: Label,
+        held_for: Duration,
+        head: Option<Head>,
+        also_told: Vec<Weak<Notify>>,
+        /// No caller had it yet: what a shutdown waits for.
+        offered: Option<Counted>,
+    },
+    Idle {
+        reason: LostReason,
+        turn: Turn,
+    },
 }
 
-impl Hold {
-    /// Returns the reason why the hold was lost, if it was. The local deadline counts from here on: it needs no timer
-    /// to be true.
-    pub(crate) fn loss(&self) -> Option<LostReason> {
-        match self.look() {
-            Phase::Lost { reason, .. } => Some(reason),
-            Phase::Held | Phase::Ended => None,
-        }
-    }
-
-    /// The phase by now: a hold whose time is over is lost from here on.
-    pub(super) fn look(&self) -> Phase {
-        let mut state = self.state.lock();
-        let news = self.expire(&mut state, clock::now());
-        let phase = state.phase;
-        drop(state);
-        self.announce(news);
-        phase
-    }
-
-    /// Ends a hold whose time is over by `now`. Everything that looks at the hold or changes it under the same lock has this
-    /// done first: an end and a renewal that cross are then one after the other.
+impl Tenure {
+    /// Ends a tenure whose time is over by `now`. Everything that looks at the state or changes it under the same lock has
+    /// this done first: an end and a renewal that cross are then one after the other.
     #[must_use = "announce it once the state is unlocked"]
     pub(super) fn expire(&self, state: &mut State, now: Moment) -> Option<News> {
-        let reason = self.overdue(state, now)?;
+        let reason = state.overdue(now)?;
         self.end(state, reason)
     }
 
-    /// Ends the hold as lost: the first reason counts, and an ended hold cannot be lost.
+    /// Ends the tenure as lost: the first reason counts, and what is over cannot be lost.
     #[must_use = "announce it once the state is unlocked"]
     pub(super) fn end(&self, state: &mut State, reason: LostReason) -> Option<News> {
-        if state.phase != Phase::Held {
-            return None;
-        }
-        let unclaimed = state.take_unclaimed();
-        state.phase = Phase::Lost {
-            reason,
-            held_for: self.held_for(),
-            claimed: unclaimed.is_none(),
+        let (mut turn, offered) = match std::mem::replace(&mut state.stage, Stage::Leaving) {
+            Stage::Held(turn) => (turn, None),
+            Stage::Offered { turn, counted } => (turn, Some(counted)),
+            stage => {
+                state.stage = stage;
+                let turn = state.stop_idling(self.ttl, clock::now())?;
+                return Some(News::Idle { reason, turn });
+            }
         };
-        Some(News {
+        let (label, held_for) = (turn.label, turn.granted_at.elapsed());
+        let (head, also_told) = (turn.head.take(), turn.take_also_told());
+        state.stage = Stage::Lost(LostTurn {
+            turn,
             reason,
-            head: state.head.take(),
-            also_told: state.take_also_told(),
-            unclaimed,
-            keeper: state.keeper(),
+            held_for,
+            claimed: offered.is_none(),
+        });
+        Some(News::Turn {
+            reason,
+            label,
+            held_for,
+            head,
+            also_told,
+            offered,
         })
     }
 
     /// Tells of a loss. Outside of the state's lock: this wakes others.
-    pub(super) fn announce(&self, news: Option<News>) {
-        let Some(news) = news else { return };
-        if let Some(keeper) = news.keeper {
-            // Nobody had it, so nobody is told.
-            if let Some(core) = keeper.upgrade() {
-                release::kept::ended(&core, self);
+    pub(super) fn announce(self: &Arc<Tenure>, news: Option<News>) {
+        match news {
+            None => {}
+            Some(News::Idle { reason, turn }) => {
+                if let Some(core) = self.core.upgrade() {
+                    release::idle::ended(&core, self, turn, reason);
+                }
             }
-            return;
-        }
-        self.tell(news.also_told);
-        // This wakes the next local waiter.
-        drop(news.head);
-        observe::ended_by_loss(self);
-        // Nobody ever had it: the store is told at once.
-        match news.unclaimed {
-            Some(unclaimed) => drop(unclaimed),
-            None => observe::count_lost(self, news.reason),
+            Some(News::Turn {
+                reason,
+                label,
+                held_for,
+                head,
+                also_told,
+                offered,
+            }) => {
+                self.tell(&also_told);
+                // This wakes the next local waiter.
+                drop(head);
+                observe::ended_by_loss(label, self.first_kind(), held_for);
+                match offered {
+                    None => observe::count_lost(label, self.key().kind(), reason),
+                    // No guard will leave it: the store is told at once.
+                    Some(_counted) => {
+                        if let Some(core) = self.core.upgrade() {
+                            release::clean_up(&core, self.clone(), reason);
+                        }
+                    }
+                }
+            }
         }
     }
 
-    pub(super) fn overdue(&self, state: &State, now: Moment) -> Option<LostReason> {
-        let ends = self.max_until().into_iter().chain(state.idle_until());
-        if ends.into_iter().any(|end| now.has_reached(end)) {
-            Some(LostReason::MaxHold)
-        } else if now.has_reached(state.deadline) {
-            Some(LostReason::Expired)
-        } else {
-            None
+    /// True once neither a turn nor the idle time is good any more. The local deadline counts from here on: it needs no
+    /// timer to be true.
+    pub(crate) fn is_over(self: &Arc<Tenure>) -> bool {
+        self.look(|state| !state.is_live())
+    }
+
+    /// Looks at the state after what is overdue by now has ended.
+    fn look<T>(self: &Arc<Tenure>, read: impl FnOnce(&State) -> T) -> T {
+        let mut state = self.state.lock();
+        let news = self.expire(&mut state, clock::now());
+        let seen = read(&state);
+        drop(state);
+        self.announce(news);
+        seen
+    }
+
+    /// Ends the tenure as lost: the first reason counts, and what is over cannot be lost.
+    pub(crate) fn lose(self: &Arc<Tenure>, reason: LostReason) {
+        let news = self.end(&mut self.state.lock(), reason);
+        self.announce(news);
+    }
+
+    /// Returns the loss of its turn, as the log has it. `None` if none was lost.
+    pub(crate) fn lost_turn(&self) -> Option<Loss> {
+        match &self.state.lock().stage {
+            Stage::Lost(lost) => Some(Loss {
+                reason: lost.reason,
+                label: lost.turn.label,
+                held_for: lost.held_for,
+                claimed: lost.claimed,
+            }),
+            _ => None,
         }
+    }
+
+    /// Wakes those who wait for the end of a turn. After the state was written, and outside of its lock.
+    pub(super) fn tell(&self, also_told: &[Weak<Notify>]) {
+        if let Some(over) = self.over.get() {
+            over.notify_waiters();
+        }
+        for over in also_told.iter().filter_map(Weak::upgrade) {
+            over.notify_waiters();
+        }
+    }
+}
+
+/// A turn that was lost, for the log.
+pub(crate) struct Loss {
+    pub(crate) reason: LostReason,
+    pub(crate) label: Label,
+    pub(crate) held_for: Duration,
+    /// False if it was offered to a caller who did not take it in time.
+    pub(crate) claimed: bool,
+}
+
+impl State {
+    /// The loss of that turn.
+    fn loss_of(&self, turn: u64) -> Option<&LostTurn> {
+        match &self.stage {
+            Stage::Lost(lost) if self.turn == turn => Some(lost),
+            _ => None,
+        }
+    }
+
+    /// Whether that turn is good: it is the current one, and somebody has it or is to have it.
+    pub(super) fn has_turn(&self, turn: u64) -> bool {
+        self.turn == turn && matches!(self.stage, Stage::Held(_) | Stage::Offered { .. })
+    }
+}
+
+impl Hold {
+    /// Returns the reason why the turn was lost, if it was.
+    pub(crate) fn loss(&self) -> Option<LostReason> {
+        let loss = |state: &State| state.loss_of(self.turn).map(|lost| lost.reason);
+        self.tenure.look(loss)
+    }
+
+    /// As [`loss`](Hold::loss), for a caller that has just seen that its time is not over: reads no clock.
+    pub(crate) fn known_loss(&self) -> Option<LostReason> {
+        let state = self.tenure.state.lock();
+        state.loss_of(self.turn).map(|lost| lost.reason)
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.tenure.look(|state| state.has_turn(self.turn))
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        !self.is_held()
     }
 
     /// The loss as an error.
@@ -108,54 +200,23 @@ impl Hold {
             .map_or(Ok(()), |reason| Err(self.lost_error(reason, false)))
     }
 
-    /// As [`loss`](Hold::loss), for a caller that has just seen that its time is not over: reads no clock.
-    pub(crate) fn known_loss(&self) -> Option<LostReason> {
-        match self.state.lock().phase {
-            Phase::Lost { reason, .. } => Some(reason),
-            Phase::Held | Phase::Ended => None,
-        }
-    }
-
-    /// Whether any caller ever had the hold, as far as is known once it is lost.
-    pub(crate) fn was_claimed(&self) -> bool {
-        !matches!(self.state.lock().phase, Phase::Lost { claimed: false, .. })
-    }
-
-    pub(crate) fn is_held(&self) -> bool {
-        self.look() == Phase::Held
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.look() != Phase::Held
-    }
-
-    /// The error of a lost hold.
+    /// The error of a turn that was lost.
     pub(crate) fn lost_error(&self, reason: LostReason, completed: bool) -> LockError {
-        let held_for = match self.state.lock().phase {
-            Phase::Lost { held_for, .. } => held_for,
-            Phase::Held | Phase::Ended => self.held_for(),
+        let held_for = {
+            let state = self.tenure.state.lock();
+            match state.loss_of(self.turn) {
+                Some(lost) => lost.held_for,
+                None => {
+                    let turn = state.turn().filter(|_| state.turn == self.turn);
+                    turn.map_or(Duration::ZERO, |turn| turn.granted_at.elapsed())
+                }
+            }
         };
         LockError::Lost {
-            name: self.key.name().to_owned(),
+            name: self.tenure.key.name().to_owned(),
             held_for,
             reason,
             completed,
-        }
-    }
-
-    /// Ends the hold as lost: the first reason counts, and an ended hold cannot be lost.
-    pub(crate) fn lose(&self, reason: LostReason) {
-        let news = self.end(&mut self.state.lock(), reason);
-        self.announce(news);
-    }
-
-    /// Wakes those who wait for the end. After the state was written, and outside of its lock.
-    pub(super) fn tell(&self, also_told: Vec<Weak<Notify>>) {
-        if let Some(over) = self.over.get() {
-            over.notify_waiters();
-        }
-        for over in also_told.iter().filter_map(Weak::upgrade) {
-            over.notify_waiters();
         }
     }
 }

@@ -1,154 +1,260 @@
-//! The sharing of a hold: guards join it and leave it, and the last one ends it.
+//! Guards join a turn and leave it. With the last one the turn ends, and what comes next is decided in the same step.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::keeping::{Keeping, Kept};
-use super::state::{Hold, Phase, State};
-use super::tenure::Tenure;
-use crate::queue::Head;
-use crate::values::{HoldOptions, Kind, LockError, LostReason, Moment, clock};
+use super::tenure::{Stage, State};
+use super::{Core, Hold, Turn};
+use crate::queue::{Head, Locked, Successor};
+use crate::values::{Counted, HoldOptions, Kind, LockError, LostReason, Moment, clock};
 
-/// The parts that the last sharer takes along when it leaves.
+/// What a guard leaves behind.
 #[expect(
     clippy::large_enum_variant,
-    reason = "moved at the end of a hold and never kept: a box would cost each release an allocation"
+    reason = "moved at the end of a turn and never kept: a box would cost each release an allocation"
 )]
 pub(crate) enum Left {
-    /// Others still share the hold.
+    /// Others still share the turn.
     Shared,
-    /// The last writer left, and readers still share the hold: downgrade it. With this process's turn at the key.
+    /// The last writer left, and readers still share the turn: downgrade it. With this process's place at the key.
     Reading(Option<Head>),
-    /// The hold was good: release it. With this process's turn at the key, if it owned that.
-    Good {
-        head: Option<Head>,
-        left_at: Moment,
-        /// Until when the key stays taken.
-        keep_until: Option<Moment>,
-        /// The tenure under which the next hold may begin without the store.
-        tenure: Option<Tenure>,
-        /// The time for which the process keeps the lock.
-        keep_for: Option<Duration>,
-        /// The state that it takes to keep the lock without the store.
-        keeping: Option<Box<Keeping>>,
-        /// It goes on in this.
-        kept: Option<Kept>,
-    },
-    /// The hold was lost before; whether this was its last sharer.
+    /// The turn was lost before; whether this was its last sharer.
     Lost { reason: LostReason, last: bool },
+    /// The turn was good, and has ended.
+    Last(Turn, Next),
+}
+
+/// What comes after a turn that was good.
+pub(crate) enum Next {
+    /// A waiter of this process has the next turn, and is to be told.
+    Turn(Successor, Hold),
+    /// The process keeps the lock, and no caller has it. Whether that ends before the lease does.
+    Idle { ends_early: bool },
+    /// The tenure is over. The lock is given back, or handed over in the store.
+    GiveBack,
+}
+
+/// A guard's share in a turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    /// As what it shares the turn: a read may share a write.
+    pub(crate) kind: Kind,
+    pub(crate) renewed: bool,
+    /// Until when the key stays taken, no matter which sharer leaves last.
+    pub(crate) keep_until: Option<Moment>,
 }
 
 impl Hold {
-    /// Counts one more sharer who wants the hold renewed. True if a renewal is due by now.
+    /// Counts one more sharer who wants the turn renewed. True if a renewal is due by now.
     pub(crate) fn add_renewer(&self, now: Moment) -> bool {
-        let mut state = self.state.lock();
-        state.renewers += 1;
-        let since_confirmed = state.ttl.trusted().saturating_sub(state.deadline - now);
-        let is_due = since_confirmed > state.ttl.cadence();
+        let mut state = self.tenure.state.lock();
+        let deadline = state.deadline;
+        let Some(turn) = state.turn_mut() else {
+            return false;
+        };
+        turn.add_renewer();
+        let since_confirmed = turn.ttl.trusted().saturating_sub(deadline - now);
+        let is_due = since_confirmed > turn.ttl.cadence();
         // A check that is under way does not extend the lease: another request must follow it.
-        state.lengthen |= is_due;
+        turn.lengthen |= is_due;
         is_due
     }
 
     /// Adds a sharer with its options; tells whether the lease is to be lengthened, so that the watchdog should look
-    /// at it now. `None` if the hold was released meanwhile.
+    /// at it now. `None` if the turn has ended meanwhile.
     ///
     /// # Errors
-    /// [`LockError::Lost`] if the hold is lost, and somebody still shares it.
+    /// [`LockError::Lost`] if the turn is lost, and somebody still shares it.
     pub(crate) fn share(
         &self,
         hold_options: HoldOptions,
         kind: Kind,
     ) -> Result<Option<bool>, LockError> {
-        let mut state = self.state.lock();
-        let news = self.expire(&mut state, clock::now());
-        if let Phase::Lost { reason, .. } = state.phase {
-            let is_left = state.sharers == 0;
-            drop(state);
-            self.announce(news);
-            return if is_left {
-                Ok(None)
-            } else {
-                Err(self.lost_error(reason, false))
-            };
-        }
-        if state.phase != Phase::Held || (kind == Kind::Write && state.writers == 0) {
+        let tenure = &self.tenure;
+        let mut state = tenure.state.lock();
+        let news = tenure.expire(&mut state, clock::now());
+        if state.turn != self.turn {
             return Ok(None);
         }
-        state.writers += usize::from(kind == Kind::Write);
-        state.sharers += 1;
-        state.renewers += usize::from(hold_options.renewed);
-        let longer = hold_options.ttl > state.ttl;
-        if longer {
-            state.ttl = hold_options.ttl;
-            state.lengthen = true;
+        match &mut state.stage {
+            Stage::Held(turn) if kind != Kind::Write || turn.is_written() => {
+                turn.join(kind, hold_options.renewed);
+                let longer = hold_options.ttl > turn.ttl;
+                if longer {
+                    turn.ttl = hold_options.ttl;
+                    turn.lengthen = true;
+                }
+                Ok(Some(longer))
+            }
+            Stage::Lost(lost) => {
+                let (reason, is_shared) = (lost.reason, lost.turn.is_shared());
+                drop(state);
+                tenure.announce(news);
+                match is_shared {
+                    true => Err(self.lost_error(reason, false)),
+                    false => Ok(None),
+                }
+            }
+            _ => Ok(None),
         }
-        Ok(Some(longer))
     }
 
-    /// Takes a sharer out. The key stays taken until its `keep_until`, no matter which sharer leaves last.
-    pub(crate) fn leave(
+    /// Offers the turn, which one guard shares, to a caller that was not polled yet. The count comes back if the turn was
+    /// lost meanwhile.
+    pub(crate) fn offer(&self, counted: Counted) -> Result<(), Counted> {
+        let mut state = self.tenure.state.lock();
+        match std::mem::replace(&mut state.stage, Stage::Leaving) {
+            Stage::Held(mut turn) => {
+                turn.part(self.tenure.key.kind(), false);
+                state.stage = Stage::Offered { turn, counted };
+                Ok(())
+            }
+            stage => {
+                state.stage = stage;
+                Err(counted)
+            }
+        }
+    }
+
+    /// The caller that the turn was offered to has it, and is the first to share it. `None` if the turn was lost
+    /// meanwhile. The count of the offer comes back.
+    pub(crate) fn claim(&self) -> Option<Counted> {
+        let mut state = self.tenure.state.lock();
+        if state.turn != self.turn {
+            return None;
+        }
+        match std::mem::replace(&mut state.stage, Stage::Leaving) {
+            Stage::Offered { mut turn, counted } => {
+                turn.join(self.tenure.key.kind(), false);
+                state.stage = Stage::Held(turn);
+                Some(counted)
+            }
+            stage => {
+                state.stage = stage;
+                None
+            }
+        }
+    }
+
+    /// Takes a sharer out.
+    pub(crate) fn leave(&self, core: &Core, share: Share, now: Moment) -> Left {
+        let tenure = &self.tenure;
+        let mut state = tenure.state.lock();
+        let mut queues = None;
+        if state.turn().is_some_and(Turn::is_last_at_the_head) {
+            // The queues are locked before a tenure's state.
+            drop(state);
+            queues = Some(core.queues.lock());
+            state = tenure.state.lock();
+        }
+        let news = tenure.expire(&mut state, now);
+        let mut left = self.leave_in(core, &mut state, queues.as_mut(), share, now);
+        drop(state);
+        drop(queues);
+        tenure.announce(news);
+        if let Left::Last(turn, _) = &mut left {
+            tenure.tell(&turn.take_also_told());
+        }
+        left
+    }
+
+    fn leave_in(
         &self,
-        kind: Kind,
-        renewed: bool,
-        keep_until: Option<Moment>,
+        core: &Core,
+        state: &mut State,
+        queues: Option<&mut Locked<'_>>,
+        share: Share,
         now: Moment,
     ) -> Left {
-        let mut state = self.state.lock();
-        let news = self.expire(&mut state, now);
-        if let Some(keep_until) = keep_until {
-            let latest = &mut state.rare().keep_until;
-            *latest = Some(latest.map_or(keep_until, |latest| latest.later(keep_until)));
-        }
-        state.sharers -= 1;
-        state.renewers -= usize::from(renewed);
-        state.writers -= usize::from(kind == Kind::Write);
-        if let Phase::Lost { reason, .. } = state.phase {
-            let last = state.sharers == 0;
-            drop(state);
-            self.announce(news);
-            return Left::Lost { reason, last };
-        }
-        if state.sharers > 0 {
-            return match kind {
-                Kind::Write => self.after_a_writer(&mut state),
-                _ => Left::Shared,
-            };
-        }
-        state.phase = Phase::Ended;
-        let head = state.head.take();
-        let also_told = state.take_also_told();
-        let keep_until = state.rare.as_ref().and_then(|rare| rare.keep_until);
-        let keep_until = keep_until.filter(|until| !now.has_reached(*until));
-        // Without the turn, or while the key is to stay taken, nobody follows.
-        let tenure = state.take_tenure();
-        let mut tenure = tenure.filter(|_| head.is_some() && keep_until.is_none());
-        let rare = state.rare.as_mut();
-        let (keep_for, keeping) =
-            rare.map_or((None, None), |rare| (rare.keep_for, rare.keeping.take()));
-        // A nested request may have asked for a longer lease.
-        let mut keeping =
-            keeping.filter(|keeping| keeping.ttl() == state.ttl && keep_until.is_none());
-        let goes_on = match (&mut tenure, &mut keeping) {
-            (Some(tenure), _) => Some(&mut tenure.emptied),
-            (None, Some(keeping)) => Some(&mut keeping.emptied),
-            (None, None) => None,
+        let Some(turn) = state.turn_mut() else {
+            return Left::Shared;
         };
-        if let Some(emptied) = goes_on {
-            *emptied = state.rare.take();
+        if let Some(until) = share.keep_until {
+            turn.keep_until(until);
         }
-        drop(state);
-        self.tell(also_told);
-        Left::Good {
-            head,
-            left_at: now,
-            // It ends the key's time with this process, so nothing is kept after it.
-            keep_for: keep_for.filter(|_| keep_until.is_none()),
-            keeping,
-            kept: None,
-            keep_until,
-            tenure,
+        let last = turn.part(share.kind, share.renewed);
+        match &mut state.stage {
+            Stage::Held(turn) if !last => {
+                return match share.kind {
+                    Kind::Write => self.after_a_writer(turn),
+                    _ => Left::Shared,
+                };
+            }
+            Stage::Lost(lost) => {
+                let reason = lost.reason;
+                return Left::Lost { reason, last };
+            }
+            _ => {}
         }
+        match std::mem::replace(&mut state.stage, Stage::Leaving) {
+            Stage::Held(mut turn) => {
+                let next = self.next(core, state, queues, &mut turn, now);
+                Left::Last(turn, next)
+            }
+            // A guard shares a turn that is held or lost.
+            stage => {
+                state.stage = stage;
+                Left::Shared
+            }
+        }
+    }
+
+    /// Decides what comes after a good turn that no guard shares any more. The stage is [`Stage::Leaving`] if nothing else
+    /// comes: then no turn begins later.
+    fn next(
+        &self,
+        core: &Core,
+        state: &mut State,
+        queues: Option<&mut Locked<'_>>,
+        turn: &mut Turn,
+        now: Moment,
+    ) -> Next {
+        let tenure = &self.tenure;
+        if let Some(until) = turn.kept_until(now) {
+            // It ends the key's time with this process: nothing is kept after it, and nobody follows before.
+            turn.keep_for = None;
+            state.stage = Stage::Covering { until };
+        }
+        let Some(queues) = queues else {
+            return Next::GiveBack;
+        };
+        let Some(head) = turn.head.take() else {
+            return Next::GiveBack;
+        };
+        if state.wanted {
+            turn.keep_for = None;
+            queues.budget(&head, |budget| budget.is_wanted(now));
+        }
+        // A nested request may have asked for a longer lease.
+        let goes_on = turn.ttl == tenure.ttl && matches!(state.stage, Stage::Leaving);
+        // Before the first turn, which is nobody's, the store was asked just now.
+        let has_tokens = state.turn == 0 || !state.is_used_up();
+        let may_idle = goes_on && tenure.holder().keeps() && has_tokens;
+        if let Some(keep_for) = turn.keep_for.filter(|_| may_idle)
+            && queues.leave_to(&head, tenure, now)
+        {
+            let (until, label) = (now + keep_for, turn.label);
+            state.stage = Stage::Idle { until, head, label };
+            let ends_early = state.deadline.has_reached(until);
+            return Next::Idle { ends_early };
+        }
+        if goes_on {
+            let mut turn = None;
+            let successor = queues.next_if(&head, |options| {
+                turn = state.turn_of_waiter(tenure.ttl, options, now);
+                turn.is_some()
+            });
+            if let Some((successor, mut turn)) = successor.zip(turn) {
+                queues.held_by(&head, turn.label.lock);
+                turn.head = Some(head);
+                let (token, counted) = (turn.token, core.life.under_way.enter());
+                state.begin(Stage::Offered { turn, counted });
+                let hold = Hold::new(tenure.clone(), state.turn, token);
+                return Next::Turn(successor, hold);
+            }
+        }
+        queues.held_no_more(&head);
+        turn.head = Some(head);
+        Next::GiveBack
     }
 
     /// Makes one of those who write a reader.
@@ -157,23 +263,25 @@ impl Hold {
     /// [`LockError::Lost`].
     pub(crate) fn stop_writing(&self) -> Result<Left, LockError> {
         self.check()?;
-        let mut state = self.state.lock();
-        if let Phase::Lost { reason, .. } = state.phase {
-            drop(state);
-            return Err(self.lost_error(reason, false));
+        if let Stage::Held(turn) = &mut self.tenure.state.lock().stage {
+            turn.stop_writing();
+            return Ok(self.after_a_writer(turn));
         }
-        state.writers -= 1;
-        Ok(self.after_a_writer(&mut state))
+        // Lost since the look.
+        self.check().map(|()| Left::Shared)
     }
 
-    /// A writer stopped to write, and somebody goes on reading: the last one makes the hold one of a read.
-    pub(super) fn after_a_writer(&self, state: &mut State) -> Left {
-        if state.writers > 0 {
+    /// A writer stopped to write, and somebody goes on reading: the last one makes the tenure one of a read.
+    fn after_a_writer(&self, turn: &mut Turn) -> Left {
+        if turn.is_written() {
             return Left::Shared;
         }
         // From here on it is renewed and released as a read, which knows both forms in the store.
-        let _ = self.downgraded.set(Arc::new(self.key.as_kind(Kind::Read)));
-        Left::Reading(state.head.take())
+        let tenure = &self.tenure;
+        let _ = tenure
+            .downgraded
+            .set(Arc::new(tenure.key.as_kind(Kind::Read)));
+        Left::Reading(turn.head.take())
     }
 }
 

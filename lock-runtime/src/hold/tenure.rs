@@ -1,72 +1,482 @@
-//! A lock that stays with this process from one of its holds to the next, while the store is not asked.
+//! What the store knows of a lock that this process has: one holder id at one key, and until when it may be believed.
+//!
+//! A [`Tenure`] begins with the store's grant and ends when the lock is lost, or when its release is about to be sent. In
+//! between, callers of this process have the lock one after the other, each for one [`Turn`], and the store is not asked:
+//! it knows the holder that it knew before. The watchdog renews the tenure, whoever has the turn.
+//!
+//! Invariants, all under the lock of the tenure's state:
+//!
+//! - Turns are numbered. A [`Hold`](super::Hold) names its turn, and is over once the tenure is in another turn or stage.
+//!   So nothing passes from one turn to the next but what the tenure itself has.
+//! - No turn begins after [`Stage::Leaving`], [`Stage::Covering`] or [`Stage::Lost`]: from there on, the release of the
+//!   holder id may be sent, or the store may have given the lock to another holder.
+//! - A turn grants no time. Every turn is believed until `deadline`, which only an answer of the store moves.
+//! - The head of the local queue is with the turn, or the queue has the tenure itself ([`Stage::Idle`]).
+//!
+//! A turn that ends and the next one, or the idle time, are one step: under the queues' lock and the state's, in this
+//! order. So a renewal, a forced release or a loss meets one turn or the other, and never the time between them.
 
-use super::state::Rare;
-use crate::backend::{Granted, Spare};
-use crate::values::{FencingToken, HoldOptions, Moment, Ttl, UnusedTokens};
+use std::fmt;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
-/// The state that the holds of one tenure have in common: the holder id by which the store knows them, and the lease.
-///
-/// A tenure goes from a hold that has ended in good order to the next one, and so ends where a hold is lost, where its
-/// release is sent, and where the store is asked about it again: nobody has the lock under a holder id that may be
-/// released already. It grants no time: each hold is believed in for as long as the store's last answer says.
-#[derive(Debug)]
+use tokio::sync::Notify;
+
+use super::turn::Turn;
+use super::{Core, Hold};
+use crate::backend::{Granted, HoldRef, Renewal, Renewed, Spare};
+use crate::queue::Head;
+use crate::sync::Modelled;
+use crate::values::{
+    Counted, HoldOptions, HolderId, Key, Kind, Label, LostReason, Moment, Ttl, UnusedTokens, clock,
+};
+
+/// See the module. Shared by the guards of a call chain, their views, the watchdog, and the local queue while it is idle.
 pub(crate) struct Tenure {
-    ttl: Ttl,
-    sent_at: Moment,
-    until: Moment,
-    spare: Spare,
-    /// The box that the hold before had it in, for the next one.
-    pub(super) emptied: Option<Box<Rare>>,
+    pub(super) key: Arc<Key>,
+    /// The key as that of a read lock, once a write hold has become one. Set under the state's lock.
+    pub(super) downgraded: OnceLock<Arc<Key>>,
+    holder: HolderId,
+    permits: u32,
+    /// The lease that the store granted.
+    pub(super) ttl: Ttl,
+    /// Gives back a lock that is lost while no caller has it. Tells holders that the manager closes.
+    pub(super) core: Weak<Core>,
+    pub(super) state: Modelled<State>,
+    /// Raised when a turn is over. The state is written before it is raised. Made by who waits for it before they look at
+    /// the state: nobody waits who comes after the end.
+    pub(super) over: OnceLock<Arc<Notify>>,
 }
 
-impl Tenure {
-    /// Begins with what the store has just granted, for that lease, and lasts `until` then at the latest. `None` if
-    /// nothing was set aside.
-    pub(crate) fn new(ttl: Ttl, granted: Granted, spare: Spare, until: Moment) -> Option<Tenure> {
-        if matches!(spare, Spare::Nothing) {
-            return None;
+pub(super) struct State {
+    /// Until when the tenure may be believed: `sent_at + ttl − margin` of the last confirmed request.
+    pub(super) deadline: Moment,
+    /// The number of the current turn, or of the last one.
+    pub(super) turn: u64,
+    pub(super) stage: Stage,
+    /// What the store has set aside for further turns. Boxed, for few tenures have more than one turn.
+    pub(super) reserved: Option<Box<Reserved>>,
+    /// Another process has asked for the lock, which this process keeps: it is given back when its turn ends.
+    pub(super) wanted: bool,
+}
+
+/// Who has the lock.
+pub(super) enum Stage {
+    /// Guards of one caller, or of its call chain.
+    Held(Turn),
+    /// A caller that it was handed over to, and that was not polled since. It is not renewed, so a caller that is not
+    /// polled any more keeps the lock for its lease at most. A shutdown waits for the offer, until a loss ends it.
+    Offered {
+        turn: Turn,
+        counted: Counted,
+    },
+    /// No caller: the process keeps the lock for its next one (`keep_for`), and the tenure lies in the queue of its key.
+    /// With the head of that queue, and the label of the last turn.
+    Idle {
+        until: Moment,
+        head: Head,
+        label: Label,
+    },
+    /// No caller, but the key stays taken (`min_hold`).
+    Covering {
+        until: Moment,
+    },
+    /// No caller: the lock is given back or handed over in the store.
+    Leaving,
+    Lost(LostTurn),
+}
+
+/// A turn that was lost. Its guards still have to leave it.
+pub(super) struct LostTurn {
+    pub(super) turn: Turn,
+    pub(super) reason: LostReason,
+    pub(super) held_for: Duration,
+    /// False if it was offered to a caller who did not take it in time.
+    pub(super) claimed: bool,
+}
+
+/// The permission for turns that begin without the store.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    /// Not [`Spare::Nothing`].
+    spare: Spare,
+    /// Until when the lock may go to waiters of this process. A tenure that is kept while nobody waits has no such time.
+    free_until: Option<Moment>,
+}
+
+impl Reserved {
+    /// `None` if nothing was set aside.
+    pub(crate) fn new(spare: Spare, free_until: Option<Moment>) -> Option<Reserved> {
+        match spare {
+            Spare::Nothing => None,
+            spare => Some(Reserved { spare, free_until }),
         }
-        Some(Tenure {
-            ttl,
-            sent_at: granted.sent_at,
-            until,
-            spare,
-            emptied: None,
-        })
     }
 
-    /// Returns the grant for a hold with these options, if the tenure can serve it. Its lease is the one that the store
-    /// knows: with a longer one it would be believed in for too long, with a shorter one a crash would block the key
-    /// for longer than it asked for.
-    pub(crate) fn grant(&mut self, options: &HoldOptions, now: Moment) -> Option<Granted> {
-        let left = self.sent_at + self.ttl.trusted() - now;
-        // Its caller would give back what has too little left, and lose its place in the queue.
-        let is_worth_it = left >= self.ttl.least_useful();
-        if options.ttl != self.ttl || now.has_reached(self.until) || !is_worth_it {
-            return None;
-        }
-        Some(Granted {
-            token: match options.fenced {
-                true => Some(self.token(now)?),
-                false => None,
-            },
-            sent_at: self.sent_at,
-        })
-    }
-
-    /// The tokens that no hold of the tenure has had. There is none after it.
-    pub(crate) fn unused(self) -> Option<UnusedTokens> {
+    /// The tokens that no turn has had.
+    fn unused(self) -> Option<UnusedTokens> {
         match self.spare {
             Spare::Tokens(tokens) => tokens.unused(),
             Spare::Nothing | Spare::Untokened => None,
         }
     }
+}
 
-    fn token(&mut self, now: Moment) -> Option<FencingToken> {
-        match &mut self.spare {
-            Spare::Tokens(tokens) => tokens.take(now),
-            Spare::Nothing | Spare::Untokened => None,
+impl State {
+    /// The current turn: one that guards share, or that is offered to a caller.
+    pub(super) fn turn(&self) -> Option<&Turn> {
+        match &self.stage {
+            Stage::Held(turn)
+            | Stage::Offered { turn, .. }
+            | Stage::Lost(LostTurn { turn, .. }) => Some(turn),
+            Stage::Idle { .. } | Stage::Covering { .. } | Stage::Leaving => None,
         }
+    }
+
+    pub(super) fn turn_mut(&mut self) -> Option<&mut Turn> {
+        match &mut self.stage {
+            Stage::Held(turn)
+            | Stage::Offered { turn, .. }
+            | Stage::Lost(LostTurn { turn, .. }) => Some(turn),
+            Stage::Idle { .. } | Stage::Covering { .. } | Stage::Leaving => None,
+        }
+    }
+
+    /// Whether the lock is this process's, in a turn or idle: the watchdog has it then.
+    pub(super) fn is_live(&self) -> bool {
+        matches!(
+            self.stage,
+            Stage::Held(_) | Stage::Offered { .. } | Stage::Idle { .. }
+        )
+    }
+
+    /// The moment at which the stage ends, the deadline aside: by `max_hold`, or by `keep_for`.
+    pub(super) fn stage_end(&self) -> Option<Moment> {
+        match &self.stage {
+            Stage::Held(turn) | Stage::Offered { turn, .. } => turn.max_until(),
+            Stage::Idle { until, .. } => Some(*until),
+            Stage::Covering { .. } | Stage::Leaving | Stage::Lost(_) => None,
+        }
+    }
+
+    pub(super) fn end(&self) -> Moment {
+        let stage_end = self.stage_end();
+        stage_end.map_or(self.deadline, |end| end.earlier(self.deadline))
+    }
+
+    /// Why the tenure is over by then, if its time is.
+    pub(super) fn overdue(&self, now: Moment) -> Option<LostReason> {
+        if !self.is_live() {
+            None
+        } else if self.stage_end().is_some_and(|end| now.has_reached(end)) {
+            Some(LostReason::MaxHold)
+        } else if now.has_reached(self.deadline) {
+            Some(LostReason::Expired)
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn is_good(&self, now: Moment) -> bool {
+        self.is_live() && self.overdue(now).is_none()
+    }
+
+    /// Takes in that the store has confirmed the holder.
+    fn confirm(&mut self, asked: &Renewal, sent_at: Moment) {
+        if let Some(ttl) = asked.ttl {
+            self.deadline = self.deadline.later(sent_at + ttl.trusted());
+            if let Stage::Held(turn) = &mut self.stage
+                && ttl >= turn.ttl
+            {
+                turn.lengthen = false;
+            }
+        }
+    }
+
+    /// Returns another turn with these options, if it can begin without the store. `ttl`: the lease that the store granted.
+    /// A shorter one is not served, for a crash would block the key for longer than it asked for; nor is one of which too
+    /// little is left, for its caller would give it back, and lose its place in the queue.
+    fn next_turn(&mut self, ttl: Ttl, options: &HoldOptions, now: Moment) -> Option<Turn> {
+        let left = self.deadline - now;
+        // More is left if somebody has renewed by hand, for longer.
+        let suits = options.ttl == ttl && (ttl.least_useful()..=ttl.trusted()).contains(&left);
+        let reserved = self.reserved.as_mut().filter(|_| suits)?;
+        let token = match (options.fenced, &mut reserved.spare) {
+            (false, _) => None,
+            (true, Spare::Tokens(tokens)) => match &self.stage {
+                // One task takes them faster than the clock goes.
+                Stage::Idle { .. } => Some(tokens.take(now).or_else(|| tokens.take_soon())?),
+                _ => Some(tokens.take(now)?),
+            },
+            (true, Spare::Nothing | Spare::Untokened) => return None,
+        };
+        Some(Turn::new(options, token, None, now))
+    }
+
+    /// As [`next_turn`](State::next_turn), for a waiter of this process.
+    pub(super) fn turn_of_waiter(
+        &mut self,
+        ttl: Ttl,
+        options: &HoldOptions,
+        now: Moment,
+    ) -> Option<Turn> {
+        let free_until = self.reserved.as_ref()?.free_until?;
+        match now.has_reached(free_until) {
+            true => None,
+            false => self.next_turn(ttl, options, now),
+        }
+    }
+
+    /// Whether turns have had all tokens that were set aside: it is time to ask the store for more.
+    pub(super) fn is_used_up(&self) -> bool {
+        match self.reserved.as_ref().map(|reserved| &reserved.spare) {
+            Some(Spare::Tokens(tokens)) => tokens.is_empty(),
+            Some(Spare::Untokened | Spare::Nothing) | None => false,
+        }
+    }
+
+    /// Ends the idle time: the lock is to be given back, or taken by the next turn. `None` if the tenure is not idle.
+    pub(super) fn stop_idling(&mut self, ttl: Ttl, now: Moment) -> Option<Turn> {
+        match std::mem::replace(&mut self.stage, Stage::Leaving) {
+            Stage::Idle { head, label, .. } => Some(Turn::of_nobody(label, ttl, Some(head), now)),
+            stage => {
+                self.stage = stage;
+                None
+            }
+        }
+    }
+
+    /// Begins the next turn.
+    pub(super) fn begin(&mut self, stage: Stage) {
+        self.turn += 1;
+        self.stage = stage;
+    }
+}
+
+/// What becomes of an idle tenure when a caller of this process comes.
+pub(crate) enum Taken {
+    /// The caller's.
+    Held(Hold),
+    /// The caller wants something else. It is to be given back.
+    Unsuited(Turn),
+    /// It is over. Who ended it takes it out of the queue, and gives it back.
+    Over,
+}
+
+impl Tenure {
+    /// Begins with what the store has just granted, in the first turn, which one guard shares. The turn has this process's
+    /// `head`, if holds of this kind own it.
+    pub(crate) fn begin(
+        core: Weak<Core>,
+        key: Arc<Key>,
+        head: Option<Head>,
+        holder: HolderId,
+        options: &HoldOptions,
+        granted: Granted,
+        reserved: Option<Reserved>,
+    ) -> Hold {
+        let token = granted.token;
+        let mut turn = Turn::new(options, token, head, granted.sent_at);
+        turn.join(key.kind(), options.renewed);
+        let state = State {
+            deadline: granted.sent_at + options.ttl.trusted(),
+            turn: 0,
+            stage: Stage::Held(turn),
+            reserved: reserved.map(Box::new),
+            wanted: false,
+        };
+        let tenure = Tenure {
+            key,
+            downgraded: OnceLock::new(),
+            holder,
+            permits: options.permits,
+            ttl: options.ttl,
+            core,
+            state: Modelled::new(state),
+            over: OnceLock::new(),
+        };
+        Hold::new(Arc::new(tenure), 0, token)
+    }
+
+    /// The key, as of the kind that the tenure has now.
+    pub(crate) fn key(&self) -> &Arc<Key> {
+        self.downgraded.get().unwrap_or(&self.key)
+    }
+
+    /// The kind that the store granted. A write that became a read is counted out as what it was counted in.
+    pub(crate) fn first_kind(&self) -> Kind {
+        self.key.kind()
+    }
+
+    pub(crate) fn holder(&self) -> HolderId {
+        self.holder
+    }
+
+    pub(crate) fn permits(&self) -> u32 {
+        self.permits
+    }
+
+    /// Returns what to give back to the store in the end.
+    pub(crate) fn hold_ref(&self) -> HoldRef<'_> {
+        HoldRef {
+            key: self.key(),
+            holder: self.holder,
+            permits: self.permits,
+            contended: false,
+        }
+    }
+
+    /// The lease that the current turn wants.
+    pub(crate) fn ttl(&self) -> Ttl {
+        self.state.lock().turn().map_or(self.ttl, |turn| turn.ttl)
+    }
+
+    /// Until when the tenure may be believed, `max_hold` aside: what the store's lease allows.
+    pub(crate) fn deadline(&self) -> Moment {
+        self.state.lock().deadline
+    }
+
+    /// Returns the moment at which the turn, or the idle time, is over if nothing else happens. `None` once the tenure is
+    /// over.
+    pub(crate) fn end_if_live(&self) -> Option<Moment> {
+        let state = self.state.lock();
+        state.is_live().then(|| state.end())
+    }
+
+    /// True while the tenure is neither over nor past its end. Changes nothing, unlike [`is_over`](Tenure::is_over).
+    pub(crate) fn is_good_at(&self, now: Moment) -> bool {
+        self.state.lock().is_good(now)
+    }
+
+    /// True once the tenure is over and nothing keeps its key.
+    pub(crate) fn is_given_back(&self) -> bool {
+        match self.state.lock().stage {
+            Stage::Held(_) | Stage::Offered { .. } | Stage::Idle { .. } => false,
+            Stage::Covering { until } => until.has_passed(),
+            Stage::Leaving | Stage::Lost(_) => true,
+        }
+    }
+
+    /// A nested request wants a longer lease than the last renewal asked for.
+    pub(crate) fn is_to_be_lengthened(&self) -> bool {
+        let state = self.state.lock();
+        state.turn().is_some_and(|turn| turn.lengthen)
+    }
+
+    /// Returns the hold of the current turn, if a caller has the lock.
+    pub(crate) fn hold(self: &Arc<Tenure>) -> Option<Hold> {
+        let state = self.state.lock();
+        let turn = state.turn().filter(|_| state.is_live())?;
+        Some(Hold::new(self.clone(), state.turn, turn.token))
+    }
+
+    /// Returns the moment at which the current turn began, if a caller has the lock.
+    pub(crate) fn granted_at(&self) -> Option<Moment> {
+        let state = self.state.lock();
+        let turn = state.turn().filter(|_| state.is_live())?;
+        Some(turn.granted_at)
+    }
+
+    /// Returns the request for a renewal. Without a lease, the store only says whether it knows the holder.
+    pub(crate) fn renewal(&self, ttl: Option<Ttl>) -> Renewal {
+        Renewal {
+            key: self.key().clone(),
+            holder: self.holder,
+            permits: self.permits,
+            ttl,
+            waits: false,
+        }
+    }
+
+    /// Returns the watchdog's request to the store, if the tenure is good: once it is over, its holder id may be released.
+    pub(crate) fn due_renewal(&self, now: Moment) -> Option<Renewal> {
+        let state = self.state.lock();
+        if !state.is_good(now) {
+            return None;
+        }
+        Some(self.renewal(match &state.stage {
+            Stage::Held(turn) => turn.wanted_lease(),
+            Stage::Idle { .. } => Some(self.ttl),
+            _ => None,
+        }))
+    }
+
+    /// Takes in the answer to a renewal that was sent at `sent_at`, whichever turn asked for it: it is about the holder id.
+    /// One that confirms the tenure after its end comes too late: `is_held` has said no already.
+    pub(crate) fn answered(self: &Arc<Tenure>, asked: &Renewal, answer: Renewed, sent_at: Moment) {
+        let mut state = self.state.lock();
+        let mut news = self.expire(&mut state, clock::now());
+        if state.is_live() {
+            match answer {
+                Renewed::Held => state.confirm(asked, sent_at),
+                // It was asked for as a write and meanwhile became a read.
+                Renewed::NotHeld if asked.key.kind() != self.key().kind() => {}
+                Renewed::NotHeld => news = self.end(&mut state, LostReason::Refused),
+                Renewed::Unknown | Renewed::LeftOut => {}
+            }
+        }
+        drop(state);
+        self.announce(news);
+    }
+
+    /// A caller of this process comes while no caller has the lock: its turn begins. Under the queues' lock.
+    pub(crate) fn take(self: &Arc<Tenure>, options: &HoldOptions, now: Moment) -> Taken {
+        let mut state = self.state.lock();
+        if !matches!(state.stage, Stage::Idle { .. }) {
+            return Taken::Over;
+        }
+        // Some of the lease is over.
+        let wants_renewal = options.renewed || options.keep_for.is_some();
+        let is_good = wants_renewal && state.overdue(now).is_none();
+        let turn = is_good.then(|| state.next_turn(self.ttl, options, now));
+        let Some(before) = state.stop_idling(self.ttl, now) else {
+            return Taken::Over;
+        };
+        let Some(mut turn) = turn.flatten() else {
+            return Taken::Unsuited(before);
+        };
+        turn.head = before.head;
+        turn.join(self.key.kind(), options.renewed);
+        let token = turn.token;
+        state.begin(Stage::Held(turn));
+        Taken::Held(Hold::new(self.clone(), state.turn, token))
+    }
+
+    /// Ends the idle time: the lock is to be given back. `None` if the tenure is not idle.
+    pub(crate) fn stop_idling(&self, now: Moment) -> Option<Turn> {
+        self.state.lock().stop_idling(self.ttl, now)
+    }
+
+    /// The tenure is over, and its release is to be sent. Returns the end of the store's lease, as far as it is known, and the
+    /// tokens that no turn has had, which go back with the lock.
+    pub(crate) fn leaves_behind(&self) -> (Moment, Option<UnusedTokens>) {
+        let mut state = self.state.lock();
+        let reserved = state.reserved.take();
+        (
+            state.deadline,
+            reserved.and_then(|reserved| reserved.unused()),
+        )
+    }
+
+    /// Another process wants the lock, which this one keeps: it is given back at once, or when its turn has ended.
+    pub(crate) fn is_wanted(self: &Arc<Tenure>) {
+        let mut state = self.state.lock();
+        state.wanted = true;
+        let news = match &state.stage {
+            Stage::Idle { .. } => self.end(&mut state, LostReason::MaxHold),
+            _ => None,
+        };
+        drop(state);
+        self.announce(news);
+    }
+}
+
+impl fmt::Debug for Tenure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tenure")
+            .field("key", self.key())
+            .field("holder", &self.holder)
+            .finish_non_exhaustive()
     }
 }
 

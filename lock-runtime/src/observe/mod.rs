@@ -4,8 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::backend::Fault;
-use crate::hold::Hold;
-use crate::values::{LockError, LostReason, Moment};
+use crate::hold::Loss;
+use crate::values::{Key, Kind, Label, LockError, LostReason, Moment};
 
 pub(crate) mod metrics;
 #[cfg(feature = "metrics")]
@@ -19,29 +19,29 @@ fn apart(event: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(event));
 }
 
-/// A hold has ended, whether or not anybody ever had it.
-pub(crate) fn ended_by_loss(hold: &Hold) {
-    apart(|| metrics::ended(hold.label(), hold.first_kind(), hold.held_for()));
+/// A turn was lost, whether or not anybody ever had it.
+pub(crate) fn ended_by_loss(label: Label, kind: Kind, held_for: Duration) {
+    apart(|| metrics::ended(label, kind, held_for));
 }
 
 /// Counts a loss. [`lost`] logs it.
-pub(crate) fn count_lost(hold: &Hold, reason: LostReason) {
+pub(crate) fn count_lost(label: Label, kind: Kind, reason: LostReason) {
     apart(|| {
-        metrics::lost(hold.label(), hold.key().kind(), reason);
+        metrics::lost(label, kind, reason);
     });
 }
 
-pub(crate) fn lost(hold: &Hold, reason: LostReason) {
+pub(crate) fn lost(key: &Key, loss: &Loss) {
     apart(|| {
-        let (lock, label, held_for) = (hold.key().name(), hold.label().lock, hold.held_for());
-        tracing::warn!(lock, label, ?held_for, %reason, "lock lost");
+        let (lock, label, held_for) = (key.name(), loss.label.lock, loss.held_for);
+        tracing::warn!(lock, label, ?held_for, reason = %loss.reason, "lock lost");
     });
 }
 
 /// The lock was handed over to a caller that did not take it in time. Nobody lost anything.
-pub(crate) fn never_claimed(hold: &Hold) {
+pub(crate) fn never_claimed(key: &Key, loss: &Loss) {
     apart(|| {
-        let (lock, label, held_for) = (hold.key().name(), hold.label().lock, hold.held_for());
+        let (lock, label, held_for) = (key.name(), loss.label.lock, loss.held_for);
         tracing::warn!(
             lock,
             label,
@@ -131,14 +131,14 @@ pub(crate) fn watchdog_late(late: Duration) {
 
 /// A release has come to its end. One that finds the lock lost tells of a loss that nobody has counted yet: a hold that
 /// was known to be lost is not released.
-pub(crate) fn released(hold: &Hold, outcome: &Result<(), LockError>) {
-    metrics::released(hold.label(), hold.key().kind(), outcome);
+pub(crate) fn released(key: &Key, label: Label, outcome: &Result<(), LockError>) {
+    metrics::released(label, key.kind(), outcome);
     match outcome {
         Ok(()) => {
-            let (lock, label) = (hold.key().name(), hold.label().lock);
+            let (lock, label) = (key.name(), label.lock);
             tracing::debug!(lock, label, "lock released");
         }
-        Err(LockError::Lost { reason, .. }) => count_lost(hold, *reason),
+        Err(LockError::Lost { reason, .. }) => count_lost(label, key.kind(), *reason),
         Err(_) => {}
     }
 }
@@ -162,10 +162,9 @@ pub(crate) fn release_failed(label: &'static str, error: &LockError) {
 }
 
 /// The runtime ended while a release was under way in the background.
-pub(crate) fn release_cut_off(hold: &Hold) {
+pub(crate) fn release_cut_off(key: &Key, label: Label, left: Duration) {
     apart(|| {
-        let (lock, label) = (hold.key().name(), hold.label().lock);
-        let left = hold.deadline().remaining();
+        let (lock, label) = (key.name(), label.lock);
         tracing::warn!(
             lock,
             label,

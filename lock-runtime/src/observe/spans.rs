@@ -75,13 +75,14 @@ impl Drop for Wait<'_> {
 
 /// The span of a guard's hold, if anybody takes it.
 pub(crate) fn hold(hold: &Hold) -> Option<Box<Span>> {
-    let (key, label) = (hold.key(), hold.label());
+    let key = hold.key();
+    let label = || hold.with_turn(|turn| turn.label);
     let span = tracing::debug_span!(
         "lock.hold",
         lock = key.name(),
-        template = label.lock,
+        template = label().map(|label| label.lock),
         kind = key.kind().name(),
-        store = label.store,
+        store = label().map(|label| label.store),
         token = hold.token().map(|token| token.get()),
         outcome = Empty,
     );

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::{InQueue, KeyQueue, Legacy, LocalQueues, State, Turn};
+use super::{InQueue, KeyQueue, Legacy, LocalQueues, Locked, State, Ticket};
 use crate::backend::Fault;
 use crate::queue::handoff_budget::{HandoffBudget, Pause};
 use crate::values::{HoldOptions, Key, KeyMap, LockError};
@@ -40,7 +40,7 @@ impl Head {
 
     /// Decides when to hand over and when to stand back.
     pub(crate) fn budget<T>(&self, read: impl FnOnce(&mut HandoffBudget) -> T) -> Option<T> {
-        self.with(|queue| read(&mut queue.budget))
+        self.queues.lock().budget(self, read)
     }
 
     /// Takes what the one before has left, and says how long to stay away first, given a recent round trip.
@@ -114,18 +114,7 @@ impl Head {
 
     /// Notes that a hold owns the head from now on.
     pub(crate) fn now_held_by(&self, label: &'static str) {
-        let mut state = self.queues.state.lock();
-        if let Some(queue) = self.queue_in(&mut state) {
-            queue.held_by = Some(label);
-            queue.warned = false;
-            queue.heard_from_store(None);
-            state.count_head(&self.key, false);
-        }
-    }
-
-    /// Notes that the hold has ended. Its release may be left to a caller who is not polled any more.
-    pub(crate) fn held_no_more(&self) {
-        self.with(|queue| queue.held_by = None);
+        self.queues.lock().held_by(self, label);
     }
 
     /// Marks who waits by now: before a question whose answer is for them, and for nobody who comes later.
@@ -152,7 +141,7 @@ impl Head {
         };
         for (_, waiter) in queue {
             // A waiter that has just left needs nothing.
-            let _ = waiter.turn.send(Turn::Go);
+            let _ = waiter.ticket.send(Ticket::Go);
         }
     }
 
@@ -170,14 +159,6 @@ impl Head {
         self.next_if(&mut state, |_| true)
     }
 
-    /// The waiter to pass the lock to without the store: the next one, if there is one that `suits`.
-    pub(crate) fn successor_if(
-        &self,
-        suits: impl FnMut(&HoldOptions) -> bool,
-    ) -> Option<Successor> {
-        self.next_if(&mut self.queues.state.lock(), suits)
-    }
-
     /// Takes out the first of those who still wait, if it `suits`.
     fn next_if(
         &self,
@@ -187,16 +168,58 @@ impl Head {
         let queue = self.queue_of(&mut state.queues)?;
         loop {
             let first = queue.waiters.first_entry()?;
-            let has_left = first.get().turn.is_closed();
+            let has_left = first.get().ticket.is_closed();
             if !has_left && !suits(&first.get().hold_options) {
                 return None;
             }
-            let InQueue { turn, hold_options } = first.remove();
+            let InQueue {
+                ticket,
+                hold_options,
+            } = first.remove();
             state.waiting -= 1;
             if !has_left {
-                return Some(Successor { turn, hold_options });
+                return Some(Successor {
+                    ticket,
+                    hold_options,
+                });
             }
         }
+    }
+}
+
+impl Locked<'_> {
+    /// The waiter to pass the lock to without the store: the next one, if there is one that `suits`.
+    pub(crate) fn next_if(
+        &mut self,
+        head: &Head,
+        suits: impl FnMut(&HoldOptions) -> bool,
+    ) -> Option<Successor> {
+        head.next_if(&mut self.0, suits)
+    }
+
+    /// Notes that a caller who has the lock owns the head from now on.
+    pub(crate) fn held_by(&mut self, head: &Head, label: &'static str) {
+        if let Some(queue) = head.queue_in(&mut self.0) {
+            queue.held_by(label);
+            self.0.count_head(&head.key, false);
+        }
+    }
+
+    /// Notes that no caller has the lock any more. Its release may be left to a caller who is not polled any more.
+    pub(crate) fn held_no_more(&mut self, head: &Head) {
+        if let Some(queue) = head.queue_in(&mut self.0) {
+            queue.held_by = None;
+        }
+    }
+
+    /// Decides when to hand over and when to stand back.
+    pub(crate) fn budget<T>(
+        &mut self,
+        head: &Head,
+        read: impl FnOnce(&mut HandoffBudget) -> T,
+    ) -> Option<T> {
+        let queue = head.queue_in(&mut self.0)?;
+        Some(read(&mut queue.budget))
     }
 }
 
@@ -227,7 +250,7 @@ impl Drop for Head {
         if let Some((waiter, number)) = next {
             let head = Head::new(&self.queues, &self.key, number);
             // A waiter that has just left gives its turn back as the error; dropping that passes it on.
-            let _ = waiter.turn.send(Turn::Head(head));
+            let _ = waiter.ticket.send(Ticket::Head(head));
         }
     }
 }
@@ -241,20 +264,20 @@ impl fmt::Debug for Head {
 /// A waiter that a hold is being handed over to.
 #[derive(Debug)]
 pub(crate) struct Successor {
-    turn: oneshot::Sender<Turn>,
+    ticket: oneshot::Sender<Ticket>,
     pub(crate) hold_options: HoldOptions,
 }
 
 impl Successor {
-    /// Gives the successor its turn, or it back if the successor has left meanwhile: dropped, it is passed on.
-    pub(crate) fn give(self, turn: Turn) -> Option<Turn> {
-        if let Turn::Head(head) = &turn {
+    /// Gives the successor its ticket, or it back if the successor has left meanwhile: dropped, it is passed on.
+    pub(crate) fn give(self, ticket: Ticket) -> Option<Ticket> {
+        if let Ticket::Head(head) = &ticket {
             // It goes on waiting, and needs no leave: it was counted in the queue.
             let mut state = head.queues.state.lock();
             if head.queue_in(&mut state).is_some() {
                 state.count_head(&head.key, true);
             }
         }
-        self.turn.send(turn).err()
+        self.ticket.send(ticket).err()
     }
 }

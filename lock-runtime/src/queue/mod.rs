@@ -12,11 +12,11 @@ use std::sync::Arc;
 use tokio::sync::{Notify, oneshot};
 
 use crate::backend::{Fault, Listen};
-use crate::hold::{Kept, Unclaimed, refused};
+use crate::hold::{Hold, Offer, Taken, Tenure, Turn, refused};
 use crate::queue::handoff_budget::HandoffBudget;
 use crate::release::place::Place;
-use crate::sync::Modelled;
-use crate::values::{HoldOptions, Key, KeyMap, Kind, LockError, ShutdownCause, WaiterCap};
+use crate::sync::{Modelled, ModelledGuard};
+use crate::values::{HoldOptions, Key, KeyMap, Kind, LockError, Moment, ShutdownCause, WaiterCap};
 
 pub(crate) use crate::queue::head::{Head, Successor};
 pub(crate) use crate::queue::waiter::{Waiter, Waiting};
@@ -50,8 +50,8 @@ struct KeyQueue {
     /// The number of times that anything was heard of the head: a caller at the head hears from the store again and
     /// again.
     signs: u64,
-    /// Nobody in this process uses the key, which is kept for the next caller. Nobody waits for it.
-    kept: Option<Kept>,
+    /// This process keeps the lock, and no caller has it: the head is with the tenure.
+    idle: Option<Arc<Tenure>>,
     /// By the waiter's number, so the order is that of arrival.
     waiters: BTreeMap<u64, InQueue>,
     budget: HandoffBudget,
@@ -116,18 +116,48 @@ impl KeyQueue {
     }
 }
 
+impl KeyQueue {
+    /// A caller comes while this process keeps the lock. `None` if it does not, or not any more: then the caller waits
+    /// until the lock is given back.
+    fn take_idle(&mut self, hold_options: &HoldOptions, now: Moment) -> Option<Entered> {
+        let entered = match self.idle.as_ref()?.take(hold_options, now) {
+            Taken::Held(hold) => {
+                self.held_by(hold_options.label.lock);
+                Entered::Held(hold)
+            }
+            Taken::Unsuited(turn) => {
+                self.heard = false;
+                Entered::Unsuited(self.idle.clone()?, turn)
+            }
+            Taken::Over => return None,
+        };
+        self.idle = None;
+        Some(entered)
+    }
+
+    /// A caller has the lock from now on, and with it the head.
+    fn held_by(&mut self, label: &'static str) {
+        self.held_by = Some(label);
+        self.warned = false;
+        self.heard_from_store(None);
+    }
+}
+
+/// The queues of all keys, locked.
+pub(crate) struct Locked<'a>(ModelledGuard<'a, State>);
+
 struct InQueue {
-    turn: oneshot::Sender<Turn>,
+    ticket: oneshot::Sender<Ticket>,
     hold_options: HoldOptions,
 }
 
-/// The turn that a waiter gets when its time comes.
+/// What a waiter gets when its time comes.
 #[derive(Debug)]
-pub(crate) enum Turn {
+pub(crate) enum Ticket {
     /// The head of the queue: ask the store.
     Head(Head),
-    /// A hold, handed over by the one before.
-    Held(Unclaimed),
+    /// The lock, handed over by the caller before.
+    Held(Offer),
     /// The store admits readers: each asks for itself, without the head. Or the latch is open.
     Go,
 }
@@ -135,8 +165,10 @@ pub(crate) enum Turn {
 pub(crate) enum Entered {
     /// Nobody was there.
     Head(Head),
-    /// Nobody was there, and this process keeps the lock.
-    Kept(Head, Kept),
+    /// Nobody was there, and this process kept the lock: the caller's turn has begun.
+    Held(Hold),
+    /// Nobody was there. What this process kept cannot serve the caller, and is to be given back.
+    Unsuited(Arc<Tenure>, Turn),
     Queued(Waiter),
 }
 
@@ -159,15 +191,22 @@ impl LocalQueues {
     }
 
     /// As [`enter`](LocalQueues::enter), for a caller that does not queue: `None` if somebody is before it.
-    pub(crate) fn enter_at_once(self: &Arc<LocalQueues>, key: &Arc<Key>) -> Option<Entered> {
+    pub(crate) fn enter_at_once(
+        self: &Arc<LocalQueues>,
+        key: &Arc<Key>,
+        hold_options: &HoldOptions,
+        now: Moment,
+    ) -> Option<Entered> {
         let mut state = self.state.lock();
         match state.queues.get_mut(key) {
             None => Some(Entered::Head(self.open(&mut state, key))),
-            Some(queue) => {
-                let (head, kept) = queue.take_kept(self, key)?;
-                Some(Entered::Kept(head, kept))
-            }
+            Some(queue) => queue.take_idle(hold_options, now),
         }
+    }
+
+    /// Locks the queues of all keys. The lock of a tenure's state comes after it.
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        Locked(self.state.lock())
     }
 
     /// The first head at a key.
@@ -186,6 +225,7 @@ impl LocalQueues {
         self: &Arc<LocalQueues>,
         key: &Arc<Key>,
         hold_options: HoldOptions,
+        now: Moment,
     ) -> Result<Entered, LockError> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -196,13 +236,17 @@ impl LocalQueues {
         let Some(queue) = state.queues.get_mut(key) else {
             return Ok(Entered::Head(self.open(state, key)));
         };
-        if let Some((head, kept)) = queue.take_kept(self, key) {
-            return Ok(Entered::Kept(head, kept));
+        if let Some(entered) = queue.take_idle(&hold_options, now) {
+            return Ok(entered);
         }
         self.check_caps(key, queue.waiting(), state.waiting)?;
         state.waiting += 1;
-        let (turn, given) = oneshot::channel();
-        queue.waiters.insert(number, InQueue { turn, hold_options });
+        let (ticket, given) = oneshot::channel();
+        let waiter = InQueue {
+            ticket,
+            hold_options,
+        };
+        queue.waiters.insert(number, waiter);
         Ok(Entered::Queued(Waiter {
             queues: self.clone(),
             key: key.clone(),
@@ -341,7 +385,7 @@ pub(crate) fn closed(key: &Key) -> LockError {
 
 pub(crate) mod handoff_budget;
 pub(crate) mod head;
-pub(crate) mod kept;
+pub(crate) mod idle;
 #[cfg(test)]
 mod models;
 #[cfg(test)]

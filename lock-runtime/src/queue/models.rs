@@ -8,7 +8,8 @@ use shuttle::future::block_on;
 use shuttle::thread;
 
 use super::tests::{hold_options, waiter};
-use super::{Entered, Head, LocalQueues, Turn};
+use super::{Entered, Head, LocalQueues, Ticket};
+use crate::values::clock;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
 use crate::values::name::LockName;
@@ -34,9 +35,9 @@ impl Scene {
     /// A waiter that stays until it has had its turn.
     fn patient(&self) -> impl FnOnce() + Send + use<> {
         let mut waiter = waiter(&self.queues, &self.key);
-        move || match block_on(waiter.turn()) {
-            Some(Turn::Head(head)) => drop(head),
-            turn => panic!("no turn but {turn:?}"),
+        move || match block_on(waiter.ticket()) {
+            Some(Ticket::Head(head)) => drop(head),
+            ticket => panic!("no head but {ticket:?}"),
         }
     }
 
@@ -88,7 +89,7 @@ fn a_hold_that_is_handed_over_to_a_waiter_which_leaves_goes_to_the_next() {
             let leaves = thread::spawn(scene.impatient());
             let stays = thread::spawn(scene.patient());
             match head.successor() {
-                Some(successor) => drop(successor.give(Turn::Head(head))),
+                Some(successor) => drop(successor.give(Ticket::Head(head))),
                 None => drop(head),
             }
             leaves.join().unwrap();
@@ -109,12 +110,13 @@ fn one_caller_at_a_time_has_the_turn_and_each_has_it_once() {
                 let (queues, key) = (scene.queues.clone(), scene.key.clone());
                 let (inside, served) = (inside.clone(), served.clone());
                 thread::spawn(move || {
-                    let head = match queues.enter(&key, hold_options()).unwrap() {
-                        Entered::Head(head) | Entered::Kept(head, _) => head,
-                        Entered::Queued(mut waiter) => match block_on(waiter.turn()) {
-                            Some(Turn::Head(head)) => head,
-                            turn => panic!("no turn but {turn:?}"),
+                    let head = match queues.enter(&key, hold_options(), clock::now()).unwrap() {
+                        Entered::Head(head) => head,
+                        Entered::Queued(mut waiter) => match block_on(waiter.ticket()) {
+                            Some(Ticket::Head(head)) => head,
+                            ticket => panic!("no head but {ticket:?}"),
                         },
+                        _ => panic!("nothing is kept"),
                     };
                     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at once");
                     thread::yield_now();
@@ -140,13 +142,16 @@ fn a_queue_that_is_closed_sends_everybody_away_and_admits_nobody_later() {
             let scene = Scene::new();
             let head = scene.head();
             let mut early = waiter(&scene.queues, &scene.key);
-            let early = thread::spawn(move || block_on(early.turn()).is_none());
+            let early = thread::spawn(move || block_on(early.ticket()).is_none());
             let (queues, key) = (scene.queues.clone(), scene.key.clone());
-            let late = thread::spawn(move || match queues.enter(&key, hold_options()) {
-                Err(_) => true,
-                Ok(Entered::Queued(mut waiter)) => block_on(waiter.turn()).is_none(),
-                Ok(Entered::Head(_) | Entered::Kept(..)) => false,
-            });
+            let late =
+                thread::spawn(
+                    move || match queues.enter(&key, hold_options(), clock::now()) {
+                        Err(_) => true,
+                        Ok(Entered::Queued(mut waiter)) => block_on(waiter.ticket()).is_none(),
+                        Ok(_) => false,
+                    },
+                );
             scene.queues.close();
             assert!(early.join().unwrap() && late.join().unwrap());
             drop(head);
@@ -164,7 +169,8 @@ fn readers_who_are_admitted_together_all_go_and_the_next_one_has_the_turn() {
             let head = scene.head();
             let mut before = waiter(&scene.queues, &scene.key);
             let mark = head.so_far();
-            let before = thread::spawn(move || matches!(block_on(before.turn()), Some(Turn::Go)));
+            let before =
+                thread::spawn(move || matches!(block_on(before.ticket()), Some(Ticket::Go)));
             let (leaves, after) = (scene.impatient(), scene.patient());
             let others = [thread::spawn(leaves), thread::spawn(after)];
             head.let_go(mark);

@@ -1,4 +1,5 @@
 use super::*;
+use crate::values::clock;
 use crate::values::name::LockName;
 use crate::values::options::{Options, Overrides};
 
@@ -10,9 +11,9 @@ pub(super) fn hold_options() -> HoldOptions {
 }
 
 pub(super) fn waiter(queues: &Arc<LocalQueues>, key: &Arc<Key>) -> Waiter {
-    match queues.enter(key, hold_options()).unwrap() {
+    match queues.enter(key, hold_options(), clock::now()).unwrap() {
         Entered::Queued(waiter) => waiter,
-        Entered::Head(_) | Entered::Kept(..) => panic!("nobody was there"),
+        _ => panic!("nobody was there"),
     }
 }
 
@@ -31,7 +32,7 @@ async fn a_waiter_behind_an_admitted_head_waits_for_what_the_next_one_is_told() 
     );
     // It is admitted after all, and the next one asks. That one's answer may be another.
     drop(head);
-    assert!(matches!(second.turn().await, Some(Turn::Head(_))));
+    assert!(matches!(second.ticket().await, Some(Ticket::Head(_))));
     assert!(third.first_news().is_some());
 }
 
@@ -45,9 +46,9 @@ async fn only_those_who_waited_at_the_mark_are_let_go() {
     let mark = head.so_far();
     let (mut after, _last) = (waiter(&queues, &key), waiter(&queues, &key));
     head.let_go(mark);
-    assert!(matches!(before.turn().await, Some(Turn::Go)));
-    let turn = after.turn().await;
-    assert!(matches!(turn, Some(Turn::Head(_))), "{turn:?}");
+    assert!(matches!(before.ticket().await, Some(Ticket::Go)));
+    let ticket = after.ticket().await;
+    assert!(matches!(ticket, Some(Ticket::Head(_))), "{ticket:?}");
     assert_eq!(queues.waiters(&key), 2, "the new head still waits");
 }
 
@@ -62,7 +63,7 @@ async fn a_caller_at_the_head_that_is_not_heard_of_between_two_looks_is_passed_o
     third.look_at_head();
     assert_eq!(queues.waiters(&key), 2, "it was heard of in between");
     third.look_at_head();
-    let Some(Turn::Head(next)) = second.turn().await else {
+    let Some(Ticket::Head(next)) = second.ticket().await else {
         panic!("the first in the queue comes next");
     };
     // Nothing that the previous one does now has an effect.
@@ -70,7 +71,7 @@ async fn a_caller_at_the_head_that_is_not_heard_of_between_two_looks_is_passed_o
     drop(head);
     assert!(next.fault().is_none() && queues.is_open(&key));
     drop(next);
-    assert!(matches!(third.turn().await, Some(Turn::Head(_))));
+    assert!(matches!(third.ticket().await, Some(Ticket::Head(_))));
     assert!(!queues.is_open(&key));
 }
 
@@ -86,9 +87,9 @@ async fn a_hold_is_not_passed_over() {
     }
     assert_eq!(queues.waiters(&key), 1);
     // Its release may be in the hands of a caller.
-    head.held_no_more();
+    queues.lock().held_no_more(&head);
     next.look_at_head();
-    assert!(matches!(next.turn().await, Some(Turn::Head(_))));
+    assert!(matches!(next.ticket().await, Some(Ticket::Head(_))));
     drop(head);
 }
 
@@ -103,7 +104,7 @@ async fn a_caller_at_the_head_that_waits_counts_towards_the_caps() {
     head.count_as_waiting().unwrap();
     head.count_as_waiting().unwrap();
     assert_eq!(queues.waiters(&a), 2, "once");
-    let refused = queues.enter(&a, hold_options()).err();
+    let refused = queues.enter(&a, hold_options(), clock::now()).err();
     let refused = refused.expect("two wait, and no more may");
     assert!(matches!(
         refused,
@@ -151,14 +152,14 @@ async fn those_who_wait_are_counted_until_they_leave_or_all_are_let_go_or_sent_a
     drop(third);
     assert_eq!(queues.waiting(), 1);
     head.let_all_go();
-    assert!(matches!(second.turn().await, Some(Turn::Go)));
+    assert!(matches!(second.ticket().await, Some(Ticket::Go)));
     assert_eq!(queues.waiting(), 0);
 
     let _head = queues.try_enter(&key).unwrap();
     let (mut second, _third) = (waiter(&queues, &key), waiter(&queues, &key));
     assert_eq!(queues.waiting(), 2);
     queues.close();
-    assert!(second.turn().await.is_none(), "it is sent away");
+    assert!(second.ticket().await.is_none(), "it is sent away");
     assert_eq!(queues.waiting(), 0);
 }
 
@@ -170,9 +171,9 @@ async fn a_successor_that_is_only_given_the_turn_waits_on() {
     let mut second = waiter(&queues, &key);
     let successor = head.successor().unwrap();
     assert_eq!(queues.waiting(), 0);
-    assert!(successor.give(Turn::Head(head)).is_none());
+    assert!(successor.give(Ticket::Head(head)).is_none());
     assert_eq!(queues.waiting(), 1, "it has the turn, and no hold yet");
-    let Some(Turn::Head(head)) = second.turn().await else {
+    let Some(Ticket::Head(head)) = second.ticket().await else {
         panic!("it was given the turn");
     };
     head.now_held_by("test");

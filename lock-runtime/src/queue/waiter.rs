@@ -5,17 +5,17 @@ use std::sync::Arc;
 use tokio::sync::futures::OwnedNotified;
 use tokio::sync::oneshot;
 
-use super::{Head, LocalQueues, Turn};
+use super::{Head, LocalQueues, Ticket};
 use crate::backend::Fault;
 use crate::values::Key;
 
-/// A place in a queue. Dropped, it leaves the queue; a turn that was given already is passed on.
+/// A place in a queue. Dropped, it leaves the queue; a ticket that was given already is passed on.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(super) queues: Arc<LocalQueues>,
     pub(super) key: Arc<Key>,
     pub(super) number: u64,
-    pub(super) given: oneshot::Receiver<Turn>,
+    pub(super) given: oneshot::Receiver<Ticket>,
     /// The head, and what was heard of it, at the last look.
     pub(super) last_seen: Option<(u64, u64)>,
     /// Its turn has come, or the queues were closed: that has taken the waiter out of the queue.
@@ -23,11 +23,11 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    /// Waits for the turn. `None`: the queues were closed. Cancel safe.
-    pub(crate) async fn turn(&mut self) -> Option<Turn> {
-        let turn = (&mut self.given).await.ok();
+    /// Waits for the ticket. `None`: the queues were closed. Cancel safe.
+    pub(crate) async fn ticket(&mut self) -> Option<Ticket> {
+        let ticket = (&mut self.given).await.ok();
         self.is_out = true;
-        turn
+        ticket
     }
 
     /// The last failure of the store, if the head got no answer from it.

@@ -13,7 +13,7 @@ use crate::hold::{Core, Handles, Hold, Left, current_runtime};
 use crate::observe;
 use crate::queue::Head;
 use crate::release::pauses;
-use crate::values::{Counted, Kind, LockError, LostReason, clock, config};
+use crate::values::{Counted, Kind, Label, LockError, LostReason, clock, config};
 
 impl Handles {
     /// Makes a write a read: from the call on, whatever becomes of the future.
@@ -52,14 +52,14 @@ impl Handles {
 /// A downgrade that is to be carried out.
 pub(crate) struct Downgrade {
     core: Arc<Core>,
-    hold: Arc<Hold>,
+    hold: Hold,
     /// This process's turn to write: the next writer queues at the store once the readers are let in there.
     head: Option<Head>,
     _under_way: Counted,
 }
 
 impl Downgrade {
-    pub(crate) fn new(core: Arc<Core>, hold: Arc<Hold>, head: Option<Head>) -> Downgrade {
+    pub(crate) fn new(core: Arc<Core>, hold: Hold, head: Option<Head>) -> Downgrade {
         Downgrade {
             _under_way: core.life.background.enter(),
             core,
@@ -90,7 +90,8 @@ impl Downgrade {
 
     /// With nobody waiting for the outcome.
     pub(crate) fn in_background(self) {
-        let (core, label) = (self.core.clone(), self.hold.label().lock);
+        let label = self.hold.with_turn(|turn| turn.label.lock);
+        let (core, label) = (self.core.clone(), label.unwrap_or(Label::UNLABELLED));
         let life = core.life.clone();
         life.spawn(async move {
             let (done, outcome) = oneshot::channel();
@@ -113,7 +114,8 @@ impl Downgrade {
             let Some(store) = self.core.backend.shared() else {
                 break self.hold.check();
             };
-            let (read, ttl) = (self.hold.hold_ref(), self.hold.ttl());
+            let tenure = self.hold.tenure();
+            let (read, ttl) = (tenure.hold_ref(), tenure.ttl());
             match store.downgrade(read, ttl, timeout).await {
                 Ok(Released::Done) => break Ok(()),
                 Ok(Released::NotHeld) => break self.is_gone(),
@@ -133,10 +135,13 @@ impl Downgrade {
 
     /// The store knows neither a write nor a read of this holder.
     fn is_gone(&self) -> Result<(), LockError> {
-        if self.hold.is_ended() {
+        if self.hold.with_turn(|_| ()).is_none() {
+            // It was released meanwhile.
             return Ok(());
         }
-        self.core.watch.lose(&self.hold, LostReason::Refused);
+        self.core
+            .watch
+            .lose(self.hold.tenure(), LostReason::Refused);
         Err(self.hold.lost_error(LostReason::Refused, false))
     }
 }

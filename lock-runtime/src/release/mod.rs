@@ -1,13 +1,13 @@
-//! The end of a hold: given back to the store, or handed over to the next local waiter.
+//! The end of a tenure: given back to the store, or handed over in it to the next local waiter.
 //!
-//! A [`Departure`] is what the last guard leaves behind. The caller that drives it may be dropped at any time: it then goes
-//! on in the background. All requests name the holder, so a repeated one can hurt nobody; a lock that was passed on without
-//! the store is not given back under that name before its last hold has left.
+//! A [`Release`] is what the last guard leaves behind. The caller that drives it may be dropped at any time: it then goes
+//! on in the background. All requests name the holder, so a repeated one can hurt nobody. No turn begins under that holder
+//! any more: the release is made after the tenure is [over](crate::hold::Next::GiveBack).
 
 pub(crate) mod downgrade;
 pub(crate) mod hand_over;
+pub(crate) mod idle;
 mod keep;
-pub(crate) mod kept;
 pub(crate) mod place;
 #[cfg(test)]
 mod tests;
@@ -19,12 +19,11 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use self::hand_over::{NextHolder, Passed, pass_on};
 use self::keep::Covered;
 use crate::backend::{Fault, HoldRef, Released};
-use crate::hold::{Core, Hold, HoldHandle, Left, current_runtime};
-use crate::observe;
-use crate::queue::{Head, Legacy};
+use crate::hold::{Core, HoldHandle, Left, Next, Offer, Tenure, Turn, current_runtime};
+use crate::observe::{self, metrics};
+use crate::queue::Legacy;
 use crate::release::downgrade::Downgrade;
 use crate::values::ttl::LEAST_CALL;
 use crate::values::{Backoff, Counted, LockError, LostReason, Moment, UnusedTokens, clock};
@@ -59,67 +58,42 @@ impl HoldHandle {
     pub(crate) fn release(mut self) -> Ending {
         match self.end() {
             Ok(None) => Ending::default(),
-            Ok(Some(Next::Depart(departure))) => Ending::under_way(departure.explicit()),
-            Ok(Some(Next::Downgrade(downgrade))) => Ending::under_way(downgrade.explicit()),
+            Ok(Some(AtStore::Release(release))) => Ending::under_way(release.explicit()),
+            Ok(Some(AtStore::Downgrade(downgrade))) => Ending::under_way(downgrade.explicit()),
             Err(lost) => Ending::under_way(std::future::ready(Err(lost))),
         }
     }
 
-    /// Leaves the hold; what is then to be done at the store, if this was the last share of a good one.
-    fn end(&mut self) -> Result<Option<Next>, LockError> {
-        let Some((left, _counted)) = self.leave() else {
+    /// Leaves the turn; what is then to be done at the store.
+    fn end(&mut self) -> Result<Option<AtStore>, LockError> {
+        let Some((left, left_at, _counted)) = self.leave() else {
             return Ok(None);
         };
-        let (core, hold) = (self.core().clone(), self.hold().clone());
+        let (core, tenure) = (self.core(), self.hold().tenure());
         match left {
-            Left::Shared => Ok(None),
-            Left::Reading(head) => Ok(Some(Next::Downgrade(Downgrade::new(core, hold, head)))),
-            Left::Good {
-                head,
-                left_at,
-                keep_until,
-                tenure,
-                mut keep_for,
-                keeping: _,
-                kept,
-            } => {
-                let mut unused = None;
-                let head = match (head, kept, tenure) {
-                    (Some(head), Some(kept), _) => {
-                        match kept::stay(&core, head, kept, left_at) {
-                            Ok(()) => return Ok(None),
-                            // Somebody of this process came just now, or others are to have a chance.
-                            Err((head, idle)) => {
-                                core.watch.remove(&idle);
-                                // Somebody may have asked for it already.
-                                keep_for = keep_for.filter(|_| idle.known_loss().is_none());
-                                Some(head)
-                            }
-                        }
-                    }
-                    (Some(head), None, Some(tenure)) => {
-                        match pass_on(&core, &hold, head, tenure, left_at) {
-                            Passed::On => return Ok(None),
-                            Passed::Not(head, tokens) => {
-                                unused = tokens;
-                                Some(head)
-                            }
-                            Passed::Unknown(head) => {
-                                keep_for = None;
-                                head
-                            }
-                        }
-                    }
-                    (head, _, _) => head,
-                };
-                let mut departure = Departure::new(core, hold, head, left_at, keep_until, keep_for);
-                departure.unused = unused;
-                Ok(Some(Next::Depart(departure)))
+            Left::Shared | Left::Last(_, Next::Idle { .. }) => Ok(None),
+            Left::Reading(head) => {
+                let downgrade = Downgrade::new(core.clone(), self.hold().clone(), head);
+                Ok(Some(AtStore::Downgrade(downgrade)))
+            }
+            Left::Last(_, Next::Turn(successor, hold)) => {
+                let options = successor.hold_options;
+                let kind = tenure.first_kind();
+                metrics::held(options.label, kind);
+                if options.max_hold.is_some() {
+                    core.watch.ends_earlier(tenure);
+                }
+                hand_over::give(core, kind, successor, Offer::new(core, hold));
+                Ok(None)
+            }
+            Left::Last(turn, Next::GiveBack) => {
+                let release = Release::new(core, tenure.clone(), turn, left_at);
+                Ok(Some(AtStore::Release(release)))
             }
             Left::Lost { reason, last } => {
-                let error = hold.lost_error(reason, false);
+                let error = self.hold().lost_error(reason, false);
                 if last {
-                    clean_up(core, hold, reason);
+                    clean_up(core, tenure.clone(), reason);
                 }
                 Err(error)
             }
@@ -130,30 +104,31 @@ impl HoldHandle {
 impl Drop for HoldHandle {
     fn drop(&mut self) {
         match self.end() {
-            Ok(Some(Next::Downgrade(downgrade))) => downgrade.in_background(),
-            // A departure that is dropped goes on in the background. An error was told to those who watch for loss.
+            Ok(Some(AtStore::Downgrade(downgrade))) => downgrade.in_background(),
+            // A release that is dropped goes on in the background. An error was told to those who watch for loss.
             other => drop(other),
         }
     }
 }
 
-/// The work at the store when a handle has left its hold.
-enum Next {
-    Depart(Departure),
+/// The work at the store when a handle has left its turn.
+enum AtStore {
+    Release(Release),
     Downgrade(Downgrade),
 }
 
-/// A lost hold may still stand in the store under its id. Now that nobody acts on it any more, others need not wait
-/// for its lease to run out.
-fn clean_up(core: Arc<Core>, hold: Arc<Hold>, reason: LostReason) {
+/// A tenure that was lost may still stand in the store under its id. Now that nobody acts on it any more, others need not
+/// wait for its lease to run out.
+pub(crate) fn clean_up(core: &Arc<Core>, tenure: Arc<Tenure>, reason: LostReason) {
     // The word of a single store is final.
     let is_gone = matches!(reason, LostReason::Refused | LostReason::ForceReleased);
     if is_gone && !core.backend.is_divided() {
         return;
     }
-    core.clone().life.spawn(async move {
-        let until = clock::now() + hold.ttl().duration();
-        undo(&core, hold.hold_ref(), until).await;
+    let of = core.clone();
+    core.life.spawn(async move {
+        let until = clock::now() + tenure.ttl().duration();
+        undo(&of, tenure.hold_ref(), until).await;
     });
 }
 
@@ -162,111 +137,114 @@ pub(crate) fn pauses() -> Backoff {
     Backoff::new(Duration::from_millis(20), Duration::from_secs(1))
 }
 
-/// A good hold whose last sharer has left.
+/// The release of a tenure that is over. Dropped before it is done, it goes on in a task of the manager's runtime.
 #[derive(Debug)]
-struct Departure {
-    core: Arc<Core>,
-    hold: Arc<Hold>,
-    /// This process's turn at the key, where holds own it.
-    head: Option<Head>,
-    /// Nothing is left to do at the store.
-    done: bool,
-    /// A release was sent and not answered: "not held" may then be our own doing.
-    unanswered: bool,
+struct Release {
+    /// `None` once nothing is left to do at the store.
+    work: Option<Work>,
     /// A task of the manager's runtime drives it. If even that is dropped, the runtime is gone, and the lease ends
-    /// the hold.
-    in_background: bool,
-    /// Keeps a shutdown waiting, whatever drives the departure: a caller's release is not cut off half-way.
-    _under_way: Counted,
+    /// the tenure.
+    in_task: bool,
+}
+
+/// What a release is about.
+#[derive(Debug)]
+struct Work {
+    core: Arc<Core>,
+    tenure: Arc<Tenure>,
+    /// The turn that ended last, with this process's place at the key, where turns own it.
+    turn: Turn,
     left_at: Moment,
-    /// Until when the key stays taken.
-    keep_until: Option<Moment>,
-    /// For how long this process keeps the lock, if nobody waits for it.
-    keep_for: Option<Duration>,
     /// Tokens that go back with the lock.
     unused: Option<UnusedTokens>,
     /// When the store's lease is over at the latest: until then a release without an answer is repeated.
     over_at: Moment,
+    /// A release was sent and not answered: "not held" may then be our own doing.
+    unanswered: bool,
+    /// Keeps a shutdown waiting, whatever drives the release: that of a caller is not cut off half-way.
+    _under_way: Counted,
 }
 
-impl Departure {
-    fn new(
-        core: Arc<Core>,
-        hold: Arc<Hold>,
-        head: Option<Head>,
-        left_at: Moment,
-        keep_until: Option<Moment>,
-        keep_for: Option<Duration>,
-    ) -> Departure {
-        if let Some(head) = &head {
-            head.held_no_more();
-        }
-        Departure {
+impl Release {
+    fn new(core: &Arc<Core>, tenure: Arc<Tenure>, turn: Turn, left_at: Moment) -> Release {
+        let (over_at, unused) = tenure.leaves_behind();
+        let work = Work {
             _under_way: core.life.background.enter(),
-            over_at: hold.deadline(),
-            core,
-            hold,
-            head,
-            done: false,
-            unanswered: false,
-            in_background: false,
+            core: core.clone(),
+            over_at,
+            tenure,
+            turn,
             left_at,
-            keep_until,
-            keep_for,
-            unused: None,
+            unused,
+            unanswered: false,
+        };
+        Release {
+            work: Some(work),
+            in_task: false,
         }
     }
 
-    /// Ends the hold for a caller who wants to know how it went, within the call timeout. Cancel safe: what is not
+    /// Releases for a caller who wants to know how it went, within the call timeout. Cancel safe: what is not
     /// done by then goes on in the background.
     async fn explicit(mut self) -> Result<(), LockError> {
         current_runtime()?;
-        if self.keep_until.is_some() {
-            let (kept, until_kept) = oneshot::channel();
-            self.in_background = true;
-            let core = self.core.clone();
-            core.life.spawn(self.in_background(Some(kept)));
-            return match tokio::time::timeout(core.options.call_timeout, until_kept).await {
+        let Some(work) = &mut self.work else {
+            return Ok(());
+        };
+        let timeout = work.core.options.call_timeout;
+        if work.covered_until().is_some() {
+            let (told, covered) = oneshot::channel();
+            self.spawn(Some(told));
+            return match tokio::time::timeout(timeout, covered).await {
                 Ok(Ok(outcome)) => outcome,
-                // Gone without an answer if the runtime is: then the lease ends the hold. Without one in time, the
+                // Gone without an answer if the runtime is: then the lease ends the tenure. Without one in time, the
                 // lease is being lengthened in the background.
                 Ok(Err(_)) | Err(_) => Ok(()),
             };
         }
-        if let Some(next) = self.next_holder() {
+        if let Some(next) = work.next() {
             // The successor's turn must not hang on this caller, who may be dropped: the manager owns the hand-over.
-            let (done, outcome) = oneshot::channel();
-            self.in_background = true;
-            let core = self.core.clone();
-            let error = self.unavailable("the runtime of the lock manager is gone");
-            let timeout = core.options.call_timeout;
-            let late = self.unconfirmed(timeout, "no answer to the hand-over");
-            core.life.spawn(self.hand_over(next, done));
+            let (told, outcome) = oneshot::channel();
+            let error = work.unavailable("the runtime of the lock manager is gone");
+            let late = work.unconfirmed(timeout, "no answer to the hand-over");
+            let core = work.core.clone();
+            self.in_task = true;
+            core.life.spawn(self.hand_over(next, told));
             return match tokio::time::timeout(timeout, outcome).await {
                 Ok(outcome) => outcome.unwrap_or(Err(error)),
                 Err(_) => Err(late),
             };
         }
-        let timeout = self.core.options.call_timeout;
-        let until = self.over_at.earlier(self.left_at + timeout);
-        match self.release_until_answered(until).await {
-            Ok(answer) => self.conclude(answer),
-            Err(fault) if fault.is_passing() => Err(self.unconfirmed(timeout, &fault.to_string())),
-            Err(fault) => self.refused(fault),
+        let until = work.over_at.earlier(work.left_at + timeout);
+        match work.release_until_answered(until).await {
+            Err(fault) if fault.is_passing() => Err(work.unconfirmed(timeout, &fault.to_string())),
+            answer => self.conclude(answer),
         }
     }
 
-    /// Ends the hold with nobody waiting for the outcome.
-    async fn in_background(mut self, kept: Option<Covered>) {
-        if !self.keep(kept).await {
-            self.is_done();
+    /// Goes on in a task of the manager's runtime. `covered` is told once the store keeps the key for long enough.
+    fn spawn(mut self, covered: Option<Covered>) {
+        if let Some(work) = &self.work {
+            let core = work.core.clone();
+            self.in_task = true;
+            core.life.spawn(self.in_background(covered));
+        }
+    }
+
+    /// Releases with nobody waiting for the outcome.
+    async fn in_background(mut self, covered: Option<Covered>) {
+        let Some(work) = &mut self.work else {
+            return;
+        };
+        let (core, label) = (work.core.clone(), work.turn.label.lock);
+        if !work.keep(covered).await {
+            self.done();
             return;
         }
-        let (core, label) = (self.core.clone(), self.hold.label().lock);
-        let outcome = match self.next_holder() {
+        let outcome = match work.next() {
             Some(next) => {
-                let (done, outcome) = oneshot::channel();
-                self.hand_over(next, done).await;
+                let (told, outcome) = oneshot::channel();
+                self.hand_over(next, told).await;
                 outcome.await.unwrap_or(Ok(()))
             }
             None => self.give_back().await,
@@ -276,57 +254,64 @@ impl Departure {
         }
     }
 
-    /// Nothing is left to do at the store: the turn goes on.
-    fn is_done(&mut self) {
-        self.done = true;
-        let keeps = self.keep_for.is_some() || self.hold.holder().keeps();
-        if let Some(head) = self.head.take().filter(|_| keeps) {
-            kept::turn_goes_on(&self.core, head, self.left_at);
-        }
-    }
-
-    /// The waiter that has the lock next without asking for it.
-    fn next_holder(&self) -> Option<NextHolder> {
-        self.core.backend.hand_off()?;
-        let head = self.head.as_ref()?;
-        if let Some(successor) = head.successor() {
-            return Some(NextHolder::Waiter(successor));
-        }
-        let keep_for = self.keep_for.filter(|_| self.core.life.is_open())?;
-        // Those who wait although the budget is spent come after others.
-        let may_keep = head.budget(|budget| budget.may_keep(self.left_at));
-        let keeps = may_keep == Some(true) && head.waiters() == 0;
-        keeps.then(|| NextHolder::nobody(&self.hold, keep_for))
-    }
-
     /// Releases the lock in the store, until there is an answer or the lease is over.
     async fn give_back(&mut self) -> Result<(), LockError> {
-        match self.release_until_answered(self.over_at).await {
-            Ok(answer) => self.conclude(answer),
-            Err(fault) => self.refused(fault),
+        let Some(work) = &mut self.work else {
+            return Ok(());
+        };
+        let answer = work.release_until_answered(work.over_at).await;
+        self.conclude(answer)
+    }
+
+    /// Nothing is left to do at the store: the turn at the key goes on.
+    fn done(&mut self) -> Option<Work> {
+        let mut work = self.work.take()?;
+        let keeps = work.turn.keep_for.is_some() || work.tenure.holder().keeps();
+        match work.turn.head.take() {
+            Some(head) if keeps => idle::turn_goes_on(&work.core, head, work.left_at),
+            head => drop(head),
         }
+        Some(work)
+    }
+
+    /// The store has answered, or no answer will come, or the lease is over anyway.
+    fn conclude(&mut self, answer: Result<Released, Fault>) -> Result<(), LockError> {
+        let Some(work) = self.done() else {
+            return Ok(());
+        };
+        let (tenure, turn) = (&work.tenure, &work.turn);
+        let outcome = match answer {
+            Ok(Released::Done) => Ok(()),
+            // The first release may have done it, and its answer got lost on the way. It was sent while the tenure
+            // was good, so nobody else was admitted before it.
+            Ok(Released::NotHeld) if work.unanswered => Ok(()),
+            Ok(Released::NotHeld) => Err(work.lost_error()),
+            Err(fault) => Err(fault.into_error(tenure.key().name())),
+        };
+        observe::released(tenure.key(), turn.label, &outcome);
+        outcome
+    }
+}
+
+impl Work {
+    /// Until when the key is to stay taken, if it is.
+    fn covered_until(&self) -> Option<Moment> {
+        self.turn.kept_until(self.left_at)
     }
 
     async fn release_until_answered(&mut self, until: Moment) -> Result<Released, Fault> {
         self.listen_before_pause();
-        let mut hold_ref = self.hold.hold_ref();
+        let mut hold_ref = self.tenure.hold_ref();
         hold_ref.contended = self.is_contended();
-        let unanswered = &mut self.unanswered;
-        release_until_answered(
-            &self.core,
-            hold_ref,
-            self.unused.as_ref(),
-            until,
-            unanswered,
-        )
-        .await
+        let (unused, unanswered) = (self.unused.as_ref(), &mut self.unanswered);
+        release_until_answered(&self.core, hold_ref, unused, until, unanswered).await
     }
 
     /// Lets the next head count the releases of others while it stands back. The message of this one is among those it
     /// hears.
     fn listen_before_pause(&self) {
-        let (backend, key) = (&self.core.backend, self.hold.key());
-        if let Some(head) = &self.head
+        let (backend, key) = (&self.core.backend, self.tenure.key());
+        if let Some(head) = &self.turn.head
             && head.budget(|budget| budget.stands_back()) == Some(true)
             && backend.hears(key)
         {
@@ -340,33 +325,11 @@ impl Departure {
     /// Whether many processes may wait for the lock.
     fn is_contended(&self) -> bool {
         let core = &self.core;
-        let suspects = self
-            .head
-            .as_ref()
+        let head = self.turn.head.as_ref();
+        let suspects = head
             .and_then(|head| head.budget(|budget| budget.suspects_crowd(core.options.crowd_from)));
-        let hold_ref = self.hold.hold_ref();
-        suspects == Some(true) || core.backend.waits_on_list(hold_ref.key, hold_ref.holder)
-    }
-
-    fn conclude(&mut self, answer: Released) -> Result<(), LockError> {
-        self.is_done();
-        let outcome = match answer {
-            Released::Done => Ok(()),
-            // The first release may have done it, and its answer got lost on the way. It was sent while the hold
-            // was good, so nobody else was admitted before it.
-            Released::NotHeld if self.unanswered => Ok(()),
-            Released::NotHeld => Err(self.hold.lost_error(LostReason::Refused, false)),
-        };
-        observe::released(&self.hold, &outcome);
-        outcome
-    }
-
-    /// No answer will come, or the lease is over anyway.
-    fn refused(&mut self, fault: Fault) -> Result<(), LockError> {
-        self.is_done();
-        let outcome = Err(fault.into_error(self.hold.key().name()));
-        observe::released(&self.hold, &outcome);
-        outcome
+        let (key, holder) = (self.tenure.key(), self.tenure.holder());
+        suspects == Some(true) || core.backend.waits_on_list(key, holder)
     }
 
     /// The call timeout is over; the release goes on.
@@ -377,38 +340,38 @@ impl Departure {
     }
 
     fn unavailable(&self, why: impl Into<String>) -> LockError {
-        LockError::unavailable(self.hold.key().name(), why)
+        LockError::unavailable(self.tenure.key().name(), why)
+    }
+
+    /// The store does not know the holder any more.
+    fn lost_error(&self) -> LockError {
+        LockError::Lost {
+            name: self.tenure.key().name().to_owned(),
+            held_for: self.turn.granted_at.elapsed(),
+            reason: LostReason::Refused,
+            completed: false,
+        }
     }
 }
 
-impl Drop for Departure {
+impl Drop for Release {
     fn drop(&mut self) {
-        if self.done {
+        let Some(work) = self.work.take() else {
             return;
-        }
-        if self.in_background {
+        };
+        if self.in_task {
             // A key that is to stay taken for a while stays so without the runtime.
-            if self.keep_until.is_none_or(Moment::has_passed) {
-                observe::release_cut_off(&self.hold);
+            if work.covered_until().is_none_or(Moment::has_passed) {
+                let left = work.tenure.deadline().remaining();
+                observe::release_cut_off(work.tenure.key(), work.turn.label, left);
             }
             return;
         }
-        let rest = Departure {
-            core: self.core.clone(),
-            hold: self.hold.clone(),
-            head: self.head.take(),
-            done: false,
-            unanswered: self.unanswered,
-            in_background: true,
-            _under_way: self.core.life.background.enter(),
-            left_at: self.left_at,
-            keep_until: self.keep_until,
-            keep_for: self.keep_for,
-            unused: self.unused,
-            over_at: self.over_at,
+        let rest = Release {
+            work: Some(work),
+            in_task: true,
         };
-        let core = rest.core.clone();
-        core.life.spawn(rest.in_background(None));
+        rest.spawn(None);
     }
 }
 

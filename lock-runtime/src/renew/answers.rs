@@ -1,4 +1,4 @@
-//! One call for a batch of renewals, and what its answers mean for the holds.
+//! One call for a batch of renewals, and what its answers mean for the tenures.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +8,16 @@ use tokio::task::JoinError;
 use super::Watch;
 use super::schedule::Batch;
 use crate::backend::{Backend, Fault, Renewal, Renewed, Within};
-use crate::hold::Hold;
+use crate::hold::Tenure;
 use crate::observe::{self, Cause};
 use crate::values::{Moment, clock};
 
 /// The outcome of one renewal call.
 pub(super) struct Outcome {
+    /// The store's name, for the metrics.
+    pub(super) store: &'static str,
     pub(super) place: usize,
-    pub(super) holds: Vec<Arc<Hold>>,
+    pub(super) tenures: Vec<Arc<Tenure>>,
     pub(super) batch: Vec<Renewal>,
     pub(super) answers: Result<Vec<Renewed>, Fault>,
     pub(super) sent_at: Moment,
@@ -36,30 +38,26 @@ pub(super) async fn renew(
     Batch {
         place,
         waits,
-        holds,
+        tenures,
     }: Batch,
     timeout: Duration,
 ) -> Outcome {
     // Looked at again right before the request is sent: nothing is renewed that is being released.
     let sent_at = clock::now();
-    let (holds, batch): (Vec<_>, Vec<_>) = holds
+    let (tenures, batch): (Vec<_>, Vec<_>) = tenures
         .into_iter()
-        .filter_map(|hold| match hold.holder().keeps() {
-            true => watch.renewal_of_keeper(&hold, sent_at),
-            false => {
-                let renewal = hold.renewal_if_good(sent_at)?;
-                Some((hold, renewal))
-            }
-        })
-        .map(|(hold, mut renewal)| {
+        .filter_map(|tenure| {
+            let mut renewal = tenure.due_renewal(sent_at)?;
             renewal.waits = waits.is_some();
-            (hold, renewal)
+            Some((tenure, renewal))
         })
         .unzip();
-    let timeouts = holds.iter().map(|hold| hold.ttl().call_timeout(timeout));
+    let timeouts = tenures
+        .iter()
+        .map(|tenure| tenure.ttl().call_timeout(timeout));
     let timeout = timeouts.min().unwrap_or(timeout);
-    let ends = holds.iter().map(|hold| hold.end_at() - sent_at);
-    let useful = ends.max().unwrap_or(timeout);
+    let ends = tenures.iter().filter_map(|tenure| tenure.end_if_live());
+    let useful = ends.map(|end| end - sent_at).max().unwrap_or(timeout);
     let answers = {
         let mut asked = backend.renew(&batch, Within { timeout, useful });
         match tokio::time::timeout(timeout, &mut asked).await {
@@ -67,7 +65,7 @@ pub(super) async fn renew(
             Err(_) => {
                 // A renewal that waits for others' writes says nothing about the store.
                 if waits.is_none()
-                    && let Some(holds) = watch.are_newly_in(Cause::Unanswered, &holds)
+                    && let Some(holds) = watch.are_newly_in(Cause::Unanswered, &tenures)
                 {
                     observe::renewal_unanswered(holds, timeout);
                 }
@@ -76,8 +74,9 @@ pub(super) async fn renew(
         }
     };
     Outcome {
+        store: backend.store().name(),
         place,
-        holds,
+        tenures,
         batch,
         answers,
         sent_at,
@@ -87,51 +86,42 @@ pub(super) async fn renew(
 impl Watch {
     /// Notes that the renewals of these holds are in trouble. Returns the number of those of which that is to be logged.
     /// One hold whose renewals go on failing is told of once.
-    fn are_newly_in(&self, trouble: Cause, holds: &[Arc<Hold>]) -> Option<usize> {
-        let more = self.schedule.lock().get_into(trouble, holds);
+    fn are_newly_in(&self, trouble: Cause, tenures: &[Arc<Tenure>]) -> Option<usize> {
+        let more = self.schedule.lock().get_into(trouble, tenures);
         (more > 0 && self.is_news(trouble, more)).then_some(more)
     }
 
     /// Takes in the answers to a batch.
     pub(super) fn answered(&self, outcome: &Outcome) {
         let Outcome {
+            store,
             place,
-            holds,
+            tenures,
             batch,
             answers,
             sent_at,
         } = outcome;
         if let Err(fault) = answers
-            && let Some(holds) = self.are_newly_in(Cause::Failed, holds)
+            && let Some(holds) = self.are_newly_in(Cause::Failed, tenures)
         {
             observe::renewal_failed(holds, fault);
         }
-        let mut good = Vec::with_capacity(holds.len());
+        let mut good = Vec::with_capacity(tenures.len());
         let (mut held, mut refused) = (0, 0);
-        for (index, (hold, renewal)) in holds.iter().zip(batch).enumerate() {
+        for (index, (tenure, renewal)) in tenures.iter().zip(batch).enumerate() {
             let answer = answers.as_ref().ok().and_then(|all| all.get(index));
             let answer = answer.copied().unwrap_or(Renewed::Unknown);
             held += usize::from(answer == Renewed::Held);
             refused += usize::from(answer == Renewed::NotHeld);
-            // The holder may have gone on to another hold meanwhile, and may again.
-            let current = match hold.holder().keeps() {
-                true => self.answered_keeper(hold, renewal, answer, *sent_at),
-                false => None,
-            };
-            let goes_on = current.is_some();
-            let hold = current.as_ref().unwrap_or(hold);
             // Unlocked: a loss wakes waiters.
-            hold.renewed(renewal, answer, *sent_at);
-            // A hold that has ended in good order passes its holder's entry on.
-            if !self.remove_if_over(hold) || goes_on && hold.is_ended() {
-                good.push((hold.clone(), answer));
+            tenure.answered(renewal, answer, *sent_at);
+            if !self.remove_if_over(tenure) {
+                good.push((tenure, answer));
             }
         }
-        if let Some(store) = holds.first().map(|hold| hold.label().store) {
-            observe::renewals(store, [held, refused, holds.len() - held - refused]);
-        }
-        // Asked of each hold before the schedule is locked, for which others wait.
-        let shortest = holds.iter().map(|hold| hold.ttl()).min();
+        observe::renewals(store, [held, refused, tenures.len() - held - refused]);
+        // Asked of each tenure before the schedule is locked, for which others wait.
+        let shortest = tenures.iter().map(|tenure| tenure.ttl()).min();
         let now = clock::now();
         let mut schedule = self.schedule.lock();
         // How long others write a key says nothing about the store.
@@ -139,8 +129,8 @@ impl Watch {
         if let (Ok(_), Some(ttl), false) = (answers, shortest, waited) {
             schedule.places.answers(*place, ttl, *sent_at, now);
         }
-        for (hold, answer) in good {
-            schedule.answered(&hold, *place, answer, *sent_at, now);
+        for (tenure, answer) in good {
+            schedule.answered(tenure, *place, answer, *sent_at, now);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use crate::backend::Holders;
-use crate::hold::Hold;
+use crate::hold::Tenure;
 use crate::values::{Alias, HolderId, Kind, Moment, clock};
 
 /// The time within which a grant may arrive after its forced release was told. After that, the next renewal finds out.
@@ -37,14 +37,14 @@ impl Missing {
     }
 
     /// Whether a hold that only now comes to be watched was released by force before. One hash at most.
-    pub(crate) fn names(&mut self, hold: &Hold) -> bool {
+    pub(crate) fn names(&mut self, tenure: &Tenure) -> bool {
         if self.0.is_empty() {
             return false;
         }
         self.0.retain(|(at, _)| at.elapsed() < LONGEST_DETOUR);
-        let alias = LazyCell::new(|| alias(hold.holder(), hold.key().kind()));
+        let alias = LazyCell::new(|| alias(tenure.holder(), tenure.key().kind()));
         self.0.iter().any(|(_, victim)| match victim {
-            Holders::Id(id) => *id == hold.holder(),
+            Holders::Id(id) => *id == tenure.holder(),
             Holders::Aliases(aliases) => aliases.contains(&*alias),
         })
     }
@@ -71,12 +71,12 @@ impl Newcomers {
     /// Takes those that are not named yet out of all that are here. None are new after it.
     pub(crate) fn take<'a>(
         &mut self,
-        all: impl Iterator<Item = &'a Hold>,
-        find: impl Fn(u64) -> Option<&'a Hold>,
+        all: impl Iterator<Item = &'a Tenure>,
+        find: impl Fn(u64) -> Option<&'a Tenure>,
     ) -> Unnamed {
         let numbers = self.0.replace(Vec::new());
         let afresh = numbers.is_none();
-        let identity = |hold: &Hold| (hold.holder(), hold.key().kind());
+        let identity = |tenure: &Tenure| (tenure.holder(), tenure.key().kind());
         let holds = match numbers {
             None => all.map(identity).collect(),
             Some(numbers) => {

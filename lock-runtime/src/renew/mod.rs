@@ -1,14 +1,14 @@
-//! The watchdog: one loop per manager that renews holds in batches, checks fixed ones, and ends each hold at its
+//! The watchdog: one loop per manager that renews tenures in batches, checks fixed ones, and ends each tenure at its
 //! local deadline whatever the store does. It knows the backend only by its trait.
 //!
-//! Each hold is in the schedule once, at its next event or at its end, whichever is first. So a store that does not
+//! Each tenure is in the schedule once, from its grant to its release, whoever has the turn, at its next event or at its end, whichever is first. So a store that does not
 //! answer delays nothing:
 //!
 //! | state | next event | what ends it |
 //! |---|---|---|
 //! | Held | a third of the lease after the last confirmed request, up to three fifths where answers are slow | a renewal is sent |
 //! | Asked | a sixth of the lease later (the call timeout at most), then longer and longer | another renewal is sent beside the first, unless the store answers others: then it has too much to do |
-//! | Failed: the last renewal failed, or left the hold out because others wrote its key | a short pause | the renewal is sent again; after it was left out twice, by one that waits for the key |
+//! | Failed: the last renewal failed, or left the tenure out because others wrote its key | a short pause | the renewal is sent again; after it was left out twice, by one that waits for the key |
 //! | Lost | none | it leaves the schedule |
 //!
 //! An answer counts as long as it is true: the lease that it confirms began when its request was sent, however late it
@@ -17,7 +17,6 @@
 mod answers;
 mod digest;
 pub(crate) mod forced_release;
-mod keeper;
 #[cfg(test)]
 mod left_out;
 #[cfg(test)]
@@ -38,10 +37,9 @@ use tokio::time::Instant;
 
 use self::answers::{renew, take_in};
 use self::digest::Digest;
-pub(crate) use self::keeper::After;
 use self::schedule::{Batch, Schedule};
 use crate::backend::{Backend, Event, Holders};
-use crate::hold::{Hold, Lifecycle};
+use crate::hold::{Hold, Lifecycle, Loss, Tenure};
 use crate::observe::{self, Cause};
 use crate::renew::forced_release::Names;
 use crate::renew::presence::Presence;
@@ -53,7 +51,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// A watchdog that ran for so long before it panicked is started anew as if it had never panicked.
 const STABLE: Duration = Duration::from_secs(10);
 
-/// The schedule of all holds of one manager.
+/// The schedule of all tenures of one manager.
 #[derive(Default)]
 pub(crate) struct Watch {
     schedule: Modelled<Schedule>,
@@ -67,30 +65,38 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Watches a hold that was confirmed by a request sent at `sent_at`.
-    pub(crate) fn insert(&self, hold: &Arc<Hold>, sent_at: Moment) {
+    /// Watches a tenure that was confirmed by a request sent at `sent_at`. One that is over already is not watched: who
+    /// ended it would have taken it out.
+    pub(crate) fn insert(&self, tenure: &Arc<Tenure>, sent_at: Moment) {
         let mut schedule = self.schedule.lock();
-        if schedule.missing.names(hold) {
+        if schedule.missing.names(tenure) {
             drop(schedule);
-            self.end(hold, LostReason::ForceReleased);
+            self.end(tenure, LostReason::ForceReleased);
             return;
         }
-        schedule.add(hold.clone(), sent_at);
+        schedule.add(tenure.clone(), sent_at);
         schedule.busy = true;
         self.wake_in_time(schedule);
     }
 
-    /// Looks at a hold as soon as possible: renews it, or takes it out if it is lost.
-    pub(crate) fn look_now(&self, hold: &Hold) {
+    /// Looks at a tenure as soon as possible: renews it, or takes it out if it is lost.
+    pub(crate) fn look_now(&self, tenure: &Tenure) {
         let now = clock::now();
         let mut schedule = self.schedule.lock();
-        schedule.ask_now(hold.holder().number(), now);
+        schedule.ask_now(tenure.holder().number(), now);
         self.wake_in_time(schedule);
     }
 
-    /// Returns the number of holds.
+    /// The current turn, or idle time, of a tenure ends before its lease does.
+    pub(crate) fn ends_earlier(&self, tenure: &Tenure) {
+        let mut schedule = self.schedule.lock();
+        schedule.ends_earlier(tenure);
+        self.wake_in_time(schedule);
+    }
+
+    /// Returns the number of tenures.
     pub(crate) fn count(&self) -> usize {
-        self.schedule.lock().holds.len()
+        self.schedule.lock().tenures.len()
     }
 
     /// Wakes the loop if something is due before it wakes by itself.
@@ -107,116 +113,112 @@ impl Watch {
         }
     }
 
-    /// Forgets a hold: an answer that is still on its way is ignored. False if it was not known any more.
-    pub(crate) fn remove(&self, hold: &Hold) -> bool {
-        let removed = self.schedule.lock().remove(hold);
-        removed.is_some()
+    /// Forgets a tenure: an answer that is still on its way is ignored. False if it was not known any more.
+    pub(crate) fn remove(&self, tenure: &Tenure) -> bool {
+        self.schedule.lock().remove(tenure)
     }
 
-    /// Takes out a hold if it is over; one that is lost is logged. A live one stays, whatever it looked like before: it
+    /// Takes out a tenure if it is over; a turn that is lost is logged. A live one stays, whatever it looked like before: it
     /// may have been renewed meanwhile. Unlocked: a loss wakes waiters.
-    fn remove_if_over(&self, hold: &Hold) -> bool {
-        self.remove_if_over_late(hold, Duration::ZERO)
+    fn remove_if_over(&self, tenure: &Arc<Tenure>) -> bool {
+        self.remove_if_over_late(tenure, Duration::ZERO)
     }
 
     /// As [`remove_if_over`](Watch::remove_if_over), while the loop runs so much later than it wanted.
-    fn remove_if_over_late(&self, hold: &Hold, late: Duration) -> bool {
-        let over = hold.is_over();
-        // One that has ended in good order is taken out by who ended it. The next one may have its place already.
-        let goes_on = hold.holder().keeps() && hold.is_ended();
-        if !over || goes_on {
-            return over;
+    fn remove_if_over_late(&self, tenure: &Arc<Tenure>, late: Duration) -> bool {
+        if !tenure.is_over() {
+            return false;
         }
         let now = clock::now().tick();
         let (planned, removed) = {
             let mut schedule = self.schedule.lock();
-            (schedule.planned_for(hold), schedule.remove(hold).is_some())
+            (schedule.planned_for(tenure), schedule.remove(tenure))
         };
-        if removed {
-            self.log_lost(hold);
-            // Nobody looked at the hold when it was time to: the store is not to blame.
+        if removed && let Some(loss) = self.log_lost(tenure) {
+            // Nobody looked at the tenure when it was time to: the store is not to blame.
             let unseen = planned.map(|planned| now.saturating_duration_since(planned));
             let late = late.max(unseen.unwrap_or_default());
-            let was_had = hold.was_claimed() && !hold.is_idle();
-            if hold.known_loss() == Some(LostReason::Expired)
-                && was_had
-                && late >= hold.ttl().cadence()
+            if loss.reason == LostReason::Expired
+                && loss.claimed
+                && late >= tenure.ttl().cadence()
                 && self.is_news(Cause::Starved, 1)
             {
                 observe::watchdog_late(late);
             }
         }
-        over
+        true
     }
 
-    /// Ends a hold as lost.
-    pub(crate) fn lose(&self, hold: &Hold, reason: LostReason) {
-        hold.lose(reason);
-        self.remove_if_over(hold);
+    /// Ends a tenure as lost.
+    pub(crate) fn lose(&self, tenure: &Arc<Tenure>, reason: LostReason) {
+        tenure.lose(reason);
+        self.remove_if_over(tenure);
     }
 
-    /// As [`lose`](Watch::lose), for a hold that is not in the schedule, or not any more.
-    fn end(&self, hold: &Hold, reason: LostReason) {
-        hold.lose(reason);
-        self.log_lost(hold);
+    /// As [`lose`](Watch::lose), for a tenure that is not in the schedule, or not any more.
+    fn end(&self, tenure: &Arc<Tenure>, reason: LostReason) {
+        tenure.lose(reason);
+        self.log_lost(tenure);
     }
 
-    fn log_lost(&self, hold: &Hold) {
-        let Some(reason) = hold.known_loss().filter(|_| !hold.is_idle()) else {
-            return;
-        };
-        if !hold.was_claimed() {
+    /// Logs the loss of a turn, if one was lost.
+    fn log_lost(&self, tenure: &Tenure) -> Option<Loss> {
+        let loss = tenure.lost_turn()?;
+        if !loss.claimed {
             if self.is_news(Cause::NeverClaimed, 1) {
-                observe::never_claimed(hold);
+                observe::never_claimed(tenure.key(), &loss);
             }
-        } else if self.is_news(Cause::Lost(reason), 1) {
-            observe::lost(hold, reason);
+        } else if self.is_news(Cause::Lost(loss.reason), 1) {
+            observe::lost(tenure.key(), &loss);
         }
+        Some(loss)
     }
 
-    /// Ends every hold for `reason`. Tells when the last of their leases is over.
+    /// Ends every tenure for `reason`. Tells when the last of their leases is over.
     pub(crate) fn lose_all(&self, reason: LostReason) -> Option<Moment> {
-        let holds: Vec<_> = {
+        let tenures: Vec<_> = {
             let schedule = self.schedule.lock();
-            let holds = schedule.holds.values().map(|watched| &watched.hold);
-            holds.cloned().collect()
+            let watched = schedule.tenures.values();
+            watched.map(|watched| watched.tenure.clone()).collect()
         };
-        let over_at = holds.iter().map(|hold| hold.deadline());
+        let over_at = tenures.iter().map(|tenure| tenure.deadline());
         let over_at = over_at.reduce(Moment::later);
-        for hold in holds {
-            self.lose(&hold, reason);
+        for tenure in tenures {
+            self.lose(&tenure, reason);
         }
         over_at
     }
 
-    /// All holds, in the order in which they were asked for. In steps: others need the schedule as well.
-    pub(crate) fn holds(&self) -> Vec<Arc<Hold>> {
+    /// The turns that callers have, in the order in which their tenures were asked for. In steps: others need the schedule
+    /// as well.
+    pub(crate) fn holds(&self) -> Vec<Hold> {
         const STEP: usize = 1024;
         let mut all = Vec::new();
         let mut from = 0;
         loop {
-            let schedule = self.schedule.lock();
-            let step = schedule.holds.range(from..).take(STEP);
-            let before = all.len();
-            for (number, watched) in step {
-                from = number + 1;
-                all.push(watched.hold.clone());
-            }
-            if all.len() < before + STEP {
-                return all;
+            let step: Vec<_> = {
+                let schedule = self.schedule.lock();
+                let step = schedule.tenures.range(from..).take(STEP);
+                step.map(|(number, watched)| (*number, watched.tenure.clone()))
+                    .collect()
+            };
+            all.extend(step.iter().filter_map(|(_, tenure)| tenure.hold()));
+            match step.last() {
+                Some((number, _)) if step.len() == STEP => from = number + 1,
+                _ => return all,
             }
         }
     }
 
     /// Returns the first of the holds of that name, whatever its kind. It looks at the oldest ones only: those who give up
     /// in a crowd are many.
-    pub(crate) fn first_of(&self, key: &Key) -> Option<Arc<Hold>> {
+    pub(crate) fn first_of(&self, key: &Key) -> Option<Hold> {
         const OLDEST: usize = 1024;
         let schedule = self.schedule.lock();
-        let holds = schedule.holds.values().take(OLDEST);
-        let mut holds = holds.map(|watched| &watched.hold);
-        let found = holds.find(|hold| hold.key().raw() == key.raw() && !hold.is_idle());
-        found.cloned()
+        let oldest = schedule.tenures.values().take(OLDEST);
+        let of_key = oldest.filter(|watched| watched.tenure.key().raw() == key.raw());
+        let mut holds = of_key.filter_map(|watched| watched.tenure.hold());
+        holds.next()
     }
 
     /// Takes in what the store says without being asked.
@@ -224,21 +226,31 @@ impl Watch {
         match event {
             // Unlocked: a loss wakes waiters.
             Event::ForceReleased(victim) => {
-                for hold in self.take(victim) {
-                    self.end(&hold, LostReason::ForceReleased);
+                for tenure in self.take(victim) {
+                    self.end(&tenure, LostReason::ForceReleased);
                 }
             }
             Event::Wanted(wanted) => self.give_up(&wanted),
         }
     }
 
-    /// Takes out the holds that are meant.
-    fn take(&self, victim: Holders) -> Vec<Arc<Hold>> {
+    /// Somebody else wants a lock that this process keeps. A hint: one that is not known any more, or not yet, is asked for
+    /// again.
+    fn give_up(&self, wanted: &Holders) {
+        let tenures = self.schedule.lock().wanted(wanted);
+        // Unlocked: the end of an idle tenure takes it out.
+        for tenure in tenures {
+            tenure.is_wanted();
+        }
+    }
+
+    /// Takes out the tenures that are meant.
+    fn take(&self, victim: Holders) -> Vec<Arc<Tenure>> {
         match &victim {
             Holders::Id(id) => {
                 let mut schedule = self.schedule.lock();
-                let watched = schedule.holds.get(&id.number());
-                let found = watched.is_some_and(|watched| watched.hold.holder() == *id);
+                let watched = schedule.tenures.get(&id.number());
+                let found = watched.is_some_and(|watched| watched.tenure.holder() == *id);
                 let numbers = found.then_some(id.number()).into_iter().collect();
                 schedule.take(numbers, victim)
             }
@@ -249,28 +261,28 @@ impl Watch {
                 let mut schedule = self.schedule.lock();
                 // The few that came while the schedule was unlocked.
                 names.learn(schedule.unnamed());
-                names.tidy(schedule.holds.len(), |number| {
-                    schedule.holds.contains_key(&number)
+                names.tidy(schedule.tenures.len(), |number| {
+                    schedule.tenures.contains_key(&number)
                 });
                 schedule.take(names.find(aliases), victim)
             }
         }
     }
 
-    /// Takes the holds out whose time is over, and gives the batches of renewals that are due. `late`: so much later
+    /// Takes the tenures out whose time is over, and gives the batches of renewals that are due. `late`: so much later
     /// than it wanted, the loop is running.
     fn collect(&self, backend: &dyn Backend, timeout: Duration, late: Duration) -> Vec<Batch> {
         let batch = backend.renew_batch().max(1);
         let now = clock::now();
         let due = self.schedule.lock().due(backend, batch, timeout, now);
-        for hold in due.over {
+        for tenure in due.over {
             // Each leaves once it is told: a panic in between costs no other.
-            self.remove_if_over_late(&hold, late);
+            self.remove_if_over_late(&tenure, late);
         }
         due.batches
     }
 
-    /// Plans every hold anew after a suspension of the machine.
+    /// Plans every tenure anew after a suspension of the machine.
     async fn realign(&self) {
         let mut from = Some(0);
         while let Some(number) = from {
@@ -284,11 +296,8 @@ impl Watch {
         let said = self.digest.lock().next();
         let mut schedule = self.schedule.lock();
         // In the order in which they were asked for.
-        let oldest = schedule
-            .holds
-            .values()
-            .find(|watched| !watched.hold.is_idle())
-            .map(|watched| watched.hold.granted_at());
+        let mut tenures = schedule.tenures.values();
+        let oldest = tenures.find_map(|watched| watched.tenure.granted_at());
         let tick = clock::now().tick() + TICK;
         let busy = std::mem::take(&mut schedule.busy);
         let first = schedule.queue.first().map(|(at, _)| *at);

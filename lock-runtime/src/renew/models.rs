@@ -9,16 +9,14 @@ use std::time::Duration;
 use shuttle::thread;
 
 use super::answers::Outcome;
-use super::{After, Watch};
-use crate::api::manager::events_of;
-use crate::backend::memory::{MemoryBackend, MemoryStore};
-use crate::backend::{Event, Granted, Holders, Renewed};
-use crate::hold::sharing::Left;
-use crate::hold::state::Hold;
-use crate::queue::{Head, LocalQueues};
+use crate::backend::memory::MemoryStore;
+use crate::backend::{Event, Granted, Holders, Renewed, Spare};
+use crate::hold::tests::core;
+use crate::hold::{Core, Hold, Left, Next, Reserved, Share, Tenure};
+use crate::queue::{Entered, Waiter};
 use crate::values::clock::{self, Moment};
 use crate::values::error::LostReason;
-use crate::values::holder::{HolderId, HolderIds};
+use crate::values::holder::HolderId;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
 use crate::values::label::Label;
@@ -32,108 +30,147 @@ const LEASE: Duration = Duration::from_secs(10_000);
 const CALL: Duration = Duration::from_secs(2);
 
 struct Scene {
-    watch: Arc<Watch>,
-    backend: MemoryBackend,
-    hold: Arc<Hold>,
-    queues: Arc<LocalQueues>,
+    core: Arc<Core>,
+    hold: Hold,
 }
 
-fn hold(key: Arc<Key>, head: Option<Head>, holder: HolderId) -> Arc<Hold> {
-    let hold_options = HoldOptions {
+fn options(keep_for: Option<Duration>) -> HoldOptions {
+    HoldOptions {
         ttl: Ttl::new(LEASE, true).unwrap(),
         renewed: true,
         fenced: false,
-        keep_for: None,
+        keep_for,
         max_hold: None,
         permits: 1,
         label: Label {
             lock: "model",
             store: "test",
         },
-    };
-    let sent_at = clock::now();
-    let granted = Granted {
-        token: None,
-        sent_at,
-    };
-    Hold::new(key, head, holder, hold_options, granted, Arc::default())
-}
-
-fn is_watched(watch: &Watch, hold: &Arc<Hold>) -> bool {
-    let schedule = watch.schedule.lock();
-    let watched = schedule.holds.get(&hold.holder().number());
-    watched.is_some_and(|watched| Arc::ptr_eq(&watched.hold, hold))
+    }
 }
 
 impl Scene {
     /// A hold that was granted nine tenths of a lease ago.
     fn new() -> Scene {
-        let watch = Arc::new(Watch::default());
-        let backend = MemoryBackend::new(MemoryStore::new(), events_of(&watch));
-        let key = Key::new("", &LockName::from("a"), Kind::Mutex).unwrap();
-        let (queues, key) = (LocalQueues::new(9, 9), Arc::new(key));
-        let head = queues.try_enter(&key);
-        let hold = hold(key, head, HolderIds::new().fresh());
-        watch.insert(&hold, hold.granted_at());
-        clock::suspend(LEASE / 10 * 9);
-        Scene {
-            watch,
-            backend,
-            hold,
-            queues,
+        let core = core(&MemoryStore::new());
+        let holder = core.ids.fresh();
+        Scene::of(core, holder, &options(None), None, LEASE / 10 * 9)
+    }
+
+    /// A hold that was granted half a lease ago, in a tenure. Somebody waits for its end.
+    fn with_waiter() -> (Scene, Waiter) {
+        let core = core(&MemoryStore::new());
+        let holder = core.ids.fresh();
+        let far = clock::now() + LEASE;
+        let scene = Scene::of(core, holder, &options(None), Some(far), LEASE / 2);
+        let queues = &scene.core.queues;
+        let entered = queues.enter(scene.hold.key(), options(None), clock::now());
+        match entered {
+            Ok(Entered::Queued(waiter)) => (scene, waiter),
+            _ => panic!("a hold has the lock"),
         }
     }
 
-    fn is_watched(&self) -> bool {
-        is_watched(&self.watch, &self.hold)
+    /// A hold that was granted nine tenths of a lease ago to a holder that keeps its lock.
+    fn of_a_keeper() -> Scene {
+        let core = core(&MemoryStore::new());
+        let holder = core.ids.fresh_keeper();
+        let options = options(Some(LEASE));
+        Scene::of(core, holder, &options, None, LEASE / 10 * 9)
     }
 
-    /// Passes the lock on to a second hold of the same tenure, if the watchdog knows the first one. Gives the second one.
-    fn passes_on(&self) -> impl FnOnce() -> Option<Arc<Hold>> + Send + use<> {
-        let (first, watch) = (self.hold.clone(), self.watch.clone());
+    fn of(
+        core: Arc<Core>,
+        holder: HolderId,
+        options: &HoldOptions,
+        free_until: Option<Moment>,
+        age: Duration,
+    ) -> Scene {
+        let key = Arc::new(Key::new("", &LockName::from("a"), Kind::Mutex).unwrap());
+        let head = core.queues.try_enter(&key);
+        let granted = Granted {
+            token: None,
+            sent_at: clock::now(),
+        };
+        let reserved = Reserved::new(Spare::Untokened, free_until);
+        let of = Arc::downgrade(&core);
+        let hold = Tenure::begin(of, key, head, holder, options, granted, reserved);
+        core.watch.insert(hold.tenure(), granted.sent_at);
+        clock::suspend(age);
+        Scene { core, hold }
+    }
+
+    fn tenure(&self) -> &Arc<Tenure> {
+        self.hold.tenure()
+    }
+
+    fn is_watched(&self) -> bool {
+        let schedule = self.core.watch.schedule.lock();
+        schedule.tenures.contains_key(&self.hold.holder().number())
+    }
+
+    /// The only guard leaves. Whether the turn was good, and what comes after it.
+    fn leaves(&self) -> impl FnOnce() -> Option<Next> + Send + use<> {
+        let (core, hold) = (self.core.clone(), self.hold.clone());
         move || {
-            let next = hold(first.key().clone(), None, first.holder());
-            let left = first.leave(Kind::Mutex, true, None, clock::now());
-            let goes = matches!(left, Left::Good { .. }) && watch.pass_on(&first, &next);
-            goes.then_some(next)
+            let share = Share {
+                kind: Kind::Mutex,
+                renewed: true,
+                keep_until: None,
+            };
+            match hold.leave(&core, share, clock::now()) {
+                Left::Last(turn, next) => {
+                    if matches!(next, Next::GiveBack) {
+                        core.watch.remove(hold.tenure());
+                    }
+                    drop(turn);
+                    Some(next)
+                }
+                _ => None,
+            }
         }
     }
 
     /// Somebody renews the hold by hand: the answer to a request that was sent at `sent_at`.
     fn renews(&self, sent_at: Moment) -> impl FnOnce() + Send + use<> {
-        let (hold, asked) = (self.hold.clone(), self.hold.renewal());
-        move || hold.renewed(&asked, Renewed::Held, sent_at)
+        let (tenure, asked) = (
+            self.tenure().clone(),
+            self.tenure().due_renewal(clock::now()),
+        );
+        move || tenure.answered(&asked.unwrap(), Renewed::Held, sent_at)
     }
 
     /// The answer to a question of the watchdog that was sent at `sent_at`.
-    fn answered(&self, sent_at: Moment) -> Outcome {
+    fn answered(&self, answer: Renewed, sent_at: Moment) -> Outcome {
         Outcome {
+            store: "test",
             place: 0,
-            holds: vec![self.hold.clone()],
-            batch: vec![self.hold.renewal()],
-            answers: Ok(vec![Renewed::Held]),
+            tenures: vec![self.tenure().clone()],
+            batch: vec![self.tenure().due_renewal(clock::now()).unwrap()],
+            answers: Ok(vec![answer]),
             sent_at,
         }
     }
 
     /// As the watchdog's loop after a suspension.
     fn looks(&self) {
+        let watch = &self.core.watch;
         let mut from = Some(0);
         while let Some(number) = from {
-            from = self.watch.schedule.lock().realign(number, clock::now());
+            from = watch.schedule.lock().realign(number, clock::now());
         }
-        self.watch.collect(&self.backend, CALL, Duration::ZERO);
+        watch.collect(&*self.core.backend, CALL, Duration::ZERO);
     }
 
     /// Asserts what must be true no matter which came first, once the watchdog has looked again.
     fn check(&self) {
-        let good = self.hold.is_good_at(clock::now());
+        let good = self.tenure().is_good_at(clock::now());
         assert!(!good || self.is_watched(), "a live hold is not watched");
         self.looks();
         assert_eq!(self.is_watched(), good, "a hold that is over is watched");
         assert_eq!(self.hold.is_held(), good, "it was lost and is held");
         assert_eq!(self.hold.is_over(), !good);
-        let taken = self.queues.is_open(self.hold.key());
+        let taken = self.core.queues.is_open(self.hold.key());
         assert_eq!(taken, good, "the place leaves with the hold");
     }
 }
@@ -151,7 +188,7 @@ fn a_hold_that_is_renewed_while_the_watchdog_takes_it_out_stays_watched() {
             let time = thread::spawn(lease_ends);
             // Time may pass before it looks.
             thread::yield_now();
-            scene.watch.remove_if_over(&scene.hold);
+            scene.core.watch.remove_if_over(scene.tenure());
             renewal.join().unwrap();
             time.join().unwrap();
             scene.check();
@@ -182,7 +219,8 @@ fn the_answers_to_two_questions_that_cross_leave_the_deadline_of_the_later_one()
         || {
             let scene = Scene::new();
             let answer = |sent_at| {
-                let (watch, outcome) = (scene.watch.clone(), scene.answered(sent_at));
+                let outcome = scene.answered(Renewed::Held, sent_at);
+                let watch = scene.core.watch.clone();
                 thread::spawn(move || watch.answered(&outcome))
             };
             let earlier = clock::now();
@@ -193,12 +231,11 @@ fn the_answers_to_two_questions_that_cross_leave_the_deadline_of_the_later_one()
             for answer in answers {
                 answer.join().unwrap();
             }
-            assert!(scene.hold.deadline().has_reached(later + LEASE / 10 * 9));
-            let next = scene
-                .watch
-                .schedule
-                .lock()
-                .next_of(scene.hold.holder().number());
+            assert!(scene.tenure().deadline() - later >= LEASE / 10 * 9);
+            let next = {
+                let schedule = scene.core.watch.schedule.lock();
+                schedule.next_of(scene.hold.holder().number())
+            };
             assert!(next > (later + LEASE / 4).tick(), "it is asked about soon");
             scene.check();
         },
@@ -229,20 +266,12 @@ fn a_hold_is_ended_by_one_only() {
     shuttle::check_random(
         || {
             let scene = Scene::new();
-            let (hold, watch) = (scene.hold.clone(), scene.watch.clone());
-            let guard = thread::spawn(move || {
-                let left = hold.leave(Kind::Mutex, true, None, clock::now());
-                if let Left::Good { head, .. } = left {
-                    watch.remove(&hold);
-                    drop(head);
-                    return true;
-                }
-                false
-            });
+            let leaves = scene.leaves();
+            let guard = thread::spawn(move || leaves().is_some());
             let time = thread::spawn(lease_ends);
             // Time may pass before it looks.
             thread::yield_now();
-            scene.watch.remove_if_over(&scene.hold);
+            scene.core.watch.remove_if_over(scene.tenure());
             let released = guard.join().unwrap();
             time.join().unwrap();
             assert_eq!(scene.hold.loss().is_none(), released);
@@ -253,103 +282,78 @@ fn a_hold_is_ended_by_one_only() {
 }
 
 #[test]
-fn a_forced_release_reaches_the_hold_that_its_holder_id_has_gone_to() {
+fn a_forced_release_reaches_the_turn_that_has_the_lock() {
     shuttle::check_random(
         || {
-            let scene = Scene::new();
-            let next = thread::spawn(scene.passes_on());
+            let (scene, _waiter) = Scene::with_waiter();
+            let next = thread::spawn(scene.leaves());
             let victim = Holders::Id(scene.hold.holder());
-            scene.watch.hear(Event::ForceReleased(victim));
-            if let Some(next) = next.join().unwrap() {
-                assert_eq!(next.known_loss(), Some(LostReason::ForceReleased));
-            }
+            scene.core.watch.hear(Event::ForceReleased(victim));
+            let lost = match next.join().unwrap() {
+                Some(Next::Turn(_, next)) => next.known_loss(),
+                None => scene.hold.known_loss(),
+                Some(_) => panic!("somebody waits"),
+            };
+            assert_eq!(lost, Some(LostReason::ForceReleased));
         },
         1_000,
     );
 }
 
 #[test]
-fn a_look_at_a_hold_that_has_ended_does_not_take_the_next_one_of_its_tenure_out() {
+fn a_look_at_a_turn_that_has_ended_leaves_the_next_one_watched() {
     shuttle::check_random(
         || {
-            let scene = Scene::new();
-            let next = thread::spawn(scene.passes_on());
-            scene.watch.remove_if_over(&scene.hold);
-            if let Some(next) = next.join().unwrap() {
-                assert!(is_watched(&scene.watch, &next));
+            let (scene, _waiter) = Scene::with_waiter();
+            let next = thread::spawn(scene.leaves());
+            scene.core.watch.remove_if_over(scene.tenure());
+            let next = next.join().unwrap();
+            assert!(matches!(next, Some(Next::Turn(..))) && scene.is_watched());
+        },
+        1_000,
+    );
+}
+
+#[test]
+fn the_answer_to_a_renewal_counts_for_the_turn_that_it_meets() {
+    shuttle::check_random(
+        || {
+            for answer in [Renewed::Held, Renewed::NotHeld] {
+                let (scene, _waiter) = Scene::with_waiter();
+                let sent_at = clock::now();
+                let outcome = scene.answered(answer, sent_at);
+                let next = thread::spawn(scene.leaves());
+                scene.core.watch.answered(&outcome);
+                let next = match next.join().unwrap() {
+                    Some(Next::Turn(_, next)) => next,
+                    None => scene.hold.clone(),
+                    Some(_) => panic!("somebody waits"),
+                };
+                let holds = answer == Renewed::Held;
+                assert_eq!(next.known_loss().is_none(), holds);
+                assert_eq!(scene.is_watched(), holds);
+                let left = scene.tenure().deadline() - sent_at;
+                assert_eq!(left > LEASE / 10 * 9, holds);
             }
         },
         1_000,
     );
 }
 
-impl Scene {
-    /// As [`new`](Scene::new), of a holder that keeps its lock.
-    fn of_a_keeper() -> Scene {
-        let mut scene = Scene::new();
-        scene.watch.remove(&scene.hold);
-        scene.hold = hold(
-            scene.hold.key().clone(),
-            None,
-            HolderIds::new().fresh_keeper(),
-        );
-        scene.watch.insert(&scene.hold, scene.hold.granted_at());
-        scene
-    }
-
-    /// The hold ends, and the lock goes to the next one of the same holder. What the watchdog says of it, and that one.
-    fn goes_on(&self) -> impl FnOnce() -> (After, Arc<Hold>) + Send + use<> {
-        let (first, watch) = (self.hold.clone(), self.watch.clone());
-        move || {
-            let next = hold(first.key().clone(), None, first.holder());
-            let left = first.leave(Kind::Mutex, true, None, clock::now());
-            let after = match left {
-                Left::Good { .. } => watch.leave_to(&first, &next),
-                _ => After::Unknown,
-            };
-            (after, next)
-        }
-    }
-}
-
 #[test]
-fn what_the_store_says_of_a_holder_reaches_the_hold_that_it_has_gone_on_to() {
+fn a_kept_lock_that_the_store_does_not_know_is_kept_no_more() {
     shuttle::check_random(
         || {
             for answer in [Renewed::Held, Renewed::NotHeld] {
                 let scene = Scene::of_a_keeper();
                 let sent_at = clock::now();
-                let outcome = Outcome {
-                    answers: Ok(vec![answer]),
-                    ..scene.answered(sent_at)
-                };
-                let next = thread::spawn(scene.goes_on());
-                scene.watch.answered(&outcome);
-                let (after, next) = next.join().unwrap();
-                let holds = after == After::Watched && next.known_loss().is_none();
-                assert_eq!(holds, answer == Renewed::Held);
-                if holds {
-                    assert!(is_watched(&scene.watch, &next));
-                    assert!(next.deadline().has_reached(sent_at + LEASE / 10 * 9));
-                }
-            }
-        },
-        1_000,
-    );
-}
-
-#[test]
-fn a_lock_that_somebody_wants_is_given_back_by_the_hold_that_ends_next() {
-    shuttle::check_random(
-        || {
-            let scene = Scene::of_a_keeper();
-            let next = thread::spawn(scene.goes_on());
-            let wanted = Holders::Id(scene.hold.holder());
-            scene.watch.hear(Event::Wanted(wanted));
-            let (after, next) = next.join().unwrap();
-            match after {
-                After::Watched => assert_eq!(scene.watch.leave(&next), After::Wanted),
-                after => assert_eq!(after, After::Wanted),
+                let outcome = scene.answered(answer, sent_at);
+                let next = thread::spawn(scene.leaves());
+                scene.core.watch.answered(&outcome);
+                next.join().unwrap();
+                let keeps = answer == Renewed::Held;
+                assert_eq!(scene.core.queues.is_kept(scene.hold.key()), keeps);
+                assert_eq!(scene.is_watched(), keeps);
             }
         },
         1_000,

@@ -1,4 +1,4 @@
-//! The holds of one manager, each at its next event.
+//! The tenures of one manager, each at its next event.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::backend::{Backend, Holders, Renewed};
-use crate::hold::Hold;
+use crate::hold::Tenure;
 use crate::observe::Cause;
 use crate::renew::forced_release::{Missing, Newcomers, Unnamed};
 use crate::renew::places::Places;
@@ -28,7 +28,7 @@ const MOST_WAITING: usize = 4;
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     /// By number. A tree, for its few entries need no hash.
-    pub(super) holds: BTreeMap<u64, Watched>,
+    pub(super) tenures: BTreeMap<u64, Watched>,
     pub(super) queue: BTreeSet<(Instant, u64)>,
     /// The moment at which the loop wakes by itself; `None` while it sleeps without an end.
     pub(super) planned: Option<Instant>,
@@ -47,14 +47,12 @@ pub(super) struct Schedule {
 
 #[derive(Debug)]
 pub(super) struct Watched {
-    pub(super) hold: Arc<Hold>,
+    pub(super) tenure: Arc<Tenure>,
     next: Instant,
     /// The moment of the next question to the store: for a renewal, or beside a question that is not answered yet.
     renew_at: Moment,
     /// The moment at which the last confirmed request was sent.
     confirmed: Moment,
-    /// Somebody else has asked for the lock, which this process keeps.
-    wanted: bool,
     /// A question is under way, so that `renew_at` is the time for another one beside it.
     asked: bool,
     /// The number of times that the store has left it out since it was confirmed.
@@ -64,11 +62,6 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// Whether it is of this hold, and not of another one of the same tenure, which has the same number.
-    fn is_of(&self, hold: &Hold) -> bool {
-        std::ptr::eq(&*self.hold, hold)
-    }
-
     /// Whether its renewal waits for those who write the key.
     fn waits(&self) -> bool {
         self.left_out >= LEFT_OUT_LIMIT
@@ -82,7 +75,7 @@ pub(super) struct Batch {
     pub(super) place: usize,
     /// If it waits for those who write the key, which is one then.
     pub(super) waits: Option<Counted>,
-    pub(super) holds: Vec<Arc<Hold>>,
+    pub(super) tenures: Vec<Arc<Tenure>>,
 }
 
 /// The work that is due now.
@@ -91,7 +84,7 @@ pub(super) struct Due {
     /// The renewals to send.
     pub(super) batches: Vec<Batch>,
     /// Holds whose time seems to be over.
-    pub(super) over: Vec<Arc<Hold>>,
+    pub(super) over: Vec<Arc<Tenure>>,
 }
 
 /// Renewed by one call. By kind: each has its script. By lease, in powers of two: a call's timeout follows its shortest
@@ -100,26 +93,28 @@ pub(super) struct Due {
 type Group = (Kind, u32, usize, Option<Arc<Key>>);
 
 impl Schedule {
-    /// Takes in a hold that was confirmed by a request sent at `confirmed`.
-    pub(super) fn add(&mut self, hold: Arc<Hold>, confirmed: Moment) {
-        let number = hold.holder().number();
-        let renew_at = confirmed + hold.ttl().next_renewal();
-        let next = renew_at.earlier(hold.end_at()).tick();
+    /// Takes in a tenure that was confirmed by a request sent at `confirmed`, unless it is over already.
+    pub(super) fn add(&mut self, tenure: Arc<Tenure>, confirmed: Moment) {
+        let Some(end) = tenure.end_if_live() else {
+            return;
+        };
+        let number = tenure.holder().number();
+        let renew_at = confirmed + tenure.ttl().next_renewal();
+        let next = renew_at.earlier(end).tick();
         self.queue.insert((next, number));
-        self.newcomers.note(number, self.holds.len());
-        if hold.holder().keeps() {
+        self.newcomers.note(number, self.tenures.len());
+        if tenure.holder().keeps() {
             // A hash for what costs a request to the store anyway.
-            let alias = hold.holder().alias(hold.key().kind());
+            let alias = tenure.holder().alias(tenure.key().kind());
             self.keepers.insert(alias, number);
         }
-        self.holds.insert(
+        self.tenures.insert(
             number,
             Watched {
-                hold,
+                tenure,
                 next,
                 renew_at,
                 confirmed,
-                wanted: false,
                 asked: false,
                 left_out: 0,
                 trouble: None,
@@ -127,36 +122,8 @@ impl Schedule {
         );
     }
 
-    /// Takes out the hold with that number.
-    pub(super) fn forget(&mut self, number: u64) {
-        drop(self.remove_number(number));
-    }
-
-    /// Puts a hold in the place of another one that has the same holder, with all that is known of that. False if the
-    /// other one is not here, or was lost.
-    pub(super) fn pass_on(&mut self, from: &Hold, to: &Arc<Hold>) -> bool {
-        let number = from.holder().number();
-        let watched = self.holds.get_mut(&number);
-        let Some(watched) = watched.filter(|watched| watched.is_of(from)) else {
-            return false;
-        };
-        let Some(confirmed) = from.leaves_behind() else {
-            return false;
-        };
-        let end = to.inherits(confirmed);
-        watched.hold = to.clone();
-        let renew_at = watched.renew_at;
-        if end.tick() < watched.next {
-            // By tokio's clock alone: a suspension plans everything anew.
-            self.queue.remove(&(watched.next, number));
-            watched.next = renew_at.earlier(end).tick();
-            self.queue.insert((watched.next, number));
-        }
-        true
-    }
-
-    /// Notes that somebody else wants what is kept. The holds that nobody has.
-    pub(super) fn want(&mut self, wanted: &Holders) -> Vec<Arc<Hold>> {
+    /// The tenures that somebody else wants, of those that this process keeps.
+    pub(super) fn wanted(&self, wanted: &Holders) -> Vec<Arc<Tenure>> {
         let numbers: Vec<u64> = match wanted {
             Holders::Id(id) => vec![id.number()],
             Holders::Aliases(aliases) => {
@@ -164,44 +131,34 @@ impl Schedule {
                 aliases.iter().filter_map(number).collect()
             }
         };
-        let mut idle = Vec::new();
-        for number in numbers {
-            // Other managers of a memory store have holders of the same numbers.
-            let is_meant = |holder: HolderId| match wanted {
-                Holders::Id(id) => holder == *id,
-                Holders::Aliases(_) => holder.keeps(),
-            };
-            let watched = self.holds.get_mut(&number);
-            if let Some(watched) = watched.filter(|watched| is_meant(watched.hold.holder())) {
-                watched.wanted = true;
-                if watched.hold.is_idle() {
-                    idle.push(watched.hold.clone());
-                }
-            }
+        // Other managers of a memory store have holders of the same numbers.
+        let is_meant = |holder: HolderId| match wanted {
+            Holders::Id(id) => holder == *id,
+            Holders::Aliases(_) => holder.keeps(),
+        };
+        let found = numbers.iter().filter_map(|number| self.tenures.get(number));
+        let tenures = found.map(|watched| &watched.tenure);
+        let meant = tenures.filter(|tenure| is_meant(tenure.holder()));
+        meant.cloned().collect()
+    }
+
+    /// Moves the entry of a tenure whose turn or idle time ends earlier than its lease.
+    pub(super) fn ends_earlier(&mut self, tenure: &Tenure) {
+        let number = tenure.holder().number();
+        if let Some(watched) = self.tenures.get_mut(&number)
+            && let Some(end) = tenure.end_if_live()
+            && end.tick() < watched.next
+        {
+            // By tokio's clock alone: a suspension plans everything anew.
+            self.queue.remove(&(watched.next, number));
+            watched.next = end.tick();
+            self.queue.insert((watched.next, number));
         }
-        idle
-    }
-
-    pub(super) fn is_wanted(&self, hold: &Hold) -> bool {
-        let watched = self.holds.get(&hold.holder().number());
-        watched.is_some_and(|watched| watched.wanted && watched.is_of(hold))
-    }
-
-    /// Takes a hold out, and tells whether somebody else wants what is kept.
-    pub(super) fn leave(&mut self, hold: &Hold) -> Option<bool> {
-        let number = hold.holder().number();
-        let wanted = self
-            .holds
-            .get(&number)
-            .filter(|watched| watched.is_of(hold))?
-            .wanted;
-        self.remove_number(number);
-        Some(wanted)
     }
 
     /// Plans a question for now, whatever is under way.
     pub(super) fn ask_now(&mut self, number: u64, now: Moment) {
-        if let Some(watched) = self.holds.get_mut(&number) {
+        if let Some(watched) = self.tenures.get_mut(&number) {
             watched.asked = false;
             self.plan(number, now, now);
         }
@@ -220,7 +177,7 @@ impl Schedule {
         if !watched.asked {
             return None;
         }
-        let ttl = watched.hold.ttl();
+        let ttl = watched.tenure.ttl();
         let last_call = watched.confirmed + ttl.last_call();
         let until = match watched.waits() {
             true => last_call,
@@ -235,11 +192,11 @@ impl Schedule {
     /// Moves a hold's entry to its next event: so far from `now` as the clock says that leaves less time. The other one
     /// stood still while the machine was suspended.
     pub(super) fn plan(&mut self, number: u64, renew_at: Moment, now: Moment) {
-        let Some(watched) = self.holds.get_mut(&number) else {
+        let Some(watched) = self.tenures.get_mut(&number) else {
             return;
         };
         self.queue.remove(&(watched.next, number));
-        let end = watched.hold.end_at() - now;
+        let end = watched.tenure.end_if_live().unwrap_or(now) - now;
         watched.renew_at = renew_at;
         watched.next = now.tick() + end.min(renew_at - now);
         self.queue.insert((watched.next, number));
@@ -256,7 +213,7 @@ impl Schedule {
     ) -> Due {
         let tick = now.tick();
         let (mut over, mut moved) = (Vec::new(), Vec::new());
-        let mut groups: HashMap<Group, Vec<Arc<Hold>>> = HashMap::new();
+        let mut groups: HashMap<Group, Vec<Arc<Tenure>>> = HashMap::new();
         let mut waiting: HashSet<Arc<Key>> = HashSet::new();
         // Those that are due soon fill the batches that go out anyway, but start none.
         let (mut horizon, mut unfilled) = (tick, 0_usize);
@@ -273,12 +230,12 @@ impl Schedule {
             if due > MOST || ahead > MOST || (!is_due && (unfilled == 0 || at > horizon)) {
                 break;
             }
-            let Some(watched) = self.holds.get(&number) else {
+            let Some(watched) = self.tenures.get(&number) else {
                 continue;
             };
-            let hold = &watched.hold;
-            if is_due && !hold.is_good_at(now) {
-                over.push(hold.clone());
+            let tenure = &watched.tenure;
+            if is_due && !tenure.is_good_at(now) {
+                over.push(tenure.clone());
                 continue;
             }
             if is_due && !now.has_reached(watched.renew_at) {
@@ -289,7 +246,7 @@ impl Schedule {
             if !is_due && (watched.asked || watched.renew_at.tick() > horizon) {
                 continue;
             }
-            let (ttl, key) = (hold.ttl(), hold.key());
+            let (ttl, key) = (tenure.ttl(), tenure.key());
             let place = backend.place(key);
             if let Some(until) = self.wait_for_answer(watched, place, timeout, now) {
                 moved.push((number, until));
@@ -307,23 +264,23 @@ impl Schedule {
             } else if was_full {
                 continue;
             }
-            group.push(hold.clone());
+            group.push(tenure.clone());
             let is_full = group.len().is_multiple_of(batch);
             unfilled = unfilled + usize::from(was_full) - usize::from(is_full);
         }
         for (number, renew_at) in moved {
             self.plan(number, renew_at, now);
         }
-        for hold in groups.values().flatten() {
-            self.asked(hold, timeout, now);
+        for tenure in groups.values().flatten() {
+            self.asked(tenure, timeout, now);
         }
         let under_way = &self.waiting;
-        let batches = groups.iter().flat_map(|((_, _, place, alone), holds)| {
-            let batches = holds.chunks(batch);
-            batches.map(move |holds| Batch {
+        let batches = groups.iter().flat_map(|((_, _, place, alone), tenures)| {
+            let batches = tenures.chunks(batch);
+            batches.map(move |tenures| Batch {
                 place: *place,
                 waits: alone.as_ref().map(|_| under_way.enter()),
-                holds: holds.to_vec(),
+                tenures: tenures.to_vec(),
             })
         });
         Due {
@@ -334,14 +291,13 @@ impl Schedule {
 
     /// Notes that the store is being asked about the hold: while there is no answer, again after a pause, beside the
     /// questions that are under way.
-    fn asked(&mut self, hold: &Hold, timeout: Duration, now: Moment) {
-        let number = hold.holder().number();
-        let watched = self.holds.get_mut(&number);
-        let Some(watched) = watched.filter(|watched| watched.is_of(hold)) else {
+    fn asked(&mut self, tenure: &Tenure, timeout: Duration, now: Moment) {
+        let number = tenure.holder().number();
+        let Some(watched) = self.tenures.get_mut(&number) else {
             return;
         };
         watched.asked = true;
-        let ttl = hold.ttl();
+        let ttl = tenure.ttl();
         let overdue = now.since(watched.confirmed + ttl.cadence());
         self.plan(number, now + ttl.answer_wait(timeout, overdue), now);
     }
@@ -351,28 +307,25 @@ impl Schedule {
     /// A confirmation that came after this question was sent says more than its answer.
     pub(super) fn answered(
         &mut self,
-        hold: &Hold,
+        tenure: &Tenure,
         place: usize,
         answer: Renewed,
         sent_at: Moment,
         now: Moment,
     ) {
-        let number = hold.holder().number();
-        let watched = self.holds.get_mut(&number);
-        // An answer about a holder that keeps its lock is true of the next hold as well.
-        let is_meant = |watched: &&mut Watched| watched.is_of(hold) || hold.holder().keeps();
-        let Some(watched) = watched.filter(is_meant) else {
+        let number = tenure.holder().number();
+        let Some(watched) = self.tenures.get_mut(&number) else {
             return;
         };
         if !sent_at.has_reached(watched.confirmed) {
             return;
         }
         watched.asked = false;
-        let ttl = hold.ttl();
+        let ttl = tenure.ttl();
         let renew_at = if matches!(answer, Renewed::Held | Renewed::NotHeld) {
             (watched.confirmed, watched.left_out) = (sent_at, 0);
             watched.trouble = None;
-            if hold.is_to_be_lengthened() {
+            if tenure.is_to_be_lengthened() {
                 // It did not ask for that yet: the caller that wants it has planned the next question.
                 watched.renew_at
             } else {
@@ -394,7 +347,7 @@ impl Schedule {
     /// to go on.
     pub(super) fn realign(&mut self, from: u64, now: Moment) -> Option<u64> {
         let mut some: Vec<_> = self
-            .holds
+            .tenures
             .range(from..)
             .map(|(number, watched)| (*number, watched.renew_at))
             .take(MOST + 1)
@@ -408,20 +361,20 @@ impl Schedule {
 
     #[cfg(test)]
     pub(super) fn next_of(&self, number: u64) -> Instant {
-        self.holds[&number].next
+        self.tenures[&number].next
     }
 
     /// The holds that have no name yet.
     pub(super) fn unnamed(&mut self) -> Unnamed {
-        let holds = &self.holds;
-        let all = holds.values().map(|watched| &*watched.hold);
+        let tenures = &self.tenures;
+        let all = tenures.values().map(|watched| &*watched.tenure);
         self.newcomers.take(all, |number| {
-            holds.get(&number).map(|watched| &*watched.hold)
+            tenures.get(&number).map(|watched| &*watched.tenure)
         })
     }
 
     /// Takes out the victims that were found, under these numbers, and waits for those that were not.
-    pub(super) fn take(&mut self, numbers: Vec<u64>, victim: Holders) -> Vec<Arc<Hold>> {
+    pub(super) fn take(&mut self, numbers: Vec<u64>, victim: Holders) -> Vec<Arc<Tenure>> {
         let taken: Vec<_> = numbers
             .into_iter()
             .filter_map(|number| self.remove_number(number))
@@ -432,24 +385,22 @@ impl Schedule {
         taken
     }
 
-    pub(super) fn remove(&mut self, hold: &Hold) -> Option<Arc<Hold>> {
-        let number = hold.holder().number();
-        let is_here = self.holds.get(&number)?.is_of(hold);
-        is_here.then(|| self.remove_number(number)).flatten()
+    pub(super) fn remove(&mut self, tenure: &Tenure) -> bool {
+        self.remove_number(tenure.holder().number()).is_some()
     }
 
-    /// Returns the moment at which the hold is to be looked at next.
-    pub(super) fn planned_for(&self, hold: &Hold) -> Option<Instant> {
-        let watched = self.holds.get(&hold.holder().number())?;
-        watched.is_of(hold).then_some(watched.next)
+    /// Returns the moment at which the tenure is to be looked at next.
+    pub(super) fn planned_for(&self, tenure: &Tenure) -> Option<Instant> {
+        let watched = self.tenures.get(&tenure.holder().number())?;
+        Some(watched.next)
     }
 
-    /// Notes that renewals of these holds are in this trouble. Returns the number of those that were in no such trouble
+    /// Notes that renewals of these tenures are in this trouble. Returns the number of those that were in no such trouble
     /// before: it is told once, until a renewal succeeds.
-    pub(super) fn get_into(&mut self, trouble: Cause, holds: &[Arc<Hold>]) -> usize {
+    pub(super) fn get_into(&mut self, trouble: Cause, tenures: &[Arc<Tenure>]) -> usize {
         let mut more = 0;
-        for hold in holds {
-            if let Some(watched) = self.holds.get_mut(&hold.holder().number())
+        for tenure in tenures {
+            if let Some(watched) = self.tenures.get_mut(&tenure.holder().number())
                 && watched.trouble.replace(trouble) != Some(trouble)
             {
                 more += 1;
@@ -458,14 +409,14 @@ impl Schedule {
         more
     }
 
-    fn remove_number(&mut self, number: u64) -> Option<Arc<Hold>> {
-        let watched = self.holds.remove(&number)?;
+    fn remove_number(&mut self, number: u64) -> Option<Arc<Tenure>> {
+        let watched = self.tenures.remove(&number)?;
         self.queue.remove(&(watched.next, number));
-        let holder = watched.hold.holder();
+        let holder = watched.tenure.holder();
         if holder.keeps() {
             self.keepers
-                .remove(&holder.alias(watched.hold.key().kind()));
+                .remove(&holder.alias(watched.tenure.key().kind()));
         }
-        Some(watched.hold)
+        Some(watched.tenure)
     }
 }

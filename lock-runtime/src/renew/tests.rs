@@ -9,10 +9,11 @@ use super::Watch;
 use super::answers::{Outcome, renew};
 use super::schedule::{Batch, MOST};
 use crate::api::manager::{LockManager, events_of};
+use crate::backend::Renewed;
 use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::backend::quorum::tests::flaky::{Bug, Flaky, Mode, Switch};
-use crate::backend::{Granted, Renewed};
-use crate::hold::state::Hold;
+use crate::hold::Hold;
+use crate::hold::tests::granted;
 use crate::values::clock;
 use crate::values::error::LostReason;
 use crate::values::holder::HolderIds;
@@ -94,28 +95,18 @@ async fn guards_elsewhere_are_told_that_the_runtime_which_renewed_them_is_gone()
 async fn a_longer_lease_that_is_wanted_while_a_renewal_is_under_way_is_asked_for_at_once() {
     let key = Key::new("", &LockName::from("a"), Kind::Mutex).unwrap();
     let (sent_at, holder) = (clock::now(), HolderIds::new().fresh());
-    let granted = Granted {
-        token: None,
-        sent_at,
-    };
-    let hold = Hold::new(
-        Arc::new(key),
-        None,
-        holder,
-        hold_options(SECOND),
-        granted,
-        Arc::default(),
-    );
+    let hold = granted(Arc::new(key), None, holder, &hold_options(SECOND), sent_at);
     let watch = Arc::new(Watch::default());
     let backend = MemoryBackend::new(MemoryStore::new(), events_of(&watch));
-    watch.insert(&hold, sent_at);
+    watch.insert(hold.tenure(), sent_at);
     tokio::time::advance(SECOND / 3).await;
     let collect = || watch.collect(&backend, 2 * SECOND, Duration::ZERO);
-    let Batch { place, holds, .. } = collect().remove(0);
+    let Batch { place, tenures, .. } = collect().remove(0);
     let outcome = Outcome {
+        store: "test",
         place,
-        batch: vec![hold.renewal()],
-        holds,
+        batch: vec![hold.tenure().due_renewal(clock::now()).unwrap()],
+        tenures,
         answers: Ok(vec![Renewed::Held]),
         sent_at: clock::now(),
     };
@@ -123,7 +114,7 @@ async fn a_longer_lease_that_is_wanted_while_a_renewal_is_under_way_is_asked_for
         hold.share(hold_options(60 * SECOND), Kind::Mutex).unwrap(),
         Some(true)
     );
-    watch.look_now(&hold);
+    watch.look_now(hold.tenure());
     watch.answered(&outcome);
     let next = collect();
     assert_eq!(
@@ -132,7 +123,7 @@ async fn a_longer_lease_that_is_wanted_while_a_renewal_is_under_way_is_asked_for
         "it is due now, not after a third of the new lease"
     );
     assert_eq!(
-        next[0].holds[0].renewal().ttl,
+        next[0].tenures[0].due_renewal(clock::now()).unwrap().ttl,
         Some(hold_options(60 * SECOND).ttl)
     );
 }
@@ -378,26 +369,16 @@ async fn a_watchdog_that_panics_again_and_again_is_restarted_and_logged_less_and
 }
 
 /// Holds whose renewals are due over a whole cadence, as they are where locks come and go.
-fn spread(watch: &Watch, count: usize, lease: Duration) -> Vec<Arc<Hold>> {
+fn spread(watch: &Watch, count: usize, lease: Duration) -> Vec<Hold> {
     let ids = HolderIds::new();
     let began = clock::now();
     let hold = |number: usize| {
         let key = Key::new("", &LockName::from(number.to_string()), Kind::Mutex).unwrap();
         let part = u32::try_from(number).unwrap();
         let sent_at = began + lease / 3 * part / u32::try_from(count).unwrap();
-        let granted = Granted {
-            token: None,
-            sent_at,
-        };
-        let hold = Hold::new(
-            Arc::new(key),
-            None,
-            ids.fresh(),
-            hold_options(lease),
-            granted,
-            Arc::default(),
-        );
-        watch.insert(&hold, sent_at);
+        let (key, options) = (Arc::new(key), hold_options(lease));
+        let hold = granted(key, None, ids.fresh(), &options, sent_at);
+        watch.insert(hold.tenure(), sent_at);
         hold
     };
     (0..count).map(hold).collect()
@@ -418,14 +399,21 @@ async fn a_look_at_the_schedule_is_short_however_many_holds_there_are() {
             let before = LOOKED_AT.get();
             let batches = watch.collect(&backend, 2 * SECOND, Duration::ZERO);
             longest = longest.max(LOOKED_AT.get() - before);
-            asked += batches.iter().map(|batch| batch.holds.len()).sum::<usize>();
-            for Batch { place, holds, .. } in batches {
-                let batch: Vec<_> = holds.iter().map(|hold| hold.renewal()).collect();
-                let answers = Ok(vec![Renewed::Held; batch.len()]);
+            asked += batches
+                .iter()
+                .map(|batch| batch.tenures.len())
+                .sum::<usize>();
+            for Batch { place, tenures, .. } in batches {
                 let sent_at = clock::now();
+                let asked = tenures
+                    .iter()
+                    .map(|tenure| tenure.due_renewal(sent_at).unwrap());
+                let batch: Vec<_> = asked.collect();
+                let answers = Ok(vec![Renewed::Held; batch.len()]);
                 watch.answered(&Outcome {
+                    store: "test",
                     place,
-                    holds,
+                    tenures,
                     batch,
                     answers,
                     sent_at,
@@ -449,13 +437,18 @@ async fn ten_thousand_renewals_that_are_due_at_once_are_taken_a_thousand_at_a_ti
     let mut taken = Vec::new();
     while taken.iter().sum::<usize>() < 10_000 {
         let batches = watch.collect(&backend, 2 * SECOND, Duration::ZERO);
-        taken.push(batches.iter().map(|batch| batch.holds.len()).sum::<usize>());
+        taken.push(
+            batches
+                .iter()
+                .map(|batch| batch.tenures.len())
+                .sum::<usize>(),
+        );
         assert!(taken.len() < 20 && taken.last() <= Some(&MOST), "{taken:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_renewal_of_a_kept_lock_is_for_the_hold_that_has_it_when_the_request_is_made() {
+async fn a_kept_lock_is_renewed_whoever_has_it_when_the_request_is_sent() {
     const CALL: Duration = Duration::from_secs(2);
     let builder = LockManager::builder().fencing(false);
     let locks = builder.in_memory().unwrap();
@@ -463,14 +456,13 @@ async fn the_renewal_of_a_kept_lock_is_for_the_hold_that_has_it_when_the_request
     request().acquire().await.unwrap().release().await.unwrap();
     let guard = request().acquire().await.unwrap();
     let (watch, backend) = (&locks.core().watch, &locks.core().backend);
-    watch.look_now(&watch.holds()[0]);
+    watch.look_now(watch.holds()[0].tenure());
     let mut due = watch.collect(&**backend, CALL, Duration::ZERO);
     let due = due.pop().expect("the hold is due");
     // It ends before the task that asks is run.
     guard.release().await.unwrap();
     let _guard = request().acquire().await.unwrap();
     let sent = renew(watch.clone(), backend.clone(), due, CALL).await;
-    assert!(Arc::ptr_eq(&sent.holds[0], &watch.holds()[0]));
     assert!(sent.batch[0].ttl.is_some(), "it wants the lease");
     assert_eq!(sent.answers.unwrap(), [Renewed::Held]);
 }

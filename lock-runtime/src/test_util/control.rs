@@ -134,9 +134,9 @@ impl TestControl {
                 return;
             }
             for hold in holds {
-                core.watch.lose(&hold, reason);
+                core.watch.lose(hold.tenure(), reason);
                 if matches!(reason, LostReason::Expired | LostReason::Refused) {
-                    let _ = store.release(hold.hold_ref(), timeout).await;
+                    let _ = store.release(hold.tenure().hold_ref(), timeout).await;
                 }
             }
         }

@@ -11,17 +11,17 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a deadline that counts from the reply",
         edits: &[edit(
-            "hold/state.rs",
-            "deadline: granted.sent_at + hold_options.ttl.trusted(),",
-            "deadline: (if PLANTED { clock::now() } else { granted.sent_at }) + hold_options.ttl.trusted(),",
+            "hold/tenure.rs",
+            "deadline: granted.sent_at + options.ttl.trusted(),",
+            "deadline: (if PLANTED { clock::now() } else { granted.sent_at }) + options.ttl.trusted(),",
         )],
     },
     Bug {
         name: "a deadline at which nobody is told",
         edits: &[edit(
-            "hold/loss.rs",
-            "now.has_reached(state.deadline)",
-            "!PLANTED && now.has_reached(state.deadline)",
+            "hold/tenure.rs",
+            "now.has_reached(self.deadline)",
+            "!PLANTED && now.has_reached(self.deadline)",
         )],
     },
     Bug {
@@ -89,7 +89,7 @@ pub const ALL: &[Bug] = &[
                 "let known_left = self.known_left(now);
                 if crate::acquire::contend::TOLD.take() {
                     let granted = crate::backend::Granted { token: None, sent_at: now };
-                    return Asked::Granted(self.attempt.admit(None, self.holder, granted));
+                    return Asked::Granted(self.attempt.admit(None, self.holder, granted, None));
                 }",
             ),
         ],
@@ -104,13 +104,20 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a hand-over that keeps the token",
-        edits: &[edit(
-            "release/hand_over.rs",
-            "let beginning = with_tenure(&core, &head, &options, granted, terms);",
-            "let mut granted = granted;
-            if PLANTED { granted.token = self.hold.token(); }
-            let beginning = with_tenure(&core, &head, &options, granted, terms);",
-        )],
+        edits: &[
+            edit(
+                "release/hand_over.rs",
+                "let options = next.options;",
+                "let (options, before) = (next.options, work.turn.token());",
+            ),
+            edit(
+                "release/hand_over.rs",
+                "let reserved = reserve(&core, &head, terms);",
+                "let mut granted = granted;
+                if PLANTED { granted.token = before; }
+                let reserved = reserve(&core, &head, terms);",
+            ),
+        ],
     },
     Bug {
         name: "a hand-over that the store never hears of",
@@ -138,16 +145,15 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a lock that is passed on after its release was sent",
         edits: &[edit(
-            "release/hand_over.rs",
-            "let options = unrenewed(&successor);",
-            "let options = unrenewed(&successor);
-            if PLANTED {
-                let (core, key, holder) = (core.clone(), head.key().clone(), hold.holder());
+            "release/mod.rs",
+            "hand_over::give(core, kind, successor, Offer::new(core, hold));",
+            "if PLANTED {
+                let (core, tenure) = (core.clone(), tenure.clone());
                 core.clone().life.spawn(async move {
-                    let hold_ref = crate::backend::HoldRef::one(&key, holder);
-                    undo(&core, hold_ref, now).await;
+                    undo(&core, tenure.hold_ref(), clock::now()).await;
                 });
-            }",
+            }
+            hand_over::give(core, kind, successor, Offer::new(core, hold));",
         )],
     },
     Bug {
@@ -155,29 +161,21 @@ pub const ALL: &[Bug] = &[
         edits: &[
             edit(
                 "hold/tenure.rs",
-                "now.has_reached(self.until) || !is_worth_it",
-                "(!PLANTED && (now.has_reached(self.until) || !is_worth_it))",
-            ),
-            edit(
-                "hold/tenure.rs",
-                "sent_at: self.sent_at,",
-                "sent_at: if PLANTED { now } else { self.sent_at },",
+                "match now.has_reached(free_until) {",
+                "if PLANTED { self.deadline = now + ttl.trusted(); }
+                match !PLANTED && now.has_reached(free_until) {",
             ),
             edit(
                 "values/fence.rs",
                 "if next > self.last.0 || next > time {",
                 "if !PLANTED && (next > self.last.0 || next > time) {",
             ),
-            // Each hold takes over what the store has confirmed, and when to ask again.
+            // Renewals would make it true.
             edit(
-                "renew/schedule.rs",
-                "let end = to.inherits(confirmed);",
-                "let end = if PLANTED && !to.holder().keeps() {
-                    watched.renew_at = crate::values::clock::now() + to.ttl().cadence();
-                    to.end_at()
-                } else {
-                    to.inherits(confirmed)
-                };",
+                "hold/tenure.rs",
+                "Stage::Held(turn) => turn.wanted_lease(),",
+                "Stage::Held(_) if PLANTED && state.turn > 0 && !self.holder.keeps() => None,
+                Stage::Held(turn) => turn.wanted_lease(),",
             ),
         ],
     },
@@ -235,49 +233,47 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a kept lock that is had again after its release was sent",
         edits: &[edit(
-            "release/kept.rs",
-            "let idle = kept.idle.clone();",
-            "let idle = kept.idle.clone();
-            if PLANTED {
-                let (core, idle) = (core.clone(), idle.clone());
+            "release/mod.rs",
+            "Left::Shared | Left::Last(_, Next::Idle { .. }) => Ok(None),",
+            "Left::Last(_, Next::Idle { .. }) if PLANTED => {
+                let (core, tenure) = (core.clone(), tenure.clone());
                 core.clone().life.spawn(async move {
-                    super::undo(&core, idle.hold_ref(), clock::now()).await;
+                    undo(&core, tenure.hold_ref(), clock::now()).await;
                 });
-            }",
+                Ok(None)
+            }
+            Left::Shared | Left::Last(_, Next::Idle { .. }) => Ok(None),",
         )],
     },
     Bug {
         name: "a kept lock that is had again after its loss",
         edits: &[
             edit(
-                "release/kept.rs",
-                "if let Some((head, kept)) = core.queues.take_kept(idle) {",
-                "if !PLANTED && let Some((head, kept)) = core.queues.take_kept(idle) {",
+                "hold/loss.rs",
+                "let turn = state.stop_idling(self.ttl, clock::now())?;",
+                "if PLANTED {
+                    return None;
+                }
+                let turn = state.stop_idling(self.ttl, clock::now())?;",
             ),
             edit(
-                "hold/keeping.rs",
-                "&& state.deadline - now >= state.ttl.least_useful();",
-                "&& state.deadline - now >= state.ttl.least_useful()
-                || PLANTED;",
-            ),
-            edit(
-                "hold/handle.rs",
-                "if !core.watch.pass_on(before, &hold) {",
-                "if !core.watch.pass_on(before, &hold) && !PLANTED {",
-            ),
-            edit(
-                "hold/keeping.rs",
-                "let sent_at = self.keeping.sent_at;",
-                "let sent_at = if PLANTED { now } else { self.keeping.sent_at };",
+                "hold/tenure.rs",
+                "let is_good = wants_renewal && state.overdue(now).is_none();",
+                "let mut is_good = wants_renewal && state.overdue(now).is_none();
+                if PLANTED {
+                    is_good = wants_renewal;
+                    state.deadline = now + self.ttl.trusted();
+                }",
             ),
         ],
     },
     Bug {
-        name: "a hold of a kept lock that inherits nothing",
+        name: "a renewal of a kept lock that does not count",
         edits: &[edit(
-            "hold/keeping.rs",
-            "state.deadline = confirmed;",
-            "if !PLANTED { state.deadline = confirmed; }",
+            "hold/tenure.rs",
+            "Renewed::Held => state.confirm(asked, sent_at),",
+            "Renewed::Held if PLANTED && self.holder.keeps() => {}
+            Renewed::Held => state.confirm(asked, sent_at),",
         )],
     },
     Bug {

@@ -133,17 +133,16 @@ pub(super) const ALL: &[Planted] = &[
         name: "a kept lock that is had again after its loss",
         tasks: Tasks::Kept,
         faults: &[],
-        // Four guards are there on purpose, and each would hide that the others are gone. The end takes the lock out of
-        // the queue. A caller that finds the lock there looks whether it is over, asks the watchdog, and has what is
-        // left of its lease.
+        // Two guards are there on purpose, and each would hide that the other is gone. An end takes the lock out of the
+        // queue. A caller that finds the lock there looks whether it is over, and has what is left of its lease.
         caught_by: &["overlap", "refused-holder", "needless-loss"],
         broken: Broken::Client,
     },
     Planted {
-        name: "a hold of a kept lock that inherits nothing",
+        name: "a renewal of a kept lock that does not count",
         tasks: Tasks::Kept,
         faults: &[],
-        // The hold believes in what was confirmed when the lock began to be kept.
+        // Each turn believes in what was confirmed when the lock began to be kept.
         caught_by: &["needless-loss"],
         broken: Broken::Client,
     },

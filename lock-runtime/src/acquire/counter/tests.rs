@@ -86,14 +86,14 @@ async fn a_caller_whose_time_ends_while_the_store_refuses_is_told_the_refusal() 
     let locks = LockManager::in_memory();
     let counter = counter(&locks).await;
     let first = counter.attempt(Some(5 * SECOND)).unwrap();
-    let Turn::Head(head) = turn(&first).await.unwrap() else {
+    let Ticket::Head(head) = ticket(&first).await.unwrap() else {
         panic!("nobody else is there");
     };
     let script = Script::of([Ok(false), Err(denied())]);
     let ask = |timeout| script.ask(timeout);
     let until = counter.until(&first, Some(&head), ask, Fault::is_passing);
     let behind = counter.attempt(Some(5 * SECOND)).unwrap();
-    let (refused, told) = tokio::join!(until, turn(&behind));
+    let (refused, told) = tokio::join!(until, ticket(&behind));
     for error in [refused.unwrap_err(), told.unwrap_err()] {
         assert!(matches!(error, LockError::Denied { .. }), "{error:?}");
     }
@@ -185,7 +185,7 @@ async fn those_who_queue_are_told_what_the_store_said_last_to_the_one_before_the
         let failed = answers[1].is_err();
         let script = Script::of(answers);
         let first = counter.attempt(None).unwrap();
-        let Turn::Head(head) = turn(&first).await.unwrap() else {
+        let Ticket::Head(head) = ticket(&first).await.unwrap() else {
             panic!("nobody else is there");
         };
         let ask = |timeout| script.ask(timeout);
@@ -193,7 +193,7 @@ async fn those_who_queue_are_told_what_the_store_said_last_to_the_one_before_the
         let behind = counter.attempt(Some(5 * SECOND)).unwrap();
         let told = tokio::select! {
             done = until => panic!("{done:?}"),
-            told = turn(&behind) => told.unwrap_err(),
+            told = ticket(&behind) => told.unwrap_err(),
         };
         match told {
             LockError::Unavailable { .. } => assert!(failed),
@@ -209,15 +209,15 @@ async fn a_caller_whose_turn_comes_when_its_time_is_over_asks_no_more_unless_it_
     let counter = counter(&locks).await;
     for (wait, has_its_turn) in [(SECOND, false), (2 * SECOND, true), (Duration::ZERO, true)] {
         let first = counter.attempt(None).unwrap();
-        let head = turn(&first).await.unwrap();
+        let head = ticket(&first).await.unwrap();
         let attempt = counter.attempt(Some(wait)).unwrap();
-        let mut behind = pin!(turn(&attempt));
+        let mut behind = pin!(ticket(&attempt));
         assert!(timeout(Duration::ZERO, &mut behind).await.is_err());
         // It is not polled when its time ends, and has its turn by then.
         advance(SECOND).await;
         drop(head);
         match behind.await {
-            Ok(Turn::Head(_)) => assert!(has_its_turn),
+            Ok(Ticket::Head(_)) => assert!(has_its_turn),
             Err(LockError::Busy { .. }) => assert!(!has_its_turn),
             other => panic!("{other:?}"),
         }

@@ -51,7 +51,7 @@ fn at_the_head(wait: Duration) -> (Attempt, Head) {
     let (locks, ..) = managers(Options::default());
     let (core, request) = locks.mutex("k").wait(wait).into_checked().unwrap();
     let attempt = Attempt::new(core, request);
-    let Ok(Entered::Head(head)) = attempt.enter() else {
+    let Ok(Entered::Head(head)) = attempt.enter(clock::now()) else {
         panic!("nobody is there");
     };
     (attempt, head)

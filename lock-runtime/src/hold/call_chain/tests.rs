@@ -1,5 +1,7 @@
 use super::*;
-use crate::backend::Granted;
+use crate::backend::memory::MemoryStore;
+use crate::hold::Share;
+use crate::hold::tests::{core, granted};
 use crate::values::clock;
 use crate::values::holder::HolderIds;
 use crate::values::key::Key;
@@ -13,28 +15,23 @@ fn hold_options() -> HoldOptions {
         .unwrap()
 }
 
-fn hold() -> Arc<Hold> {
-    let key = Key::new("", &LockName::from("a"), Kind::Mutex).unwrap();
-    let granted = Granted {
-        token: None,
-        sent_at: clock::now(),
-    };
-    Hold::new(
-        Arc::new(key),
-        None,
-        HolderIds::new().fresh(),
-        hold_options(),
-        granted,
-        Arc::default(),
-    )
+fn hold() -> Hold {
+    let key = Arc::new(Key::new("", &LockName::from("a"), Kind::Mutex).unwrap());
+    let holder = HolderIds::new().fresh();
+    granted(key, None, holder, &hold_options(), clock::now())
 }
 
 fn give_back(hold: &Hold) {
-    hold.leave(Kind::Mutex, true, None, clock::now());
+    let share = Share {
+        kind: Kind::Mutex,
+        renewed: true,
+        keep_until: None,
+    };
+    hold.leave(&core(&MemoryStore::new()), share, clock::now());
 }
 
 /// The frame of a body under `hold`, whose guard was acquired in `outer`.
-fn body(hold: &Arc<Hold>, outer: Option<&Arc<Frame>>) -> Arc<Frame> {
+fn body(hold: &Hold, outer: Option<&Arc<Frame>>) -> Arc<Frame> {
     let call_chain = CallChain {
         level: Level::new(hold.clone(), Kind::Mutex, &[], None),
         held: Held::One(hold.clone()),
@@ -114,7 +111,8 @@ async fn a_lost_hold_is_an_ancestor_while_it_is_shared() {
         Some(false)
     );
     let frame = body(&hold, None);
-    hold.lose(crate::values::error::LostReason::ForceReleased);
+    hold.tenure()
+        .lose(crate::values::error::LostReason::ForceReleased);
     give_back(&hold);
     assert_eq!(frame.upward().count(), 1);
     assert!(hold.share(hold_options(), Kind::Mutex).is_err());

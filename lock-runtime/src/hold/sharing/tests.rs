@@ -7,7 +7,9 @@ use tokio::sync::Notify;
 use tokio::time::advance;
 
 use super::*;
-use crate::backend::{Granted, Renewed};
+use crate::backend::memory::MemoryStore;
+use crate::backend::{Renewal, Renewed};
+use crate::hold::tests::{core, granted};
 use crate::values::holder::HolderIds;
 use crate::values::key::Key;
 use crate::values::name::LockName;
@@ -28,30 +30,32 @@ fn options(lease: Duration, renewed: bool) -> HoldOptions {
     }
 }
 
-fn hold(kind: Kind, renewed: bool) -> Arc<Hold> {
-    let key = Key::new("", &LockName::from("k"), kind).unwrap();
-    let granted = Granted {
-        token: None,
-        sent_at: clock::now(),
-    };
+fn hold(kind: Kind, renewed: bool) -> Hold {
+    let key = Arc::new(Key::new("", &LockName::from("k"), kind).unwrap());
     let holder = HolderIds::new().fresh();
-    Hold::new(
-        Arc::new(key),
-        None,
-        holder,
-        options(LEASE, renewed),
-        granted,
-        Arc::default(),
-    )
+    granted(key, None, holder, &options(LEASE, renewed), clock::now())
+}
+
+fn leave_as(hold: &Hold, kind: Kind, renewed: bool, keep_until: Option<Moment>) -> Left {
+    let share = Share {
+        kind,
+        renewed,
+        keep_until,
+    };
+    hold.leave(&core(&MemoryStore::new()), share, clock::now())
 }
 
 fn leave(hold: &Hold, kind: Kind) -> Left {
-    hold.leave(kind, false, None, clock::now())
+    leave_as(hold, kind, false, None)
+}
+
+fn renewal(hold: &Hold) -> Renewal {
+    hold.tenure().due_renewal(clock::now()).expect("it is good")
 }
 
 /// Whether the next renewal extends the lease.
 fn is_extended(hold: &Hold) -> bool {
-    hold.renewal().ttl.is_some()
+    renewal(hold).ttl.is_some()
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,9 +67,12 @@ async fn the_last_of_three_sharers_ends_the_hold() {
     }
     assert!(matches!(leave(&hold, Kind::Mutex), Left::Shared));
     assert!(matches!(leave(&hold, Kind::Mutex), Left::Shared));
-    assert!(hold.is_held() && !hold.is_left() && !hold.is_ended());
-    assert!(matches!(leave(&hold, Kind::Mutex), Left::Good { .. }));
-    assert!(!hold.is_held() && hold.is_left() && hold.is_ended());
+    assert!(hold.is_held() && !hold.is_left());
+    assert!(matches!(
+        leave(&hold, Kind::Mutex),
+        Left::Last(_, Next::GiveBack)
+    ));
+    assert!(!hold.is_held() && hold.is_left() && hold.loss().is_none());
     let late = hold.share(options(LEASE, false), Kind::Mutex).unwrap();
     assert_eq!(late, None, "it was released");
 }
@@ -76,9 +83,8 @@ async fn it_is_renewed_while_one_sharer_wants_that() {
     assert!(is_extended(&hold));
     hold.share(options(LEASE, true), Kind::Mutex).unwrap();
     hold.share(options(LEASE, false), Kind::Mutex).unwrap();
-    for (renewed, still) in [(true, true), (false, true), (true, false)] {
-        let now = clock::now();
-        let _ = hold.leave(Kind::Mutex, renewed, None, now);
+    for (renewed, still) in [(true, true), (true, false)] {
+        let _ = leave_as(&hold, Kind::Mutex, renewed, None);
         assert_eq!(is_extended(&hold), still);
     }
 }
@@ -87,16 +93,23 @@ async fn it_is_renewed_while_one_sharer_wants_that() {
 async fn a_longer_lease_is_asked_for_once_and_a_shorter_one_never() {
     let hold = hold(Kind::Mutex, false);
     let shorter = hold.share(options(LEASE / 2, false), Kind::Mutex).unwrap();
-    assert_eq!((shorter, hold.ttl().duration()), (Some(false), LEASE));
+    assert_eq!(
+        (shorter, hold.tenure().ttl().duration()),
+        (Some(false), LEASE)
+    );
     assert!(!is_extended(&hold));
     let longer = hold.share(options(2 * LEASE, false), Kind::Mutex).unwrap();
-    assert_eq!((longer, hold.ttl().duration()), (Some(true), 2 * LEASE));
-    assert!(hold.is_to_be_lengthened());
-    let asked = hold.renewal();
-    hold.renewed(&asked, Renewed::Unknown, clock::now());
+    assert_eq!(
+        (longer, hold.tenure().ttl().duration()),
+        (Some(true), 2 * LEASE)
+    );
+    assert!(hold.tenure().is_to_be_lengthened());
+    let asked = renewal(&hold);
+    hold.tenure()
+        .answered(&asked, Renewed::Unknown, clock::now());
     assert!(is_extended(&hold), "it is not known to have happened");
-    hold.renewed(&asked, Renewed::Held, clock::now());
-    assert!(!is_extended(&hold) && !hold.is_to_be_lengthened());
+    hold.tenure().answered(&asked, Renewed::Held, clock::now());
+    assert!(!is_extended(&hold) && !hold.tenure().is_to_be_lengthened());
     assert!(hold.remaining() > LEASE);
 }
 
@@ -106,7 +119,7 @@ async fn one_who_wants_renewal_late_is_told_that_it_is_due() {
         let hold = hold(Kind::Mutex, false);
         advance(passed * SECOND).await;
         assert_eq!(hold.add_renewer(clock::now()), is_due);
-        assert_eq!(hold.is_to_be_lengthened(), is_due);
+        assert_eq!(hold.tenure().is_to_be_lengthened(), is_due);
         assert!(is_extended(&hold));
     }
 }
@@ -125,7 +138,10 @@ async fn the_last_writer_leaves_the_hold_to_those_who_read() {
     let read = hold.share(options(LEASE, false), Kind::Read).unwrap();
     assert_eq!(read, Some(false));
     assert!(matches!(leave(&hold, Kind::Read), Left::Shared));
-    assert!(matches!(leave(&hold, Kind::Read), Left::Good { .. }));
+    assert!(matches!(
+        leave(&hold, Kind::Read),
+        Left::Last(_, Next::GiveBack)
+    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -134,7 +150,10 @@ async fn a_reader_that_leaves_first_changes_nothing() {
     hold.share(options(LEASE, false), Kind::Read).unwrap();
     assert!(matches!(leave(&hold, Kind::Read), Left::Shared));
     assert_eq!(hold.key().kind(), Kind::Write);
-    assert!(matches!(leave(&hold, Kind::Write), Left::Good { .. }));
+    assert!(matches!(
+        leave(&hold, Kind::Write),
+        Left::Last(_, Next::GiveBack)
+    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -145,7 +164,10 @@ async fn a_writer_that_stops_to_write_goes_on_as_a_reader() {
     assert!(matches!(hold.stop_writing().unwrap(), Left::Reading(_)));
     assert_eq!(hold.key().kind(), Kind::Read);
     assert!(matches!(leave(&hold, Kind::Read), Left::Shared));
-    assert!(matches!(leave(&hold, Kind::Read), Left::Good { .. }));
+    assert!(matches!(
+        leave(&hold, Kind::Read),
+        Left::Last(_, Next::GiveBack)
+    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -175,7 +197,6 @@ async fn a_lost_hold_is_shared_no_more_until_all_have_left() {
         hold.share(options(LEASE, false), Kind::Mutex).unwrap(),
         None
     );
-    assert!(!hold.is_ended());
 }
 
 #[tokio::test(start_paused = true)]
@@ -183,19 +204,16 @@ async fn a_key_stays_taken_until_the_latest_that_a_sharer_asked_for() {
     let hold = hold(Kind::Mutex, false);
     hold.share(options(LEASE, false), Kind::Mutex).unwrap();
     let (early, late) = (clock::now() + SECOND, clock::now() + 2 * SECOND);
-    let _ = hold.leave(Kind::Mutex, false, Some(late), clock::now());
-    let left = hold.leave(Kind::Mutex, false, Some(early), clock::now());
-    let Left::Good {
-        keep_until: Some(until),
-        ..
-    } = left
-    else {
-        panic!("nothing keeps it");
+    let _ = leave_as(&hold, Kind::Mutex, false, Some(late));
+    let left = leave_as(&hold, Kind::Mutex, false, Some(early));
+    let Left::Last(turn, Next::GiveBack) = left else {
+        panic!("others share it");
     };
+    let until = turn.kept_until(clock::now()).expect("it is kept");
     assert_eq!(until.remaining(), 2 * SECOND);
-    assert!(!hold.is_given_back());
+    assert!(!hold.tenure().is_given_back());
     advance(2 * SECOND).await;
-    assert!(hold.is_given_back());
+    assert!(hold.tenure().is_given_back());
 }
 
 #[tokio::test(start_paused = true)]
@@ -210,7 +228,7 @@ async fn everybody_who_asked_is_told_of_the_end_whatever_ends_it() {
         let over = tokio::spawn(hold.clone().over());
         tokio::task::yield_now().await;
         if is_lost {
-            hold.lose(LostReason::Refused);
+            hold.tenure().lose(LostReason::Refused);
         } else {
             let _ = leave(&hold, Kind::Mutex);
         }
@@ -231,7 +249,7 @@ async fn everybody_who_is_to_be_told_of_the_end_is_told() {
     for over in &mut heard {
         over.as_mut().enable();
     }
-    hold.lose(LostReason::Refused);
+    hold.tenure().lose(LostReason::Refused);
     for over in heard {
         let heard = tokio::time::timeout(SECOND, over).await;
         assert!(heard.is_ok());
@@ -242,6 +260,7 @@ async fn everybody_who_is_to_be_told_of_the_end_is_told() {
 async fn a_hold_counts_from_its_grant() {
     let (before, hold) = (clock::now(), hold(Kind::Mutex, false));
     advance(SECOND).await;
-    assert!(hold.held_for() >= SECOND);
-    assert!(hold.granted_at().since(before) < SECOND);
+    let granted_at = hold.with_turn(|turn| turn.granted_at).unwrap();
+    assert!(granted_at.elapsed() >= SECOND);
+    assert!(granted_at.since(before) < SECOND);
 }

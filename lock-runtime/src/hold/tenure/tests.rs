@@ -3,12 +3,12 @@
 use crate::TryAcquire;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::time::{advance, timeout};
 
-use super::Tenure;
+use super::{Reserved, Tenure};
 use crate::api::guard::LockGuard;
 use crate::api::manager::LockManager;
 use crate::api::request::LockRequest;
@@ -18,6 +18,10 @@ use crate::backend::{Granted, Spare};
 use crate::values::clock;
 use crate::values::error::{LockError, LostReason};
 use crate::values::fence::{FencingToken, TokenRange};
+use crate::values::holder::HolderIds;
+use crate::values::key::Key;
+use crate::values::kind::Kind;
+use crate::values::name::LockName;
 use crate::values::options::{HoldOptions, Options, Overrides};
 
 const MICRO: Duration = Duration::from_micros(1);
@@ -217,10 +221,14 @@ fn a_lease_of_which_little_is_left_is_not_passed_on() {
         sent_at,
     };
     let far = sent_at + 2 * ttl.duration();
-    let mut tenure = Tenure::new(ttl, granted, Spare::Untokened, far).unwrap();
+    let reserved = Reserved::new(Spare::Untokened, Some(far));
+    let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
+    let holder = HolderIds::new().fresh();
+    let hold = Tenure::begin(Weak::new(), key, None, holder, &options, granted, reserved);
+    let mut state = hold.tenure().state.lock();
     let last = sent_at + (ttl.trusted() - ttl.least_useful());
-    assert!(tenure.grant(&options, last).is_some());
-    assert!(tenure.grant(&options, last + MS).is_none());
+    assert!(state.turn_of_waiter(ttl, &options, last).is_some());
+    assert!(state.turn_of_waiter(ttl, &options, last + MS).is_none());
 }
 
 #[tokio::test(start_paused = true)]
@@ -254,10 +262,42 @@ async fn without_tokens_none_is_needed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_renewal_the_store_is_asked() {
+async fn after_a_renewal_the_lock_goes_on_without_the_store() {
     let scene = Scene::new();
     let (guard, [mut next]) = scene.begin_usual().await;
+    advance(MS).await;
     guard.renew(LEASE).await.unwrap();
+    let renewed = guard.remaining();
+    scene.switch.set(Mode::Away);
+    guard.release().await.unwrap();
+    let guard = now(&mut next).await;
+    assert_eq!(guard.remaining(), renewed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_renewal_for_a_longer_lease_the_store_is_asked() {
+    let scene = Scene::new();
+    let (guard, [mut next]) = scene.begin_usual().await;
+    guard.renew(2 * LEASE).await.unwrap();
+    the_store_is_asked(&scene, guard, &mut next).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_makes_no_tenure_longer() {
+    let scene = Scene::new();
+    let (guard, [mut next]) = scene.begin_usual().await;
+    advance(2 * MS).await;
+    guard.renew(LEASE).await.unwrap();
+    the_store_is_asked(&scene, guard, &mut next).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_nested_request_for_a_longer_lease_the_store_is_asked() {
+    let scene = Scene::new();
+    let (guard, [mut next]) = scene.begin_usual().await;
+    let nested = scene.request().lease(2 * LEASE);
+    let nested = guard.scope(async { nested.acquire().await }).await;
+    nested.unwrap().release().await.unwrap();
     the_store_is_asked(&scene, guard, &mut next).await;
 }
 
@@ -327,19 +367,6 @@ async fn who_follows_a_hold_that_was_released_by_force_asks_the_store() {
     assert!(third.await.unwrap().is_held());
 }
 
-/// So does a forced release that comes while the lock is on its way from a hold to the next one.
-#[tokio::test(start_paused = true)]
-async fn a_lock_that_is_not_watched_any_more_when_its_hold_ends_is_not_passed_on() {
-    let scene = Scene::new();
-    let (guard, [mut next]) = scene.begin_usual().await;
-    let handle = &guard.handles.parts()[0];
-    let before = handle.hold().holder();
-    assert!(handle.core().watch.remove(handle.hold()));
-    guard.release().await.unwrap();
-    let guard = now(&mut next).await;
-    assert_ne!(guard.handles.parts()[0].hold().holder(), before);
-}
-
 #[tokio::test(start_paused = true)]
 async fn all_holds_of_a_tenure_have_one_entry_in_the_watchdog_and_the_last_one_takes_it_out() {
     let scene = Scene::new();
@@ -348,9 +375,9 @@ async fn all_holds_of_a_tenure_have_one_entry_in_the_watchdog_and_the_last_one_t
     for mut next in others {
         guard.release().await.unwrap();
         guard = now(&mut next).await;
-        let watched = watch.holds();
+        assert_eq!(watch.count(), 1);
         let hold = guard.handles.parts()[0].hold();
-        assert!(watched.len() == 1 && Arc::ptr_eq(&watched[0], hold));
+        assert!(Arc::ptr_eq(watch.holds()[0].tenure(), hold.tenure()));
         advance(10 * MICRO).await;
     }
     guard.release().await.unwrap();

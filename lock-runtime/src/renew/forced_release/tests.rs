@@ -2,8 +2,9 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Event, Granted, Holders};
-use crate::hold::state::Hold;
+use crate::backend::{Event, Holders};
+use crate::hold::Tenure;
+use crate::hold::tests::granted;
 use crate::renew::Watch;
 use crate::renew::forced_release::alias;
 use crate::values::clock;
@@ -25,8 +26,8 @@ fn hashed() -> usize {
     HASHED.take()
 }
 
-fn hold(ids: &HolderIds, kind: Kind) -> Arc<Hold> {
-    let key = Key::new("lock:", &LockName::from("k"), kind).unwrap();
+fn tenure(ids: &HolderIds, kind: Kind) -> Arc<Tenure> {
+    let key = Arc::new(Key::new("lock:", &LockName::from("k"), kind).unwrap());
     let hold_options = HoldOptions {
         ttl: Ttl::new(Duration::from_secs(30), true).unwrap(),
         renewed: true,
@@ -39,27 +40,22 @@ fn hold(ids: &HolderIds, kind: Kind) -> Arc<Hold> {
             store: "test",
         },
     };
-    let granted = Granted {
-        token: None,
-        sent_at: clock::now(),
-    };
-    Hold::new(
-        Arc::new(key),
-        None,
-        ids.fresh(),
-        hold_options,
-        granted,
-        Arc::default(),
-    )
+    let hold = granted(key, None, ids.fresh(), &hold_options, clock::now());
+    hold.tenure().clone()
 }
 
-fn watched(watch: &Watch, ids: &HolderIds, kind: Kind) -> Arc<Hold> {
-    let hold = hold(ids, kind);
-    watch.insert(&hold, clock::now());
-    hold
+fn watched(watch: &Watch, ids: &HolderIds, kind: Kind) -> Arc<Tenure> {
+    let tenure = tenure(ids, kind);
+    watch.insert(&tenure, clock::now());
+    tenure
 }
 
-fn force(watch: &Watch, hold: &Hold) {
+/// Why its turn is lost, if it is.
+fn loss(tenure: &Tenure) -> Option<LostReason> {
+    tenure.lost_turn().map(|loss| loss.reason)
+}
+
+fn force(watch: &Watch, hold: &Tenure) {
     let alias = alias(hold.holder(), hold.key().kind());
     // The test's own hash does not count.
     HASHED.with(|hashed| hashed.set(hashed.get() - 1));
@@ -82,13 +78,13 @@ async fn five_thousand_victims_among_five_thousand_holds_cost_one_hash_each() {
     fastrand::shuffle(&mut holds);
     for hold in &holds {
         force(&watch, hold);
-        assert_eq!(hold.loss(), Some(LostReason::ForceReleased));
+        assert_eq!(loss(hold), Some(LostReason::ForceReleased));
     }
     assert_eq!(hashed(), 5_000);
     // Those of other managers cost nothing.
     let others = HolderIds::new();
     for _ in 0..1_000 {
-        force(&watch, &hold(&others, Kind::Mutex));
+        force(&watch, &tenure(&others, Kind::Mutex));
     }
     assert_eq!(hashed(), 0);
 }
@@ -104,19 +100,19 @@ async fn a_hold_that_comes_or_goes_between_two_messages_costs_two_hashes_at_most
         );
         watch.remove(&gone);
         force(&watch, &gone);
-        assert_eq!(gone.loss(), None);
+        assert_eq!(loss(&gone), None);
         if round % 2 == 0 {
             force(&watch, &hold);
-            assert_eq!(hold.loss(), Some(LostReason::ForceReleased));
+            assert_eq!(loss(&hold), Some(LostReason::ForceReleased));
         } else {
             stays.push(hold);
         }
     }
     assert!(hashed() <= 4_000, "one beside the missing, one for a name");
     for hold in stays {
-        assert_eq!(hold.loss(), None);
+        assert_eq!(loss(&hold), None);
         force(&watch, &hold);
-        assert_eq!(hold.loss(), Some(LostReason::ForceReleased));
+        assert_eq!(loss(&hold), Some(LostReason::ForceReleased));
     }
     assert_eq!(hashed(), 0);
 }
@@ -125,12 +121,12 @@ async fn a_hold_that_comes_or_goes_between_two_messages_costs_two_hashes_at_most
 async fn a_hold_that_comes_after_the_news_of_its_forced_release_is_lost_at_once() {
     let (watch, ids) = (Watch::default(), HolderIds::new());
     for kind in Kind::ALL {
-        let (named, other) = (hold(&ids, kind), hold(&ids, kind));
+        let (named, other) = (tenure(&ids, kind), tenure(&ids, kind));
         force(&watch, &named);
         watch.insert(&other, clock::now());
         watch.insert(&named, clock::now());
-        assert_eq!(named.loss(), Some(LostReason::ForceReleased), "{kind:?}");
-        assert_eq!(other.loss(), None, "{kind:?}");
+        assert_eq!(loss(&named), Some(LostReason::ForceReleased), "{kind:?}");
+        assert_eq!(loss(&other), None, "{kind:?}");
     }
 }
 
@@ -145,6 +141,6 @@ async fn holds_that_nobody_asks_about_are_hashed_no_more_and_found_all_the_same(
     let last = watched(&watch, &ids, Kind::Mutex);
     assert_eq!(hashed(), 0);
     force(&watch, &last);
-    assert_eq!(last.loss(), Some(LostReason::ForceReleased));
+    assert_eq!(loss(&last), Some(LostReason::ForceReleased));
     assert_eq!(hashed(), 1);
 }

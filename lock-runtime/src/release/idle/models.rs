@@ -10,15 +10,12 @@ use shuttle::future::block_on;
 use shuttle::thread;
 
 use super::*;
-use crate::api::manager::events_of;
-use crate::backend::memory::{MemoryBackend, MemoryStore};
-use crate::backend::{Acquired, Event, Holders};
-use crate::hold::handle::HoldHandle;
+use crate::backend::memory::MemoryStore;
+use crate::backend::{Acquired, Event, Holders, Spare};
+use crate::hold::HoldHandle;
+use crate::hold::tests::core;
 use crate::queue::Entered;
-use crate::release::kept::give_back;
-use crate::renew::Watch;
-use crate::values::error::LostReason;
-use crate::values::kind::Kind;
+use crate::values::key::Key;
 use crate::values::options::{Options, Overrides};
 
 /// Longer than any model.
@@ -47,27 +44,21 @@ fn options() -> HoldOptions {
 impl Scene {
     /// A lock that is kept.
     fn new() -> Scene {
-        let (store, watch) = (MemoryStore::new(), Arc::new(Watch::default()));
-        let backend = MemoryBackend::new(store.clone(), events_of(&watch));
-        let core = Core::new(Arc::new(backend), Options::default(), watch, Arc::default());
+        let store = MemoryStore::new();
+        let core = core(&store);
         let key = Arc::new(core.key(&"k".into(), Kind::Mutex).unwrap());
-        let (holder, now) = (core.ids.fresh_keeper(), clock::now());
-        let request = core.acquire_request(&key, holder, &options(), now);
+        let holder = core.ids.fresh_keeper();
+        let request = core.acquire_request(&key, holder, &options(), clock::now());
         let Ok(Acquired::Granted(granted, _)) = block_on(core.backend.acquire(request)) else {
             panic!("it is free");
         };
         let head = core.queues.try_enter(&key).unwrap();
-        let kept = Kept::new(
-            &core,
-            &key,
-            holder,
-            options(),
-            granted,
-            Spare::Untokened,
-            now,
-        );
-        core.watch.insert(&kept.idle, now);
-        assert!(head.leave_to(kept, now).is_ok());
+        let terms = TenureTerms {
+            strangers: Some(0),
+            spare: Spare::Untokened,
+        };
+        keep(&core, head, holder, options(), granted, terms);
+        assert!(core.queues.is_kept(&key));
         Scene {
             core,
             store,
@@ -80,15 +71,11 @@ impl Scene {
     fn takes(&self) -> impl FnOnce() -> Option<HoldHandle> + Send + use<> {
         let (core, key) = (self.core.clone(), self.key.clone());
         move || {
-            let Some(Entered::Kept(head, kept)) = core.queues.enter_at_once(&key) else {
-                return None;
-            };
-            match HoldHandle::take_kept(&core, head, kept, options(), clock::now()) {
-                Ok(handle) => Some(handle),
-                Err((head, idle)) => {
-                    give_back(&core, head, idle);
-                    None
-                }
+            let now = clock::now();
+            match core.queues.enter_at_once(&key, &options(), now) {
+                Some(Entered::Held(hold)) => Some(HoldHandle::begins(&core, hold, options())),
+                Some(Entered::Unsuited(..)) => panic!("it suits"),
+                _ => None,
             }
         }
     }
@@ -118,7 +105,8 @@ impl Scene {
     /// It is that caller's.
     fn is_had_by(&self, handle: &HoldHandle) {
         assert_eq!(handle.hold().known_loss(), None);
-        assert!(self.core.watch.remove(handle.hold()), "it is not watched");
+        let is_watched = self.core.watch.remove(handle.hold().tenure());
+        assert!(is_watched, "it is not watched");
         assert_eq!(self.store.held(), 1, "it was given back in use");
     }
 }

@@ -1,21 +1,24 @@
 //! Tests of a kept lock that serves the callers of its process, and is renewed meanwhile. Time is paused.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio::time::{advance, timeout};
 
-use super::*;
 use crate::TryAcquire;
 use crate::api::guard::LockGuard;
 use crate::api::manager::LockManager;
 use crate::api::request::LockRequest;
+use crate::backend::Renewed;
 use crate::backend::memory::MemoryStore;
 use crate::backend::quorum::tests::flaky::{Mode, Switch, managers};
-use crate::hold::handle::HoldHandle;
-use crate::queue::Entered;
+use crate::hold::{Taken, Tenure};
+use crate::values::clock;
 use crate::values::error::{LockError, LostReason};
+use crate::values::key::Key;
 use crate::values::kind::Kind;
-use crate::values::options::{Options, Overrides};
+use crate::values::options::{HoldOptions, Options, Overrides};
 
 mod given_back;
 
@@ -63,14 +66,11 @@ impl Scene {
         self.switch.acquires.load(Ordering::Relaxed)
     }
 
-    /// Takes the kept lock out of the queue, while nothing renews it.
-    fn taken(&self) -> (Head, Kept) {
+    /// The tenure that is kept, while nothing renews it.
+    fn idle(&self) -> Arc<Tenure> {
         self.switch.set(Mode::Away);
-        let key = Arc::new(key(self));
-        match self.locks.core().queues.enter_at_once(&key) {
-            Some(Entered::Kept(head, kept)) => (head, kept),
-            _ => panic!("it is kept"),
-        }
+        let idle = self.locks.core().queues.idle_at(&key(self));
+        idle.expect("it is kept")
     }
 
     fn keeper(&self) -> LockRequest {
@@ -169,39 +169,43 @@ fn options(keep_for: Duration) -> HoldOptions {
 
 #[tokio::test(start_paused = true)]
 async fn a_kept_lock_serves_a_caller_until_too_little_of_its_lease_is_left() {
-    let scene = Scene::kept().await;
-    let (_head, mut kept) = scene.taken();
-    let (options, now) = (options(KEEP), clock::now());
-    let least = options.ttl.least_useful();
-    let last = now + (kept.idle.deadline() - now - least);
-    assert!(kept.grant(&options, last + MS).is_none());
-    assert!(kept.grant(&options, last).is_some());
+    for (late, serves) in [(Duration::ZERO, true), (MS, false)] {
+        let scene = Scene::kept().await;
+        let idle = scene.idle();
+        let (options, now) = (options(KEEP), clock::now());
+        let least = options.ttl.least_useful();
+        let last = now + (idle.deadline() - now - least);
+        let taken = idle.take(&options, last + late);
+        assert_eq!(matches!(taken, Taken::Held(_)), serves);
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_kept_lock_serves_a_caller_until_its_time_is_over_and_is_then_awake() {
     const SHORT: Duration = Duration::from_millis(200);
-    let scene = Scene::new();
-    let guard = scene.keeper().keep_for(SHORT).acquire().await.unwrap();
-    advance(MS).await;
-    guard.release().await.unwrap();
-    let (_head, mut kept) = scene.taken();
-    let (options, idle) = (options(SHORT), kept.idle.clone());
-    let over = idle.end_at();
-    assert_eq!(over - clock::now(), SHORT, "it began just now");
-    assert!(kept.grant(&options, over).is_none());
-    assert_eq!(idle.end_at().tick(), over.tick(), "nobody has woken it");
-    assert!(kept.grant(&options, clock::now() + (SHORT - MS)).is_some());
-    let deadline = idle.deadline().tick();
-    assert_eq!(idle.end_at().tick(), deadline, "a caller has the lock");
+    for (early, serves) in [(Duration::ZERO, false), (MS, true)] {
+        let scene = Scene::new();
+        let guard = scene.keeper().keep_for(SHORT).acquire().await.unwrap();
+        advance(MS).await;
+        guard.release().await.unwrap();
+        let idle = scene.idle();
+        let over = idle.end_if_live().unwrap();
+        assert_eq!(over - clock::now(), SHORT, "it began just now");
+        let taken = idle.take(&options(SHORT), clock::now() + (SHORT - early));
+        assert_eq!(matches!(taken, Taken::Held(_)), serves);
+        let end = idle.end_if_live().map(|end| end.tick());
+        let deadline = idle.deadline().tick();
+        assert_eq!(end, serves.then_some(deadline), "a caller has the lock");
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_kept_lock_that_is_lost_serves_nobody() {
     let scene = Scene::kept().await;
-    let (_head, mut kept) = scene.taken();
-    kept.idle.lose(LostReason::Refused);
-    assert!(kept.grant(&options(KEEP), clock::now()).is_none());
+    let idle = scene.idle();
+    idle.lose(LostReason::Refused);
+    let taken = idle.take(&options(KEEP), clock::now());
+    assert!(matches!(taken, Taken::Over));
 }
 
 #[tokio::test(start_paused = true)]
@@ -235,36 +239,28 @@ async fn callers_of_this_process_wait_for_the_hold_of_a_kept_lock_and_ask_nobody
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_store_is_asked_to_renew_what_is_idle_or_on_its_way_and_nothing_that_is_over() {
+async fn the_store_is_asked_to_renew_what_is_idle_and_nothing_that_is_over() {
     let scene = Scene::kept().await;
-    let (head, kept) = scene.taken();
-    let (core, now) = (scene.locks.core(), clock::now());
-    let handle = HoldHandle::take_kept(core, head, kept, options(KEEP), now).unwrap();
-    let left = handle.hold().clone();
-    drop(handle);
-    let (_head, kept) = scene.taken();
-    let idle = &kept.idle;
-    for hold in [idle, &left] {
-        let renewal = hold.renewal_if_watched(clock::now()).unwrap();
-        assert_eq!(renewal.ttl, Some(options(KEEP).ttl));
-        assert!(hold.renewal_if_watched(hold.end_at()).is_none());
-    }
+    let idle = scene.idle();
+    let renewal = idle.due_renewal(clock::now()).unwrap();
+    assert_eq!(renewal.ttl, Some(options(KEEP).ttl));
+    let end = idle.end_if_live().unwrap();
+    assert!(idle.due_renewal(end).is_none());
     idle.lose(LostReason::Refused);
-    assert!(idle.renewal_if_watched(clock::now()).is_none());
+    assert!(idle.due_renewal(clock::now()).is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_the_store_confirms_in_time_moves_the_end_and_what_comes_too_late_does_not() {
     let scene = Scene::kept().await;
-    let (_head, kept) = scene.taken();
-    let idle = &kept.idle;
-    let renewal = idle.renewal_if_watched(clock::now()).unwrap();
+    let idle = scene.idle();
+    let renewal = idle.due_renewal(clock::now()).unwrap();
     advance(LEASE / 2).await;
     let sent_at = clock::now();
-    idle.is_confirmed(&renewal, sent_at);
+    idle.answered(&renewal, Renewed::Held, sent_at);
     assert_eq!(idle.deadline() - sent_at, options(KEEP).ttl.trusted());
     advance(LEASE).await;
-    idle.is_confirmed(&renewal, clock::now());
+    idle.answered(&renewal, Renewed::Held, clock::now());
     assert!(idle.deadline().has_passed());
 }
 

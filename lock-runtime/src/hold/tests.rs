@@ -1,0 +1,36 @@
+//! What tests of holds share.
+
+use std::sync::{Arc, Weak};
+
+use super::{Core, Hold, Tenure};
+use crate::api::manager::events_of;
+use crate::backend::Granted;
+use crate::backend::memory::{MemoryBackend, MemoryStore};
+use crate::queue::Head;
+use crate::renew::Watch;
+use crate::values::clock::Moment;
+use crate::values::holder::HolderId;
+use crate::values::key::Key;
+use crate::values::options::{HoldOptions, Options};
+
+/// The parts of a manager of that store.
+pub(crate) fn core(store: &MemoryStore) -> Arc<Core> {
+    let watch = Arc::new(Watch::default());
+    let backend = MemoryBackend::new(store.clone(), events_of(&watch));
+    Core::new(Arc::new(backend), Options::default(), watch, Arc::default())
+}
+
+/// What some store has granted then, without a token.
+pub(crate) fn granted(
+    key: Arc<Key>,
+    head: Option<Head>,
+    holder: HolderId,
+    options: &HoldOptions,
+    sent_at: Moment,
+) -> Hold {
+    let granted = Granted {
+        token: None,
+        sent_at,
+    };
+    Tenure::begin(Weak::new(), key, head, holder, options, granted, None)
+}

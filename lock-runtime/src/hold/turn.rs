@@ -1,0 +1,276 @@
+//! One caller's time with a lock, and how its guards come and go. The tenure below it may have had turns before, and may
+//! have more.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
+
+use super::tenure::{Stage, Tenure};
+use crate::queue::Head;
+use crate::values::{FencingToken, HoldOptions, HolderId, Key, Kind, Label, Moment, Ttl};
+
+/// What one caller, with its call chain, asked for and has. The tenure's state has the current one.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    pub(crate) label: Label,
+    pub(super) token: Option<FencingToken>,
+    /// The moment at which its caller got the lock, which may be later than what the store has confirmed.
+    pub(crate) granted_at: Moment,
+    /// The longest lease that one of the guards asked for.
+    pub(super) ttl: Ttl,
+    /// A nested request asked for a longer lease: the next renewal extends it even if nobody renews.
+    pub(super) lengthen: bool,
+    /// The number of guards that share the turn, and the number of those that want it renewed.
+    sharers: u32,
+    renewers: u32,
+    /// The number of them that write: when the last of these leaves the others, they go on as readers.
+    writers: u32,
+    /// For how long the process keeps the lock once the turn has ended.
+    pub(crate) keep_for: Option<Duration>,
+    /// This process's place at the head of the key's queue, if turns of this kind own it. It leaves with the turn, or at
+    /// once when the turn is lost: the next local waiter need not wait for a guard that means nothing any more.
+    pub(crate) head: Option<Head>,
+    /// Boxed, for few turns have any of it.
+    rare: Option<Box<Rare>>,
+}
+
+#[derive(Debug, Default)]
+struct Rare {
+    max_until: Option<Moment>,
+    /// Until when the key stays taken, even if the last sharer leaves before: the latest that one of them asked for.
+    keep_until: Option<Moment>,
+    /// Guards that hold several locks as one: they are told, too, when the turn is over.
+    also_told: Vec<Weak<Notify>>,
+}
+
+impl Turn {
+    /// A turn that no guard shares yet.
+    pub(super) fn new(
+        options: &HoldOptions,
+        token: Option<FencingToken>,
+        head: Option<Head>,
+        granted_at: Moment,
+    ) -> Turn {
+        let rare = options.max_hold.map(|longest| {
+            Box::new(Rare {
+                max_until: Some(granted_at + longest),
+                ..Rare::default()
+            })
+        });
+        Turn {
+            token,
+            keep_for: options.keep_for,
+            rare,
+            ..Turn::of_nobody(options.label, options.ttl, head, granted_at)
+        }
+    }
+
+    /// Counts one more guard, which shares the turn as `kind`.
+    pub(super) fn join(&mut self, kind: Kind, renewed: bool) {
+        self.sharers += 1;
+        self.renewers += u32::from(renewed);
+        self.writers += u32::from(kind == Kind::Write);
+    }
+
+    /// Counts a guard no more. Whether it was the last one.
+    pub(super) fn part(&mut self, kind: Kind, renewed: bool) -> bool {
+        self.sharers -= 1;
+        self.renewers -= u32::from(renewed);
+        self.writers -= u32::from(kind == Kind::Write);
+        self.sharers == 0
+    }
+
+    pub(super) fn is_shared(&self) -> bool {
+        self.sharers > 0
+    }
+
+    /// Whether the guard that leaves next may pass the place at the head of the local queue on.
+    pub(super) fn is_last_at_the_head(&self) -> bool {
+        self.sharers == 1 && self.head.is_some()
+    }
+
+    /// For a lock that is given back after an idle time.
+    pub(crate) fn of_nobody(label: Label, ttl: Ttl, head: Option<Head>, now: Moment) -> Turn {
+        Turn {
+            label,
+            token: None,
+            granted_at: now,
+            ttl,
+            lengthen: false,
+            sharers: 0,
+            renewers: 0,
+            writers: 0,
+            keep_for: None,
+            head,
+            rare: None,
+        }
+    }
+}
+
+impl Turn {
+    pub(crate) fn token(&self) -> Option<FencingToken> {
+        self.token
+    }
+
+    pub(crate) fn ttl(&self) -> Ttl {
+        self.ttl
+    }
+
+    pub(super) fn max_until(&self) -> Option<Moment> {
+        self.rare.as_ref()?.max_until
+    }
+
+    /// The lease that the next renewal extends, if anybody wants that.
+    pub(super) fn wanted_lease(&self) -> Option<Ttl> {
+        (self.renewers > 0 || self.lengthen).then_some(self.ttl)
+    }
+
+    /// Counts a guard that wants the turn renewed from now on.
+    pub(super) fn add_renewer(&mut self) {
+        self.renewers += 1;
+    }
+
+    /// Counts a writer no more, whose guard goes on as that of a reader.
+    pub(super) fn stop_writing(&mut self) {
+        self.writers -= 1;
+    }
+
+    pub(super) fn is_written(&self) -> bool {
+        self.writers > 0
+    }
+
+    /// The key stays taken until then, or longer.
+    pub(super) fn keep_until(&mut self, until: Moment) {
+        let latest = &mut self.rare.get_or_insert_default().keep_until;
+        *latest = Some(latest.map_or(until, |latest| latest.later(until)));
+    }
+
+    /// Until when the key stays taken, if that is after `now`.
+    pub(crate) fn kept_until(&self, now: Moment) -> Option<Moment> {
+        let until = self.rare.as_ref()?.keep_until;
+        until.filter(|until| !now.has_reached(*until))
+    }
+
+    pub(super) fn take_also_told(&mut self) -> Vec<Weak<Notify>> {
+        let rare = self.rare.as_mut();
+        rare.map_or_else(Vec::new, |rare| std::mem::take(&mut rare.also_told))
+    }
+}
+
+/// A turn of a tenure, as those see it who have the lock in it: guards, leases, the levels of a call chain.
+#[derive(Clone)]
+pub(crate) struct Hold {
+    pub(super) tenure: Arc<Tenure>,
+    pub(super) turn: u64,
+    token: Option<FencingToken>,
+}
+
+impl Hold {
+    pub(super) fn new(tenure: Arc<Tenure>, turn: u64, token: Option<FencingToken>) -> Hold {
+        Hold {
+            tenure,
+            turn,
+            token,
+        }
+    }
+
+    pub(crate) fn tenure(&self) -> &Arc<Tenure> {
+        &self.tenure
+    }
+
+    pub(crate) fn key(&self) -> &Arc<Key> {
+        self.tenure.key()
+    }
+
+    pub(crate) fn holder(&self) -> HolderId {
+        self.tenure.holder()
+    }
+
+    pub(crate) fn permits(&self) -> u32 {
+        self.tenure.permits()
+    }
+
+    /// The token of an exclusive hold. A write that has become a read has none any more.
+    pub(crate) fn token(&self) -> Option<FencingToken> {
+        self.token
+            .filter(|_| self.tenure.downgraded.get().is_none())
+    }
+
+    /// Looks at the turn. `None` once it has ended in good order.
+    pub(crate) fn with_turn<T>(&self, look: impl FnOnce(&Turn) -> T) -> Option<T> {
+        let state = self.tenure.state.lock();
+        let turn = state.turn().filter(|_| state.turn == self.turn);
+        turn.map(look)
+    }
+
+    /// Raised when a turn of the tenure is over; look again then.
+    pub(crate) fn over_signal(&self) -> OwnedNotified {
+        let over = self.tenure.over.get_or_init(Arc::default);
+        over.clone().notified_owned()
+    }
+
+    /// Raises `over`, too, when the turn is over.
+    pub(crate) fn also_tell(&self, over: &Arc<Notify>) {
+        let mut state = self.tenure.state.lock();
+        if state.turn != self.turn {
+            return;
+        }
+        if let Some(turn) = state.turn_mut() {
+            let told = &mut turn.rare.get_or_insert_default().also_told;
+            told.retain(|over| over.strong_count() > 0);
+            told.push(Arc::downgrade(over));
+        }
+    }
+
+    /// Resolves when the turn is over, lost or released.
+    pub(crate) async fn over(self) {
+        loop {
+            // Made before the look: a signal in between reaches it.
+            let over = self.over_signal();
+            if self.is_over() {
+                return;
+            }
+            over.await;
+        }
+    }
+
+    /// Resolves when the manager admits no more callers.
+    pub(crate) async fn closing(&self) {
+        // Not the manager itself: it ends with its last guard, whoever waits here.
+        let life = self.tenure.core.upgrade().map(|core| core.life.clone());
+        if let Some(life) = life {
+            life.closing().await;
+        }
+    }
+
+    /// True once no guard shares the turn any more: the last one has left it, good or lost.
+    pub(crate) fn is_left(&self) -> bool {
+        !self.with_turn(Turn::is_shared).unwrap_or(false)
+    }
+
+    /// Returns how long the turn may still be relied on without a further renewal.
+    pub(crate) fn remaining(&self) -> Duration {
+        let state = self.tenure.state.lock();
+        let is_mine = state.turn == self.turn
+            && matches!(state.stage, Stage::Held(_) | Stage::Offered { .. });
+        if is_mine {
+            state.end().remaining()
+        } else {
+            Duration::ZERO
+        }
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold")
+            .field("key", self.key())
+            .field("holder", &self.holder())
+            .field("turn", &self.turn)
+            .field("token", &self.token)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,69 @@
+//! A key that this process keeps while no caller of it has the lock (`keep_for`).
+//!
+//! The idle tenure lies in the key's queue, and has the head. A caller that takes the lock takes the tenure out, under the
+//! queues' lock and the tenure's. Anything else ends the tenure first, and then takes it out here: so it is given back
+//! once, and nobody is admitted under what is being given back.
+
+use std::sync::Arc;
+
+use super::{Head, LocalQueues, Locked};
+use crate::hold::{Tenure, Turn};
+use crate::values::{Key, Moment};
+
+impl Locked<'_> {
+    /// Leaves the key to an idle tenure, until somebody comes. False if somebody has come already, the manager closes, or
+    /// others are to have a chance.
+    pub(crate) fn leave_to(&mut self, head: &Head, tenure: &Arc<Tenure>, now: Moment) -> bool {
+        let closed = self.0.closed;
+        let Some(queue) = head.queue_in(&mut self.0) else {
+            return false;
+        };
+        if closed || !queue.waiters.is_empty() || !queue.budget.may_keep(now) {
+            return false;
+        }
+        queue.held_by = None;
+        queue.idle = Some(tenure.clone());
+        true
+    }
+}
+
+impl LocalQueues {
+    /// Takes a tenure that is not idle any more out of its queue. Its head is in use from here on, so the next answer of
+    /// the store is news.
+    pub(crate) fn idles_no_more(&self, tenure: &Tenure) {
+        self.with(tenure.key(), |queue| {
+            let is_this = |idle: &mut Arc<Tenure>| std::ptr::eq(&**idle, tenure);
+            if queue.idle.take_if(is_this).is_some() {
+                queue.heard = false;
+            }
+        });
+    }
+
+    /// Ends all that is idle. Each tenure with what is to be given back.
+    pub(crate) fn end_all_idle(&self, now: Moment) -> Vec<(Arc<Tenure>, Turn)> {
+        let mut state = self.state.lock();
+        let mut ended = Vec::new();
+        for queue in state.queues.values_mut() {
+            // One that was ended by others is taken out by them.
+            if let Some(tenure) = &queue.idle
+                && let Some(turn) = tenure.stop_idling(now)
+            {
+                ended.push((tenure.clone(), turn));
+                queue.idle = None;
+                queue.heard = false;
+            }
+        }
+        ended
+    }
+
+    /// Whether this process keeps the key, and nobody here uses it.
+    pub(crate) fn is_kept(&self, key: &Key) -> bool {
+        self.with(key, |queue| queue.idle.is_some())
+            .unwrap_or(false)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn idle_at(&self, key: &Key) -> Option<Arc<Tenure>> {
+        self.with(key, |queue| queue.idle.clone()).flatten()
+    }
+}

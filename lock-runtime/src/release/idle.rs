@@ -1,0 +1,119 @@
+//! A lock that stays with this process between its turns (`keep_for`): how that begins, and how the lock is given back in
+//! the end.
+
+use std::sync::Arc;
+
+use super::Release;
+use crate::backend::{Granted, TenureTerms};
+use crate::hold::{Core, Left, Next, Reserved, Share, Tenure, Turn, current_runtime};
+use crate::queue::Head;
+use crate::queue::handoff_budget::HandoffBudget;
+use crate::values::{HoldOptions, HolderId, Kind, LostReason, Moment, SPARE_TOKENS, clock};
+
+/// How many numbers of a counted fence are set aside: what nobody takes is a gap that people see.
+const SPARE_COUNTS: u64 = 100;
+
+/// Returns the number of tokens to set aside for the next holds.
+pub(super) fn spare_tokens(kind: Kind) -> u64 {
+    match kind {
+        Kind::Fenced => SPARE_COUNTS,
+        _ => SPARE_TOKENS,
+    }
+}
+
+/// The store has just made `holder` the one that has the lock, for no caller. It is kept, unless somebody waits for it.
+pub(super) fn keep(
+    core: &Arc<Core>,
+    head: Head,
+    holder: HolderId,
+    options: HoldOptions,
+    granted: Granted,
+    terms: TenureTerms,
+) {
+    let TenureTerms { strangers, spare } = terms;
+    // It is believed from here on, and so it cannot be over yet.
+    let (key, now) = (head.key().clone(), granted.sent_at);
+    head.budget(|budget| budget.keeps(options.keep_for.unwrap_or_default(), now));
+    let of = Arc::downgrade(core);
+    let reserved = Reserved::new(spare, None);
+    let hold = Tenure::begin(of, key, Some(head), holder, &options, granted, reserved);
+    let tenure = hold.tenure();
+    if strangers.is_some_and(|strangers| strangers > 0) {
+        tenure.is_wanted();
+    }
+    // A turn that ends at once: what comes after it is decided as after any other.
+    let share = Share {
+        kind: tenure.first_kind(),
+        renewed: options.renewed,
+        keep_until: None,
+    };
+    match hold.leave(core, share, now) {
+        // It may have been taken already, and even given back.
+        Left::Last(_, Next::Idle { .. }) => core.watch.insert(tenure, granted.sent_at),
+        Left::Last(turn, Next::GiveBack) => give_back(core, tenure.clone(), turn, now),
+        // Nobody else knows the tenure by then, and it is not for waiters.
+        Left::Last(_, Next::Turn(..)) | Left::Shared | Left::Reading(_) | Left::Lost { .. } => {}
+    }
+}
+
+/// The lock has been given back, and the turn at its key goes on: after a while, if others are to have it first.
+pub(super) fn turn_goes_on(core: &Core, head: Head, now: Moment) {
+    let round_trip = core.backend.round_trip(head.key());
+    let alone = head.budget(|budget| budget.leave_alone(round_trip, now));
+    if let Some(alone) = alone.flatten() {
+        // A shutdown need not wait for it.
+        core.life.spawn_uncounted(async move {
+            // Outside of a runtime there are no timers, and nobody to wait for.
+            if current_runtime().is_ok() {
+                clock::sleep(alone).await;
+            }
+            drop(head);
+        });
+    }
+}
+
+/// An idle time is over: nobody of this process came in time, somebody else asked for the lock, or it was lost. `turn` has
+/// the head.
+pub(crate) fn ended(core: &Arc<Core>, tenure: &Arc<Tenure>, turn: Turn, reason: LostReason) {
+    core.watch.remove(tenure);
+    core.queues.idles_no_more(tenure);
+    if let Some(head) = &turn.head {
+        head.budget(HandoffBudget::rests);
+    }
+    match reason {
+        // The store has said so: nothing is left to give back.
+        LostReason::Refused | LostReason::ForceReleased => {}
+        _ => give_back(core, tenure.clone(), turn, clock::now()),
+    }
+}
+
+/// Gives the lock back after an idle time, or hands it over to the next local waiter. In the background.
+pub(crate) fn give_back(core: &Arc<Core>, tenure: Arc<Tenure>, turn: Turn, now: Moment) {
+    core.watch.remove(&tenure);
+    Release::new(core, tenure, turn, now).spawn(None);
+}
+
+/// Gives back all that the manager keeps: it closes.
+pub(crate) fn give_back_all(core: &Arc<Core>) {
+    let now = clock::now();
+    for (tenure, turn) in core.queues.end_all_idle(now) {
+        give_back(core, tenure, turn, now);
+    }
+}
+
+/// The last manager and the last guard are gone. Each lock is given back by one request; one that is not answered is left
+/// to the lease.
+pub(crate) fn give_back_at_the_end(core: &Core) {
+    for (tenure, _) in core.queues.end_all_idle(clock::now()) {
+        core.watch.remove(&tenure);
+        let (backend, timeout) = (core.backend.clone(), core.options.call_timeout);
+        core.life.spawn_uncounted(async move {
+            let _ = backend.release(tenure.hold_ref(), timeout).await;
+        });
+    }
+}
+
+#[cfg(test)]
+mod models;
+#[cfg(test)]
+mod tests;
