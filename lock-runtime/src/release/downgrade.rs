@@ -133,15 +133,13 @@ impl Downgrade {
         let _ = done.send(outcome);
     }
 
-    /// The store knows neither a write nor a read of this holder.
+    /// The store knows neither a write nor a read of this holder. If the lease has run out before the answer came, that is
+    /// what ended the hold.
     fn is_gone(&self) -> Result<(), LockError> {
-        if self.hold.with_turn(|_| ()).is_none() {
-            // It was released meanwhile.
-            return Ok(());
+        if !self.hold.is_over() {
+            let tenure = self.hold.tenure();
+            self.core.watch.lose(tenure, LostReason::Refused);
         }
-        self.core
-            .watch
-            .lose(self.hold.tenure(), LostReason::Refused);
-        Err(self.hold.lost_error(LostReason::Refused, false))
+        self.hold.check()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockGuard, LockManager, LockRequest, TryAcquire};
+use lock_runtime::{LockError, LockGuard, LockManager, LockRequest, LostReason, TryAcquire};
 use redis::Value;
 use tests::eventually::PATIENCE;
 use tests::faults::{LEAVES, at_each_poll, behind_a_proxy, connected, poll_times, told};
@@ -162,6 +162,33 @@ async fn releases_and_downgrades_dropped_at_any_poll_go_on() {
     })
     .await;
     scene.end().await;
+}
+
+#[tokio::test]
+async fn a_late_answer_to_a_downgrade_tells_the_first_loss() {
+    let server = RedisServer::start();
+    let (proxy, locks) = behind_a_proxy(&server, told().call_timeout(LONG)).await;
+    let other = connected(told(), &server.url()).await;
+    let request = locks.write("k").lease(1_000 * MS).auto_renew(false);
+    let mut guard = request.acquire().await.unwrap();
+    proxy.stall(Direction::Requests, true);
+    let downgrading = tokio::spawn(guard.downgrade());
+    assert_eq!(guard.lost().wait().await, LostReason::Expired);
+    eventually("the store has ended the lease", async || {
+        !other.inspect("k").await.unwrap().held
+    })
+    .await;
+    // Only now the store says that it knows no such hold.
+    proxy.stall(Direction::Requests, false);
+    let error = downgrading.await.unwrap().unwrap_err();
+    let is_first = matches!(
+        &error,
+        LockError::Lost {
+            reason: LostReason::Expired,
+            ..
+        }
+    );
+    assert!(is_first, "{error:?}");
 }
 
 #[tokio::test]
