@@ -284,4 +284,97 @@ pub const ALL: &[Bug] = &[
             "Event::Wanted(wanted) => if !PLANTED { self.give_up(&wanted) },",
         )],
     },
+    // Torture does not have these: only a schedule shows them, and only the simulation makes schedules.
+    Bug {
+        name: "a renewal that is dated at its answer",
+        edits: &[edit(
+            "hold/tenure.rs",
+            "self.deadline = self.deadline.later(sent_at + ttl.trusted());",
+            "let sent_at = if PLANTED { clock::now() } else { sent_at };
+            self.deadline = self.deadline.later(sent_at + ttl.trusted());",
+        )],
+    },
+    Bug {
+        name: "a hand-over that is dated at its answer",
+        edits: &[edit(
+            "release/hand_over.rs",
+            "Ok(HandedOver::Done(granted, mut terms)) => {",
+            "Ok(HandedOver::Done(mut granted, mut terms)) => {
+                if PLANTED { granted.sent_at = clock::now(); }",
+        )],
+    },
+    Bug {
+        name: "a suspension that nobody notices",
+        edits: &[edit(
+            "values/clock.rs",
+            "self.tokio >= other.tokio || self.boot >= other.boot",
+            "self.tokio >= other.tokio || !PLANTED && self.boot >= other.boot",
+        )],
+    },
+    Bug {
+        name: "a fair waiter that leaves its place behind",
+        edits: &[edit(
+            "acquire/fair.rs",
+            "if !self.known {
+            return;",
+            "if !self.known || PLANTED {
+            return;",
+        )],
+    },
+    Bug {
+        name: "a set whose first locks nobody gives back",
+        edits: &[edit(
+            "acquire/multi.rs",
+            "let handle = keeping(&handles, acquiring).await?;",
+            "let acquired = keeping(&handles, acquiring).await;
+            if PLANTED && acquired.is_err() {
+                std::mem::forget(std::mem::take(&mut handles));
+            }
+            let handle = acquired?;",
+        )],
+    },
+    Bug {
+        name: "siblings that are inside at once",
+        edits: &[edit(
+            "hold/call_chain.rs",
+            "Semaphore::new(WHOLE_ACCESS as usize)",
+            "Semaphore::new(if PLANTED { 2 } else { 1 } * WHOLE_ACCESS as usize)",
+        )],
+    },
+    Bug {
+        name: "a body that is polled after its loss",
+        edits: &[edit(
+            "protect/driver.rs",
+            "held.loss().filter(|_| !finish)",
+            "held.loss().filter(|_| !finish && !PLANTED)",
+        )],
+    },
+    Bug {
+        name: "ids that are handed out twice",
+        edits: &[edit(
+            "values/ids.rs",
+            "self.first += i64::from(count);",
+            "self.first += i64::from(if PLANTED { count - 1 } else { count });",
+        )],
+    },
+    Bug {
+        name: "two acquires with one holder id",
+        edits: &[edit(
+            "values/holder.rs",
+            "let number = self.next.fetch_add(1, Ordering::SeqCst);
+        HolderId {",
+            "let number = self.next.fetch_add(u64::from(!PLANTED), Ordering::SeqCst);
+        HolderId {",
+        )],
+    },
+    Bug {
+        name: "a vote that is counted as a majority",
+        edits: &[edit(
+            "backend/quorum/majority.rs",
+            "nodes / 2 + 1
+}",
+            "nodes / 2 + usize::from(!PLANTED)
+}",
+        )],
+    },
 ];
