@@ -53,12 +53,12 @@ impl Tenure {
         };
         let (label, held_for) = (turn.label, turn.granted_at.elapsed());
         let (head, also_told) = (turn.head.take(), turn.take_also_told());
-        state.stage = Stage::Lost(LostTurn {
+        state.stage = Stage::Lost(Box::new(LostTurn {
             turn,
             reason,
             held_for,
             claimed: offered.is_none(),
-        });
+        }));
         Some(News::Turn {
             reason,
             label,

@@ -72,11 +72,9 @@ impl Hold {
         let tenure = &self.tenure;
         let mut state = tenure.state.lock();
         let news = tenure.expire(&mut state, clock::now());
-        if state.turn != self.turn {
-            return Ok(None);
-        }
-        match &mut state.stage {
-            Stage::Held(turn) if kind != Kind::Write || turn.is_written() => {
+        let is_current = state.turn == self.turn;
+        let shared = match &mut state.stage {
+            Stage::Held(turn) if is_current && (kind != Kind::Write || turn.is_written()) => {
                 turn.join(kind, hold_options.renewed);
                 let longer = hold_options.ttl > turn.ttl;
                 if longer {
@@ -85,17 +83,12 @@ impl Hold {
                 }
                 Ok(Some(longer))
             }
-            Stage::Lost(lost) => {
-                let (reason, is_shared) = (lost.reason, lost.turn.is_shared());
-                drop(state);
-                tenure.announce(news);
-                match is_shared {
-                    true => Err(self.lost_error(reason, false)),
-                    false => Ok(None),
-                }
-            }
+            Stage::Lost(lost) if is_current && lost.turn.is_shared() => Err(lost.reason),
             _ => Ok(None),
-        }
+        };
+        drop(state);
+        tenure.announce(news);
+        shared.map_err(|reason| self.lost_error(reason, false))
     }
 
     /// Offers the turn, which one guard shares, to a caller that was not polled yet. The count comes back if the turn was
@@ -224,8 +217,9 @@ impl Hold {
             turn.keep_for = None;
             queues.budget(&head, |budget| budget.is_wanted(now));
         }
-        // A nested request may have asked for a longer lease.
-        let goes_on = turn.ttl == tenure.ttl && matches!(state.stage, Stage::Leaving);
+        // Not after a nested request for a longer lease, nor while the key is to stay taken, nor in a manager that closes.
+        let is_whole = turn.ttl == tenure.ttl && matches!(state.stage, Stage::Leaving);
+        let goes_on = is_whole && core.life.is_open();
         // Before the first turn, which is nobody's, the store was asked just now.
         let has_tokens = state.turn == 0 || !state.is_used_up();
         let may_idle = goes_on && tenure.holder().keeps() && has_tokens;

@@ -28,7 +28,8 @@ use crate::backend::{Granted, HoldRef, Renewal, Renewed, Spare};
 use crate::queue::Head;
 use crate::sync::Modelled;
 use crate::values::{
-    Counted, HoldOptions, HolderId, Key, Kind, Label, LostReason, Moment, Ttl, UnusedTokens, clock,
+    Counted, HoldOptions, HolderId, Key, Kind, Label, LostReason, Moment, TokenRange, Ttl,
+    UnusedTokens, clock,
 };
 
 /// See the module. Shared by the guards of a call chain, their views, the watchdog, and the local queue while it is idle.
@@ -66,10 +67,7 @@ pub(super) enum Stage {
     Held(Turn),
     /// A caller that it was handed over to, and that was not polled since. It is not renewed, so a caller that is not
     /// polled any more keeps the lock for its lease at most. A shutdown waits for the offer, until a loss ends it.
-    Offered {
-        turn: Turn,
-        counted: Counted,
-    },
+    Offered { turn: Turn, counted: Counted },
     /// No caller: the process keeps the lock for its next one (`keep_for`), and the tenure lies in the queue of its key.
     /// With the head of that queue, and the label of the last turn.
     Idle {
@@ -78,12 +76,11 @@ pub(super) enum Stage {
         label: Label,
     },
     /// No caller, but the key stays taken (`min_hold`).
-    Covering {
-        until: Moment,
-    },
+    Covering { until: Moment },
     /// No caller: the lock is given back or handed over in the store.
     Leaving,
-    Lost(LostTurn),
+    /// Boxed, for few turns are lost.
+    Lost(Box<LostTurn>),
 }
 
 /// A turn that was lost. Its guards still have to leave it.
@@ -98,27 +95,22 @@ pub(super) struct LostTurn {
 /// The permission for turns that begin without the store.
 #[derive(Debug)]
 pub(crate) struct Reserved {
-    /// Not [`Spare::Nothing`].
-    spare: Spare,
-    /// Until when the lock may go to waiters of this process. A tenure that is kept while nobody waits has no such time.
+    /// The tokens of these turns; `None` if they need none.
+    tokens: Option<TokenRange>,
+    /// Until when the lock may go to waiters of this process. `None` for a lock that is kept: it may not, but goes to the
+    /// first caller after an idle time, however long that is.
     free_until: Option<Moment>,
 }
 
 impl Reserved {
     /// `None` if nothing was set aside.
     pub(crate) fn new(spare: Spare, free_until: Option<Moment>) -> Option<Reserved> {
-        match spare {
-            Spare::Nothing => None,
-            spare => Some(Reserved { spare, free_until }),
-        }
-    }
-
-    /// The tokens that no turn has had.
-    fn unused(self) -> Option<UnusedTokens> {
-        match self.spare {
-            Spare::Tokens(tokens) => tokens.unused(),
-            Spare::Nothing | Spare::Untokened => None,
-        }
+        let tokens = match spare {
+            Spare::Nothing => return None,
+            Spare::Untokened => None,
+            Spare::Tokens(tokens) => Some(tokens),
+        };
+        Some(Reserved { tokens, free_until })
     }
 }
 
@@ -126,18 +118,16 @@ impl State {
     /// The current turn: one that guards share, or that is offered to a caller.
     pub(super) fn turn(&self) -> Option<&Turn> {
         match &self.stage {
-            Stage::Held(turn)
-            | Stage::Offered { turn, .. }
-            | Stage::Lost(LostTurn { turn, .. }) => Some(turn),
+            Stage::Held(turn) | Stage::Offered { turn, .. } => Some(turn),
+            Stage::Lost(lost) => Some(&lost.turn),
             Stage::Idle { .. } | Stage::Covering { .. } | Stage::Leaving => None,
         }
     }
 
     pub(super) fn turn_mut(&mut self) -> Option<&mut Turn> {
         match &mut self.stage {
-            Stage::Held(turn)
-            | Stage::Offered { turn, .. }
-            | Stage::Lost(LostTurn { turn, .. }) => Some(turn),
+            Stage::Held(turn) | Stage::Offered { turn, .. } => Some(turn),
+            Stage::Lost(lost) => Some(&mut lost.turn),
             Stage::Idle { .. } | Stage::Covering { .. } | Stage::Leaving => None,
         }
     }
@@ -151,7 +141,7 @@ impl State {
     }
 
     /// The moment at which the stage ends, the deadline aside: by `max_hold`, or by `keep_for`.
-    pub(super) fn stage_end(&self) -> Option<Moment> {
+    fn stage_end(&self) -> Option<Moment> {
         match &self.stage {
             Stage::Held(turn) | Stage::Offered { turn, .. } => turn.max_until(),
             Stage::Idle { until, .. } => Some(*until),
@@ -201,15 +191,15 @@ impl State {
         // More is left if somebody has renewed by hand, for longer.
         let suits = options.ttl == ttl && (ttl.least_useful()..=ttl.trusted()).contains(&left);
         let reserved = self.reserved.as_mut().filter(|_| suits)?;
-        let token = match (options.fenced, &mut reserved.spare) {
-            (false, _) => None,
-            (true, Spare::Tokens(tokens)) => match &self.stage {
+        let mut token = None;
+        if options.fenced {
+            let tokens = reserved.tokens.as_mut()?;
+            token = Some(match &self.stage {
                 // One task takes them faster than the clock goes.
-                Stage::Idle { .. } => Some(tokens.take(now).or_else(|| tokens.take_soon())?),
-                _ => Some(tokens.take(now)?),
-            },
-            (true, Spare::Nothing | Spare::Untokened) => return None,
-        };
+                Stage::Idle { .. } => tokens.take(now).or_else(|| tokens.take_soon())?,
+                _ => tokens.take(now)?,
+            });
+        }
         Some(Turn::new(options, token, None, now))
     }
 
@@ -229,10 +219,9 @@ impl State {
 
     /// Whether turns have had all tokens that were set aside: it is time to ask the store for more.
     pub(super) fn is_used_up(&self) -> bool {
-        match self.reserved.as_ref().map(|reserved| &reserved.spare) {
-            Some(Spare::Tokens(tokens)) => tokens.is_empty(),
-            Some(Spare::Untokened | Spare::Nothing) | None => false,
-        }
+        let reserved = self.reserved.as_ref();
+        let tokens = reserved.and_then(|reserved| reserved.tokens.as_ref());
+        tokens.is_some_and(TokenRange::is_empty)
     }
 
     /// Ends the idle time: the lock is to be given back, or taken by the next turn. `None` if the tenure is not idle.
@@ -370,13 +359,6 @@ impl Tenure {
         Some(Hold::new(self.clone(), state.turn, turn.token))
     }
 
-    /// Returns the moment at which the current turn began, if a caller has the lock.
-    pub(crate) fn granted_at(&self) -> Option<Moment> {
-        let state = self.state.lock();
-        let turn = state.turn().filter(|_| state.is_live())?;
-        Some(turn.granted_at)
-    }
-
     /// Returns the request for a renewal. Without a lease, the store only says whether it knows the holder.
     pub(crate) fn renewal(&self, ttl: Option<Ttl>) -> Renewal {
         Renewal {
@@ -451,15 +433,12 @@ impl Tenure {
     /// tokens that no turn has had, which go back with the lock.
     pub(crate) fn leaves_behind(&self) -> (Moment, Option<UnusedTokens>) {
         let mut state = self.state.lock();
-        let reserved = state.reserved.take();
-        (
-            state.deadline,
-            reserved.and_then(|reserved| reserved.unused()),
-        )
+        let tokens = state.reserved.take().and_then(|reserved| reserved.tokens);
+        (state.deadline, tokens.and_then(TokenRange::unused))
     }
 
     /// Another process wants the lock, which this one keeps: it is given back at once, or when its turn has ended.
-    pub(crate) fn is_wanted(self: &Arc<Tenure>) {
+    pub(crate) fn give_up(self: &Arc<Tenure>) {
         let mut state = self.state.lock();
         state.wanted = true;
         let news = match &state.stage {

@@ -68,6 +68,23 @@ impl Turn {
         }
     }
 
+    /// For a lock that is given back after an idle time.
+    pub(crate) fn of_nobody(label: Label, ttl: Ttl, head: Option<Head>, now: Moment) -> Turn {
+        Turn {
+            label,
+            token: None,
+            granted_at: now,
+            ttl,
+            lengthen: false,
+            sharers: 0,
+            renewers: 0,
+            writers: 0,
+            keep_for: None,
+            head,
+            rare: None,
+        }
+    }
+
     /// Counts one more guard, which shares the turn as `kind`.
     pub(super) fn join(&mut self, kind: Kind, renewed: bool) {
         self.sharers += 1;
@@ -92,25 +109,6 @@ impl Turn {
         self.sharers == 1 && self.head.is_some()
     }
 
-    /// For a lock that is given back after an idle time.
-    pub(crate) fn of_nobody(label: Label, ttl: Ttl, head: Option<Head>, now: Moment) -> Turn {
-        Turn {
-            label,
-            token: None,
-            granted_at: now,
-            ttl,
-            lengthen: false,
-            sharers: 0,
-            renewers: 0,
-            writers: 0,
-            keep_for: None,
-            head,
-            rare: None,
-        }
-    }
-}
-
-impl Turn {
     pub(crate) fn token(&self) -> Option<FencingToken> {
         self.token
     }

@@ -6,9 +6,29 @@
 
 use std::sync::Arc;
 
-use super::{Head, LocalQueues, Locked};
-use crate::hold::{Tenure, Turn};
-use crate::values::{Key, Moment};
+use super::{Entered, Head, KeyQueue, LocalQueues, Locked};
+use crate::hold::{Taken, Tenure, Turn};
+use crate::values::{HoldOptions, Key, Moment};
+
+impl KeyQueue {
+    /// A caller comes while this process keeps the lock. `None` if it does not, or not any more: then the caller waits
+    /// until the lock is given back.
+    pub(super) fn take_idle(&mut self, hold_options: &HoldOptions, now: Moment) -> Option<Entered> {
+        let entered = match self.idle.as_ref()?.take(hold_options, now) {
+            Taken::Held(hold) => {
+                self.held_by(hold_options.label.lock);
+                Entered::Held(hold)
+            }
+            Taken::Unsuited(turn) => {
+                self.heard = false;
+                Entered::Unsuited(self.idle.clone()?, turn)
+            }
+            Taken::Over => return None,
+        };
+        self.idle = None;
+        Some(entered)
+    }
+}
 
 impl Locked<'_> {
     /// Leaves the key to an idle tenure, until somebody comes. False if somebody has come already, the manager closes, or

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::sync::{Notify, oneshot};
 
 use crate::backend::{Fault, Listen};
-use crate::hold::{Hold, Offer, Taken, Tenure, Turn, refused};
+use crate::hold::{Hold, Offer, Tenure, Turn, refused};
 use crate::queue::handoff_budget::HandoffBudget;
 use crate::release::place::Place;
 use crate::sync::{Modelled, ModelledGuard};
@@ -106,6 +106,13 @@ impl KeyQueue {
         self.waiters.len() + usize::from(self.head_waits)
     }
 
+    /// A caller has the lock from now on, and with it the head.
+    fn held_by(&mut self, label: &'static str) {
+        self.held_by = Some(label);
+        self.warned = false;
+        self.heard_from_store(None);
+    }
+
     fn heard_from_store(&mut self, fault: Option<Fault>) {
         self.fault = fault.map(Box::new);
         self.heard = true;
@@ -113,33 +120,6 @@ impl KeyQueue {
         if let Some(awaited) = self.awaited.take() {
             awaited.notify_waiters();
         }
-    }
-}
-
-impl KeyQueue {
-    /// A caller comes while this process keeps the lock. `None` if it does not, or not any more: then the caller waits
-    /// until the lock is given back.
-    fn take_idle(&mut self, hold_options: &HoldOptions, now: Moment) -> Option<Entered> {
-        let entered = match self.idle.as_ref()?.take(hold_options, now) {
-            Taken::Held(hold) => {
-                self.held_by(hold_options.label.lock);
-                Entered::Held(hold)
-            }
-            Taken::Unsuited(turn) => {
-                self.heard = false;
-                Entered::Unsuited(self.idle.clone()?, turn)
-            }
-            Taken::Over => return None,
-        };
-        self.idle = None;
-        Some(entered)
-    }
-
-    /// A caller has the lock from now on, and with it the head.
-    fn held_by(&mut self, label: &'static str) {
-        self.held_by = Some(label);
-        self.warned = false;
-        self.heard_from_store(None);
     }
 }
 

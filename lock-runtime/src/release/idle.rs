@@ -39,7 +39,7 @@ pub(super) fn keep(
     let hold = Tenure::begin(of, key, Some(head), holder, &options, granted, reserved);
     let tenure = hold.tenure();
     if strangers.is_some_and(|strangers| strangers > 0) {
-        tenure.is_wanted();
+        tenure.give_up();
     }
     // A turn that ends at once: what comes after it is decided as after any other.
     let share = Share {

@@ -240,7 +240,7 @@ impl Watch {
         let tenures = self.schedule.lock().wanted(wanted);
         // Unlocked: the end of an idle tenure takes it out.
         for tenure in tenures {
-            tenure.is_wanted();
+            tenure.give_up();
         }
     }
 
@@ -296,8 +296,11 @@ impl Watch {
         let said = self.digest.lock().next();
         let mut schedule = self.schedule.lock();
         // In the order in which they were asked for.
-        let mut tenures = schedule.tenures.values();
-        let oldest = tenures.find_map(|watched| watched.tenure.granted_at());
+        let mut holds = schedule
+            .tenures
+            .values()
+            .filter_map(|watched| watched.tenure.hold());
+        let oldest = holds.find_map(|hold| hold.with_turn(|turn| turn.granted_at));
         let tick = clock::now().tick() + TICK;
         let busy = std::mem::take(&mut schedule.busy);
         let first = schedule.queue.first().map(|(at, _)| *at);

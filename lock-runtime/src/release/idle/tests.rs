@@ -209,6 +209,20 @@ async fn a_kept_lock_that_is_lost_serves_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_kept_lock_is_given_back_by_a_late_guard_that_finds_its_time_over() {
+    let scene = Scene::kept().await;
+    let guard = scene.again().await;
+    let late = guard.handles.parts()[0].hold().clone();
+    guard.release().await.unwrap();
+    // Nobody wakes: the watchdog's timer stands still.
+    clock::suspend(KEEP);
+    let shared = late.share(options(KEEP), Kind::Mutex).unwrap();
+    assert_eq!(shared, None, "its turn has ended");
+    assert!(!scene.locks.core().queues.is_kept(&key(&scene)));
+    scene.is_free().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_fenced_lock_is_kept_on_with_further_tokens_when_those_set_aside_are_used_up() {
     let scene = Scene::new();
     let request = || scene.locks.fenced("f").lease(LEASE).keep_for(KEEP);
