@@ -10,7 +10,9 @@ use crate::backend::opening::Opening;
 #[cfg(feature = "postgres")]
 use crate::backend::postgres;
 #[cfg(feature = "redis")]
-use crate::backend::redis::{DialOptions, RedisBackend, Replicated, Target};
+use crate::backend::redis::replicas::Replicated;
+#[cfg(feature = "redis")]
+use crate::backend::redis::{DialOptions, RedisBackend, Target};
 #[cfg(feature = "redis")]
 use crate::values::clock::{self, Moment};
 #[cfg(feature = "redis")]

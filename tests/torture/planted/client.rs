@@ -241,7 +241,7 @@ pub(super) const ALL: &[Planted] = &[
         faults: &[],
         caught_by: &["overlap", "refused-holder", "needless-loss"],
         broken: Broken::Client(&[edit(
-            "backend/redis/connection/group.rs",
+            "backend/redis/connection/sharing.rs",
             "for (answer, reply) in answers.into_iter().zip(replies) {",
             "let mut replies = replies;
             if PLANTED {

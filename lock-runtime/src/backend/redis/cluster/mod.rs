@@ -9,15 +9,12 @@
 //! | `refresh` | keeping the table true |
 //! | `health` | checking that the masters answer |
 //! | `renew` | renewals by slot |
-//! | `wait_connections` | the connections for `WAIT` to each node |
-//! | `subscriptions`, `node_subscriber`, `pubsub_connection` | each channel's node; a node's channels; one connection |
+//! | `subscriptions` | each channel's node |
 //!
 //! The client's own cluster connection sends a request up to sixteen times, on connections of its choice. Here a
 //! request is sent once, on a known connection; only after a definite "not executed" does it go elsewhere.
 
 mod health;
-pub(crate) mod node_subscriber;
-pub(crate) mod pubsub_connection;
 pub(crate) mod redirect;
 mod refresh;
 mod renew;
@@ -25,7 +22,6 @@ pub(super) mod slots;
 pub(crate) mod subscriptions;
 mod table;
 mod url;
-pub(crate) mod wait_connections;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,11 +32,13 @@ use tokio::task::JoinSet;
 pub(super) use self::redirect::Redirect;
 use self::redirect::RedirectKind;
 pub(super) use self::subscriptions::Subscriptions;
-use self::table::{Node, Table};
+pub(super) use self::table::Node;
+use self::table::Table;
 pub(super) use self::url::{Seeds, parse};
 use super::sentinel::Address;
 use crate::backend::Fault;
-use crate::backend::kit::{server_clock::ServerClock, standing::Standing};
+use crate::backend::kit::server_clock::ServerClock;
+use crate::backend::kit::standing::Standing;
 use crate::backend::opening::Opening;
 use crate::backend::redis::connection::{
     Check, DialOptions, Link, Live, Member, Opened, Supervisor, Target,
@@ -156,7 +154,17 @@ impl Cluster {
         supervisor.start(first)
     }
 
-    fn target(&self, address: &Address) -> Target {
+    /// Returns the node that has the slot, as far as is known.
+    pub(super) fn owner(&self, slot: u16) -> Option<Arc<Node>> {
+        self.table.owner(slot)
+    }
+
+    /// Returns the nodes that have slots.
+    pub(super) fn masters(&self) -> Vec<Arc<Node>> {
+        self.table.masters()
+    }
+
+    pub(super) fn target(&self, address: &Address) -> Target {
         let info = self.seeds.info(address);
         Target::node(info, address, self.seeds.tls, self.dial_options.clone())
     }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::super::replicas::WaitQueue;
 use super::super::sentinel::Address;
 use crate::backend::Fault;
 use crate::backend::redis::connection::Link;
@@ -18,13 +17,11 @@ use crate::values::{Moment, clock};
 const LINGER: Duration = Duration::from_secs(10);
 
 /// A node, and the connection to it, if somebody has needed it.
-pub(super) struct Node {
-    pub(super) address: Address,
+pub(in super::super) struct Node {
+    pub(in super::super) address: Address,
     pub(super) link: OnceLock<Arc<Link>>,
-    /// The connections by which its replicas are asked, made when first needed. They end with the node.
-    pub(super) wait_queue: OnceLock<Arc<WaitQueue>>,
     /// Its connection ends when this becomes true.
-    pub(super) dismissed: watch::Sender<bool>,
+    pub(in super::super) dismissed: watch::Sender<bool>,
 }
 
 /// The slots and their nodes. The table is written by the task that keeps it true, and by requests that a node has
@@ -49,7 +46,6 @@ impl KnownNodes {
             let node = Node {
                 address: address.clone(),
                 link: OnceLock::new(),
-                wait_queue: OnceLock::new(),
                 dismissed: watch::Sender::new(false),
             };
             (Arc::new(node), now)

@@ -10,7 +10,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 
 use super::acquire_limit::AcquireLimit;
 use super::check::Check;
-use super::group::{Group, UnderWay};
+use super::group::Group;
 use super::opened::Opened;
 use super::wire::Wire;
 use crate::backend::Fault;
@@ -364,11 +364,6 @@ impl Live {
         deadline: Moment,
     ) -> Result<S::Reply, Fault> {
         self.link.call(self, script, true, now, deadline).await
-    }
-
-    /// Counts a request that may share its script with others.
-    pub(crate) fn enter(&self) -> UnderWay<'_> {
-        UnderWay::enter(self)
     }
 
     /// See [`Link::keeps_to_slots`].

@@ -6,7 +6,6 @@ use std::time::Duration;
 use redis::PushKind;
 use tokio::sync::Notify;
 
-use super::connect::CONNECT;
 use super::refused::refused;
 use super::{Relogin, Target, Wire, check, dial};
 use crate::backend::Fault;
@@ -14,6 +13,9 @@ use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::redis::scripting::{self, faults};
 use crate::backend::redis::sentinel::Address;
 use crate::values::{LockError, clock};
+
+/// The time for connecting to a store and checking it.
+pub(crate) const CONNECT: Duration = Duration::from_secs(5);
 
 /// A fresh connection and the signal that it was cut.
 pub(crate) struct Opened {

@@ -7,9 +7,8 @@ use std::pin::pin;
 use std::task::Poll;
 
 use super::{exclusive, permits, read_write};
-use crate::backend::redis::Inner;
 use crate::backend::redis::connection::Live;
-use crate::backend::redis::router::Nodes;
+use crate::backend::redis::router::{Nodes, Router};
 use crate::backend::redis::scripting::faults;
 use crate::backend::{Fault, Renewal, Renewed, Reply, Within};
 use crate::values::{Key, Kind, Moment, clock};
@@ -21,23 +20,7 @@ pub(crate) struct Times {
     pub(crate) useful: Moment,
 }
 
-/// In the place of a ttl: only looks whether the hold is there.
-pub(crate) const LOOK: i64 = 0;
-/// In the place of a ttl: writes a hold that is there once more as it is.
-pub(crate) const MARK: i64 = -1;
-
-/// Like [`MARK`], and also extends the lease if the renewal extends it.
-pub(crate) fn mark(item: &Renewal) -> i64 {
-    MARK.min(-ttl(item))
-}
-
-/// Returns the ttl argument of a renewal, or [`LOOK`] if it only checks the hold.
-pub(crate) fn ttl(item: &Renewal) -> i64 {
-    let millis = item.ttl.map(|ttl| i64::try_from(ttl.millis()));
-    millis.map_or(LOOK, |millis| millis.unwrap_or(i64::MAX))
-}
-
-impl Inner {
+impl Router {
     pub(crate) async fn renew(
         &self,
         batch: &[Renewal],

@@ -21,7 +21,7 @@ const LINGER: Duration = Duration::from_secs(2);
 pub(crate) struct Topics {
     table: Modelled<Table>,
     /// Signalled by callers: there is something to subscribe to, or a first channel lingers.
-    pub(crate) changed: Notify,
+    changed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -171,15 +171,8 @@ impl Topics {
         }
     }
 
-    /// Notes a new connection and returns the channels to subscribe to. Later listeners are fresh.
-    pub(crate) fn reachable(&self) -> Vec<Arc<str>> {
-        let mut table = self.table.lock();
-        table.unreachable = false;
-        table.fresh.clear();
-        table.topics.keys().cloned().collect()
-    }
-
-    /// Notes that there is no connection, so that listeners do not wait for one before they look for themselves.
+    /// Notes that there will be no connection any more, so that listeners do not wait for one before they look for
+    /// themselves.
     pub(crate) fn unreachable(&self) {
         let mut table = self.table.lock();
         table.unreachable = true;
@@ -187,6 +180,20 @@ impl Topics {
             topic
                 .signal
                 .send_modify(|signal| signal.state = Subscription::Deaf);
+        }
+    }
+
+    /// Waits until there is something to [take](Topics::take_fresh), or until that time.
+    pub(crate) async fn changed_or(&self, until: Option<Moment>) {
+        let until = async {
+            match until {
+                Some(until) => clock::sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.changed.notified() => {}
+            () = until => {}
         }
     }
 

@@ -1,8 +1,12 @@
 //! Tests of which waiting requests are sent together.
 
+use std::time::Duration;
+
 use super::*;
+use crate::backend::redis::scripting::Script;
+use crate::backend::redis::scripting::grouped::Each;
 use crate::values::holder::HolderIds;
-use crate::values::{Key, Kind, LockName};
+use crate::values::{Key, Kind, LockName, clock};
 
 /// Returns requests with these leases, by number, and the receivers of their answers.
 fn waiting(

@@ -4,6 +4,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::*;
 pub(in super::super) use crate::backend::redis::kinds::listed::{ListedAcquire, ListedRelease};
+use crate::backend::redis::pubsub::messages::{PASSED_ON, RELEASED_TO_CROWD, RELEASED_TO_FEW};
 
 /// Holders of three processes of ours. The channel of each ends in the first part of its id.
 const A: &str = "aaaaaaaa-0000-8000-8000-000000000001:1";

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::replies::{AcquireReply, RELEASED, ReleaseReply};
+use super::outcomes::{AcquireReply, ReleaseReply};
+use super::{Items, Script, Source, expiry, lua, source};
 use crate::backend::Fault;
-use crate::backend::redis::channel;
-use crate::backend::redis::scripting::{Items, Script, Source, expiry, lua, source};
+use crate::backend::redis::pubsub::messages::{RELEASED, channel};
 use crate::values::{FencingToken, HolderId, Key, decimal};
 
 /// One acquire of those that share a script.
