@@ -15,6 +15,7 @@ use super::{faults, url};
 use crate::backend::Fault;
 use crate::backend::kit::{hosts::in_share, login, server_clock::ServerClock};
 use crate::backend::sql::kinds::renewals::LATE;
+use crate::backend::sql::url::Place;
 use crate::backend::sql::{Missing, Opened, Row, Schema, Statement, Value, malformed};
 use crate::values::{Moment, clock};
 
@@ -196,7 +197,7 @@ async fn dial(target: &Target, settings: &str, timeout: Duration) -> Result<Dial
     let tls = target.tls()?;
     let connecting = target
         .hosts
-        .connect(false, timeout, url::shown, |mut opts, share| {
+        .connect(false, timeout, Place::shown, |mut opts, share| {
             if let Some(tls) = &tls {
                 opts = url::by_tls(opts, tls);
             }

@@ -34,7 +34,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 pub(super) use self::database::{Connector, Database, Failed, Opened};
-pub(super) use self::encryption::{Encryption, is_for_the_builder};
+pub(super) use self::encryption::Encryption;
 use self::kinds::renewals::Waiting;
 use self::kinds::transactions::InTransactions;
 pub(super) use self::kinds::transactions::OfTransactions;
