@@ -167,7 +167,7 @@ impl Script for AcquireAll<'_> {
         source!(
             "acquire_all",
             [
-                "digits", "range", "dated", "refusal", "fence", "lease", "holder"
+                "digits", "range", "refusal", "fence", "admitted", "lease", "holder"
             ]
         )
     }

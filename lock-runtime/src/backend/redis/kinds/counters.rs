@@ -379,7 +379,7 @@ script! {
 }
 
 script! {
-    "take_permits", ["digits", "range", "dated", "refusal", "counter"]
+    "take_permits", ["digits", "range", "refusal", "fence", "admitted", "counter"]
     struct TakePermits<'a> {
         local { name: &'a str }
         keys { permits: &'a str }

@@ -64,7 +64,7 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
 
 script! {
     "fair_acquire",
-    ["digits", "range", "dated", "refusal", "fence", "lease", "holder", "listeners", "keeper", "queue", "publish"]
+    ["digits", "range", "refusal", "fence", "admitted", "lease", "holder", "listeners", "keeper", "queue", "publish"]
     struct FairAcquire<'a> {
         keys { lock: &'a str, queue: &'a str, timeouts: &'a str, fence: Option<&'a str> }
         args {

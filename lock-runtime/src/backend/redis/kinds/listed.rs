@@ -96,7 +96,7 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, F
 script! {
     "listed_acquire", shortcut after ["usually"],
     [
-        "digits", "range", "dated", "refusal", "fence", "lease", "holder", "listeners", "keeper", "publish", "failed",
+        "digits", "range", "refusal", "fence", "admitted", "lease", "holder", "listeners", "keeper", "publish", "failed",
         "waiting", "ahead"
     ]
     struct ListedAcquire<'a> {

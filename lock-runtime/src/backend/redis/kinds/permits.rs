@@ -133,7 +133,7 @@ pub(crate) async fn force_release(
 }
 
 script! {
-    "acquire_permits", ["digits", "range", "dated", "failed", "refusal", "counter", "by_request", "publish"]
+    "acquire_permits", ["digits", "range", "failed", "refusal", "fence", "admitted", "counter", "by_request", "publish"]
     struct AcquirePermits<'a> {
         local {
             /// The semaphore's name as the user knows it.

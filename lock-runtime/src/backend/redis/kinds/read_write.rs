@@ -131,7 +131,7 @@ pub(crate) fn entry(item: &Renewal, ttl: i64) -> (&str, String, String, i64) {
 }
 
 script! {
-    "read_acquire", ["digits", "range", "dated", "failed", "refusal", "holder", "mode", "lease"]
+    "read_acquire", ["digits", "range", "failed", "refusal", "fence", "admitted", "holder", "mode", "lease"]
     struct ReadAcquire<'a> {
         keys { lock: &'a str, timeout: &'a str, writer_waits: &'a str }
         args { holder: &'a str, lease_ms: u64, not_after_us: u64 }
@@ -145,7 +145,7 @@ script! {
 script! {
     "write_acquire",
     [
-        "digits", "range", "dated", "refusal", "fence", "holder", "mode", "lease", "timeout_key",
+        "digits", "range", "refusal", "fence", "admitted", "holder", "mode", "lease", "timeout_key",
         "readers"
     ]
     struct WriteAcquire<'a> {

@@ -7,7 +7,7 @@ use crate::backend::{Fault, Renewed};
 use crate::values::FencingToken;
 
 script! {
-    "acquire", shortcut after ["usually"], ["digits", "range", "dated", "refusal", "fence", "lease", "holder", "listeners", "keeper", "ahead"]
+    "acquire", shortcut after ["usually"], ["digits", "range", "refusal", "fence", "admitted", "lease", "holder", "listeners", "keeper", "ahead"]
     struct Acquire<'a> {
         keys { lock: &'a str, fence: Option<&'a str> }
         args {
@@ -30,7 +30,7 @@ script! {
 }
 
 script! {
-    "next_token", ["digits", "dated", "refusal", "fence"]
+    "next_token", ["digits", "refusal", "fence", "admitted"]
     struct NextToken<'a> {
         keys { fence: &'a str }
         args { not_after_us: u64, counted: bool }
