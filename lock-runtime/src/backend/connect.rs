@@ -205,15 +205,12 @@ impl Location {
             #[cfg(feature = "redis")]
             Location::Redis(target) => {
                 let began = clock::now();
-                let connected = match options.replicas.is_on() {
-                    true => {
-                        let connected = Replicated::connect(*target, opening).await;
-                        connected.map(|backend| backend as Arc<dyn Backend>)
-                    }
-                    false => {
-                        let connected = RedisBackend::connect(*target, opening).await;
-                        connected.map(|backend| backend as _)
-                    }
+                let connected = if options.replicas.is_on() {
+                    let connected = Replicated::connect(*target, opening).await;
+                    connected.map(|backend| backend as Arc<dyn Backend>)
+                } else {
+                    let connected = RedisBackend::connect(*target, opening).await;
+                    connected.map(|backend| backend as _)
                 };
                 connected.map_err(|error| clock_blamed(error, began))
             }

@@ -79,10 +79,11 @@ impl<'a> UrlOptions<'a> {
         };
         // Only a plain word is shown: anything else may be a part of a password.
         let is_word = |byte: u8| byte.is_ascii_lowercase() || b"_-".contains(&byte);
-        let what = match !name.is_empty() && name.bytes().all(is_word) {
-            true => format!("an unknown option, `{name}`"),
-            false => "an unknown option, or a `?` or `&` in a password that is not percent-encoded"
-                .to_owned(),
+        let what = if !name.is_empty() && name.bytes().all(is_word) {
+            format!("an unknown option, `{name}`")
+        } else {
+            "an unknown option, or a `?` or `&` in a password that is not percent-encoded"
+                .to_owned()
         };
         let known = match &*self.known {
             [] => "none".to_owned(),

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub use self::store::MemoryStore;
-use self::store::{At, Entry, State, foreign};
+use self::store::{At, Entry, MemoryState, foreign};
 use super::kit::topic::Subscription;
 use super::{
     AcquireRequest, Acquired, AcquiredAll, Asked, Backend, Boxed, Counters, Directory, Event,
@@ -61,9 +61,10 @@ impl MemoryBackend {
     }
 
     pub(crate) fn check_here(&self) -> Result<(), Fault> {
-        match self.is_away.load(Ordering::SeqCst) {
-            true => Err(Fault::not_done("the store is away, as the test says")),
-            false => Ok(()),
+        if self.is_away.load(Ordering::SeqCst) {
+            Err(Fault::not_done("the store is away, as the test says"))
+        } else {
+            Ok(())
         }
     }
 
@@ -75,7 +76,7 @@ impl MemoryBackend {
     }
 
     fn listen_at(&self, key: &Arc<Key>) -> Box<dyn Listen> {
-        Box::new(Listener::new(&self.store, key.raw()))
+        Box::new(MemoryListener::new(&self.store, key.raw()))
     }
 
     /// Tells the holder that keeps the lock that somebody wants it.
@@ -97,14 +98,14 @@ impl MemoryBackend {
     /// tokio's cooperative scheduling by hand: a loop over it must not keep a worker thread to itself.
     fn op<'a, T: Send + 'a>(
         &'a self,
-        op: impl FnOnce(&mut State) -> Result<T, Fault> + Send + 'a,
+        op: impl FnOnce(&mut MemoryState) -> Result<T, Fault> + Send + 'a,
     ) -> Reply<'a, T> {
         Box::pin(self.run(op))
     }
 
     async fn run<T>(
         &self,
-        op: impl FnOnce(&mut State) -> Result<T, Fault> + Send,
+        op: impl FnOnce(&mut MemoryState) -> Result<T, Fault> + Send,
     ) -> Result<T, Fault> {
         tokio::task::coop::consume_budget().await;
         self.check_here()?;
@@ -120,7 +121,7 @@ impl Drop for MemoryBackend {
 
 impl Backend for MemoryBackend {
     fn acquire<'a>(&'a self, request: AcquireRequest<'a>) -> Reply<'a, Acquired> {
-        let acquire = move |state: &mut State| {
+        let acquire = move |state: &mut MemoryState| {
             let at = self.at(request.asked_at);
             match request.hold_ref.key.kind() {
                 Kind::Mutex | Kind::Fenced => exclusive::acquire(state, &request, at),
@@ -271,7 +272,10 @@ impl Backend for MemoryBackend {
     }
 
     fn listen_alone(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
-        Box::new(Listener::new(&self.store, &fair::own_topic(key, holder)))
+        Box::new(MemoryListener::new(
+            &self.store,
+            &fair::own_topic(key, holder),
+        ))
     }
 
     fn close(&self) {
@@ -309,16 +313,16 @@ impl Shared for MemoryBackend {
     }
 }
 
-struct Listener {
+struct MemoryListener {
     subscription: Subscription,
     name: Box<str>,
     store: MemoryStore,
 }
 
-impl Listener {
-    fn new(store: &MemoryStore, name: &str) -> Listener {
+impl MemoryListener {
+    fn new(store: &MemoryStore, name: &str) -> MemoryListener {
         let subscription = store.lock().listen(name);
-        Listener {
+        MemoryListener {
             subscription,
             name: name.into(),
             store: store.clone(),
@@ -326,13 +330,13 @@ impl Listener {
     }
 }
 
-impl Listen for Listener {
+impl Listen for MemoryListener {
     fn heard(&mut self) -> Boxed<'_, u64> {
         self.subscription.heard()
     }
 }
 
-impl Drop for Listener {
+impl Drop for MemoryListener {
     fn drop(&mut self) {
         let mut state = self.store.lock();
         // New listeners take the store's lock as well, so a count of one is this listener alone.

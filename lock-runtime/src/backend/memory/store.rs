@@ -29,20 +29,20 @@ use crate::values::{FencingToken, Key, Kind, Moment, TokenRange, clock};
 /// ```
 #[derive(Clone)]
 pub struct MemoryStore {
-    shared: Arc<Table>,
+    shared: Arc<MemoryTable>,
 }
 
-struct Table {
-    state: Mutex<State>,
+struct MemoryTable {
+    state: Mutex<MemoryState>,
     epoch: Instant,
     epoch_micros: u64,
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct MemoryState {
     pub(super) locks: HashMap<Box<str>, Entry>,
     /// The queue of each fair lock. No queue is empty.
-    pub(super) queues: HashMap<Box<str>, fair::Queue>,
+    pub(super) queues: HashMap<Box<str>, fair::FairQueue>,
     /// The last token of each fenced lock.
     pub(super) counters: HashMap<Box<str>, FencingToken>,
     /// The records of the clients.
@@ -114,7 +114,7 @@ impl fmt::Debug for MemoryStore {
 impl MemoryStore {
     /// An empty store.
     pub fn new() -> MemoryStore {
-        let shared = Table {
+        let shared = MemoryTable {
             state: Mutex::default(),
             epoch: clock::tick(),
             epoch_micros: clock::wall_micros(),
@@ -161,7 +161,7 @@ impl MemoryStore {
     }
 
     // Nothing below panics while the lock is held, so a poisoned state is still whole.
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, MemoryState> {
         self.shared.state.lock()
     }
 
@@ -171,7 +171,7 @@ impl MemoryStore {
     }
 }
 
-impl State {
+impl MemoryState {
     /// Returns the entry at a key, unless it has expired.
     pub(super) fn live(&mut self, key: &Key) -> Option<&mut Entry> {
         if self

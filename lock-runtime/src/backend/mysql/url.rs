@@ -10,7 +10,7 @@ use crate::backend::Fault;
 use crate::backend::kit::hosts::Host;
 use crate::backend::kit::url_options::UrlOptions;
 use crate::backend::sql::Encryption;
-use crate::backend::sql::url::{self, Place, Settings, one_by_one, split};
+use crate::backend::sql::url::{self, HostSettings, Settings, one_by_one, split};
 use crate::values::{Certificates, LockError, Login, config};
 
 /// The time for which a connection may be silent before it is asked for a sign of life.
@@ -125,7 +125,7 @@ pub(super) fn with_login(opts: Opts, login: &Login) -> Opts {
     .into()
 }
 
-impl Place for Opts {
+impl HostSettings for Opts {
     fn shown(&self) -> String {
         match self.socket() {
             Some(path) => path.to_owned(),

@@ -11,7 +11,7 @@ use super::tls::{Encrypted, Tls};
 use crate::backend::Fault;
 use crate::backend::kit::hosts::{Host, Hosts, in_share};
 use crate::backend::sql::Encryption;
-use crate::backend::sql::url::Place;
+use crate::backend::sql::url::HostSettings;
 use crate::values::{Certificates, LockError, Login};
 
 /// Makes one of several hosts count only if it is the primary.
@@ -61,7 +61,7 @@ pub(super) async fn connect(
 ) -> Result<(Client, Connection<Socket, Encrypted>), Fault> {
     let first = hosts.each().first();
     let at_any = first.map(Config::get_load_balance_hosts) == Some(LoadBalanceHosts::Random);
-    let connecting = hosts.connect(at_any, timeout, Place::shown, |mut config, share| {
+    let connecting = hosts.connect(at_any, timeout, HostSettings::shown, |mut config, share| {
         if let Some(login) = login {
             config.password(&login.password);
             if let Some(user) = &login.user {
@@ -77,7 +77,7 @@ pub(super) async fn connect(
     connecting.await
 }
 
-impl Place for Config {
+impl HostSettings for Config {
     /// Several of them if the URL gave the hosts as options.
     fn shown(&self) -> String {
         let ports = self.get_ports();

@@ -30,11 +30,11 @@ const VICTIM: char = '!';
 
 /// The topics that have listeners in this process, by name.
 #[derive(Debug, Default)]
-pub(super) struct Topics {
+pub(super) struct PostgresTopics {
     topics: Mutex<HashMap<String, Weak<Topic>>>,
 }
 
-impl Topics {
+impl PostgresTopics {
     fn listen(&self, name: &str) -> Subscription {
         let mut table = self.topics.lock();
         let topic = table.get(name).and_then(Weak::upgrade).unwrap_or_else(|| {
@@ -79,23 +79,23 @@ pub(super) enum Hearing {
 }
 
 /// One listener's view of a key.
-pub(super) struct Listener {
+pub(super) struct PostgresListener {
     name: String,
     subscription: Subscription,
-    topics: Arc<Topics>,
+    topics: Arc<PostgresTopics>,
     hearing: watch::Receiver<Hearing>,
     /// Wakes the listener from time to time, if releases notify nobody.
     polling: Option<Polling>,
 }
 
-impl Listener {
+impl PostgresListener {
     pub(super) fn new(
-        topics: &Arc<Topics>,
+        topics: &Arc<PostgresTopics>,
         hearing: &watch::Receiver<Hearing>,
         name: String,
         notifies: bool,
-    ) -> Listener {
-        Listener {
+    ) -> PostgresListener {
+        PostgresListener {
             polling: (!notifies).then(Polling::new),
             subscription: topics.listen(&name),
             name,
@@ -105,7 +105,7 @@ impl Listener {
     }
 }
 
-impl Listen for Listener {
+impl Listen for PostgresListener {
     fn ready(&mut self) -> Boxed<'_> {
         Box::pin(async {
             // An error means that the backend is gone: nothing will be heard.
@@ -130,16 +130,16 @@ impl Listen for Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for PostgresListener {
     fn drop(&mut self) {
         self.topics.forget(&self.name, &self.subscription);
     }
 }
 
 /// The task that keeps the connection.
-pub(super) struct Subscriber {
+pub(super) struct PostgresSubscriber {
     pub(super) target: Arc<Target>,
-    pub(super) topics: Arc<Topics>,
+    pub(super) topics: Arc<PostgresTopics>,
     pub(super) events: EventSink,
     pub(super) timeout: Duration,
     pub(super) hearing: watch::Sender<Hearing>,
@@ -154,7 +154,7 @@ struct ListenConnection {
     renewal: Option<Moment>,
 }
 
-impl Subscriber {
+impl PostgresSubscriber {
     /// Keeps a connection that listens, until `closed` becomes true or its sender is gone.
     pub(super) async fn run(self) {
         until_closed(&self.closed, self.keep()).await;

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use self::connector::PostgresConnector;
-use self::listen::{Hearing, Listener, Subscriber, Topics};
+use self::listen::{Hearing, PostgresListener, PostgresSubscriber, PostgresTopics};
 use self::notices::Notices;
 pub(crate) use self::url::Target;
 use super::Listen;
@@ -44,7 +44,7 @@ use crate::values::{Key, LockError, StoreKind};
 /// The database of a URL, and its listeners.
 struct Postgres {
     target: Arc<Target>,
-    topics: Arc<Topics>,
+    topics: Arc<PostgresTopics>,
     hearing: watch::Receiver<Hearing>,
     /// The subscriber ends when this becomes true or is dropped.
     closed: watch::Sender<bool>,
@@ -85,13 +85,17 @@ pub(crate) async fn connect(
 impl Postgres {
     /// Starts the subscriber. Unless the options are `lazy`, waits until it has tried to connect.
     async fn listening(target: &Arc<Target>, opening: &Opening) -> Postgres {
-        let (closed, topics) = (watch::Sender::new(false), Arc::new(Topics::default()));
-        let begins = match target.notify {
-            true => Hearing::Opening,
-            false => Hearing::Off,
+        let (closed, topics) = (
+            watch::Sender::new(false),
+            Arc::new(PostgresTopics::default()),
+        );
+        let begins = if target.notify {
+            Hearing::Opening
+        } else {
+            Hearing::Off
         };
         let (tell, mut hearing) = watch::channel(begins);
-        let subscriber = Subscriber {
+        let subscriber = PostgresSubscriber {
             target: target.clone(),
             topics: topics.clone(),
             events: opening.events.clone(),
@@ -129,17 +133,18 @@ impl Database for Postgres {
     }
 
     fn check_key(&self, key: &Key) -> Result<(), LockError> {
-        match key.raw().contains('\0') {
-            true => Err(invalid(
+        if key.raw().contains('\0') {
+            Err(invalid(
                 key.name(),
                 "a name has no NUL character on PostgreSQL, whose text has none",
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 
     fn listen(&self, topic: String) -> Box<dyn Listen> {
-        Box::new(Listener::new(
+        Box::new(PostgresListener::new(
             &self.topics,
             &self.hearing,
             topic,

@@ -31,9 +31,10 @@ impl Target {
         let others: Vec<String> = others.collect();
         let mut hosts = Vec::new();
         for place in one_by_one(&place) {
-            let plain = match others.is_empty() {
-                true => place,
-                false => format!("{place}?{}", others.join("&")),
+            let plain = if others.is_empty() {
+                place
+            } else {
+                format!("{place}?{}", others.join("&"))
             };
             let mut config: Config = plain.parse().map_err(|_| unreadable())?;
             if config.get_hosts().is_empty() {

@@ -144,9 +144,10 @@ impl Backend for RedisBackend {
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
         let listener = self.router.topics.listen(channel(key));
         // The release of a write sends two messages, and so may each release in a cluster, by both sorts of channels.
-        match key.kind().is_mutex() && self.router.is_alone() {
-            true => Box::new(listener),
-            false => Box::new(listener.uncounted()),
+        if key.kind().is_mutex() && self.router.is_alone() {
+            Box::new(listener)
+        } else {
+            Box::new(listener.uncounted())
         }
     }
 
@@ -155,9 +156,10 @@ impl Backend for RedisBackend {
     }
 
     fn listen_in_crowd(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
-        match self.router.keeps_list(key) {
-            true => listed::listen(&self.router.topics, key, holder),
-            false => self.listen(key),
+        if self.router.keeps_list(key) {
+            listed::listen(&self.router.topics, key, holder)
+        } else {
+            self.listen(key)
         }
     }
 

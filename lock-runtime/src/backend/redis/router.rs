@@ -24,9 +24,9 @@ pub(super) enum Nodes {
 
 /// A connection on which to acquire.
 pub(crate) struct AcquireRoute {
-    pub(crate) live: Live,
+    pub(super) live: Live,
     /// The time at which the permit was given.
-    pub(crate) sent_at: Moment,
+    pub(super) sent_at: Moment,
     /// A permit of that connection. `None` once the request is over, while another request is made for the same lock.
     pub(super) permit: Option<OwnedSemaphorePermit>,
 }

@@ -41,7 +41,7 @@ pub(crate) struct Target<H> {
 }
 
 /// The settings of a driver for one host.
-pub(crate) trait Place: Host {
+pub(crate) trait HostSettings: Host {
     /// Returns `host:port`, or the path of a socket.
     fn shown(&self) -> String;
 
@@ -53,12 +53,15 @@ pub(crate) trait Place: Host {
     fn check_tls(encryption: Encryption, certificates: &Certificates) -> Result<(), LockError>;
 }
 
-impl<H: Place> Target<H> {
+impl<H: HostSettings> Target<H> {
     /// `hosts` are looked at in their order.
     pub(crate) fn new(each: Vec<H>, settings: Settings) -> Target<H> {
-        let mut all: Vec<String> = each.iter().map(Place::shown).collect();
+        let mut all: Vec<String> = each.iter().map(HostSettings::shown).collect();
         all.dedup();
-        let database = each.first().and_then(Place::database).unwrap_or_default();
+        let database = each
+            .first()
+            .and_then(HostSettings::database)
+            .unwrap_or_default();
         let shown = format!("{}/{database}", all.join(","));
         Target {
             hosts: Hosts::new(each),
@@ -77,7 +80,9 @@ impl<H: Place> Target<H> {
     /// # Errors
     /// [`LockError::InvalidConfig`] if they do not fit the URL.
     pub(crate) fn with(mut self, handshake: &Handshake) -> Result<Target<H>, LockError> {
-        if handshake.credentials.is_some() && self.hosts.each().iter().any(Place::has_password) {
+        if handshake.credentials.is_some()
+            && self.hosts.each().iter().any(HostSettings::has_password)
+        {
             return Err(config(
                 "there are `credentials`, and a password in the URL: leave one of them out",
             ));
@@ -101,7 +106,12 @@ impl<H: Place> Target<H> {
     /// Returns `true` if both fail together, as far as their URLs tell.
     pub(crate) fn is_one_with(&self, other: &Target<H>) -> bool {
         let places = |target: &Target<H>| -> Vec<String> {
-            target.hosts.each().iter().map(Place::shown).collect()
+            target
+                .hosts
+                .each()
+                .iter()
+                .map(HostSettings::shown)
+                .collect()
         };
         places(self) == places(other)
     }

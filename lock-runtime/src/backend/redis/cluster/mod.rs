@@ -32,8 +32,8 @@ use tokio::task::JoinSet;
 pub(super) use self::redirect::Redirect;
 use self::redirect::RedirectKind;
 pub(super) use self::subscriptions::Subscriptions;
-pub(super) use self::table::Node;
-use self::table::Table;
+pub(super) use self::table::ClusterNode;
+use self::table::SlotTable;
 pub(super) use self::url::{Seeds, parse};
 use super::sentinel::Address;
 use crate::backend::Fault;
@@ -41,7 +41,7 @@ use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::kit::standing::Standing;
 use crate::backend::opening::Opening;
 use crate::backend::redis::connection::{
-    Check, DialOptions, Link, Live, Member, Opened, Supervisor, Target,
+    Check, ClusterMember, DialOptions, Link, Live, Opened, Supervisor, Target,
 };
 use crate::values::{Backoff, ClusterChannels, LockError, Moment, clock, key};
 
@@ -56,7 +56,7 @@ pub(super) struct Cluster {
     shown: String,
     dial_options: Arc<DialOptions>,
     opening: Opening,
-    table: Table,
+    table: SlotTable,
     /// The time since which every slot has a node, or since which some slot has none.
     covered: Standing,
     /// Signalled by callers that have reason to doubt the table.
@@ -76,7 +76,7 @@ impl Cluster {
             shown: target.shown().to_owned(),
             dial_options: target.dial_options().clone(),
             opening,
-            table: Table::new(),
+            table: SlotTable::new(),
             covered: Standing::default(),
             doubt: Arc::default(),
             closed,
@@ -114,7 +114,7 @@ impl Cluster {
         }))
     }
 
-    async fn open(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), LockError> {
+    async fn open(self: &Arc<Self>, node: &Arc<ClusterNode>) -> Result<(), LockError> {
         let target = self.target(&node.address);
         let clock = Arc::new(ServerClock::default());
         let check = self.check(node);
@@ -125,14 +125,14 @@ impl Cluster {
     }
 
     /// Returns the connection to that node. If there was none, starts to open one.
-    fn link<'a>(self: &Arc<Self>, node: &'a Arc<Node>) -> &'a Arc<Link> {
+    fn link<'a>(self: &Arc<Self>, node: &'a Arc<ClusterNode>) -> &'a Arc<Link> {
         node.link
             .get_or_init(|| self.start(node, Arc::default(), None))
     }
 
     fn start(
         self: &Arc<Self>,
-        node: &Arc<Node>,
+        node: &Arc<ClusterNode>,
         clock: Arc<ServerClock>,
         first: Option<Opened>,
     ) -> Arc<Link> {
@@ -145,7 +145,7 @@ impl Cluster {
             answers: Arc::default(),
             standing: Arc::default(),
             closed: self.closed.clone(),
-            member: Some(Member {
+            member: Some(ClusterMember {
                 address: node.address.clone(),
                 dismissed: node.dismissed.subscribe(),
                 alarm: self.doubt.clone(),
@@ -155,12 +155,12 @@ impl Cluster {
     }
 
     /// Returns the node that has the slot, as far as is known.
-    pub(super) fn owner(&self, slot: u16) -> Option<Arc<Node>> {
+    pub(super) fn owner(&self, slot: u16) -> Option<Arc<ClusterNode>> {
         self.table.owner(slot)
     }
 
     /// Returns the nodes that have slots.
-    pub(super) fn masters(&self) -> Vec<Arc<Node>> {
+    pub(super) fn masters(&self) -> Vec<Arc<ClusterNode>> {
         self.table.masters()
     }
 
@@ -170,7 +170,7 @@ impl Cluster {
     }
 
     /// Returns the check of one node, which uses a key of one of its slots.
-    fn check(self: &Arc<Self>, node: &Arc<Node>) -> Check {
+    fn check(self: &Arc<Self>, node: &Arc<ClusterNode>) -> Check {
         let cluster = Arc::downgrade(self);
         let address = node.address.clone();
         let slot = move || cluster.upgrade()?.table.slot_of(&address);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::Cluster;
-use crate::backend::redis::kinds::renewals::{Part, Times, all, by_script, in_order};
+use crate::backend::redis::kinds::renewals::{RenewalPart, Times, all, by_script, in_order};
 use crate::backend::redis::router::Router;
 use crate::backend::{Fault, Renewal, Renewed};
 use crate::values::{Key, clock};
@@ -34,7 +34,7 @@ impl Cluster {
         batch: &'a [Renewal],
         part: &'a [usize],
         times: Times,
-    ) -> Part<'a> {
+    ) -> RenewalPart<'a> {
         Box::pin(self.renew_slot(router, batch, part, times))
     }
 

@@ -3,7 +3,7 @@
 use redis::{ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 
 use super::super::sentinel::Address;
-use crate::backend::redis::connection::url::{Parts, server_at};
+use crate::backend::redis::connection::url::{UrlParts, server_at};
 use crate::values::{LockError, config};
 
 const PORT: u16 = 6_379;
@@ -19,7 +19,7 @@ pub(crate) struct Seeds {
 
 /// Parses the text after `redis-cluster://` or `rediss-cluster://`. The errors repeat no part that may be secret.
 pub(in super::super) fn parse(rest: &str, tls: bool) -> Result<Seeds, LockError> {
-    let parts = Parts::read(rest, PORT, EXAMPLE)?;
+    let parts = UrlParts::read(rest, PORT, EXAMPLE)?;
     if !matches!(parts.path, None | Some("" | "0" | "0/")) {
         return Err(config(
             "a cluster has only database 0: leave the database out of the URL",

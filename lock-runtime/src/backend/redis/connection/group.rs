@@ -25,24 +25,24 @@ const MOST_BYTES: usize = 8192;
 /// sent. So while a task is about to send the waiting requests, no request that might belong to them is sent by
 /// itself.
 #[derive(Debug, Default)]
-pub(super) struct Group {
+pub(super) struct ScriptGroup {
     pub(super) under_way: AtomicUsize,
     /// Written only while `waiting` is locked.
     pub(super) is_sending: AtomicBool,
-    pub(super) waiting: Mutex<Waiting>,
+    pub(super) waiting: Mutex<WaitingRequests>,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
-    pub(super) releases: VecDeque<Item<OneRelease>>,
-    pub(super) acquires: VecDeque<Item<OneAcquire>>,
+pub(crate) struct WaitingRequests {
+    pub(super) releases: VecDeque<GroupItem<OneRelease>>,
+    pub(super) acquires: VecDeque<GroupItem<OneAcquire>>,
     /// The time until which each request is sent by itself. It is set when a group was refused because a right was
     /// missing, since most of its requests may have the rights that they need.
     pub(super) alone_until: Option<Moment>,
 }
 
 #[derive(Debug)]
-pub(super) struct Item<T: Groupable> {
+pub(super) struct GroupItem<T: Groupable> {
     pub(super) terms: T::Terms,
     pub(super) asked: T,
     pub(super) deadline: Moment,
@@ -60,7 +60,7 @@ pub(crate) trait Groupable: Sized {
     /// Whether one that goes out by itself may be before those that wait. A release may compensate one of them.
     const MAY_OVERTAKE: bool;
 
-    fn among(waiting: &mut Waiting) -> &mut VecDeque<Item<Self>>;
+    fn among(waiting: &mut WaitingRequests) -> &mut VecDeque<GroupItem<Self>>;
 
     fn key(&self) -> &Key;
 }
@@ -71,7 +71,7 @@ impl Groupable for OneAcquire {
     type Answer = AcquireReply;
     const MAY_OVERTAKE: bool = true;
 
-    fn among(waiting: &mut Waiting) -> &mut VecDeque<Item<OneAcquire>> {
+    fn among(waiting: &mut WaitingRequests) -> &mut VecDeque<GroupItem<OneAcquire>> {
         &mut waiting.acquires
     }
 
@@ -86,7 +86,7 @@ impl Groupable for OneRelease {
     type Answer = ReleaseReply;
     const MAY_OVERTAKE: bool = false;
 
-    fn among(waiting: &mut Waiting) -> &mut VecDeque<Item<OneRelease>> {
+    fn among(waiting: &mut WaitingRequests) -> &mut VecDeque<GroupItem<OneRelease>> {
         &mut waiting.releases
     }
 
@@ -95,7 +95,7 @@ impl Groupable for OneRelease {
     }
 }
 
-impl Waiting {
+impl WaitingRequests {
     pub(super) fn is_empty(&self) -> bool {
         self.releases.is_empty() && self.acquires.is_empty()
     }
@@ -103,8 +103,8 @@ impl Waiting {
 
 /// Takes from the front as many requests as one script may have, if they agree with the very first. The others stay in
 /// place, and the next task sends them. Requests whose callers have gone are never sent.
-pub(super) fn taken<T: Groupable>(waiting: &mut VecDeque<Item<T>>) -> Vec<Item<T>> {
-    let mut taken: Vec<Item<T>> = Vec::with_capacity(waiting.len().min(LARGEST));
+pub(super) fn taken<T: Groupable>(waiting: &mut VecDeque<GroupItem<T>>) -> Vec<GroupItem<T>> {
+    let mut taken: Vec<GroupItem<T>> = Vec::with_capacity(waiting.len().min(LARGEST));
     let (mut others, mut bytes) = (Vec::new(), 0);
     while taken.len() + others.len() < LARGEST
         && bytes < MOST_BYTES

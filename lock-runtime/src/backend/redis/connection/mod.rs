@@ -22,6 +22,6 @@ pub(crate) use self::dial_options::DialOptions;
 pub(crate) use self::link::{Link, Live};
 pub(crate) use self::opened::Opened;
 pub(crate) use self::relogin::Relogin;
-pub(crate) use self::supervisor::{Member, Supervisor};
+pub(crate) use self::supervisor::{ClusterMember, Supervisor};
 pub(crate) use self::target::Target;
 pub(crate) use self::wire::Wire;

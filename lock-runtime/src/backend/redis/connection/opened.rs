@@ -24,7 +24,7 @@ pub(crate) struct Opened {
     pub(crate) master: Option<Address>,
     /// The ids of holders from this number on were drawn after it was opened. No other connection of the manager has this
     /// number. See [`HolderIds::renew`](crate::values::HolderIds::renew).
-    pub(crate) ids_from: u64,
+    pub(super) ids_from: u64,
     _relogin: Option<Relogin>,
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::group::{Answered, Groupable, Item, taken};
+use super::group::{Answered, GroupItem, Groupable, taken};
 use super::link::Live;
 use crate::backend::Fault;
 use crate::backend::redis::scripting::Script;
@@ -56,7 +56,7 @@ impl<'a> UnderWay<'a> {
         }
         let (answer, answered) = oneshot::channel();
         let (terms, asked) = asked();
-        let item = Item {
+        let item = GroupItem {
             terms,
             asked,
             deadline,
@@ -175,7 +175,7 @@ async fn after_ready_tasks() {
     .await;
 }
 
-async fn ask<T: Groupable>(live: &Live, items: Vec<Item<T>>, now: Moment)
+async fn ask<T: Groupable>(live: &Live, items: Vec<GroupItem<T>>, now: Moment)
 where
     Each<T, T::Terms>: Script<Reply = Vec<Option<T::Answer>>>,
 {

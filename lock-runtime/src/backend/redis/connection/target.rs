@@ -16,9 +16,10 @@ use crate::values::{LockError, config};
 const HAS_SOCKETS: bool = cfg!(unix);
 
 fn schemes(has_sockets: bool) -> String {
-    let sockets = match has_sockets {
-        true => "`redis+unix://` (or `unix://`), ",
-        false => "",
+    let sockets = if has_sockets {
+        "`redis+unix://` (or `unix://`), "
+    } else {
+        ""
     };
     format!(
         "`redis://`, `rediss://`, {sockets}`redis-sentinel://`, `rediss-sentinel://`, `redis-cluster://`, \

@@ -10,7 +10,7 @@ pub(super) const NO_FRAGMENT: &str =
     "a URL takes no fragment; in particular, TLS certificates are always verified";
 
 /// The parts of a URL with several hosts: `[login@]host[:port],…[/path][?options]`.
-pub(crate) struct Parts<'a> {
+pub(crate) struct UrlParts<'a> {
     pub(crate) login: Option<&'a str>,
     pub(crate) hosts: Vec<(String, u16)>,
     pub(crate) path: Option<&'a str>,
@@ -18,7 +18,7 @@ pub(crate) struct Parts<'a> {
     example: &'static str,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> UrlParts<'a> {
     /// Reads the text after the scheme. `port` is that of a host without one.
     ///
     /// # Errors
@@ -27,7 +27,7 @@ impl<'a> Parts<'a> {
         rest: &'a str,
         port: u16,
         example: &'static str,
-    ) -> Result<Parts<'a>, LockError> {
+    ) -> Result<UrlParts<'a>, LockError> {
         if rest.contains('#') {
             return Err(config(NO_FRAGMENT));
         }
@@ -52,7 +52,7 @@ impl<'a> Parts<'a> {
         let options = url.query_pairs();
         let options =
             options.map(|(name, value)| (name.into_owned().into(), value.into_owned().into()));
-        Ok(Parts {
+        Ok(UrlParts {
             login,
             hosts,
             path,
@@ -83,9 +83,10 @@ pub(crate) fn malformed(example: &str) -> LockError {
 }
 
 pub(crate) fn check_database(settings: &RedisConnectionInfo) -> Result<(), LockError> {
-    match (0..=i64::from(i32::MAX)).contains(&settings.db()) {
-        true => Ok(()),
-        false => Err(config("the database number is negative or too large")),
+    if (0..=i64::from(i32::MAX)).contains(&settings.db()) {
+        Ok(())
+    } else {
+        Err(config("the database number is negative or too large"))
     }
 }
 

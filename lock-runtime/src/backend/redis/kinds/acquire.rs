@@ -20,9 +20,10 @@ pub(crate) async fn acquire(
     let routed = router.route_acquire(key, request.asked_at, request.deadline());
     let mut at = routed.await?;
 
-    let mut fence = match request.fenced {
-        true => Fence::Together,
-        false => Fence::None,
+    let mut fence = if request.fenced {
+        Fence::Together
+    } else {
+        Fence::None
     };
     let mut late = false;
     loop {

@@ -108,10 +108,10 @@ async fn attempt(
 pub(crate) struct AcquireAll<'a> {
     /// In µs of the server's TIME.
     not_after: u64,
-    items: Vec<Item<'a>>,
+    items: Vec<SetItem<'a>>,
 }
 
-struct Item<'a> {
+struct SetItem<'a> {
     lock: &'a str,
     /// Its fence key, and how that counts.
     fence: Option<(String, &'static str)>,
@@ -128,7 +128,7 @@ impl<'a> AcquireAll<'a> {
             } else {
                 "by the clock"
             };
-            Item {
+            SetItem {
                 lock: key.raw(),
                 fence: request.fenced.then(|| (key.fence(), counts)),
                 holder: request.hold_ref.holder.text(),

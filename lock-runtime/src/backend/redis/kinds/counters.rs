@@ -159,7 +159,7 @@ impl Counters for Router {
                 leases: &leases(counter.key),
             };
             let reading = self.ask(counter, &script, timeout).await?;
-            Ok(reading.map(Reading::free))
+            Ok(reading.map(CounterReading::free))
         })
     }
 
@@ -250,14 +250,14 @@ pub(crate) fn too_few<T>(mut items: Items, name: &str) -> Option<Result<T, Fault
 
 /// A counter that is set.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reading {
+pub(crate) struct CounterReading {
     value: i64,
     live: u64,
     ended: u64,
     left: Option<Duration>,
 }
 
-impl Reading {
+impl CounterReading {
     /// Returns the number of free permits, including the ended leases that the next acquire takes back.
     pub(crate) fn free(self) -> i64 {
         self.value
@@ -278,11 +278,11 @@ script! {
         keys { counter: &'a str, leases: &'a str }
         args {}
     }
-    |this, mut items| -> Option<Reading> {
+    |this, mut items| -> Option<CounterReading> {
         match items.text()?.as_str() {
             "NONE" => items.end(Ok(None)),
             "COUNT" => {
-                let reading = Reading {
+                let reading = CounterReading {
                     value: items.text()?.parse().ok()?,
                     live: u64::try_from(items.integer()?).ok()?,
                     ended: u64::try_from(items.integer()?).ok()?,
@@ -300,7 +300,7 @@ script! {
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) done: bool,
-    pub(crate) unpublished: Option<String>,
+    pub(super) unpublished: Option<String>,
 }
 
 script! {

@@ -162,9 +162,10 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
 /// As [`acquire_in_crowd`].
 async fn release_in_crowd(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
     let HoldRef { key, .. } = releasing.hold_ref;
-    let reply = match releasing.router.keeps_list(key) {
-        true => listed::release(releasing).await,
-        false => release_alone(releasing).await,
+    let reply = if releasing.router.keeps_list(key) {
+        listed::release(releasing).await
+    } else {
+        release_alone(releasing).await
     };
     let reply = match reply {
         Err(Fault::Denied(why)) => {

@@ -220,5 +220,5 @@ pub(crate) struct ForcePermitsReply {
     /// The number of permits that are still leased. If it is not zero, the script has to run again.
     pub(crate) left: i64,
     /// The channel and payload of each message that the script could not publish.
-    pub(crate) unpublished: Vec<(String, String)>,
+    pub(super) unpublished: Vec<(String, String)>,
 }

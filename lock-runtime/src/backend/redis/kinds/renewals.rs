@@ -17,7 +17,7 @@ use crate::values::{Key, Kind, Moment, clock};
 #[derive(Clone, Copy)]
 pub(crate) struct Times {
     pub(crate) usual: Moment,
-    pub(crate) useful: Moment,
+    pub(super) useful: Moment,
 }
 
 impl Router {
@@ -66,7 +66,7 @@ impl Router {
     ) -> Result<Vec<Renewed>, Fault> {
         let slots = live.keeps_to_slots();
         let parts = by_script(batch, |key| if slots { key.slot() } else { 0 });
-        let renew = |part: &Vec<usize>| -> Part<'_> {
+        let renew = |part: &Vec<usize>| -> RenewalPart<'_> {
             let items: Vec<&Renewal> = part.iter().filter_map(|&at| batch.get(at)).collect();
             Box::pin(async move { self.renew_on(live, &items, now, times).await })
         };
@@ -115,7 +115,7 @@ impl Router {
             });
             let parts: Vec<Range<usize>> = halves.collect();
             let now = clock::now();
-            let ask = |part: &Range<usize>| -> Part<'_> {
+            let ask = |part: &Range<usize>| -> RenewalPart<'_> {
                 Box::pin(self.ask_in_time(live, &batch[part.clone()], now, times))
             };
             let answered = all(parts.iter().map(ask).collect()).await;
@@ -263,10 +263,10 @@ pub(crate) fn in_order<'a>(
 }
 
 /// The answers of one script.
-pub(crate) type Part<'a> = Reply<'a, Vec<Renewed>>;
+pub(crate) type RenewalPart<'a> = Reply<'a, Vec<Renewed>>;
 
 /// Drives them side by side; the answers are in their order.
-pub(crate) async fn all(mut parts: Vec<Part<'_>>) -> Vec<Result<Vec<Renewed>, Fault>> {
+pub(crate) async fn all(mut parts: Vec<RenewalPart<'_>>) -> Vec<Result<Vec<Renewed>, Fault>> {
     let mut answers: Vec<Option<Result<Vec<Renewed>, Fault>>> = Vec::new();
     answers.resize_with(parts.len(), || None);
     poll_fn(|cx| {

@@ -11,13 +11,13 @@ use crate::values::{Moment, SPARE_TOKENS, UnusedTokens};
 
 /// An acquire that goes out on one connection.
 pub(crate) struct Sending<'a> {
-    pub(crate) router: &'a Router,
-    pub(crate) at: &'a AcquireRoute,
-    pub(crate) request: &'a AcquireRequest<'a>,
+    pub(super) router: &'a Router,
+    pub(super) at: &'a AcquireRoute,
+    pub(super) request: &'a AcquireRequest<'a>,
     /// Whether its script draws a token.
-    pub(crate) fenced: bool,
+    pub(super) fenced: bool,
     /// The time until which the server may grant it, in µs of its TIME.
-    pub(crate) not_after: u64,
+    pub(super) not_after: u64,
 }
 
 impl Sending<'_> {
@@ -71,13 +71,13 @@ impl Sending<'_> {
 
 /// A release that goes out on one connection.
 pub(crate) struct Releasing<'a> {
-    pub(crate) router: &'a Router,
-    pub(crate) live: &'a Live,
-    pub(crate) hold_ref: HoldRef<'a>,
+    pub(super) router: &'a Router,
+    pub(super) live: &'a Live,
+    pub(super) hold_ref: HoldRef<'a>,
     /// Tokens that nobody has had.
-    pub(crate) unused: Option<&'a UnusedTokens>,
-    pub(crate) sent_at: Moment,
-    pub(crate) deadline: Moment,
+    pub(super) unused: Option<&'a UnusedTokens>,
+    pub(super) sent_at: Moment,
+    pub(super) deadline: Moment,
 }
 
 impl Releasing<'_> {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::topics::News;
+use super::topics::ChannelNews;
 use crate::backend::{Event, Holders};
 use crate::values::{Key, Kind};
 
@@ -40,12 +40,12 @@ pub(crate) fn channel_of_permits(key: &Key) -> String {
 }
 
 /// The meaning of a message on a lock's channel. Other clients say the first one alone.
-pub(super) fn news(payload: &[u8]) -> News {
+pub(super) fn news(payload: &[u8]) -> ChannelNews {
     match payload {
-        payload if payload == RELEASED_TO_CROWD.as_bytes() => News::ReleasedToCrowd,
-        payload if payload == RELEASED_TO_FEW.as_bytes() => News::ReleasedToFew,
-        payload if payload == PASSED_ON.as_bytes() => News::PassedOn,
-        _ => News::Released,
+        payload if payload == RELEASED_TO_CROWD.as_bytes() => ChannelNews::ReleasedToCrowd,
+        payload if payload == RELEASED_TO_FEW.as_bytes() => ChannelNews::ReleasedToFew,
+        payload if payload == PASSED_ON.as_bytes() => ChannelNews::PassedOn,
+        _ => ChannelNews::Released,
     }
 }
 

@@ -8,8 +8,8 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::wait_connection::Common;
-use super::wait_queue::{Asked, WaitQueue};
-use crate::backend::redis::cluster::{Cluster, Node};
+use super::wait_queue::{AskedReplicas, WaitQueue};
+use crate::backend::redis::cluster::{Cluster, ClusterNode};
 use crate::backend::redis::connection::opened::CONNECT;
 use crate::backend::redis::router::{Nodes, Router};
 use crate::backend::redis::sentinel::Address;
@@ -33,7 +33,7 @@ pub(super) struct NodeQueues {
 
 impl NodeQueues {
     /// Returns the connections to that node. They end when the node leaves the cluster.
-    fn to(&self, node: &Node) -> Arc<WaitQueue> {
+    fn to(&self, node: &ClusterNode) -> Arc<WaitQueue> {
         let start = || {
             let (started, address) = (self.started.clone(), node.address.clone());
             let mut dismissed = node.dismissed.subscribe();
@@ -111,7 +111,7 @@ impl Routes {
         key: &Key,
         holds: Vec<Renewal>,
         deadline: Moment,
-    ) -> Result<Asked, Fault> {
+    ) -> Result<AskedReplicas, Fault> {
         let wait_queue = match self {
             Routes::One(wait_queue) => Some(wait_queue.clone()),
             Routes::Cluster(queues) => {

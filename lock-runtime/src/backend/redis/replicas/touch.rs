@@ -6,7 +6,7 @@ use crate::backend::redis::connection::Wire;
 use crate::backend::redis::kinds::exclusive;
 use crate::backend::redis::kinds::permits::{self, RenewPermits};
 use crate::backend::redis::kinds::read_write::{self, ReadRenew};
-use crate::backend::redis::kinds::renewals::{Part, RenewalKind, all, by_script};
+use crate::backend::redis::kinds::renewals::{RenewalKind, RenewalPart, all, by_script};
 use crate::backend::redis::kinds::request::mark;
 use crate::backend::redis::scripting::exclusive::Renew;
 use crate::backend::redis::scripting::{self, Manner, faults};
@@ -35,9 +35,9 @@ pub(super) async fn touch(
     let mut touches = vec![Touch::NotHeld; holds.len()];
     let mut parts = by_script(holds, slot);
     while !parts.is_empty() {
-        let marking = parts
-            .iter()
-            .map(|part| -> Part<'_> { Box::pin(mark_part(connection.clone(), holds, part)) });
+        let marking = parts.iter().map(|part| -> RenewalPart<'_> {
+            Box::pin(mark_part(connection.clone(), holds, part))
+        });
         let answered = all(marking.collect()).await;
         let mut again = Vec::new();
         for (part, answered) in parts.into_iter().zip(answered) {

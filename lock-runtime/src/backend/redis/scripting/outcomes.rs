@@ -63,13 +63,14 @@ pub(crate) fn acquire_reply(
                 return None;
             }
             let time = items.digits()?;
-            let look = match ahead {
-                false => None,
-                true => Some(Box::new(Look {
+            let look = if ahead {
+                Some(Box::new(Look {
                     last: items.token()?,
                     // -1: the ACL does not allow to ask.
                     subscribers: u64::try_from(items.integer()?).ok(),
-                })),
+                }))
+            } else {
+                None
             };
             AcquireReply::Granted { token, time, look }
         }
@@ -89,9 +90,10 @@ pub(crate) fn acquire_reply(
         time if items.is_lone() => {
             let time = decimal::parse(time.as_bytes())?;
             AcquireReply::Granted {
-                token: match is_fenced {
-                    true => Some(FencingToken::checked(time)?),
-                    false => None,
+                token: if is_fenced {
+                    Some(FencingToken::checked(time)?)
+                } else {
+                    None
                 },
                 time,
                 look: None,

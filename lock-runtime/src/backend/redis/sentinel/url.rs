@@ -3,7 +3,7 @@
 use redis::{ConnectionInfo, IntoConnectionInfo};
 
 use super::Sentinels;
-use crate::backend::redis::connection::url::{Parts, as_spoken, malformed, server_at};
+use crate::backend::redis::connection::url::{UrlParts, as_spoken, malformed, server_at};
 use crate::values::{LockError, config};
 
 const PORT: u16 = 26_379;
@@ -11,7 +11,7 @@ const EXAMPLE: &str = "redis-sentinel://user:password@host1:26379,host2:26379/se
 
 /// Parses the text after `redis-sentinel://` or `rediss-sentinel://`. The errors repeat no part that may be secret.
 pub(crate) fn parse(rest: &str, tls: bool) -> Result<Sentinels, LockError> {
-    let mut parts = Parts::read(rest, PORT, EXAMPLE)?;
+    let mut parts = UrlParts::read(rest, PORT, EXAMPLE)?;
     let path = parts.path.unwrap_or_default();
     let path = path.strip_suffix('/').unwrap_or(path);
     let (service, db) = path.split_once('/').unwrap_or((path, "0"));

@@ -301,9 +301,10 @@ async fn many_keys_that_a_user_may_not_touch_any_more_keep_no_other_hold_from_be
     };
     let answers = backend.renew(&batch, within).await.unwrap();
     for (number, answer) in answers.into_iter().enumerate() {
-        let expected = match is_refused(number) {
-            true => Renewed::Unknown,
-            false => Renewed::Held,
+        let expected = if is_refused(number) {
+            Renewed::Unknown
+        } else {
+            Renewed::Held
         };
         assert_eq!(answer, expected, "{number}");
     }
