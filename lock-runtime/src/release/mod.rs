@@ -148,7 +148,7 @@ enum Next {
 fn clean_up(core: Arc<Core>, hold: Arc<Hold>, reason: LostReason) {
     // The word of a single store is final.
     let is_gone = matches!(reason, LostReason::Refused | LostReason::ForceReleased);
-    if is_gone && !core.backend.is_divided() {
+    if is_gone && !core.backend.traits().divided {
         return;
     }
     core.clone().life.spawn(async move {
@@ -345,7 +345,9 @@ impl Departure {
             .as_ref()
             .and_then(|head| head.budget(|budget| budget.suspects_crowd(core.options.crowd_from)));
         let hold_ref = self.hold.hold_ref();
-        suspects == Some(true) || core.backend.waits_on_list(hold_ref.key, hold_ref.holder)
+        let list = core.backend.waiting_list();
+        suspects == Some(true)
+            || list.is_some_and(|list| list.serves(hold_ref.key, hold_ref.holder))
     }
 
     fn conclude(&mut self, answer: Released) -> Result<(), LockError> {

@@ -21,7 +21,7 @@ use super::kit::topic::Subscription;
 use super::{
     AcquireRequest, Acquired, AcquiredAll, Asked, Backend, Boxed, Counters, Directory, Event,
     EventSink, Fault, HandOff, HandedOver, HoldRef, Holders, Listen, Released, Renewal, Renewed,
-    Reply, Shared, Snapshot, Within,
+    Reply, Shared, Snapshot, StoreTraits, Within,
 };
 use crate::values::{HolderId, Key, Kind, LockMode, Moment, StoreKind, Ttl, clock};
 
@@ -235,24 +235,21 @@ impl Backend for MemoryBackend {
         })
     }
 
-    fn lives_in_a_runtime(&self) -> bool {
-        false
-    }
-
     fn store(&self) -> StoreKind {
         StoreKind::Memory
     }
 
-    fn kinds(&self) -> &'static [Kind] {
-        &Kind::ALL
+    fn traits(&self) -> StoreTraits {
+        StoreTraits {
+            kinds: &Kind::ALL,
+            tells_keepers: true,
+            lives_in_a_runtime: false,
+            ..StoreTraits::default()
+        }
     }
 
     fn hand_off(&self) -> Option<&dyn HandOff> {
         Some(self)
-    }
-
-    fn tells_keepers(&self) -> bool {
-        true
     }
 
     fn shared(&self) -> Option<&dyn Shared> {

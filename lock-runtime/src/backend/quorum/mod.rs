@@ -41,7 +41,7 @@ use self::listen::QuorumListener;
 pub(crate) use self::node::VotingNode;
 use super::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Fault, Granted, HandOff, HandedOver,
-    HoldRef, Listen, Released, Renewal, Renewed, Reply, Snapshot, Within,
+    HoldRef, Listen, Released, Renewal, Renewed, Reply, Snapshot, StoreTraits, Within,
 };
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::quorum::vote::{Grants, Polled};
@@ -273,13 +273,14 @@ impl Backend for QuorumBackend {
         Box::new(QuorumListener::new(listeners.collect()))
     }
 
-    fn is_divided(&self) -> bool {
-        true
-    }
-
-    fn renew_batch(&self) -> usize {
-        let batches = self.inner.nodes.iter().map(|n| n.backend.renew_batch());
-        batches.min().unwrap_or(1)
+    fn traits(&self) -> StoreTraits {
+        let nodes = self.inner.nodes.iter();
+        let batches = nodes.map(|node| node.backend.traits().renew_batch);
+        StoreTraits {
+            renew_batch: batches.min().unwrap_or(1),
+            divided: true,
+            ..StoreTraits::default()
+        }
     }
 
     fn round_trip(&self, key: &Key) -> Duration {

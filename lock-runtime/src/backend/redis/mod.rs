@@ -37,7 +37,8 @@ use self::router::{Nodes, Router};
 use self::scripting::outcomes::GaveBack;
 use super::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Counters, Directory, HandOff,
-    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, Within,
+    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, StoreTraits,
+    WaitingList, Within,
 };
 use crate::values::{Checkup, HolderId, Key, Kind, LockError, StoreKind, Ttl, UnusedTokens, clock};
 
@@ -109,8 +110,12 @@ impl Backend for RedisBackend {
         StoreKind::Redis
     }
 
-    fn kinds(&self) -> &'static [Kind] {
-        &Kind::ALL
+    fn traits(&self) -> StoreTraits {
+        StoreTraits {
+            kinds: &Kind::ALL,
+            tells_keepers: true,
+            ..StoreTraits::default()
+        }
     }
 
     /// In a cluster, the keys of one lock have to be in one slot.
@@ -155,26 +160,14 @@ impl Backend for RedisBackend {
         Box::new(self.router.topics.listen(fair::own_channel(key, holder)))
     }
 
-    fn listen_in_crowd(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
-        if self.router.keeps_list(key) {
-            listed::listen(&self.router.topics, key, holder)
-        } else {
-            self.listen(key)
-        }
+    fn waiting_list(&self) -> Option<&dyn WaitingList> {
+        Some(self)
     }
 
     fn hears(&self, key: &Key) -> bool {
         let topics = &self.router.topics;
         // Nearly always nobody waits for anything: the name of the channel costs more than that.
         !topics.is_empty() && topics.is_open(&channel(key))
-    }
-
-    fn waits_on_list(&self, key: &Key, holder: HolderId) -> bool {
-        self.router.keeps_list(key) && listed::waits_on_list(&self.router.topics, key, holder)
-    }
-
-    fn tells_keepers(&self) -> bool {
-        true
     }
 
     fn place(&self, key: &Key) -> usize {
@@ -197,6 +190,20 @@ impl Backend for RedisBackend {
 
     fn close(&self) {
         self.router.close();
+    }
+}
+
+impl WaitingList for RedisBackend {
+    fn listen(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
+        if self.router.keeps_list(key) {
+            listed::listen(&self.router.topics, key, holder)
+        } else {
+            Backend::listen(self, key)
+        }
+    }
+
+    fn serves(&self, key: &Key, holder: HolderId) -> bool {
+        self.router.keeps_list(key) && listed::serves(&self.router.topics, key, holder)
     }
 }
 

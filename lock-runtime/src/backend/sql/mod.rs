@@ -49,7 +49,8 @@ use super::kit::{server_clock::ServerClock, standing::Standing};
 use super::opening::Opening;
 use super::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Counters, Directory, Fault, HandOff,
-    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, Within,
+    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, StoreTraits,
+    Within,
 };
 use crate::values::{
     Checkup, Count, HolderId, Key, Kind, LockError, Moment, StoreKind, Ttl, clock,
@@ -243,8 +244,12 @@ impl Backend for SqlBackend {
         self.inner.database.store()
     }
 
-    fn kinds(&self) -> &'static [Kind] {
-        &Kind::ALL
+    fn traits(&self) -> StoreTraits {
+        StoreTraits {
+            kinds: &Kind::ALL,
+            renew_batch: 1_000,
+            ..StoreTraits::default()
+        }
     }
 
     fn check_key(&self, key: &Key) -> Result<(), LockError> {
@@ -281,10 +286,6 @@ impl Backend for SqlBackend {
 
     fn health(&self, timeout: Duration) -> Boxed<'_, Checkup> {
         Box::pin(operators::health(&self.inner, timeout))
-    }
-
-    fn renew_batch(&self) -> usize {
-        1_000
     }
 
     fn round_trip(&self, _: &Key) -> Duration {

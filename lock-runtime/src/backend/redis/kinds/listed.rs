@@ -42,7 +42,7 @@ pub(crate) fn listen(topics: &Arc<Topics>, key: &Key, holder: HolderId) -> Box<d
 }
 
 /// Whether many wait, and this process hears when the lock is reserved for it.
-pub(crate) fn waits_on_list(topics: &Topics, key: &Key, holder: HolderId) -> bool {
+pub(crate) fn serves(topics: &Topics, key: &Key, holder: HolderId) -> bool {
     // Nearly always: the names of channels cost more than this.
     !topics.is_empty()
         && topics.is_crowded(&channel(key))

@@ -39,7 +39,7 @@ use crate::backend::opening::Opening;
 use crate::backend::redis::router::Nodes;
 use crate::backend::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Checkup, Fault, HandOff, HandedOver,
-    HoldRef, Released, Renewal, Renewed, Reply, Snapshot, Within,
+    HoldRef, Released, Renewal, Renewed, Reply, Snapshot, StoreTraits, Within,
 };
 use crate::values::{
     HolderId, Key, LockError, Moment, Replicas, StoreKind, Ttl, UnusedTokens, clock,
@@ -307,9 +307,12 @@ impl Backend for Replicated {
         Some(self)
     }
 
-    /// Returns `false`, because the holds that a keeper grants by itself would not be confirmed.
-    fn tells_keepers(&self) -> bool {
-        false
+    /// It tells no keepers, because the holds that a keeper grants by itself would not be confirmed.
+    fn traits(&self) -> StoreTraits {
+        StoreTraits {
+            tells_keepers: false,
+            ..self.backend.traits()
+        }
     }
 }
 
