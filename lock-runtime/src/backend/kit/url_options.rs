@@ -49,17 +49,16 @@ impl<'a> UrlOptions<'a> {
         }
     }
 
-    /// Takes all options with one of these names. Errors call them `what`.
+    /// Takes all options whose names are among these words. Errors call them `what`.
     #[cfg(feature = "postgres")]
     pub(crate) fn take_all(
         &mut self,
-        names: &[&str],
+        names: &str,
         what: &str,
     ) -> Vec<(Cow<'a, str>, Cow<'a, str>)> {
         self.known.push(what.to_owned());
-        let given = self
-            .left
-            .extract_if(.., |(given, _)| names.contains(&&**given));
+        let is_known = |name: &str| names.split_whitespace().any(|known| known == name);
+        let given = self.left.extract_if(.., |(name, _)| is_known(name));
         given.collect()
     }
 

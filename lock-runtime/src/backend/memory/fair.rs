@@ -105,7 +105,7 @@ pub(super) fn wake_first(state: &mut MemoryState, key: &Key) {
     if state.live(key).is_none()
         && let Some(holder) = first(state, key)
     {
-        state.wake_at(&own_topic(key, holder));
+        state.topics.raise(&own_topic(key, holder));
     }
 }
 

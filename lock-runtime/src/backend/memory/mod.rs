@@ -17,11 +17,10 @@ use std::time::Duration;
 
 pub use self::store::MemoryStore;
 use self::store::{At, Entry, MemoryState, foreign};
-use super::kit::topic::Subscription;
 use super::{
-    AcquireRequest, Acquired, AcquiredAll, Asked, Backend, Boxed, Counters, Directory, Event,
-    EventSink, Fault, HandOff, HandedOver, HoldRef, Holders, Listen, Released, Renewal, Renewed,
-    Reply, Shared, Snapshot, StoreTraits, Within,
+    AcquireRequest, Acquired, AcquiredAll, Asked, Backend, Counters, Directory, Event, EventSink,
+    Fault, HandOff, HandedOver, HoldRef, Holders, Listen, Released, Renewal, Renewed, Reply,
+    Shared, Snapshot, StoreTraits, Within,
 };
 use crate::values::{HolderId, Key, Kind, LockMode, Moment, StoreKind, Ttl, clock};
 
@@ -75,8 +74,9 @@ impl MemoryBackend {
         }
     }
 
-    fn listen_at(&self, key: &Arc<Key>) -> Box<dyn Listen> {
-        Box::new(MemoryListener::new(&self.store, key.raw()))
+    pub(super) fn listen_to_topic(&self, name: &str) -> Box<dyn Listen> {
+        let topics = self.store.lock().topics.clone();
+        Box::new(topics.listen(name))
     }
 
     /// Tells the holder that keeps the lock that somebody wants it.
@@ -265,14 +265,11 @@ impl Backend for MemoryBackend {
     }
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
-        self.listen_at(key)
+        self.listen_to_topic(key.raw())
     }
 
     fn listen_alone(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
-        Box::new(MemoryListener::new(
-            &self.store,
-            &fair::own_topic(key, holder),
-        ))
+        self.listen_to_topic(&fair::own_topic(key, holder))
     }
 
     fn close(&self) {
@@ -307,38 +304,5 @@ impl HandOff for MemoryBackend {
 impl Shared for MemoryBackend {
     fn downgrade<'a>(&'a self, hold_ref: HoldRef<'a>, _: Ttl, _: Duration) -> Reply<'a, Released> {
         self.op(move |state| Ok(read_write::downgrade(state, hold_ref)))
-    }
-}
-
-struct MemoryListener {
-    subscription: Subscription,
-    name: Box<str>,
-    store: MemoryStore,
-}
-
-impl MemoryListener {
-    fn new(store: &MemoryStore, name: &str) -> MemoryListener {
-        let subscription = store.lock().listen(name);
-        MemoryListener {
-            subscription,
-            name: name.into(),
-            store: store.clone(),
-        }
-    }
-}
-
-impl Listen for MemoryListener {
-    fn heard(&mut self) -> Boxed<'_, u64> {
-        self.subscription.heard()
-    }
-}
-
-impl Drop for MemoryListener {
-    fn drop(&mut self) {
-        let mut state = self.store.lock();
-        // New listeners take the store's lock as well, so a count of one is this listener alone.
-        if Arc::strong_count(self.subscription.topic()) == 1 {
-            state.topics.remove(&self.name);
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -13,7 +13,7 @@ use super::exclusive::Exclusive;
 use super::fair;
 use super::permits::Permits;
 use super::read_write::ReadWrite;
-use crate::backend::kit::topic::{Subscription, Topic};
+use crate::backend::kit::topic::WakeUps;
 use crate::backend::{AcquireRequest, Asked, EventSink, Fault, Found, Snapshot, Spare, clash};
 use crate::sync::{Mutex, MutexGuard};
 use crate::values::{FencingToken, Key, Kind, Moment, TokenRange, clock};
@@ -53,7 +53,7 @@ pub(super) struct MemoryState {
     pub(super) sweep_at: usize,
     /// The last token given. One counter for all keys: it increases per key all the more.
     pub(super) last_token: Option<FencingToken>,
-    pub(super) topics: HashMap<Box<str>, Weak<Topic>>,
+    pub(super) topics: Arc<WakeUps>,
     pub(super) attached: Vec<(u64, EventSink)>,
     pub(super) next_attachment: u64,
 }
@@ -189,8 +189,6 @@ impl MemoryState {
         if self.locks.len() >= self.sweep_at {
             self.locks.retain(|_, entry| entry.expires() > now);
             self.writers_waiting.retain(|_, until| *until > now);
-            // Two listeners that leave at once may each have thought that the other stays.
-            self.topics.retain(|_, topic| topic.strong_count() > 0);
             self.sweep_at = (self.locks.len() * 2).max(64);
         }
         self.locks.insert(key.raw().into(), entry);
@@ -249,37 +247,14 @@ impl MemoryState {
         })
     }
 
-    pub(super) fn topic(&self, name: &str) -> Option<Arc<Topic>> {
-        self.topics.get(name).and_then(Weak::upgrade)
-    }
-
     /// Returns the number of managers that listen at the key.
     pub(super) fn strangers(&self, key: &Key) -> Option<u64> {
-        let strangers = self
-            .topic(key.raw())
-            .map_or(0, |topic| Arc::strong_count(&topic) - 1);
-        u64::try_from(strangers).ok()
+        u64::try_from(self.topics.listeners(key.raw())).ok()
     }
 
     /// Wakes the listeners at the key.
     pub(super) fn wake(&self, key: &Key) {
-        self.wake_at(key.raw());
-    }
-
-    /// Wakes the listeners there: to a key, or for one waiter.
-    pub(super) fn wake_at(&self, name: &str) {
-        if let Some(topic) = self.topic(name) {
-            topic.raise();
-        }
-    }
-
-    pub(super) fn listen(&mut self, name: &str) -> Subscription {
-        let topic = self.topic(name).unwrap_or_else(|| {
-            let topic = Arc::new(Topic::default());
-            self.topics.insert(name.into(), Arc::downgrade(&topic));
-            topic
-        });
-        Subscription::new(topic)
+        self.topics.raise(key.raw());
     }
 }
 

@@ -24,7 +24,7 @@ impl Target {
         let mut options = UrlOptions::as_written(query);
         let settings = Settings::take(&mut options, &["sslmode"], str::to_owned)?;
         let notify = options.take_switch("lock_notify")?.unwrap_or(true);
-        let others = options.take_all(&KNOWN, "those of libpq");
+        let others = options.take_all(KNOWN, "those of libpq");
         // The driver would decode a name such as `%73slmode`, which nothing above has seen.
         options.finish()?;
         let others = others.iter().map(|(name, value)| format!("{name}={value}"));
@@ -70,27 +70,9 @@ impl Target {
 }
 
 /// The options that tokio-postgres reads from a URL's query.
-const KNOWN: [&str; 19] = [
-    "user",
-    "password",
-    "dbname",
-    "options",
-    "application_name",
-    "sslnegotiation",
-    "host",
-    "hostaddr",
-    "port",
-    "connect_timeout",
-    "tcp_user_timeout",
-    "keepalives",
-    "keepalives_idle",
-    "keepalives_interval",
-    "keepalives_retries",
-    "target_session_attrs",
-    "channel_binding",
-    "load_balance_hosts",
-    "require_auth",
-];
+const KNOWN: &str = "user password dbname options application_name sslnegotiation host hostaddr port connect_timeout \
+    tcp_user_timeout keepalives keepalives_idle keepalives_interval keepalives_retries target_session_attrs \
+    channel_binding load_balance_hosts require_auth";
 
 fn unreadable() -> LockError {
     url::unreadable("PostgreSQL", "postgres")

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::cluster::{Cluster, Seeds, Subscriptions};
@@ -50,19 +50,14 @@ impl RedisBackend {
         };
 
         let closed = watch::Sender::new(false);
-        let checked = first.as_ref().map(|opened| opened.master.clone());
-        let supervisor = Supervisor {
-            target: target.clone(),
-            check: Arc::new(check),
-            checked,
+        let link = Supervisor::start(
+            target.clone(),
+            check,
             clock,
-            suspicion: Arc::new(Notify::new()),
-            answers: Arc::default(),
-            standing: Arc::default(),
-            closed: closed.subscribe(),
-            member: None,
-        };
-        let link = supervisor.start(first);
+            closed.subscribe(),
+            None,
+            first,
+        );
         let topics = Arc::new(Topics::default());
         let (tried, mut first_try) = watch::channel(FirstTry::UnderWay);
         let subscriber = Subscriber {

@@ -14,14 +14,7 @@ const POOL: usize = 8;
 const POOLS: std::ops::RangeInclusive<usize> = 2..=100;
 
 /// The options that name a file of certificates to other programs.
-const FOR_THE_BUILDER: [&str; 6] = [
-    "sslrootcert",
-    "sslcert",
-    "sslkey",
-    "ssl-ca",
-    "ssl-cert",
-    "ssl-key",
-];
+const FOR_THE_BUILDER: &str = "sslrootcert sslcert sslkey ssl-ca ssl-cert ssl-key";
 
 /// What a URL names: a server with several hosts perhaps, each as settings of its driver, and the settings of the locks
 /// there.
@@ -151,7 +144,7 @@ impl Settings {
                 encryption = Encryption::parse(name, &words(&mode))?;
             }
         }
-        for name in FOR_THE_BUILDER {
+        for name in FOR_THE_BUILDER.split_whitespace() {
             if options.has(name) {
                 return Err(config(format!(
                     "`{name}` is no part of the URL here: the builder has `root_certificate` and `client_certificate`"

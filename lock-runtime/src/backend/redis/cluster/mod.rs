@@ -136,22 +136,19 @@ impl Cluster {
         clock: Arc<ServerClock>,
         first: Option<Opened>,
     ) -> Arc<Link> {
-        let supervisor = Supervisor {
-            target: Arc::new(self.target(&node.address)),
-            check: Arc::new(self.check(node)),
-            checked: first.as_ref().map(|opened| opened.master.clone()),
-            clock,
-            suspicion: Arc::default(),
-            answers: Arc::default(),
-            standing: Arc::default(),
-            closed: self.closed.clone(),
-            member: Some(ClusterMember {
-                address: node.address.clone(),
-                dismissed: node.dismissed.subscribe(),
-                alarm: self.doubt.clone(),
-            }),
+        let member = ClusterMember {
+            address: node.address.clone(),
+            dismissed: node.dismissed.subscribe(),
+            alarm: self.doubt.clone(),
         };
-        supervisor.start(first)
+        Supervisor::start(
+            Arc::new(self.target(&node.address)),
+            self.check(node),
+            clock,
+            self.closed.clone(),
+            Some(member),
+            first,
+        )
     }
 
     /// Returns the node that has the slot, as far as is known.

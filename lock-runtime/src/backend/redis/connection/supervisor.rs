@@ -26,18 +26,18 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 
 /// The task that keeps the connection alive.
 pub(crate) struct Supervisor {
-    pub(crate) target: Arc<Target>,
-    pub(crate) check: Arc<check::Check>,
+    target: Arc<Target>,
+    check: Arc<check::Check>,
     /// The node that passed the check; the empty one, where the URL names the server itself. `None` until then.
-    pub(crate) checked: Option<Option<Address>>,
-    pub(crate) clock: Arc<ServerClock>,
-    pub(crate) suspicion: Arc<Notify>,
+    checked: Option<Option<Address>>,
+    clock: Arc<ServerClock>,
+    suspicion: Arc<Notify>,
     /// Calls that were answered.
-    pub(crate) answers: Arc<AtomicU64>,
-    pub(crate) standing: Arc<Standing>,
-    pub(crate) closed: watch::Receiver<bool>,
+    answers: Arc<AtomicU64>,
+    standing: Arc<Standing>,
+    closed: watch::Receiver<bool>,
     /// Only for a node of a cluster.
-    pub(crate) member: Option<ClusterMember>,
+    member: Option<ClusterMember>,
 }
 
 /// The signals between a node's connection and its cluster.
@@ -60,28 +60,46 @@ impl ClusterMember {
 }
 
 impl Supervisor {
-    /// Spawns the self. It ends when `closed` becomes true or its sender is gone.
+    /// Spawns the task. It ends when `closed` becomes true or its sender is gone.
     ///
     /// `first`: a connection that is already checked, or none yet.
-    pub(crate) fn start(self, first: Option<Opened>) -> Arc<Link> {
+    pub(crate) fn start(
+        target: Arc<Target>,
+        check: check::Check,
+        clock: Arc<ServerClock>,
+        closed: watch::Receiver<bool>,
+        member: Option<ClusterMember>,
+        first: Option<Opened>,
+    ) -> Arc<Link> {
+        let supervisor = Supervisor {
+            target,
+            check: Arc::new(check),
+            checked: first.as_ref().map(|opened| opened.master.clone()),
+            clock,
+            suspicion: Arc::default(),
+            answers: Arc::default(),
+            standing: Arc::default(),
+            closed,
+            member,
+        };
         let (state, seen) = watch::channel(LinkState::Down(Fault::not_done("not connected yet")));
         let link = Arc::new(Link {
             state: seen,
-            suspicion: self.suspicion.clone(),
+            suspicion: supervisor.suspicion.clone(),
             round_trip: RoundTrip::default(),
             calls: AtomicU64::new(0),
-            answers: self.answers.clone(),
-            clock: self.clock.clone(),
-            standing: self.standing.clone(),
-            check: self.check.clone(),
-            address: self.member.as_ref().map(|node| node.address.clone()),
+            answers: supervisor.answers.clone(),
+            clock: supervisor.clock.clone(),
+            standing: supervisor.standing.clone(),
+            check: supervisor.check.clone(),
+            address: supervisor.member.as_ref().map(|node| node.address.clone()),
             keeps_to_slots: AtomicBool::new(false),
         });
         if let Some(first) = &first {
             LinkState::replace(&state, LinkState::Live(Connected::new(first)));
         }
-        let runtime = self.check.opening.runtime.clone();
-        runtime.spawn(self.run(state, first));
+        let runtime = supervisor.check.opening.runtime.clone();
+        runtime.spawn(supervisor.run(state, first));
         link
     }
 

@@ -2,20 +2,19 @@
 //! they share with the writer of a read/write lock.
 
 use super::listed;
-use super::request::{Releasing, Sending, ttl};
-use crate::backend::redis::connection::Live;
+use super::request::{Releasing, Sending};
 use crate::backend::redis::connection::sharing::UnderWay;
 use crate::backend::redis::pubsub::messages::{RELEASED, channel};
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::exclusive::{
-    Acquire, HandOver, HandOverReply, NextToken, NextTokenReply, Release, Renew,
+    Acquire, HandOver, HandOverReply, NextToken, NextTokenReply, Release,
 };
 use crate::backend::redis::scripting::grouped::{AcquireTerms, OneAcquire, OneRelease};
 use crate::backend::redis::scripting::outcomes::{AcquireReply, GaveBack, ReleaseReply};
 use crate::backend::{
-    AcquireRequest, Fault, Granted, HandedOver, HoldRef, Renewal, Renewed, Spare, TenureTerms,
+    AcquireRequest, Fault, Granted, HandedOver, HoldRef, Renewal, Spare, TenureTerms,
 };
-use crate::values::{FencingToken, HolderId, Key, Kind, Moment, TokenRange, clock};
+use crate::values::{FencingToken, HolderId, Key, Kind, TokenRange, clock};
 
 /// The field of a hold in the lock's hash.
 pub(crate) fn field(key: &Key, holder: HolderId) -> String {
@@ -268,16 +267,6 @@ pub(crate) async fn hand_over(
             Ok(HandedOver::NotHeld)
         }
     }
-}
-
-pub(crate) async fn renew(
-    live: &Live,
-    batch: &[&Renewal],
-    now: Moment,
-    deadline: Moment,
-) -> Result<Vec<Renewed>, Fault> {
-    let items: Vec<_> = batch.iter().map(|item| entry(item, ttl(item))).collect();
-    live.call(&Renew { items: &items }, now, deadline).await
 }
 
 /// One item of the script that renews.

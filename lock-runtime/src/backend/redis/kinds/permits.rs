@@ -5,8 +5,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::counters::{ReadCounter, foreign_counter, leases, too_few};
-use super::request::{Releasing, Sending, ttl};
-use crate::backend::redis::connection::Live;
+use super::request::{Releasing, Sending};
 use crate::backend::redis::pubsub::messages::{CONTROL, channel, channel_of_permits};
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::outcomes::{
@@ -14,7 +13,7 @@ use crate::backend::redis::scripting::outcomes::{
 };
 use crate::backend::redis::scripting::{Items, Script, Source, lua, renewal, script, source};
 use crate::backend::{Fault, HoldRef, Renewal, Renewed, Snapshot};
-use crate::values::{HolderId, Key, Moment, clock};
+use crate::values::{HolderId, Key, clock};
 
 pub(crate) fn ids(holder: HolderId, permits: u32) -> Vec<u8> {
     (0..permits)
@@ -67,22 +66,6 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
         ReleaseReply::Done | ReleaseReply::Unpublished => GaveBack::Done,
         ReleaseReply::NotHeld { time } => GaveBack::NotHeld { time },
     })
-}
-
-/// Renews sets of permits, so many to a script that none blocks the server. What one script is not answered says
-/// nothing about the others.
-pub(crate) async fn renew(
-    live: &Live,
-    batch: &[&Renewal],
-    now: Moment,
-    deadline: Moment,
-) -> Result<Vec<Renewed>, Fault> {
-    let items = batch.iter();
-    let items: Vec<_> = items
-        .map(|item| entry(item, item.permits, ttl(item)))
-        .collect();
-    live.call(&RenewPermits { items: &items }, now, deadline)
-        .await
 }
 
 /// One item of the script that renews permits: the first so many of a set.

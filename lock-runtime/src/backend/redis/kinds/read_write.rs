@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::request::{Releasing, Sending, ttl};
-use crate::backend::redis::connection::Live;
+use super::request::{Releasing, Sending};
 use crate::backend::redis::pubsub::messages::channel;
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::exclusive::Renew;
@@ -14,7 +13,7 @@ use crate::backend::redis::scripting::{Items, Script, Source, lua, renewal, scri
 use crate::backend::{
     Fault, HoldRef, READERS_KEPT_OUT, Released, Renewal, Renewed, WRITER_HAS_TO_COME,
 };
-use crate::values::{HolderId, Key, Kind, Moment, Ttl, clock};
+use crate::values::{HolderId, Key, Kind, Ttl, clock};
 
 /// The message that the last reader publishes when it leaves. A Redisson client wakes one waiter.
 const READER_LEFT: &str = "0";
@@ -111,17 +110,6 @@ pub(crate) async fn downgrade(
 fn publish(router: &Router, channel: String) {
     router.publish(channel.clone(), WRITER_LEFT.to_owned());
     router.publish(channel, READER_LEFT.to_owned());
-}
-
-/// Renews readers; writers are renewed with the exclusive holds.
-pub(crate) async fn renew(
-    live: &Live,
-    batch: &[&Renewal],
-    now: Moment,
-    deadline: Moment,
-) -> Result<Vec<Renewed>, Fault> {
-    let items: Vec<_> = batch.iter().map(|item| entry(item, ttl(item))).collect();
-    live.call(&ReadRenew { items: &items }, now, deadline).await
 }
 
 /// One item of the script that renews reads.

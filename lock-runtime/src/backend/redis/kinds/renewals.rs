@@ -6,9 +6,12 @@ use std::ops::Range;
 use std::pin::pin;
 use std::task::Poll;
 
-use super::{exclusive, permits, read_write};
+use super::permits::{self, RenewPermits};
+use super::read_write::{self, ReadRenew};
+use super::{exclusive, request::ttl};
 use crate::backend::redis::connection::Live;
 use crate::backend::redis::router::{Nodes, Router};
+use crate::backend::redis::scripting::exclusive::Renew;
 use crate::backend::redis::scripting::faults;
 use crate::backend::{Fault, Renewal, Renewed, Reply, Within};
 use crate::values::{Key, Kind, Moment, clock};
@@ -166,11 +169,27 @@ impl Router {
         now: Moment,
         deadline: Moment,
     ) -> Result<Vec<Renewed>, Fault> {
+        let items = batch.iter();
         match batch.first().map(|item| RenewalKind::of(item.key.kind())) {
             None => Ok(Vec::new()),
-            Some(RenewalKind::Permits) => permits::renew(live, batch, now, deadline).await,
-            Some(RenewalKind::Reads) => read_write::renew(live, batch, now, deadline).await,
-            Some(RenewalKind::Others) => exclusive::renew(live, batch, now, deadline).await,
+            Some(RenewalKind::Permits) => {
+                let items = items.map(|item| permits::entry(item, item.permits, ttl(item)));
+                let items: Vec<_> = items.collect();
+                let script = RenewPermits { items: &items };
+                live.call(&script, now, deadline).await
+            }
+            Some(RenewalKind::Reads) => {
+                let items: Vec<_> = items
+                    .map(|item| read_write::entry(item, ttl(item)))
+                    .collect();
+                live.call(&ReadRenew { items: &items }, now, deadline).await
+            }
+            Some(RenewalKind::Others) => {
+                let items: Vec<_> = items
+                    .map(|item| exclusive::entry(item, ttl(item)))
+                    .collect();
+                live.call(&Renew { items: &items }, now, deadline).await
+            }
         }
     }
 }

@@ -45,10 +45,7 @@ if fields > 0 then
     extend(lock, lease)
     return reply
   end
-  if fields ~= 1 then
-    return {'FOREIGN', 'lock', 'it holds a hash of several fields'}
-  end
-  local other, _, miscounted = sole_holder(lock)
+  local other, _, miscounted = sole_holder(lock, fields)
   if miscounted then
     return miscounted
   end

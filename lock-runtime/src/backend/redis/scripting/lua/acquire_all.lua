@@ -56,10 +56,7 @@ for i, item in ipairs(items) do
   end
   item.own = fields > 0 and redis.call('HEXISTS', item.lock, item.holder) == 1
   if fields > 0 and not item.own then
-    if fields ~= 1 then
-      return {'FOREIGN', i, 'lock', 'it holds a hash of several fields'}
-    end
-    local other, _, miscounted = sole_holder(item.lock)
+    local other, _, miscounted = sole_holder(item.lock, fields)
     if miscounted then
       return at(i, miscounted)
     end

@@ -50,13 +50,10 @@ if fields > 0 and redis.call('HEXISTS', lock, holder) == 1 then
   extend(lock, lease)
   return {'OK', token, digits(now)}
 end
-if fields > 1 then
-  return {'FOREIGN', 'lock', 'it holds a hash of several fields'}
-end
 local other, _
-if fields == 1 then
+if fields > 0 then
   local miscounted
-  other, _, miscounted = sole_holder(lock)
+  other, _, miscounted = sole_holder(lock, fields)
   if miscounted then
     return miscounted
   end

@@ -27,12 +27,8 @@ if foreign then
   return foreign
 end
 local has_it = fields > 0 and redis.call('HEXISTS', lock, holder) == 1
-if fields > 1 and not has_it then
-  return {'FOREIGN', 'lock', 'it holds a hash of several fields'}
-end
-
-if fields == 1 and not has_it then
-  local other, _, miscounted = sole_holder(lock)
+if fields > 0 and not has_it then
+  local other, _, miscounted = sole_holder(lock, fields)
   if miscounted then
     return miscounted
   end
