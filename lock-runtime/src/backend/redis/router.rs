@@ -41,7 +41,7 @@ impl Nodes {
     }
 }
 
-/// Shared with compensations. The supervisors do not hold it.
+/// What the requests of a backend share, and their compensations. The supervisors do not hold it.
 pub(super) struct Router {
     pub(super) target: Arc<Target>,
     pub(super) call_timeout: Duration,
