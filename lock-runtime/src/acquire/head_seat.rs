@@ -148,7 +148,8 @@ impl<'a> HeadSeat<'a> {
 
     fn waits_on_list(&self) -> bool {
         let Attempt { core, request, .. } = self.attempt;
-        core.backend.waits_on_list(&request.key, self.holder)
+        let list = core.backend.waiting_list();
+        list.is_some_and(|list| list.serves(&request.key, self.holder))
     }
 
     /// Whether others of this process wait for a lock that may go round in it.
@@ -281,9 +282,9 @@ impl Contender for HeadSeat<'_> {
 
     fn listen(&mut self) -> Box<dyn Listen> {
         let Attempt { core, request, .. } = self.attempt;
-        match self.in_crowd {
-            true => core.backend.listen_in_crowd(&request.key, self.holder),
-            false => core.backend.listen(&request.key),
+        match core.backend.waiting_list().filter(|_| self.in_crowd) {
+            Some(list) => list.listen(&request.key, self.holder),
+            None => core.backend.listen(&request.key),
         }
     }
 

@@ -84,9 +84,10 @@ pub(crate) fn clash(key: &Key, found: Found, asked: Asked) -> Fault {
 
 /// The fault of a source whose ids are shuffled for some of its users only.
 pub(crate) fn shuffle_clash(key: &Key, is_shuffled: bool) -> Fault {
-    let (is, asked) = match is_shuffled {
-        true => ("shuffled", "plain"),
-        false => ("plain", "shuffled"),
+    let (is, asked) = if is_shuffled {
+        ("shuffled", "plain")
+    } else {
+        ("plain", "shuffled")
     };
     Fault::Foreign {
         key: key.raw().to_owned(),

@@ -1,6 +1,8 @@
 //! The [`Backend`] trait: the operations that every store provides. Everything above this trait is the same for every
 //! backend.
 
+#![warn(clippy::match_bool)]
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -106,14 +108,10 @@ pub(crate) trait Backend: Send + Sync + 'static {
         None
     }
 
-    /// Whether its connections end with the runtime that they were opened in. The manager then ends with it.
-    fn lives_in_a_runtime(&self) -> bool {
-        self.around().is_none_or(|inner| inner.lives_in_a_runtime())
-    }
-
-    /// The kinds that it keeps.
-    fn kinds(&self) -> &'static [Kind] {
-        self.around().map_or(&[Kind::Mutex], |inner| inner.kinds())
+    /// What it is, for those who use it.
+    fn traits(&self) -> StoreTraits {
+        self.around()
+            .map_or(StoreTraits::default(), |inner| inner.traits())
     }
 
     /// The store's own rules for names.
@@ -141,12 +139,6 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// The operations that only read/write locks need. A store that keeps read/write locks returns them.
     fn shared(&self) -> Option<&dyn Shared> {
         self.around()?.shared()
-    }
-
-    /// Whether a holder that keeps a lock between its holds is told that somebody else wants it
-    /// ([`Event::Wanted`]). Such a store has a [`hand_off`](Backend::hand_off).
-    fn tells_keepers(&self) -> bool {
-        self.around().is_some_and(|inner| inner.tells_keepers())
     }
 
     /// Plain permits and latches.
@@ -189,12 +181,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
         }
     }
 
-    /// Like [`listen`](Backend::listen), and hears when the lock is reserved for the process of `holder`.
-    fn listen_in_crowd(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
-        match self.around() {
-            Some(inner) => inner.listen_in_crowd(key, holder),
-            None => self.listen(key),
-        }
+    /// The list of the processes that wait for a lock. Without one, all of them are told of a release.
+    fn waiting_list(&self) -> Option<&dyn WaitingList> {
+        self.around()?.waiting_list()
     }
 
     /// Whether this process hears of releases of `key` already: a listener of now misses none.
@@ -202,27 +191,10 @@ pub(crate) trait Backend: Send + Sync + 'static {
         self.around().is_some_and(|inner| inner.hears(key))
     }
 
-    /// Whether those that want the lock wait on the store's list, and the process of `holder` hears when the lock is
-    /// reserved for it. It has [listened](Backend::listen_in_crowd) lately then.
-    fn waits_on_list(&self, key: &Key, holder: HolderId) -> bool {
-        self.around()
-            .is_some_and(|inner| inner.waits_on_list(key, holder))
-    }
-
-    /// The number of keys that one [`renew`](Backend::renew) call may carry.
-    fn renew_batch(&self) -> usize {
-        self.around().map_or(128, |inner| inner.renew_batch())
-    }
-
     /// The current place of the key, such as its node. Keys of different places are renewed by different calls, so
     /// that a place that does not answer does not delay the others. This is a hint. It is called under a lock.
     fn place(&self, key: &Key) -> usize {
         self.around().map_or(0, |inner| inner.place(key))
-    }
-
-    /// True for a quorum: one of its nodes may still keep a lock that the majority reported as not held.
-    fn is_divided(&self) -> bool {
-        self.around().is_some_and(|inner| inner.is_divided())
     }
 
     /// A recent round trip to where the key is, for pauses that must be longer than one.
@@ -246,6 +218,44 @@ pub(crate) trait Backend: Send + Sync + 'static {
             inner.close();
         }
     }
+}
+
+/// What a store is. By default, a store of mutexes with connections.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StoreTraits {
+    /// The kinds that it keeps.
+    pub(crate) kinds: &'static [Kind],
+    /// The number of keys that one [`renew`](Backend::renew) call may carry.
+    pub(crate) renew_batch: usize,
+    /// True for a quorum: one of its nodes may still keep a lock that the majority reported as not held.
+    pub(crate) divided: bool,
+    /// Whether a holder that keeps a lock between its holds is told that somebody else wants it
+    /// ([`Event::Wanted`]). Such a store has a [`hand_off`](Backend::hand_off).
+    pub(crate) tells_keepers: bool,
+    /// Whether its connections end with the runtime that they were opened in. The manager then ends with it.
+    pub(crate) lives_in_a_runtime: bool,
+}
+
+impl Default for StoreTraits {
+    fn default() -> StoreTraits {
+        StoreTraits {
+            kinds: &[Kind::Mutex],
+            renew_batch: 128,
+            divided: false,
+            tells_keepers: false,
+            lives_in_a_runtime: true,
+        }
+    }
+}
+
+/// The operations of a store that lets processes wait on a list: a release reserves the lock for the first of them.
+pub(crate) trait WaitingList: Send + Sync {
+    /// Like [`Backend::listen`], and hears when the lock is reserved for the process of `holder`.
+    fn listen(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen>;
+
+    /// Whether those that want the lock wait on the list, and the process of `holder` hears when the lock is reserved
+    /// for it. It has [listened](WaitingList::listen) lately then.
+    fn serves(&self, key: &Key, holder: HolderId) -> bool;
 }
 
 /// The operation of a store that can pass a lock from one holder to the next.

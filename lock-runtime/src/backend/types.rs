@@ -15,7 +15,7 @@ pub(crate) struct HoldRef<'a> {
     /// The number of permits of a semaphore; 1 for every other kind.
     pub(crate) permits: u32,
     /// Whether many processes may want the lock. A request then puts the holder on the store's list of those that wait if it
-    /// cannot have the lock, and needs a process that [hears](super::Backend::waits_on_list). A release takes the holder off the
+    /// cannot have the lock, and needs a process that [hears](super::WaitingList::serves). A release takes the holder off the
     /// list, and reserves the lock for the first on it if there really are many.
     pub(crate) contended: bool,
 }

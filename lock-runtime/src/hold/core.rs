@@ -44,7 +44,7 @@ impl Core {
         let record = ClientRecord::of_this_process(options.app.as_deref());
         let key = Key::of_client(&options.namespace, ids.client_alias());
         let presence = Presence::new(record, ids.short(), key);
-        let runtimes = match backend.lives_in_a_runtime() {
+        let runtimes = match backend.traits().lives_in_a_runtime {
             true => Runtimes::default(),
             false => Runtimes::any(),
         };
@@ -100,7 +100,7 @@ impl Core {
     /// # Errors
     /// [`LockError::InvalidConfig`].
     pub(crate) fn check_kind(&self, kind: Kind) -> Result<(), LockError> {
-        if self.backend.kinds().contains(&kind) {
+        if self.backend.traits().kinds.contains(&kind) {
             return Ok(());
         }
         Err(self.keeps_no(kind.plural()))
@@ -117,7 +117,7 @@ impl Core {
                 kind.plural()
             )));
         }
-        if !self.backend.tells_keepers() {
+        if !self.backend.traits().tells_keepers {
             let store = self.backend.store().name();
             return Err(config(format!(
                 "`keep_for` needs a store that tells a process when another one wants what it keeps: Redis without \

@@ -122,7 +122,7 @@ enum AtStore {
 pub(crate) fn clean_up(core: &Arc<Core>, tenure: Arc<Tenure>, reason: LostReason) {
     // The word of a single store is final.
     let is_gone = matches!(reason, LostReason::Refused | LostReason::ForceReleased);
-    if is_gone && !core.backend.is_divided() {
+    if is_gone && !core.backend.traits().divided {
         return;
     }
     let of = core.clone();
@@ -328,8 +328,9 @@ impl Work {
         let head = self.turn.head.as_ref();
         let suspects = head
             .and_then(|head| head.budget(|budget| budget.suspects_crowd(core.options.crowd_from)));
+        let list = core.backend.waiting_list();
         let (key, holder) = (self.tenure.key(), self.tenure.holder());
-        suspects == Some(true) || core.backend.waits_on_list(key, holder)
+        suspects == Some(true) || list.is_some_and(|list| list.serves(key, holder))
     }
 
     /// The call timeout is over; the release goes on.

@@ -272,7 +272,7 @@ impl Watch {
     /// Takes the tenures out whose time is over, and gives the batches of renewals that are due. `late`: so much later
     /// than it wanted, the loop is running.
     fn collect(&self, backend: &dyn Backend, timeout: Duration, late: Duration) -> Vec<Batch> {
-        let batch = backend.renew_batch().max(1);
+        let batch = backend.traits().renew_batch.max(1);
         let now = clock::now();
         let due = self.schedule.lock().due(backend, batch, timeout, now);
         for tenure in due.over {
@@ -404,7 +404,7 @@ impl Drop for EndOfRuntime {
                 start(&next, of.clone());
                 return;
             }
-            if of.backend.lives_in_a_runtime() {
+            if of.backend.traits().lives_in_a_runtime {
                 of.life.runtime_gone();
             }
             of.watch.lose_all(LostReason::Shutdown);

@@ -15,13 +15,13 @@ use super::line::{Message, Passing};
 use super::process::{Inbox, Process};
 use super::store::{ListensAt, Store, StoreRoad, answer_of};
 use crate::backend::kit::server_clock::ServerClock;
-use crate::backend::kit::topic::{Subscription, Topic};
+use crate::backend::kit::topic::{TopicListener, WakeUps};
 use crate::backend::kit::undo::Undo;
 use crate::backend::memory::MemoryBackend;
 use crate::backend::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, CounterRef, Counters, Fault, HandOff,
     HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, Spare,
-    TenureTerms, Within,
+    StoreTraits, TenureTerms, Within,
 };
 use crate::sync::Mutex;
 use crate::values::clock::{self, Moment, simulated_now};
@@ -35,7 +35,8 @@ const SLACK: Duration = Duration::from_secs(1);
 
 pub(super) struct SimulatedBackend {
     line: Arc<Line>,
-    topics: Mutex<HashMap<String, Weak<Heard>>>,
+    wake_ups: Arc<WakeUps>,
+    subscriptions: Mutex<HashMap<String, Weak<Heard>>>,
 }
 
 /// A connection.
@@ -50,7 +51,8 @@ struct Line {
     clock: ServerClock,
     /// Of the last answer, in µs.
     round_trip: AtomicU64,
-    topics: AtomicU64,
+    /// The number of subscriptions so far.
+    subscribed: AtomicU64,
     closed: AtomicBool,
     /// Compensations that are under way.
     pending: Arc<Count>,
@@ -75,11 +77,12 @@ impl SimulatedBackend {
                 handle: process.handle(),
                 clock: ServerClock::default(),
                 round_trip: AtomicU64::new(0),
-                topics: AtomicU64::new(0),
+                subscribed: AtomicU64::new(0),
                 closed: AtomicBool::new(false),
                 pending: Arc::default(),
             }),
-            topics: Mutex::default(),
+            wake_ups: Arc::default(),
+            subscriptions: Mutex::default(),
         }
     }
 
@@ -88,27 +91,25 @@ impl SimulatedBackend {
         name: String,
         listener: impl Fn(&MemoryBackend) -> Box<dyn Listen> + Send + Sync + 'static,
     ) -> Box<dyn Listen> {
-        let mut topics = self.topics.lock();
-        topics.retain(|_, heard| heard.strong_count() > 0);
-        let heard = topics.get(&name).and_then(Weak::upgrade);
+        let mut subscriptions = self.subscriptions.lock();
+        subscriptions.retain(|_, heard| heard.strong_count() > 0);
+        let wake_ups = self.wake_ups.listen(&name);
+        let heard = subscriptions.get(&name).and_then(Weak::upgrade);
         let heard = heard.unwrap_or_else(|| {
             let heard = Arc::new(Heard {
                 line: self.line.clone(),
-                number: self.line.topics.fetch_add(1, Ordering::Relaxed),
-                topic: Arc::default(),
+                number: self.line.subscribed.fetch_add(1, Ordering::Relaxed),
                 is_confirmed: AtomicBool::new(false),
                 confirmed: Notify::new(),
             });
-            topics.insert(name, Arc::downgrade(&heard));
-            let subscribing = subscribe(Arc::downgrade(&heard), Arc::new(listener));
+            subscriptions.insert(name.clone(), Arc::downgrade(&heard));
+            let topics = self.wake_ups.clone();
+            let raise = Arc::new(move || topics.raise(&name));
+            let subscribing = subscribe(Arc::downgrade(&heard), Arc::new(listener), raise);
             self.line.handle.spawn(subscribing);
             heard
         });
-        let subscription = Subscription::new(heard.topic.clone());
-        Box::new(Listener {
-            heard,
-            subscription,
-        })
+        Box::new(Listener { heard, wake_ups })
     }
 }
 
@@ -454,12 +455,12 @@ impl Backend for SimulatedBackend {
         StoreKind::Memory
     }
 
-    fn lives_in_a_runtime(&self) -> bool {
-        true
-    }
-
-    fn kinds(&self) -> &'static [Kind] {
-        &Kind::ALL
+    fn traits(&self) -> StoreTraits {
+        StoreTraits {
+            kinds: &Kind::ALL,
+            tells_keepers: true,
+            ..StoreTraits::default()
+        }
     }
 
     fn hand_off(&self) -> Option<&dyn HandOff> {
@@ -468,10 +469,6 @@ impl Backend for SimulatedBackend {
 
     fn shared(&self) -> Option<&dyn Shared> {
         Some(self)
-    }
-
-    fn tells_keepers(&self) -> bool {
-        true
     }
 
     fn counters(&self) -> Option<&dyn Counters> {
@@ -490,7 +487,8 @@ impl Backend for SimulatedBackend {
     }
 
     fn hears(&self, key: &Key) -> bool {
-        let heard = self.topics.lock().get(key.raw()).and_then(Weak::upgrade);
+        let subscriptions = self.subscriptions.lock();
+        let heard = subscriptions.get(key.raw()).and_then(Weak::upgrade);
         heard.is_some_and(|heard| heard.is_confirmed.load(Ordering::Acquire))
     }
 
@@ -657,7 +655,6 @@ impl Counters for SimulatedBackend {
 struct Heard {
     line: Arc<Line>,
     number: u64,
-    topic: Arc<Topic>,
     is_confirmed: AtomicBool,
     confirmed: Notify,
 }
@@ -673,21 +670,12 @@ impl Drop for Heard {
 }
 
 /// Subscribes, again and again until the store confirms it.
-async fn subscribe(heard: Weak<Heard>, listener: ListensAt) {
+async fn subscribe(heard: Weak<Heard>, listener: ListensAt, raise: Arc<dyn Fn() + Send + Sync>) {
     while let Some(subscribed) = heard.upgrade() {
         let (line, number) = (subscribed.line.clone(), subscribed.number);
-        let topic = Arc::downgrade(&subscribed.topic);
         drop(subscribed);
-        let raise: Arc<dyn Fn() + Send + Sync> = Arc::new(move || {
-            if let Some(topic) = topic.upgrade() {
-                topic.raise();
-            }
-        });
-        if line
-            .subscribe(number, listener.clone(), raise)
-            .await
-            .is_ok()
-        {
+        let subscribed = line.subscribe(number, listener.clone(), raise.clone());
+        if subscribed.await.is_ok() {
             if let Some(heard) = heard.upgrade() {
                 heard.is_confirmed.store(true, Ordering::Release);
                 heard.confirmed.notify_waiters();
@@ -700,7 +688,7 @@ async fn subscribe(heard: Weak<Heard>, listener: ListensAt) {
 
 struct Listener {
     heard: Arc<Heard>,
-    subscription: Subscription,
+    wake_ups: TopicListener,
 }
 
 impl Listen for Listener {
@@ -716,6 +704,6 @@ impl Listen for Listener {
     }
 
     fn heard(&mut self) -> Boxed<'_, u64> {
-        self.subscription.heard()
+        self.wake_ups.heard()
     }
 }

@@ -27,7 +27,7 @@ pub use self::store::Store;
 use crate::LockManagerBuilder;
 use crate::api::manager::{LockManager, events_of};
 use crate::backend::Backend;
-use crate::backend::quorum::{Node, QuorumBackend};
+use crate::backend::quorum::{QuorumBackend, VotingNode};
 use crate::hold::current_runtime;
 use crate::renew::Watch;
 
@@ -62,7 +62,7 @@ pub fn manager(
         _ => {
             let longest = Ttl::new(options.lease, false).map_err(crate::values::config)?;
             let name = |(index, node): (usize, Arc<backend::SimulatedBackend>)| {
-                Node::new(node, format!("node {index}"), None)
+                VotingNode::new(node, format!("node {index}"), None)
             };
             let nodes = nodes.into_iter().enumerate().map(name).collect();
             Arc::new(QuorumBackend::new(nodes, longest, current_runtime()?))

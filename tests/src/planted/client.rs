@@ -182,7 +182,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "answers of a group that are mixed up",
         edits: &[edit(
-            "backend/redis/connection/group.rs",
+            "backend/redis/connection/sharing.rs",
             "for (answer, reply) in answers.into_iter().zip(replies) {",
             "let mut replies = replies;
             if PLANTED {

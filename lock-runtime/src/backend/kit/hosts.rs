@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::names::Names;
+use super::names::HostNames;
 use crate::backend::Fault;
 use crate::sync::Mutex;
 use crate::values::clock;
@@ -26,7 +26,7 @@ pub(crate) trait Host: Clone + Sync {
 #[derive(Clone)]
 pub(crate) struct Hosts<T> {
     each: Vec<T>,
-    names: Names,
+    names: HostNames,
     /// The index of the host that served last. It is asked first.
     last: Arc<Mutex<usize>>,
 }
@@ -34,11 +34,11 @@ pub(crate) struct Hosts<T> {
 impl<T: Host> Hosts<T> {
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn new(each: Vec<T>) -> Hosts<T> {
-        Hosts::with(each, Names::default())
+        Hosts::with(each, HostNames::default())
     }
 
     /// Hosts whose names were looked up before.
-    pub(crate) fn with(each: Vec<T>, names: Names) -> Hosts<T> {
+    pub(crate) fn with(each: Vec<T>, names: HostNames) -> Hosts<T> {
         Hosts {
             each,
             names,
@@ -66,9 +66,10 @@ impl<T: Host> Hosts<T> {
     {
         let count = self.each.len();
         let last = *self.last.lock();
-        let first = match at_any {
-            true => fastrand::usize(..count),
-            false => last,
+        let first = if at_any {
+            fastrand::usize(..count)
+        } else {
+            last
         };
         let share = timeout / u32::try_from(count).unwrap_or(u32::MAX);
         let mut refused = Vec::new();
@@ -186,7 +187,7 @@ mod tests {
 
     fn three() -> Hosts<Name> {
         let addresses = (1..=3).map(|n| IpAddr::from([127, 0, 0, n])).collect();
-        Hosts::with(vec![Name(None)], Names::of("three", addresses))
+        Hosts::with(vec![Name(None)], HostNames::of("three", addresses))
     }
 
     #[tokio::test(start_paused = true)]

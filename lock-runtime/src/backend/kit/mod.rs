@@ -29,3 +29,5 @@ pub(crate) mod topic;
 #[cfg(any(feature = "mysql", feature = "redis", feature = "postgres"))]
 pub(crate) mod undo;
 pub(crate) mod uptime;
+#[cfg(any(feature = "mysql", feature = "redis", feature = "postgres"))]
+pub(crate) mod url_options;

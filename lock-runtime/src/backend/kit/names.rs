@@ -11,7 +11,7 @@ use crate::sync::Mutex;
 
 /// The names that one store looks up. Clones share what they remember.
 #[derive(Clone, Default)]
-pub(crate) struct Names {
+pub(crate) struct HostNames {
     known: Arc<Mutex<HashMap<Name, Known>>>,
     /// The addresses of a name that exists in a test alone.
     #[cfg(test)]
@@ -29,7 +29,7 @@ struct Known {
     served: Option<IpAddr>,
 }
 
-impl Names {
+impl HostNames {
     /// Returns the addresses of a name, one or more. The one that served last is the first.
     ///
     /// The operating system looks names up on a thread, and tokio may have none that is free; name services fail, too.
@@ -41,10 +41,7 @@ impl Names {
         within: Duration,
     ) -> Result<Vec<IpAddr>, Fault> {
         let known = self.known(name);
-        let patience = match known.is_empty() {
-            true => within,
-            false => within / 4,
-        };
+        let patience = if known.is_empty() { within } else { within / 4 };
         #[cfg(test)]
         if let Some((made_up, addresses)) = &self.made_up
             && *made_up == name.0
@@ -85,15 +82,16 @@ impl Names {
                 known
             }
         };
-        match addresses.is_empty() {
-            true => Err(Fault::not_done("the host's name has no address")),
-            false => Ok(self.in_order(name, addresses)),
+        if addresses.is_empty() {
+            Err(Fault::not_done("the host's name has no address"))
+        } else {
+            Ok(self.in_order(name, addresses))
         }
     }
 
     #[cfg(test)]
-    pub(crate) fn of(name: &'static str, addresses: Vec<IpAddr>) -> Names {
-        Names {
+    pub(crate) fn of(name: &'static str, addresses: Vec<IpAddr>) -> HostNames {
+        HostNames {
             known: Arc::default(),
             made_up: Some((name, addresses)),
         }

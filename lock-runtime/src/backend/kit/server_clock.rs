@@ -8,10 +8,10 @@ use crate::values::Moment;
 /// The server's TIME as last seen. Written by every reply that carries one, and for
 /// each new connection, which may lead to another server, by the supervisor of the connection.
 #[derive(Debug, Default)]
-pub(crate) struct ServerClock(Mutex<Option<Reading>>);
+pub(crate) struct ServerClock(Mutex<Option<ClockReading>>);
 
 #[derive(Clone, Copy, Debug)]
-struct Reading {
+struct ClockReading {
     micros: u64,
     sent_at: Moment,
 }
@@ -19,7 +19,7 @@ struct Reading {
 impl ServerClock {
     /// The server said `micros` in answer to a request that was sent at `sent_at`.
     pub(crate) fn saw(&self, micros: u64, sent_at: Moment) {
-        *self.0.lock() = Some(Reading { micros, sent_at });
+        *self.0.lock() = Some(ClockReading { micros, sent_at });
     }
 
     /// The server's time at `deadline`, as of now, in µs; late by as much as the last request took to be executed, a call

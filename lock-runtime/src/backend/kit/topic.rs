@@ -1,33 +1,85 @@
-//! A key's wake-up messages inside one process: a counter that listeners compare with the last value they saw,
-//! so that nothing is missed between two looks, however many listeners share it.
+//! Wake-up messages inside one process. Each topic has a counter that listeners compare with the last value they saw, so
+//! that nothing is missed between two looks, however many listeners share it.
 
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::backend::Boxed;
 use tokio::sync::Notify;
+
+use crate::backend::{Boxed, Listen};
+use crate::sync::Mutex;
+
+/// The topics that have listeners, by name.
+#[derive(Debug, Default)]
+pub(crate) struct WakeUps {
+    topics: Mutex<HashMap<Box<str>, HeardTopic>>,
+}
+
+/// A topic, and the number of its listeners.
+type HeardTopic = (Arc<Topic>, usize);
+
+impl WakeUps {
+    /// Returns a listener that hears the messages from now on.
+    pub(crate) fn listen(self: &Arc<Self>, name: &str) -> TopicListener {
+        let mut topics = self.topics.lock();
+        let (topic, listeners) = topics.entry(name.into()).or_default();
+        *listeners += 1;
+        TopicListener {
+            seen: topic.messages(),
+            topic: topic.clone(),
+            name: name.into(),
+            topics: self.clone(),
+        }
+    }
+
+    /// Returns the number of listeners.
+    pub(crate) fn listeners(&self, name: &str) -> usize {
+        self.topics.lock().get(name).map_or(0, |(_, count)| *count)
+    }
+
+    /// Returns the number of topics.
+    #[cfg(simulation)]
+    pub(crate) fn count(&self) -> usize {
+        self.topics.lock().len()
+    }
+
+    /// Counts a message and wakes every listener that waits.
+    pub(crate) fn raise(&self, name: &str) {
+        if let Some((topic, _)) = self.topics.lock().get(name) {
+            topic.raise();
+        }
+    }
+
+    /// Wakes all listeners, because messages may have been missed.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn raise_all(&self) {
+        for (topic, _) in self.topics.lock().values() {
+            topic.raise();
+        }
+    }
+}
 
 /// A counter of messages, which publishers raise and listeners compare.
 #[derive(Debug, Default)]
-pub(crate) struct Topic {
+struct Topic {
     messages: AtomicU64,
     raised: Notify,
 }
 
 impl Topic {
-    /// Counts a message and wakes every listener that waits.
-    pub(crate) fn raise(&self) {
+    fn raise(&self) {
         self.messages.fetch_add(1, Ordering::Release);
         self.raised.notify_waiters();
     }
 
-    pub(crate) fn messages(&self) -> u64 {
+    fn messages(&self) -> u64 {
         self.messages.load(Ordering::Acquire)
     }
 
     /// Resolves once the counter differs from `seen`, and returns it.
-    pub(crate) async fn beyond(&self, seen: u64) -> u64 {
+    async fn beyond(&self, seen: u64) -> u64 {
         let mut raised = pin!(self.raised.notified());
         loop {
             // Registered before the counter is read: a raise in between is not missed.
@@ -42,29 +94,33 @@ impl Topic {
     }
 }
 
-/// Remembers how much of a topic was heard.
+/// A listener of a topic, which remembers how much of it was heard.
 #[derive(Debug)]
-pub(crate) struct Subscription {
+pub(crate) struct TopicListener {
     topic: Arc<Topic>,
     seen: u64,
+    name: Box<str>,
+    topics: Arc<WakeUps>,
 }
 
-impl Subscription {
-    /// Returns a subscription that hears the messages from now on.
-    pub(crate) fn new(topic: Arc<Topic>) -> Subscription {
-        let seen = topic.messages();
-        Subscription { topic, seen }
-    }
-
-    pub(crate) fn topic(&self) -> &Arc<Topic> {
-        &self.topic
-    }
-
-    pub(crate) fn heard(&mut self) -> Boxed<'_, u64> {
+impl Listen for TopicListener {
+    fn heard(&mut self) -> Boxed<'_, u64> {
         Box::pin(async {
             let messages = self.topic.beyond(self.seen).await;
             messages - std::mem::replace(&mut self.seen, messages)
         })
+    }
+}
+
+impl Drop for TopicListener {
+    fn drop(&mut self) {
+        let mut topics = self.topics.topics.lock();
+        if let Some((_, listeners)) = topics.get_mut(&self.name) {
+            *listeners -= 1;
+            if *listeners == 0 {
+                topics.remove(&self.name);
+            }
+        }
     }
 }
 
@@ -74,19 +130,21 @@ mod tests {
 
     #[tokio::test]
     async fn messages_between_two_looks_are_heard_once_and_counted() {
-        let topic = Arc::new(Topic::default());
-        let (mut first, mut second) = (
-            Subscription::new(topic.clone()),
-            Subscription::new(topic.clone()),
-        );
-        topic.raise();
+        let topics = Arc::new(WakeUps::default());
+        let (mut first, mut second) = (topics.listen("a"), topics.listen("a"));
+        topics.raise("b");
+        topics.raise("a");
         assert_eq!(first.heard().await, 1);
         assert_eq!(second.heard().await, 1);
         assert!(futures_pending(first.heard()).await);
-        topic.raise();
-        topic.raise();
+        topics.raise("a");
+        topics.raise("a");
         assert_eq!(first.heard().await, 2, "one hint, which says how many");
         assert!(futures_pending(first.heard()).await);
+        assert_eq!(topics.listeners("a"), 2);
+        drop((first, second));
+        assert_eq!(topics.listeners("a"), 0);
+        assert!(topics.topics.lock().is_empty(), "nobody listens");
     }
 
     async fn futures_pending(future: impl Future) -> bool {

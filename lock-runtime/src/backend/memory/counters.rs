@@ -1,6 +1,5 @@
 //! The counter operations other than leasing.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -158,6 +157,6 @@ impl Counters for MemoryBackend {
     }
 
     fn listen_to(&self, counter: CounterRef<'_>) -> Box<dyn Listen> {
-        self.listen_at(&Arc::new(counter.key.clone()))
+        self.listen_to_topic(counter.key.raw())
     }
 }

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::store::{At, Entry, State, foreign, left};
+use super::store::{At, Entry, MemoryState, foreign, left};
 use crate::backend::{
     AcquireRequest, Acquired, AcquiredAll, Asked, Fault, Granted, HandedOver, HoldRef, Released,
     Renewal, Renewed, Snapshot, TenureTerms,
@@ -36,7 +36,7 @@ impl Exclusive {
 }
 
 /// Returns the exclusive hold of the key, if there is one.
-pub(super) fn hold<'a>(state: &'a mut State, key: &Key) -> Option<&'a mut Exclusive> {
+pub(super) fn hold<'a>(state: &'a mut MemoryState, key: &Key) -> Option<&'a mut Exclusive> {
     match state.live(key)? {
         Entry::Exclusive(hold) => Some(hold),
         _ => None,
@@ -44,16 +44,17 @@ pub(super) fn hold<'a>(state: &'a mut State, key: &Key) -> Option<&'a mut Exclus
 }
 
 pub(super) fn acquire(
-    state: &mut State,
+    state: &mut MemoryState,
     request: &AcquireRequest<'_>,
     at: At,
 ) -> Result<Acquired, Fault> {
     match other_hold(state, request.hold_ref)? {
         Some(hold) => {
             let left = Some(hold.left());
-            Ok(match hold.holder.keeps() {
-                true => Acquired::Kept { left },
-                false => Acquired::Busy { left },
+            Ok(if hold.holder.keeps() {
+                Acquired::Kept { left }
+            } else {
+                Acquired::Busy { left }
             })
         }
         None => Ok(Acquired::Granted(grant(state, request, at), None)),
@@ -61,7 +62,7 @@ pub(super) fn acquire(
 }
 
 pub(super) fn acquire_all(
-    state: &mut State,
+    state: &mut MemoryState,
     requests: &[AcquireRequest<'_>],
     at: At,
 ) -> Result<AcquiredAll, Fault> {
@@ -83,7 +84,7 @@ pub(super) fn acquire_all(
 
 /// Returns the hold of another holder, if there is one.
 fn other_hold<'a>(
-    state: &'a mut State,
+    state: &'a mut MemoryState,
     hold_ref: HoldRef<'_>,
 ) -> Result<Option<&'a mut Exclusive>, Fault> {
     match state.live(hold_ref.key) {
@@ -99,7 +100,7 @@ fn other_hold<'a>(
     }
 }
 
-fn grant(state: &mut State, request: &AcquireRequest<'_>, at: At) -> Granted {
+fn grant(state: &mut MemoryState, request: &AcquireRequest<'_>, at: At) -> Granted {
     let HoldRef { key, holder, .. } = request.hold_ref;
     state.put(key, Exclusive::entry(holder, request.ttl));
     Granted {
@@ -108,7 +109,7 @@ fn grant(state: &mut State, request: &AcquireRequest<'_>, at: At) -> Granted {
     }
 }
 
-pub(super) fn release(state: &mut State, hold_ref: HoldRef<'_>) -> Released {
+pub(super) fn release(state: &mut MemoryState, hold_ref: HoldRef<'_>) -> Released {
     if hold(state, hold_ref.key).is_none_or(|hold| hold.holder != hold_ref.holder) {
         return Released::NotHeld;
     }
@@ -118,7 +119,7 @@ pub(super) fn release(state: &mut State, hold_ref: HoldRef<'_>) -> Released {
 }
 
 pub(super) fn hand_over(
-    state: &mut State,
+    state: &mut MemoryState,
     from: HolderId,
     to: &AcquireRequest<'_>,
     spare: u64,
@@ -137,7 +138,7 @@ pub(super) fn hand_over(
     HandedOver::Done(granted, terms)
 }
 
-pub(super) fn renew(state: &mut State, renewal: &Renewal) -> Renewed {
+pub(super) fn renew(state: &mut MemoryState, renewal: &Renewal) -> Renewed {
     let Some(hold) = hold(state, &renewal.key).filter(|hold| hold.holder == renewal.holder) else {
         return Renewed::NotHeld;
     };

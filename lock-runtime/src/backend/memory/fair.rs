@@ -5,21 +5,21 @@ use std::collections::VecDeque;
 use tokio::time::Instant;
 
 use super::exclusive;
-use super::store::{At, State};
+use super::store::{At, MemoryState};
 use crate::backend::{
     AcquireRequest, Acquired, FIRST_WAITERS, Fault, HoldRef, QUEUE_LIFE, Released,
 };
 use crate::values::{HolderId, Key, clock};
 
 /// Somebody in a queue.
-pub(super) struct Waiter {
+pub(super) struct FairWaiter {
     holder: HolderId,
     /// Taken for dead at the head of the queue from then on, unless it asks again.
     dead_at: Instant,
 }
 
 /// The waiters of a key, in order.
-pub(super) type Queue = VecDeque<Waiter>;
+pub(super) type FairQueue = VecDeque<FairWaiter>;
 
 /// Returns the name of the topic on which a waiter hears that it is its turn.
 pub(super) fn own_topic(key: &Key, holder: HolderId) -> String {
@@ -27,7 +27,7 @@ pub(super) fn own_topic(key: &Key, holder: HolderId) -> String {
 }
 
 pub(super) fn acquire(
-    state: &mut State,
+    state: &mut MemoryState,
     request: &AcquireRequest<'_>,
     at: At,
 ) -> Result<Acquired, Fault> {
@@ -52,16 +52,17 @@ pub(super) fn acquire(
         wake_first(state, key);
     }
     if request.waits.is_none() {
-        return Ok(match kept {
-            true => Acquired::Kept { left },
-            false => Acquired::Busy { left },
+        return Ok(if kept {
+            Acquired::Kept { left }
+        } else {
+            Acquired::Busy { left }
         });
     }
     let dead_at = clock::tick() + QUEUE_LIFE;
     let queue = state.queues.entry(key.raw().into()).or_default();
     match queue.iter_mut().find(|waiter| waiter.holder == place) {
         Some(waiter) => waiter.dead_at = dead_at,
-        None => queue.push_back(Waiter {
+        None => queue.push_back(FairWaiter {
             holder: place,
             dead_at,
         }),
@@ -73,7 +74,7 @@ pub(super) fn acquire(
     })
 }
 
-pub(super) fn release(state: &mut State, hold_ref: HoldRef<'_>) -> Released {
+pub(super) fn release(state: &mut MemoryState, hold_ref: HoldRef<'_>) -> Released {
     let released = exclusive::release(state, hold_ref);
     let led = first(state, hold_ref.key) == Some(hold_ref.holder);
     let left = leave(state, hold_ref.key, hold_ref.holder);
@@ -85,7 +86,7 @@ pub(super) fn release(state: &mut State, hold_ref: HoldRef<'_>) -> Released {
 }
 
 /// Returns the number of waiters in the store's queue.
-pub(super) fn queued(state: &State, key: &Key) -> u64 {
+pub(super) fn queued(state: &MemoryState, key: &Key) -> u64 {
     state
         .queues
         .get(key.raw())
@@ -93,27 +94,27 @@ pub(super) fn queued(state: &State, key: &Key) -> u64 {
 }
 
 /// Returns the ids of the first waiters in the queue.
-pub(super) fn first_waiters(state: &State, key: &Key) -> Vec<String> {
+pub(super) fn first_waiters(state: &MemoryState, key: &Key) -> Vec<String> {
     let queue = state.queues.get(key.raw()).into_iter().flatten();
     let first = queue.take(FIRST_WAITERS);
     first.map(|waiter| waiter.holder.text()).collect()
 }
 
 /// Wakes the next waiter, if the lock is free.
-pub(super) fn wake_first(state: &mut State, key: &Key) {
+pub(super) fn wake_first(state: &mut MemoryState, key: &Key) {
     if state.live(key).is_none()
         && let Some(holder) = first(state, key)
     {
-        state.wake_at(&own_topic(key, holder));
+        state.topics.raise(&own_topic(key, holder));
     }
 }
 
-fn first(state: &State, key: &Key) -> Option<HolderId> {
+fn first(state: &MemoryState, key: &Key) -> Option<HolderId> {
     Some(state.queues.get(key.raw())?.front()?.holder)
 }
 
 /// Takes dead waiters from the head; a waiter that asks is alive.
-fn sweep(state: &mut State, key: &Key, alive: Option<HolderId>) -> bool {
+fn sweep(state: &mut MemoryState, key: &Key, alive: Option<HolderId>) -> bool {
     let now = clock::tick();
     let mut swept = false;
     while let Some(queue) = state.queues.get_mut(key.raw())
@@ -128,7 +129,7 @@ fn sweep(state: &mut State, key: &Key, alive: Option<HolderId>) -> bool {
 }
 
 /// True if the holder was in the queue.
-fn leave(state: &mut State, key: &Key, holder: HolderId) -> bool {
+fn leave(state: &mut MemoryState, key: &Key, holder: HolderId) -> bool {
     let Some(queue) = state.queues.get_mut(key.raw()) else {
         return false;
     };

@@ -16,12 +16,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub use self::store::MemoryStore;
-use self::store::{At, Entry, State, foreign};
-use super::kit::topic::Subscription;
+use self::store::{At, Entry, MemoryState, foreign};
 use super::{
-    AcquireRequest, Acquired, AcquiredAll, Asked, Backend, Boxed, Counters, Directory, Event,
-    EventSink, Fault, HandOff, HandedOver, HoldRef, Holders, Listen, Released, Renewal, Renewed,
-    Reply, Shared, Snapshot, Within,
+    AcquireRequest, Acquired, AcquiredAll, Asked, Backend, Counters, Directory, Event, EventSink,
+    Fault, HandOff, HandedOver, HoldRef, Holders, Listen, Released, Renewal, Renewed, Reply,
+    Shared, Snapshot, StoreTraits, Within,
 };
 use crate::values::{HolderId, Key, Kind, LockMode, Moment, StoreKind, Ttl, clock};
 
@@ -61,9 +60,10 @@ impl MemoryBackend {
     }
 
     pub(crate) fn check_here(&self) -> Result<(), Fault> {
-        match self.is_away.load(Ordering::SeqCst) {
-            true => Err(Fault::not_done("the store is away, as the test says")),
-            false => Ok(()),
+        if self.is_away.load(Ordering::SeqCst) {
+            Err(Fault::not_done("the store is away, as the test says"))
+        } else {
+            Ok(())
         }
     }
 
@@ -74,8 +74,9 @@ impl MemoryBackend {
         }
     }
 
-    fn listen_at(&self, key: &Arc<Key>) -> Box<dyn Listen> {
-        Box::new(Listener::new(&self.store, key.raw()))
+    pub(super) fn listen_to_topic(&self, name: &str) -> Box<dyn Listen> {
+        let topics = self.store.lock().topics.clone();
+        Box::new(topics.listen(name))
     }
 
     /// Tells the holder that keeps the lock that somebody wants it.
@@ -97,14 +98,14 @@ impl MemoryBackend {
     /// tokio's cooperative scheduling by hand: a loop over it must not keep a worker thread to itself.
     fn op<'a, T: Send + 'a>(
         &'a self,
-        op: impl FnOnce(&mut State) -> Result<T, Fault> + Send + 'a,
+        op: impl FnOnce(&mut MemoryState) -> Result<T, Fault> + Send + 'a,
     ) -> Reply<'a, T> {
         Box::pin(self.run(op))
     }
 
     async fn run<T>(
         &self,
-        op: impl FnOnce(&mut State) -> Result<T, Fault> + Send,
+        op: impl FnOnce(&mut MemoryState) -> Result<T, Fault> + Send,
     ) -> Result<T, Fault> {
         tokio::task::coop::consume_budget().await;
         self.check_here()?;
@@ -120,7 +121,7 @@ impl Drop for MemoryBackend {
 
 impl Backend for MemoryBackend {
     fn acquire<'a>(&'a self, request: AcquireRequest<'a>) -> Reply<'a, Acquired> {
-        let acquire = move |state: &mut State| {
+        let acquire = move |state: &mut MemoryState| {
             let at = self.at(request.asked_at);
             match request.hold_ref.key.kind() {
                 Kind::Mutex | Kind::Fenced => exclusive::acquire(state, &request, at),
@@ -234,24 +235,21 @@ impl Backend for MemoryBackend {
         })
     }
 
-    fn lives_in_a_runtime(&self) -> bool {
-        false
-    }
-
     fn store(&self) -> StoreKind {
         StoreKind::Memory
     }
 
-    fn kinds(&self) -> &'static [Kind] {
-        &Kind::ALL
+    fn traits(&self) -> StoreTraits {
+        StoreTraits {
+            kinds: &Kind::ALL,
+            tells_keepers: true,
+            lives_in_a_runtime: false,
+            ..StoreTraits::default()
+        }
     }
 
     fn hand_off(&self) -> Option<&dyn HandOff> {
         Some(self)
-    }
-
-    fn tells_keepers(&self) -> bool {
-        true
     }
 
     fn shared(&self) -> Option<&dyn Shared> {
@@ -267,11 +265,11 @@ impl Backend for MemoryBackend {
     }
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
-        self.listen_at(key)
+        self.listen_to_topic(key.raw())
     }
 
     fn listen_alone(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
-        Box::new(Listener::new(&self.store, &fair::own_topic(key, holder)))
+        self.listen_to_topic(&fair::own_topic(key, holder))
     }
 
     fn close(&self) {
@@ -306,38 +304,5 @@ impl HandOff for MemoryBackend {
 impl Shared for MemoryBackend {
     fn downgrade<'a>(&'a self, hold_ref: HoldRef<'a>, _: Ttl, _: Duration) -> Reply<'a, Released> {
         self.op(move |state| Ok(read_write::downgrade(state, hold_ref)))
-    }
-}
-
-struct Listener {
-    subscription: Subscription,
-    name: Box<str>,
-    store: MemoryStore,
-}
-
-impl Listener {
-    fn new(store: &MemoryStore, name: &str) -> Listener {
-        let subscription = store.lock().listen(name);
-        Listener {
-            subscription,
-            name: name.into(),
-            store: store.clone(),
-        }
-    }
-}
-
-impl Listen for Listener {
-    fn heard(&mut self) -> Boxed<'_, u64> {
-        self.subscription.heard()
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        let mut state = self.store.lock();
-        // New listeners take the store's lock as well, so a count of one is this listener alone.
-        if Arc::strong_count(self.subscription.topic()) == 1 {
-            state.topics.remove(&self.name);
-        }
     }
 }

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 
 use tokio::time::Instant;
 
-use super::store::{At, Entry, FOR_EVER, State, foreign, left};
+use super::store::{At, Entry, FOR_EVER, MemoryState, foreign, left};
 use crate::backend::{
     AcquireRequest, Acquired, Asked, CounterKind, Fault, Granted, HoldRef, Released, Renewal,
     Renewed, Snapshot,
@@ -87,12 +87,11 @@ impl Permits {
     /// needed while all permits are free: the next request sets it again.
     pub(super) fn expires(&self) -> Instant {
         let now = clock::tick();
-        match self.all_by_request == Some(self.free + self.leased()) {
-            true => {
-                let ends = self.leases.values().map(|lease| lease.expires);
-                ends.max().unwrap_or(now)
-            }
-            false => now + FOR_EVER,
+        if self.all_by_request == Some(self.free + self.leased()) {
+            let ends = self.leases.values().map(|lease| lease.expires);
+            ends.max().unwrap_or(now)
+        } else {
+            now + FOR_EVER
         }
     }
 
@@ -105,7 +104,7 @@ impl Permits {
 
 /// The semaphore at the key, if one was set up.
 pub(super) fn permits<'a>(
-    state: &'a mut State,
+    state: &'a mut MemoryState,
     key: &Key,
     kind: CounterKind,
 ) -> Result<Option<&'a mut Permits>, Fault> {
@@ -120,7 +119,7 @@ pub(super) fn permits<'a>(
 }
 
 pub(super) fn acquire(
-    state: &mut State,
+    state: &mut MemoryState,
     request: &AcquireRequest<'_>,
     at: At,
 ) -> Result<Acquired, Fault> {
@@ -163,7 +162,7 @@ pub(super) fn acquire(
     Ok(Acquired::Granted(granted, None))
 }
 
-pub(super) fn release(state: &mut State, hold_ref: HoldRef<'_>) -> Released {
+pub(super) fn release(state: &mut MemoryState, hold_ref: HoldRef<'_>) -> Released {
     let Ok(Some(permits)) = permits(state, hold_ref.key, CounterKind::Semaphore) else {
         return Released::NotHeld;
     };
@@ -175,7 +174,7 @@ pub(super) fn release(state: &mut State, hold_ref: HoldRef<'_>) -> Released {
     Released::Done
 }
 
-pub(super) fn renew(state: &mut State, renewal: &Renewal) -> Renewed {
+pub(super) fn renew(state: &mut MemoryState, renewal: &Renewal) -> Renewed {
     let Ok(Some(permits)) = permits(state, &renewal.key, CounterKind::Semaphore) else {
         return Renewed::NotHeld;
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::store::{At, Entry, State, foreign, left};
+use super::store::{At, Entry, MemoryState, foreign, left};
 use crate::backend::{
     AcquireRequest, Acquired, Asked, Fault, Granted, HandedOver, HoldRef, READERS_KEPT_OUT,
     Released, Renewal, Renewed, Snapshot, TenureTerms, WRITER_HAS_TO_COME,
@@ -59,7 +59,7 @@ impl ReadWrite {
     }
 }
 
-fn lock<'a>(state: &'a mut State, key: &Key) -> Option<&'a mut ReadWrite> {
+fn lock<'a>(state: &'a mut MemoryState, key: &Key) -> Option<&'a mut ReadWrite> {
     match state.live(key)? {
         Entry::ReadWrite(lock) => Some(lock),
         _ => None,
@@ -68,7 +68,7 @@ fn lock<'a>(state: &'a mut State, key: &Key) -> Option<&'a mut ReadWrite> {
 
 /// Returns the time for which the request is blocked by others, if it is. A blocked writer that waits also keeps new
 /// readers out.
-fn blocked(state: &mut State, request: &AcquireRequest<'_>) -> Option<Duration> {
+fn blocked(state: &mut MemoryState, request: &AcquireRequest<'_>) -> Option<Duration> {
     let HoldRef { key, holder, .. } = request.hold_ref;
     let now = clock::tick();
     let (mut writes, mut until) = (false, None);
@@ -101,7 +101,7 @@ fn blocked(state: &mut State, request: &AcquireRequest<'_>) -> Option<Duration> 
 }
 
 pub(super) fn acquire(
-    state: &mut State,
+    state: &mut MemoryState,
     request: &AcquireRequest<'_>,
     at: At,
 ) -> Result<Acquired, Fault> {
@@ -137,7 +137,7 @@ pub(super) fn acquire(
 }
 
 /// Takes out whatever the holder has: a write may have become a read.
-pub(super) fn release(state: &mut State, hold_ref: HoldRef<'_>) -> Released {
+pub(super) fn release(state: &mut MemoryState, hold_ref: HoldRef<'_>) -> Released {
     let Some(lock) = lock(state, hold_ref.key) else {
         return Released::NotHeld;
     };
@@ -160,7 +160,7 @@ pub(super) fn release(state: &mut State, hold_ref: HoldRef<'_>) -> Released {
     Released::Done
 }
 
-pub(super) fn downgrade(state: &mut State, hold_ref: HoldRef<'_>) -> Released {
+pub(super) fn downgrade(state: &mut MemoryState, hold_ref: HoldRef<'_>) -> Released {
     let Some(lock) = lock(state, hold_ref.key) else {
         return Released::NotHeld;
     };
@@ -172,15 +172,16 @@ pub(super) fn downgrade(state: &mut State, hold_ref: HoldRef<'_>) -> Released {
         state.wake(hold_ref.key);
         return Released::Done;
     }
-    match lock.readers.contains_key(&hold_ref.holder) {
-        true => Released::Done,
-        false => Released::NotHeld,
+    if lock.readers.contains_key(&hold_ref.holder) {
+        Released::Done
+    } else {
+        Released::NotHeld
     }
 }
 
 /// Hands the lock from one writer to the next.
 pub(super) fn hand_over(
-    state: &mut State,
+    state: &mut MemoryState,
     from: HolderId,
     to: &AcquireRequest<'_>,
     spare: u64,
@@ -206,7 +207,7 @@ pub(super) fn hand_over(
     HandedOver::Done(granted, terms)
 }
 
-pub(super) fn renew(state: &mut State, renewal: &Renewal) -> Renewed {
+pub(super) fn renew(state: &mut MemoryState, renewal: &Renewal) -> Renewed {
     let Some(lock) = lock(state, &renewal.key) else {
         return Renewed::NotHeld;
     };

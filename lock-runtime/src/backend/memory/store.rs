@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -13,7 +13,7 @@ use super::exclusive::Exclusive;
 use super::fair;
 use super::permits::Permits;
 use super::read_write::ReadWrite;
-use crate::backend::kit::topic::{Subscription, Topic};
+use crate::backend::kit::topic::WakeUps;
 use crate::backend::{AcquireRequest, Asked, EventSink, Fault, Found, Snapshot, Spare, clash};
 use crate::sync::{Mutex, MutexGuard};
 use crate::values::{FencingToken, Key, Kind, Moment, TokenRange, clock};
@@ -29,20 +29,20 @@ use crate::values::{FencingToken, Key, Kind, Moment, TokenRange, clock};
 /// ```
 #[derive(Clone)]
 pub struct MemoryStore {
-    shared: Arc<Table>,
+    shared: Arc<MemoryTable>,
 }
 
-struct Table {
-    state: Mutex<State>,
+struct MemoryTable {
+    state: Mutex<MemoryState>,
     epoch: Instant,
     epoch_micros: u64,
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct MemoryState {
     pub(super) locks: HashMap<Box<str>, Entry>,
     /// The queue of each fair lock. No queue is empty.
-    pub(super) queues: HashMap<Box<str>, fair::Queue>,
+    pub(super) queues: HashMap<Box<str>, fair::FairQueue>,
     /// The last token of each fenced lock.
     pub(super) counters: HashMap<Box<str>, FencingToken>,
     /// The records of the clients.
@@ -53,7 +53,7 @@ pub(super) struct State {
     pub(super) sweep_at: usize,
     /// The last token given. One counter for all keys: it increases per key all the more.
     pub(super) last_token: Option<FencingToken>,
-    pub(super) topics: HashMap<Box<str>, Weak<Topic>>,
+    pub(super) topics: Arc<WakeUps>,
     pub(super) attached: Vec<(u64, EventSink)>,
     pub(super) next_attachment: u64,
 }
@@ -114,7 +114,7 @@ impl fmt::Debug for MemoryStore {
 impl MemoryStore {
     /// An empty store.
     pub fn new() -> MemoryStore {
-        let shared = Table {
+        let shared = MemoryTable {
             state: Mutex::default(),
             epoch: clock::tick(),
             epoch_micros: clock::wall_micros(),
@@ -160,9 +160,7 @@ impl MemoryStore {
     pub(crate) fn left(&self) -> [usize; 3] {
         let held = self.held();
         let state = self.lock();
-        let mut topics = state.topics.values();
-        let heard = topics.by_ref().filter(|topic| topic.strong_count() > 0);
-        [held, state.queues.len(), heard.count()]
+        [held, state.queues.len(), state.topics.count()]
     }
 
     /// Whether the two are clones of one store.
@@ -171,7 +169,7 @@ impl MemoryStore {
     }
 
     // Nothing below panics while the lock is held, so a poisoned state is still whole.
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, MemoryState> {
         self.shared.state.lock()
     }
 
@@ -181,7 +179,7 @@ impl MemoryStore {
     }
 }
 
-impl State {
+impl MemoryState {
     /// Returns the entry at a key, unless it has expired.
     pub(super) fn live(&mut self, key: &Key) -> Option<&mut Entry> {
         if self
@@ -199,8 +197,6 @@ impl State {
         if self.locks.len() >= self.sweep_at {
             self.locks.retain(|_, entry| entry.expires() > now);
             self.writers_waiting.retain(|_, until| *until > now);
-            // Two listeners that leave at once may each have thought that the other stays.
-            self.topics.retain(|_, topic| topic.strong_count() > 0);
             self.sweep_at = (self.locks.len() * 2).max(64);
         }
         self.locks.insert(key.raw().into(), entry);
@@ -259,37 +255,14 @@ impl State {
         })
     }
 
-    pub(super) fn topic(&self, name: &str) -> Option<Arc<Topic>> {
-        self.topics.get(name).and_then(Weak::upgrade)
-    }
-
     /// Returns the number of managers that listen at the key.
     pub(super) fn strangers(&self, key: &Key) -> Option<u64> {
-        let strangers = self
-            .topic(key.raw())
-            .map_or(0, |topic| Arc::strong_count(&topic) - 1);
-        u64::try_from(strangers).ok()
+        u64::try_from(self.topics.listeners(key.raw())).ok()
     }
 
     /// Wakes the listeners at the key.
     pub(super) fn wake(&self, key: &Key) {
-        self.wake_at(key.raw());
-    }
-
-    /// Wakes the listeners there: to a key, or for one waiter.
-    pub(super) fn wake_at(&self, name: &str) {
-        if let Some(topic) = self.topic(name) {
-            topic.raise();
-        }
-    }
-
-    pub(super) fn listen(&mut self, name: &str) -> Subscription {
-        let topic = self.topic(name).unwrap_or_else(|| {
-            let topic = Arc::new(Topic::default());
-            self.topics.insert(name.into(), Arc::downgrade(&topic));
-            topic
-        });
-        Subscription::new(topic)
+        self.topics.raise(key.raw());
     }
 }
 

@@ -15,7 +15,10 @@ use super::{faults, url};
 use crate::backend::Fault;
 use crate::backend::kit::{hosts::in_share, login, server_clock::ServerClock};
 use crate::backend::sql::kinds::renewals::LATE;
-use crate::backend::sql::{Missing, Opened, Row, Schema, Statement, Value, malformed};
+use crate::backend::sql::url::HostSettings;
+use crate::backend::sql::{
+    MissingTable, OpenedConnection, Row, Schema, Statement, Value, malformed,
+};
 use crate::values::{Moment, clock};
 
 /// The oldest versions that run the statements as they are meant: they have `JSON_TABLE` and `SKIP LOCKED`.
@@ -64,7 +67,7 @@ impl Timeouts {
 }
 
 /// An open connection. It ends when it is dropped.
-pub(super) struct Connection {
+pub(super) struct MysqlConnection {
     /// `None` while the connection is being dropped.
     conn: Option<Conn>,
     /// True for MariaDB. MySQL cannot be told to wait for a locked row for less than a second or two, so statements
@@ -74,10 +77,10 @@ pub(super) struct Connection {
     pub(super) looked: Moment,
 }
 
-impl Connection {
-    fn new(conn: Conn) -> Connection {
+impl MysqlConnection {
+    fn new(conn: Conn) -> MysqlConnection {
         let now = clock::now();
-        Connection {
+        MysqlConnection {
             conn: Some(conn),
             is_mariadb: false,
             used: now,
@@ -92,7 +95,7 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for MysqlConnection {
     /// Disconnects at once. By itself, a `Conn` ends in a task that reads the answer of its last statement, however
     /// long that takes.
     fn drop(&mut self) {
@@ -104,13 +107,15 @@ impl Drop for Connection {
 }
 
 /// A connection whose server is not checked yet.
-struct Dialed {
-    connection: Connection,
+struct MysqlDialed {
+    connection: MysqlConnection,
     renew_after: Option<Duration>,
 }
 
 /// Opens a connection on the connector's runtime, and checks its server.
-pub(super) async fn open(connector: &MysqlConnector) -> Result<Opened<Connection>, Fault> {
+pub(super) async fn open(
+    connector: &MysqlConnector,
+) -> Result<OpenedConnection<MysqlConnection>, Fault> {
     let (timeout, handle) = (connector.timeout, &connector.handle);
     let settings = settings(connector.timeouts);
     let opened = connect(&connector.target, settings, timeout, handle).await?;
@@ -130,7 +135,7 @@ pub(super) async fn open(connector: &MysqlConnector) -> Result<Opened<Connection
     let rights = connector.target.table.put_into(&connector.own.rights);
     within(timeout, conn.query_drop(rights)).await?;
     connector.clock.saw(time, asked_at);
-    Ok(Opened {
+    Ok(OpenedConnection {
         connection,
         drawn: row.word(11)?,
         renew_after,
@@ -138,7 +143,7 @@ pub(super) async fn open(connector: &MysqlConnector) -> Result<Opened<Connection
 }
 
 /// Creates the tables that are missing, if the user wants that and the URL names a database.
-async fn ensure(connector: &MysqlConnector, connection: &mut Connection) -> Result<(), Fault> {
+async fn ensure(connector: &MysqlConnector, connection: &mut MysqlConnection) -> Result<(), Fault> {
     let (target, schema) = (&connector.target, &connector.schema);
     if !schema.is_wanted() || !target.table.is_found() {
         return Ok(());
@@ -147,9 +152,9 @@ async fn ensure(connector: &MysqlConnector, connection: &mut Connection) -> Resu
     let seen: Option<mysql_async::Row> = within(connector.timeout, asked).await?;
     let seen = values(seen.ok_or_else(malformed)?);
     let missing = match (seen.number(0)?, seen.number(1)?) {
-        (0, _) => Missing::Locks,
-        (_, 2) => Missing::Nothing,
-        _ => Missing::Others,
+        (0, _) => MissingTable::Locks,
+        (_, 2) => MissingTable::Nothing,
+        _ => MissingTable::Others,
     };
     let grant = format!("GRANT CREATE ON {}* TO …", target.table.before_name());
     let creating = create(connector);
@@ -179,7 +184,7 @@ async fn connect(
     settings: String,
     timeout: Duration,
     handle: &Handle,
-) -> Result<Dialed, Fault> {
+) -> Result<MysqlDialed, Fault> {
     let target = target.clone();
     // The connection lives on the backend's runtime, because the caller's runtime may end before the connection does.
     let opening = handle.spawn(async move { dial(&target, &settings, timeout).await });
@@ -188,29 +193,31 @@ async fn connect(
 }
 
 /// Connects, with a login from the credentials if there are any. Each of these two steps may take `timeout`.
-async fn dial(target: &Target, settings: &str, timeout: Duration) -> Result<Dialed, Fault> {
+async fn dial(target: &Target, settings: &str, timeout: Duration) -> Result<MysqlDialed, Fault> {
     let login = match &target.credentials {
         Some(credentials) => Some(login::ask(credentials, timeout).await?),
         None => None,
     };
     let tls = target.tls()?;
-    let connecting = target
-        .hosts
-        .connect(false, timeout, url::shown, |mut opts, share| {
-            if let Some(tls) = &tls {
-                opts = url::by_tls(opts, tls);
-            }
-            if let Some(login) = &login {
-                opts = url::with_login(opts, login);
-            }
-            in_share(share, async move {
-                let connected = connect_to(opts, settings).await;
-                connected.map_err(|error| faults::of_connecting(&error, target.login_advice()))?
-            })
-        });
+    let connecting =
+        target
+            .hosts
+            .connect(false, timeout, HostSettings::shown, |mut opts, share| {
+                if let Some(tls) = &tls {
+                    opts = url::by_tls(opts, tls);
+                }
+                if let Some(login) = &login {
+                    opts = url::with_login(opts, login);
+                }
+                in_share(share, async move {
+                    let connected = connect_to(opts, settings).await;
+                    connected
+                        .map_err(|error| faults::of_connecting(&error, target.login_advice()))?
+                })
+            });
     let connection = connecting.await?;
     let valid_for = login.and_then(|login| login.valid_for);
-    Ok(Dialed {
+    Ok(MysqlDialed {
         connection,
         renew_after: valid_for.map(login::before_the_end),
     })
@@ -220,8 +227,8 @@ async fn dial(target: &Target, settings: &str, timeout: Duration) -> Result<Dial
 async fn connect_to(
     opts: Opts,
     settings: &str,
-) -> Result<Result<Connection, Fault>, mysql_async::Error> {
-    let mut connection = Connection::new(Conn::new(opts).await?);
+) -> Result<Result<MysqlConnection, Fault>, mysql_async::Error> {
+    let mut connection = MysqlConnection::new(Conn::new(opts).await?);
     let asked = format!("SELECT CAST(@@read_only AS CHAR); {settings}");
     let read_only: Option<String> = connection.conn().query_first(asked).await?;
     Ok(match read_only.as_deref() {
@@ -360,9 +367,10 @@ fn is_new_enough(version: &str) -> bool {
         .map(|number| number.parse().unwrap_or(0_u32));
     let mut number = || numbers.next().unwrap_or(0);
     let version_number = (number(), number(), number());
-    match is_mariadb(version) {
-        true => version_number >= (10, 6, 0),
-        false => version_number >= (8, 0, 21),
+    if is_mariadb(version) {
+        version_number >= (10, 6, 0)
+    } else {
+        version_number >= (8, 0, 21)
     }
 }
 

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
 
-use super::connection::{self, Connection, MysqlConnector, values};
+use super::connection::{self, MysqlConnection, MysqlConnector, values};
 use super::faults;
 use super::statements::{IS_PRIMARY, MICROS, written};
 use crate::backend::Fault;
-use crate::backend::sql::{Arg, Connector, Failed, Opened, Row, Statement, Table, Value};
+use crate::backend::sql::{Arg, Connector, Failed, OpenedConnection, Row, Statement, Table, Value};
 use crate::values::{StoreKind, clock};
 
 /// The idle time after which a connection is checked before it is used. Nobody reads it while it is idle.
@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_secs(2);
 const DEADLOCKS: usize = 3;
 
 impl Connector for MysqlConnector {
-    type Connection = Connection;
+    type Connection = MysqlConnection;
 
     const STORE: StoreKind = StoreKind::Mysql;
 
@@ -29,18 +29,18 @@ impl Connector for MysqlConnector {
         self.target.shown()
     }
 
-    async fn open(&self) -> Result<Opened<Connection>, Fault> {
+    async fn open(&self) -> Result<OpenedConnection<MysqlConnection>, Fault> {
         connection::open(self).await
     }
 
-    async fn is_fresh(&self, connection: &mut Connection) -> bool {
+    async fn is_fresh(&self, connection: &mut MysqlConnection) -> bool {
         if connection.used.elapsed() < IDLE && connection.looked.elapsed() < LOOK {
             return true;
         }
         self.is_alive(connection).await
     }
 
-    async fn is_alive(&self, connection: &mut Connection) -> bool {
+    async fn is_alive(&self, connection: &mut MysqlConnection) -> bool {
         let asked_at = clock::now();
         let look = format!("SELECT {MICROS}, {IS_PRIMARY}");
         let seen: Result<Option<(u64, bool)>, _> = connection.conn().query_first(look).await;
@@ -55,7 +55,7 @@ impl Connector for MysqlConnector {
 
     async fn run(
         &self,
-        connection: &mut Connection,
+        connection: &mut MysqlConnection,
         statement: &Statement,
         args: &[Arg],
     ) -> Result<Vec<Row>, Failed> {
@@ -77,7 +77,7 @@ impl Connector for MysqlConnector {
 
     /// Waits until the statement has ended. The connection is not used again: the rest of the statement's answer would
     /// be taken for that of the next statement.
-    async fn retire(&self, mut connection: Connection) -> Option<Connection> {
+    async fn retire(&self, mut connection: MysqlConnection) -> Option<MysqlConnection> {
         // The answer of the statement before the ping is taken for that of the ping.
         let _ = connection.conn().ping().await;
         None
@@ -88,7 +88,7 @@ impl MysqlConnector {
     /// Returns the text to send. A request that does not wait for a locked row has `false` as its last argument.
     fn text<'a>(
         &'a self,
-        connection: &Connection,
+        connection: &MysqlConnection,
         statement: &'a Statement,
         args: &[Arg],
     ) -> &'a str {
@@ -103,7 +103,7 @@ impl MysqlConnector {
 
 /// Runs a statement, and sends it again if a deadlock ended it.
 async fn undisturbed(
-    connection: &mut Connection,
+    connection: &mut MysqlConnection,
     text: &str,
     args: &[Arg],
     table: &Table,
@@ -161,7 +161,7 @@ impl Broken {
 /// Runs a statement, and returns the rows of the part that asks for rows. If there is no such part, returns a row with
 /// the last `LAST_INSERT_ID`, or no row if the last part changed nothing.
 async fn answer(
-    connection: &mut Connection,
+    connection: &mut MysqlConnection,
     text: &str,
     args: &[Arg],
     table: &Table,

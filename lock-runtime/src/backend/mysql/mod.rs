@@ -113,7 +113,7 @@ impl Database for Mysql {
     }
 
     fn notifies(&self) -> bool {
-        false
+        self.target.notify
     }
 
     fn check_key(&self, _: &Key) -> Result<(), LockError> {

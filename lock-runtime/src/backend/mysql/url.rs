@@ -1,66 +1,41 @@
 //! The target that a `mysql://` URL names: a server, and the settings of the locks there.
 
-use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use mysql_async::{Opts, OptsBuilder, SslOpts};
 
 use super::tls;
 use crate::backend::Fault;
-use crate::backend::kit::hosts::{Host, Hosts};
-use crate::backend::sql::url::{self, Settings, one_by_one, split};
-use crate::backend::sql::{Encryption, Table, is_for_the_builder};
-use crate::values::{Certificates, Credentials, Handshake, LockError, Login, config};
+use crate::backend::kit::hosts::Host;
+use crate::backend::kit::url_options::UrlOptions;
+use crate::backend::sql::Encryption;
+use crate::backend::sql::url::{self, HostSettings, Settings, one_by_one, split};
+use crate::values::{Certificates, LockError, Login, config};
 
 /// The time for which a connection may be silent before it is asked for a sign of life.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
 /// The target that a URL names.
-#[derive(Clone)]
-pub(crate) struct Target {
-    pub(super) hosts: Hosts<Opts>,
-    pub(super) table: Table,
-    /// The number of connections that requests may use.
-    pub(super) pool: usize,
-    encryption: Encryption,
-    certificates: Certificates,
-    /// The source of logins, in place of the URL.
-    pub(super) credentials: Option<Arc<dyn Credentials>>,
-    shown: String,
-}
+pub(crate) type Target = url::Target<Opts>;
 
 impl Target {
     /// Reads a URL of either scheme. The errors never repeat it: it may hold a password.
     pub(crate) fn parse(url: &str) -> Result<Target, LockError> {
         let (place, query) = split(url)?;
-        let (mut settings, mut socket) = (Settings::default(), None);
-        let mut encryption = Encryption::Off;
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            if settings.take(pair)? {
-                continue;
+        let mut options = UrlOptions::as_written(query);
+        let settings = Settings::take(&mut options, &["sslmode", "ssl-mode"], plain)?;
+        let socket = options.take("socket").map(String::from);
+        options.finish()?;
+        if let Some(path) = &socket {
+            if !path.starts_with('/') {
+                return Err(config("`socket` is the absolute path of a Unix socket"));
             }
-            match pair.split_once('=') {
-                Some(("socket", path)) if path.starts_with('/') => socket = Some(path.to_owned()),
-                Some(("socket", _)) => {
-                    return Err(config("`socket` is the absolute path of a Unix socket"));
-                }
-                Some((name @ ("sslmode" | "ssl-mode"), mode)) => {
-                    encryption = Encryption::parse(name, &plain(mode))?;
-                }
-                Some((
-                    name @ ("sslrootcert" | "sslcert" | "sslkey" | "ssl-ca" | "ssl-cert"
-                    | "ssl-key"),
-                    _,
-                )) => return Err(is_for_the_builder(name)),
-                _ => return Err(unknown(pair)),
+            if settings.encryption != Encryption::Off {
+                return Err(config(
+                    "a unix socket has no TLS: leave out `sslmode`, or name a host",
+                ));
             }
-        }
-        if socket.is_some() && encryption != Encryption::Off {
-            return Err(config(
-                "a unix socket has no TLS: leave out `sslmode`, or name a host",
-            ));
         }
         let (_, rest) = place.split_once("://").ok_or_else(unreadable)?;
         let mut hosts = Vec::new();
@@ -82,19 +57,7 @@ impl Target {
                 .tcp_nodelay(true);
             hosts.push(Opts::from(opts));
         }
-        let mut all: Vec<String> = hosts.iter().map(shown).collect();
-        all.dedup();
-        let database = hosts.first().and_then(Opts::db_name).unwrap_or_default();
-        let shown = format!("{}/{database}", all.join(","));
-        let target = Target {
-            hosts: Hosts::new(hosts),
-            table: settings.table,
-            pool: settings.pool,
-            encryption,
-            certificates: Certificates::default(),
-            credentials: None,
-            shown,
-        };
+        let target = Target::new(hosts, settings);
         if let Some(database) = target.database() {
             let quoted = format!("`{}`", database.replace('`', "``"));
             target.table.found_in(&quoted);
@@ -102,28 +65,9 @@ impl Target {
         Ok(target)
     }
 
-    /// Adds the certificates and credentials that the builder was given.
-    ///
-    /// # Errors
-    /// [`LockError::InvalidConfig`] if they do not fit the URL.
-    pub(crate) fn with(mut self, handshake: &Handshake) -> Result<Target, LockError> {
-        let hosts = self.hosts.each();
-        let has_password = hosts.iter().any(|one| one.pass().is_some());
-        url::check(handshake, has_password, self.encryption)?;
-        self.certificates.clone_from(&handshake.certificates);
-        tls::options(self.encryption, &self.certificates)?;
-        self.credentials.clone_from(&handshake.credentials);
-        Ok(self)
-    }
-
     /// Returns the driver's TLS settings for a connection, with the certificates as they are now.
     pub(super) fn tls(&self) -> Result<Option<SslOpts>, Fault> {
         tls::options(self.encryption, &self.certificates).map_err(tls::unusable)
-    }
-
-    /// Returns its name for errors and logs, without user and password.
-    pub(crate) fn shown(&self) -> &str {
-        &self.shown
     }
 
     /// Returns the database that the URL names, if it names one.
@@ -141,13 +85,6 @@ impl Target {
             }
             (_, true) => None,
         }
-    }
-
-    /// Returns `true` if both fail together, as far as their URLs tell.
-    pub(crate) fn is_one_with(&self, other: &Target) -> bool {
-        let places =
-            |target: &Target| -> Vec<String> { target.hosts.each().iter().map(shown).collect() };
-        places(self) == places(other)
     }
 }
 
@@ -188,11 +125,24 @@ pub(super) fn with_login(opts: Opts, login: &Login) -> Opts {
     .into()
 }
 
-/// Returns `host:port`, or the path of a socket.
-pub(super) fn shown(opts: &Opts) -> String {
-    match opts.socket() {
-        Some(path) => path.to_owned(),
-        None => format!("{}:{}", opts.ip_or_hostname(), opts.tcp_port()),
+impl HostSettings for Opts {
+    fn shown(&self) -> String {
+        match self.socket() {
+            Some(path) => path.to_owned(),
+            None => format!("{}:{}", self.ip_or_hostname(), self.tcp_port()),
+        }
+    }
+
+    fn database(&self) -> Option<&str> {
+        self.db_name()
+    }
+
+    fn has_password(&self) -> bool {
+        self.pass().is_some()
+    }
+
+    fn check_tls(encryption: Encryption, certificates: &Certificates) -> Result<(), LockError> {
+        tls::options(encryption, certificates).map(drop)
     }
 }
 
@@ -209,33 +159,7 @@ fn plain(mode: &str) -> String {
 }
 
 fn unreadable() -> LockError {
-    config(
-        "the MySQL URL cannot be read: it is mysql://user:password@host:port/database; in the user and the password, \
-         `%`, `@`, `:`, `/`, `?` and `#` are percent-encoded",
-    )
-}
-
-fn unknown(pair: &str) -> LockError {
-    let name = pair.split_once('=').map_or(pair, |(name, _)| name);
-    // A part of a password that was not encoded is not shown.
-    match name
-        .bytes()
-        .all(|byte| byte.is_ascii_lowercase() || b"_-".contains(&byte))
-    {
-        true => config(format!(
-            "the MySQL URL has an unknown parameter, `{name}`: there are `lock_table`, `lock_pool`, `socket` and `sslmode`"
-        )),
-        false => unreadable(),
-    }
-}
-
-impl fmt::Debug for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Target")
-            .field("server", &self.shown)
-            .field("table", &self.table.name())
-            .finish_non_exhaustive()
-    }
+    url::unreadable("MySQL", "mysql")
 }
 
 #[cfg(test)]
@@ -275,7 +199,7 @@ mod tests {
             ("mysql://u:hunter2@h:port/db", "percent-encoded"),
             ("mysql://u:a?hunter2@h/db?lock_pool=x", "lock_pool"),
         ] {
-            let error = Target::parse(url).map(|target| target.shown).unwrap_err();
+            let error = Target::parse(url).unwrap_err();
             let error = error.to_string();
             assert!(error.contains(names), "{url}: {error}");
             assert!(!error.contains("hunter2"), "{url}: {error}");

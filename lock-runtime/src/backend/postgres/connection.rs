@@ -11,14 +11,14 @@ use super::url::Target;
 use super::{faults, hosts, statements};
 use crate::backend::Fault;
 use crate::backend::kit::login;
-use crate::backend::sql::{Missing, Opened, Schema, Table, malformed};
+use crate::backend::sql::{MissingTable, OpenedConnection, Schema, Table, malformed};
 use crate::values::{StoreError, clock};
 
 /// The oldest version that runs the statements as they are meant.
 const OLDEST: i64 = 120_000;
 
 /// A connection whose `stream` no task drives yet.
-pub(super) struct Dialed {
+pub(super) struct PostgresDialed {
     pub(super) client: Client,
     pub(super) stream: Connection<Socket, Encrypted>,
     /// The time after which another connection has to take its place, because its login expires.
@@ -26,7 +26,7 @@ pub(super) struct Dialed {
 }
 
 /// Connects, with a login from the credentials if there are any. Each of these two steps may take `timeout`.
-pub(super) async fn dial(target: &Target, timeout: Duration) -> Result<Dialed, Fault> {
+pub(super) async fn dial(target: &Target, timeout: Duration) -> Result<PostgresDialed, Fault> {
     let login = match &target.credentials {
         Some(credentials) => Some(login::ask(credentials, timeout).await?),
         None => None,
@@ -35,7 +35,7 @@ pub(super) async fn dial(target: &Target, timeout: Duration) -> Result<Dialed, F
     let connecting = hosts::connect(&target.hosts, login.as_ref(), &tls, timeout);
     let (client, stream) = connecting.await?;
     let valid_for = login.and_then(|login| login.valid_for);
-    Ok(Dialed {
+    Ok(PostgresDialed {
         client,
         stream,
         renew_after: valid_for.map(login::before_the_end),
@@ -43,7 +43,7 @@ pub(super) async fn dial(target: &Target, timeout: Duration) -> Result<Dialed, F
 }
 
 /// Opens a connection on the connector's runtime, finds or creates the table, and checks its server.
-pub(super) async fn open(connector: &PostgresConnector) -> Result<Opened<Client>, Fault> {
+pub(super) async fn open(connector: &PostgresConnector) -> Result<OpenedConnection<Client>, Fault> {
     let (target, timeout) = (&connector.target, connector.timeout);
     let dialed = target.clone();
     // The connection lives on the backend's runtime, because the caller's runtime may end before the connection does.
@@ -80,7 +80,7 @@ pub(super) async fn open(connector: &PostgresConnector) -> Result<Opened<Client>
         connector.notices.refused(target.shown(), &why);
     }
     connector.clock.saw(time, sent_at);
-    Ok(Opened {
+    Ok(OpenedConnection {
         connection: client,
         drawn: row.get(15),
         renew_after,
@@ -106,7 +106,7 @@ async fn find(client: &Client, connector: &PostgresConnector) -> Result<(), Faul
         };
         let created = schema.create(missing, table, &grant, creating).await;
         created?;
-        if missing == Missing::Locks {
+        if missing == MissingTable::Locks {
             look(client, connector).await?;
         }
     }
@@ -118,7 +118,7 @@ async fn find(client: &Client, connector: &PostgresConnector) -> Result<(), Faul
 async fn look(
     client: &Client,
     connector: &PostgresConnector,
-) -> Result<(Missing, bool, String), Fault> {
+) -> Result<(MissingTable, bool, String), Fault> {
     let table = &connector.target.table;
     let text = statements::look_for(table);
     let answers = within(connector.timeout, client.simple_query(&text)).await?;
@@ -128,9 +128,9 @@ async fn look(
     });
     let row = row.ok_or_else(malformed)?;
     let missing = match (row.get(0), row.get(1)) {
-        (None, _) => Missing::Locks,
-        (Some(_), Some("t")) => Missing::Nothing,
-        (Some(_), _) => Missing::Others,
+        (None, _) => MissingTable::Locks,
+        (Some(_), Some("t")) => MissingTable::Nothing,
+        (Some(_), _) => MissingTable::Others,
     };
     if let Some(schema) = row.get(0) {
         table.found_in(schema);

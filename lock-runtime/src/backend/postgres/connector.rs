@@ -14,7 +14,9 @@ use super::url::Target;
 use super::{connection, faults};
 use crate::backend::Fault;
 use crate::backend::kit::server_clock::ServerClock;
-use crate::backend::sql::{Arg, Connector, Failed, Opened, Row, Schema, Statement, Value};
+use crate::backend::sql::{
+    Arg, Connector, Failed, OpenedConnection, Row, Schema, Statement, Value,
+};
 use crate::values::StoreKind;
 
 /// The time for which a statement that nobody waits for any more may go on before it is cancelled. Most statements end
@@ -41,7 +43,7 @@ impl Connector for PostgresConnector {
         self.target.shown()
     }
 
-    async fn open(&self) -> Result<Opened<Client>, Fault> {
+    async fn open(&self) -> Result<OpenedConnection<Client>, Fault> {
         connection::open(self).await
     }
 

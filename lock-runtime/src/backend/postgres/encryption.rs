@@ -11,20 +11,22 @@ pub(super) fn apply(encryption: Encryption, to: &mut Config) -> Result<(), LockE
     if encryption != Encryption::Off {
         to.ssl_mode(SslMode::Require);
         let mut hosts = to.get_hosts().iter();
-        return match hosts.all(|host| matches!(host, Host::Tcp(_))) {
-            true => Ok(()),
-            false => Err(config(
+        return if hosts.all(|host| matches!(host, Host::Tcp(_))) {
+            Ok(())
+        } else {
+            Err(config(
                 "a unix socket has no TLS: leave out `sslmode`, or name a host",
-            )),
+            ))
         };
     }
     to.ssl_mode(SslMode::Disable);
     let needs_tls = to.get_ssl_negotiation() == SslNegotiation::Direct
         || to.get_channel_binding() == ChannelBinding::Require;
-    match needs_tls {
-        true => Err(config(
+    if needs_tls {
+        Err(config(
             "`sslnegotiation=direct` and `channel_binding=require` need TLS: say `sslmode=verify-full`, too",
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }

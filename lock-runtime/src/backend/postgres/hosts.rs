@@ -3,21 +3,22 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tokio_postgres::config::{Host as Place, LoadBalanceHosts, TargetSessionAttrs};
+use tokio_postgres::config::{Host as At, LoadBalanceHosts, TargetSessionAttrs};
 use tokio_postgres::{Client, Config, Connection, Socket};
 
 use super::faults;
 use super::tls::{Encrypted, Tls};
 use crate::backend::Fault;
 use crate::backend::kit::hosts::{Host, Hosts, in_share};
-use crate::values::Login;
+use crate::backend::sql::Encryption;
+use crate::backend::sql::url::HostSettings;
+use crate::values::{Certificates, LockError, Login};
 
-/// Returns the hosts, one or more.
-pub(super) fn of(mut each: Vec<Config>) -> Hosts<Config> {
+/// Makes one of several hosts count only if it is the primary.
+pub(super) fn prepare(each: &mut [Config]) {
     if each.len() > 1 {
         each.iter_mut().for_each(look_for_the_primary);
     }
-    Hosts::new(each)
 }
 
 /// Makes the client refuse a standby, which keeps no locks: another host, or address, may be the primary.
@@ -30,7 +31,7 @@ fn look_for_the_primary(config: &mut Config) {
 impl Host for Config {
     fn name(&self) -> Option<(&str, u16)> {
         match (self.get_hosts(), self.get_hostaddrs()) {
-            ([Place::Tcp(name)], []) if name.parse::<IpAddr>().is_err() => {
+            ([At::Tcp(name)], []) if name.parse::<IpAddr>().is_err() => {
                 Some((name, self.get_ports().first().copied().unwrap_or(5432)))
             }
             _ => None,
@@ -60,7 +61,7 @@ pub(super) async fn connect(
 ) -> Result<(Client, Connection<Socket, Encrypted>), Fault> {
     let first = hosts.each().first();
     let at_any = first.map(Config::get_load_balance_hosts) == Some(LoadBalanceHosts::Random);
-    let connecting = hosts.connect(at_any, timeout, shown, |mut config, share| {
+    let connecting = hosts.connect(at_any, timeout, HostSettings::shown, |mut config, share| {
         if let Some(login) = login {
             config.password(&login.password);
             if let Some(user) = &login.user {
@@ -76,15 +77,29 @@ pub(super) async fn connect(
     connecting.await
 }
 
-/// Returns `host:port`, or the path of a socket; several of them if the URL gave the hosts as parameters.
-pub(super) fn shown(config: &Config) -> String {
-    let ports = config.get_ports();
-    let port = |index: usize| ports.get(index).or(ports.first()).copied().unwrap_or(5432);
-    let hosts = config.get_hosts().iter().enumerate();
-    let hosts = hosts.map(|(index, host)| match host {
-        Place::Tcp(name) => format!("{name}:{}", port(index)),
-        #[cfg(unix)]
-        Place::Unix(path) => path.display().to_string(),
-    });
-    hosts.collect::<Vec<_>>().join(",")
+impl HostSettings for Config {
+    /// Several of them if the URL gave the hosts as options.
+    fn shown(&self) -> String {
+        let ports = self.get_ports();
+        let port = |index: usize| ports.get(index).or(ports.first()).copied().unwrap_or(5432);
+        let hosts = self.get_hosts().iter().enumerate();
+        let hosts = hosts.map(|(index, host)| match host {
+            At::Tcp(name) => format!("{name}:{}", port(index)),
+            #[cfg(unix)]
+            At::Unix(path) => path.display().to_string(),
+        });
+        hosts.collect::<Vec<_>>().join(",")
+    }
+
+    fn database(&self) -> Option<&str> {
+        self.get_dbname().or(self.get_user())
+    }
+
+    fn has_password(&self) -> bool {
+        self.get_password().is_some()
+    }
+
+    fn check_tls(encryption: Encryption, certificates: &Certificates) -> Result<(), LockError> {
+        Tls::new(encryption, certificates).map(drop)
+    }
 }

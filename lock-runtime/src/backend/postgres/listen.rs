@@ -3,10 +3,9 @@
 //! A notification is a hint. Behind a pooler that gives every transaction another connection, none arrive, and waiters
 //! ask again within the cap of a sleep.
 
-use std::collections::HashMap;
 use std::future::{pending, poll_fn};
 use std::pin::pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -15,10 +14,9 @@ use tokio_postgres::{AsyncMessage, Client, Connection, Notification, Socket};
 use super::tls::Encrypted;
 use super::url::Target;
 use super::{connection, faults};
-use crate::backend::kit::topic::{Subscription, Topic};
-use crate::backend::kit::{closed::until_closed, login::Tries, outage::Outage, polling::Polling};
+use crate::backend::kit::topic::{TopicListener, WakeUps};
+use crate::backend::kit::{closed::until_closed, login::Tries, outage::Outage};
 use crate::backend::{Boxed, Event, EventSink, Fault, Holders, Listen};
-use crate::sync::Mutex;
 use crate::values::{Backoff, HolderId, Moment, StoreError, clock};
 
 /// The time after which a connection that hears nothing is asked for a sign of life.
@@ -27,46 +25,6 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 const STABLE: Duration = Duration::from_secs(1);
 /// The first character of a message that names the holder of a forced release. No topic begins with it.
 const VICTIM: char = '!';
-
-/// The topics that have listeners in this process, by name.
-#[derive(Debug, Default)]
-pub(super) struct Topics {
-    topics: Mutex<HashMap<String, Weak<Topic>>>,
-}
-
-impl Topics {
-    fn listen(&self, name: &str) -> Subscription {
-        let mut table = self.topics.lock();
-        let topic = table.get(name).and_then(Weak::upgrade).unwrap_or_else(|| {
-            let topic = Arc::new(Topic::default());
-            table.insert(name.to_owned(), Arc::downgrade(&topic));
-            topic
-        });
-        Subscription::new(topic)
-    }
-
-    fn heard(&self, name: &str) {
-        let topic = self.topics.lock().get(name).and_then(Weak::upgrade);
-        if let Some(topic) = topic {
-            topic.raise();
-        }
-    }
-
-    /// Wakes all listeners, because messages may have been missed.
-    fn all_look(&self) {
-        for topic in self.topics.lock().values().filter_map(Weak::upgrade) {
-            topic.raise();
-        }
-    }
-
-    fn forget(&self, name: &str, subscription: &Subscription) {
-        let mut table = self.topics.lock();
-        // New listeners take the table's lock as well, so a count of one is this listener alone.
-        if Arc::strong_count(subscription.topic()) == 1 {
-            table.remove(name);
-        }
-    }
-}
 
 /// The state of the connection that listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,33 +37,12 @@ pub(super) enum Hearing {
 }
 
 /// One listener's view of a key.
-pub(super) struct Listener {
-    name: String,
-    subscription: Subscription,
-    topics: Arc<Topics>,
-    hearing: watch::Receiver<Hearing>,
-    /// Wakes the listener from time to time, if releases notify nobody.
-    polling: Option<Polling>,
+pub(super) struct PostgresListener {
+    pub(super) listener: TopicListener,
+    pub(super) hearing: watch::Receiver<Hearing>,
 }
 
-impl Listener {
-    pub(super) fn new(
-        topics: &Arc<Topics>,
-        hearing: &watch::Receiver<Hearing>,
-        name: String,
-        notifies: bool,
-    ) -> Listener {
-        Listener {
-            polling: (!notifies).then(Polling::new),
-            subscription: topics.listen(&name),
-            name,
-            topics: topics.clone(),
-            hearing: hearing.clone(),
-        }
-    }
-}
-
-impl Listen for Listener {
+impl Listen for PostgresListener {
     fn ready(&mut self) -> Boxed<'_> {
         Box::pin(async {
             // An error means that the backend is gone: nothing will be heard.
@@ -117,29 +54,14 @@ impl Listen for Listener {
     }
 
     fn heard(&mut self) -> Boxed<'_, u64> {
-        let Some(polling) = &mut self.polling else {
-            return self.subscription.heard();
-        };
-        let heard = self.subscription.heard();
-        Box::pin(async move {
-            tokio::select! {
-                messages = heard => messages,
-                messages = polling.heard() => messages,
-            }
-        })
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        self.topics.forget(&self.name, &self.subscription);
+        self.listener.heard()
     }
 }
 
 /// The task that keeps the connection.
-pub(super) struct Subscriber {
+pub(super) struct PostgresSubscriber {
     pub(super) target: Arc<Target>,
-    pub(super) topics: Arc<Topics>,
+    pub(super) topics: Arc<WakeUps>,
     pub(super) events: EventSink,
     pub(super) timeout: Duration,
     pub(super) hearing: watch::Sender<Hearing>,
@@ -154,7 +76,7 @@ struct ListenConnection {
     renewal: Option<Moment>,
 }
 
-impl Subscriber {
+impl PostgresSubscriber {
     /// Keeps a connection that listens, until `closed` becomes true or its sender is gone.
     pub(super) async fn run(self) {
         until_closed(&self.closed, self.keep()).await;
@@ -174,7 +96,7 @@ impl Subscriber {
                 Ok(connection) => {
                     outage.is_over(self.target.shown());
                     self.hearing.send_replace(Hearing::On);
-                    self.topics.all_look();
+                    self.topics.raise_all();
                     let since = clock::now();
                     let ended = self.hear(connection).await;
                     if since.elapsed() > STABLE {
@@ -259,7 +181,7 @@ impl Subscriber {
 
     fn tell(&self, message: &Notification) {
         match message.payload().strip_prefix(VICTIM) {
-            None => self.topics.heard(message.payload()),
+            None => self.topics.raise(message.payload()),
             Some(holder) => {
                 if let Some(holder) = HolderId::parse(holder) {
                     (self.events)(Event::ForceReleased(Holders::Id(holder)));

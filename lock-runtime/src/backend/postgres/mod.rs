@@ -31,20 +31,22 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use self::connector::PostgresConnector;
-use self::listen::{Hearing, Listener, Subscriber, Topics};
+use self::listen::{Hearing, PostgresListener, PostgresSubscriber};
 use self::notices::Notices;
 pub(crate) use self::url::Target;
-use super::Listen;
+use super::kit::polling::Polling;
 use super::kit::server_clock::ServerClock;
+use super::kit::topic::WakeUps;
 use super::opening::Opening;
 use super::sql::{Database, Schema, Server, SqlBackend};
+use super::{Both, Listen};
 use crate::values::name::invalid;
 use crate::values::{Key, LockError, StoreKind};
 
 /// The database of a URL, and its listeners.
 struct Postgres {
     target: Arc<Target>,
-    topics: Arc<Topics>,
+    topics: Arc<WakeUps>,
     hearing: watch::Receiver<Hearing>,
     /// The subscriber ends when this becomes true or is dropped.
     closed: watch::Sender<bool>,
@@ -85,13 +87,14 @@ pub(crate) async fn connect(
 impl Postgres {
     /// Starts the subscriber. Unless the options are `lazy`, waits until it has tried to connect.
     async fn listening(target: &Arc<Target>, opening: &Opening) -> Postgres {
-        let (closed, topics) = (watch::Sender::new(false), Arc::new(Topics::default()));
-        let begins = match target.notify {
-            true => Hearing::Opening,
-            false => Hearing::Off,
+        let (closed, topics) = (watch::Sender::new(false), Arc::new(WakeUps::default()));
+        let begins = if target.notify {
+            Hearing::Opening
+        } else {
+            Hearing::Off
         };
         let (tell, mut hearing) = watch::channel(begins);
-        let subscriber = Subscriber {
+        let subscriber = PostgresSubscriber {
             target: target.clone(),
             topics: topics.clone(),
             events: opening.events.clone(),
@@ -129,22 +132,26 @@ impl Database for Postgres {
     }
 
     fn check_key(&self, key: &Key) -> Result<(), LockError> {
-        match key.raw().contains('\0') {
-            true => Err(invalid(
+        if key.raw().contains('\0') {
+            Err(invalid(
                 key.name(),
                 "a name has no NUL character on PostgreSQL, whose text has none",
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 
     fn listen(&self, topic: String) -> Box<dyn Listen> {
-        Box::new(Listener::new(
-            &self.topics,
-            &self.hearing,
-            topic,
-            self.target.notify,
-        ))
+        let listener = Box::new(PostgresListener {
+            listener: self.topics.listen(&topic),
+            hearing: self.hearing.clone(),
+        });
+        if self.target.notify {
+            return listener;
+        }
+        // Releases notify nobody.
+        Box::new(Both(listener, Box::new(Polling::new())))
     }
 
     fn close(&self) {

@@ -28,9 +28,10 @@ impl Notices {
     pub(super) fn loud(&self, text: &str) -> (String, bool) {
         let quiet = self.quiet_until.lock();
         let is_loud = text.contains(PLACE) && quiet.is_none_or(|until| until.has_passed());
-        match is_loud {
-            true => (text.replace(PLACE, "pg_notify"), true),
-            false => (quietly(text), false),
+        if is_loud {
+            (text.replace(PLACE, "pg_notify"), true)
+        } else {
+            (quietly(text), false)
         }
     }
 

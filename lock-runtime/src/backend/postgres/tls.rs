@@ -80,11 +80,11 @@ pub(super) fn refusal(error: &tokio_postgres::Error) -> Option<Fault> {
 
 impl MakeTlsConnect<Socket> for Tls {
     type Stream = Encrypted;
-    type TlsConnect = Handshake;
+    type TlsConnect = TlsHandshake;
     type Error = io::Error;
 
-    fn make_tls_connect(&mut self, host: &str) -> io::Result<Handshake> {
-        Ok(Handshake {
+    fn make_tls_connect(&mut self, host: &str) -> io::Result<TlsHandshake> {
+        Ok(TlsHandshake {
             tls: self.clone(),
             host: host.to_owned(),
         })
@@ -92,12 +92,12 @@ impl MakeTlsConnect<Socket> for Tls {
 }
 
 /// A connection to a host that is about to begin TLS.
-pub(super) struct Handshake {
+pub(super) struct TlsHandshake {
     tls: Tls,
     host: String,
 }
 
-impl TlsConnect<Socket> for Handshake {
+impl TlsConnect<Socket> for TlsHandshake {
     type Stream = Encrypted;
     type Error = io::Error;
     type Future = Pin<Box<dyn Future<Output = io::Result<Encrypted>> + Send>>;

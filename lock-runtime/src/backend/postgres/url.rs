@@ -1,7 +1,5 @@
 //! The target that a `postgres://` URL names: a server, and the settings of the locks there.
 
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_postgres::Config;
@@ -9,67 +7,40 @@ use tokio_postgres::Config;
 use super::tls::Tls;
 use super::{encryption, hosts, tls};
 use crate::backend::Fault;
-use crate::backend::kit::hosts::Hosts;
+use crate::backend::kit::url_options::UrlOptions;
 use crate::backend::sql::url::{self, Settings, one_by_one, split};
-use crate::backend::sql::{Encryption, Table, is_for_the_builder};
-use crate::values::{Certificates, Credentials, Handshake, LockError, config};
+use crate::values::{LockError, config};
 
 /// The time for which a connection may be silent before it is asked for a sign of life.
 const KEEPALIVE: Duration = Duration::from_secs(5);
+
 /// The target that a URL names.
-#[derive(Clone)]
-pub(crate) struct Target {
-    pub(super) hosts: Hosts<Config>,
-    pub(super) table: Table,
-    /// The number of connections that requests may use.
-    pub(super) pool: usize,
-    /// True if releases notify waiters. Otherwise waiters ask again and again.
-    pub(super) notify: bool,
-    encryption: Encryption,
-    certificates: Certificates,
-    /// The source of logins, in place of the URL.
-    pub(super) credentials: Option<Arc<dyn Credentials>>,
-    shown: String,
-}
+pub(crate) type Target = url::Target<Config>;
 
 impl Target {
     /// Reads a URL. The errors never repeat it: it may hold a password.
     pub(crate) fn parse(url: &str) -> Result<Target, LockError> {
         let (place, query) = split(url)?;
-        let (mut settings, mut notify) = (Settings::default(), true);
-        let mut encryption = Encryption::Off;
-        let mut others = Vec::new();
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            if settings.take(pair)? {
-                continue;
-            }
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            match name {
-                "lock_notify" => {
-                    notify = match value {
-                        "on" => true,
-                        "off" => false,
-                        _ => return Err(config("`lock_notify` is `on` or `off`")),
-                    }
-                }
-                "sslmode" => encryption = Encryption::parse(name, value)?,
-                "sslrootcert" | "sslcert" | "sslkey" => return Err(is_for_the_builder(name)),
-                _ if KNOWN.contains(&name) => others.push(pair),
-                // The driver would decode a name such as `%73slmode`, which nothing above has seen.
-                _ => return Err(unknown(name)),
-            }
-        }
+        let mut options = UrlOptions::as_written(query);
+        let settings = Settings::take(&mut options, &["sslmode"], str::to_owned)?;
+        let notify = options.take_switch("lock_notify")?.unwrap_or(true);
+        let others = options.take_all(KNOWN, "those of libpq");
+        // The driver would decode a name such as `%73slmode`, which nothing above has seen.
+        options.finish()?;
+        let others = others.iter().map(|(name, value)| format!("{name}={value}"));
+        let others: Vec<String> = others.collect();
         let mut hosts = Vec::new();
         for place in one_by_one(&place) {
-            let plain = match others.is_empty() {
-                true => place,
-                false => format!("{place}?{}", others.join("&")),
+            let plain = if others.is_empty() {
+                place
+            } else {
+                format!("{place}?{}", others.join("&"))
             };
             let mut config: Config = plain.parse().map_err(|_| unreadable())?;
             if config.get_hosts().is_empty() {
                 return Err(self::config("the PostgreSQL URL names no host"));
             }
-            encryption::apply(encryption, &mut config)?;
+            encryption::apply(settings.encryption, &mut config)?;
             // Keepalives notice a connection that was cut in silence. Settings of the URL take precedence.
             let says = |name: &str| others.iter().any(|pair| pair.starts_with(name));
             if !says("keepalives") {
@@ -85,116 +56,32 @@ impl Target {
             }
             hosts.push(config);
         }
-        let shown = shown(&hosts);
+        hosts::prepare(&mut hosts);
         Ok(Target {
-            hosts: hosts::of(hosts),
-            table: settings.table,
-            pool: settings.pool,
             notify,
-            encryption,
-            certificates: Certificates::default(),
-            credentials: None,
-            shown,
+            ..Target::new(hosts, settings)
         })
-    }
-
-    /// Adds the certificates and credentials that the builder was given.
-    ///
-    /// # Errors
-    /// [`LockError::InvalidConfig`] if they do not fit the URL.
-    pub(crate) fn with(mut self, handshake: &Handshake) -> Result<Target, LockError> {
-        let hosts = self.hosts.each();
-        let has_password = hosts.iter().any(|one| one.get_password().is_some());
-        url::check(handshake, has_password, self.encryption)?;
-        self.certificates.clone_from(&handshake.certificates);
-        Tls::new(self.encryption, &self.certificates)?;
-        self.credentials.clone_from(&handshake.credentials);
-        Ok(self)
     }
 
     /// Returns the TLS settings for a connection, with the certificates as they are now.
     pub(super) fn tls(&self) -> Result<Tls, Fault> {
         Tls::new(self.encryption, &self.certificates).map_err(tls::unusable)
     }
-
-    /// Returns its name for errors and logs, without user and password.
-    pub(crate) fn shown(&self) -> &str {
-        &self.shown
-    }
-
-    /// Returns `true` if both fail together, as far as their URLs tell.
-    pub(crate) fn is_one_with(&self, other: &Target) -> bool {
-        let places = |target: &Target| -> Vec<String> {
-            target.hosts.each().iter().map(hosts::shown).collect()
-        };
-        places(self) == places(other)
-    }
 }
 
-impl fmt::Debug for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Target")
-            .field("server", &self.shown)
-            .field("table", &self.table.name())
-            .finish_non_exhaustive()
-    }
-}
-
-/// The parameters that tokio-postgres reads from a URL's query.
-const KNOWN: [&str; 19] = [
-    "user",
-    "password",
-    "dbname",
-    "options",
-    "application_name",
-    "sslnegotiation",
-    "host",
-    "hostaddr",
-    "port",
-    "connect_timeout",
-    "tcp_user_timeout",
-    "keepalives",
-    "keepalives_idle",
-    "keepalives_interval",
-    "keepalives_retries",
-    "target_session_attrs",
-    "channel_binding",
-    "load_balance_hosts",
-    "require_auth",
-];
+/// The options that tokio-postgres reads from a URL's query.
+const KNOWN: &str = "user password dbname options application_name sslnegotiation host hostaddr port connect_timeout \
+    tcp_user_timeout keepalives keepalives_idle keepalives_interval keepalives_retries target_session_attrs \
+    channel_binding load_balance_hosts require_auth";
 
 fn unreadable() -> LockError {
-    config(
-        "the PostgreSQL URL cannot be read: it is postgres://user:password@host:port/database; in the user and the \
-         password, `%`, `@`, `:`, `/`, `?` and `#` are percent-encoded",
-    )
-}
-
-fn unknown(name: &str) -> LockError {
-    // Only a plain word is shown: anything else may be a part of a password with an unescaped `?`.
-    let is_word = !name.is_empty()
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-    match is_word {
-        true => config(format!(
-            "the PostgreSQL URL has an unknown parameter, `{name}`: there are those of libpq, and `lock_table`, \
-             `lock_pool` and `lock_notify`"
-        )),
-        false => unreadable(),
-    }
-}
-
-fn shown(hosts: &[Config]) -> String {
-    let all: Vec<String> = hosts.iter().map(hosts::shown).collect();
-    let first = hosts.first();
-    let database = first.and_then(|config| config.get_dbname().or(config.get_user()));
-    format!("{}/{}", all.join(","), database.unwrap_or_default())
+    url::unreadable("PostgreSQL", "postgres")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::sql::Table;
 
     #[test]
     fn a_url_names_server_table_and_pool_and_shows_no_password() {
@@ -230,7 +117,7 @@ mod tests {
             ("postgres://u:hunter2@h:port/db", "percent-encoded"),
             ("postgres:///db", "no host"),
         ] {
-            let error = Target::parse(url).map(|target| target.shown).unwrap_err();
+            let error = Target::parse(url).unwrap_err();
             let error = error.to_string();
             assert!(error.contains(names), "{url}: {error}");
             assert!(!error.contains("hunter2"), "{url}: {error}");
@@ -242,7 +129,7 @@ mod tests {
     fn tls_is_on_although_a_later_parameter_has_an_at_sign() {
         let url = "postgres://u:p@h/db?sslmode=require&application_name=a@b";
         let target = Target::parse(url).unwrap();
-        assert_eq!(target.encryption, Encryption::Verified);
+        assert_eq!(target.encryption, crate::backend::sql::Encryption::Verified);
         let host = &target.hosts.each()[0];
         assert_eq!(host.get_application_name(), Some("a@b"));
         let several = Target::parse("postgres://u:p?q@h,i/db?sslmode=verify-full").unwrap();

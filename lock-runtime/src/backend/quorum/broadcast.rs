@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::{Inner, Node};
+use super::{QuorumShared, VotingNode};
 use crate::backend::quorum::majority::{self, Confirmations, majority, no_majority};
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::{Fault, Released, Renewal, Renewed, Snapshot, Within};
@@ -14,7 +14,7 @@ use crate::values::Key;
 
 /// The answers to one question to all nodes, as they come.
 pub(super) struct Round<T> {
-    inner: Arc<Inner>,
+    inner: Arc<QuorumShared>,
     answers: mpsc::UnboundedReceiver<(usize, Result<T, Fault>)>,
     /// The number of nodes that have not answered.
     open: usize,
@@ -23,7 +23,10 @@ pub(super) struct Round<T> {
 
 impl<T: Send + 'static> Round<T> {
     /// Asks every node, each in a task of its own that runs to its end.
-    pub(super) fn ask<F>(inner: &Arc<Inner>, question: impl Fn(Arc<Inner>, usize) -> F) -> Round<T>
+    pub(super) fn ask<F>(
+        inner: &Arc<QuorumShared>,
+        question: impl Fn(Arc<QuorumShared>, usize) -> F,
+    ) -> Round<T>
     where
         F: Future<Output = Result<T, Fault>> + Send + 'static,
     {
@@ -62,7 +65,7 @@ impl<T: Send + 'static> Round<T> {
     }
 }
 
-fn node(inner: &Inner, index: usize) -> Result<&Node, Fault> {
+fn node(inner: &QuorumShared, index: usize) -> Result<&VotingNode, Fault> {
     inner.nodes.get(index).ok_or_else(Fault::runtime_ended)
 }
 
@@ -76,7 +79,10 @@ struct Untold {
 
 /// Releases a lock at all nodes. The lock is free when a majority says that this holder does not hold it any more. The
 /// others are told in the background.
-pub(super) async fn release(inner: &Arc<Inner>, request: NodeRequest) -> Result<Released, Fault> {
+pub(super) async fn release(
+    inner: &Arc<QuorumShared>,
+    request: NodeRequest,
+) -> Result<Released, Fault> {
     let needed = majority(inner.nodes.len());
     inner.cut_off(request.holder);
     let untold: Arc<Mutex<Untold>> = Arc::default();
@@ -130,7 +136,7 @@ pub(super) async fn release(inner: &Arc<Inner>, request: NodeRequest) -> Result<
 
 /// Renews holds at all nodes. Never creates a hold again: a node only extends what it has.
 pub(super) async fn renew(
-    inner: &Arc<Inner>,
+    inner: &Arc<QuorumShared>,
     batch: &[Renewal],
     mut within: Within,
 ) -> Result<Vec<Renewed>, Fault> {
@@ -172,7 +178,7 @@ pub(super) async fn renew(
 
 /// Releases a lock by force at all nodes. Returns `true` if a majority had it, or may have had it.
 pub(super) async fn force_release(
-    inner: &Arc<Inner>,
+    inner: &Arc<QuorumShared>,
     key: &Key,
     timeout: Duration,
 ) -> Result<bool, Fault> {
@@ -202,7 +208,7 @@ pub(super) async fn force_release(
 
 /// Returns the state of the lock as a majority of the nodes sees it.
 pub(super) async fn inspect(
-    inner: &Arc<Inner>,
+    inner: &Arc<QuorumShared>,
     key: &Key,
     timeout: Duration,
 ) -> Result<Option<Snapshot>, Fault> {

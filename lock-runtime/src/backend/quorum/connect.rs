@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
-use super::Node;
+use super::VotingNode;
 use crate::backend::Backend;
 use crate::backend::connect::Location;
 use crate::backend::kit::uptime::{RunIds, Uptime};
@@ -49,7 +49,7 @@ pub(crate) fn check(nodes: &[Location]) -> Result<(), LockError> {
 pub(crate) async fn connect(
     nodes: Vec<Location>,
     opening: &Opening,
-) -> Result<Vec<Node>, LockError> {
+) -> Result<Vec<VotingNode>, LockError> {
     let run_ids: Arc<RunIds> = Arc::default();
     let open = |index: usize, location: Location, lazy: bool| {
         let uptime = Arc::new(Uptime::new(index, &run_ids));
@@ -61,7 +61,7 @@ pub(crate) async fn connect(
         async move {
             let backend: Arc<dyn Backend> = opened.await?;
             let age = Arc::new(move || uptime.age());
-            Ok::<_, LockError>(Node::new(backend, shown, Some(age)))
+            Ok::<_, LockError>(VotingNode::new(backend, shown, Some(age)))
         }
     };
     let count = nodes.len();
@@ -70,7 +70,7 @@ pub(crate) async fn connect(
         let opened = open(index, location.clone(), opening.options.lazy);
         connecting.spawn(async move { (index, opened.await, location) });
     }
-    let mut connected: Vec<Option<Node>> = Vec::new();
+    let mut connected: Vec<Option<VotingNode>> = Vec::new();
     connected.resize_with(count, || None);
     let mut away = Vec::new();
     while let Some(done) = connecting.join_next().await {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::Inner;
+use super::QuorumShared;
 use crate::backend::quorum::broadcast::Round;
 use crate::backend::quorum::majority::majority;
 use crate::backend::quorum::request::NodeRequest;
@@ -12,7 +12,7 @@ use crate::backend::{Fault, Granted, HandedOver, Spare, TenureTerms};
 use crate::values::{HolderId, Moment, SPARE_TOKENS};
 
 pub(super) async fn hand_over(
-    inner: &Arc<Inner>,
+    inner: &Arc<QuorumShared>,
     from: HolderId,
     to: NodeRequest,
 ) -> Result<HandedOver, Fault> {
@@ -73,7 +73,7 @@ pub(super) async fn hand_over(
 }
 
 async fn at_one_node(
-    inner: &Arc<Inner>,
+    inner: &Arc<QuorumShared>,
     grants: &Grants,
     index: usize,
     from: NodeRequest,

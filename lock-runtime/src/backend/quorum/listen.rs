@@ -17,13 +17,13 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct QuorumListener {
-    listeners: Vec<Member>,
+    listeners: Vec<NodeListener>,
     /// The time to wake although fewer than a majority have told since the caller last woke.
     wake: Option<Moment>,
     pauses: Backoff,
 }
 
-struct Member {
+struct NodeListener {
     listener: Box<dyn Listen>,
     ready: bool,
     told: bool,
@@ -31,7 +31,7 @@ struct Member {
 
 impl QuorumListener {
     pub(super) fn new(listeners: Vec<Box<dyn Listen>>) -> QuorumListener {
-        let node = |listener| Member {
+        let node = |listener| NodeListener {
             listener,
             ready: false,
             told: false,
@@ -43,7 +43,7 @@ impl QuorumListener {
         }
     }
 
-    fn count(&self, is: impl Fn(&Member) -> bool) -> usize {
+    fn count(&self, is: impl Fn(&NodeListener) -> bool) -> usize {
         self.listeners.iter().filter(|node| is(node)).count()
     }
 
@@ -55,7 +55,7 @@ impl QuorumListener {
     }
 }
 
-type Ask<T> = for<'a> fn(&'a mut dyn Listen) -> Boxed<'a, T>;
+type AskNode<T> = for<'a> fn(&'a mut dyn Listen) -> Boxed<'a, T>;
 
 fn ready(listener: &mut dyn Listen) -> Boxed<'_> {
     listener.ready()
@@ -67,10 +67,10 @@ fn heard(listener: &mut dyn Listen) -> Boxed<'_, u64> {
 
 /// Waits for the first of the listeners that has something to say, and marks it.
 async fn any<T>(
-    listeners: &mut [Member],
-    is_open: fn(&Member) -> bool,
-    ask: Ask<T>,
-    mark: fn(&mut Member),
+    listeners: &mut [NodeListener],
+    is_open: fn(&NodeListener) -> bool,
+    ask: AskNode<T>,
+    mark: fn(&mut NodeListener),
 ) {
     let index = {
         let open = listeners

@@ -52,7 +52,7 @@ pub(super) struct Votes {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum MajorityVerdict {
     /// A majority granted it.
     Won,
     /// No majority can grant it any more.
@@ -61,14 +61,14 @@ pub(super) enum Verdict {
 }
 
 impl Votes {
-    pub(super) fn verdict(&self, nodes: usize) -> Verdict {
+    pub(super) fn verdict(&self, nodes: usize) -> MajorityVerdict {
         let needed = majority(nodes);
         if self.granted >= needed {
-            Verdict::Won
+            MajorityVerdict::Won
         } else if self.busy.len() + self.faults.len() > nodes - needed {
-            Verdict::Lost
+            MajorityVerdict::Lost
         } else {
-            Verdict::Open
+            MajorityVerdict::Open
         }
     }
 
@@ -166,12 +166,12 @@ mod tests {
 
     #[test]
     fn a_vote_is_decided_as_soon_as_the_rest_cannot_change_it() {
-        assert_eq!(votes(2, &[], 0).verdict(3), Verdict::Won);
-        assert_eq!(votes(1, &[1], 0).verdict(3), Verdict::Open);
-        assert_eq!(votes(1, &[1], 1).verdict(3), Verdict::Lost);
-        assert_eq!(votes(0, &[1, 1], 0).verdict(3), Verdict::Lost);
-        assert_eq!(votes(2, &[1, 1], 0).verdict(5), Verdict::Open);
-        assert_eq!(votes(3, &[1, 1], 0).verdict(5), Verdict::Won);
+        assert_eq!(votes(2, &[], 0).verdict(3), MajorityVerdict::Won);
+        assert_eq!(votes(1, &[1], 0).verdict(3), MajorityVerdict::Open);
+        assert_eq!(votes(1, &[1], 1).verdict(3), MajorityVerdict::Lost);
+        assert_eq!(votes(0, &[1, 1], 0).verdict(3), MajorityVerdict::Lost);
+        assert_eq!(votes(2, &[1, 1], 0).verdict(5), MajorityVerdict::Open);
+        assert_eq!(votes(3, &[1, 1], 0).verdict(5), MajorityVerdict::Won);
     }
 
     #[test]

@@ -38,10 +38,10 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use self::listen::QuorumListener;
-pub(crate) use self::node::Node;
+pub(crate) use self::node::VotingNode;
 use super::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Fault, Granted, HandOff, HandedOver,
-    HoldRef, Listen, Released, Renewal, Renewed, Reply, Snapshot, Within,
+    HoldRef, Listen, Released, Renewal, Renewed, Reply, Snapshot, StoreTraits, Within,
 };
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::quorum::vote::{Grants, Polled};
@@ -57,12 +57,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Locks at a majority of several stores.
 pub(crate) struct QuorumBackend {
-    inner: Arc<Inner>,
+    inner: Arc<QuorumShared>,
 }
 
 /// The state that is shared with the tasks that ask the nodes.
-struct Inner {
-    nodes: Box<[Node]>,
+struct QuorumShared {
+    nodes: Box<[VotingNode]>,
     /// The longest lease: no lease that a node granted, and forgot by its restart, lasts longer after the restart.
     longest: Ttl,
     handle: Handle,
@@ -79,9 +79,9 @@ struct Inner {
 impl QuorumBackend {
     /// Returns a quorum of `nodes`, an odd number of stores that share nothing. Its tasks run on the runtime of
     /// `handle`.
-    pub(crate) fn new(nodes: Vec<Node>, longest: Ttl, handle: Handle) -> QuorumBackend {
+    pub(crate) fn new(nodes: Vec<VotingNode>, longest: Ttl, handle: Handle) -> QuorumBackend {
         QuorumBackend {
-            inner: Arc::new(Inner {
+            inner: Arc::new(QuorumShared {
                 nodes: nodes.into(),
                 longest,
                 handle,
@@ -94,7 +94,7 @@ impl QuorumBackend {
     }
 }
 
-impl Inner {
+impl QuorumShared {
     /// Returns the node's name for errors.
     fn shown(&self, node: usize) -> String {
         let node = self.nodes.get(node);
@@ -120,7 +120,7 @@ impl Inner {
     }
 
     /// Releases at one node until it answers or the lease is over for certain, in the background.
-    fn errand(self: &Arc<Inner>, node: usize, request: NodeRequest) -> JoinHandle<()> {
+    fn errand(self: &Arc<QuorumShared>, node: usize, request: NodeRequest) -> JoinHandle<()> {
         let pending = self.pending.enter();
         let inner = self.clone();
         self.handle.spawn(async move {
@@ -180,7 +180,10 @@ impl Inner {
     }
 
     /// Acquires what the requests name, at a majority or nowhere.
-    async fn acquire(self: &Arc<Inner>, requests: Vec<NodeRequest>) -> Result<Polled, Fault> {
+    async fn acquire(
+        self: &Arc<QuorumShared>,
+        requests: Vec<NodeRequest>,
+    ) -> Result<Polled, Fault> {
         for request in &requests {
             self.check_term(request.ttl)?;
         }
@@ -270,13 +273,14 @@ impl Backend for QuorumBackend {
         Box::new(QuorumListener::new(listeners.collect()))
     }
 
-    fn is_divided(&self) -> bool {
-        true
-    }
-
-    fn renew_batch(&self) -> usize {
-        let batches = self.inner.nodes.iter().map(|n| n.backend.renew_batch());
-        batches.min().unwrap_or(1)
+    fn traits(&self) -> StoreTraits {
+        let nodes = self.inner.nodes.iter();
+        let batches = nodes.map(|node| node.backend.traits().renew_batch);
+        StoreTraits {
+            renew_batch: batches.min().unwrap_or(1),
+            divided: true,
+            ..StoreTraits::default()
+        }
     }
 
     fn round_trip(&self, key: &Key) -> Duration {

@@ -35,7 +35,7 @@ impl Owed {
 }
 
 /// A vote that is awaited from a node. Dropping it ends the waiting without an answer.
-pub(super) struct Awaited<'a>(&'a Node);
+pub(super) struct Awaited<'a>(&'a VotingNode);
 
 impl Awaited<'_> {
     /// Notes that the node has answered, whatever the answer was.
@@ -53,7 +53,7 @@ impl Drop for Awaited<'_> {
     }
 }
 
-pub(crate) struct Node {
+pub(crate) struct VotingNode {
     pub(super) backend: Arc<dyn Backend>,
     /// The node's name in errors.
     pub(super) shown: String,
@@ -64,14 +64,14 @@ pub(crate) struct Node {
     owed: Mutex<Owed>,
 }
 
-impl Node {
+impl VotingNode {
     pub(crate) fn new(
         backend: Arc<dyn Backend>,
         shown: impl Into<String>,
         age: Option<Age>,
-    ) -> Node {
+    ) -> VotingNode {
         let began = clock::now();
-        Node {
+        VotingNode {
             backend,
             shown: shown.into(),
             age,

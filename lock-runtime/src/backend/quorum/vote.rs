@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::Inner;
+use super::QuorumShared;
 use super::node::LATE_VOTE_WAIT;
-use crate::backend::quorum::majority::{Verdict, Votes};
+use crate::backend::quorum::majority::{MajorityVerdict, Votes};
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::{AcquireRequest, Acquired, AcquiredAll, Fault};
 use crate::sync::Mutex;
@@ -84,7 +84,7 @@ type Vote = Result<Polled, Fault>;
 
 /// An acquisition under way. It is withdrawn when it is dropped.
 struct Poll {
-    inner: Arc<Inner>,
+    inner: Arc<QuorumShared>,
     grants: Arc<Grants>,
     answers: mpsc::UnboundedReceiver<(usize, Vote)>,
     votes: Votes,
@@ -95,7 +95,7 @@ struct Poll {
 }
 
 impl Poll {
-    fn open(inner: &Arc<Inner>, requests: Vec<NodeRequest>) -> Poll {
+    fn open(inner: &Arc<QuorumShared>, requests: Vec<NodeRequest>) -> Poll {
         let grants = Grants::new(requests);
         let (told, answers) = mpsc::unbounded_channel();
         for node in 0..inner.nodes.len() {
@@ -144,11 +144,11 @@ impl Poll {
     }
 
     /// Waits until the vote is decided.
-    async fn decide(&mut self) -> Verdict {
+    async fn decide(&mut self) -> MajorityVerdict {
         let nodes = self.inner.nodes.len();
         loop {
             let verdict = self.votes.verdict(nodes);
-            if verdict != Verdict::Open {
+            if verdict != MajorityVerdict::Open {
                 return verdict;
             }
             if !self.hear().await {
@@ -196,7 +196,7 @@ impl Drop for Poll {
 }
 
 pub(super) async fn acquire(
-    inner: &Arc<Inner>,
+    inner: &Arc<QuorumShared>,
     requests: Vec<NodeRequest>,
 ) -> Result<Polled, Fault> {
     let nodes = inner.nodes.len();
@@ -205,7 +205,7 @@ pub(super) async fn acquire(
         return Err(Fault::not_done("nothing was asked for"));
     };
     let mut poll = Poll::open(inner, requests);
-    if poll.decide().await == Verdict::Won {
+    if poll.decide().await == MajorityVerdict::Won {
         if !poll.open.is_empty() {
             let took = shortest.asked_at.elapsed();
             poll.wait_for_the_others(took).await;
@@ -247,7 +247,7 @@ async fn undone(errands: Vec<JoinHandle<()>>, request: &NodeRequest) {
 }
 
 /// Asks one node. Returns `None` if the vote is not wanted any more.
-async fn vote(inner: &Arc<Inner>, grants: &Grants, index: usize) -> Option<Vote> {
+async fn vote(inner: &Arc<QuorumShared>, grants: &Grants, index: usize) -> Option<Vote> {
     let node = inner.nodes.get(index)?;
     if grants.is_withdrawn() {
         return None;
@@ -281,7 +281,7 @@ async fn vote(inner: &Arc<Inner>, grants: &Grants, index: usize) -> Option<Vote>
     down.map(Err)
 }
 
-async fn ask(node: &super::Node, requests: &[AcquireRequest<'_>]) -> Vote {
+async fn ask(node: &super::VotingNode, requests: &[AcquireRequest<'_>]) -> Vote {
     if let [request] = requests {
         return match node.backend.acquire(*request).await? {
             Acquired::Granted(granted, _) => Ok(Polled::Won {

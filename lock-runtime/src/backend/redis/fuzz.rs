@@ -3,21 +3,21 @@
 use redis::Value;
 
 use super::cluster::slots;
-use crate::backend::redis::connection::check::micros;
-use crate::backend::redis::connection::target::Target;
-use crate::backend::redis::kinds::counters::{CountDown, ReadCounter};
-use crate::backend::redis::kinds::directory::Who;
-use crate::backend::redis::kinds::exclusive::{Acquire, Release};
-use crate::backend::redis::kinds::fair::{FairAcquire, FairRelease};
-use crate::backend::redis::kinds::operators::Inspect;
-use crate::backend::redis::kinds::replies::{AcquireReply, read_renewals};
-use crate::backend::redis::pubsub::subscribe;
-use crate::backend::redis::scripting::Script;
+use super::connection::check::micros;
+use super::connection::target::Target;
+use super::kinds::counters::{CountDown, ReadCounter};
+use super::kinds::directory::Who;
+use super::kinds::fair::{FairAcquire, FairRelease};
+use super::kinds::operators::Inspect;
+use super::pubsub::messages;
+use super::scripting::Script;
+use super::scripting::exclusive::{Acquire, Release};
+use super::scripting::outcomes::{AcquireReply, read_renewals};
 use crate::backend::{Event, Holders};
 
 /// Returns the holders that a message on the control channel names; `None` if the message is not ours.
 pub fn victims(payload: &[u8]) -> Option<Vec<[u8; 16]>> {
-    let (Event::ForceReleased(victim) | Event::Wanted(victim)) = subscribe::event(payload)?;
+    let (Event::ForceReleased(victim) | Event::Wanted(victim)) = messages::event(payload)?;
     match victim {
         Holders::Id(_) => None,
         Holders::Aliases(aliases) => Some(aliases.iter().copied().collect()),

@@ -1,17 +1,20 @@
-//! Whom to ask for a key, and whose word counts.
+//! What all requests of a backend share: whom to ask for a key, and whose word counts.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::cluster::{Cluster, Redirect};
-use super::kinds::release::Releasing;
-use super::{CONTROL, GaveBack, Inner};
-use crate::backend::redis::connection::{Link, Live};
-use crate::backend::redis::scripting;
-use crate::backend::{Fault, HoldRef, Reply};
-use crate::values::{Key, Kind, Moment, UnusedTokens, clock};
+use super::connection::{Link, Live, Target};
+use super::pubsub::messages::CONTROL;
+use super::pubsub::topics::Topics;
+use super::scripting;
+use crate::backend::opening::Opening;
+use crate::backend::{Fault, Reply};
+use crate::values::{Count, Key, Kind, Moment, StoreError, clock};
 
 /// Whom to ask for a key.
 pub(super) enum Nodes {
@@ -21,9 +24,9 @@ pub(super) enum Nodes {
 
 /// A connection on which to acquire.
 pub(crate) struct AcquireRoute {
-    pub(crate) live: Live,
+    pub(super) live: Live,
     /// The time at which the permit was given.
-    pub(crate) sent_at: Moment,
+    pub(super) sent_at: Moment,
     /// A permit of that connection. `None` once the request is over, while another request is made for the same lock.
     pub(super) permit: Option<OwnedSemaphorePermit>,
 }
@@ -38,7 +41,72 @@ impl Nodes {
     }
 }
 
-impl Inner {
+/// What the requests of a backend share, and their compensations. The supervisors do not hold it.
+pub(super) struct Router {
+    pub(super) target: Arc<Target>,
+    pub(super) call_timeout: Duration,
+    /// See [`Options`](crate::values::Options).
+    pub(super) crowd_from: usize,
+    /// The kinds whose rights have been looked at: a bit for each.
+    pub(super) rights_of: AtomicU8,
+    /// The server has refused the list of those that wait in a crowd.
+    list_is_refused: AtomicBool,
+    pub(super) handle: Handle,
+    pub(super) nodes: Nodes,
+    pub(super) topics: Arc<Topics>,
+    /// Compensations under way.
+    pub(super) pending: Arc<Count>,
+    /// The tasks of the connections end when it becomes true or is gone.
+    pub(super) closed: watch::Sender<bool>,
+}
+
+impl Router {
+    pub(super) fn new(
+        target: Arc<Target>,
+        opening: &Opening,
+        nodes: Nodes,
+        topics: Arc<Topics>,
+        closed: watch::Sender<bool>,
+    ) -> Arc<Router> {
+        Arc::new(Router {
+            target,
+            call_timeout: opening.options.call_timeout,
+            crowd_from: opening.options.crowd_from,
+            rights_of: AtomicU8::new(0),
+            list_is_refused: AtomicBool::new(false),
+            handle: opening.runtime.clone(),
+            nodes,
+            topics,
+            pending: Arc::default(),
+            closed,
+        })
+    }
+
+    /// Whether all keys are at one node.
+    pub(super) fn is_alone(&self) -> bool {
+        matches!(self.nodes, Nodes::One(_))
+    }
+
+    /// Whether those that wait for the lock are on a list. In a cluster, its key could be at another node than the lock's
+    /// while their slot moves.
+    pub(super) fn keeps_list(&self, key: &Key) -> bool {
+        key.kind().is_mutex() && self.is_alone() && !self.list_is_refused.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the server has refused the list, for a reason that it does not have for other requests.
+    pub(super) fn refuses_list(&self, why: &StoreError) {
+        if !self.list_is_refused.swap(true, Ordering::Relaxed) {
+            tracing::info!(
+                reason = %why,
+                "processes that want one lock cannot wait on a list: where they are many, all of them ask at each release"
+            );
+        }
+    }
+
+    pub(super) fn close(&self) {
+        self.closed.send_replace(true);
+    }
+
     /// The one connection of a single server.
     #[cfg(test)]
     pub(super) fn link(&self) -> &Arc<Link> {
@@ -94,7 +162,7 @@ impl Inner {
         }
     }
 
-    /// Like [`route`](Inner::route), for a request that acquires, with a permit of that connection. The wait for the
+    /// Like [`route`](Router::route), for a request that acquires, with a permit of that connection. The wait for the
     /// permit does not count as part of the lease.
     pub(super) async fn route_acquire(
         &self,
@@ -106,7 +174,7 @@ impl Inner {
         self.with_permit(routed, key, deadline).await
     }
 
-    /// Like [`follow`](Inner::follow), for a request that acquires. Gives back the permit that it has first.
+    /// Like [`follow`](Router::follow), for a request that acquires. Gives back the permit that it has first.
     pub(super) async fn follow_acquire(
         &self,
         redirect: Redirect,
@@ -154,32 +222,6 @@ impl Inner {
                 return answer;
             };
             (live, now) = self.follow(redirect, &live, key, deadline).await?;
-        }
-    }
-
-    /// Gives back what a holder has. Returns the outcome, and the connection that carried it.
-    pub(super) async fn give_back(
-        &self,
-        hold_ref: HoldRef<'_>,
-        unused: Option<&UnusedTokens>,
-        now: Moment,
-        deadline: Moment,
-    ) -> Result<(GaveBack, Live), Fault> {
-        let (mut live, mut now) = self.route(hold_ref.key, now, deadline).await?;
-        loop {
-            let releasing = Releasing {
-                inner: self,
-                live: &live,
-                hold_ref,
-                unused,
-                sent_at: now,
-                deadline,
-            };
-            let answer = releasing.ask().await;
-            let Some(redirect) = self.redirect(&answer) else {
-                return Ok((answer?, live));
-            };
-            (live, now) = Box::pin(self.follow(redirect, &live, hold_ref.key, deadline)).await?;
         }
     }
 

@@ -54,7 +54,9 @@ pub(crate) trait Connector: Send + Sync + 'static {
     fn shown(&self) -> &str;
 
     /// Opens a connection, and checks its server.
-    fn open(&self) -> impl Future<Output = Result<Opened<Self::Connection>, Fault>> + Send;
+    fn open(
+        &self,
+    ) -> impl Future<Output = Result<OpenedConnection<Self::Connection>, Fault>> + Send;
 
     /// Returns `true` if an idle connection may be lent to a statement. It is called each time before one is lent.
     fn is_fresh(&self, connection: &mut Self::Connection) -> impl Future<Output = bool> + Send;
@@ -84,7 +86,7 @@ pub(crate) trait Connector: Send + Sync + 'static {
 
 /// A connection that was opened.
 #[derive(Debug)]
-pub(crate) struct Opened<T> {
+pub(crate) struct OpenedConnection<T> {
     pub(crate) connection: T,
     /// What the server has drawn for this connection, and for no other one: see [`HolderIds`](crate::values::HolderIds).
     pub(crate) drawn: String,

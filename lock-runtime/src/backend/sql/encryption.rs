@@ -38,10 +38,3 @@ impl Encryption {
         Ok(encryption)
     }
 }
-
-/// Returns the error of a parameter that names a file of certificates.
-pub(crate) fn is_for_the_builder(name: &str) -> LockError {
-    config(format!(
-        "`{name}` is no part of the URL here: the builder has `root_certificate` and `client_certificate`"
-    ))
-}

@@ -33,23 +33,24 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-pub(super) use self::database::{Connector, Database, Failed, Opened};
-pub(super) use self::encryption::{Encryption, is_for_the_builder};
-use self::kinds::renewals::Waiting;
+pub(super) use self::database::{Connector, Database, Failed, OpenedConnection};
+pub(super) use self::encryption::Encryption;
+use self::kinds::renewals::WaitingRenewals;
 use self::kinds::transactions::InTransactions;
 pub(super) use self::kinds::transactions::OfTransactions;
 use self::kinds::{acquire, acquire_all, exclusive, operators, release, renewals};
 pub(super) use self::pool::{Answer, Calls, Pool, Purpose, Until};
-pub(super) use self::schema::{Missing, Schema};
+pub(super) use self::schema::{MissingTable, Schema};
 pub(super) use self::statements::{Arg, Row, Statement, Statements, Value, malformed};
 pub(super) use self::table::Table;
 use self::topic::{own_topic, topic};
-use self::undo::Compensation;
+use self::undo::SqlCompensation;
 use super::kit::{server_clock::ServerClock, standing::Standing};
 use super::opening::Opening;
 use super::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Counters, Directory, Fault, HandOff,
-    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, Within,
+    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, StoreTraits,
+    Within,
 };
 use crate::values::{
     Checkup, Count, HolderId, Key, Kind, LockError, Moment, StoreKind, Ttl, clock,
@@ -67,12 +68,12 @@ const UNDOING: usize = 1;
 
 /// Locks in one table of a database.
 pub(crate) struct SqlBackend {
-    inner: Arc<Inner>,
+    inner: Arc<SqlShared>,
     in_transactions: InTransactions,
 }
 
 /// The state that the backend shares with compensations.
-struct Inner {
+struct SqlShared {
     database: Arc<dyn Database>,
     statements: Statements,
     call_timeout: Duration,
@@ -82,7 +83,7 @@ struct Inner {
     renewals: Arc<dyn Calls>,
     waiting_renewals: Arc<dyn Calls>,
     /// The statements of renewals that wait for their rows.
-    waiting: Waiting,
+    waiting: WaitingRenewals,
     /// The time since which the server answers, or does not.
     standing: Standing,
     /// The number of compensations under way.
@@ -128,9 +129,9 @@ impl SqlBackend {
             let first = renewals.open().await;
             first.map_err(|fault| fault.into_error(&shown))?;
         }
-        let inner = Inner {
+        let inner = SqlShared {
             database: database().await,
-            waiting: Waiting::of(&server.statements),
+            waiting: WaitingRenewals::of(&server.statements),
             statements: server.statements,
             call_timeout: timeout,
             clock: server.clock,
@@ -168,7 +169,7 @@ impl Drop for SqlBackend {
     }
 }
 
-impl Inner {
+impl SqlShared {
     /// Runs a statement on a connection that any request may have.
     async fn run(
         &self,
@@ -243,8 +244,12 @@ impl Backend for SqlBackend {
         self.inner.database.store()
     }
 
-    fn kinds(&self) -> &'static [Kind] {
-        &Kind::ALL
+    fn traits(&self) -> StoreTraits {
+        StoreTraits {
+            kinds: &Kind::ALL,
+            renew_batch: 1_000,
+            ..StoreTraits::default()
+        }
     }
 
     fn check_key(&self, key: &Key) -> Result<(), LockError> {
@@ -281,10 +286,6 @@ impl Backend for SqlBackend {
 
     fn health(&self, timeout: Duration) -> Boxed<'_, Checkup> {
         Box::pin(operators::health(&self.inner, timeout))
-    }
-
-    fn renew_batch(&self) -> usize {
-        1_000
     }
 
     fn round_trip(&self, _: &Key) -> Duration {

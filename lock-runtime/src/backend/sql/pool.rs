@@ -10,8 +10,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
-use super::relogin::Relogin;
-use super::{Arg, Connector, Opened, Row, Statement};
+use super::relogin::PoolRelogin;
+use super::{Arg, Connector, OpenedConnection, Row, Statement};
 use crate::backend::kit::{outage::Outage, round_trip::RoundTrip};
 use crate::backend::{Fault, Reply};
 use crate::observe::metrics;
@@ -39,7 +39,7 @@ pub(crate) enum Purpose {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) rows: Vec<Row>,
-    pub(crate) sent_at: Moment,
+    pub(super) sent_at: Moment,
 }
 
 impl Answer {
@@ -52,8 +52,8 @@ impl Answer {
 /// The times by which a statement has to be sent and answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Until {
-    pub(crate) sent: Moment,
-    pub(crate) answered: Moment,
+    pub(super) sent: Moment,
+    pub(super) answered: Moment,
 }
 
 impl From<Moment> for Until {
@@ -187,9 +187,10 @@ impl<C: Connector> Pool<C> {
                 Ok(Answer { rows, sent_at })
             }
             Ok(Err(failed)) => {
-                match failed.ends_the_connection {
-                    true => lent.is_bad(),
-                    false => lent.is_good(),
+                if failed.ends_the_connection {
+                    lent.is_bad()
+                } else {
+                    lent.is_good()
                 }
                 Err(failed.fault)
             }
@@ -294,7 +295,7 @@ impl<C: Connector> Pool<C> {
 
     /// Connects. A failure is not logged.
     pub(super) async fn connect_once(self: &Arc<Self>) -> Result<Open<C>, Fault> {
-        let Opened {
+        let OpenedConnection {
             connection,
             renew_after,
             drawn,
@@ -305,7 +306,7 @@ impl<C: Connector> Pool<C> {
         Ok(Open {
             connection,
             ids_from,
-            relogin: renew_after.map(|after| Relogin::start(self, after)),
+            relogin: renew_after.map(|after| PoolRelogin::start(self, after)),
             _up: metrics::Connection::is_up(C::STORE, again),
         })
     }
@@ -329,7 +330,7 @@ impl<C: Connector> Pool<C> {
 
     /// Keeps the connection of a statement that nobody waits for any more, if the statement ends soon; otherwise ends
     /// the connection. Until then, the statement keeps its places.
-    fn retire(&self, open: Open<C>, places: Option<Places>) {
+    fn retire(&self, open: Open<C>, places: Option<PoolPlaces>) {
         let Some(pool) = self.own.upgrade() else {
             return;
         };
@@ -367,13 +368,13 @@ pub(super) struct Open<C: Connector> {
     /// The ids of holders from this number on were drawn after it was opened. See [`HolderIds`].
     ids_from: u64,
     /// The task that replaces it, if its login expires.
-    relogin: Option<Relogin>,
+    relogin: Option<PoolRelogin>,
     _up: metrics::Connection,
 }
 
 impl<C: Connector> Open<C> {
     fn is_replaced(&self) -> bool {
-        self.relogin.as_ref().is_some_and(Relogin::is_over)
+        self.relogin.as_ref().is_some_and(PoolRelogin::is_over)
     }
 }
 
@@ -387,7 +388,7 @@ impl<T> Drop for Aborted<T> {
 }
 
 /// The permit of an acquire, if the statement is one, and the permit of any statement.
-type Places = (Option<OwnedSemaphorePermit>, OwnedSemaphorePermit);
+type PoolPlaces = (Option<OwnedSemaphorePermit>, OwnedSemaphorePermit);
 
 /// A connection that one statement has.
 struct Lent<C: Connector> {
@@ -395,7 +396,7 @@ struct Lent<C: Connector> {
     /// `None` before there is a connection, and after it went back or was given up.
     open: Option<Open<C>>,
     since: Moment,
-    places: Option<Places>,
+    places: Option<PoolPlaces>,
 }
 
 impl<C: Connector> Lent<C> {

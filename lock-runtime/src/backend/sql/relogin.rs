@@ -12,17 +12,17 @@ use crate::backend::kit::login::Tries;
 use crate::values::clock;
 
 /// The task that opens the other connection. It belongs to the first one, and ends with it.
-pub(super) struct Relogin {
+pub(super) struct PoolRelogin {
     task: AbortHandle,
     is_over: Arc<AtomicBool>,
 }
 
-impl Relogin {
-    pub(super) fn start<C: Connector>(pool: &Arc<Pool<C>>, after: Duration) -> Relogin {
+impl PoolRelogin {
+    pub(super) fn start<C: Connector>(pool: &Arc<Pool<C>>, after: Duration) -> PoolRelogin {
         let is_over = Arc::<AtomicBool>::default();
         let replacing = replace(Arc::downgrade(pool), is_over.clone(), after);
         let task = pool.handle().spawn(replacing).abort_handle();
-        Relogin { task, is_over }
+        PoolRelogin { task, is_over }
     }
 
     /// Returns `true` if the other connection is there.
@@ -31,7 +31,7 @@ impl Relogin {
     }
 }
 
-impl Drop for Relogin {
+impl Drop for PoolRelogin {
     fn drop(&mut self) {
         self.task.abort();
     }

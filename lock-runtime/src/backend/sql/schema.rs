@@ -13,7 +13,7 @@ const DEFINITION: Duration = Duration::from_secs(10);
 
 /// The tables that a look has not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Missing {
+pub(crate) enum MissingTable {
     Nothing,
     /// The tables beside that of the locks, without which locks work.
     Others,
@@ -51,14 +51,14 @@ impl Schema {
     /// of the locks. `grant` is the right to name then.
     pub(crate) async fn create(
         &self,
-        missing: Missing,
+        missing: MissingTable,
         table: &Table,
         grant: &str,
         creating: impl Future<Output = Result<(), Fault>>,
     ) -> Result<(), Fault> {
-        if missing != Missing::Nothing {
+        if missing != MissingTable::Nothing {
             match (creating.await, missing) {
-                (Err(Fault::Denied(why)), Missing::Others) => {
+                (Err(Fault::Denied(why)), MissingTable::Others) => {
                     tracing::warn!(
                         "the tables beside `{}` were not created: {why}",
                         table.name()

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Arg, Inner, malformed, topic};
+use super::{Arg, SqlShared, malformed, topic};
 use crate::backend::{AcquireRequest, Fault};
 use crate::values::{Backoff, Counted, HolderId, Key, Moment, clock};
 
@@ -11,8 +11,8 @@ use crate::values::{Backoff, Counted, HolderId, Key, Moment, clock};
 const SLACK: Duration = Duration::from_secs(1);
 
 /// A release of what may have been acquired, repeated until it cannot happen any more.
-pub(super) struct Compensation {
-    inner: Arc<Inner>,
+pub(super) struct SqlCompensation {
+    inner: Arc<SqlShared>,
     key: Key,
     holder: HolderId,
     /// The time until which the server executes the acquire, in µs of its clock.
@@ -23,15 +23,15 @@ pub(super) struct Compensation {
     _pending: Counted,
 }
 
-impl Compensation {
+impl SqlCompensation {
     pub(super) fn start(
-        inner: &Arc<Inner>,
+        inner: &Arc<SqlShared>,
         request: &AcquireRequest<'_>,
         not_after: u64,
         deadline: Moment,
     ) {
         let hold_ref = request.hold_ref;
-        let compensation = Compensation {
+        let compensation = SqlCompensation {
             inner: inner.clone(),
             key: hold_ref.key.clone(),
             holder: hold_ref.holder,
@@ -68,7 +68,7 @@ impl Compensation {
 /// Gives back whatever the holder has at the key or is about to have. Returns a time of the server's clock in µs:
 /// acquires that are dated before it cannot happen any more.
 pub(super) async fn settle(
-    inner: &Arc<Inner>,
+    inner: &Arc<SqlShared>,
     key: &Key,
     holder: HolderId,
     deadline: Moment,

@@ -1,45 +1,170 @@
-//! The parts that the URLs of databases share.
+//! The target that the URL of a database names.
+
+use std::fmt;
+use std::sync::Arc;
 
 use super::{Encryption, Table};
-use crate::values::{Handshake, LockError, config};
+use crate::backend::kit::hosts::{Host, Hosts};
+use crate::backend::kit::url_options::UrlOptions;
+use crate::values::{Certificates, Credentials, Handshake, LockError, config};
 
 /// The number of connections for requests, unless the URL says otherwise.
 const POOL: usize = 8;
 /// The numbers of connections that a URL may ask for. With fewer, acquires would keep releases waiting.
 const POOLS: std::ops::RangeInclusive<usize> = 2..=100;
 
-/// The settings of locks that a URL's parameters contain.
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
+/// The options that name a file of certificates to other programs.
+const FOR_THE_BUILDER: &str = "sslrootcert sslcert sslkey ssl-ca ssl-cert ssl-key";
+
+/// What a URL names: a server with several hosts perhaps, each as settings of its driver, and the settings of the locks
+/// there.
+#[derive(Clone)]
+pub(crate) struct Target<H> {
+    pub(crate) hosts: Hosts<H>,
     pub(crate) table: Table,
-    /// The largest number of connections for requests.
+    /// The number of connections that requests may use.
     pub(crate) pool: usize,
+    /// True if releases notify waiters. Otherwise waiters ask again and again.
+    pub(crate) notify: bool,
+    pub(crate) encryption: Encryption,
+    pub(crate) certificates: Certificates,
+    /// The source of logins, in place of the URL.
+    pub(crate) credentials: Option<Arc<dyn Credentials>>,
+    pub(crate) shown: String,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            table: Table::default(),
-            pool: POOL,
+/// The settings of a driver for one host.
+pub(crate) trait HostSettings: Host {
+    /// Returns `host:port`, or the path of a socket.
+    fn shown(&self) -> String;
+
+    fn database(&self) -> Option<&str>;
+
+    fn has_password(&self) -> bool;
+
+    /// Checks the certificates, before any I/O with a server.
+    fn check_tls(encryption: Encryption, certificates: &Certificates) -> Result<(), LockError>;
+}
+
+impl<H: HostSettings> Target<H> {
+    /// `hosts` are looked at in their order.
+    pub(crate) fn new(each: Vec<H>, settings: Settings) -> Target<H> {
+        let mut all: Vec<String> = each.iter().map(HostSettings::shown).collect();
+        all.dedup();
+        let database = each
+            .first()
+            .and_then(HostSettings::database)
+            .unwrap_or_default();
+        let shown = format!("{}/{database}", all.join(","));
+        Target {
+            hosts: Hosts::new(each),
+            table: settings.table,
+            pool: settings.pool,
+            notify: false,
+            encryption: settings.encryption,
+            certificates: Certificates::default(),
+            credentials: None,
+            shown,
         }
     }
+
+    /// Adds the certificates and credentials that the builder was given.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidConfig`] if they do not fit the URL.
+    pub(crate) fn with(mut self, handshake: &Handshake) -> Result<Target<H>, LockError> {
+        if handshake.credentials.is_some()
+            && self.hosts.each().iter().any(HostSettings::has_password)
+        {
+            return Err(config(
+                "there are `credentials`, and a password in the URL: leave one of them out",
+            ));
+        }
+        if handshake.certificates.are_given() && self.encryption == Encryption::Off {
+            return Err(config(
+                "there are certificates, and a URL without TLS: it should say `sslmode=verify-full`",
+            ));
+        }
+        self.certificates.clone_from(&handshake.certificates);
+        H::check_tls(self.encryption, &self.certificates)?;
+        self.credentials.clone_from(&handshake.credentials);
+        Ok(self)
+    }
+
+    /// Returns its name for errors and logs, without user and password.
+    pub(crate) fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// Returns `true` if both fail together, as far as their URLs tell.
+    pub(crate) fn is_one_with(&self, other: &Target<H>) -> bool {
+        let places = |target: &Target<H>| -> Vec<String> {
+            target
+                .hosts
+                .each()
+                .iter()
+                .map(HostSettings::shown)
+                .collect()
+        };
+        places(self) == places(other)
+    }
+}
+
+impl<H> fmt::Debug for Target<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target")
+            .field("server", &self.shown)
+            .field("table", &self.table.name())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The settings of locks, and of TLS, that a URL's options contain.
+pub(crate) struct Settings {
+    table: Table,
+    pool: usize,
+    pub(crate) encryption: Encryption,
 }
 
 impl Settings {
-    /// Reads one parameter, `name=value`. Returns `false` if it is none of these.
-    pub(crate) fn take(&mut self, pair: &str) -> Result<bool, LockError> {
-        match pair.split_once('=') {
-            Some(("lock_table", value)) => self.table = Table::parse(value)?,
-            Some(("lock_pool", value)) => {
-                let count = value.parse().ok().filter(|count| POOLS.contains(count));
-                self.pool = count.ok_or_else(|| {
-                    config("`lock_pool` is a number of connections from 2 to 100")
-                })?;
+    /// Takes the options that all databases have. `words` returns a mode of TLS in the words of libpq.
+    pub(crate) fn take(
+        options: &mut UrlOptions<'_>,
+        modes: &[&str],
+        words: impl Fn(&str) -> String,
+    ) -> Result<Settings, LockError> {
+        let table = options.take("lock_table");
+        let pool = options.take("lock_pool").map(|value| {
+            let count = value.parse().ok().filter(|count| POOLS.contains(count));
+            count.ok_or_else(|| config("`lock_pool` is a number of connections from 2 to 100"))
+        });
+        let mut encryption = Encryption::Off;
+        for name in modes {
+            if let Some(mode) = options.take(name) {
+                encryption = Encryption::parse(name, &words(&mode))?;
             }
-            _ => return Ok(false),
         }
-        Ok(true)
+        for name in FOR_THE_BUILDER.split_whitespace() {
+            if options.has(name) {
+                return Err(config(format!(
+                    "`{name}` is no part of the URL here: the builder has `root_certificate` and `client_certificate`"
+                )));
+            }
+        }
+        Ok(Settings {
+            table: table.map_or_else(|| Ok(Table::default()), |name| Table::parse(&name))?,
+            pool: pool.unwrap_or(Ok(POOL))?,
+            encryption,
+        })
     }
+}
+
+/// Returns the error of a URL that cannot be read.
+pub(crate) fn unreadable(database: &str, scheme: &str) -> LockError {
+    config(format!(
+        "the {database} URL cannot be read: it is {scheme}://user:password@host:port/database; in the user and the \
+         password, `%`, `@`, `:`, `/`, `?` and `#` are percent-encoded"
+    ))
 }
 
 /// Splits a URL into the part before its parameters, and its parameters. In the first part, the login is
@@ -101,25 +226,6 @@ pub(crate) fn one_by_one(place: &str) -> Vec<String> {
     let hosts = place[begin..end].split(',');
     let alone = |host| [&place[..begin], host, &place[end..]].concat();
     hosts.map(alone).collect()
-}
-
-/// Refuses certificates and credentials that do not fit a URL.
-pub(crate) fn check(
-    handshake: &Handshake,
-    has_password: bool,
-    encryption: Encryption,
-) -> Result<(), LockError> {
-    if handshake.credentials.is_some() && has_password {
-        return Err(config(
-            "there are `credentials`, and a password in the URL: leave one of them out",
-        ));
-    }
-    if handshake.certificates.are_given() && encryption == Encryption::Off {
-        return Err(config(
-            "there are certificates, and a URL without TLS: it should say `sslmode=verify-full`",
-        ));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::backend::{
     AcquireRequest, Acquired, Backend, Event, EventSink, Granted, HoldRef, Holders, Released,
-    Renewal, Renewed, Reply, Snapshot, Within,
+    Renewal, Renewed, Reply, Snapshot, StoreTraits, Within,
 };
 use crate::values::{FencingToken, HolderId, Key, LockMode, StoreKind, clock};
 
@@ -146,9 +146,12 @@ impl Backend for MutexStore {
         StoreKind::Memory
     }
 
-    /// It has no connections that could end with a runtime.
-    fn lives_in_a_runtime(&self) -> bool {
-        false
+    fn traits(&self) -> StoreTraits {
+        StoreTraits {
+            // It has no connections that could end with one.
+            lives_in_a_runtime: false,
+            ..StoreTraits::default()
+        }
     }
 
     fn close(&self) {

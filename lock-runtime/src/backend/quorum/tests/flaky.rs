@@ -11,12 +11,12 @@ use crate::api::manager::LockManager;
 use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::backend::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Counters, EventSink, Fault, HandOff,
-    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, Within,
+    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, StoreTraits,
+    Within,
 };
 use crate::values::error::StoreError;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
-use crate::values::kind::Kind;
 use crate::values::options::Options;
 use crate::values::store::StoreKind;
 
@@ -267,16 +267,13 @@ impl Backend for Flaky {
         self.passed(timeout, self.store.inspect(key, timeout))
     }
 
-    fn kinds(&self) -> &'static [Kind] {
-        self.store.kinds()
+    fn traits(&self) -> StoreTraits {
+        self.switch.bite(Bug::InLoop);
+        self.store.traits()
     }
 
     fn hand_off(&self) -> Option<&dyn HandOff> {
         Some(self)
-    }
-
-    fn tells_keepers(&self) -> bool {
-        self.store.tells_keepers()
     }
 
     fn shared(&self) -> Option<&dyn Shared> {
@@ -293,11 +290,6 @@ impl Backend for Flaky {
 
     fn listen_alone(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
         self.store.listen_alone(key, holder)
-    }
-
-    fn renew_batch(&self) -> usize {
-        self.switch.bite(Bug::InLoop);
-        self.store.renew_batch()
     }
 
     fn drained(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use self::flaky::{Flaky, Switch};
-use super::{Node, QuorumBackend};
+use super::{QuorumBackend, VotingNode};
 use crate::api::manager::{LockManager, events_of};
 use crate::backend::memory::MemoryStore;
 use crate::renew::Watch;
@@ -51,7 +51,7 @@ impl Rig {
             let backend = Flaky::new(store, switch, events_of(&watch), (index + nearest) % count);
             let switch = switch.clone();
             let age = Arc::new(move || Some(switch.age()));
-            Node::new(Arc::new(backend), format!("node {index}"), Some(age))
+            VotingNode::new(Arc::new(backend), format!("node {index}"), Some(age))
         });
         let longest = Ttl::new(LONGEST, false).unwrap();
         let backend = QuorumBackend::new(nodes.collect(), longest, Handle::current());

@@ -9,15 +9,12 @@
 //! | `refresh` | keeping the table true |
 //! | `health` | checking that the masters answer |
 //! | `renew` | renewals by slot |
-//! | `wait_connections` | the connections for `WAIT` to each node |
-//! | `subscriptions`, `node_subscriber`, `pubsub_connection` | each channel's node; a node's channels; one connection |
+//! | `subscriptions` | each channel's node |
 //!
 //! The client's own cluster connection sends a request up to sixteen times, on connections of its choice. Here a
 //! request is sent once, on a known connection; only after a definite "not executed" does it go elsewhere.
 
 mod health;
-pub(crate) mod node_subscriber;
-pub(crate) mod pubsub_connection;
 pub(crate) mod redirect;
 mod refresh;
 mod renew;
@@ -25,7 +22,6 @@ pub(super) mod slots;
 pub(crate) mod subscriptions;
 mod table;
 mod url;
-pub(crate) mod wait_connections;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,14 +32,16 @@ use tokio::task::JoinSet;
 pub(super) use self::redirect::Redirect;
 use self::redirect::RedirectKind;
 pub(super) use self::subscriptions::Subscriptions;
-use self::table::{Node, Table};
+pub(super) use self::table::ClusterNode;
+use self::table::SlotTable;
 pub(super) use self::url::{Seeds, parse};
 use super::sentinel::Address;
 use crate::backend::Fault;
-use crate::backend::kit::{server_clock::ServerClock, standing::Standing};
+use crate::backend::kit::server_clock::ServerClock;
+use crate::backend::kit::standing::Standing;
 use crate::backend::opening::Opening;
 use crate::backend::redis::connection::{
-    Check, DialOptions, Link, Live, Member, Opened, Supervisor, Target,
+    Check, ClusterMember, DialOptions, Link, Live, Opened, Supervisor, Target,
 };
 use crate::values::{Backoff, ClusterChannels, LockError, Moment, clock, key};
 
@@ -58,7 +56,7 @@ pub(super) struct Cluster {
     shown: String,
     dial_options: Arc<DialOptions>,
     opening: Opening,
-    table: Table,
+    table: SlotTable,
     /// The time since which every slot has a node, or since which some slot has none.
     covered: Standing,
     /// Signalled by callers that have reason to doubt the table.
@@ -78,7 +76,7 @@ impl Cluster {
             shown: target.shown().to_owned(),
             dial_options: target.dial_options().clone(),
             opening,
-            table: Table::new(),
+            table: SlotTable::new(),
             covered: Standing::default(),
             doubt: Arc::default(),
             closed,
@@ -116,7 +114,7 @@ impl Cluster {
         }))
     }
 
-    async fn open(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), LockError> {
+    async fn open(self: &Arc<Self>, node: &Arc<ClusterNode>) -> Result<(), LockError> {
         let target = self.target(&node.address);
         let clock = Arc::new(ServerClock::default());
         let check = self.check(node);
@@ -127,42 +125,49 @@ impl Cluster {
     }
 
     /// Returns the connection to that node. If there was none, starts to open one.
-    fn link<'a>(self: &Arc<Self>, node: &'a Arc<Node>) -> &'a Arc<Link> {
+    fn link<'a>(self: &Arc<Self>, node: &'a Arc<ClusterNode>) -> &'a Arc<Link> {
         node.link
             .get_or_init(|| self.start(node, Arc::default(), None))
     }
 
     fn start(
         self: &Arc<Self>,
-        node: &Arc<Node>,
+        node: &Arc<ClusterNode>,
         clock: Arc<ServerClock>,
         first: Option<Opened>,
     ) -> Arc<Link> {
-        let supervisor = Supervisor {
-            target: Arc::new(self.target(&node.address)),
-            check: Arc::new(self.check(node)),
-            checked: first.as_ref().map(|opened| opened.master.clone()),
-            clock,
-            suspicion: Arc::default(),
-            answers: Arc::default(),
-            standing: Arc::default(),
-            closed: self.closed.clone(),
-            member: Some(Member {
-                address: node.address.clone(),
-                dismissed: node.dismissed.subscribe(),
-                alarm: self.doubt.clone(),
-            }),
+        let member = ClusterMember {
+            address: node.address.clone(),
+            dismissed: node.dismissed.subscribe(),
+            alarm: self.doubt.clone(),
         };
-        supervisor.start(first)
+        Supervisor::start(
+            Arc::new(self.target(&node.address)),
+            self.check(node),
+            clock,
+            self.closed.clone(),
+            Some(member),
+            first,
+        )
     }
 
-    fn target(&self, address: &Address) -> Target {
+    /// Returns the node that has the slot, as far as is known.
+    pub(super) fn owner(&self, slot: u16) -> Option<Arc<ClusterNode>> {
+        self.table.owner(slot)
+    }
+
+    /// Returns the nodes that have slots.
+    pub(super) fn masters(&self) -> Vec<Arc<ClusterNode>> {
+        self.table.masters()
+    }
+
+    pub(super) fn target(&self, address: &Address) -> Target {
         let info = self.seeds.info(address);
         Target::node(info, address, self.seeds.tls, self.dial_options.clone())
     }
 
     /// Returns the check of one node, which uses a key of one of its slots.
-    fn check(self: &Arc<Self>, node: &Arc<Node>) -> Check {
+    fn check(self: &Arc<Self>, node: &Arc<ClusterNode>) -> Check {
         let cluster = Arc::downgrade(self);
         let address = node.address.clone();
         let slot = move || cluster.upgrade()?.table.slot_of(&address);

@@ -60,9 +60,10 @@ impl Cluster {
             if std::mem::replace(&mut state, found) != found {
                 since = clock::now();
             }
-            let pauses = match failing || troubles > 0 {
-                true => Pauses::in_trouble(since.elapsed()),
-                false => Pauses::ALL_IS_WELL,
+            let pauses = if failing || troubles > 0 {
+                Pauses::in_trouble(since.elapsed())
+            } else {
+                Pauses::ALL_IS_WELL
             };
             clock::sleep(jittered(pauses.least)).await;
             tokio::select! {

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use super::super::Inner;
 use super::Cluster;
-use crate::backend::redis::kinds::renewals::{Part, Times, all, by_script, in_order};
+use crate::backend::redis::kinds::renewals::{RenewalPart, Times, all, by_script, in_order};
+use crate::backend::redis::router::Router;
 use crate::backend::{Fault, Renewal, Renewed};
 use crate::values::{Key, clock};
 
@@ -14,14 +14,14 @@ impl Cluster {
     /// are in the order of the batch.
     pub(in super::super) async fn renew(
         self: &Arc<Self>,
-        inner: &Inner,
+        router: &Router,
         batch: &[Renewal],
         times: Times,
     ) -> Result<Vec<Renewed>, Fault> {
         let parts = by_script(batch, Key::slot);
         let renewals = parts
             .iter()
-            .map(|part| self.renew_part(inner, batch, part, times));
+            .map(|part| self.renew_part(router, batch, part, times));
         let answered = all(renewals.collect()).await;
         in_order(batch.len(), parts.iter().map(Vec::as_slice), answered)
     }
@@ -30,17 +30,17 @@ impl Cluster {
     /// one by one, at once, because leases run on.
     fn renew_part<'a>(
         self: &'a Arc<Self>,
-        inner: &'a Inner,
+        router: &'a Router,
         batch: &'a [Renewal],
         part: &'a [usize],
         times: Times,
-    ) -> Part<'a> {
-        Box::pin(self.renew_slot(inner, batch, part, times))
+    ) -> RenewalPart<'a> {
+        Box::pin(self.renew_slot(router, batch, part, times))
     }
 
     async fn renew_slot(
         self: &Arc<Self>,
-        inner: &Inner,
+        router: &Router,
         batch: &[Renewal],
         part: &[usize],
         times: Times,
@@ -52,13 +52,13 @@ impl Cluster {
         let slot = first.key.slot();
         let (mut live, mut now) = self.route(slot, clock::now(), times.usual).await?;
         loop {
-            let answer = inner.renew_on(&live, &items, now, times).await;
-            let Some(redirect) = inner.redirect(&answer) else {
+            let answer = router.renew_on(&live, &items, now, times).await;
+            let Some(redirect) = router.redirect(&answer) else {
                 return answer;
             };
             if redirect.may_split() && items.len() > 1 {
                 let alone = part.iter().map(std::slice::from_ref);
-                let renewals = alone.map(|part| self.renew_part(inner, batch, part, times));
+                let renewals = alone.map(|part| self.renew_part(router, batch, part, times));
                 let answered = all(renewals.collect()).await;
                 let order: Vec<usize> = (0..part.len()).collect();
                 return in_order(part.len(), order.chunks(1), answered);

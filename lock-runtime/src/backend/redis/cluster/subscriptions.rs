@@ -12,7 +12,7 @@ use super::super::sentinel::Address;
 use super::Cluster;
 use crate::backend::EventSink;
 use crate::backend::kit::closed::until_closed;
-use crate::backend::redis::cluster::node_subscriber::{Command, NodeSubscriber, Note};
+use crate::backend::redis::pubsub::subscriber::{Command, Note, Subscriber};
 use crate::backend::redis::pubsub::topics::Topics;
 use crate::values::{Backoff, Moment, clock, key};
 
@@ -33,7 +33,7 @@ pub(in super::super) struct Subscriptions {
     pub(in super::super) closed: watch::Receiver<bool>,
 }
 
-struct KnownChannel {
+struct Session {
     commands: mpsc::UnboundedSender<Command>,
     /// `None` while it connects for the first time.
     up: Option<bool>,
@@ -41,8 +41,8 @@ struct KnownChannel {
 
 struct Switchboard<'a> {
     subscriptions: &'a Subscriptions,
-    notes: mpsc::UnboundedSender<Note>,
-    sessions: HashMap<Address, KnownChannel>,
+    notes: mpsc::UnboundedSender<(Address, Note)>,
+    sessions: HashMap<Address, Session>,
     homes: HashMap<Arc<str>, Address>,
     /// Channels that no node wants at the moment.
     homeless: Vec<Arc<str>>,
@@ -79,11 +79,10 @@ impl Subscriptions {
             }
             board.settle_again();
             board.hear_control();
-            let far = clock::now() + Duration::from_secs(3_600);
             let wake = [next_idle, board.retry].into_iter().flatten();
-            let wake = wake.fold(far, Moment::earlier);
+            let wake = wake.reduce(Moment::earlier);
             tokio::select! {
-                () = self.topics.changed.notified() => {}
+                () = self.topics.changed_or(wake) => {}
                 _ = changed.changed() => board.move_house(),
                 Some(note) = heard.recv() => {
                     board.note(note);
@@ -91,7 +90,6 @@ impl Subscriptions {
                         board.note(note);
                     }
                 }
-                () = clock::sleep_until(wake) => {}
             }
         }
     }
@@ -176,11 +174,11 @@ impl Switchboard<'_> {
         });
     }
 
-    fn note(&mut self, note: Note) {
+    fn note(&mut self, (address, note): (Address, Note)) {
         match note {
-            Note::Up { address } => self.is_up(&address, true),
-            Note::Down { address } => self.is_up(&address, false),
-            Note::Refused { address, channel } => {
+            Note::Up => self.is_up(&address, true),
+            Note::Down(_) => self.is_up(&address, false),
+            Note::Refused(channel) => {
                 // The channel may have another home by now.
                 if self.homes.get(&channel) == Some(&address) {
                     self.homes.remove(&channel);
@@ -202,7 +200,7 @@ impl Switchboard<'_> {
 
     /// Makes sure that at least one subscriber hears the control channel, if any node is there.
     fn hear_control(&mut self) {
-        let is_heard = |subscriber: &KnownChannel| subscriber.up != Some(false);
+        let is_heard = |subscriber: &Session| subscriber.up != Some(false);
         if self.sessions.values().any(is_heard) {
             return;
         }
@@ -215,24 +213,25 @@ impl Switchboard<'_> {
         }
     }
 
-    fn subscriber(&mut self, address: &Address) -> &KnownChannel {
+    fn subscriber(&mut self, address: &Address) -> &Session {
         self.sessions.entry(address.clone()).or_insert_with(|| {
             let (sender, commands) = mpsc::unbounded_channel();
             let cluster = &self.subscriptions.cluster;
-            let subscriber = NodeSubscriber {
-                target: cluster.target(address),
-                address: address.clone(),
+            let (notes, from) = (self.notes.clone(), address.clone());
+            let subscriber = Subscriber {
+                target: Arc::new(cluster.target(address)),
                 topics: self.subscriptions.topics.clone(),
                 events: self.subscriptions.events.clone(),
                 channels: cluster.channels(),
                 timeout: cluster.opening.options.call_timeout,
-                notes: self.notes.clone(),
+                // An error means that the backend is closing.
+                on_note: Box::new(move |note| _ = notes.send((from.clone(), note))),
             };
             let closed = self.subscriptions.closed.clone();
             let running = subscriber.run(commands);
             let runtime = &cluster.opening.runtime;
             runtime.spawn(async move { until_closed(&closed, running).await });
-            KnownChannel {
+            Session {
                 commands: sender,
                 up: None,
             }

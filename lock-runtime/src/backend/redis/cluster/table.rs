@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::super::replicas::WaitQueue;
 use super::super::sentinel::Address;
 use crate::backend::Fault;
 use crate::backend::redis::connection::Link;
@@ -18,38 +17,35 @@ use crate::values::{Moment, clock};
 const LINGER: Duration = Duration::from_secs(10);
 
 /// A node, and the connection to it, if somebody has needed it.
-pub(super) struct Node {
-    pub(super) address: Address,
+pub(in super::super) struct ClusterNode {
+    pub(in super::super) address: Address,
     pub(super) link: OnceLock<Arc<Link>>,
-    /// The connections by which its replicas are asked, made when first needed. They end with the node.
-    pub(super) wait_queue: OnceLock<Arc<WaitQueue>>,
     /// Its connection ends when this becomes true.
-    pub(super) dismissed: watch::Sender<bool>,
+    pub(in super::super) dismissed: watch::Sender<bool>,
 }
 
 /// The slots and their nodes. The table is written by the task that keeps it true, and by requests that a node has
 /// redirected.
-pub(super) struct Table {
+pub(super) struct SlotTable {
     known: Mutex<KnownNodes>,
     /// Raised by each change.
     version: watch::Sender<u64>,
 }
 
 struct KnownNodes {
-    owners: Vec<Option<Arc<Node>>>,
+    owners: Vec<Option<Arc<ClusterNode>>>,
     /// The known nodes, and the time when the slots or a redirect last named each.
-    nodes: HashMap<Address, (Arc<Node>, Moment)>,
+    nodes: HashMap<Address, (Arc<ClusterNode>, Moment)>,
     /// The reason why no node tells the owners of the slots, if time will not help.
     refusal: Option<Fault>,
 }
 
 impl KnownNodes {
-    fn node(&mut self, address: &Address, now: Moment) -> Arc<Node> {
+    fn node(&mut self, address: &Address, now: Moment) -> Arc<ClusterNode> {
         let entry = self.nodes.entry(address.clone()).or_insert_with(|| {
-            let node = Node {
+            let node = ClusterNode {
                 address: address.clone(),
                 link: OnceLock::new(),
-                wait_queue: OnceLock::new(),
                 dismissed: watch::Sender::new(false),
             };
             (Arc::new(node), now)
@@ -59,9 +55,9 @@ impl KnownNodes {
     }
 }
 
-impl Table {
-    pub(super) fn new() -> Table {
-        Table {
+impl SlotTable {
+    pub(super) fn new() -> SlotTable {
+        SlotTable {
             known: Mutex::new(KnownNodes {
                 owners: vec![None; SLOTS],
                 nodes: HashMap::new(),
@@ -75,7 +71,7 @@ impl Table {
         self.version.subscribe()
     }
 
-    pub(super) fn owner(&self, slot: u16) -> Option<Arc<Node>> {
+    pub(super) fn owner(&self, slot: u16) -> Option<Arc<ClusterNode>> {
         self.known.lock().owners.get(usize::from(slot))?.clone()
     }
 
@@ -107,7 +103,7 @@ impl Table {
     }
 
     /// Returns the node of that address, whether or not it has slots.
-    pub(super) fn node(&self, address: &Address) -> Arc<Node> {
+    pub(super) fn node(&self, address: &Address) -> Arc<ClusterNode> {
         self.known.lock().node(address, clock::now())
     }
 
@@ -134,7 +130,7 @@ impl Table {
         let mut changed = false;
         for (slot, address) in owners.iter().enumerate() {
             let Some(address) = address else { continue };
-            let same = |owner: &Option<Arc<Node>>| {
+            let same = |owner: &Option<Arc<ClusterNode>>| {
                 owner
                     .as_ref()
                     .is_some_and(|owner| owner.address == *address)
@@ -165,10 +161,10 @@ impl Table {
     }
 
     /// Returns the nodes that have slots.
-    pub(super) fn masters(&self) -> Vec<Arc<Node>> {
+    pub(super) fn masters(&self) -> Vec<Arc<ClusterNode>> {
         let known = self.known.lock();
         let owners = ranges(&known.owners).flatten();
-        let masters: HashMap<&Address, &Arc<Node>> =
+        let masters: HashMap<&Address, &Arc<ClusterNode>> =
             owners.map(|owner| (&owner.address, owner)).collect();
         masters.into_values().cloned().collect()
     }
@@ -183,7 +179,7 @@ impl Table {
     /// down. A node without a connection is none: nobody has needed it yet, so nothing is known of it.
     pub(super) fn troubles(&self) -> usize {
         let known = self.known.lock();
-        let is_trouble = |owner: &Option<&Arc<Node>>| match owner {
+        let is_trouble = |owner: &Option<&Arc<ClusterNode>>| match owner {
             None => true,
             Some(owner) => owner.link.get().is_some_and(|link| !link.is_live()),
         };
@@ -201,8 +197,9 @@ impl Table {
 }
 
 /// Returns the owner of each range of slots. The ranges are few, although the slots are many.
-fn ranges(owners: &[Option<Arc<Node>>]) -> impl Iterator<Item = Option<&Arc<Node>>> {
-    let same = |one: &Option<Arc<Node>>, other: &Option<Arc<Node>>| match (one, other) {
+fn ranges(owners: &[Option<Arc<ClusterNode>>]) -> impl Iterator<Item = Option<&Arc<ClusterNode>>> {
+    let same = |one: &Option<Arc<ClusterNode>>, other: &Option<Arc<ClusterNode>>| match (one, other)
+    {
         (Some(one), Some(other)) => Arc::ptr_eq(one, other),
         (one, other) => one.is_none() && other.is_none(),
     };
@@ -216,13 +213,13 @@ fn ranges(owners: &[Option<Arc<Node>>]) -> impl Iterator<Item = Option<&Arc<Node
 mod tests {
     use super::*;
 
-    fn owner(table: &Table, slot: u16) -> Option<String> {
+    fn owner(table: &SlotTable, slot: u16) -> Option<String> {
         table.owner(slot).map(|node| node.address.to_string())
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_nodes_agree_on_replaces_what_one_said_and_nodes_without_slots_are_forgotten() {
-        let table = Table::new();
+        let table = SlotTable::new();
         let mut changes = table.changes();
         assert!(table.is_in_trouble());
         table.replace(&vec![Some("a:1".into()); SLOTS]);
@@ -250,7 +247,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn slots_that_nobody_names_stay_where_they_were() {
-        let table = Table::new();
+        let table = SlotTable::new();
         table.replace(&vec![Some("a:1".into()); SLOTS]);
         table.replace(&vec![None; SLOTS]);
         assert_eq!(owner(&table, 0).as_deref(), Some("a:1"));

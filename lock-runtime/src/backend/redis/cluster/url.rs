@@ -3,12 +3,11 @@
 use redis::{ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 
 use super::super::sentinel::Address;
-use crate::backend::redis::connection::url::{NO_FRAGMENT, host_and_port, login, server_at};
+use crate::backend::redis::connection::url::{UrlParts, server_at};
 use crate::values::{LockError, config};
 
 const PORT: u16 = 6_379;
-const EXAMPLE: &str = "the URL is malformed; it should look like \
-    `redis-cluster://user:password@host1:6379,host2:6379`";
+const EXAMPLE: &str = "redis-cluster://user:password@host1:6379,host2:6379";
 
 /// The first nodes of a cluster, from which the others are learnt, and the login.
 #[derive(Clone)]
@@ -20,42 +19,28 @@ pub(crate) struct Seeds {
 
 /// Parses the text after `redis-cluster://` or `rediss-cluster://`. The errors repeat no part that may be secret.
 pub(in super::super) fn parse(rest: &str, tls: bool) -> Result<Seeds, LockError> {
-    if rest.contains('#') {
-        return Err(config(NO_FRAGMENT));
-    }
-    if rest.contains('?') {
-        return Err(config("the URL of a cluster takes no options"));
-    }
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    if !matches!(path, "" | "0" | "0/") {
+    let parts = UrlParts::read(rest, PORT, EXAMPLE)?;
+    if !matches!(parts.path, None | Some("" | "0" | "0/")) {
         return Err(config(
             "a cluster has only database 0: leave the database out of the URL",
         ));
     }
-    let (own_login, hosts) = match authority.rsplit_once('@') {
-        // A login for each host would be read as a part of the first one's password.
-        Some((login, _)) if login.contains('@') => {
-            return Err(config(
-                "one login is for all nodes and stands before the first host; write an `@` in it as `%40`",
-            ));
-        }
-        Some((login, hosts)) => (Some(login), hosts),
-        None => (None, authority),
-    };
-    let mut seeds: Vec<Address> = Vec::new();
-    for host in hosts.split(',') {
-        let (host, port) = host_and_port(host).ok_or_else(|| config(EXAMPLE))?;
-        let address = address(&host, port.unwrap_or(PORT));
-        if !seeds.contains(&address) {
-            seeds.push(address);
+    // A login for each host would be read as a part of the first one's password.
+    if parts.login.is_some_and(|login| login.contains('@')) {
+        return Err(config(
+            "one login is for all nodes and stands before the first host; write an `@` in it as `%40`",
+        ));
+    }
+    let login = parts.login("")?;
+    parts.options.finish()?;
+    let mut hosts: Vec<Address> = Vec::new();
+    for (host, port) in parts.hosts {
+        let address = address(&host, port);
+        if !hosts.contains(&address) {
+            hosts.push(address);
         }
     }
-    let login = login(own_login, "").ok_or_else(|| config(EXAMPLE))?;
-    Ok(Seeds {
-        hosts: seeds,
-        login,
-        tls,
-    })
+    Ok(Seeds { hosts, login, tls })
 }
 
 /// Returns the canonical name of a node, whatever the source of its address.

@@ -6,12 +6,15 @@ use std::time::Duration;
 use redis::{InfoDict, Value};
 use uuid::Uuid;
 
+use super::{Wire, dial, uptime};
 use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::opening::Opening;
 use crate::backend::redis::cluster::{Redirect, slots};
-use crate::backend::redis::connection::{Wire, dial, uptime};
-use crate::backend::redis::kinds::exclusive::{Acquire, HandOver, HandOverReply, Release, Renew};
-use crate::backend::redis::kinds::replies::{AcquireReply, ReleaseReply};
+use crate::backend::redis::pubsub::messages::channel;
+use crate::backend::redis::scripting::exclusive::{
+    Acquire, HandOver, HandOverReply, Release, Renew,
+};
+use crate::backend::redis::scripting::outcomes::{AcquireReply, ReleaseReply};
 use crate::backend::redis::scripting::{self, Manner, Script, faults};
 use crate::backend::{Fault, Renewed};
 use crate::values::{ClusterChannels, Key, Kind, LockName, SPARE_TOKENS, clock, key};
@@ -163,7 +166,7 @@ impl Check {
         key: &Key,
     ) -> Result<(), Fault> {
         let (lock, fence) = (key.raw(), key.fence());
-        let channel = crate::backend::redis::channel(key);
+        let channel = channel(key);
         let ids = &self.opening.ids;
         let (from, to) = (ids.fresh().text(), ids.fresh().text());
         self.take(connection, clock, key, &from).await?;
@@ -245,7 +248,7 @@ impl Check {
         key: &Key,
         holder: &str,
     ) -> Result<bool, Fault> {
-        let channel = crate::backend::redis::channel(key);
+        let channel = channel(key);
         let release = Release::of(key.raw(), holder, &channel);
         match self.call(connection, &release).await? {
             ReleaseReply::Done => Ok(true),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, PushInfo, Value};
 
-use super::refused::{Attempt, Part, Step};
+use super::refused::{DialAttempt, ServerPart, Step};
 use super::target::Topology;
 use super::{DialOptions, Relogin, Target, Wire, dial_options, stream};
 use crate::backend::Fault;
@@ -29,7 +29,7 @@ pub(crate) struct Dialed {
     /// The master that the sentinels named; `None` where the URL names the server itself.
     pub(crate) master: Option<Address>,
     /// The task that renews the login. Keep it exactly as long as the connection.
-    pub(crate) relogin: Option<Relogin>,
+    pub(super) relogin: Option<Relogin>,
 }
 
 /// Connects and logs in, each step within `timeout`. Must run on the runtime that drives the connection.
@@ -43,9 +43,10 @@ pub(crate) async fn open(
 ) -> Result<Dialed, Fault> {
     match target.topology() {
         Topology::Fixed(info) => {
-            let part = match target.wants_master() {
-                true => Part::Server,
-                false => Part::Node,
+            let part = if target.wants_master() {
+                ServerPart::Server
+            } else {
+                ServerPart::Node
             };
             let info = ConnectionInfo::clone(info);
             let opened = log_in(target, info, part, timeout, on_push).await;
@@ -62,7 +63,7 @@ pub(crate) async fn open(
         Topology::Sentinel(sentinels) => {
             let named = sentinels.resolve(target.dial_options(), timeout).await?;
             let info = named.info.clone();
-            let opened = log_in(target, info, Part::NamedMaster, timeout, on_push).await;
+            let opened = log_in(target, info, ServerPart::NamedMaster, timeout, on_push).await;
             let (connection, relogin) =
                 opened.map_err(|fault| of_master(fault, sentinels, &named))?;
             sentinels.confirmed(&named);
@@ -80,7 +81,7 @@ pub(crate) async fn open(
 async fn log_in(
     target: &Target,
     info: ConnectionInfo,
-    part: Part,
+    part: ServerPart,
     timeout: Duration,
     on_push: impl Fn(PushInfo) + Send + Sync + 'static,
 ) -> Result<(Wire, Option<Relogin>), Fault> {
@@ -181,16 +182,19 @@ pub(crate) fn silent() -> Fault {
 /// A cut of an attempt that has failed is pushed as well. After it, the connection may be opened once more for nothing.
 pub(crate) async fn connect(
     info: ConnectionInfo,
-    part: Part,
+    part: ServerPart,
     options: &DialOptions,
     timeout: Duration,
     on_push: impl Fn(PushInfo) + Send + Sync + 'static,
 ) -> Result<Wire, Fault> {
-    let hosts = Hosts::with(vec![Place { info, at: None }], options.names.clone());
+    let hosts = Hosts::with(vec![DialPlace { info, at: None }], options.names.clone());
     let on_push = &Arc::new(on_push);
-    let shown = |place: &Place| place.info.addr().to_string();
+    let shown = |place: &DialPlace| place.info.addr().to_string();
     let connecting = hosts.connect(false, timeout, shown, |place, share| async move {
-        let (attempt, until) = (Attempt::of(&place.info, part, share), clock::now() + share);
+        let (attempt, until) = (
+            DialAttempt::of(&place.info, part, share),
+            clock::now() + share,
+        );
         let stream = stream::open(place.info.addr(), place.at, options, attempt, until).await?;
         let on_push = on_push.clone();
         let greeting = Wire::begin(place.info.redis_settings(), stream, move |push| {
@@ -198,14 +202,16 @@ pub(crate) async fn connect(
         });
         let mut wire = attempt.step(Step::Greeting, until, greeting).await?;
         match part {
-            Part::Sentinel | Part::Node => {}
-            Part::NamedMaster => ask_role(&mut wire, until.remaining()).await?,
-            Part::Server => ask_role(&mut wire, until.remaining())
-                .await
-                .map_err(|fault| match fault {
-                    Fault::NotDone(source) => Fault::not_done(format!("{source}. {NO_MASTER}")),
-                    fault => fault,
-                })?,
+            ServerPart::Sentinel | ServerPart::Node => {}
+            ServerPart::NamedMaster => ask_role(&mut wire, until.remaining()).await?,
+            ServerPart::Server => {
+                ask_role(&mut wire, until.remaining())
+                    .await
+                    .map_err(|fault| match fault {
+                        Fault::NotDone(source) => Fault::not_done(format!("{source}. {NO_MASTER}")),
+                        fault => fault,
+                    })?
+            }
         }
         Ok(wire)
     });
@@ -214,12 +220,12 @@ pub(crate) async fn connect(
 
 /// A server, and one of the addresses that its name has.
 #[derive(Clone)]
-struct Place {
+struct DialPlace {
     info: ConnectionInfo,
     at: Option<IpAddr>,
 }
 
-impl Host for Place {
+impl Host for DialPlace {
     fn name(&self) -> Option<(&str, u16)> {
         let (host, port) = match self.info.addr() {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
@@ -236,8 +242,8 @@ impl Host for Place {
         self.at
     }
 
-    fn at(&self, address: IpAddr, _: bool) -> Place {
-        Place {
+    fn at(&self, address: IpAddr, _: bool) -> DialPlace {
+        DialPlace {
             at: Some(address),
             ..self.clone()
         }

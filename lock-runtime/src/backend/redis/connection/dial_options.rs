@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use redis::ConnectionInfo;
 
-use crate::backend::kit::names::Names;
+use crate::backend::kit::names::HostNames;
 use crate::values::{Certificates, Credentials, Handshake, LockError, Login};
 
 /// Certificates, whom to ask for a login, and the names that were looked up. By default none.
@@ -13,7 +13,7 @@ use crate::values::{Certificates, Credentials, Handshake, LockError, Login};
 pub(crate) struct DialOptions {
     pub(super) credentials: Option<Arc<dyn Credentials>>,
     certificates: Certificates,
-    pub(super) names: Names,
+    pub(super) names: HostNames,
 }
 
 impl DialOptions {
@@ -21,12 +21,12 @@ impl DialOptions {
         DialOptions {
             credentials: handshake.credentials.clone(),
             certificates: handshake.certificates.clone(),
-            names: Names::default(),
+            names: HostNames::default(),
         }
     }
 
     #[cfg(test)]
-    pub(crate) fn of_names(names: Names) -> DialOptions {
+    pub(crate) fn of_names(names: HostNames) -> DialOptions {
         DialOptions {
             names,
             ..DialOptions::default()
@@ -59,12 +59,12 @@ impl DialOptions {
 #[cfg(not(feature = "tls-rustls"))]
 impl DialOptions {
     pub(super) fn check(&self) -> Result<(), LockError> {
-        match self.has_certificates() {
-            true => Err(crate::values::config(
+        if self.has_certificates() {
+            return Err(crate::values::config(
                 "certificates need the cargo feature `tls-rustls` of `lock-runtime`",
-            )),
-            false => Ok(()),
+            ));
         }
+        Ok(())
     }
 }
 

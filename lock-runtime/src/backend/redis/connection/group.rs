@@ -1,26 +1,16 @@
-//! Group commit: acquires and releases that are made while others are under way share a script.
+//! The acquires and releases of one connection that may share a script, and which of them do. `sharing.rs` sends them.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
-use std::future::poll_fn;
-use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::task::Poll;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use tokio::sync::oneshot;
 
-use super::link::Live;
 use crate::backend::Fault;
-use crate::backend::redis::kinds::grouped::{AcquireTerms, Each, OneAcquire, OneRelease};
-use crate::backend::redis::kinds::replies::{AcquireReply, ReleaseReply};
-use crate::backend::redis::scripting::Script;
+use crate::backend::redis::scripting::grouped::{AcquireTerms, OneAcquire, OneRelease};
+use crate::backend::redis::scripting::outcomes::{AcquireReply, ReleaseReply};
 use crate::sync::Mutex;
-use crate::values::{Key, Moment, clock};
-
-/// Beside fewer requests than this, one goes out by itself and at once: too few would share its script to make up for the
-/// task that sends it. DESIGN.md has the measurements.
-const FEW: usize = 2;
+use crate::values::{Key, Moment};
 
 /// The largest number of keys in a script. It keeps the server from doing other work for a fifth of a millisecond at
 /// most. An acquire takes 3 to 4 µs for each key, and half a microsecond more for every hundred bytes of the key.
@@ -29,42 +19,38 @@ const LARGEST: usize = 48;
 /// A script whose keys have so many bytes gets no further one.
 const MOST_BYTES: usize = 8192;
 
-/// The time for which the connection sends no groups after the server refused one because a right was missing: the
-/// right to load the script, or the right to one of its keys.
-const REFUSED: Duration = Duration::from_secs(1);
-
 /// The requests of one connection that may share a script.
 ///
 /// The release that compensates an acquire whose caller has gone must be sent after it, or the acquire must never be
 /// sent. So while a task is about to send the waiting requests, no request that might belong to them is sent by
 /// itself.
 #[derive(Debug, Default)]
-pub(super) struct Group {
-    under_way: AtomicUsize,
+pub(super) struct ScriptGroup {
+    pub(super) under_way: AtomicUsize,
     /// Written only while `waiting` is locked.
-    is_sending: AtomicBool,
-    waiting: Mutex<Waiting>,
+    pub(super) is_sending: AtomicBool,
+    pub(super) waiting: Mutex<WaitingRequests>,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
-    releases: VecDeque<Item<OneRelease>>,
-    acquires: VecDeque<Item<OneAcquire>>,
+pub(crate) struct WaitingRequests {
+    pub(super) releases: VecDeque<GroupItem<OneRelease>>,
+    pub(super) acquires: VecDeque<GroupItem<OneAcquire>>,
     /// The time until which each request is sent by itself. It is set when a group was refused because a right was
     /// missing, since most of its requests may have the rights that they need.
-    alone_until: Option<Moment>,
+    pub(super) alone_until: Option<Moment>,
 }
 
 #[derive(Debug)]
-struct Item<T: Groupable> {
-    terms: T::Terms,
-    asked: T,
-    deadline: Moment,
-    answer: oneshot::Sender<Answered<T>>,
+pub(super) struct GroupItem<T: Groupable> {
+    pub(super) terms: T::Terms,
+    pub(super) asked: T,
+    pub(super) deadline: Moment,
+    pub(super) answer: oneshot::Sender<Answered<T>>,
 }
 
 /// `None` if the request is to be sent by itself.
-type Answered<T> = Option<Result<<T as Groupable>::Answer, Fault>>;
+pub(super) type Answered<T> = Option<Result<<T as Groupable>::Answer, Fault>>;
 
 /// A request that may share its script with those of the same terms.
 #[expect(private_interfaces, reason = "implemented here alone")]
@@ -74,7 +60,7 @@ pub(crate) trait Groupable: Sized {
     /// Whether one that goes out by itself may be before those that wait. A release may compensate one of them.
     const MAY_OVERTAKE: bool;
 
-    fn among(waiting: &mut Waiting) -> &mut VecDeque<Item<Self>>;
+    fn among(waiting: &mut WaitingRequests) -> &mut VecDeque<GroupItem<Self>>;
 
     fn key(&self) -> &Key;
 }
@@ -85,7 +71,7 @@ impl Groupable for OneAcquire {
     type Answer = AcquireReply;
     const MAY_OVERTAKE: bool = true;
 
-    fn among(waiting: &mut Waiting) -> &mut VecDeque<Item<OneAcquire>> {
+    fn among(waiting: &mut WaitingRequests) -> &mut VecDeque<GroupItem<OneAcquire>> {
         &mut waiting.acquires
     }
 
@@ -100,7 +86,7 @@ impl Groupable for OneRelease {
     type Answer = ReleaseReply;
     const MAY_OVERTAKE: bool = false;
 
-    fn among(waiting: &mut Waiting) -> &mut VecDeque<Item<OneRelease>> {
+    fn among(waiting: &mut WaitingRequests) -> &mut VecDeque<GroupItem<OneRelease>> {
         &mut waiting.releases
     }
 
@@ -109,167 +95,16 @@ impl Groupable for OneRelease {
     }
 }
 
-impl Waiting {
-    fn is_empty(&self) -> bool {
+impl WaitingRequests {
+    pub(super) fn is_empty(&self) -> bool {
         self.releases.is_empty() && self.acquires.is_empty()
     }
 }
 
-/// A request that is counted as under way until this is dropped.
-pub(crate) struct UnderWay<'a> {
-    live: &'a Live,
-    /// The number of requests that were under way before it.
-    others: usize,
-}
-
-impl<'a> UnderWay<'a> {
-    pub(super) fn enter(live: &'a Live) -> UnderWay<'a> {
-        let others = live.group().under_way.fetch_add(1, Ordering::Relaxed);
-        UnderWay { live, others }
-    }
-
-    /// Sends the request with others of its kind, or tells its caller to send it now, by itself: because few requests are
-    /// under way, or because the script of many has left it alone.
-    ///
-    /// Dropped, it may have been sent, or not. After the drop, it is sent only if a task has taken it already.
-    pub(crate) async fn share<T: Groupable>(
-        &self,
-        asked: impl FnOnce() -> (T::Terms, T),
-        now: Moment,
-        deadline: Moment,
-    ) -> Answered<T> {
-        let group = self.live.group();
-        let is_alone = self.others < FEW && !group.is_sending.load(Ordering::Acquire);
-        // In a cluster, hardly two of sixteen thousand slots are the same.
-        let is_cluster = self.live.address().is_some() || self.live.keeps_to_slots();
-        if is_alone || is_cluster || now.has_reached(deadline) {
-            return None;
-        }
-        let (answer, answered) = oneshot::channel();
-        let (terms, asked) = asked();
-        let item = Item {
-            terms,
-            asked,
-            deadline,
-            answer,
-        };
-        let is_first = {
-            let mut waiting = group.waiting.lock();
-            let is_next = T::MAY_OVERTAKE || !group.is_sending.load(Ordering::Acquire);
-            if is_next
-                && waiting
-                    .alone_until
-                    .is_some_and(|until| !now.has_reached(until))
-            {
-                return None;
-            }
-            T::among(&mut waiting).push_back(item);
-            !group.is_sending.swap(true, Ordering::AcqRel)
-        };
-        if is_first {
-            Dispatch::begin(self.live.clone());
-        }
-        match tokio::time::timeout_at(deadline.tick(), answered).await {
-            Ok(Ok(answer)) => answer,
-            // The task was dropped with its runtime.
-            Ok(Err(_)) => Some(Err(Fault::runtime_ended())),
-            Err(_) => Some(Err(self.live.unanswered())),
-        }
-    }
-}
-
-impl Drop for UnderWay<'_> {
-    fn drop(&mut self) {
-        self.live.group().under_way.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// The task that sends the waiting requests. Each connection has one at a time.
-struct Dispatch {
-    live: Live,
-    is_over: bool,
-}
-
-impl Dispatch {
-    fn begin(live: Live) {
-        let handle = live.handle().clone();
-        let dispatch = Dispatch {
-            live,
-            is_over: false,
-        };
-        handle.spawn(dispatch.send());
-    }
-
-    async fn send(self) {
-        // One reply from the server wakes many tasks. Those that are ready now add their requests before this goes on.
-        after_ready_tasks().await;
-        let (releases, acquires) = {
-            let mut waiting = self.live.group().waiting.lock();
-            (taken(&mut waiting.releases), taken(&mut waiting.acquires))
-        };
-        let (live, now) = (self.live.clone(), clock::now());
-        let mut asked = pin!(async {
-            // Releases are polled first: an acquire may want a lock that one of them frees.
-            tokio::join!(biased; ask(&live, releases, now), ask(&live, acquires, now))
-        });
-        // The first poll puts both on the connection: whatever comes next comes after them.
-        let first = poll_fn(|context| Poll::Ready(asked.as_mut().poll(context))).await;
-        self.pass_on();
-        if first.is_pending() {
-            asked.await;
-        }
-    }
-
-    /// Starts the next task if more requests have come meanwhile.
-    fn pass_on(mut self) {
-        self.is_over = true;
-        let group = self.live.group();
-        let waiting = group.waiting.lock();
-        if waiting.is_empty() {
-            group.is_sending.store(false, Ordering::Release);
-            return;
-        }
-        drop(waiting);
-        Dispatch::begin(self.live.clone());
-    }
-}
-
-impl Drop for Dispatch {
-    /// Clears the queue when the runtime has ended. The waiting callers notice because their items are dropped.
-    fn drop(&mut self) {
-        if self.is_over {
-            return;
-        }
-        let group = self.live.group();
-        let mut waiting = group.waiting.lock();
-        let untold = std::mem::take(&mut *waiting);
-        group.is_sending.store(false, Ordering::Release);
-        // Unlocked: this wakes them.
-        drop(waiting);
-        drop(untold);
-    }
-}
-
-/// Yields once, so that the tasks that are ready on this thread run first.
-///
-/// `tokio::task::yield_now` would also wait until the runtime has polled for I/O. That is one more system call for each
-/// group, and the group would be sent later.
-async fn after_ready_tasks() {
-    let mut has_yielded = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut has_yielded, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
-
 /// Takes from the front as many requests as one script may have, if they agree with the very first. The others stay in
 /// place, and the next task sends them. Requests whose callers have gone are never sent.
-fn taken<T: Groupable>(waiting: &mut VecDeque<Item<T>>) -> Vec<Item<T>> {
-    let mut taken: Vec<Item<T>> = Vec::with_capacity(waiting.len().min(LARGEST));
+pub(super) fn taken<T: Groupable>(waiting: &mut VecDeque<GroupItem<T>>) -> Vec<GroupItem<T>> {
+    let mut taken: Vec<GroupItem<T>> = Vec::with_capacity(waiting.len().min(LARGEST));
     let (mut others, mut bytes) = (Vec::new(), 0);
     while taken.len() + others.len() < LARGEST
         && bytes < MOST_BYTES
@@ -290,41 +125,6 @@ fn taken<T: Groupable>(waiting: &mut VecDeque<Item<T>>) -> Vec<Item<T>> {
         waiting.push_front(item);
     }
     taken
-}
-
-async fn ask<T: Groupable>(live: &Live, items: Vec<Item<T>>, now: Moment)
-where
-    Each<T, T::Terms>: Script<Reply = Vec<Option<T::Answer>>>,
-{
-    let Some(terms) = items.first().map(|item| item.terms) else {
-        return;
-    };
-    let deadlines = items.iter().map(|item| item.deadline);
-    let deadline = deadlines.reduce(Moment::later).unwrap_or(now);
-    let (all, answers): (Vec<_>, Vec<_>) = items
-        .into_iter()
-        .map(|item| (item.asked, item.answer))
-        .unzip();
-    match live.call_once(&Each { terms, all }, now, deadline).await {
-        Ok(replies) => {
-            for (answer, reply) in answers.into_iter().zip(replies) {
-                // An error means that the caller has gone. It gives back by itself what it was granted.
-                _ = answer.send(reply.map(Ok));
-            }
-        }
-        Err(fault) => {
-            if matches!(fault, Fault::Denied(_)) {
-                live.group().waiting.lock().alone_until = Some(clock::now() + REFUSED);
-            }
-            for answer in answers {
-                _ = answer.send(match &fault {
-                    // Nothing was done: perhaps because of one key, or the server did not know the script.
-                    Fault::Denied(_) | Fault::NotDone(_) => None,
-                    fault => Some(Err(fault.clone())),
-                });
-            }
-        }
-    }
 }
 
 #[cfg(test)]

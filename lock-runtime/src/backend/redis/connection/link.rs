@@ -10,7 +10,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 
 use super::acquire_limit::AcquireLimit;
 use super::check::Check;
-use super::group::{Group, UnderWay};
+use super::group::ScriptGroup;
 use super::opened::Opened;
 use super::wire::Wire;
 use crate::backend::Fault;
@@ -27,7 +27,7 @@ const SAMPLED: u64 = 16;
 
 /// The state of the connection as callers see it, and their word back to the supervisor.
 pub(crate) struct Link {
-    pub(super) state: watch::Receiver<State>,
+    pub(super) state: watch::Receiver<LinkState>,
     /// Signalled by callers; the supervisor checks the connection.
     pub(super) suspicion: Arc<Notify>,
     /// Written by one answered call in [`SAMPLED`].
@@ -66,7 +66,7 @@ pub(super) struct Connected {
     ids_from: u64,
     /// Closed once another state has taken the place of this one.
     limit: Arc<AcquireLimit>,
-    group: Arc<Group>,
+    group: Arc<ScriptGroup>,
 }
 
 impl Connected {
@@ -81,7 +81,7 @@ impl Connected {
     }
 }
 
-pub(super) enum State {
+pub(super) enum LinkState {
     Down(Fault),
     Live(Connected),
     /// The node is none of the cluster's masters any more.
@@ -89,10 +89,10 @@ pub(super) enum State {
     Closed,
 }
 
-impl State {
+impl LinkState {
     /// Replaces the state. Callers that wait for a permit of the replaced connection look for another one.
-    pub(super) fn replace(state: &watch::Sender<State>, by: State) {
-        if let State::Live(connected) = state.send_replace(by) {
+    pub(super) fn replace(state: &watch::Sender<LinkState>, by: LinkState) {
+        if let LinkState::Live(connected) = state.send_replace(by) {
             connected.limit.close();
         }
     }
@@ -100,10 +100,10 @@ impl State {
     /// The connection, or why there is none.
     fn connected(&self) -> Result<&Connected, Fault> {
         match self {
-            State::Live(connected) => Ok(connected),
-            State::Down(fault) => Err(fault.clone()),
-            State::Dismissed => Err(dismissed()),
-            State::Closed => Err(Fault::closed()),
+            LinkState::Live(connected) => Ok(connected),
+            LinkState::Down(fault) => Err(fault.clone()),
+            LinkState::Dismissed => Err(dismissed()),
+            LinkState::Closed => Err(Fault::closed()),
         }
     }
 }
@@ -132,14 +132,18 @@ impl Link {
 
     async fn wait(self: &Arc<Link>, deadline: Moment) -> Result<Live, Fault> {
         let mut state = self.state.clone();
-        let settled = state
-            .wait_for(|state| !matches!(state, State::Down(Fault::NotDone(_) | Fault::Unknown(_))));
+        let settled = state.wait_for(|state| {
+            !matches!(
+                state,
+                LinkState::Down(Fault::NotDone(_) | Fault::Unknown(_))
+            )
+        });
         let waited = tokio::time::timeout_at(deadline.tick(), settled).await;
         match waited {
             Ok(Ok(state)) => state.connected().map(|connected| self.on(connected)),
             Ok(Err(_)) => Err(self.ended()),
             Err(_) => Err(match &*self.state.borrow() {
-                State::Down(fault) => Fault::not_done(format!("not connected: {fault}")),
+                LinkState::Down(fault) => Fault::not_done(format!("not connected: {fault}")),
                 _ => Fault::not_done("not connected in time"),
             }),
         }
@@ -196,9 +200,10 @@ impl Link {
                     self.round_trip.took(now.elapsed());
                 }
                 // Requests that share a script are sent again one by one, and their errors are explained then.
-                match once {
-                    true => answer,
-                    false => answer.map_err(|fault| self.elsewhere(fault)),
+                if once {
+                    answer
+                } else {
+                    answer.map_err(|fault| self.elsewhere(fault))
                 }
             }
             Err(_) => Err(self.unanswered()),
@@ -245,8 +250,8 @@ impl Link {
     /// The reason why the supervisor has ended.
     fn ended(&self) -> Fault {
         match &*self.state.borrow() {
-            State::Closed => Fault::closed(),
-            State::Dismissed => dismissed(),
+            LinkState::Closed => Fault::closed(),
+            LinkState::Dismissed => dismissed(),
             _ => Fault::runtime_ended(),
         }
     }
@@ -254,18 +259,18 @@ impl Link {
     /// The live connection, if there is one at this moment.
     pub(crate) fn live(self: &Arc<Link>) -> Option<Live> {
         match &*self.state.borrow() {
-            State::Live(connected) => Some(self.on(connected)),
+            LinkState::Live(connected) => Some(self.on(connected)),
             _ => None,
         }
     }
 
     /// True if it leads to a node that is none of the cluster's masters any more.
     pub(crate) fn is_dismissed(&self) -> bool {
-        matches!(&*self.state.borrow(), State::Dismissed)
+        matches!(&*self.state.borrow(), LinkState::Dismissed)
     }
 
     pub(crate) fn is_live(&self) -> bool {
-        matches!(&*self.state.borrow(), State::Live(_))
+        matches!(&*self.state.borrow(), LinkState::Live(_))
     }
 
     /// Makes the supervisor look whether the connection is still good.
@@ -366,17 +371,12 @@ impl Live {
         self.link.call(self, script, true, now, deadline).await
     }
 
-    /// Counts a request that may share its script with others.
-    pub(crate) fn enter(&self) -> UnderWay<'_> {
-        UnderWay::enter(self)
-    }
-
     /// See [`Link::keeps_to_slots`].
     pub(crate) fn keeps_to_slots(&self) -> bool {
         self.link.keeps_to_slots()
     }
 
-    pub(super) fn group(&self) -> &Group {
+    pub(super) fn group(&self) -> &ScriptGroup {
         &self.connected.group
     }
 
@@ -428,9 +428,10 @@ impl Live {
     /// # Errors
     /// [`Fault::Outdated`].
     pub(crate) fn may_carry(&self, holder: HolderId) -> Result<(), Fault> {
-        match holder.number() < self.connected.ids_from {
-            true => Err(Fault::Outdated),
-            false => Ok(()),
+        if holder.number() < self.connected.ids_from {
+            Err(Fault::Outdated)
+        } else {
+            Ok(())
         }
     }
 

@@ -2,7 +2,6 @@
 
 pub(crate) mod acquire_limit;
 pub(crate) mod check;
-pub(crate) mod connect;
 pub(crate) mod dial;
 pub(crate) mod dial_options;
 pub(crate) mod group;
@@ -10,6 +9,7 @@ pub(crate) mod link;
 pub(crate) mod opened;
 pub(crate) mod refused;
 pub(crate) mod relogin;
+pub(crate) mod sharing;
 mod stream;
 pub(crate) mod supervisor;
 pub(crate) mod target;
@@ -22,6 +22,6 @@ pub(crate) use self::dial_options::DialOptions;
 pub(crate) use self::link::{Link, Live};
 pub(crate) use self::opened::Opened;
 pub(crate) use self::relogin::Relogin;
-pub(crate) use self::supervisor::{Member, Supervisor};
+pub(crate) use self::supervisor::{ClusterMember, Supervisor};
 pub(crate) use self::target::Target;
 pub(crate) use self::wire::Wire;

@@ -6,7 +6,6 @@ use std::time::Duration;
 use redis::PushKind;
 use tokio::sync::Notify;
 
-use super::connect::CONNECT;
 use super::refused::refused;
 use super::{Relogin, Target, Wire, check, dial};
 use crate::backend::Fault;
@@ -15,6 +14,9 @@ use crate::backend::redis::scripting::{self, faults};
 use crate::backend::redis::sentinel::Address;
 use crate::values::{LockError, clock};
 
+/// The time for connecting to a store and checking it.
+pub(crate) const CONNECT: Duration = Duration::from_secs(5);
+
 /// A fresh connection and the signal that it was cut.
 pub(crate) struct Opened {
     pub(crate) connection: Wire,
@@ -22,7 +24,7 @@ pub(crate) struct Opened {
     pub(crate) master: Option<Address>,
     /// The ids of holders from this number on were drawn after it was opened. No other connection of the manager has this
     /// number. See [`HolderIds::renew`](crate::values::HolderIds::renew).
-    pub(crate) ids_from: u64,
+    pub(super) ids_from: u64,
     _relogin: Option<Relogin>,
 }
 

@@ -12,17 +12,17 @@ use crate::values::{Moment, StoreError};
 
 /// The server that is connected to, and how.
 #[derive(Clone, Copy)]
-pub(crate) struct Attempt {
+pub(crate) struct DialAttempt {
     database: i64,
     way: Way,
-    part: Part,
+    part: ServerPart,
     /// The time that it may take.
     within: Duration,
 }
 
 /// The part that a server has.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum ServerPart {
     /// A URL names it by itself.
     Server,
     /// The sentinels name it as a master.
@@ -31,44 +31,44 @@ pub(crate) enum Part {
     Node,
 }
 
-impl Part {
+impl ServerPart {
     /// What to do if it speaks TLS, and was spoken to without.
     fn by_tls(self) -> &'static str {
         match self {
-            Part::Server => "If it is a TLS port, use `rediss://`",
-            Part::NamedMaster => {
+            ServerPart::Server => "If it is a TLS port, use `rediss://`",
+            ServerPart::NamedMaster => {
                 "If it is a TLS port, use `rediss-sentinel://`, with `?sentinel_tls=off` if the sentinels speak none"
             }
-            Part::Sentinel => {
+            ServerPart::Sentinel => {
                 "If the sentinels speak TLS, use `rediss-sentinel://`, or `?sentinel_tls=on` if the servers speak none"
             }
-            Part::Node => "If it is a TLS port, use `rediss-cluster://`",
+            ServerPart::Node => "If it is a TLS port, use `rediss-cluster://`",
         }
     }
 
     /// What to do if it speaks no TLS, and was spoken to by TLS.
     fn plainly(self) -> &'static str {
         match self {
-            Part::Server => "If it is no TLS port, use `redis://`",
-            Part::NamedMaster => {
+            ServerPart::Server => "If it is no TLS port, use `redis://`",
+            ServerPart::NamedMaster => {
                 "If it is no TLS port, use `redis-sentinel://`, with `?sentinel_tls=on` if the sentinels speak TLS"
             }
-            Part::Sentinel => {
+            ServerPart::Sentinel => {
                 "If the sentinels speak no TLS, use `redis-sentinel://`, or `?sentinel_tls=off` if the servers speak TLS"
             }
-            Part::Node => "If it is no TLS port, use `redis-cluster://`",
+            ServerPart::Node => "If it is no TLS port, use `redis-cluster://`",
         }
     }
 
     /// What to do about a certificate for other names, where the host was announced.
     fn announced(self) -> Option<&'static str> {
         match self {
-            Part::Server | Part::Sentinel => None,
-            Part::NamedMaster => Some(
+            ServerPart::Server | ServerPart::Sentinel => None,
+            ServerPart::NamedMaster => Some(
                 "the certificate has to name the host that the sentinels announce, as a subject alternative name. Let them \
                  announce names: `resolve-hostnames yes`, `announce-hostnames yes`",
             ),
-            Part::Node => Some(
+            ServerPart::Node => Some(
                 "the certificate has to name the host of the URL and that which the node announces, as subject \
                  alternative names. Let nodes announce names: `cluster-announce-hostname`, with \
                  `cluster-preferred-endpoint-type hostname`",
@@ -93,9 +93,9 @@ enum Way {
     Unix,
 }
 
-impl Attempt {
-    pub(super) fn of(info: &ConnectionInfo, part: Part, within: Duration) -> Attempt {
-        Attempt {
+impl DialAttempt {
+    pub(super) fn of(info: &ConnectionInfo, part: ServerPart, within: Duration) -> DialAttempt {
+        DialAttempt {
             part,
             within,
             database: info.redis_settings().db(),
@@ -266,10 +266,10 @@ mod tests {
     use super::*;
 
     fn fault(way: Way, kind: io::ErrorKind) -> Fault {
-        let attempt = Attempt {
+        let attempt = DialAttempt {
             database: 0,
             way,
-            part: Part::Server,
+            part: ServerPart::Server,
             within: Duration::ZERO,
         };
         attempt.fault(&RedisError::from(io::Error::from(kind)))
@@ -287,17 +287,25 @@ mod tests {
     #[test]
     fn what_to_change_is_told_for_the_part_that_the_server_has() {
         for (part, by_tls, plainly) in [
-            (Part::Server, "`rediss://`", "`redis://`"),
+            (ServerPart::Server, "`rediss://`", "`redis://`"),
             (
-                Part::NamedMaster,
+                ServerPart::NamedMaster,
                 "`rediss-sentinel://`, with `?sentinel_tls=off`",
                 "`redis-sentinel://`, with `?sentinel_tls=on`",
             ),
-            (Part::Sentinel, "`?sentinel_tls=on`", "`?sentinel_tls=off`"),
-            (Part::Node, "`rediss-cluster://`", "`redis-cluster://`"),
+            (
+                ServerPart::Sentinel,
+                "`?sentinel_tls=on`",
+                "`?sentinel_tls=off`",
+            ),
+            (
+                ServerPart::Node,
+                "`rediss-cluster://`",
+                "`redis-cluster://`",
+            ),
         ] {
             for (way, named) in [(Way::Tcp, by_tls), (Way::Tls, plainly)] {
-                let attempt = Attempt {
+                let attempt = DialAttempt {
                     database: 0,
                     way,
                     part,

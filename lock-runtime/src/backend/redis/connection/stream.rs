@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::DialOptions;
-use super::refused::{Attempt, Step};
+use super::refused::{DialAttempt, Step};
 use crate::backend::Fault;
 use crate::values::Moment;
 
@@ -31,7 +31,7 @@ pub(super) async fn open(
     server: &ConnectionAddr,
     at: Option<IpAddr>,
     options: &DialOptions,
-    attempt: Attempt,
+    attempt: DialAttempt,
     until: Moment,
 ) -> Result<Stream, Fault> {
     match server {
@@ -83,7 +83,7 @@ async fn encrypted(
     socket: TcpStream,
     host: &str,
     options: &DialOptions,
-    attempt: Attempt,
+    attempt: DialAttempt,
     until: Moment,
 ) -> Result<Stream, Fault> {
     use rustls::pki_types::ServerName;
@@ -101,7 +101,7 @@ async fn encrypted(
     _: TcpStream,
     _: &str,
     _: &DialOptions,
-    _: Attempt,
+    _: DialAttempt,
     _: Moment,
 ) -> Result<Stream, Fault> {
     Err(Fault::impossible(

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 use super::dial::{self, STABLE};
-use super::link::{Connected, State};
+use super::link::{Connected, LinkState};
 use super::{Link, Opened, Target, check};
 use crate::backend::kit::{outage::Outage, round_trip::RoundTrip};
 use crate::backend::kit::{server_clock::ServerClock, standing::Standing};
@@ -26,22 +26,22 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 
 /// The task that keeps the connection alive.
 pub(crate) struct Supervisor {
-    pub(crate) target: Arc<Target>,
-    pub(crate) check: Arc<check::Check>,
+    target: Arc<Target>,
+    check: Arc<check::Check>,
     /// The node that passed the check; the empty one, where the URL names the server itself. `None` until then.
-    pub(crate) checked: Option<Option<Address>>,
-    pub(crate) clock: Arc<ServerClock>,
-    pub(crate) suspicion: Arc<Notify>,
+    checked: Option<Option<Address>>,
+    clock: Arc<ServerClock>,
+    suspicion: Arc<Notify>,
     /// Calls that were answered.
-    pub(crate) answers: Arc<AtomicU64>,
-    pub(crate) standing: Arc<Standing>,
-    pub(crate) closed: watch::Receiver<bool>,
+    answers: Arc<AtomicU64>,
+    standing: Arc<Standing>,
+    closed: watch::Receiver<bool>,
     /// Only for a node of a cluster.
-    pub(crate) member: Option<Member>,
+    member: Option<ClusterMember>,
 }
 
 /// The signals between a node's connection and its cluster.
-pub(crate) struct Member {
+pub(crate) struct ClusterMember {
     pub(crate) address: Address,
     /// Becomes true when the node is none of the masters any more.
     pub(crate) dismissed: watch::Receiver<bool>,
@@ -49,7 +49,7 @@ pub(crate) struct Member {
     pub(crate) alarm: Arc<Notify>,
 }
 
-impl Member {
+impl ClusterMember {
     async fn dismissed(member: &mut Option<watch::Receiver<bool>>) {
         match member {
             // An error means that the cluster is gone, and the backend with it.
@@ -60,53 +60,71 @@ impl Member {
 }
 
 impl Supervisor {
-    /// Spawns the self. It ends when `closed` becomes true or its sender is gone.
+    /// Spawns the task. It ends when `closed` becomes true or its sender is gone.
     ///
     /// `first`: a connection that is already checked, or none yet.
-    pub(crate) fn start(self, first: Option<Opened>) -> Arc<Link> {
-        let (state, seen) = watch::channel(State::Down(Fault::not_done("not connected yet")));
+    pub(crate) fn start(
+        target: Arc<Target>,
+        check: check::Check,
+        clock: Arc<ServerClock>,
+        closed: watch::Receiver<bool>,
+        member: Option<ClusterMember>,
+        first: Option<Opened>,
+    ) -> Arc<Link> {
+        let supervisor = Supervisor {
+            target,
+            check: Arc::new(check),
+            checked: first.as_ref().map(|opened| opened.master.clone()),
+            clock,
+            suspicion: Arc::default(),
+            answers: Arc::default(),
+            standing: Arc::default(),
+            closed,
+            member,
+        };
+        let (state, seen) = watch::channel(LinkState::Down(Fault::not_done("not connected yet")));
         let link = Arc::new(Link {
             state: seen,
-            suspicion: self.suspicion.clone(),
+            suspicion: supervisor.suspicion.clone(),
             round_trip: RoundTrip::default(),
             calls: AtomicU64::new(0),
-            answers: self.answers.clone(),
-            clock: self.clock.clone(),
-            standing: self.standing.clone(),
-            check: self.check.clone(),
-            address: self.member.as_ref().map(|node| node.address.clone()),
+            answers: supervisor.answers.clone(),
+            clock: supervisor.clock.clone(),
+            standing: supervisor.standing.clone(),
+            check: supervisor.check.clone(),
+            address: supervisor.member.as_ref().map(|node| node.address.clone()),
             keeps_to_slots: AtomicBool::new(false),
         });
         if let Some(first) = &first {
-            State::replace(&state, State::Live(Connected::new(first)));
+            LinkState::replace(&state, LinkState::Live(Connected::new(first)));
         }
-        let runtime = self.check.opening.runtime.clone();
-        runtime.spawn(self.run(state, first));
+        let runtime = supervisor.check.opening.runtime.clone();
+        runtime.spawn(supervisor.run(state, first));
         link
     }
 
-    async fn run(mut self, state: watch::Sender<State>, first: Option<Opened>) {
+    async fn run(mut self, state: watch::Sender<LinkState>, first: Option<Opened>) {
         let mut closed = self.closed.clone();
         let mut dismissed = self.member.as_ref().map(|node| node.dismissed.clone());
         let end = tokio::select! {
             // An error means that the backend is gone: the same.
-            _ = closed.wait_for(|closed| *closed) => State::Closed,
-            () = Member::dismissed(&mut dismissed) => State::Dismissed,
-            () = self.keep_alive(&state, first) => State::Closed,
+            _ = closed.wait_for(|closed| *closed) => LinkState::Closed,
+            () = ClusterMember::dismissed(&mut dismissed) => LinkState::Dismissed,
+            () = self.keep_alive(&state, first) => LinkState::Closed,
         };
-        State::replace(&state, end);
+        LinkState::replace(&state, end);
     }
 
     /// Records that the server does not answer. A cluster has to be alarmed, so that it reacts to the missing node.
-    fn is_down(&self, state: &watch::Sender<State>, fault: Fault) {
-        State::replace(state, State::Down(fault));
+    fn is_down(&self, state: &watch::Sender<LinkState>, fault: Fault) {
+        LinkState::replace(state, LinkState::Down(fault));
         self.standing.note(false);
         if let Some(node) = &self.member {
             node.alarm.notify_one();
         }
     }
 
-    async fn keep_alive(&mut self, state: &watch::Sender<State>, mut next: Option<Opened>) {
+    async fn keep_alive(&mut self, state: &watch::Sender<LinkState>, mut next: Option<Opened>) {
         let mut outage = Outage::new("the connection to the lock store");
         let mut pauses = dial::pauses();
         let mut silent = None;
@@ -136,7 +154,7 @@ impl Supervisor {
             drop(silent.take());
             outage.is_over(self.target.shown());
             let since = clock::now();
-            State::replace(state, State::Live(Connected::new(&opened)));
+            LinkState::replace(state, LinkState::Live(Connected::new(&opened)));
             self.standing.note(true);
             let up = metrics::Connection::is_up(StoreKind::Redis, times > 0);
             let fault;
@@ -162,10 +180,13 @@ impl Supervisor {
         };
         let opened =
             Opened::open(&self.target, self.check.timeout(), &self.check, &self.clock).await;
-        let opened = opened.map_err(|fault| match is_first {
-            // A server that was never of use: it is told as `connect` tells it.
-            true => fault,
-            false => passing(fault),
+        let opened = opened.map_err(|fault| {
+            if is_first {
+                // A server that was never of use: it is told as `connect` tells it.
+                fault
+            } else {
+                passing(fault)
+            }
         })?;
         let looked = self.check.look_at_birth(&opened.connection).await;
         looked.map_err(passing)?;
@@ -191,7 +212,7 @@ impl Supervisor {
                 }
                 () = self.suspicion.notified() => {
                     let (mut connection, target) = (opened.connection.clone(), self.target.clone());
-                    let mut asked: Asked = Box::pin(async move {
+                    let mut asked: SignOfLife = Box::pin(async move {
                         dial::sign_of_life(&mut connection, &target, LONGEST_SILENCE).await
                     });
                     tokio::select! {
@@ -223,13 +244,13 @@ async fn silence(answers: &AtomicU64) {
 }
 
 /// Whether a connection is still good.
-type Asked = Reply<'static, ()>;
+type SignOfLife = Reply<'static, ()>;
 
 /// A connection that has given no sign of life yet. It may be late: of a store whose every answer is, no new connection
 /// would be opened in time either.
 struct Silent {
     opened: Opened,
-    asked: Asked,
+    asked: SignOfLife,
 }
 
 impl Silent {

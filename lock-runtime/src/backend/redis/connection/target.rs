@@ -7,6 +7,7 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionI
 
 use super::dial_options::DialOptions;
 use super::url::{self, NO_FRAGMENT};
+use crate::backend::kit::url_options::UrlOptions;
 use crate::backend::redis::cluster::{self, Seeds};
 use crate::backend::redis::sentinel::{self, Sentinels};
 use crate::values::{LockError, config};
@@ -15,9 +16,10 @@ use crate::values::{LockError, config};
 const HAS_SOCKETS: bool = cfg!(unix);
 
 fn schemes(has_sockets: bool) -> String {
-    let sockets = match has_sockets {
-        true => "`redis+unix://` (or `unix://`), ",
-        false => "",
+    let sockets = if has_sockets {
+        "`redis+unix://` (or `unix://`), "
+    } else {
+        ""
     };
     format!(
         "`redis://`, `rediss://`, {sockets}`redis-sentinel://`, `rediss-sentinel://`, `redis-cluster://`, \
@@ -96,31 +98,24 @@ impl Target {
         let unix = matches!(scheme, "redis+unix" | "unix");
         // The client's parser knows no TLS: that is not the client's part here.
         let plain = format!("redis://{rest}");
-        let Some(parsed) = redis::parse_redis_url(if tls { &plain } else { url }) else {
-            return Err(config(format!(
-                "the URL is malformed; it should look like `{}`",
-                example(unix)
-            )));
-        };
+        let parsed = redis::parse_redis_url(if tls { &plain } else { url });
+        let parsed = parsed.ok_or_else(|| url::malformed(example(unix)))?;
         if parsed.fragment().is_some() {
             return Err(config(NO_FRAGMENT));
         }
-        let known: &[&str] = if unix {
-            &["db", "user", "pass", "protocol"]
-        } else {
-            &["protocol"]
-        };
-        for (option, value) in parsed.query_pairs() {
-            if !known.contains(&option.as_ref()) {
-                return Err(config(format!(
-                    "the URL takes these options: {known:?}; it has another one"
-                )));
+        let mut options = UrlOptions::new(parsed.query_pairs().collect());
+        if unix {
+            // The client's parser reads them.
+            for name in ["db", "user", "pass"] {
+                options.take(name);
             }
-            if option == "protocol" && !matches!(value.as_ref(), "3" | "resp3") {
-                return Err(config(
-                    "only RESP3 is spoken: leave `protocol` out of the URL",
-                ));
-            }
+        }
+        let protocol = options.take("protocol");
+        options.finish()?;
+        if protocol.is_some_and(|protocol| !matches!(&*protocol, "3" | "resp3")) {
+            return Err(config(
+                "only RESP3 is spoken: leave `protocol` out of the URL",
+            ));
         }
         let info = parsed.into_connection_info().map_err(|error| {
             // The client's own messages hold no part of the URL.
@@ -190,10 +185,8 @@ impl Target {
     }
 
     fn new(info: ConnectionInfo, scheme: &str) -> Result<Target, LockError> {
+        url::check_database(info.redis_settings())?;
         let db = info.redis_settings().db();
-        if !(0..=i64::from(i32::MAX)).contains(&db) {
-            return Err(config("the database number is negative or too large"));
-        }
         let shown = match info.addr() {
             ConnectionAddr::Unix(path) => format!("{scheme}://{}?db={db}", path.display()),
             address => format!("{scheme}://{address}/{db}"),

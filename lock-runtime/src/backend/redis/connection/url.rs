@@ -2,11 +2,93 @@
 
 use redis::{ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
+use crate::backend::kit::url_options::UrlOptions;
 use crate::values::{LockError, config};
 
 /// The reason why a `#` is refused.
-pub(crate) const NO_FRAGMENT: &str =
+pub(super) const NO_FRAGMENT: &str =
     "a URL takes no fragment; in particular, TLS certificates are always verified";
+
+/// The parts of a URL with several hosts: `[login@]host[:port],…[/path][?options]`.
+pub(crate) struct UrlParts<'a> {
+    pub(crate) login: Option<&'a str>,
+    pub(crate) hosts: Vec<(String, u16)>,
+    pub(crate) path: Option<&'a str>,
+    pub(crate) options: UrlOptions<'static>,
+    example: &'static str,
+}
+
+impl<'a> UrlParts<'a> {
+    /// Reads the text after the scheme. `port` is that of a host without one.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidConfig`], with no part of the URL: it may be secret.
+    pub(crate) fn read(
+        rest: &'a str,
+        port: u16,
+        example: &'static str,
+    ) -> Result<UrlParts<'a>, LockError> {
+        if rest.contains('#') {
+            return Err(config(NO_FRAGMENT));
+        }
+        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = match place.split_once('/') {
+            Some((authority, path)) => (authority, Some(path)),
+            None => (place, None),
+        };
+        let (login, hosts) = match authority.rsplit_once('@') {
+            Some((login, hosts)) => (Some(login), hosts),
+            None => (None, authority),
+        };
+        let host = |text| {
+            let (host, given) = host_and_port(text)?;
+            Some((host, given.unwrap_or(port)))
+        };
+        let hosts: Option<Vec<_>> = hosts.split(',').map(host).collect();
+        let url = redis::parse_redis_url(&format!("redis://host/?{query}"));
+        let (Some(hosts), Some(url)) = (hosts, url) else {
+            return Err(malformed(example));
+        };
+        let options = url.query_pairs();
+        let options =
+            options.map(|(name, value)| (name.into_owned().into(), value.into_owned().into()));
+        Ok(UrlParts {
+            login,
+            hosts,
+            path,
+            options: UrlOptions::new(options.collect()),
+            example,
+        })
+    }
+
+    /// Returns the login, decoded, and the database.
+    pub(crate) fn login(&self, database: &str) -> Result<RedisConnectionInfo, LockError> {
+        let login = self
+            .login
+            .map_or(String::new(), |login| format!("{login}@"));
+        let url = redis::parse_redis_url(&format!("redis://{login}host/{database}"));
+        let info = url.and_then(|url| url.into_connection_info().ok());
+        let info = info.ok_or_else(|| malformed(self.example))?;
+        let settings = as_spoken(info.redis_settings().clone());
+        check_database(&settings)?;
+        Ok(settings)
+    }
+}
+
+/// Returns the error of a URL that cannot be read.
+pub(crate) fn malformed(example: &str) -> LockError {
+    config(format!(
+        "the URL is malformed; it should look like `{example}`"
+    ))
+}
+
+pub(crate) fn check_database(settings: &RedisConnectionInfo) -> Result<(), LockError> {
+    if (0..=i64::from(i32::MAX)).contains(&settings.db()) {
+        Ok(())
+    } else {
+        Err(config("the database number is negative or too large"))
+    }
+}
 
 /// Returns the address of a server, by TLS or not.
 pub(crate) fn server_at(host: String, port: u16, tls: bool) -> ConnectionAddr {
@@ -23,7 +105,7 @@ pub(crate) fn server_at(host: String, port: u16, tls: bool) -> ConnectionAddr {
 }
 
 /// Host and port of one server. The client's own parser reads it: it knows IPv6, and refuses wildcards.
-pub(crate) fn host_and_port(text: &str) -> Option<(String, Option<u16>)> {
+fn host_and_port(text: &str) -> Option<(String, Option<u16>)> {
     let url = redis::parse_redis_url(&format!("redis://{text}"))?;
     let port = url.port();
     let extra = !matches!(url.path(), "" | "/") || !url.username().is_empty();
@@ -34,14 +116,6 @@ pub(crate) fn host_and_port(text: &str) -> Option<(String, Option<u16>)> {
         ConnectionAddr::Tcp(host, _) => Some((host.clone(), port)),
         _ => None,
     }
-}
-
-/// Parses the text before the `@` and the database. The client's own parser decodes the login.
-pub(crate) fn login(login: Option<&str>, database: &str) -> Option<RedisConnectionInfo> {
-    let login = login.map_or(String::new(), |login| format!("{login}@"));
-    let url = redis::parse_redis_url(&format!("redis://{login}host/{database}"))?;
-    let info = url.into_connection_info().ok()?;
-    Some(as_spoken(info.redis_settings().clone()))
 }
 
 /// RESP3, and nothing that needs a right of its own.

@@ -1,48 +1,45 @@
 //! Acquire, and the release that undoes it when its outcome is unknown.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::release::Releasing;
-use super::replies::{AcquireReply, Look};
-use super::{exclusive, fair, permits, read_write};
+use super::request::{Releasing, Sending};
+use super::{exclusive, fair, permits, read_write, release};
 use crate::backend::kit::undo::Undo;
 use crate::backend::redis::connection::Live;
-use crate::backend::redis::router::AcquireRoute;
-use crate::backend::redis::scripting::rights::{self, Rights};
-use crate::backend::redis::scripting::{Script, Source};
-use crate::backend::redis::{GaveBack, Inner};
+use crate::backend::redis::router::{AcquireRoute, Router};
+use crate::backend::redis::scripting::outcomes::{AcquireReply, GaveBack, Look};
 use crate::backend::{AcquireRequest, Acquired, Asked, Fault, Granted, HoldRef};
-use crate::values::{Backoff, Counted, HolderId, Key, Kind, Moment, SPARE_TOKENS, clock};
+use crate::values::{Backoff, Counted, HolderId, Key, Kind, Moment, clock};
 
 pub(crate) async fn acquire(
-    inner: &Arc<Inner>,
+    router: &Arc<Router>,
     request: &AcquireRequest<'_>,
 ) -> Result<Acquired, Fault> {
     let key = request.hold_ref.key;
-    let routed = inner.route_acquire(key, request.asked_at, request.deadline());
+    let routed = router.route_acquire(key, request.asked_at, request.deadline());
     let mut at = routed.await?;
 
-    let mut fence = match request.fenced {
-        true => Fence::Together,
-        false => Fence::None,
+    let mut fence = if request.fenced {
+        Fence::Together
+    } else {
+        Fence::None
     };
     let mut late = false;
     loop {
-        let reply = attempt(inner, &mut at, request, fence).await;
-        if let Some(redirect) = inner.redirect(&reply) {
+        let reply = attempt(router, &mut at, request, fence).await;
+        if let Some(redirect) = router.redirect(&reply) {
             if redirect.splits() && key.kind().is_mutex() && fence == Fence::Together {
                 fence = Fence::Apart;
             }
             // Another request: the lease counts from its sending, and its date is by the other node's clock.
-            let followed = inner.follow_acquire(redirect, at, key, request.deadline());
+            let followed = router.follow_acquire(redirect, at, key, request.deadline());
             at = Box::pin(followed).await?;
             continue;
         }
         let AcquireRoute { live, sent_at, .. } = &mut at;
         let reply = match reply {
-            Err(fault) => return Err(inner.named(fault, key, Asked::Lock(key.kind())).await),
+            Err(fault) => return Err(router.named(fault, key, Asked::Lock(key.kind())).await),
             Ok(reply) => reply,
         };
         let (acquired, time) = match reply {
@@ -52,7 +49,7 @@ pub(crate) async fn acquire(
                 let terms = look.as_deref().map(|&Look { last, subscribers }| {
                     let tokens = Option::zip(token, last);
                     Box::new(exclusive::tenure_terms(
-                        inner,
+                        router,
                         key,
                         tokens,
                         subscribers,
@@ -96,7 +93,7 @@ enum Fence {
 
 /// One request on that connection.
 async fn attempt(
-    inner: &Arc<Inner>,
+    router: &Arc<Router>,
     at: &mut AcquireRoute,
     request: &AcquireRequest<'_>,
     fence: Fence,
@@ -106,23 +103,23 @@ async fn attempt(
     let not_after = live.clock().not_after(at.sent_at, request.deadline());
     let undo = Undo::armed(|| {
         let sent = Some((live.clone(), not_after));
-        Compensation::of(inner, request, sent, request.deadline()).start();
+        Compensation::of(router, request, sent, request.deadline()).start();
     });
     let sending = Sending {
-        inner,
+        router,
         at,
         request,
         fenced: fence == Fence::Together,
         not_after,
     };
-    let mut reply = sending.ask().await;
+    let mut reply = ask(&sending).await;
     if fence == Fence::Apart
         && let Ok(AcquireReply::Granted { token, .. }) = &mut reply
     {
         // The token's request has a permit of its own, perhaps of another node's connection.
         at.permit = None;
         // Still armed: without a token it is given back.
-        *token = Box::pin(exclusive::token(inner, request)).await?;
+        *token = Box::pin(exclusive::token(router, request)).await?;
     }
     // A fair waiter without an answer asks again as the same holder: only a drop ends that.
     let asks_again = request.hold_ref.key.kind() == Kind::Fair;
@@ -132,73 +129,14 @@ async fn attempt(
     reply
 }
 
-/// An acquire that goes out on one connection.
-pub(crate) struct Sending<'a> {
-    pub(crate) inner: &'a Inner,
-    pub(crate) at: &'a AcquireRoute,
-    pub(crate) request: &'a AcquireRequest<'a>,
-    /// Whether its script draws a token.
-    pub(crate) fenced: bool,
-    /// The time until which the server may grant it, in µs of its TIME.
-    pub(crate) not_after: u64,
-}
-
-impl Sending<'_> {
-    /// The key that carries the token, if one is wanted.
-    pub(crate) fn fence(&self) -> Option<String> {
-        self.fenced.then(|| self.request.hold_ref.key.fence())
-    }
-
-    /// The number of tokens to set aside for others of the process.
-    pub(crate) fn spare(&self) -> Option<u64> {
-        // Without a fence because that is at another node: the token comes later, and no other with it.
-        let is_whole = self.fenced == self.request.fenced;
-        (self.request.others_wait && is_whole).then_some(SPARE_TOKENS)
-    }
-
-    pub(crate) async fn call<S: Script>(&self, script: &S) -> Result<S::Reply, Fault> {
-        let deadline = self.request.deadline();
-        self.at.live.call(script, self.at.sent_at, deadline).await
-    }
-
-    /// As [`call`](Sending::call), for a kind that has scripts of its own. With its first request, the rights of those that
-    /// are sent `later` are looked at, too: a user that may take such a lock and not give it back is refused at once.
-    pub(crate) async fn call_before<S: Script>(
-        &self,
-        later: &[&Source],
-        script: &S,
-    ) -> Result<S::Reply, Fault> {
-        let kind = 1 << self.request.hold_ref.key.kind() as u8;
-        if self.inner.rights_of.load(Ordering::Relaxed) & kind == 0 {
-            let question = Rights::of_all(script, later);
-            // It may not take much of the caller's time, and is asked once where it is not answered.
-            let deadline = self.request.deadline();
-            let deadline = deadline.earlier(self.at.sent_at + rights::LONGEST);
-            let asked = self.at.live.call(&question, self.at.sent_at, deadline);
-            match Box::pin(asked).await {
-                Ok(missing) if !missing.is_empty() => {
-                    return Err(Fault::denied(format!(
-                        "the lock could be taken and not be given back; missing rights: {}",
-                        missing.join(" ")
-                    )));
-                }
-                // The server is busy with something else. The acquire itself will show it.
-                Err(Fault::NotDone(why)) if !why.to_string().starts_with("ERR") => {}
-                // Some servers cannot tell rights.
-                Ok(_) | Err(_) => _ = self.inner.rights_of.fetch_or(kind, Ordering::Relaxed),
-            }
-        }
-        self.call(script).await
-    }
-
-    async fn ask(&self) -> Result<AcquireReply, Fault> {
-        match self.request.hold_ref.key.kind() {
-            Kind::Mutex | Kind::Fenced => exclusive::acquire(self).await,
-            // Boxed: a mutex need not carry their size.
-            Kind::Semaphore => Box::pin(permits::acquire(self)).await,
-            Kind::Fair => Box::pin(fair::acquire(self)).await,
-            Kind::Read | Kind::Write => Box::pin(read_write::acquire(self)).await,
-        }
+/// Asks once.
+async fn ask(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
+    match sending.request.hold_ref.key.kind() {
+        Kind::Mutex | Kind::Fenced => exclusive::acquire(sending).await,
+        // Boxed: a mutex need not carry their size.
+        Kind::Semaphore => Box::pin(permits::acquire(sending)).await,
+        Kind::Fair => Box::pin(fair::acquire(sending)).await,
+        Kind::Read | Kind::Write => Box::pin(read_write::acquire(sending)).await,
     }
 }
 
@@ -208,7 +146,7 @@ const SLACK: Duration = Duration::from_secs(1);
 /// A release that undoes an acquire which happened or may have happened. It is repeated until it is done, or the
 /// acquire cannot happen any more.
 pub(crate) struct Compensation {
-    inner: Arc<Inner>,
+    router: Arc<Router>,
     key: Key,
     holder: HolderId,
     permits: u32,
@@ -224,21 +162,21 @@ pub(crate) struct Compensation {
 impl Compensation {
     /// `granted_by`: when the server granted it at the latest.
     pub(crate) fn of(
-        inner: &Arc<Inner>,
+        router: &Arc<Router>,
         request: &AcquireRequest<'_>,
         sent: Option<(Live, u64)>,
         granted_by: Moment,
     ) -> Compensation {
         let hold_ref = request.hold_ref;
         Compensation {
-            inner: inner.clone(),
+            router: router.clone(),
             key: hold_ref.key.clone(),
             holder: hold_ref.holder,
             permits: hold_ref.permits,
             contended: hold_ref.contended,
             sent,
             over: granted_by + request.ttl.duration() + SLACK,
-            _pending: inner.pending.enter(),
+            _pending: router.pending.enter(),
         }
     }
 
@@ -249,7 +187,7 @@ impl Compensation {
     }
 
     pub(crate) fn start(self) {
-        let handle = self.inner.handle.clone();
+        let handle = self.router.handle.clone();
         handle.spawn(self.run());
     }
 
@@ -265,30 +203,30 @@ impl Compensation {
         let mut pauses = Backoff::new(Duration::from_millis(2), Duration::from_millis(250));
         while !self.over.has_passed() {
             let now = clock::now();
-            let deadline = (now + self.inner.call_timeout).earlier(self.over);
+            let deadline = (now + self.router.call_timeout).earlier(self.over);
             let live = match next.take() {
                 Some(live) => Ok((live, now)),
-                None => self.inner.route(&self.key, now, deadline).await,
+                None => self.router.route(&self.key, now, deadline).await,
             };
             let answer = match live {
                 Ok((live, now)) => {
                     let releasing = Releasing {
-                        inner: &self.inner,
+                        router: &self.router,
                         live: &live,
                         hold_ref,
                         unused: None,
                         sent_at: now,
                         deadline,
                     };
-                    let answer = releasing.ask().await;
+                    let answer = release::ask(&releasing).await;
                     // A node that redirects this release has either executed the acquire before it, or has redirected
                     // the acquire, too, to a caller that had gone. So the acquire has already had all of its effect.
                     // Where the slot is being moved to, the key has arrived as a whole, because a node redirects only
                     // requests for keys that it does not have any more, and a slot is given away only when it is
                     // empty. No acquire can come after this release.
-                    if let Some(redirect) = self.inner.redirect(&answer) {
+                    if let Some(redirect) = self.router.redirect(&answer) {
                         past |= self.is_behind(&live);
-                        let next_node = self.inner.follow(redirect, &live, &self.key, deadline);
+                        let next_node = self.router.follow(redirect, &live, &self.key, deadline);
                         next = next_node.await.ok().map(|(live, _)| live);
                         if next.is_some() {
                             continue;
@@ -314,8 +252,8 @@ impl Compensation {
                     };
                     // A deposed master may confirm the release while the new master still has the lock, so the answer
                     // needs a vouch.
-                    let deadline = clock::now() + self.inner.call_timeout;
-                    if settled && self.inner.vouch(Some(live), deadline).await.is_ok() {
+                    let deadline = clock::now() + self.router.call_timeout;
+                    if settled && self.router.vouch(Some(live), deadline).await.is_ok() {
                         return;
                     }
                 }

@@ -6,44 +6,43 @@ use redis::{Cmd, Value};
 
 use super::acquire::Compensation;
 use crate::backend::kit::undo::Undo;
-use crate::backend::redis::router::AcquireRoute;
+use crate::backend::redis::router::{AcquireRoute, Nodes, Router};
 use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, source};
-use crate::backend::redis::{Inner, Nodes};
 use crate::backend::{AcquireRequest, AcquiredAll, Asked, Fault, Granted};
 use crate::values::{FencingToken, Key, Kind, Moment, clock};
 
 pub(crate) async fn acquire_all(
-    inner: &Arc<Inner>,
+    router: &Arc<Router>,
     requests: &[AcquireRequest<'_>],
 ) -> Result<AcquiredAll, Fault> {
     let deadlines = requests.iter().map(AcquireRequest::deadline);
     let Some(deadline) = deadlines.reduce(Moment::earlier) else {
         return Ok(AcquiredAll::Granted(Vec::new()));
     };
-    let Some(key) = one_slot(inner, requests) else {
+    let Some(key) = one_slot(router, requests) else {
         return Ok(AcquiredAll::Apart);
     };
-    let mut at = inner.route_acquire(key, clock::now(), deadline).await?;
+    let mut at = router.route_acquire(key, clock::now(), deadline).await?;
     loop {
-        let reply = attempt(inner, &at, requests, deadline).await;
-        match inner.redirect(&reply) {
+        let reply = attempt(router, &at, requests, deadline).await;
+        match router.redirect(&reply) {
             None => {
                 return match reply {
                     // The server is a cluster after all, as this answer has shown.
-                    Err(_) if one_slot(inner, requests).is_none() => Ok(AcquiredAll::Apart),
-                    Err(fault) => Err(named(inner, fault, requests).await),
+                    Err(_) if one_slot(router, requests).is_none() => Ok(AcquiredAll::Apart),
+                    Err(fault) => Err(named(router, fault, requests).await),
                     reply => reply,
                 };
             }
             // While the slot moves, its keys are not all in one place.
             Some(redirect) if redirect.may_split() => return Ok(AcquiredAll::Apart),
-            Some(redirect) => at = inner.follow_acquire(redirect, at, key, deadline).await?,
+            Some(redirect) => at = router.follow_acquire(redirect, at, key, deadline).await?,
         }
     }
 }
 
 /// Explains the fault for the lock whose key it names.
-async fn named(inner: &Inner, fault: Fault, requests: &[AcquireRequest<'_>]) -> Fault {
+async fn named(router: &Router, fault: Fault, requests: &[AcquireRequest<'_>]) -> Fault {
     let refused = match &fault {
         Fault::Foreign { key, .. } => requests
             .iter()
@@ -52,16 +51,16 @@ async fn named(inner: &Inner, fault: Fault, requests: &[AcquireRequest<'_>]) -> 
         _ => None,
     };
     match refused {
-        Some(key) => inner.named(fault, key, Asked::Lock(key.kind())).await,
+        Some(key) => router.named(fault, key, Asked::Lock(key.kind())).await,
         None => fault,
     }
 }
 
 /// One of the keys, if one node can have them all in one script.
-fn one_slot<'a>(inner: &Inner, requests: &[AcquireRequest<'a>]) -> Option<&'a Key> {
+fn one_slot<'a>(router: &Router, requests: &[AcquireRequest<'a>]) -> Option<&'a Key> {
     let mut keys = requests.iter().map(|request| request.hold_ref.key);
     let first = keys.next()?;
-    match &inner.nodes {
+    match &router.nodes {
         Nodes::One(link) if !link.keeps_to_slots() => Some(first),
         Nodes::One(_) | Nodes::Cluster(_) => {
             let slot = first.slot();
@@ -71,7 +70,7 @@ fn one_slot<'a>(inner: &Inner, requests: &[AcquireRequest<'a>]) -> Option<&'a Ke
 }
 
 async fn attempt(
-    inner: &Arc<Inner>,
+    router: &Arc<Router>,
     at: &AcquireRoute,
     requests: &[AcquireRequest<'_>],
     deadline: Moment,
@@ -85,7 +84,7 @@ async fn attempt(
     let undo = Undo::armed(|| {
         for request in requests {
             let sent = Some((live.clone(), not_after));
-            Compensation::of(inner, request, sent, deadline).start();
+            Compensation::of(router, request, sent, deadline).start();
         }
     });
     let reply = live.call(&script, sent_at, deadline).await;
@@ -109,10 +108,10 @@ async fn attempt(
 pub(crate) struct AcquireAll<'a> {
     /// In µs of the server's TIME.
     not_after: u64,
-    items: Vec<Item<'a>>,
+    items: Vec<SetItem<'a>>,
 }
 
-struct Item<'a> {
+struct SetItem<'a> {
     lock: &'a str,
     /// Its fence key, and how that counts.
     fence: Option<(String, &'static str)>,
@@ -129,7 +128,7 @@ impl<'a> AcquireAll<'a> {
             } else {
                 "by the clock"
             };
-            Item {
+            SetItem {
                 lock: key.raw(),
                 fence: request.fenced.then(|| (key.fence(), counts)),
                 holder: request.hold_ref.holder.text(),
@@ -168,7 +167,7 @@ impl Script for AcquireAll<'_> {
         source!(
             "acquire_all",
             [
-                "digits", "range", "dated", "refusal", "fence", "lease", "holder"
+                "digits", "range", "refusal", "fence", "admitted", "lease", "holder"
             ]
         )
     }

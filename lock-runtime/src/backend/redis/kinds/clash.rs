@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::permits::leases;
-use crate::backend::redis::Inner;
+use super::counters::leases;
+use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::{Items, Script, Source, lua, script, source};
 use crate::backend::{Asked, Fault, Found, clash, not_as_asked};
 use crate::values::Key;
@@ -16,7 +16,7 @@ const LONGEST: Duration = Duration::from_millis(500);
 /// The text that the script fragment `refusal` uses for a key of another type.
 const WRONG_TYPE: &str = "it holds no ";
 
-impl Inner {
+impl Router {
     /// Adds to the fault the kind that was found at the key, and the kind that was asked for. Returns any other fault
     /// as it is.
     pub(crate) async fn named(&self, fault: Fault, key: &Key, asked: Asked) -> Fault {

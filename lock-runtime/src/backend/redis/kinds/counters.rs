@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::permits::leases;
+use crate::backend::redis::pubsub::messages::channel_of_permits;
+use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, script, source};
-use crate::backend::redis::{Inner, RedisBackend};
 use crate::backend::{Asked, CounterKind, CounterRef, Counters, Fault, Listen, Reply, Snapshot};
 use crate::values::{IdRange, IdSecret, Key, clock};
 
@@ -13,9 +13,9 @@ const OPEN: &str = "0";
 /// The message that Redisson publishes when a latch has a new count, or is deleted.
 const NEW_COUNT: &str = "1";
 
-/// Returns the channel on which a semaphore's free permits are published.
-pub(crate) fn channel_of_permits(key: &Key) -> String {
-    key.prefixed("redisson_sc")
+/// The key of a semaphore's leases.
+pub(crate) fn leases(key: &Key) -> String {
+    key.suffixed("timeout")
 }
 
 fn channel(counter: CounterRef<'_>) -> String {
@@ -39,7 +39,7 @@ fn payload(counter: CounterRef<'_>) -> &'static str {
     }
 }
 
-impl Inner {
+impl Router {
     /// If the key is not such a counter, explains in the fault what it is.
     async fn asked<T>(
         &self,
@@ -134,20 +134,20 @@ impl Inner {
     }
 }
 
-impl Counters for RedisBackend {
+impl Counters for Router {
     fn set<'a>(
         &'a self,
         counter: CounterRef<'a>,
         value: u64,
         timeout: Duration,
     ) -> Reply<'a, bool> {
-        Box::pin(self.inner.set(counter, value, false, timeout))
+        Box::pin(self.set(counter, value, false, timeout))
     }
 
     fn limit<'a>(&'a self, key: &'a Key, permits: u64, timeout: Duration) -> Reply<'a, ()> {
         let counter = CounterRef::semaphore(key);
         Box::pin(async move {
-            let set = self.inner.set(counter, permits, true, timeout);
+            let set = self.set(counter, permits, true, timeout);
             set.await.map(drop)
         })
     }
@@ -158,8 +158,8 @@ impl Counters for RedisBackend {
                 counter: counter.key.raw(),
                 leases: &leases(counter.key),
             };
-            let reading = self.inner.ask(counter, &script, timeout).await?;
-            Ok(reading.map(Reading::free))
+            let reading = self.ask(counter, &script, timeout).await?;
+            Ok(reading.map(CounterReading::free))
         })
     }
 
@@ -172,14 +172,14 @@ impl Counters for RedisBackend {
                 how_many: permits,
                 channel: &channel,
             };
-            let added = self.inner.change(counter, &script, &channel, timeout);
+            let added = self.change(counter, &script, &channel, timeout);
             added.await.map(drop)
         })
     }
 
     fn take<'a>(&'a self, key: &'a Key, permits: u32, timeout: Duration) -> Reply<'a, bool> {
-        let taken = self.inner.take(key, permits, timeout);
-        Box::pin(self.inner.asked(CounterRef::semaphore(key), taken))
+        let taken = self.take(key, permits, timeout);
+        Box::pin(self.asked(CounterRef::semaphore(key), taken))
     }
 
     fn count_down<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, u64> {
@@ -190,9 +190,9 @@ impl Counters for RedisBackend {
                 latch: key.raw(),
                 channel: &channel,
             };
-            let (left, unpublished) = self.inner.ask(latch, &script, timeout).await?;
+            let (left, unpublished) = self.ask(latch, &script, timeout).await?;
             if unpublished {
-                self.inner.publish(channel, OPEN.to_owned());
+                self.publish(channel, OPEN.to_owned());
             }
             Ok(left)
         })
@@ -211,7 +211,7 @@ impl Counters for RedisBackend {
                     CounterKind::Latch => OPEN,
                 },
             };
-            self.inner.change(counter, &script, &channel, timeout).await
+            self.change(counter, &script, &channel, timeout).await
         })
     }
 
@@ -222,11 +222,11 @@ impl Counters for RedisBackend {
         secret: Option<IdSecret>,
         timeout: Duration,
     ) -> Reply<'a, Option<IdRange>> {
-        Box::pin(self.inner.draw_ids(key, count, secret, timeout))
+        Box::pin(self.draw_ids(key, count, secret, timeout))
     }
 
     fn listen_to(&self, counter: CounterRef<'_>) -> Box<dyn Listen> {
-        Box::new(self.inner.topics.listen(channel(counter)))
+        Box::new(self.topics.listen(channel(counter)))
     }
 }
 
@@ -250,14 +250,14 @@ pub(crate) fn too_few<T>(mut items: Items, name: &str) -> Option<Result<T, Fault
 
 /// A counter that is set.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reading {
+pub(crate) struct CounterReading {
     value: i64,
     live: u64,
     ended: u64,
     left: Option<Duration>,
 }
 
-impl Reading {
+impl CounterReading {
     /// Returns the number of free permits, including the ended leases that the next acquire takes back.
     pub(crate) fn free(self) -> i64 {
         self.value
@@ -278,11 +278,11 @@ script! {
         keys { counter: &'a str, leases: &'a str }
         args {}
     }
-    |this, mut items| -> Option<Reading> {
+    |this, mut items| -> Option<CounterReading> {
         match items.text()?.as_str() {
             "NONE" => items.end(Ok(None)),
             "COUNT" => {
-                let reading = Reading {
+                let reading = CounterReading {
                     value: items.text()?.parse().ok()?,
                     live: u64::try_from(items.integer()?).ok()?,
                     ended: u64::try_from(items.integer()?).ok()?,
@@ -300,7 +300,7 @@ script! {
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) done: bool,
-    pub(crate) unpublished: Option<String>,
+    pub(super) unpublished: Option<String>,
 }
 
 script! {
@@ -379,7 +379,7 @@ script! {
 }
 
 script! {
-    "take_permits", ["digits", "range", "dated", "refusal", "counter"]
+    "take_permits", ["digits", "range", "refusal", "fence", "admitted", "counter"]
     struct TakePermits<'a> {
         local { name: &'a str }
         keys { permits: &'a str }

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::backend::redis::RedisBackend;
+use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::{Items, Script, Source, lua, script, source};
 use crate::backend::{Directory, Fault, Introduction, KnownClient, Reply};
 use crate::values::client::{RECORD_TTL, presentable};
 use crate::values::{ClientRecord, Key};
 
-impl Directory for RedisBackend {
+impl Directory for Router {
     fn introduce<'a>(&'a self, client: Introduction<'a>, timeout: Duration) -> Reply<'a, ()> {
         Box::pin(async move {
             let (key, record) = (client.key, client.record);
@@ -22,21 +22,21 @@ impl Directory for RedisBackend {
                 process_id: record.process_id,
                 version: &record.version,
             };
-            self.inner.call(key, &script, timeout).await
+            self.call(key, &script, timeout).await
         })
     }
 
     fn withdraw<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, ()> {
         Box::pin(async move {
             let script = Withdraw { client: key.raw() };
-            self.inner.call(key, &script, timeout).await
+            self.call(key, &script, timeout).await
         })
     }
 
     fn who<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<KnownClient>> {
         Box::pin(async move {
             let script = Who { client: key.raw() };
-            self.inner.call(key, &script, timeout).await
+            self.call(key, &script, timeout).await
         })
     }
 }

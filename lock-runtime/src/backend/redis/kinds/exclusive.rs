@@ -1,23 +1,20 @@
 //! Kinds with one holder at a time: mutex and fenced lock, Redisson's `RLock` and `RFencedLock`; and the parts that
 //! they share with the writer of a read/write lock.
 
-use super::acquire::Sending;
-use super::grouped::{AcquireTerms, OneAcquire, OneRelease};
 use super::listed;
-use super::release::Releasing;
-use super::renewals::ttl;
-use super::replies::{
-    AcquireReply, RELEASED, ReleaseReply, acquire_reply, read_renewals, release_reply,
+use super::request::{Releasing, Sending};
+use crate::backend::redis::connection::sharing::UnderWay;
+use crate::backend::redis::pubsub::messages::{RELEASED, channel};
+use crate::backend::redis::router::Router;
+use crate::backend::redis::scripting::exclusive::{
+    Acquire, HandOver, HandOverReply, NextToken, NextTokenReply, Release,
 };
-use crate::backend::redis::connection::Live;
-use crate::backend::redis::scripting::{
-    Items, Script, Source, foreign, lua, renewal, script, source,
-};
-use crate::backend::redis::{GaveBack, Inner, channel};
+use crate::backend::redis::scripting::grouped::{AcquireTerms, OneAcquire, OneRelease};
+use crate::backend::redis::scripting::outcomes::{AcquireReply, GaveBack, ReleaseReply};
 use crate::backend::{
-    AcquireRequest, Fault, Granted, HandedOver, HoldRef, Renewal, Renewed, Spare, TenureTerms,
+    AcquireRequest, Fault, Granted, HandedOver, HoldRef, Renewal, Spare, TenureTerms,
 };
-use crate::values::{FencingToken, HolderId, Key, Kind, Moment, TokenRange, clock};
+use crate::values::{FencingToken, HolderId, Key, Kind, TokenRange, clock};
 
 /// The field of a hold in the lock's hash.
 pub(crate) fn field(key: &Key, holder: HolderId) -> String {
@@ -32,7 +29,7 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
     if sending.request.hold_ref.contended {
         return Box::pin(acquire_in_crowd(sending)).await;
     }
-    let under_way = sending.at.live.enter();
+    let under_way = UnderWay::enter(&sending.at.live);
     if sending.request.hold_ref.key.kind() == Kind::Mutex && !sending.request.others_wait {
         let one = || one_acquire(sending);
         let shared = under_way.share(one, sending.at.sent_at, sending.request.deadline());
@@ -59,14 +56,14 @@ fn one_acquire(sending: &Sending<'_>) -> (AcquireTerms, OneAcquire) {
 /// A user without rights to the list asks as if there were none.
 async fn acquire_in_crowd(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
     let HoldRef { key, .. } = sending.request.hold_ref;
-    if !sending.inner.keeps_list(key) {
+    if !sending.router.keeps_list(key) {
         return acquire_alone(sending).await;
     }
     match listed::acquire(sending).await {
         Err(Fault::Denied(why)) => {
             let reply = acquire_alone(sending).await;
             if !matches!(reply, Err(Fault::Denied(_))) {
-                sending.inner.refuses_list(&why);
+                sending.router.refuses_list(&why);
             }
             reply
         }
@@ -97,7 +94,7 @@ async fn acquire_alone(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
 ///
 /// Without an answer, and without a token, the caller gives the lock back: both are told as unknown.
 pub(crate) async fn token(
-    inner: &Inner,
+    router: &Router,
     request: &AcquireRequest<'_>,
 ) -> Result<Option<FencingToken>, Fault> {
     let deadline = request.deadline();
@@ -109,7 +106,7 @@ pub(crate) async fn token(
         fault => fault,
     };
     let fence = key.fence();
-    let admitted = inner.route_acquire(key, clock::now(), deadline).await;
+    let admitted = router.route_acquire(key, clock::now(), deadline).await;
     let mut at = admitted.map_err(unfenced)?;
     loop {
         let script = NextToken {
@@ -118,8 +115,8 @@ pub(crate) async fn token(
             counted: key.kind() == Kind::Fenced,
         };
         let answer = at.live.call(&script, at.sent_at, deadline).await;
-        if let Some(redirect) = inner.redirect(&answer) {
-            let admitted = inner.follow_acquire(redirect, at, key, deadline).await;
+        if let Some(redirect) = router.redirect(&answer) {
+            let admitted = router.follow_acquire(redirect, at, key, deadline).await;
             at = admitted.map_err(unfenced)?;
             continue;
         }
@@ -147,7 +144,7 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
         let reply = Box::pin(release_alone(releasing)).await?;
         return Ok(gave_back(releasing, reply));
     }
-    let under_way = releasing.live.enter();
+    let under_way = UnderWay::enter(releasing.live);
     let one = || {
         let key = key.clone();
         ((), OneRelease { key, holder })
@@ -164,15 +161,16 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
 /// As [`acquire_in_crowd`].
 async fn release_in_crowd(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
     let HoldRef { key, .. } = releasing.hold_ref;
-    let reply = match releasing.inner.keeps_list(key) {
-        true => listed::release(releasing).await,
-        false => release_alone(releasing).await,
+    let reply = if releasing.router.keeps_list(key) {
+        listed::release(releasing).await
+    } else {
+        release_alone(releasing).await
     };
     let reply = match reply {
         Err(Fault::Denied(why)) => {
             let reply = release_alone(releasing).await;
             if !matches!(reply, Err(Fault::Denied(_))) {
-                releasing.inner.refuses_list(&why);
+                releasing.router.refuses_list(&why);
             }
             reply?
         }
@@ -183,7 +181,7 @@ async fn release_in_crowd(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> 
 
 fn gave_back(releasing: &Releasing<'_>, reply: ReleaseReply) -> GaveBack {
     let key = releasing.hold_ref.key;
-    reply.gave_back(|| releasing.inner.publish(channel(key), RELEASED.to_owned()))
+    reply.gave_back(|| releasing.router.publish(channel(key), RELEASED.to_owned()))
 }
 
 async fn release_alone(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {
@@ -195,19 +193,19 @@ async fn release_alone(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault>
         (script.last, script.used) = (Some(unused.last.get()), Some(unused.used.get()));
     }
     let reply = releasing.call(&script).await?;
-    Ok(reply.heard_of(releasing.live))
+    Ok(reply.heard_of(releasing.live.asking))
 }
 
 /// `tokens`: that of the hold, and the last one that was set aside. `time`: that of the server, a moment ago.
 pub(crate) fn tenure_terms(
-    inner: &Inner,
+    router: &Router,
     key: &Key,
     tokens: Option<(FencingToken, FencingToken)>,
     subscribers: Option<u64>,
     time: u64,
 ) -> TenureTerms {
     // The count includes this process if it is subscribed.
-    let own = inner.topics.is_open(&channel(key));
+    let own = router.topics.is_open(&channel(key));
     let clock = (key.kind() != Kind::Fenced).then(|| (time, clock::now()));
     TenureTerms {
         strangers: subscribers.map(|count| count.saturating_sub(u64::from(own))),
@@ -218,13 +216,13 @@ pub(crate) fn tenure_terms(
 }
 
 pub(crate) async fn hand_over(
-    inner: &Inner,
+    router: &Router,
     from: HolderId,
     to: AcquireRequest<'_>,
     spare: u64,
 ) -> Result<HandedOver, Fault> {
     let deadline = to.deadline();
-    let (mut live, mut sent_at) = inner.route(to.hold_ref.key, to.asked_at, deadline).await?;
+    let (mut live, mut sent_at) = router.route(to.hold_ref.key, to.asked_at, deadline).await?;
     let HoldRef { key, holder, .. } = to.hold_ref;
     let fence = to.fenced.then(|| key.fence());
     let channel = channel(key);
@@ -240,14 +238,14 @@ pub(crate) async fn hand_over(
     };
     let reply = loop {
         let answer = live.call(&script, sent_at, deadline).await;
-        let Some(redirect) = inner.redirect(&answer) else {
+        let Some(redirect) = router.redirect(&answer) else {
             break answer?;
         };
         // Lock and fence are at two nodes. A release and another acquire find them both at once.
         if redirect.splits() {
             return Err(redirect.fault);
         }
-        (live, sent_at) = inner.follow(redirect, &live, key, deadline).await?;
+        (live, sent_at) = router.follow(redirect, &live, key, deadline).await?;
     };
     match reply {
         HandOverReply::Done {
@@ -260,164 +258,18 @@ pub(crate) async fn hand_over(
                 token: tokens.map(|(token, _)| token),
                 sent_at,
             };
-            let terms = tenure_terms(inner, key, tokens, subscribers, time);
+            let terms = tenure_terms(router, key, tokens, subscribers, time);
             Ok(HandedOver::Done(granted, terms))
         }
         HandOverReply::NotHeld => {
             // Boxed: it is seldom, and every hand-over would carry it.
-            Box::pin(inner.vouch(Some(live), deadline)).await?;
+            Box::pin(router.vouch(Some(live), deadline)).await?;
             Ok(HandedOver::NotHeld)
         }
     }
 }
 
-pub(crate) async fn renew(
-    live: &Live,
-    batch: &[&Renewal],
-    now: Moment,
-    deadline: Moment,
-) -> Result<Vec<Renewed>, Fault> {
-    let items: Vec<_> = batch.iter().map(|item| entry(item, ttl(item))).collect();
-    live.call(&Renew { items: &items }, now, deadline).await
-}
-
 /// One item of the script that renews.
 pub(crate) fn entry(item: &Renewal, ttl: i64) -> (&str, String, i64) {
     (item.key.raw(), field(&item.key, item.holder), ttl)
-}
-
-script! {
-    "acquire", shortcut after ["usually"], ["digits", "range", "dated", "refusal", "fence", "lease", "holder", "listeners", "keeper", "ahead"]
-    struct Acquire<'a> {
-        keys { lock: &'a str, fence: Option<&'a str> }
-        args {
-            holder: &'a str,
-            lease_ms: u64,
-            /// In µs of the server's TIME.
-            not_after_us: u64,
-            /// The fence counts by one, as Redisson's does, instead of by the clock.
-            counted: bool,
-            /// Its subscribers are counted, for a request with `spare`.
-            channel: Option<&'a str>,
-            /// The number of tokens to set aside after that of the holder.
-            spare: Option<u64>
-        }
-    }
-    |this, mut items| -> AcquireReply {
-        let word = items.text()?;
-        acquire_reply(&word, items, &[("lock", Some(this.lock)), ("fence", this.fence)], this.spare.is_some())
-    }
-}
-
-script! {
-    "next_token", ["digits", "dated", "refusal", "fence"]
-    struct NextToken<'a> {
-        keys { fence: &'a str }
-        args { not_after_us: u64, counted: bool }
-    }
-    |this, mut items| -> NextTokenReply {
-        let reply = match items.text()?.as_str() {
-            "OK" => NextTokenReply::Taken { token: items.token()??, time: items.digits()? },
-            "STALE" => NextTokenReply::Stale { time: items.digits()? },
-            "FOREIGN" => return foreign(items, &[("fence", Some(this.fence))]),
-            _ => return None,
-        };
-        items.end(Ok(reply))
-    }
-}
-
-#[derive(Debug)]
-pub(crate) enum NextTokenReply {
-    Taken { token: FencingToken, time: u64 },
-    Stale { time: u64 },
-}
-
-script! {
-    "release", "allow-oom", shortcut after ["publish"], ["digits", "time", "failed", "unused"]
-    struct Release<'a> {
-        keys { lock: &'a str, fence: Option<String> }
-        args {
-            holder: &'a str,
-            channel: &'a str,
-            payload: &'a str,
-            /// The last of the tokens that were set aside, and the last one that anybody has.
-            last: Option<u64>,
-            used: Option<u64>
-        }
-    }
-    |_, items| -> ReleaseReply { release_reply(items) }
-}
-
-impl<'a> Release<'a> {
-    /// Gives back the lock, and no tokens.
-    pub(crate) fn of(lock: &'a str, holder: &'a str, channel: &'a str) -> Release<'a> {
-        Release {
-            lock,
-            fence: None,
-            holder,
-            channel,
-            payload: RELEASED,
-            last: None,
-            used: None,
-        }
-    }
-}
-
-script! {
-    "handover", "allow-oom",
-    shortcut after ["listeners"], ["digits", "range", "time", "failed", "refusal", "fence", "lease", "ahead"]
-    struct HandOver<'a> {
-        keys { lock: &'a str, fence: Option<&'a str> }
-        args {
-            from: &'a str,
-            to: &'a str,
-            lease_ms: u64,
-            /// Its subscribers are counted.
-            channel: &'a str,
-            counted: bool,
-            /// The number of tokens to set aside after that of the new holder.
-            spare: u64
-        }
-    }
-    |this, mut items| -> HandOverReply {
-        let reply = match items.text()?.as_str() {
-            "OK" => {
-                let tokens = Option::zip(items.token()?, items.token()?);
-                if tokens.is_some() != this.fence.is_some() {
-                    return None;
-                }
-                HandOverReply::Done {
-                    tokens,
-                    time: items.digits()?,
-                    // -1: the ACL does not allow to ask.
-                    subscribers: u64::try_from(items.integer()?).ok(),
-                }
-            }
-            "LOST" => HandOverReply::NotHeld,
-            "FOREIGN" => {
-                return foreign(items, &[("lock", Some(this.lock)), ("fence", this.fence)]);
-            }
-            _ => return None,
-        };
-        items.end(Ok(reply))
-    }
-}
-
-#[derive(Debug)]
-pub(crate) enum HandOverReply {
-    Done {
-        /// The token of the new holder, and the last token that was set aside.
-        tokens: Option<(FencingToken, FencingToken)>,
-        time: u64,
-        subscribers: Option<u64>,
-    },
-    NotHeld,
-}
-
-renewal! {
-    "renew", ["digits", "range", "lease", "mark", "each"]
-    struct Renew<'a> {
-        keys { lock: &'a str }
-        arg { holder: String }
-    }
 }

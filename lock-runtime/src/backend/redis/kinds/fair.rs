@@ -2,12 +2,11 @@
 
 use redis::Value;
 
-use super::acquire::Sending;
-use super::exclusive::Renew;
-use super::release::Releasing;
-use super::replies::{AcquireReply, RELEASED, acquire_reply};
+use super::request::{Releasing, Sending};
+use crate::backend::redis::pubsub::messages::{RELEASED, channel};
+use crate::backend::redis::scripting::exclusive::Renew;
+use crate::backend::redis::scripting::outcomes::{AcquireReply, GaveBack, acquire_reply};
 use crate::backend::redis::scripting::{Items, Script, Source, lua, script, source, text};
-use crate::backend::redis::{GaveBack, channel};
 use crate::backend::{Fault, HoldRef};
 use crate::values::{HolderId, Key};
 
@@ -56,7 +55,7 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
     match releasing.call(&script).await? {
         FairReleaseReply::Done => Ok(GaveBack::Done),
         FairReleaseReply::Unpublished { channel } => {
-            releasing.inner.publish(channel, RELEASED.to_owned());
+            releasing.router.publish(channel, RELEASED.to_owned());
             Ok(GaveBack::Done)
         }
         FairReleaseReply::Nothing { time } => Ok(GaveBack::NotHeld { time }),
@@ -65,7 +64,7 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
 
 script! {
     "fair_acquire",
-    ["digits", "range", "dated", "refusal", "fence", "lease", "holder", "listeners", "keeper", "queue", "publish"]
+    ["digits", "range", "refusal", "fence", "admitted", "lease", "holder", "listeners", "keeper", "queue", "publish"]
     struct FairAcquire<'a> {
         keys { lock: &'a str, queue: &'a str, timeouts: &'a str, fence: Option<&'a str> }
         args {

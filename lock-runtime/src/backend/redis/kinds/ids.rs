@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::backend::redis::Inner;
+use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, script, source};
 use crate::backend::{Asked, Fault, shuffle_clash};
 use crate::values::{IdRange, IdSecret, Key};
 
-impl Inner {
+impl Router {
     pub(crate) async fn draw_ids(
         &self,
         key: &Key,

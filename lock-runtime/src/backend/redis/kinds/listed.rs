@@ -5,14 +5,14 @@
 
 use std::sync::Arc;
 
-use super::acquire::Sending;
-use super::release::Releasing;
-use super::replies::{
-    AcquireReply, PASSED_ON, RELEASED_TO_CROWD, RELEASED_TO_FEW, ReleaseReply, acquire_reply,
-    release_reply,
+use super::request::{Releasing, Sending};
+use crate::backend::redis::pubsub::messages::{
+    PASSED_ON, RELEASED_TO_CROWD, RELEASED_TO_FEW, channel,
 };
-use crate::backend::redis::channel;
 use crate::backend::redis::pubsub::topics::Topics;
+use crate::backend::redis::scripting::outcomes::{
+    AcquireReply, ReleaseReply, acquire_reply, release_reply,
+};
 use crate::backend::redis::scripting::{Items, Script, Source, lua, script, source};
 use crate::backend::{Both, Fault, HoldRef, Listen};
 use crate::values::key::LIST_PREFIX;
@@ -42,7 +42,7 @@ pub(crate) fn listen(topics: &Arc<Topics>, key: &Key, holder: HolderId) -> Box<d
 }
 
 /// Whether many wait, and this process hears when the lock is reserved for it.
-pub(crate) fn waits_on_list(topics: &Topics, key: &Key, holder: HolderId) -> bool {
+pub(crate) fn serves(topics: &Topics, key: &Key, holder: HolderId) -> bool {
     // Nearly always: the names of channels cost more than this.
     !topics.is_empty()
         && topics.is_crowded(&channel(key))
@@ -72,10 +72,10 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
 pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {
     let HoldRef { key, holder, .. } = releasing.hold_ref;
     let unused = releasing.unused();
-    let inner = releasing.inner;
+    let router = releasing.router;
     let releases = channel(key);
     // The holder's process is one of them. It listens only if others of it wait.
-    let listens = inner.topics.is_open(&releases);
+    let listens = router.topics.is_open(&releases);
     let script = ListedRelease {
         lock: key.raw(),
         waiting: &waiting_key(key),
@@ -83,7 +83,7 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, F
         holder: &holder.text(),
         channel: &releases,
         trip_us: releasing.live.trip_us(),
-        crowd: inner.crowd_from - usize::from(!listens),
+        crowd: router.crowd_from - usize::from(!listens),
         to_few: RELEASED_TO_FEW,
         to_crowd: RELEASED_TO_CROWD,
         passed_on: PASSED_ON,
@@ -96,7 +96,7 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, F
 script! {
     "listed_acquire", shortcut after ["usually"],
     [
-        "digits", "range", "dated", "refusal", "fence", "lease", "holder", "listeners", "keeper", "publish", "failed",
+        "digits", "range", "refusal", "fence", "admitted", "lease", "holder", "listeners", "keeper", "publish", "failed",
         "waiting", "ahead"
     ]
     struct ListedAcquire<'a> {

@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::replies::RELEASED;
 use super::{fair, permits};
-use crate::backend::redis::router::Nodes;
+use crate::backend::redis::pubsub::messages::{CONTROL, RELEASED, channel};
+use crate::backend::redis::router::{Nodes, Router};
 use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, script, source};
-use crate::backend::redis::{CONTROL, Inner, channel};
 use crate::backend::{Asked, FIRST_WAITERS, Fault, Snapshot};
 use crate::values::{Checkup, Key, Kind, LockMode, clock};
 
-impl Inner {
+impl Router {
     pub(crate) async fn inspect(
         &self,
         key: &Key,

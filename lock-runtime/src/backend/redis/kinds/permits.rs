@@ -4,21 +4,16 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use super::acquire::Sending;
-use super::counters::{ReadCounter, foreign_counter, too_few};
-use super::release::Releasing;
-use super::renewals::ttl;
-use super::replies::{AcquireReply, ReleaseReply, acquire_reply, read_renewals};
-use crate::backend::redis::connection::Live;
+use super::counters::{ReadCounter, foreign_counter, leases, too_few};
+use super::request::{Releasing, Sending};
+use crate::backend::redis::pubsub::messages::{CONTROL, channel, channel_of_permits};
+use crate::backend::redis::router::Router;
+use crate::backend::redis::scripting::outcomes::{
+    AcquireReply, GaveBack, ReleaseReply, acquire_reply, read_renewals,
+};
 use crate::backend::redis::scripting::{Items, Script, Source, lua, renewal, script, source};
-use crate::backend::redis::{CONTROL, GaveBack, Inner, channel};
 use crate::backend::{Fault, HoldRef, Renewal, Renewed, Snapshot};
-use crate::values::{HolderId, Key, Moment, clock};
-
-/// The key of a semaphore's leases.
-pub(crate) fn leases(key: &Key) -> String {
-    key.suffixed("timeout")
-}
+use crate::values::{HolderId, Key, clock};
 
 pub(crate) fn ids(holder: HolderId, permits: u32) -> Vec<u8> {
     (0..permits)
@@ -60,33 +55,17 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
     };
     let reply = releasing.call(&script).await?;
     if let Some(payload) = reply.unpublished {
-        releasing.inner.publish(channel, payload);
+        releasing.router.publish(channel, payload);
     } else if releasing.live.asking {
         // While the slot moves, the listeners are still at the node that had it.
         releasing
-            .inner
+            .router
             .publish(channel, hold_ref.permits.to_string());
     }
     Ok(match reply.released {
         ReleaseReply::Done | ReleaseReply::Unpublished => GaveBack::Done,
         ReleaseReply::NotHeld { time } => GaveBack::NotHeld { time },
     })
-}
-
-/// Renews sets of permits, so many to a script that none blocks the server. What one script is not answered says
-/// nothing about the others.
-pub(crate) async fn renew(
-    live: &Live,
-    batch: &[&Renewal],
-    now: Moment,
-    deadline: Moment,
-) -> Result<Vec<Renewed>, Fault> {
-    let items = batch.iter();
-    let items: Vec<_> = items
-        .map(|item| entry(item, item.permits, ttl(item)))
-        .collect();
-    live.call(&RenewPermits { items: &items }, now, deadline)
-        .await
 }
 
 /// One item of the script that renews permits: the first so many of a set.
@@ -96,7 +75,7 @@ pub(crate) fn entry(item: &Renewal, permits: u32, ttl: i64) -> (String, Vec<u8>,
 
 /// Looks at a key that holds no hash. `None` if it is no counter either.
 pub(crate) async fn inspect(
-    inner: &Inner,
+    router: &Router,
     key: &Key,
     timeout: Duration,
 ) -> Result<Option<Snapshot>, Fault> {
@@ -104,17 +83,17 @@ pub(crate) async fn inspect(
         counter: key.raw(),
         leases: &leases(key),
     };
-    let reading = inner.call(key, &script, timeout).await?;
+    let reading = router.call(key, &script, timeout).await?;
     Ok(reading.map(|reading| reading.seen()))
 }
 
 /// Gives all leased permits back at a key that holds no hash. True if there were any.
 pub(crate) async fn force_release(
-    inner: &Inner,
+    router: &Router,
     key: &Key,
     timeout: Duration,
 ) -> Result<bool, Fault> {
-    let channel = super::counters::channel_of_permits(key);
+    let channel = channel_of_permits(key);
     let script = ForcePermits {
         permits: key.raw(),
         leases: &leases(key),
@@ -123,9 +102,9 @@ pub(crate) async fn force_release(
     let deadline = clock::now() + timeout;
     let (mut released, mut most) = (0, i64::MAX);
     loop {
-        let reply = inner.call(key, &script, deadline.remaining()).await?;
+        let reply = router.call(key, &script, deadline.remaining()).await?;
         for (channel, payload) in reply.unpublished {
-            inner.publish(channel, payload);
+            router.publish(channel, payload);
         }
         released += reply.permits;
         // Permits that were leased meanwhile are left alone, so that this ends, however fast others lease.
@@ -137,7 +116,7 @@ pub(crate) async fn force_release(
 }
 
 script! {
-    "acquire_permits", ["digits", "range", "dated", "failed", "refusal", "counter", "by_request", "publish"]
+    "acquire_permits", ["digits", "range", "failed", "refusal", "fence", "admitted", "counter", "by_request", "publish"]
     struct AcquirePermits<'a> {
         local {
             /// The semaphore's name as the user knows it.
@@ -224,5 +203,5 @@ pub(crate) struct ForcePermitsReply {
     /// The number of permits that are still leased. If it is not zero, the script has to run again.
     pub(crate) left: i64,
     /// The channel and payload of each message that the script could not publish.
-    pub(crate) unpublished: Vec<(String, String)>,
+    pub(super) unpublished: Vec<(String, String)>,
 }

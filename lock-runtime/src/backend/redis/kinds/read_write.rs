@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use super::acquire::Sending;
-use super::exclusive::Renew;
-use super::release::Releasing;
-use super::renewals::ttl;
-use super::replies::{AcquireReply, ReleaseReply, acquire_reply, read_renewals, release_reply};
-use crate::backend::redis::connection::Live;
+use super::request::{Releasing, Sending};
+use crate::backend::redis::pubsub::messages::channel;
+use crate::backend::redis::router::Router;
+use crate::backend::redis::scripting::exclusive::Renew;
+use crate::backend::redis::scripting::outcomes::{
+    AcquireReply, GaveBack, ReleaseReply, acquire_reply, read_renewals, release_reply,
+};
 use crate::backend::redis::scripting::{Items, Script, Source, lua, renewal, script, source};
-use crate::backend::redis::{GaveBack, Inner, channel};
 use crate::backend::{
     Fault, HoldRef, READERS_KEPT_OUT, Released, Renewal, Renewed, WRITER_HAS_TO_COME,
 };
-use crate::values::{HolderId, Key, Kind, Moment, Ttl, clock};
+use crate::values::{HolderId, Key, Kind, Ttl, clock};
 
 /// The message that the last reader publishes when it leaves. A Redisson client wakes one waiter.
 const READER_LEFT: &str = "0";
@@ -73,12 +73,15 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
         channel: &channel,
         time_to_come_ms: u64::try_from(WRITER_HAS_TO_COME.as_millis()).unwrap_or(u64::MAX),
     };
-    let reply = releasing.call(&script).await?.heard_of(releasing.live);
-    Ok(reply.gave_back(|| publish(releasing.inner, channel)))
+    let reply = releasing
+        .call(&script)
+        .await?
+        .heard_of(releasing.live.asking);
+    Ok(reply.gave_back(|| publish(releasing.router, channel)))
 }
 
 pub(crate) async fn downgrade(
-    inner: &Inner,
+    router: &Router,
     hold_ref: HoldRef<'_>,
     ttl: Ttl,
     timeout: Duration,
@@ -91,33 +94,22 @@ pub(crate) async fn downgrade(
         lease_ms: ttl.millis(),
         channel: &channel,
     };
-    let before = inner.nodes.live();
+    let before = router.nodes.live();
     let deadline = clock::now() + timeout;
-    let reply = inner.call(hold_ref.key, &script, timeout).await?;
-    match reply.gave_back(|| publish(inner, channel)) {
+    let reply = router.call(hold_ref.key, &script, timeout).await?;
+    match reply.gave_back(|| publish(router, channel)) {
         GaveBack::Done => Ok(Released::Done),
         GaveBack::NotHeld { .. } => {
-            inner.vouch(before, deadline).await?;
+            router.vouch(before, deadline).await?;
             Ok(Released::NotHeld)
         }
     }
 }
 
 /// Publishes the messages that a script could not publish. One message too many does no harm.
-fn publish(inner: &Inner, channel: String) {
-    inner.publish(channel.clone(), WRITER_LEFT.to_owned());
-    inner.publish(channel, READER_LEFT.to_owned());
-}
-
-/// Renews readers; writers are renewed with the exclusive holds.
-pub(crate) async fn renew(
-    live: &Live,
-    batch: &[&Renewal],
-    now: Moment,
-    deadline: Moment,
-) -> Result<Vec<Renewed>, Fault> {
-    let items: Vec<_> = batch.iter().map(|item| entry(item, ttl(item))).collect();
-    live.call(&ReadRenew { items: &items }, now, deadline).await
+fn publish(router: &Router, channel: String) {
+    router.publish(channel.clone(), WRITER_LEFT.to_owned());
+    router.publish(channel, READER_LEFT.to_owned());
 }
 
 /// One item of the script that renews reads.
@@ -127,7 +119,7 @@ pub(crate) fn entry(item: &Renewal, ttl: i64) -> (&str, String, String, i64) {
 }
 
 script! {
-    "read_acquire", ["digits", "range", "dated", "failed", "refusal", "holder", "mode", "lease"]
+    "read_acquire", ["digits", "range", "failed", "refusal", "fence", "admitted", "holder", "mode", "lease"]
     struct ReadAcquire<'a> {
         keys { lock: &'a str, timeout: &'a str, writer_waits: &'a str }
         args { holder: &'a str, lease_ms: u64, not_after_us: u64 }
@@ -141,7 +133,7 @@ script! {
 script! {
     "write_acquire",
     [
-        "digits", "range", "dated", "refusal", "fence", "holder", "mode", "lease", "timeout_key",
+        "digits", "range", "refusal", "fence", "admitted", "holder", "mode", "lease", "timeout_key",
         "readers"
     ]
     struct WriteAcquire<'a> {

@@ -1,41 +1,46 @@
-//! Release: gives back on one connection what a holder has.
+//! Release: gives back what a holder has.
 
+use super::request::Releasing;
 use super::{exclusive, fair, permits, read_write};
 use crate::backend::redis::connection::Live;
-use crate::backend::redis::scripting::Script;
-use crate::backend::redis::{GaveBack, Inner};
+use crate::backend::redis::router::Router;
+use crate::backend::redis::scripting::outcomes::GaveBack;
 use crate::backend::{Fault, HoldRef};
 use crate::values::{Kind, Moment, UnusedTokens};
 
-/// A release that goes out on one connection.
-pub(crate) struct Releasing<'a> {
-    pub(crate) inner: &'a Inner,
-    pub(crate) live: &'a Live,
-    pub(crate) hold_ref: HoldRef<'a>,
-    /// Tokens that nobody has had.
-    pub(crate) unused: Option<&'a UnusedTokens>,
-    pub(crate) sent_at: Moment,
-    pub(crate) deadline: Moment,
+/// Gives back what a holder has. Returns the outcome, and the connection that carried it.
+pub(crate) async fn give_back(
+    router: &Router,
+    hold_ref: HoldRef<'_>,
+    unused: Option<&UnusedTokens>,
+    now: Moment,
+    deadline: Moment,
+) -> Result<(GaveBack, Live), Fault> {
+    let (mut live, mut now) = router.route(hold_ref.key, now, deadline).await?;
+    loop {
+        let releasing = Releasing {
+            router,
+            live: &live,
+            hold_ref,
+            unused,
+            sent_at: now,
+            deadline,
+        };
+        let answer = ask(&releasing).await;
+        let Some(redirect) = router.redirect(&answer) else {
+            return Ok((answer?, live));
+        };
+        (live, now) = Box::pin(router.follow(redirect, &live, hold_ref.key, deadline)).await?;
+    }
 }
 
-impl Releasing<'_> {
-    pub(crate) async fn ask(&self) -> Result<GaveBack, Fault> {
-        match self.hold_ref.key.kind() {
-            Kind::Mutex | Kind::Fenced => exclusive::release(self).await,
-            // Boxed: a mutex need not carry their size.
-            Kind::Semaphore => Box::pin(permits::release(self)).await,
-            Kind::Fair => Box::pin(fair::release(self)).await,
-            Kind::Read | Kind::Write => Box::pin(read_write::release(self)).await,
-        }
-    }
-
-    /// The tokens that go back with the lock. Not in a cluster: lock and fence may be at two nodes while their slot moves, and
-    /// a release is not to fail because of that.
-    pub(super) fn unused(&self) -> Option<&UnusedTokens> {
-        self.unused.filter(|_| self.inner.is_alone())
-    }
-
-    pub(super) async fn call<S: Script>(&self, script: &S) -> Result<S::Reply, Fault> {
-        self.live.call(script, self.sent_at, self.deadline).await
+/// Asks once.
+pub(crate) async fn ask(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
+    match releasing.hold_ref.key.kind() {
+        Kind::Mutex | Kind::Fenced => exclusive::release(releasing).await,
+        // Boxed: a mutex need not carry their size.
+        Kind::Semaphore => Box::pin(permits::release(releasing)).await,
+        Kind::Fair => Box::pin(fair::release(releasing)).await,
+        Kind::Read | Kind::Write => Box::pin(read_write::release(releasing)).await,
     }
 }

@@ -6,10 +6,12 @@ use std::ops::Range;
 use std::pin::pin;
 use std::task::Poll;
 
-use super::{exclusive, permits, read_write};
-use crate::backend::redis::Inner;
+use super::permits::{self, RenewPermits};
+use super::read_write::{self, ReadRenew};
+use super::{exclusive, request::ttl};
 use crate::backend::redis::connection::Live;
-use crate::backend::redis::router::Nodes;
+use crate::backend::redis::router::{Nodes, Router};
+use crate::backend::redis::scripting::exclusive::Renew;
 use crate::backend::redis::scripting::faults;
 use crate::backend::{Fault, Renewal, Renewed, Reply, Within};
 use crate::values::{Key, Kind, Moment, clock};
@@ -18,26 +20,10 @@ use crate::values::{Key, Kind, Moment, clock};
 #[derive(Clone, Copy)]
 pub(crate) struct Times {
     pub(crate) usual: Moment,
-    pub(crate) useful: Moment,
+    pub(super) useful: Moment,
 }
 
-/// In the place of a ttl: only looks whether the hold is there.
-pub(crate) const LOOK: i64 = 0;
-/// In the place of a ttl: writes a hold that is there once more as it is.
-pub(crate) const MARK: i64 = -1;
-
-/// Like [`MARK`], and also extends the lease if the renewal extends it.
-pub(crate) fn mark(item: &Renewal) -> i64 {
-    MARK.min(-ttl(item))
-}
-
-/// Returns the ttl argument of a renewal, or [`LOOK`] if it only checks the hold.
-pub(crate) fn ttl(item: &Renewal) -> i64 {
-    let millis = item.ttl.map(|ttl| i64::try_from(ttl.millis()));
-    millis.map_or(LOOK, |millis| millis.unwrap_or(i64::MAX))
-}
-
-impl Inner {
+impl Router {
     pub(crate) async fn renew(
         &self,
         batch: &[Renewal],
@@ -83,7 +69,7 @@ impl Inner {
     ) -> Result<Vec<Renewed>, Fault> {
         let slots = live.keeps_to_slots();
         let parts = by_script(batch, |key| if slots { key.slot() } else { 0 });
-        let renew = |part: &Vec<usize>| -> Part<'_> {
+        let renew = |part: &Vec<usize>| -> RenewalPart<'_> {
             let items: Vec<&Renewal> = part.iter().filter_map(|&at| batch.get(at)).collect();
             Box::pin(async move { self.renew_on(live, &items, now, times).await })
         };
@@ -132,7 +118,7 @@ impl Inner {
             });
             let parts: Vec<Range<usize>> = halves.collect();
             let now = clock::now();
-            let ask = |part: &Range<usize>| -> Part<'_> {
+            let ask = |part: &Range<usize>| -> RenewalPart<'_> {
                 Box::pin(self.ask_in_time(live, &batch[part.clone()], now, times))
             };
             let answered = all(parts.iter().map(ask).collect()).await;
@@ -183,11 +169,27 @@ impl Inner {
         now: Moment,
         deadline: Moment,
     ) -> Result<Vec<Renewed>, Fault> {
+        let items = batch.iter();
         match batch.first().map(|item| RenewalKind::of(item.key.kind())) {
             None => Ok(Vec::new()),
-            Some(RenewalKind::Permits) => permits::renew(live, batch, now, deadline).await,
-            Some(RenewalKind::Reads) => read_write::renew(live, batch, now, deadline).await,
-            Some(RenewalKind::Others) => exclusive::renew(live, batch, now, deadline).await,
+            Some(RenewalKind::Permits) => {
+                let items = items.map(|item| permits::entry(item, item.permits, ttl(item)));
+                let items: Vec<_> = items.collect();
+                let script = RenewPermits { items: &items };
+                live.call(&script, now, deadline).await
+            }
+            Some(RenewalKind::Reads) => {
+                let items: Vec<_> = items
+                    .map(|item| read_write::entry(item, ttl(item)))
+                    .collect();
+                live.call(&ReadRenew { items: &items }, now, deadline).await
+            }
+            Some(RenewalKind::Others) => {
+                let items: Vec<_> = items
+                    .map(|item| exclusive::entry(item, ttl(item)))
+                    .collect();
+                live.call(&Renew { items: &items }, now, deadline).await
+            }
         }
     }
 }
@@ -280,10 +282,10 @@ pub(crate) fn in_order<'a>(
 }
 
 /// The answers of one script.
-pub(crate) type Part<'a> = Reply<'a, Vec<Renewed>>;
+pub(crate) type RenewalPart<'a> = Reply<'a, Vec<Renewed>>;
 
 /// Drives them side by side; the answers are in their order.
-pub(crate) async fn all(mut parts: Vec<Part<'_>>) -> Vec<Result<Vec<Renewed>, Fault>> {
+pub(crate) async fn all(mut parts: Vec<RenewalPart<'_>>) -> Vec<Result<Vec<Renewed>, Fault>> {
     let mut answers: Vec<Option<Result<Vec<Renewed>, Fault>>> = Vec::new();
     answers.resize_with(parts.len(), || None);
     poll_fn(|cx| {

@@ -1,4 +1,6 @@
 //! Listening: the pub/sub connection, and the listeners of each channel.
 
-pub(crate) mod subscribe;
+mod connection;
+pub(crate) mod messages;
+pub(crate) mod subscriber;
 pub(crate) mod topics;

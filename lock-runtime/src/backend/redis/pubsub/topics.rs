@@ -19,14 +19,14 @@ const LINGER: Duration = Duration::from_secs(2);
 /// closes the channels at the server; the connection's task counts messages.
 #[derive(Debug, Default)]
 pub(crate) struct Topics {
-    table: Modelled<Table>,
+    table: Modelled<TopicTable>,
     /// Signalled by callers: there is something to subscribe to, or a first channel lingers.
-    pub(crate) changed: Notify,
+    changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Table {
-    topics: HashMap<Arc<str>, Topic>,
+struct TopicTable {
+    topics: HashMap<Arc<str>, ChannelTopic>,
     /// The channels that are still to be subscribed to.
     fresh: Vec<Arc<str>>,
     /// Without listeners, each once, and when to look at it.
@@ -35,11 +35,11 @@ struct Table {
 }
 
 #[derive(Debug)]
-struct Topic {
+struct ChannelTopic {
     signal: watch::Sender<Signal>,
     listeners: usize,
     idle_since: Moment,
-    /// True while it is in `Table::idle`.
+    /// True while it is in `TopicTable::idle`.
     lingers: bool,
 }
 
@@ -51,12 +51,12 @@ struct Signal {
     passed_on: u64,
     /// Many wait, who do it on a list, as of the last message that told.
     is_crowded: bool,
-    state: Subscription,
+    state: SubscriptionState,
 }
 
 /// The meaning of a message on a lock's channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum ChannelNews {
     /// The lock is free.
     Released,
     /// The lock is free, and many wait, who do it on a list.
@@ -70,15 +70,16 @@ pub(crate) enum News {
 impl Signal {
     /// Returns what a listener compares with what it has heard before.
     fn heard(&self, to_all: bool) -> u64 {
-        match to_all {
-            true => self.count + self.passed_on,
-            false => self.count,
+        if to_all {
+            self.count + self.passed_on
+        } else {
+            self.count
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Subscription {
+enum SubscriptionState {
     Opening,
     Open,
     /// The channel is not subscribed to. The count is raised once it is.
@@ -103,11 +104,11 @@ impl Topics {
             table.fresh.push(channel.clone());
             self.changed.notify_one();
             let state = if table.unreachable {
-                Subscription::Deaf
+                SubscriptionState::Deaf
             } else {
-                Subscription::Opening
+                SubscriptionState::Opening
             };
-            Topic {
+            ChannelTopic {
                 signal: watch::Sender::new(Signal {
                     count: 0,
                     passed_on: 0,
@@ -138,7 +139,7 @@ impl Topics {
             .lock()
             .topics
             .get(channel)
-            .is_some_and(|topic| topic.signal.borrow().state == Subscription::Open)
+            .is_some_and(|topic| topic.signal.borrow().state == SubscriptionState::Open)
     }
 
     /// Returns `true` if this process hears no messages at all.
@@ -154,39 +155,46 @@ impl Topics {
     }
 
     /// A message came in.
-    pub(crate) fn heard(&self, channel: &str, news: News) {
+    pub(crate) fn heard(&self, channel: &str, news: ChannelNews) {
         if let Some(topic) = self.table.lock().topics.get(channel) {
             topic.signal.send_modify(|signal| {
                 match news {
-                    News::PassedOn => signal.passed_on += 1,
-                    News::Released | News::ReleasedToCrowd | News::ReleasedToFew => {
-                        signal.count += 1
-                    }
+                    ChannelNews::PassedOn => signal.passed_on += 1,
+                    ChannelNews::Released
+                    | ChannelNews::ReleasedToCrowd
+                    | ChannelNews::ReleasedToFew => signal.count += 1,
                 }
                 // Clients that know of no list say the first one, whether many wait or few.
-                if news != News::Released {
-                    signal.is_crowded = news != News::ReleasedToFew;
+                if news != ChannelNews::Released {
+                    signal.is_crowded = news != ChannelNews::ReleasedToFew;
                 }
             });
         }
     }
 
-    /// Notes a new connection and returns the channels to subscribe to. Later listeners are fresh.
-    pub(crate) fn reachable(&self) -> Vec<Arc<str>> {
-        let mut table = self.table.lock();
-        table.unreachable = false;
-        table.fresh.clear();
-        table.topics.keys().cloned().collect()
-    }
-
-    /// Notes that there is no connection, so that listeners do not wait for one before they look for themselves.
+    /// Notes that there will be no connection any more, so that listeners do not wait for one before they look for
+    /// themselves.
     pub(crate) fn unreachable(&self) {
         let mut table = self.table.lock();
         table.unreachable = true;
         for topic in table.topics.values() {
             topic
                 .signal
-                .send_modify(|signal| signal.state = Subscription::Deaf);
+                .send_modify(|signal| signal.state = SubscriptionState::Deaf);
+        }
+    }
+
+    /// Waits until there is something to [take](Topics::take_fresh), or until that time.
+    pub(crate) async fn changed_or(&self, until: Option<Moment>) {
+        let until = async {
+            match until {
+                Some(until) => clock::sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.changed.notified() => {}
+            () = until => {}
         }
     }
 
@@ -203,10 +211,10 @@ impl Topics {
             .filter_map(|channel| table.topics.get(channel))
         {
             topic.signal.send_modify(|signal| {
-                if renewed || signal.state == Subscription::Deaf {
+                if renewed || signal.state == SubscriptionState::Deaf {
                     signal.count += 1;
                 }
-                signal.state = Subscription::Open;
+                signal.state = SubscriptionState::Open;
             });
         }
     }
@@ -224,7 +232,7 @@ impl Topics {
         if let Some(topic) = self.table.lock().topics.get(channel) {
             topic
                 .signal
-                .send_modify(|signal| signal.state = Subscription::Deaf);
+                .send_modify(|signal| signal.state = SubscriptionState::Deaf);
         }
     }
 
@@ -286,7 +294,7 @@ impl Listen for Listener {
             // An error means that the topic is gone: nothing will be heard.
             let _ = self
                 .signal
-                .wait_for(|signal| signal.state != Subscription::Opening)
+                .wait_for(|signal| signal.state != SubscriptionState::Opening)
                 .await;
         })
     }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::Inner;
 use crate::backend::AcquireRequest;
 use crate::backend::redis::kinds::acquire::Compensation;
+use crate::backend::redis::router::Router;
 use crate::values::clock;
 
 /// The time for which a caller waits for the release. A server that answers at all has answered by then; otherwise the
@@ -15,17 +15,17 @@ const TIMEOUT: Duration = Duration::from_millis(250);
 /// Gives the granted locks back when it is dropped. This happens in the background, and keeps the backend from closing
 /// until it is done.
 pub(super) struct GiveBack<'a> {
-    inner: &'a Arc<Inner>,
+    router: &'a Arc<Router>,
     /// The granted requests. Empty once there is nothing to do.
     requests: &'a [AcquireRequest<'a>],
 }
 
 impl<'a> GiveBack<'a> {
     pub(super) fn unless_kept(
-        inner: &'a Arc<Inner>,
+        router: &'a Arc<Router>,
         requests: &'a [AcquireRequest<'a>],
     ) -> GiveBack<'a> {
-        GiveBack { inner, requests }
+        GiveBack { router, requests }
     }
 
     pub(super) fn keep(mut self) {
@@ -45,9 +45,9 @@ impl<'a> GiveBack<'a> {
             return None;
         }
         let now = clock::now();
-        let of = |request| Compensation::of(self.inner, request, None, now);
+        let of = |request| Compensation::of(self.router, request, None, now);
         let compensations: Vec<_> = requests.iter().map(of).collect();
-        Some(self.inner.handle.spawn(async move {
+        Some(self.router.handle.spawn(async move {
             for compensation in compensations {
                 compensation.run().await;
             }

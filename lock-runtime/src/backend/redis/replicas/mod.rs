@@ -34,14 +34,12 @@ use std::time::Duration;
 use self::give_back::GiveBack;
 use self::routes::Routes;
 use super::connection::check;
-use super::router::Nodes;
 use super::{RedisBackend, Target};
 use crate::backend::opening::Opening;
-pub(super) use crate::backend::redis::replicas::wait_connection::Common;
-pub(super) use crate::backend::redis::replicas::wait_queue::WaitQueue;
+use crate::backend::redis::router::Nodes;
 use crate::backend::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Checkup, Fault, HandOff, HandedOver,
-    HoldRef, Released, Renewal, Renewed, Reply, Snapshot, Within,
+    HoldRef, Released, Renewal, Renewed, Reply, Snapshot, StoreTraits, Within,
 };
 use crate::values::{
     HolderId, Key, LockError, Moment, Replicas, StoreKind, Ttl, UnusedTokens, clock,
@@ -68,9 +66,9 @@ impl Replicated {
     ) -> Result<Arc<Replicated>, LockError> {
         let (replicas, lazy) = (opening.options.replicas, opening.options.lazy);
         let backend = RedisBackend::connect(target, opening.clone()).await?;
-        let routes = Routes::of(&backend.inner, replicas);
+        let routes = Routes::of(&backend.router, replicas);
         if !lazy {
-            let shown = backend.inner.target.shown();
+            let shown = backend.router.target.shown();
             let tried = routes.try_all().await;
             tried.map_err(|fault| fault.into_error(shown))?;
         }
@@ -99,7 +97,7 @@ impl Replicated {
 
     /// Takes a lock of its own at the server, and gives it back.
     async fn can_lock(&self, node: &str, timeout: Duration) -> Result<(), Fault> {
-        let slot = match &self.backend.inner.nodes {
+        let slot = match &self.backend.router.nodes {
             Nodes::One(_) => None,
             Nodes::Cluster(cluster) => match cluster.slot_of(node) {
                 Some(slot) => Some(slot),
@@ -136,7 +134,7 @@ impl Replicated {
     /// Waits until the replicas have the granted locks. Gives the locks back if too few replicas have them in time, or
     /// if the caller leaves.
     async fn confirm(&self, requests: &[AcquireRequest<'_>]) -> Result<(), Fault> {
-        let held = GiveBack::unless_kept(&self.backend.inner, requests);
+        let held = GiveBack::unless_kept(&self.backend.router, requests);
         let deadlines = requests.iter().map(|request| self.deadline(request));
         let (Some(first), Some(deadline)) = (requests.first(), deadlines.reduce(Moment::earlier))
         else {
@@ -309,9 +307,12 @@ impl Backend for Replicated {
         Some(self)
     }
 
-    /// Returns `false`, because the holds that a keeper grants by itself would not be confirmed.
-    fn tells_keepers(&self) -> bool {
-        false
+    /// It tells no keepers, because the holds that a keeper grants by itself would not be confirmed.
+    fn traits(&self) -> StoreTraits {
+        StoreTraits {
+            tells_keepers: false,
+            ..self.backend.traits()
+        }
     }
 }
 

@@ -1,37 +1,72 @@
 //! The choice of the server whose replicas are asked about a key: the one server, or the node of a cluster that has the
 //! key.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::super::Inner;
-use super::super::cluster::Cluster;
-use crate::backend::redis::connection::connect::CONNECT;
-use crate::backend::redis::replicas::wait_connection::Common;
-use crate::backend::redis::replicas::wait_queue::{Asked, WaitQueue};
-use crate::backend::redis::router::Nodes;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use super::wait_connection::Common;
+use super::wait_queue::{AskedReplicas, WaitQueue};
+use crate::backend::redis::cluster::{Cluster, ClusterNode};
+use crate::backend::redis::connection::opened::CONNECT;
+use crate::backend::redis::router::{Nodes, Router};
+use crate::backend::redis::sentinel::Address;
 use crate::backend::{Fault, Renewal};
+use crate::sync::Mutex;
 use crate::values::{Key, Moment, Replicas, clock};
 
 pub(super) enum Routes {
     One(Arc<WaitQueue>),
-    Cluster(Arc<Cluster>, Arc<Common>),
+    Cluster(NodeQueues),
+}
+
+/// The connections to each node of a cluster, made when they are first needed.
+pub(super) struct NodeQueues {
+    cluster: Arc<Cluster>,
+    common: Arc<Common>,
+    handle: Handle,
+    closed: watch::Receiver<bool>,
+    started: Arc<Mutex<HashMap<Address, Arc<WaitQueue>>>>,
+}
+
+impl NodeQueues {
+    /// Returns the connections to that node. They end when the node leaves the cluster.
+    fn to(&self, node: &ClusterNode) -> Arc<WaitQueue> {
+        let start = || {
+            let (started, address) = (self.started.clone(), node.address.clone());
+            let mut dismissed = node.dismissed.subscribe();
+            self.handle.spawn(async move {
+                // An error means that the cluster is gone, and the backend with it.
+                let _ = dismissed.wait_for(|dismissed| *dismissed).await;
+                started.lock().remove(&address);
+            });
+            let target = Arc::new(self.cluster.target(&node.address));
+            WaitQueue::start(target, &self.common, &self.handle, &self.closed)
+        };
+        let mut started = self.started.lock();
+        let wait_queue = started.entry(node.address.clone()).or_insert_with(start);
+        wait_queue.clone()
+    }
 }
 
 impl Routes {
-    pub(super) fn of(inner: &Inner, replicas: Replicas) -> Routes {
-        let common = |clustered| Common::new(replicas, inner.call_timeout, clustered);
-        match &inner.nodes {
+    pub(super) fn of(router: &Router, replicas: Replicas) -> Routes {
+        let common = |clustered| Common::new(replicas, router.call_timeout, clustered);
+        let (handle, closed) = (router.handle.clone(), router.closed.subscribe());
+        match &router.nodes {
             Nodes::One(_) => {
-                let closed = inner.closed.subscribe();
-                let target = inner.target.clone();
-                Routes::One(WaitQueue::start(
-                    target,
-                    &common(false),
-                    &inner.handle,
-                    &closed,
-                ))
+                let target = router.target.clone();
+                Routes::One(WaitQueue::start(target, &common(false), &handle, &closed))
             }
-            Nodes::Cluster(cluster) => Routes::Cluster(cluster.clone(), common(true)),
+            Nodes::Cluster(cluster) => Routes::Cluster(NodeQueues {
+                cluster: cluster.clone(),
+                common: common(true),
+                handle,
+                closed,
+                started: Arc::default(),
+            }),
         }
     }
 
@@ -40,7 +75,10 @@ impl Routes {
     pub(super) async fn try_all(&self) -> Result<(), Fault> {
         let wait_queue = match self {
             Routes::One(wait_queue) => vec![wait_queue.clone()],
-            Routes::Cluster(cluster, common) => cluster.all_wait_queues(common),
+            Routes::Cluster(queues) => {
+                let masters = queues.cluster.masters();
+                masters.iter().map(|node| queues.to(node)).collect()
+            }
         };
         let deadline = clock::now() + CONNECT;
         let asked: Vec<_> = wait_queue
@@ -73,10 +111,13 @@ impl Routes {
         key: &Key,
         holds: Vec<Renewal>,
         deadline: Moment,
-    ) -> Result<Asked, Fault> {
+    ) -> Result<AskedReplicas, Fault> {
         let wait_queue = match self {
             Routes::One(wait_queue) => Some(wait_queue.clone()),
-            Routes::Cluster(cluster, common) => cluster.wait_queue(key.slot(), common),
+            Routes::Cluster(queues) => {
+                let owner = queues.cluster.owner(key.slot());
+                owner.map(|node| queues.to(&node))
+            }
         };
         let nobody = || Fault::too_few("no node is known to have the lock's slot");
         Ok(wait_queue.ok_or_else(nobody)?.ask(holds, deadline))

@@ -3,11 +3,12 @@
 
 use super::super::cluster::Redirect;
 use crate::backend::redis::connection::Wire;
-use crate::backend::redis::kinds::exclusive::Renew;
-use crate::backend::redis::kinds::permits::RenewPermits;
-use crate::backend::redis::kinds::read_write::ReadRenew;
-use crate::backend::redis::kinds::renewals::{self, Part, RenewalKind, all, by_script};
-use crate::backend::redis::kinds::{exclusive, permits, read_write};
+use crate::backend::redis::kinds::exclusive;
+use crate::backend::redis::kinds::permits::{self, RenewPermits};
+use crate::backend::redis::kinds::read_write::{self, ReadRenew};
+use crate::backend::redis::kinds::renewals::{RenewalKind, RenewalPart, all, by_script};
+use crate::backend::redis::kinds::request::mark;
+use crate::backend::redis::scripting::exclusive::Renew;
 use crate::backend::redis::scripting::{self, Manner, faults};
 use crate::backend::{Fault, Renewal, Renewed};
 use crate::values::Key;
@@ -34,9 +35,9 @@ pub(super) async fn touch(
     let mut touches = vec![Touch::NotHeld; holds.len()];
     let mut parts = by_script(holds, slot);
     while !parts.is_empty() {
-        let marking = parts
-            .iter()
-            .map(|part| -> Part<'_> { Box::pin(mark_part(connection.clone(), holds, part)) });
+        let marking = parts.iter().map(|part| -> RenewalPart<'_> {
+            Box::pin(mark_part(connection.clone(), holds, part))
+        });
         let answered = all(marking.collect()).await;
         let mut again = Vec::new();
         for (part, answered) in parts.into_iter().zip(answered) {
@@ -90,12 +91,12 @@ async fn mark_part(
     match kind {
         None => Ok(Vec::new()),
         Some(RenewalKind::Others) => {
-            let items = items.map(|item| exclusive::entry(item, renewals::mark(item)));
+            let items = items.map(|item| exclusive::entry(item, mark(item)));
             let items: Vec<_> = items.collect();
             scripting::run(&mut connection, &Renew { items: &items }, Manner::PLAIN).await
         }
         Some(RenewalKind::Reads) => {
-            let items = items.map(|item| read_write::entry(item, renewals::mark(item)));
+            let items = items.map(|item| read_write::entry(item, mark(item)));
             let items: Vec<_> = items.collect();
             let script = ReadRenew { items: &items };
             scripting::run(&mut connection, &script, Manner::PLAIN).await
@@ -104,7 +105,7 @@ async fn mark_part(
         Some(RenewalKind::Permits) => {
             let items = items.map(|item| {
                 let permits = item.ttl.map_or(1, |_| item.permits);
-                permits::entry(item, permits, renewals::mark(item))
+                permits::entry(item, permits, mark(item))
             });
             let items: Vec<_> = items.collect();
             let script = RenewPermits { items: &items };

@@ -20,13 +20,13 @@ const LATE: Duration = Duration::from_millis(150);
 const SOON: Duration = Duration::from_millis(20);
 
 /// The holds that a caller wants confirmed.
-pub(super) struct Request {
+pub(super) struct WaitRequest {
     pub(super) holds: Vec<Renewal>,
     pub(super) deadline: Moment,
     pub(super) answer: oneshot::Sender<Result<(), Fault>>,
 }
 
-impl Request {
+impl WaitRequest {
     /// Returns `false` if the caller is gone.
     pub(super) fn is_wanted(&self) -> bool {
         !self.answer.is_closed()
@@ -168,7 +168,7 @@ fn too_few(confirmed: u32, need: u32) -> Fault {
 }
 
 /// The outcome of one `WAIT`.
-struct Told {
+struct ToldReplicas {
     /// The outcome for each of the holds.
     touches: Vec<Touch>,
     confirmed: u32,
@@ -203,11 +203,11 @@ impl WaitConnection {
     }
 
     /// Answers the requests, after one `WAIT` for all of them or several.
-    pub(super) async fn serve(&mut self, mut requests: Vec<Request>) {
+    pub(super) async fn serve(&mut self, mut requests: Vec<WaitRequest>) {
         // A connection that was open before may lead to a server that is no longer the master.
         let mut fresh = false;
         loop {
-            requests.retain(Request::is_wanted);
+            requests.retain(WaitRequest::is_wanted);
             if requests.is_empty() {
                 return;
             }
@@ -222,7 +222,7 @@ impl WaitConnection {
                 Ok((told, asked_until)) => {
                     requests = self.settle(requests, &told, asked_until, fresh);
                     // A caller that left meanwhile may itself have given back the hold that was not found.
-                    requests.retain(Request::is_wanted);
+                    requests.retain(WaitRequest::is_wanted);
                     let is_missing = |touch: &Touch| matches!(touch, Touch::NotHeld);
                     if !fresh && told.touches.iter().any(is_missing) && !requests.is_empty() {
                         self.open = None;
@@ -242,11 +242,11 @@ impl WaitConnection {
     /// Answers the requests that it can answer. Returns the others, which have to be asked about again.
     fn settle(
         &self,
-        requests: Vec<Request>,
-        told: &Told,
+        requests: Vec<WaitRequest>,
+        told: &ToldReplicas,
         asked_until: Moment,
         fresh: bool,
-    ) -> Vec<Request> {
+    ) -> Vec<WaitRequest> {
         let (confirmed, need) = (told.confirmed, told.need);
         let mut touches = told.touches.iter();
         let mut left = Vec::new();
@@ -283,7 +283,7 @@ impl WaitConnection {
     }
 
     /// Asks once, about all requests. Also returns the earliest of their deadlines.
-    async fn ask(&mut self, requests: &[Request]) -> Result<(Told, Moment), Fault> {
+    async fn ask(&mut self, requests: &[WaitRequest]) -> Result<(ToldReplicas, Moment), Fault> {
         let open = match self.open.take() {
             Some(open) => open,
             None => self.settings.open().await?,
@@ -308,9 +308,10 @@ impl WaitConnection {
             // The touches must be answered before: a script that had to be loaded first would come after the `WAIT`,
             // which would not wait for it.
             let made = touches.iter().any(|touch| matches!(touch, Touch::Made));
-            let confirmed = match made {
-                true => Some(wait(&open.connection, need, millis).await?),
-                false => None,
+            let confirmed = if made {
+                Some(wait(&open.connection, need, millis).await?)
+            } else {
+                None
             };
             Ok::<_, Fault>((touches, confirmed))
         };
@@ -326,7 +327,7 @@ impl WaitConnection {
         if let Some(confirmed) = confirmed {
             *self.settings.last.lock() = Some((confirmed, need));
         }
-        let told = Told {
+        let told = ToldReplicas {
             touches,
             confirmed: confirmed.unwrap_or(0),
             need,

@@ -9,7 +9,7 @@ use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use crate::backend::kit::closed::until_closed;
 use crate::backend::redis::connection::Target;
 use crate::backend::redis::replicas::wait_connection::{
-    Common, Request, WaitConnection, WaitSettings,
+    Common, WaitConnection, WaitRequest, WaitSettings,
 };
 use crate::backend::{Fault, Renewal};
 use crate::values::{Moment, ShutdownCause};
@@ -20,12 +20,12 @@ const CONNECTIONS: usize = 2;
 /// The number of holds from which a `WAIT` takes no further requests. Each hold costs a few µs of the server's time.
 const TOGETHER: usize = 128;
 
-type Queue = Arc<Mutex<mpsc::UnboundedReceiver<Request>>>;
+type SharedQueue = Arc<Mutex<mpsc::UnboundedReceiver<WaitRequest>>>;
 
 /// The queue of requests to one server, and the connections that serve it.
 pub(in super::super) struct WaitQueue {
     // Its length is bounded by the number of waiting callers, which is limited elsewhere.
-    queue: mpsc::UnboundedSender<Request>,
+    queue: mpsc::UnboundedSender<WaitRequest>,
     settings: Arc<WaitSettings>,
     closed: watch::Receiver<bool>,
 }
@@ -54,15 +54,19 @@ impl WaitQueue {
     }
 
     /// Asks whether enough replicas have all of the holds. Without holds, asks whether replicas can be asked at all.
-    pub(in super::super) fn ask(self: &Arc<Self>, holds: Vec<Renewal>, deadline: Moment) -> Asked {
+    pub(in super::super) fn ask(
+        self: &Arc<Self>,
+        holds: Vec<Renewal>,
+        deadline: Moment,
+    ) -> AskedReplicas {
         let (answer, answered) = oneshot::channel();
         // Without connections, the answer's other end is dropped with the request.
-        let _ = self.queue.send(Request {
+        let _ = self.queue.send(WaitRequest {
             holds,
             deadline,
             answer,
         });
-        Asked {
+        AskedReplicas {
             wait_queue: self.clone(),
             answered,
             deadline,
@@ -79,13 +83,13 @@ impl WaitQueue {
 }
 
 /// A request that is under way. Dropping it withdraws the request.
-pub(in super::super) struct Asked {
+pub(in super::super) struct AskedReplicas {
     wait_queue: Arc<WaitQueue>,
     answered: oneshot::Receiver<Result<(), Fault>>,
     deadline: Moment,
 }
 
-impl Asked {
+impl AskedReplicas {
     pub(in super::super) async fn answer(self) -> Result<(), Fault> {
         match tokio::time::timeout_at(self.deadline.tick(), self.answered).await {
             Ok(Ok(answer)) => answer,
@@ -95,7 +99,7 @@ impl Asked {
     }
 }
 
-async fn run(mut connection: WaitConnection, queue: Queue) {
+async fn run(mut connection: WaitConnection, queue: SharedQueue) {
     loop {
         let requests = tokio::select! {
             requests = next(&queue) => requests,
@@ -109,7 +113,7 @@ async fn run(mut connection: WaitConnection, queue: Queue) {
 }
 
 /// Waits for a request, and takes all other waiting requests with it. Returns `None` when there will be no more.
-async fn next(queue: &Queue) -> Option<Vec<Request>> {
+async fn next(queue: &SharedQueue) -> Option<Vec<WaitRequest>> {
     let mut queue = queue.lock().await;
     let first = queue.recv().await?;
     let mut holds = first.holds.len();

@@ -11,7 +11,10 @@ use crate::backend::Fault;
 use crate::observe::metrics;
 use crate::values::{ClusterChannels, StoreKind};
 
+pub(crate) mod exclusive;
 pub(crate) mod faults;
+pub(crate) mod grouped;
+pub(crate) mod outcomes;
 pub(crate) mod reply;
 pub(crate) mod rights;
 pub(crate) mod table;

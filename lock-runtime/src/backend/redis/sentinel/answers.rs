@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Address;
-use super::ask::Answer;
+use super::ask::SentinelAnswer;
 use crate::backend::Fault;
 use crate::values::Moment;
 
@@ -29,7 +29,7 @@ pub(super) struct Chosen {
 }
 
 /// The answers of a service's sentinels so far.
-pub(super) struct Answers {
+pub(super) struct SentinelAnswers {
     asked: usize,
     named: Vec<(String, Address, Option<u64>)>,
     /// Sentinels that do not know the service.
@@ -37,9 +37,9 @@ pub(super) struct Answers {
     failed: Vec<(String, Fault)>,
 }
 
-impl Answers {
-    pub(super) fn new(asked: usize) -> Answers {
-        Answers {
+impl SentinelAnswers {
+    pub(super) fn new(asked: usize) -> SentinelAnswers {
+        SentinelAnswers {
             asked,
             named: Vec::new(),
             strangers: Vec::new(),
@@ -47,9 +47,9 @@ impl Answers {
         }
     }
 
-    pub(super) fn add(&mut self, sentinel: String, answer: Result<Answer, Fault>) {
+    pub(super) fn add(&mut self, sentinel: String, answer: Result<SentinelAnswer, Fault>) {
         match answer {
-            Ok(Answer {
+            Ok(SentinelAnswer {
                 address: Some(address),
                 epoch,
             }) => self.named.push((sentinel, address, epoch)),
@@ -133,10 +133,10 @@ mod tests {
     use super::*;
     use crate::values::clock;
 
-    fn answers(asked: usize, named: &[(&str, Option<u64>)]) -> Answers {
-        let mut answers = Answers::new(asked);
+    fn answers(asked: usize, named: &[(&str, Option<u64>)]) -> SentinelAnswers {
+        let mut answers = SentinelAnswers::new(asked);
         for (index, (address, epoch)) in named.iter().enumerate() {
-            let answer = Answer {
+            let answer = SentinelAnswer {
                 address: Some((*address).into()),
                 epoch: *epoch,
             };
@@ -183,11 +183,11 @@ mod tests {
 
     #[test]
     fn a_failure_names_every_sentinel_and_the_service() {
-        let mut none = Answers::new(3);
+        let mut none = SentinelAnswers::new(3);
         none.add("one:1".to_owned(), Err(Fault::not_done("refused")));
         none.add(
             "two:2".to_owned(),
-            Ok(Answer {
+            Ok(SentinelAnswer {
                 address: None,
                 epoch: None,
             }),

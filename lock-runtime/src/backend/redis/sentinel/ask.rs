@@ -7,13 +7,13 @@ use redis::{PushInfo, RedisError};
 
 use super::{Address, Sentinels};
 use crate::backend::Fault;
-use crate::backend::redis::connection::refused::Part;
+use crate::backend::redis::connection::refused::ServerPart;
 use crate::backend::redis::connection::{DialOptions, Wire, dial};
 use crate::backend::redis::scripting::{self, faults};
 
 /// The answer of one sentinel.
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
+pub(super) struct SentinelAnswer {
     /// `None` if the sentinel does not know the service.
     pub(super) address: Option<Address>,
     /// The number of the failover that made it the master; a later one has a higher number. `None` if the sentinel
@@ -27,7 +27,7 @@ pub(super) async fn once(
     index: usize,
     options: &DialOptions,
     timeout: Duration,
-) -> Result<Answer, Fault> {
+) -> Result<SentinelAnswer, Fault> {
     let mut connection = connect(sentinels, index, options, timeout, |_| {}).await?;
     again(sentinels, &mut connection, timeout).await
 }
@@ -41,7 +41,7 @@ pub(super) async fn connect(
 ) -> Result<Wire, Fault> {
     let info = sentinels.hosts.get(index).cloned();
     let info = info.ok_or_else(|| Fault::not_done("no such sentinel"))?;
-    dial::connect(info, Part::Sentinel, options, timeout, on_push).await
+    dial::connect(info, ServerPart::Sentinel, options, timeout, on_push).await
 }
 
 /// Asks on a connection that is there.
@@ -49,7 +49,7 @@ pub(super) async fn again(
     sentinels: &Sentinels,
     connection: &mut Wire,
     timeout: Duration,
-) -> Result<Answer, Fault> {
+) -> Result<SentinelAnswer, Fault> {
     let question = async {
         // The epoch comes first, then the address: a failover in between makes the epoch too low, never too high.
         let mut details = redis::cmd("SENTINEL");
@@ -65,7 +65,7 @@ pub(super) async fn again(
             .arg(&sentinels.service);
         let reply = scripting::send(connection, &where_is_it).await?;
         let address: Option<(String, u16)> = redis::from_redis_value(reply)?;
-        Ok::<_, RedisError>(Answer {
+        Ok::<_, RedisError>(SentinelAnswer {
             address: address.map(|(host, port)| format!("{host}:{port}").into()),
             epoch,
         })

@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 pub(super) use self::url::parse;
 pub(super) use self::watch::watch;
 
-use self::answers::{Answers, KnownMaster, NEWS};
+use self::answers::{KnownMaster, NEWS, SentinelAnswers};
 use crate::backend::Fault;
 use crate::backend::redis::connection::DialOptions;
 use crate::backend::redis::connection::url::server_at;
@@ -97,7 +97,7 @@ impl Sentinels {
                 (sentinels.host(index), answer)
             });
         }
-        let mut answers = Answers::new(self.hosts.len());
+        let mut answers = SentinelAnswers::new(self.hosts.len());
         let mut until = clock::now() + timeout;
         while let Ok(Some(joined)) =
             tokio::time::timeout_at(until.tick(), questions.join_next()).await

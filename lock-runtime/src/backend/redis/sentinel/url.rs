@@ -3,28 +3,16 @@
 use redis::{ConnectionInfo, IntoConnectionInfo};
 
 use super::Sentinels;
-use crate::backend::redis::connection::url::{
-    NO_FRAGMENT, as_spoken, host_and_port, login, server_at,
-};
+use crate::backend::redis::connection::url::{UrlParts, as_spoken, malformed, server_at};
 use crate::values::{LockError, config};
 
 const PORT: u16 = 26_379;
-const EXAMPLE: &str = "the URL is malformed; it should look like \
-    `redis-sentinel://user:password@host1:26379,host2:26379/service/0`";
+const EXAMPLE: &str = "redis-sentinel://user:password@host1:26379,host2:26379/service/0";
 
 /// Parses the text after `redis-sentinel://` or `rediss-sentinel://`. The errors repeat no part that may be secret.
 pub(crate) fn parse(rest: &str, tls: bool) -> Result<Sentinels, LockError> {
-    let (rest, query) = match rest.split_once('?') {
-        Some((rest, query)) => (rest, Some(query)),
-        None => (rest, None),
-    };
-    let (authority, path) = rest.split_once('/').ok_or_else(|| {
-        config("the URL names no service; it should end like `/service` or `/service/0`")
-    })?;
-    let (own_login, hosts) = match authority.rsplit_once('@') {
-        Some((login, hosts)) => (Some(login), hosts),
-        None => (None, authority),
-    };
+    let mut parts = UrlParts::read(rest, PORT, EXAMPLE)?;
+    let path = parts.path.unwrap_or_default();
     let path = path.strip_suffix('/').unwrap_or(path);
     let (service, db) = path.split_once('/').unwrap_or((path, "0"));
     if service.is_empty() {
@@ -34,87 +22,43 @@ pub(crate) fn parse(rest: &str, tls: bool) -> Result<Sentinels, LockError> {
     }
     // These are the names that a sentinel's configuration can hold.
     let plain = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
-    if !service.chars().all(plain) || rest.contains('#') {
+    if !service.chars().all(plain) {
         return Err(config(
             "a Sentinel service's name has letters, digits, `.`, `-` and `_` only",
         ));
     }
-
-    let options = options(query)?;
-    let own_tls = options.tls.unwrap_or(tls);
+    let login = parts.login(db)?;
+    let user = parts.options.take("sentinel_user");
+    let password = parts.options.take("sentinel_pass");
+    let own_tls = parts.options.take_switch("sentinel_tls")?.unwrap_or(tls);
+    parts.options.finish()?;
+    if user.is_some() && password.is_none() {
+        return Err(config("`sentinel_user` needs `sentinel_pass`"));
+    }
     if own_tls && !cfg!(feature = "tls-rustls") {
         return Err(config(
             "`sentinel_tls=on` needs the cargo feature `tls-rustls` of `lock-runtime`",
         ));
     }
     let mut addresses: Vec<ConnectionInfo> = Vec::new();
-    for host in hosts.split(',') {
-        let (host, port) = host_and_port(host).ok_or_else(|| config(EXAMPLE))?;
-        let address = server_at(host, port.unwrap_or(PORT), own_tls);
+    for (host, port) in parts.hosts {
+        let address = server_at(host, port, own_tls);
         if addresses.iter().any(|known| *known.addr() == address) {
             return Err(config("the URL names a sentinel twice"));
         }
-        let info = address
-            .into_connection_info()
-            .map_err(|_| config(EXAMPLE))?;
+        let info = address.into_connection_info();
+        let info = info.map_err(|_| malformed(EXAMPLE))?;
         let mut settings = as_spoken(info.redis_settings().clone());
-        if let Some(user) = &options.user {
-            settings = settings.set_username(user);
+        if let Some(user) = &user {
+            settings = settings.set_username(&**user);
         }
-        if let Some(password) = &options.password {
-            settings = settings.set_password(password);
+        if let Some(password) = &password {
+            settings = settings.set_password(&**password);
         }
         addresses.push(info.set_redis_settings(settings));
     }
-
-    let login = login(own_login, db).ok_or_else(|| config(EXAMPLE))?;
-    if !(0..=i64::from(i32::MAX)).contains(&login.db()) {
-        return Err(config("the database number is negative or too large"));
-    }
     let service = service.to_owned();
     Ok(Sentinels::new(addresses, service, login, tls, own_tls))
-}
-
-/// The options of a URL. All of them are about the sentinels.
-#[derive(Default)]
-struct SentinelOptions {
-    user: Option<String>,
-    password: Option<String>,
-    tls: Option<bool>,
-}
-
-fn options(query: Option<&str>) -> Result<SentinelOptions, LockError> {
-    let mut options = SentinelOptions::default();
-    let Some(query) = query else {
-        return Ok(options);
-    };
-    let url =
-        redis::parse_redis_url(&format!("redis://host/?{query}")).ok_or_else(|| config(EXAMPLE))?;
-    if url.fragment().is_some() {
-        return Err(config(NO_FRAGMENT));
-    }
-    for (option, value) in url.query_pairs() {
-        match option.as_ref() {
-            "sentinel_user" => options.user = Some(value.into_owned()),
-            "sentinel_pass" => options.password = Some(value.into_owned()),
-            "sentinel_tls" => {
-                options.tls = Some(match &*value {
-                    "on" => true,
-                    "off" => false,
-                    _ => return Err(config("`sentinel_tls` is `on` or `off`")),
-                });
-            }
-            _ => {
-                return Err(config(
-                    "the URL takes the options `sentinel_user`, `sentinel_pass` and `sentinel_tls`; it has another one",
-                ));
-            }
-        }
-    }
-    if options.user.is_some() && options.password.is_none() {
-        return Err(config("`sentinel_user` needs `sentinel_pass`"));
-    }
-    Ok(options)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::net::{IpAddr, TcpListener};
 
 use super::*;
 use crate::backend::Backend;
-use crate::backend::kit::names::Names;
+use crate::backend::kit::names::HostNames;
 use crate::backend::redis::DialOptions;
 
 const NAME: &str = "several.invalid";
@@ -14,7 +14,7 @@ async fn connect(server: &Server, last_bytes: &[u8]) -> Result<Arc<RedisBackend>
     let addresses = last_bytes
         .iter()
         .map(|last| IpAddr::from([127, 0, 0, *last]));
-    let options = DialOptions::of_names(Names::of(NAME, addresses.collect()));
+    let options = DialOptions::of_names(HostNames::of(NAME, addresses.collect()));
     let target = Target::parse(&format!("redis://{NAME}:{}/", server.port()))?;
     let connected = connect_to(target.with(options)?, Options::default()).await;
     connected.map(|(backend, _)| backend)
@@ -34,7 +34,7 @@ async fn replica_of(server: &Server) -> Server {
 }
 
 async fn take_a_lock(backend: &RedisBackend) {
-    let (key, holder) = (key("k"), backend.inner.link().ids().fresh());
+    let (key, holder) = (key("k"), backend.router.link().ids().fresh());
     let acquired = backend.acquire(request(&key, holder, 5_000)).await.unwrap();
     granted(acquired);
     backend.release(hold_ref(&key, holder), CALL).await.unwrap();

@@ -1,10 +1,11 @@
 //! Tests of the backend as the layers above see it.
 
 use super::*;
-use crate::backend::redis::channel;
-use crate::backend::redis::pubsub::topics::News;
-use crate::backend::{Backend, HandedOver, Holders, Released, Renewal, Renewed, TenureTerms};
-use crate::backend::{HandOff, Within};
+use crate::backend::redis::pubsub::messages::channel;
+use crate::backend::redis::pubsub::topics::ChannelNews;
+use crate::backend::{
+    Backend, HandOff, HandedOver, Holders, Released, Renewal, Renewed, TenureTerms, Within,
+};
 use crate::values::holder::HolderIds;
 
 #[tokio::test]
@@ -72,7 +73,10 @@ async fn the_two_messages_of_one_write_are_heard_as_one_and_those_of_two_mutexes
         let mut listener = backend.listen(&key);
         listener.ready().await;
         for _ in 0..2 {
-            backend.inner.topics.heard(&channel(&key), News::Released);
+            backend
+                .router
+                .topics
+                .heard(&channel(&key), ChannelNews::Released);
         }
         assert_eq!(listener.heard().await, messages);
     }

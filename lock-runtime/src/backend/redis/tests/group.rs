@@ -4,7 +4,8 @@ use std::task::Poll;
 use std::time::Instant;
 
 use super::*;
-use crate::backend::redis::kinds::grouped::ReleaseEach;
+use crate::backend::redis::connection::sharing::UnderWay;
+use crate::backend::redis::scripting::grouped::ReleaseEach;
 use crate::backend::{Backend, Released};
 use crate::values::holder::HolderIds;
 
@@ -291,8 +292,8 @@ fn those_who_share_a_script_are_told_when_the_managers_runtime_is_gone() {
         (server, backend)
     });
     // Calls on a connection that is gone end at once. Without these calls under way, each request would be alone.
-    let live = backend.inner.link().live().unwrap();
-    let _under_way = [(); 16].map(|()| live.enter());
+    let live = backend.router.link().live().unwrap();
+    let _under_way = [(); 16].map(|()| UnderWay::enter(&live));
     manager.shutdown_timeout(Duration::from_secs(5));
     user.block_on(async {
         for (_, _, answer) in acquire_many(&backend, &names(100)).await {

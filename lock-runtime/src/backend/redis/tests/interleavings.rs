@@ -15,9 +15,9 @@ use super::run;
 use super::scripts::{CHANNEL, LOCK, QUEUE, WAITING};
 use super::server::{self, Server};
 use crate::backend::Renewed;
-use crate::backend::redis::kinds::exclusive::Renew;
 use crate::backend::redis::kinds::operators::ForceRelease;
-use crate::backend::redis::kinds::replies::*;
+use crate::backend::redis::scripting::exclusive::Renew;
+use crate::backend::redis::scripting::outcomes::*;
 
 const SEEDS: u64 = 10;
 const STEPS: usize = 300;

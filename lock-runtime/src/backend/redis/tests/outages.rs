@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use super::*;
 use crate::backend::redis::kinds::acquire::Compensation;
-use crate::backend::redis::kinds::exclusive::Acquire;
-use crate::backend::redis::kinds::replies::AcquireReply;
+use crate::backend::redis::scripting::exclusive::Acquire;
+use crate::backend::redis::scripting::outcomes::AcquireReply;
 use crate::backend::{Backend, Fault, Released, Renewal, Renewed, Within};
 use crate::values::clock;
 use crate::values::health::NodeHealth;
@@ -39,7 +39,7 @@ async fn drained(backend: &RedisBackend) {
 async fn an_acquire_that_is_dropped_at_any_moment_leaves_no_lock() {
     let server = Server::start().await;
     let backend = connect(&server).await;
-    let (ids, key) = (backend.inner.link().ids(), key("k"));
+    let (ids, key) = (backend.router.link().ids(), key("k"));
     let mut dropped = 0;
     for round in 0..300 {
         let holder = ids.fresh();
@@ -74,7 +74,7 @@ async fn an_acquire_that_is_dropped_at_any_moment_leaves_no_lock() {
 async fn what_a_frozen_server_was_asked_is_undone_when_it_wakes() {
     let server = Server::start().await;
     let backend = connect(&server).await;
-    let (ids, key) = (backend.inner.link().ids(), key("k"));
+    let (ids, key) = (backend.router.link().ids(), key("k"));
     let before = ids.fresh();
     granted(
         backend
@@ -121,15 +121,15 @@ async fn what_a_frozen_server_was_asked_is_undone_when_it_wakes() {
 async fn a_late_acquire_on_a_lost_connection_is_undone_from_another_one() {
     let server = Server::start().await;
     let backend = connect(&server).await;
-    let (ids, key) = (backend.inner.link().ids(), key("k"));
+    let (ids, key) = (backend.router.link().ids(), key("k"));
     let holder = ids.fresh();
     let not_after = server.time().await + 30_000_000;
     // The request was sent on a connection that is gone.
-    let live = backend.inner.link().live().unwrap();
+    let live = backend.router.link().live().unwrap();
     server.run("CLIENT KILL TYPE normal").await;
     let sent = Some((live, not_after));
     let asked = request(&key, holder, 60_000);
-    let compensation = Compensation::of(&backend.inner, &asked, sent, clock::now());
+    let compensation = Compensation::of(&backend.router, &asked, sent, clock::now());
     let compensating = tokio::spawn(compensation.run());
     let text = holder.text();
     let late = Acquire {
@@ -160,8 +160,8 @@ async fn a_late_acquire_on_a_lost_connection_is_undone_from_another_one() {
 async fn a_server_clock_that_jumped_costs_one_more_round_trip() {
     let server = Server::start().await;
     let backend = connect(&server).await;
-    let (ids, key) = (backend.inner.link().ids(), key("k"));
-    backend.inner.link().clock().saw(1, clock::now());
+    let (ids, key) = (backend.router.link().ids(), key("k"));
+    backend.router.link().clock().saw(1, clock::now());
     let holder = ids.fresh();
     let before = clock::now();
     let held = granted(
@@ -172,7 +172,7 @@ async fn a_server_clock_that_jumped_costs_one_more_round_trip() {
     );
     assert!(held.sent_at.tick() >= before.tick());
     let again = backend
-        .inner
+        .router
         .link()
         .clock()
         .not_after(clock::now(), clock::now());
@@ -186,7 +186,7 @@ async fn a_server_clock_that_jumped_costs_one_more_round_trip() {
 async fn an_outage_is_over_as_soon_as_the_server_is_back_and_listeners_look_again() {
     let mut server = Server::start().await;
     let backend = connect(&server).await;
-    let (ids, key) = (backend.inner.link().ids(), key("k"));
+    let (ids, key) = (backend.router.link().ids(), key("k"));
     let mut listener = backend.listen(&key);
     listener.ready().await;
 
@@ -206,7 +206,7 @@ async fn an_outage_is_over_as_soon_as_the_server_is_back_and_listeners_look_agai
     listener.heard().await;
     deaf.heard().await;
     until("the connection is back", async || {
-        backend.inner.link().live().is_some()
+        backend.router.link().live().is_some()
     })
     .await;
     let holder = ids.fresh();
@@ -224,7 +224,7 @@ async fn an_outage_is_over_as_soon_as_the_server_is_back_and_listeners_look_agai
 async fn a_cut_subscription_is_renewed_and_everybody_looks_again() {
     let server = Server::start().await;
     let backend = connect(&server).await;
-    let (ids, key) = (backend.inner.link().ids(), key("k"));
+    let (ids, key) = (backend.router.link().ids(), key("k"));
     let mut listener = backend.listen(&key);
     listener.ready().await;
     server.run("CLIENT KILL TYPE pubsub").await;
@@ -244,7 +244,7 @@ async fn a_cut_subscription_is_renewed_and_everybody_looks_again() {
 async fn a_call_during_a_cut_is_unknown_and_the_next_one_works() {
     let server = Server::start().await;
     let backend = connect(&server).await;
-    let (ids, key) = (backend.inner.link().ids(), key("k"));
+    let (ids, key) = (backend.router.link().ids(), key("k"));
     for _ in 0..5 {
         server.run("CLIENT KILL TYPE normal").await;
         let holder = ids.fresh();
@@ -270,7 +270,7 @@ async fn a_call_during_a_cut_is_unknown_and_the_next_one_works() {
 async fn renewals_are_answered_while_acquires_flood_the_connection() {
     let server = Server::start().await;
     let backend = connect(&server).await;
-    let (ids, held) = (backend.inner.link().ids(), key("held"));
+    let (ids, held) = (backend.router.link().ids(), key("held"));
     let holder = ids.fresh();
     granted(
         backend
@@ -365,7 +365,7 @@ fn a_backend_whose_runtime_is_gone_says_so() {
         .build()
         .unwrap();
     second.block_on(async {
-        let (ids, key) = (backend.inner.link().ids(), key("k"));
+        let (ids, key) = (backend.router.link().ids(), key("k"));
         let answer = backend.acquire(request(&key, ids.fresh(), 60_000)).await;
         assert!(
             matches!(answer, Err(Fault::Closed(ShutdownCause::RuntimeEnded))),
@@ -397,7 +397,7 @@ async fn what_is_published_to_a_frozen_server_has_an_end() {
     let before = tasks();
     for _ in 0..10 {
         backend
-            .inner
+            .router
             .publish("channel".to_owned(), "payload".to_owned());
     }
     assert!(tasks() >= before + 10);
@@ -408,7 +408,7 @@ async fn what_is_published_to_a_frozen_server_has_an_end() {
 async fn health_is_good_when_the_servers_clock_has_jumped_since_it_was_last_seen() {
     let server = Server::start().await;
     let backend = connect(&server).await;
-    backend.inner.link().clock().saw(1, clock::now());
+    backend.router.link().clock().saw(1, clock::now());
     let health = backend.health(Duration::from_secs(20)).await;
     assert!(
         health.nodes.iter().all(NodeHealth::is_ok),

@@ -1,6 +1,7 @@
 //! Tests of a wait connection by itself, and of whose replicas it believes.
 
-use super::super::replicas::{Common, WaitQueue};
+use super::super::replicas::wait_connection::Common;
+use super::super::replicas::wait_queue::WaitQueue;
 use super::*;
 use crate::backend::{Backend, Fault, Renewal};
 use crate::values::holder::HolderIds;

@@ -1,8 +1,7 @@
 //! Tests of rights that a server refuses, and of the errors and warnings about them.
 
 use super::*;
-use crate::backend::HandOff;
-use crate::backend::{Backend, Fault, Renewal, Renewed, Within};
+use crate::backend::{Backend, Fault, HandOff, Renewal, Renewed, Within};
 use crate::values::holder::HolderIds;
 
 /// The least rights that a user needs under the default namespace, as the documentation says.
@@ -158,7 +157,7 @@ async fn a_refused_login_is_denied() {
     };
     let url = server.url().replace("default:correct@", ":secret@");
     let (backend, _) = connect_with(&url, lazy).await.unwrap();
-    assert!(!format!("{:?}", backend.inner.target).contains("secret"));
+    assert!(!format!("{:?}", backend.router.target).contains("secret"));
     let (ids, key) = (HolderIds::new(), key("k"));
     let answer = backend.acquire(request(&key, ids.fresh(), 5_000)).await;
     assert!(matches!(answer, Err(Fault::Denied(_))), "{answer:?}");
@@ -302,9 +301,10 @@ async fn many_keys_that_a_user_may_not_touch_any_more_keep_no_other_hold_from_be
     };
     let answers = backend.renew(&batch, within).await.unwrap();
     for (number, answer) in answers.into_iter().enumerate() {
-        let expected = match is_refused(number) {
-            true => Renewed::Unknown,
-            false => Renewed::Held,
+        let expected = if is_refused(number) {
+            Renewed::Unknown
+        } else {
+            Renewed::Held
         };
         assert_eq!(answer, expected, "{number}");
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::seen::{Blocked, READ_WRITE, Seen, may_set};
 use crate::backend::kit::undo::Undo;
-use crate::backend::sql::{Answer, Arg, Compensation, Inner, Row, Statement, own_topic};
+use crate::backend::sql::{Answer, Arg, Row, SqlCompensation, SqlShared, Statement, own_topic};
 use crate::backend::{
     AcquireRequest, Acquired, Fault, Granted, HoldRef, QUEUE_LIFE, READERS_KEPT_OUT, Reply,
 };
@@ -20,10 +20,10 @@ const TRIES: usize = 4;
 const WHILE_LOCKED: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(16)];
 
 pub(in crate::backend::sql) async fn acquire(
-    inner: &Arc<Inner>,
+    inner: &Arc<SqlShared>,
     request: AcquireRequest<'_>,
 ) -> Result<Acquired, Fault> {
-    let asking = Asking {
+    let asking = SqlAcquire {
         inner,
         request: &request,
         deadline: request.deadline(),
@@ -80,33 +80,34 @@ pub(in crate::backend::sql) async fn acquire(
         }
         return Ok(Acquired::Busy { left: Some(left) });
     }
-    match thorough {
+    if thorough {
         // The lock changes hands all the time.
-        true => Ok(Acquired::Busy { left: Some(left) }),
-        false => Err(Fault::too_late()),
+        Ok(Acquired::Busy { left: Some(left) })
+    } else {
+        Err(Fault::too_late())
     }
 }
 
 /// Returns `true` if a refused request needs nothing else when it is known how long the lock may be held. The other
 /// kinds may have to look at the row, or to note in it that they wait. Where releases are notified, all kinds may have
 /// to.
-fn one_statement_tells(inner: &Inner, request: &AcquireRequest<'_>) -> bool {
+fn one_statement_tells(inner: &SqlShared, request: &AcquireRequest<'_>) -> bool {
     let is_alone = matches!(request.hold_ref.key.kind(), Kind::Mutex | Kind::Fenced);
     is_alone && !inner.database.notifies()
 }
 
 /// One acquire request under way.
-struct Asking<'a> {
-    inner: &'a Arc<Inner>,
+struct SqlAcquire<'a> {
+    inner: &'a Arc<SqlShared>,
     request: &'a AcquireRequest<'a>,
     deadline: Moment,
 }
 
-impl<'a> Asking<'a> {
+impl<'a> SqlAcquire<'a> {
     /// Returns a guard that gives back what the store may have granted, unless it is disarmed.
     fn undo(&self, not_after: u64) -> Undo<impl FnOnce() + use<'a>> {
         let (inner, request, deadline) = (self.inner, self.request, self.deadline);
-        Undo::armed(move || Compensation::start(inner, request, not_after, deadline))
+        Undo::armed(move || SqlCompensation::start(inner, request, not_after, deadline))
     }
 
     fn run(&self, statement: &'a Arc<Statement>, args: Vec<Arg>, now: Moment) -> Reply<'a, Answer> {

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::backend::kit::undo::Undo;
-use crate::backend::sql::{Answer, Arg, Compensation, Inner, malformed};
+use crate::backend::sql::{Answer, Arg, SqlCompensation, SqlShared, malformed};
 use crate::backend::{AcquireRequest, AcquiredAll, Fault, Granted};
 use crate::values::{FencingToken, HolderId, Kind, Moment, clock};
 
 pub(in crate::backend::sql) async fn acquire_all(
-    inner: &Arc<Inner>,
+    inner: &Arc<SqlShared>,
     requests: &[AcquireRequest<'_>],
 ) -> Result<AcquiredAll, Fault> {
     let Some(timeout) = requests.iter().map(|request| request.timeout).min() else {
@@ -51,7 +51,7 @@ fn first_drawn(requests: &[AcquireRequest<'_>]) -> HolderId {
 }
 
 async fn take(
-    inner: &Arc<Inner>,
+    inner: &Arc<SqlShared>,
     requests: &[AcquireRequest<'_>],
     now: Moment,
     deadline: Moment,
@@ -70,7 +70,7 @@ async fn take(
     ];
     let undo = Undo::armed(|| {
         for request in requests {
-            Compensation::start(inner, request, not_after, deadline);
+            SqlCompensation::start(inner, request, not_after, deadline);
         }
     });
     let first = first_drawn(requests);
@@ -114,7 +114,7 @@ enum WhyNot {
 }
 
 async fn why_not(
-    inner: &Arc<Inner>,
+    inner: &Arc<SqlShared>,
     requests: &[AcquireRequest<'_>],
     deadline: Moment,
 ) -> Result<WhyNot, Fault> {
@@ -132,7 +132,7 @@ async fn why_not(
 }
 
 async fn make_rows(
-    inner: &Arc<Inner>,
+    inner: &Arc<SqlShared>,
     requests: &[AcquireRequest<'_>],
     deadline: Moment,
 ) -> Result<(), Fault> {

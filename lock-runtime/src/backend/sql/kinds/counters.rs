@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::seen::Seen;
-use crate::backend::sql::{Arg, Inner, Row, SqlBackend, Statement, topic};
+use crate::backend::sql::{Arg, Row, SqlBackend, SqlShared, Statement, topic};
 use crate::backend::{Asked, CounterKind, CounterRef, Counters, Fault, Listen, Reply};
 use crate::values::{IdRange, IdSecret, Key, clock};
 
@@ -19,7 +19,7 @@ fn kind_of(counter: CounterRef<'_>) -> &'static str {
     }
 }
 
-impl Inner {
+impl SqlShared {
     /// Reads the counter's row, if there is one and it is a counter.
     async fn counter(
         &self,

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::backend::sql::{Arg, Inner};
+use crate::backend::sql::{Arg, SqlShared};
 use crate::backend::{AcquireRequest, Fault, Granted, HandedOver, HoldRef, Spare, TenureTerms};
 use crate::values::{FencingToken, HolderId, Kind, TokenRange, clock};
 
 pub(in crate::backend::sql) async fn hand_over(
-    inner: &Arc<Inner>,
+    inner: &Arc<SqlShared>,
     from: HolderId,
     to: AcquireRequest<'_>,
     spare: u64,
@@ -61,15 +61,16 @@ pub(in crate::backend::sql) async fn hand_over(
 /// Finds out whether neither of the two holds the lock, or the request was too late. The answer that it is not held
 /// reads as a loss.
 async fn not_handed_over(
-    inner: &Arc<Inner>,
+    inner: &Arc<SqlShared>,
     holders: [&str; 2],
     to: &AcquireRequest<'_>,
 ) -> Result<HandedOver, Fault> {
     let deadline = clock::now() + to.timeout;
     let seen = inner.look(to.hold_ref.key, deadline).await?;
     let holder = seen.and_then(|seen| seen.holder);
-    match holder.is_some_and(|holder| holders.contains(&&*holder)) {
-        true => Err(Fault::too_late()),
-        false => Ok(HandedOver::NotHeld),
+    if holder.is_some_and(|holder| holders.contains(&&*holder)) {
+        Err(Fault::too_late())
+    } else {
+        Ok(HandedOver::NotHeld)
     }
 }

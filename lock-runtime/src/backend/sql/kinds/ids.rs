@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::seen::IDS;
-use crate::backend::sql::{Arg, Inner};
+use crate::backend::sql::{Arg, SqlShared};
 use crate::backend::{Asked, Fault, shuffle_clash};
 use crate::values::ids::draw;
 use crate::values::{IdRange, IdSecret, Key, clock};
@@ -19,7 +19,7 @@ fn holder_of(secret: Option<IdSecret>) -> String {
     }
 }
 
-impl Inner {
+impl SqlShared {
     /// The secret is in the condition of the statement, so ids are never shuffled by one that was replaced meanwhile.
     pub(super) async fn draw_ids(
         &self,

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::sql::{Arg, Inner, topic};
+use crate::backend::sql::{Arg, SqlShared, topic};
 use crate::backend::{Asked, Fault, Snapshot};
 use crate::values::{Checkup, Key, LockMode, NodeHealth, clock};
 
 use super::seen::{READ_WRITE, Seen};
 
 pub(in crate::backend::sql) async fn inspect(
-    inner: &Arc<Inner>,
+    inner: &Arc<SqlShared>,
     key: &Key,
     timeout: Duration,
 ) -> Result<Option<Snapshot>, Fault> {
@@ -58,7 +58,7 @@ fn snapshot(seen: Seen) -> Option<Snapshot> {
 }
 
 pub(in crate::backend::sql) async fn force_release(
-    inner: &Arc<Inner>,
+    inner: &Arc<SqlShared>,
     key: &Key,
     timeout: Duration,
 ) -> Result<bool, Fault> {
@@ -81,7 +81,7 @@ fn refuse_ids(seen: Option<Seen>, key: &Key) -> Result<Option<Seen>, Fault> {
 }
 
 /// Asks the server for a sign of life.
-pub(in crate::backend::sql) async fn health(inner: &Arc<Inner>, timeout: Duration) -> Checkup {
+pub(in crate::backend::sql) async fn health(inner: &Arc<SqlShared>, timeout: Duration) -> Checkup {
     let deadline = clock::now() + timeout;
     let asked = inner.run(&inner.statements.alive, Vec::new(), deadline);
     let answer = asked.await;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::sql::{Arg, Inner, Statement, topic, undo};
+use crate::backend::sql::{Arg, SqlShared, Statement, topic, undo};
 use crate::backend::{Fault, HoldRef, Released, WRITER_HAS_TO_COME};
 use crate::values::{Kind, Moment, clock};
 
 pub(in crate::backend::sql) async fn release(
-    inner: &Arc<Inner>,
+    inner: &Arc<SqlShared>,
     hold_ref: HoldRef<'_>,
     timeout: Duration,
 ) -> Result<Released, Fault> {
@@ -50,7 +50,7 @@ pub(in crate::backend::sql) async fn release(
 }
 
 async fn alone(
-    inner: &Arc<Inner>,
+    inner: &Arc<SqlShared>,
     hold_ref: HoldRef<'_>,
     deadline: Moment,
 ) -> Result<Released, Fault> {
@@ -58,7 +58,7 @@ async fn alone(
 }
 
 async fn shared(
-    inner: &Arc<Inner>,
+    inner: &Arc<SqlShared>,
     hold_ref: HoldRef<'_>,
     deadline: Moment,
 ) -> Result<Released, Fault> {
@@ -68,7 +68,7 @@ async fn shared(
 }
 
 pub(in crate::backend::sql) async fn downgrade(
-    inner: &Arc<Inner>,
+    inner: &Arc<SqlShared>,
     hold_ref: HoldRef<'_>,
     timeout: Duration,
 ) -> Result<Released, Fault> {
@@ -96,7 +96,7 @@ fn named(hold_ref: HoldRef<'_>) -> Vec<Arg> {
 
 /// Runs a statement. Returns [`Released::Done`] if it found the hold.
 async fn is_done(
-    inner: &Arc<Inner>,
+    inner: &Arc<SqlShared>,
     statement: &Arc<Statement>,
     args: Vec<Arg>,
     deadline: Moment,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::sql::{Arg, Inner, Purpose, Statement, Statements, Until};
+use crate::backend::sql::{Arg, Purpose, SqlShared, Statement, Statements, Until};
 use crate::backend::{Fault, Renewal, Renewed, Within};
 use crate::values::{Kind, clock};
 
@@ -33,18 +33,18 @@ const LEAVES_OUT: &str = " SKIP LOCKED";
 
 /// The statements of renewals that wait for their rows.
 #[derive(Debug)]
-pub(in crate::backend::sql) struct Waiting {
+pub(in crate::backend::sql) struct WaitingRenewals {
     alone: Arc<Statement>,
     share: Arc<Statement>,
 }
 
-impl Waiting {
-    pub(in crate::backend::sql) fn of(statements: &Statements) -> Waiting {
+impl WaitingRenewals {
+    pub(in crate::backend::sql) fn of(statements: &Statements) -> WaitingRenewals {
         let waiting = |name, leaving_out: &Statement| {
             let text = leaving_out.text.replace(LEAVES_OUT, "");
             Arc::new(Statement { name, text })
         };
-        Waiting {
+        WaitingRenewals {
             alone: waiting("renew_waiting", &statements.renew),
             share: waiting("renew_shares_waiting", &statements.renew_shares),
         }
@@ -52,24 +52,25 @@ impl Waiting {
 }
 
 pub(in crate::backend::sql) async fn renew(
-    inner: &Arc<Inner>,
+    inner: &Arc<SqlShared>,
     batch: &[Renewal],
     Within { timeout, useful }: Within,
 ) -> Result<Vec<Renewed>, Fault> {
     let now = clock::now();
     let waits = batch.iter().any(|renewal| renewal.waits);
-    let until = match waits {
+    let until = if waits {
         // The statement itself finds out whether the lease is over when it has the row.
-        true => (now + useful.min(inner.call_timeout)).into(),
+        (now + useful.min(inner.call_timeout)).into()
+    } else {
         // This waits for no row, so an answer that takes longer than a few calls will not come. Another connection may
         // do.
-        false => Until {
+        Until {
             sent: now + timeout,
             answered: now + useful.min(timeout * LATE),
-        },
+        }
     };
     let holders: Vec<String> = batch.iter().map(|renewal| renewal.holder.text()).collect();
-    let mut seen = Answers::new();
+    let mut seen = RenewalAnswers::new();
     for by in [By::Alone, By::Share, By::Look] {
         let all = batch.iter().zip(&holders);
         let items = all.filter(|(renewal, _)| way_of(renewal) == by).collect();
@@ -104,7 +105,7 @@ pub(in crate::backend::sql) async fn renew(
 }
 
 /// The answers by name and holder: false if somebody else has locked the row.
-type Answers = HashMap<(String, String), bool>;
+type RenewalAnswers = HashMap<(String, String), bool>;
 
 /// The bytes of names and holders that one statement may have. MySQL's `max_allowed_packet` bounds what it is sent, where
 /// each byte is up to six. A server whose bound is lower refuses the statement.
@@ -123,12 +124,12 @@ fn fitting(items: &[(&Renewal, &String)]) -> usize {
 /// Asks about these items, by one statement as far as they fit into it. Items whose statement is refused are asked about
 /// by halves, so that none pays for another one. One that is refused alone among others counts as left out.
 async fn ask(
-    inner: &Inner,
+    inner: &SqlShared,
     by: By,
     waits: bool,
     items: Vec<(&Renewal, &String)>,
     until: Until,
-    seen: &mut Answers,
+    seen: &mut RenewalAnswers,
 ) -> Result<(), Fault> {
     let all = items.len();
     let mut parts: Vec<&[_]> = vec![&items];
@@ -154,12 +155,12 @@ async fn ask(
 
 /// Asks about these items by one statement, if there are any.
 async fn ask_at_once(
-    inner: &Inner,
+    inner: &SqlShared,
     by: By,
     waits: bool,
     items: &[(&Renewal, &String)],
     until: Until,
-    seen: &mut Answers,
+    seen: &mut RenewalAnswers,
 ) -> Result<(), Fault> {
     if items.is_empty() {
         return Ok(());
@@ -180,9 +181,10 @@ async fn ask_at_once(
         let leases = items.iter().map(|(renewal, _)| micros(renewal));
         args.push(Arg::Numbers(leases.collect()));
     }
-    let calls = match waits {
-        true => &inner.waiting_renewals,
-        false => &inner.renewals,
+    let calls = if waits {
+        &inner.waiting_renewals
+    } else {
+        &inner.renewals
     };
     let asked = calls.call(Purpose::Other, statement, args, clock::now(), until);
     for row in asked.await?.rows {
@@ -202,7 +204,7 @@ pub(in crate::backend) mod checks {
 
     /// Checks that renewals that wait have no clause left that leaves out rows, and that the others have it.
     pub(in crate::backend) fn some_renewals_wait(statements: &Statements) {
-        let waiting = Waiting::of(statements);
+        let waiting = WaitingRenewals::of(statements);
         for statement in [&waiting.alone, &waiting.share] {
             assert!(!statement.text.contains("SKIP"), "{}", statement.text);
         }

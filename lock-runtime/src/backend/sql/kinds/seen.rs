@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::backend::sql::{Arg, Inner, Row};
+use crate::backend::sql::{Arg, Row, SqlShared};
 use crate::backend::{AcquireRequest, Asked, FIRST_WAITERS, Fault, Found, HoldRef, clash};
 use crate::values::{Key, Kind, Moment};
 
@@ -35,7 +35,7 @@ pub(super) struct Seen {
     pub(super) locked: bool,
 }
 
-impl Inner {
+impl SqlShared {
     /// Returns the row of that name, if there is one.
     pub(super) async fn look(&self, key: &Key, deadline: Moment) -> Result<Option<Seen>, Fault> {
         let args = vec![Arg::text(key.raw()), Arg::count(FIRST_WAITERS as u64)];
@@ -96,9 +96,10 @@ impl Seen {
         let shared = matches!(wants, Kind::Read | Kind::Write);
         let is_shared = self.kind == READ_WRITE;
         if self.holder.is_some() {
-            return match shared == is_shared {
-                true => Ok(Blocked::For(self.left)),
-                false => Err(self.is_not(key, Asked::Lock(wants))),
+            return if shared == is_shared {
+                Ok(Blocked::For(self.left))
+            } else {
+                Err(self.is_not(key, Asked::Lock(wants)))
             };
         }
         if self.shares > 0 {
@@ -119,19 +120,21 @@ impl Seen {
     fn blocks_permits(&self, request: &AcquireRequest<'_>) -> Result<Blocked, Fault> {
         let key = request.hold_ref.key;
         let Some(all) = self.permits else {
-            return match self.holder.is_some() || self.shares > 0 {
-                true => Err(self.is_not(key, Asked::Lock(Kind::Semaphore))),
+            return if self.holder.is_some() || self.shares > 0 {
+                Err(self.is_not(key, Asked::Lock(Kind::Semaphore)))
+            } else {
                 // The request sets them.
-                false => may_set(request).map(|()| Blocked::No),
+                may_set(request).map(|()| Blocked::No)
             };
         };
         let need = i64::from(request.hold_ref.permits);
         if need > all {
             return Err(Fault::not_so_many_permits(key.name(), Some(all)));
         }
-        match all - self.units >= need {
-            true => Ok(Blocked::No),
-            false => Ok(Blocked::For(self.first_left.unwrap_or(FOREVER))),
+        if all - self.units >= need {
+            Ok(Blocked::No)
+        } else {
+            Ok(Blocked::For(self.first_left.unwrap_or(FOREVER)))
         }
     }
 
@@ -158,12 +161,13 @@ impl Seen {
 pub(super) fn may_set(request: &AcquireRequest<'_>) -> Result<(), Fault> {
     let HoldRef { key, permits, .. } = request.hold_ref;
     let in_all = request.in_all.ok_or(Fault::NotSet)?.get();
-    match u64::from(permits) <= in_all {
-        true => Ok(()),
-        false => Err(Fault::not_so_many_permits(
+    if u64::from(permits) <= in_all {
+        Ok(())
+    } else {
+        Err(Fault::not_so_many_permits(
             key.name(),
             i64::try_from(in_all).ok(),
-        )),
+        ))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::sql::{Arg, Inner, Statement, malformed, topic};
+use crate::backend::sql::{Arg, SqlShared, Statement, malformed, topic};
 use crate::backend::{Give, HoldRef, Reply, Transactions};
 
 /// The statements of a database whose transactions can have locks.
@@ -20,16 +20,17 @@ pub(in crate::backend) struct OfTransactions {
 
 /// These statements, and the backend to ask.
 pub(in crate::backend::sql) struct InTransactions {
-    pub(in crate::backend::sql) inner: Arc<Inner>,
+    pub(in crate::backend::sql) inner: Arc<SqlShared>,
     pub(in crate::backend::sql) statements: OfTransactions,
 }
 
 impl InTransactions {
     /// Returns the name, the holder and the topic of the waiters. The topic is empty if releases notify nobody.
     fn params(&self, hold_ref: HoldRef<'_>) -> [String; 3] {
-        let topic = match self.inner.database.notifies() {
-            true => topic(hold_ref.key),
-            false => String::new(),
+        let topic = if self.inner.database.notifies() {
+            topic(hold_ref.key)
+        } else {
+            String::new()
         };
         [hold_ref.key.raw().to_owned(), hold_ref.holder.text(), topic]
     }

@@ -1,21 +1,25 @@
 //! Tests of which waiting requests are sent together.
 
+use std::time::Duration;
+
 use super::*;
+use crate::backend::redis::scripting::Script;
+use crate::backend::redis::scripting::grouped::Each;
 use crate::values::holder::HolderIds;
-use crate::values::{Key, Kind, LockName};
+use crate::values::{Key, Kind, LockName, clock};
 
 /// Returns requests with these leases, by number, and the receivers of their answers.
 fn waiting(
     leases: impl Iterator<Item = u64>,
     name: &str,
 ) -> (
-    VecDeque<Item<OneAcquire>>,
+    VecDeque<GroupItem<OneAcquire>>,
     Vec<oneshot::Receiver<Answered<OneAcquire>>>,
 ) {
     let ids = HolderIds::new();
     let items = leases.enumerate().map(|(number, lease_ms)| {
         let (answer, answered) = oneshot::channel();
-        let item = Item {
+        let item = GroupItem {
             terms: AcquireTerms::new(lease_ms, true, Duration::from_secs(1)),
             asked: OneAcquire {
                 key: Key::new("lock:", &LockName::from(name.to_owned()), Kind::Mutex).unwrap(),
@@ -30,7 +34,7 @@ fn waiting(
     items.unzip()
 }
 
-fn numbers<'a>(items: impl IntoIterator<Item = &'a Item<OneAcquire>>) -> Vec<u64> {
+fn numbers<'a>(items: impl IntoIterator<Item = &'a GroupItem<OneAcquire>>) -> Vec<u64> {
     let numbers = items.into_iter().map(|item| item.asked.not_after_us);
     numbers.collect()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use shuttle::future::block_on;
 use shuttle::thread;
 
-use super::{LINGER, News, Topics};
+use super::{ChannelNews, LINGER, Topics};
 use crate::backend::Listen;
 use crate::values::clock;
 
@@ -26,7 +26,7 @@ fn a_message_that_comes_once_the_channel_is_open_is_heard() {
                 let topics = topics.clone();
                 thread::spawn(move || {
                     subscribes(&topics);
-                    topics.heard("c", News::Released);
+                    topics.heard("c", ChannelNews::Released);
                 })
             };
             let other = {
@@ -52,9 +52,9 @@ fn messages_that_a_lost_connection_swallowed_are_made_up_for() {
             let connection = {
                 let topics = topics.clone();
                 thread::spawn(move || {
-                    topics.unreachable();
+                    let again = ["c".into()];
+                    topics.deaf(&again);
                     // A message that is published now is heard by nobody.
-                    let again = topics.reachable();
                     topics.opened(&again, true);
                 })
             };
@@ -105,7 +105,7 @@ fn a_listener_that_comes_while_its_channel_is_being_closed_has_it_opened_again()
             }
             topics.opened(&fresh, false);
             block_on(listener.ready());
-            topics.heard("c", News::Released);
+            topics.heard("c", ChannelNews::Released);
             block_on(listener.heard());
             drop(listener);
             clock::suspend(LINGER);

@@ -1,7 +1,7 @@
 -- Takes a lock for one holder if nobody has it.
 --
 -- Flags:
--- Uses: usually, digits, range, dated, refusal, fence, lease, holder, listeners, keeper, ahead
+-- Uses: usually, digits, range, refusal, fence, admitted, lease, holder, listeners, keeper, ahead
 -- Keys: lock, fence?
 -- Args: holder, lease_ms, not_after_us, counted, channel?, spare?
 -- Returns: {'OK', token or '', time_us}, and with `spare` also last or '', subscribers or -1 unknown
@@ -20,16 +20,7 @@ local holder, lease, not_after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local counted, channel, spare = ARGV[4] == '1', ARGV[5], ARGV[6] and tonumber(ARGV[6])
 
 local wrong = out_of_range(lease, 1, LONGEST_LEASE, 'lease') or channel and out_of_range(spare, 0, 2000, 'spare')
-if wrong then
-  return wrong
-end
-
-local now, stale = dated(not_after)
-if stale then
-  return stale
-end
-
-local token, refused = next_token(fence, counted and 1 or now, spare)
+local now, token, refused = admitted(wrong, not_after, fence, counted, spare)
 if refused then
   return refused
 end
@@ -54,10 +45,7 @@ if fields > 0 then
     extend(lock, lease)
     return reply
   end
-  if fields ~= 1 then
-    return {'FOREIGN', 'lock', 'it holds a hash of several fields'}
-  end
-  local other, _, miscounted = sole_holder(lock)
+  local other, _, miscounted = sole_holder(lock, fields)
   if miscounted then
     return miscounted
   end

@@ -1,7 +1,7 @@
 -- Takes several locks, each for a holder of its own, if all of them are free.
 --
 -- Flags:
--- Uses: digits, range, dated, refusal, fence, lease, holder
+-- Uses: digits, range, refusal, fence, admitted, lease, holder
 -- Keys: (lock, fence?)...
 -- Args: not_after_us, (holder, lease_ms, how the fence counts?)...
 -- Returns: {'OK', time_us, token or '', ...} | {'BUSY', time_us} | {'KEPT', time_us} | {'STALE', time_us}
@@ -11,9 +11,9 @@
 --      made when its lock is taken. Kept is as busy, where nobody is in the way but
 --      holders that may give up what they do not use: the caller asks for each by itself, and they are told then.
 
-local now, stale = dated(tonumber(ARGV[1]))
-if stale then
-  return stale
+local now, _, late = admitted(nil, tonumber(ARGV[1]))
+if late then
+  return late
 end
 
 local items = {}
@@ -56,10 +56,7 @@ for i, item in ipairs(items) do
   end
   item.own = fields > 0 and redis.call('HEXISTS', item.lock, item.holder) == 1
   if fields > 0 and not item.own then
-    if fields ~= 1 then
-      return {'FOREIGN', i, 'lock', 'it holds a hash of several fields'}
-    end
-    local other, _, miscounted = sole_holder(item.lock)
+    local other, _, miscounted = sole_holder(item.lock, fields)
     if miscounted then
       return at(i, miscounted)
     end

@@ -1,7 +1,7 @@
 -- Leases permits of a semaphore to one holder, all or none.
 --
 -- Flags:
--- Uses: digits, range, dated, failed, refusal, counter, by_request, publish
+-- Uses: digits, range, failed, refusal, fence, admitted, counter, by_request, publish
 -- Keys: permits, leases
 -- Args: ids, lease_ms, not_after_us, channel, in_all?
 -- Returns: {'OK', '', time_us} | {'BUSY', ms until the first lease ends or -1, time_us} | {'STALE', time_us}
@@ -17,19 +17,12 @@ local ids, lease, not_after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local wanted = #ids / 16
 local MOST_BACK = 500
 
-local wrong = out_of_range(lease, 1, LONGEST_LEASE, 'lease')
-if wrong then
-  return wrong
-end
 local in_all = ARGV[5] and tonumber(ARGV[5])
-wrong = out_of_range(wanted, 1, 1000, 'permits') or ARGV[5] and out_of_range(in_all, 1, 1000000000000, 'permits')
-if wrong then
-  return wrong
-end
-
-local now, stale = dated(not_after)
-if stale then
-  return stale
+local wrong = out_of_range(lease, 1, LONGEST_LEASE, 'lease') or out_of_range(wanted, 1, 1000, 'permits')
+  or ARGV[5] and out_of_range(in_all, 1, 1000000000000, 'permits')
+local now, _, late = admitted(wrong, not_after)
+if late then
+  return late
 end
 local now_ms = math.floor(now / 1000)
 

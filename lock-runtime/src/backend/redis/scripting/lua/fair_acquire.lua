@@ -1,7 +1,7 @@
 -- Takes a fair lock for the first in its queue. Any other caller that waits gets a place there, or keeps the one it has.
 --
 -- Flags:
--- Uses: digits, range, dated, refusal, fence, lease, holder, listeners, keeper, queue, publish
+-- Uses: digits, range, refusal, fence, admitted, lease, holder, listeners, keeper, queue, publish
 -- Keys: lock, queue, timeouts, fence?
 -- Args: holder, place, lease_ms, not_after_us, waits, channel
 -- Returns: {'OK', token or '', time_us} | {'BUSY', pttl_ms, time_us} | {'KEPT', pttl_ms, time_us}
@@ -24,17 +24,7 @@ local holder, place, lease, not_after = ARGV[1], ARGV[2], tonumber(ARGV[3]), ton
 local waits, channel = ARGV[5] == '1', ARGV[6]
 local PARK, MOST, TAIL = 300000, 3600000, 256
 
-local wrong = out_of_range(lease, 1, LONGEST_LEASE, 'lease')
-if wrong then
-  return wrong
-end
-
-local now, stale = dated(not_after)
-if stale then
-  return stale
-end
-
-local token, refused = next_token(fence, now)
+local now, token, refused = admitted(out_of_range(lease, 1, LONGEST_LEASE, 'lease'), not_after, fence)
 if refused then
   return refused
 end
@@ -60,13 +50,10 @@ if fields > 0 and redis.call('HEXISTS', lock, holder) == 1 then
   extend(lock, lease)
   return {'OK', token, digits(now)}
 end
-if fields > 1 then
-  return {'FOREIGN', 'lock', 'it holds a hash of several fields'}
-end
 local other, _
-if fields == 1 then
+if fields > 0 then
   local miscounted
-  other, _, miscounted = sole_holder(lock)
+  other, _, miscounted = sole_holder(lock, fields)
   if miscounted then
     return miscounted
   end

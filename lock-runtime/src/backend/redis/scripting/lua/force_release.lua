@@ -29,7 +29,7 @@ local function victim(holder)
 end
 
 if fields == 1 then
-  local holder, _, miscounted = sole_holder(lock)
+  local holder, _, miscounted = sole_holder(lock, fields)
   if miscounted then
     return miscounted
   end

@@ -21,7 +21,7 @@ if fields == 0 then
 end
 
 if fields == 1 then
-  local holder, count, miscounted = sole_holder(lock)
+  local holder, count, miscounted = sole_holder(lock, fields)
   if miscounted then
     return miscounted
   end

@@ -21,7 +21,7 @@ if fields == 0 then
   return 'none'
 end
 if fields == 1 then
-  local _, _, miscounted = sole_holder(key)
+  local _, _, miscounted = sole_holder(key, fields)
   return miscounted and 'hash' or 'exclusive'
 end
 if fields then

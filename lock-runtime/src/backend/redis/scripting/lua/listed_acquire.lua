@@ -1,7 +1,7 @@
 -- Takes a lock for one holder if nobody has it or waits for it longer. Else puts the holder on the list of those that wait.
 --
 -- Flags:
--- Uses: usually, digits, range, dated, refusal, fence, lease, holder, listeners, keeper, publish, failed, waiting, ahead
+-- Uses: usually, digits, range, refusal, fence, admitted, lease, holder, listeners, keeper, publish, failed, waiting, ahead
 -- Keys: lock, waiting, fence?
 -- Args: holder, lease_ms, not_after_us, counted, channel, trip_us, spare?
 -- Returns: as acquire
@@ -16,13 +16,9 @@ local holder, lease, not_after, channel = ARGV[1], tonumber(ARGV[2]), tonumber(A
 local counted, spare = ARGV[4] == '1', ARGV[7] and tonumber(ARGV[7])
 
 local wrong = out_of_range(lease, 1, LONGEST_LEASE, 'lease') or ARGV[7] and out_of_range(spare, 0, 2000, 'spare')
-if wrong then
-  return wrong
-end
-
-local now, stale = dated(not_after)
-if stale then
-  return stale
+local now, _, late = admitted(wrong, not_after)
+if late then
+  return late
 end
 
 local fields = redis.pcall('HLEN', lock)
@@ -31,12 +27,8 @@ if foreign then
   return foreign
 end
 local has_it = fields > 0 and redis.call('HEXISTS', lock, holder) == 1
-if fields > 1 and not has_it then
-  return {'FOREIGN', 'lock', 'it holds a hash of several fields'}
-end
-
-if fields == 1 and not has_it then
-  local other, _, miscounted = sole_holder(lock)
+if fields > 0 and not has_it then
+  local other, _, miscounted = sole_holder(lock, fields)
   if miscounted then
     return miscounted
   end

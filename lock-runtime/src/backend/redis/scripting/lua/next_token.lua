@@ -1,7 +1,7 @@
 -- Takes a fencing token for a lock that its holder has already.
 --
 -- Flags:
--- Uses: digits, dated, refusal, fence
+-- Uses: digits, refusal, fence, admitted
 -- Keys: fence
 -- Args: not_after_us, counted
 -- Returns: {'OK', token, time_us} | {'STALE', time_us} | {'FOREIGN', 'fence', why}
@@ -9,11 +9,7 @@
 --      no script can have both. After the end of the lease a token would be larger than that of the next holder:
 --      the date, which is before it, keeps that from happening.
 
-local now, stale = dated(tonumber(ARGV[1]))
-if stale then
-  return stale
-end
-local token, refused = next_token(KEYS[1], ARGV[2] == '1' and 1 or now)
+local now, token, refused = admitted(nil, tonumber(ARGV[1]), KEYS[1], ARGV[2] == '1')
 if refused then
   return refused
 end

@@ -1,7 +1,7 @@
 -- Takes the shared side of a read/write lock unless somebody writes, or waits to write.
 --
 -- Flags:
--- Uses: digits, range, dated, failed, refusal, holder, mode, lease
+-- Uses: digits, range, failed, refusal, fence, admitted, holder, mode, lease
 -- Keys: lock, timeout, writer_waits
 -- Args: holder, lease_ms, not_after_us
 -- Returns: {'OK', '', time_us} | {'BUSY', pttl_ms, time_us} | {'STALE', time_us} | {'FOREIGN', 'lock', why}
@@ -13,14 +13,9 @@
 local lock, timeout, writer_waits = KEYS[1], KEYS[2], KEYS[3]
 local holder, lease, not_after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
-local wrong = out_of_range(lease, 1, LONGEST_LEASE, 'lease')
-if wrong then
-  return wrong
-end
-
-local now, stale = dated(not_after)
-if stale then
-  return stale
+local now, _, late = admitted(out_of_range(lease, 1, LONGEST_LEASE, 'lease'), not_after)
+if late then
+  return late
 end
 
 local mode, foreign = mode_of(lock)

@@ -1,7 +1,7 @@
 -- Takes plain permits of a semaphore, all or none.
 --
 -- Flags:
--- Uses: digits, range, dated, refusal, counter
+-- Uses: digits, range, refusal, fence, admitted, counter
 -- Keys: permits
 -- Args: how_many, not_after_us
 -- Returns: {'OK', time_us} | {'BUSY', time_us} | {'STALE', time_us} | {'SHORT', ''} not set | {'FOREIGN', 'lock', why}
@@ -9,13 +9,9 @@
 --      long after the caller has gone.
 
 local wanted, not_after = tonumber(ARGV[1]), tonumber(ARGV[2])
-local wrong = out_of_range(wanted, 1, 1000, 'permits')
-if wrong then
-  return wrong
-end
-local now, stale = dated(not_after)
-if stale then
-  return stale
+local now, _, late = admitted(out_of_range(wanted, 1, 1000, 'permits'), not_after)
+if late then
+  return late
 end
 local free, refused = count_at(KEYS[1])
 if refused then

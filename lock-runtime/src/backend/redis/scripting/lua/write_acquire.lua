@@ -1,7 +1,7 @@
 -- Takes the exclusive side of a read/write lock if nobody has either.
 --
 -- Flags:
--- Uses: digits, range, dated, refusal, fence, holder, mode, lease, timeout_key, readers
+-- Uses: digits, range, refusal, fence, admitted, holder, mode, lease, timeout_key, readers
 -- Keys: lock, writer_waits, fence?
 -- Args: holder, lease_ms, not_after_us, waits_ms
 -- Returns: {'OK', token or '', time_us} | {'BUSY', pttl_ms, time_us} | {'STALE', time_us}
@@ -16,21 +16,8 @@ local lock, writer_waits, fence = KEYS[1], KEYS[2], KEYS[3]
 local field, lease, not_after = ARGV[1] .. ':write', tonumber(ARGV[2]), tonumber(ARGV[3])
 local waits = tonumber(ARGV[4])
 
-local wrong = out_of_range(lease, 1, LONGEST_LEASE, 'lease')
-if wrong then
-  return wrong
-end
-local wrong = out_of_range(waits, 0, 60000, 'wait')
-if wrong then
-  return wrong
-end
-
-local now, stale = dated(not_after)
-if stale then
-  return stale
-end
-
-local token, refused = next_token(fence, now)
+local wrong = out_of_range(lease, 1, LONGEST_LEASE, 'lease') or out_of_range(waits, 0, 60000, 'wait')
+local now, token, refused = admitted(wrong, not_after, fence)
 if refused then
   return refused
 end

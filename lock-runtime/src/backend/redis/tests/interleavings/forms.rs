@@ -6,11 +6,11 @@ use redis::{Cmd, Value};
 
 use super::{CLIENT, Run};
 use crate::backend::Fault;
-use crate::backend::redis::kinds::exclusive::*;
-use crate::backend::redis::kinds::grouped::{
+use crate::backend::redis::scripting::exclusive::*;
+use crate::backend::redis::scripting::grouped::{
     AcquireEach, AcquireTerms, OneAcquire, OneRelease, ReleaseEach,
 };
-use crate::backend::redis::kinds::replies::*;
+use crate::backend::redis::scripting::outcomes::*;
 use crate::backend::redis::scripting::{Items, Script, Source};
 use crate::backend::redis::tests::scripts::listed::{
     ListedAcquire, ListedRelease, listed_acquire, listed_release,

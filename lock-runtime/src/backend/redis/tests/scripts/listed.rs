@@ -4,6 +4,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::*;
 pub(in super::super) use crate::backend::redis::kinds::listed::{ListedAcquire, ListedRelease};
+use crate::backend::redis::pubsub::messages::{PASSED_ON, RELEASED_TO_CROWD, RELEASED_TO_FEW};
 
 /// Holders of three processes of ours. The channel of each ends in the first part of its id.
 const A: &str = "aaaaaaaa-0000-8000-8000-000000000001:1";
@@ -187,14 +188,13 @@ async fn one_that_is_far_has_a_second_to_come_for_its_turn_and_another_a_tenth_o
         };
         let reply = bench.call(asks).await.unwrap();
         assert!(matches!(reply, AcquireReply::Busy { .. }), "{reply:?}");
-        let left = match by_release {
-            true => bench.gives_back(A).await,
-            false => {
-                bench.run("DEL lock:k").await;
-                let (reply, left) = bench.prolonged(listed_acquire(C)).await;
-                assert!(matches!(reply, AcquireReply::Busy { .. }), "{reply:?}");
-                left
-            }
+        let left = if by_release {
+            bench.gives_back(A).await
+        } else {
+            bench.run("DEL lock:k").await;
+            let (reply, left) = bench.prolonged(listed_acquire(C)).await;
+            assert!(matches!(reply, AcquireReply::Busy { .. }), "{reply:?}");
+            left
         };
         let most = if trip_us == 100 { 100 } else { 1_000 };
         assert!((most - 10..=most).contains(&left), "{left} of {most}");

@@ -22,21 +22,20 @@ use redis::{RedisError, Value};
 
 use super::server::{self, Server};
 use super::*;
-use crate::backend::redis::CONTROL;
-use crate::backend::redis::kinds::exclusive::{
-    Acquire, HandOver, HandOverReply, NextToken, NextTokenReply, Release, Renew,
-};
-use crate::backend::redis::kinds::grouped::{
-    AcquireEach, AcquireTerms, OneAcquire, OneRelease, ReleaseEach,
-};
 use crate::backend::redis::kinds::operators::{ForceRelease, Inspect};
 use crate::backend::redis::kinds::read_write::{
     Downgrade, ReadAcquire, ReadRenew, ReadWriteRelease, WriteAcquire,
 };
-use crate::backend::redis::kinds::renewals::{LOOK, MARK};
-use crate::backend::redis::kinds::replies::*;
-use crate::backend::redis::scripting::reply;
-use crate::backend::redis::scripting::{Script, Source};
+use crate::backend::redis::kinds::request::{LOOK, MARK};
+use crate::backend::redis::pubsub::messages::CONTROL;
+use crate::backend::redis::scripting::exclusive::{
+    Acquire, HandOver, HandOverReply, NextToken, NextTokenReply, Release, Renew,
+};
+use crate::backend::redis::scripting::grouped::{
+    AcquireEach, AcquireTerms, OneAcquire, OneRelease, ReleaseEach,
+};
+use crate::backend::redis::scripting::outcomes::*;
+use crate::backend::redis::scripting::{Script, Source, reply};
 use crate::backend::{FIRST_WAITERS, Fault, Renewed};
 
 /// The key that the tests lock.

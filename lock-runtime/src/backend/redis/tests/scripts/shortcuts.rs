@@ -3,6 +3,9 @@
 use super::listed::{ListedAcquire, ListedRelease};
 use super::table::without_shortcut;
 use super::*;
+use crate::backend::redis::pubsub::messages::{
+    PASSED_ON, RELEASED, RELEASED_TO_CROWD, RELEASED_TO_FEW,
+};
 
 /// The states of the keys before a script, one command a line.
 const BEFORE: [&str; 16] = [

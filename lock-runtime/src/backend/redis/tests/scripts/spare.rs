@@ -41,9 +41,10 @@ pub(super) fn listed_release_after(holder: &str, used: u64, last: u64) -> Listed
 impl Bench {
     /// Returns the token, and the last of those that were set aside.
     async fn ahead(&self, holder: &str, in_crowd: bool) -> (u64, u64) {
-        let reply = match in_crowd {
-            false => self.call(acquire_ahead(holder)).await,
-            true => self.call(listed_acquire_ahead(holder)).await,
+        let reply = if in_crowd {
+            self.call(listed_acquire_ahead(holder)).await
+        } else {
+            self.call(acquire_ahead(holder)).await
         };
         match reply.unwrap() {
             AcquireReply::Granted { token, look, .. } => {
@@ -56,9 +57,10 @@ impl Bench {
     }
 
     async fn gives_back_after(&self, holder: &str, in_crowd: bool, used: u64, last: u64) {
-        let reply = match in_crowd {
-            false => self.call(release_after(holder, used, last)).await,
-            true => self.call(listed_release_after(holder, used, last)).await,
+        let reply = if in_crowd {
+            self.call(listed_release_after(holder, used, last)).await
+        } else {
+            self.call(release_after(holder, used, last)).await
         };
         reply.unwrap();
     }

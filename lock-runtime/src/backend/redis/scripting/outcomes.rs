@@ -1,23 +1,12 @@
-//! Replies that several kinds have in common, and how they are read.
+//! Outcomes that the scripts of several kinds have in common, and how they are read.
 
 use std::time::Duration;
 
 use redis::Value;
 
-use crate::backend::redis::GaveBack;
-use crate::backend::redis::connection::Live;
-use crate::backend::redis::scripting::{Items, faults, foreign, text};
+use super::{Items, faults, foreign, text};
 use crate::backend::{Fault, Renewed};
 use crate::values::{FencingToken, decimal};
-
-/// The message that a release publishes on a lock's channel. Redisson decodes an integer and ignores all but 0 and 1.
-pub(crate) const RELEASED: &str = "0";
-/// The same message, for Redisson reads a number. It tells this library that many wait, who do it on a list.
-pub(crate) const RELEASED_TO_CROWD: &str = "00";
-/// The same message. It tells this library that not many wait any more.
-pub(crate) const RELEASED_TO_FEW: &str = "000";
-/// The message that the lock went on to the first on the list. Redisson ignores it.
-pub(crate) const PASSED_ON: &str = "2";
 
 /// `time`: µs of the server's TIME.
 #[derive(Debug)]
@@ -74,13 +63,14 @@ pub(crate) fn acquire_reply(
                 return None;
             }
             let time = items.digits()?;
-            let look = match ahead {
-                false => None,
-                true => Some(Box::new(Look {
+            let look = if ahead {
+                Some(Box::new(Look {
                     last: items.token()?,
                     // -1: the ACL does not allow to ask.
                     subscribers: u64::try_from(items.integer()?).ok(),
-                })),
+                }))
+            } else {
+                None
             };
             AcquireReply::Granted { token, time, look }
         }
@@ -100,9 +90,10 @@ pub(crate) fn acquire_reply(
         time if items.is_lone() => {
             let time = decimal::parse(time.as_bytes())?;
             AcquireReply::Granted {
-                token: match is_fenced {
-                    true => Some(FencingToken::checked(time)?),
-                    false => None,
+                token: if is_fenced {
+                    Some(FencingToken::checked(time)?)
+                } else {
+                    None
                 },
                 time,
                 look: None,
@@ -126,9 +117,9 @@ pub(crate) enum ReleaseReply {
 impl ReleaseReply {
     /// Returns the reply with `Done` changed to `Unpublished` while a slot moves. The listeners are then at the node
     /// that still has the slot, so they did not hear the message that a script published at the other node.
-    pub(crate) fn heard_of(self, live: &Live) -> ReleaseReply {
+    pub(crate) fn heard_of(self, slot_moves: bool) -> ReleaseReply {
         match self {
-            ReleaseReply::Done if live.asking => ReleaseReply::Unpublished,
+            ReleaseReply::Done if slot_moves => ReleaseReply::Unpublished,
             reply => reply,
         }
     }
@@ -144,6 +135,16 @@ impl ReleaseReply {
             ReleaseReply::NotHeld { time } => GaveBack::NotHeld { time },
         }
     }
+}
+
+/// The outcome of a release, and the server's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GaveBack {
+    Done,
+    /// Nothing was held at that time, in µs of the server's TIME.
+    NotHeld {
+        time: u64,
+    },
 }
 
 /// Parses the reply of a release.

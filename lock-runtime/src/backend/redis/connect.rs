@@ -1,25 +1,21 @@
 //! Opens a backend: makes and checks the first connection, and starts the tasks that keep all connections alive.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8};
-use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{Check, Opened, Supervisor, Target};
+use super::cluster::{Cluster, Seeds, Subscriptions};
+use super::connection::opened::CONNECT;
+use super::connection::{Check, Opened, Supervisor, Target};
+use super::pubsub::subscriber::{FirstTry, Note, Subscriber};
+use super::pubsub::topics::Topics;
+use super::router::{Nodes, Router};
+use super::{RedisBackend, sentinel};
 use crate::backend::Fault;
 use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::opening::Opening;
-use crate::backend::redis::cluster::{Cluster, Seeds, Subscriptions};
-use crate::backend::redis::pubsub::subscribe::{FirstTry, Subscriber};
-use crate::backend::redis::pubsub::topics::Topics;
-use crate::backend::redis::router::Nodes;
-use crate::backend::redis::{Inner, RedisBackend, sentinel};
 use crate::values::{ClusterChannels, LockError, clock};
-
-/// Connecting and checking, all in all.
-pub(crate) const CONNECT: Duration = Duration::from_secs(5);
 
 impl RedisBackend {
     /// Connects on the manager's runtime, where the backend's tasks live, and checks the server. With `lazy`, only starts to
@@ -35,7 +31,6 @@ impl RedisBackend {
         let target = Arc::new(target);
         let (handle, clock) = (opening.runtime.clone(), Arc::new(ServerClock::default()));
         let (timeout, lazy) = (opening.options.call_timeout, opening.options.lazy);
-        let crowd_from = opening.options.crowd_from;
         let check = Check {
             opening: opening.clone(),
             channels: ClusterChannels::Classic,
@@ -46,39 +41,48 @@ impl RedisBackend {
         } else {
             let (server, clock) = (target.clone(), clock.clone());
             // On the manager's runtime, for the connection is driven by a task where it was opened.
-            let opening = handle.spawn(async move {
+            let connecting = handle.spawn(async move {
                 let opened = Opened::checked(&server, &check, &clock).await?;
                 Ok::<_, LockError>((opened, check))
             });
-            let (opened, check) = in_time(opening, target.shown()).await?;
+            let (opened, check) = in_time(connecting, target.shown()).await?;
             (Some(opened), check)
         };
 
         let closed = watch::Sender::new(false);
-        let checked = first.as_ref().map(|opened| opened.master.clone());
-        let supervisor = Supervisor {
-            target: target.clone(),
-            check: Arc::new(check),
-            checked,
+        let link = Supervisor::start(
+            target.clone(),
+            check,
             clock,
-            suspicion: Arc::new(Notify::new()),
-            answers: Arc::default(),
-            standing: Arc::default(),
-            closed: closed.subscribe(),
-            member: None,
-        };
-        let link = supervisor.start(first);
+            closed.subscribe(),
+            None,
+            first,
+        );
         let topics = Arc::new(Topics::default());
         let (tried, mut first_try) = watch::channel(FirstTry::UnderWay);
         let subscriber = Subscriber {
             target: target.clone(),
             topics: topics.clone(),
-            events: opening.events,
+            events: opening.events.clone(),
+            channels: ClusterChannels::Classic,
             timeout,
-            tried,
-            closed: closed.subscribe(),
+            on_note: Box::new(move |note| {
+                let outcome = match note {
+                    Note::Up => FirstTry::Over,
+                    Note::Down(outcome) => outcome,
+                    // A server that is no node of a cluster has all channels.
+                    Note::Refused(_) => return,
+                };
+                tried.send_if_modified(|tried| {
+                    let is_first = matches!(tried, FirstTry::UnderWay);
+                    if is_first {
+                        *tried = outcome;
+                    }
+                    is_first
+                });
+            }),
         };
-        handle.spawn(subscriber.run());
+        handle.spawn(subscriber.run_alone(closed.subscribe()));
         if let Some(sentinels) = target.sentinels() {
             let (sentinels, options) = (sentinels.clone(), target.dial_options().clone());
             let closed = closed.subscribe();
@@ -95,19 +99,8 @@ impl RedisBackend {
                 return Err(fault.clone().into_error(target.shown()));
             }
         }
-        let inner = Arc::new(Inner {
-            target,
-            call_timeout: timeout,
-            crowd_from,
-            rights_of: AtomicU8::new(0),
-            list_is_refused: AtomicBool::new(false),
-            handle,
-            nodes: Nodes::One(link),
-            topics,
-            pending: Arc::default(),
-            closed,
-        });
-        Ok(Arc::new(RedisBackend { inner }))
+        let router = Router::new(target, &opening, Nodes::One(link), topics, closed);
+        Ok(Arc::new(RedisBackend { router }))
     }
 
     async fn connect_to_cluster(
@@ -116,15 +109,14 @@ impl RedisBackend {
         opening: Opening,
     ) -> Result<Arc<RedisBackend>, LockError> {
         let closed = watch::Sender::new(false);
-        let (handle, events) = (opening.runtime.clone(), opening.events.clone());
+        let handle = opening.runtime.clone();
         let (timeout, lazy) = (opening.options.call_timeout, opening.options.lazy);
-        let crowd_from = opening.options.crowd_from;
-        let cluster = Cluster::new(seeds, &target, opening, closed.subscribe());
+        let cluster = Cluster::new(seeds, &target, opening.clone(), closed.subscribe());
         if !lazy {
             // On the manager's runtime, as above.
             let until = clock::now() + CONNECT.mul_f64(0.9);
-            let opening = handle.spawn(cluster.clone().connect(until));
-            in_time(opening, target.shown()).await?;
+            let connecting = handle.spawn(cluster.clone().connect(until));
+            in_time(connecting, target.shown()).await?;
         }
         handle.spawn(cluster.clone().keep_table());
         let topics = Arc::new(Topics::default());
@@ -132,7 +124,7 @@ impl RedisBackend {
         let subscriptions = Subscriptions {
             cluster: cluster.clone(),
             topics: topics.clone(),
-            events,
+            events: opening.events.clone(),
             tried,
             closed: closed.subscribe(),
         };
@@ -141,19 +133,9 @@ impl RedisBackend {
             let tried = first_try.wait_for(|tried| *tried);
             let _ = tokio::time::timeout(timeout, tried).await;
         }
-        let inner = Arc::new(Inner {
-            target: Arc::new(target),
-            call_timeout: timeout,
-            crowd_from,
-            rights_of: AtomicU8::new(0),
-            list_is_refused: AtomicBool::new(false),
-            handle,
-            nodes: Nodes::Cluster(cluster),
-            topics,
-            pending: Arc::default(),
-            closed,
-        });
-        Ok(Arc::new(RedisBackend { inner }))
+        let nodes = Nodes::Cluster(cluster);
+        let router = Router::new(Arc::new(target), &opening, nodes, topics, closed);
+        Ok(Arc::new(RedisBackend { router }))
     }
 }
 

@@ -1,29 +1,33 @@
-//! The channels of one node, on one pub/sub connection after the other.
+//! The task that keeps channels of one server subscribed to, on one pub/sub connection after the other.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
-use super::super::sentinel::Address;
-use super::Redirect;
+use super::connection::PubsubConnection;
+use super::messages::CONTROL;
+use super::topics::Topics;
+use crate::backend::kit::closed::until_closed;
 use crate::backend::kit::outage::Outage;
-use crate::backend::redis::cluster::pubsub_connection::PubsubConnection;
-use crate::backend::redis::connection::{
-    Target,
-    dial::{self, STABLE},
-};
-use crate::backend::redis::pubsub::subscribe::{PING_EVERY, Refusals};
-use crate::backend::redis::pubsub::topics::Topics;
+use crate::backend::redis::cluster::Redirect;
+use crate::backend::redis::connection::Target;
+use crate::backend::redis::connection::dial::{self, STABLE};
 use crate::backend::{EventSink, Fault};
-use crate::values::{ClusterChannels, clock};
+use crate::values::{ClusterChannels, StoreError, clock};
 
+/// The interval at which a quiet connection is asked for a sign of life.
+const PING_EVERY: Duration = Duration::from_secs(10);
 /// The most channels in one message to the connection's task.
 const BATCH: usize = 512;
+/// The number of connections that have to be cut, each when SUBSCRIBE is sent on it, before this no longer counts as
+/// an accident.
+const CUTS: u32 = 3;
 
-pub(super) enum Command {
+pub(crate) enum Command {
     Join {
         channel: Arc<str>,
         /// True if the listeners may have missed something.
@@ -34,29 +38,32 @@ pub(super) enum Command {
     },
 }
 
-pub(super) enum Note {
-    Up {
-        address: Address,
-    },
-    Down {
-        address: Address,
-    },
-    /// The node does not have the channel's slot, or not any more.
-    Refused {
-        address: Address,
-        channel: Arc<str>,
-    },
+pub(crate) enum Note {
+    Up,
+    /// There is no connection. The verdict counts if there has been none before.
+    Down(FirstTry),
+    /// The server is a node that does not have the channel's slot, or not any more.
+    Refused(Arc<str>),
 }
 
-pub(super) struct NodeSubscriber {
-    pub(super) target: Target,
-    pub(super) address: Address,
-    pub(super) topics: Arc<Topics>,
-    pub(super) events: EventSink,
-    pub(super) channels: ClusterChannels,
+/// The outcome of the first attempt to subscribe.
+#[derive(Clone, Debug)]
+pub(crate) enum FirstTry {
+    UnderWay,
+    /// Well; or not, as it happens to any connection.
+    Over,
+    /// Everything but SUBSCRIBE works.
+    NoPubSub(Fault),
+}
+
+pub(crate) struct Subscriber {
+    pub(crate) target: Arc<Target>,
+    pub(crate) topics: Arc<Topics>,
+    pub(crate) events: EventSink,
+    pub(crate) channels: ClusterChannels,
     /// The timeout of each request.
-    pub(super) timeout: Duration,
-    pub(super) notes: mpsc::UnboundedSender<Note>,
+    pub(crate) timeout: Duration,
+    pub(crate) on_note: Box<dyn Fn(Note) + Send + Sync>,
 }
 
 /// The channels of this subscriber, and whether their listeners may have missed something.
@@ -66,72 +73,117 @@ type Commands = mpsc::UnboundedReceiver<Command>;
 /// The error that nobody will send commands any more.
 struct Ended;
 
-impl NodeSubscriber {
-    pub(super) async fn run(self, mut commands: Commands) {
+impl Subscriber {
+    /// Subscribes to the channels of all topics, for a server that has all of them.
+    pub(crate) async fn run_alone(self, closed: watch::Receiver<bool>) {
+        let topics = self.topics.clone();
+        let (sender, commands) = mpsc::unbounded_channel();
+        let feed = async {
+            loop {
+                let (ended, next_idle) = topics.take_idle();
+                let leaving = ended.into_iter().map(|channel| Command::Leave { channel });
+                let joining = topics.take_fresh().into_iter();
+                let joining = joining.map(|channel| Command::Join {
+                    channel,
+                    renewed: false,
+                });
+                for command in leaving.chain(joining) {
+                    // An error means that the backend is closing.
+                    let _ = sender.send(command);
+                }
+                topics.changed_or(next_idle).await;
+            }
+        };
+        let work = async {
+            tokio::select! {
+                () = feed => {}
+                () = self.run(commands) => {}
+            }
+        };
+        until_closed(&closed, work).await;
+        topics.unreachable();
+    }
+
+    /// Carries out commands until nobody can send any more.
+    pub(crate) async fn run(self, mut commands: Commands) {
         let _ = self.keep_alive(&mut commands).await;
     }
 
-    async fn keep_alive(&self, commands: &mut Commands) -> Result<(), Ended> {
-        let mut outage = Outage::new("a subscription to the lock store");
+    async fn keep_alive(&self, commands: &mut Commands) -> Result<Infallible, Ended> {
+        let mut outage = Outage::new("the subscription to the lock store");
         let mut pauses = dial::pauses();
         let mut refusals = Refusals::default();
         let mut mine = Mine::new();
-        let mut deaf = false;
+        let (mut deaf, mut cuts) = (false, 0);
         loop {
+            let mut first_try = FirstTry::Over;
             let fault = match self.connect(commands, &mut mine, deaf).await? {
                 Ok(pubsub) => {
-                    let since = clock::now();
                     let mut talk = Talk {
                         subscriber: self,
                         pubsub,
                         refusals: &mut refusals,
                     };
-                    let fault = match talk.begin(&mut mine).await {
+                    let asked_at = clock::now();
+                    match talk.begin(&mut mine).await {
                         Ok(()) => {
                             outage.is_over(self.target.shown());
-                            self.note(Note::Up {
-                                address: self.address.clone(),
-                            });
-                            talk.serve(commands, &mut mine).await?
+                            (self.on_note)(Note::Up);
+                            let since = clock::now();
+                            let fault = talk.serve(commands, &mut mine).await?;
+                            // A server that accepts and cuts at once is not to be asked without a pause.
+                            if since.elapsed() > STABLE {
+                                pauses.reset();
+                            }
+                            fault
                         }
-                        Err(fault) => fault,
-                    };
-                    if since.elapsed() > STABLE {
-                        pauses.reset();
+                        Err(fault) => {
+                            cuts += 1;
+                            first_try = self.judge(&fault, asked_at.elapsed(), cuts);
+                            fault
+                        }
                     }
-                    fault
                 }
                 Err(fault) => fault,
             };
+            // The listeners have been deaf, or will have been, when the next connection is subscribed.
             deaf = true;
             let channels: Vec<_> = mine.keys().cloned().collect();
             self.topics.deaf(&channels);
             mine.values_mut().for_each(|renewed| *renewed = true);
-            self.note(Note::Down {
-                address: self.address.clone(),
-            });
+            (self.on_note)(Note::Down(first_try));
             outage.is_on(self.target.shown(), &fault);
-            let pause = clock::now() + pauses.pause();
-            while !pause.has_passed() {
+            let mut pause = pin!(dial::pause(&mut pauses, &self.target));
+            loop {
                 tokio::select! {
-                    () = clock::sleep_until(pause) => {}
+                    () = &mut pause => break,
                     command = commands.recv() => self.keep_for_later(command, &mut mine, true)?,
                 }
             }
         }
     }
 
-    fn note(&self, note: Note) {
-        // An error means that the backend is closing.
-        let _ = self.notes.send(note);
-    }
-
-    /// Reports that the channel needs another home.
-    fn refuse(&self, channel: &Arc<str>) {
-        self.note(Note::Refused {
-            address: self.address.clone(),
-            channel: channel.clone(),
-        });
+    /// Judges a SUBSCRIBE that failed on a connection that was just opened: the server may lack pub/sub.
+    fn judge(&self, fault: &Fault, waited: Duration, cuts: u32) -> FirstTry {
+        let without = || {
+            format!(
+                "everything but SUBSCRIBE works there ({fault}): a proxy without pub/sub seems to be in between. \
+                 Connect to Redis directly"
+            )
+        };
+        let shown = self.target.shown();
+        match fault {
+            Fault::NotDone(said) if said.to_string().starts_with("ERR") => {
+                FirstTry::NoPubSub(Fault::Impossible(without()).at(shown))
+            }
+            // It may be a slow network.
+            Fault::Unknown(_) if waited >= self.timeout => {
+                FirstTry::NoPubSub(Fault::not_done(without()))
+            }
+            Fault::Unknown(_) if cuts < CUTS => FirstTry::UnderWay,
+            Fault::Unknown(_) => FirstTry::NoPubSub(Fault::Impossible(without()).at(shown)),
+            _ => FirstTry::Over,
+        }
     }
 
     /// Connects, and takes commands meanwhile. Listeners do not have to wait for a node that is away before they look
@@ -143,8 +195,9 @@ impl NodeSubscriber {
         deaf: bool,
     ) -> Result<Result<PubsubConnection, Fault>, Ended> {
         let (topics, events) = (self.topics.clone(), self.events.clone());
-        let connecting = PubsubConnection::open(&self.target, self.timeout, topics, events);
-        let mut connecting = pin!(connecting);
+        let sharded = self.channels.are_sharded();
+        let open = PubsubConnection::open(&self.target, sharded, self.timeout, topics, events);
+        let mut connecting = pin!(open);
         loop {
             tokio::select! {
                 connected = &mut connecting => return Ok(connected),
@@ -172,9 +225,39 @@ impl NodeSubscriber {
     }
 }
 
+/// Warned once of each, however many channels and connections it concerns.
+#[derive(Default)]
+struct Refusals {
+    locks: bool,
+    control: bool,
+}
+
+impl Refusals {
+    fn of_control(&mut self, reason: &StoreError) {
+        if !std::mem::replace(&mut self.control, true) {
+            tracing::warn!(
+                %reason,
+                channel = CONTROL,
+                "the lock store refuses the control channel: holders learn of a forced release only at their next renewal"
+            );
+        }
+    }
+
+    fn of_locks(&mut self, channel: &str, reason: &StoreError) {
+        if !std::mem::replace(&mut self.locks, true) {
+            tracing::warn!(
+                %reason,
+                channel,
+                "the lock store refuses lock channels: waiters are not woken by releases of other processes, but look \
+                 again about once a second"
+            );
+        }
+    }
+}
+
 /// One connection's life.
 struct Talk<'a> {
-    subscriber: &'a NodeSubscriber,
+    subscriber: &'a Subscriber,
     pubsub: PubsubConnection,
     refusals: &'a mut Refusals,
 }
@@ -195,10 +278,14 @@ impl Talk<'_> {
     async fn serve(&mut self, commands: &mut Commands, mine: &mut Mine) -> Result<Fault, Ended> {
         let mut next_ping = clock::now() + PING_EVERY;
         let heard = self.pubsub.heard.clone();
+        let master = self.pubsub.dialed.master.clone();
         loop {
             tokio::select! {
                 () = heard.cut.notified() => {
                     return Ok(Fault::unknown("the connection was cut"));
+                }
+                () = self.subscriber.target.superseded(&master) => {
+                    return Ok(Fault::unknown("the master has moved"));
                 }
                 () = heard.dropped.notified() => {
                     if let Err(fault) = self.let_go(mine).await {
@@ -211,8 +298,8 @@ impl Talk<'_> {
                     }
                 }
                 () = clock::sleep_until(next_ping) => {
-                    let NodeSubscriber { target, timeout, .. } = self.subscriber;
-                    let connection = &mut self.pubsub.connection;
+                    let Subscriber { target, timeout, .. } = self.subscriber;
+                    let connection = &mut self.pubsub.dialed.connection;
                     if let Err(fault) = dial::sign_of_life(connection, target, *timeout).await {
                         return Ok(fault);
                     }
@@ -285,9 +372,11 @@ impl Talk<'_> {
                         subscriber.topics.refused(channel);
                         self.refusals.of_locks(channel, &reason);
                     }
-                    Err(fault) if Redirect::of(&fault).is_some() => {
+                    Err(fault)
+                        if subscriber.channels.are_sharded() && Redirect::of(&fault).is_some() =>
+                    {
                         mine.remove(channel);
-                        subscriber.refuse(channel);
+                        (subscriber.on_note)(Note::Refused(channel.clone()));
                         homeless.push(channel.clone());
                     }
                     Err(fault) => return Err(fault),
@@ -306,7 +395,7 @@ impl Talk<'_> {
         let gone: Vec<Arc<str>> = gone.collect();
         self.subscriber.topics.deaf(&gone);
         for channel in &gone {
-            self.subscriber.refuse(channel);
+            (self.subscriber.on_note)(Note::Refused(channel.clone()));
         }
         self.end_classic(&gone).await
     }
@@ -353,9 +442,9 @@ impl Talk<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::tests::{server::Server, until};
     use super::*;
     use crate::backend::Listen;
+    use crate::backend::redis::tests::{server::Server, until};
     use redis::Value;
 
     const SHORT: Duration = Duration::from_millis(200);
@@ -366,14 +455,13 @@ mod tests {
         let topics = Arc::new(Topics::default());
         let (commands, taken) = mpsc::unbounded_channel();
         let (notes, mut noted) = mpsc::unbounded_channel();
-        let subscriber = NodeSubscriber {
-            target: Target::parse(&server.url()).unwrap(),
-            address: "a".into(),
+        let subscriber = Subscriber {
+            target: Arc::new(Target::parse(&server.url()).unwrap()),
             topics: topics.clone(),
             events: Arc::new(|_| ()),
             channels: ClusterChannels::Sharded,
             timeout: SHORT,
-            notes,
+            on_note: Box::new(move |note| _ = notes.send(note)),
         };
         tokio::spawn(subscriber.run(taken));
         let join = |channel: &str| Command::Join {
@@ -390,7 +478,7 @@ mod tests {
         let channel = "left".into();
         assert!(commands.send(Command::Leave { channel }).is_ok());
         assert!(commands.send(join("joined")).is_ok());
-        while !matches!(noted.recv().await, Some(Note::Down { .. })) {}
+        while !matches!(noted.recv().await, Some(Note::Down(_))) {}
         server.signal("CONT");
         until("it is subscribed to", async || topics.is_open("joined")).await;
         joined.heard().await;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::replies::{AcquireReply, RELEASED, ReleaseReply};
+use super::outcomes::{AcquireReply, ReleaseReply};
+use super::{Items, Script, Source, expiry, lua, source};
 use crate::backend::Fault;
-use crate::backend::redis::channel;
-use crate::backend::redis::scripting::{Items, Script, Source, expiry, lua, source};
+use crate::backend::redis::pubsub::messages::{RELEASED, channel};
 use crate::values::{FencingToken, HolderId, Key, decimal};
 
 /// One acquire of those that share a script.
@@ -22,12 +22,12 @@ pub(crate) struct OneAcquire {
 /// The terms that acquires must have in common to share a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AcquireTerms {
-    pub(crate) lease_ms: u64,
+    pub(super) lease_ms: u64,
     /// Whether they want tokens.
-    pub(crate) fenced: bool,
+    pub(super) fenced: bool,
     /// The number of binary digits of the milliseconds that are left for an answer. The whole group gets the earliest
     /// deadline among its requests, which would be too early for requests that have far more time.
-    pub(crate) time_left: u32,
+    pub(super) time_left: u32,
 }
 
 impl AcquireTerms {
@@ -65,9 +65,10 @@ impl Script for AcquireEach {
     }
 
     fn keys(&self) -> usize {
-        match self.terms.fenced {
-            true => 2 * self.all.len(),
-            false => self.all.len(),
+        if self.terms.fenced {
+            2 * self.all.len()
+        } else {
+            self.all.len()
         }
     }
 

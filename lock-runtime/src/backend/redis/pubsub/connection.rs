@@ -1,10 +1,14 @@
-//! One pub/sub connection to a node. It separates the server's own messages about channels from the answers to
-//! commands.
+//! One pub/sub connection. It separates the server's own messages about channels from the answers to commands.
 //!
-//! A node that loses a slot ends the sharded subscriptions there with the same message that answers SUNSUBSCRIBE, and
-//! the client takes it for the answer to whatever command is under way. So each batch of commands ends with a PING
-//! whose answer is unique. If the last answer is not that one, another message came in between, and the batch is sent
-//! again once everything on its way has arrived. Subscribing or unsubscribing twice does no harm.
+//! It is a connection of its own, so that a flood of messages never delays a renewal's reply, and so that the server can
+//! cut a slow subscriber without cutting the commands. It speaks RESP3: the task of the connection counts each message
+//! for the listeners at once, so no queue can grow.
+//!
+//! A node of a cluster that loses a slot ends the sharded subscriptions there with the same message that answers
+//! SUNSUBSCRIBE, and the client takes it for the answer to whatever command is under way. So where there are sharded
+//! channels, each batch of commands ends with a PING whose answer is unique. If the last answer is not that one, another
+//! message came in between, and the batch is sent again once everything on its way has arrived. Subscribing or
+//! unsubscribing twice does no harm.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,10 +17,10 @@ use std::time::Duration;
 use redis::{Pipeline, PushInfo, PushKind, Value};
 use tokio::sync::{Notify, watch};
 
-use super::super::CONTROL;
-use crate::backend::redis::connection::{Relogin, Target, Wire, dial};
-use crate::backend::redis::pubsub::subscribe::{deliver, within};
-use crate::backend::redis::pubsub::topics::Topics;
+use super::messages::{CONTROL, event, news};
+use super::topics::Topics;
+use crate::backend::redis::connection::Target;
+use crate::backend::redis::connection::dial::{self, Dialed};
 use crate::backend::redis::scripting::faults;
 use crate::backend::{EventSink, Fault};
 use crate::sync::Mutex;
@@ -25,8 +29,9 @@ use crate::sync::Mutex;
 const ATTEMPTS: usize = 5;
 
 pub(super) struct PubsubConnection {
-    pub(super) connection: Wire,
-    _relogin: Option<Relogin>,
+    pub(super) dialed: Dialed,
+    /// Whether the server may end subscriptions by itself.
+    sharded: bool,
     timeout: Duration,
     /// The number of the last batch.
     batches: u64,
@@ -80,6 +85,7 @@ impl PubsubConnection {
     /// Opens a connection. Published messages go to the topics and the events.
     pub(super) async fn open(
         target: &Target,
+        sharded: bool,
         timeout: Duration,
         topics: Arc<Topics>,
         events: EventSink,
@@ -93,8 +99,8 @@ impl PubsubConnection {
         };
         let dialed = dial::open(target, timeout, on_push).await?;
         Ok(PubsubConnection {
-            connection: dialed.connection,
-            _relogin: dialed.relogin,
+            dialed,
+            sharded,
             timeout,
             batches: 0,
             heard,
@@ -102,7 +108,8 @@ impl PubsubConnection {
     }
 
     pub(super) async fn hear_control(&mut self) -> Result<(), Fault> {
-        within(self.timeout, self.connection.subscribe(CONTROL)).await
+        let subscribing = self.dialed.connection.subscribe(CONTROL);
+        within(self.timeout, subscribing).await
     }
 
     /// Sends one command for each channel, because the channels of one command have to be in one slot.
@@ -140,15 +147,17 @@ impl PubsubConnection {
                 .asked
                 .extend(names.clone().map(Vec::from));
         }
-        self.batches += 1;
-        let last = format!("batch {}", self.batches);
         let mut pipeline = Pipeline::new();
         for name in names.clone() {
             pipeline.cmd(verb).arg(name);
         }
-        pipeline.cmd("PING").arg(&last);
-        let count = pipeline.len();
-        let sending = self.connection.send_packed_commands(&pipeline, 0, count);
+        self.batches += 1;
+        let last = self.sharded.then(|| format!("batch {}", self.batches));
+        if let Some(last) = &last {
+            pipeline.cmd("PING").arg(last);
+        }
+        let (connection, count) = (&mut self.dialed.connection, pipeline.len());
+        let sending = connection.send_packed_commands(&pipeline, 0, count);
         let mut replies = within(self.timeout, sending).await?;
         if ends {
             // A node that had already lost the slot refuses the command, so no answer would remove these names.
@@ -157,7 +166,9 @@ impl PubsubConnection {
                 heard.asked.remove(name);
             }
         }
-        if !replies.pop().is_some_and(|reply| is_last(&reply, &last)) {
+        if let Some(last) = last
+            && !replies.pop().is_some_and(|reply| is_last(&reply, &last))
+        {
             return Ok(None);
         }
         let answers = names.zip(replies).map(|(name, reply)| match reply {
@@ -183,6 +194,32 @@ impl PubsubConnection {
             Ok(Ok(())) => Ok(()),
             _ => Err(foreign()),
         }
+    }
+}
+
+/// Counts a message. It runs on the connection's task.
+fn deliver(push: &PushInfo, topics: &Topics, events: &EventSink) {
+    let [Value::BulkString(channel), Value::BulkString(payload)] = push.data.as_slice() else {
+        return;
+    };
+    let Ok(channel) = std::str::from_utf8(channel) else {
+        return;
+    };
+    if channel != CONTROL {
+        topics.heard(channel, news(payload));
+    } else if let Some(event) = event(payload) {
+        events(event);
+    }
+}
+
+async fn within<T>(
+    timeout: Duration,
+    request: impl Future<Output = redis::RedisResult<T>>,
+) -> Result<T, Fault> {
+    match tokio::time::timeout(timeout, request).await {
+        Ok(Ok(reply)) => Ok(reply),
+        Ok(Err(error)) => Err(faults::of_call(&error)),
+        Err(_) => Err(Fault::unknown(format!("no answer within {timeout:?}"))),
     }
 }
 

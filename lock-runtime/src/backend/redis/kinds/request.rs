@@ -1,0 +1,109 @@
+//! What the requests of every kind are made from: an acquire and a release on one connection, and the TTL of a renewal.
+
+use std::sync::atomic::Ordering;
+
+use crate::backend::redis::connection::Live;
+use crate::backend::redis::router::{AcquireRoute, Router};
+use crate::backend::redis::scripting::rights::{self, Rights};
+use crate::backend::redis::scripting::{Script, Source};
+use crate::backend::{AcquireRequest, Fault, HoldRef, Renewal};
+use crate::values::{Moment, SPARE_TOKENS, UnusedTokens};
+
+/// An acquire that goes out on one connection.
+pub(crate) struct Sending<'a> {
+    pub(super) router: &'a Router,
+    pub(super) at: &'a AcquireRoute,
+    pub(super) request: &'a AcquireRequest<'a>,
+    /// Whether its script draws a token.
+    pub(super) fenced: bool,
+    /// The time until which the server may grant it, in µs of its TIME.
+    pub(super) not_after: u64,
+}
+
+impl Sending<'_> {
+    /// The key that carries the token, if one is wanted.
+    pub(crate) fn fence(&self) -> Option<String> {
+        self.fenced.then(|| self.request.hold_ref.key.fence())
+    }
+
+    /// The number of tokens to set aside for others of the process.
+    pub(crate) fn spare(&self) -> Option<u64> {
+        // Without a fence because that is at another node: the token comes later, and no other with it.
+        let is_whole = self.fenced == self.request.fenced;
+        (self.request.others_wait && is_whole).then_some(SPARE_TOKENS)
+    }
+
+    pub(crate) async fn call<S: Script>(&self, script: &S) -> Result<S::Reply, Fault> {
+        let deadline = self.request.deadline();
+        self.at.live.call(script, self.at.sent_at, deadline).await
+    }
+
+    /// As [`call`](Sending::call), for a kind that has scripts of its own. With its first request, the rights of those that
+    /// are sent `later` are looked at, too: a user that may take such a lock and not give it back is refused at once.
+    pub(crate) async fn call_before<S: Script>(
+        &self,
+        later: &[&Source],
+        script: &S,
+    ) -> Result<S::Reply, Fault> {
+        let kind = 1 << self.request.hold_ref.key.kind() as u8;
+        if self.router.rights_of.load(Ordering::Relaxed) & kind == 0 {
+            let question = Rights::of_all(script, later);
+            // It may not take much of the caller's time, and is asked once where it is not answered.
+            let deadline = self.request.deadline();
+            let deadline = deadline.earlier(self.at.sent_at + rights::LONGEST);
+            let asked = self.at.live.call(&question, self.at.sent_at, deadline);
+            match Box::pin(asked).await {
+                Ok(missing) if !missing.is_empty() => {
+                    return Err(Fault::denied(format!(
+                        "the lock could be taken and not be given back; missing rights: {}",
+                        missing.join(" ")
+                    )));
+                }
+                // The server is busy with something else. The acquire itself will show it.
+                Err(Fault::NotDone(why)) if !why.to_string().starts_with("ERR") => {}
+                // Some servers cannot tell rights.
+                Ok(_) | Err(_) => _ = self.router.rights_of.fetch_or(kind, Ordering::Relaxed),
+            }
+        }
+        self.call(script).await
+    }
+}
+
+/// A release that goes out on one connection.
+pub(crate) struct Releasing<'a> {
+    pub(super) router: &'a Router,
+    pub(super) live: &'a Live,
+    pub(super) hold_ref: HoldRef<'a>,
+    /// Tokens that nobody has had.
+    pub(super) unused: Option<&'a UnusedTokens>,
+    pub(super) sent_at: Moment,
+    pub(super) deadline: Moment,
+}
+
+impl Releasing<'_> {
+    /// The tokens that go back with the lock. Not in a cluster: lock and fence may be at two nodes while their slot moves, and
+    /// a release is not to fail because of that.
+    pub(crate) fn unused(&self) -> Option<&UnusedTokens> {
+        self.unused.filter(|_| self.router.is_alone())
+    }
+
+    pub(crate) async fn call<S: Script>(&self, script: &S) -> Result<S::Reply, Fault> {
+        self.live.call(script, self.sent_at, self.deadline).await
+    }
+}
+
+/// In the place of a ttl: only looks whether the hold is there.
+pub(crate) const LOOK: i64 = 0;
+/// In the place of a ttl: writes a hold that is there once more as it is.
+pub(crate) const MARK: i64 = -1;
+
+/// Like [`MARK`], and also extends the lease if the renewal extends it.
+pub(crate) fn mark(item: &Renewal) -> i64 {
+    MARK.min(-ttl(item))
+}
+
+/// Returns the ttl argument of a renewal, or [`LOOK`] if it only checks the hold.
+pub(crate) fn ttl(item: &Renewal) -> i64 {
+    let millis = item.ttl.map(|ttl| i64::try_from(ttl.millis()));
+    millis.map_or(LOOK, |millis| millis.unwrap_or(i64::MAX))
+}

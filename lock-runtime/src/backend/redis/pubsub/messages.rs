@@ -1,0 +1,153 @@
+//! The channels, and the messages on them.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::topics::ChannelNews;
+use crate::backend::{Event, Holders};
+use crate::values::{Key, Kind};
+
+/// The channel on which the victims of forced releases are named, those of all namespaces: managers with different
+/// namespaces may have the same key, because the namespace of one can be the beginning of the other's name.
+pub(crate) const CONTROL: &str = "lock:control:released";
+
+/// The message that a release publishes on a lock's channel. Redisson decodes an integer and ignores all but 0 and 1.
+pub(crate) const RELEASED: &str = "0";
+/// The same message, for Redisson reads a number. It tells this library that many wait, who do it on a list.
+pub(crate) const RELEASED_TO_CROWD: &str = "00";
+/// The same message. It tells this library that not many wait any more.
+pub(crate) const RELEASED_TO_FEW: &str = "000";
+/// The message that the lock went on to the first on the list. Redisson ignores it.
+pub(crate) const PASSED_ON: &str = "2";
+
+/// The prefix of a message that names the holders that were released by force.
+const NAMES: &[u8] = b"holders:";
+/// The prefix of a message that names a holder whose lock somebody wants. The script fragment `keeper` sends it.
+const WANTED: &[u8] = b"wanted:";
+
+/// Returns the channel on which releases of a key are published.
+pub(crate) fn channel(key: &Key) -> String {
+    key.prefixed(match key.kind() {
+        Kind::Mutex | Kind::Fenced | Kind::Fair => "redisson_lock__channel",
+        Kind::Semaphore => return channel_of_permits(key),
+        Kind::Read | Kind::Write => "redisson_rwlock",
+    })
+}
+
+/// Returns the channel on which a semaphore's free permits are published.
+pub(crate) fn channel_of_permits(key: &Key) -> String {
+    key.prefixed("redisson_sc")
+}
+
+/// The meaning of a message on a lock's channel. Other clients say the first one alone.
+pub(super) fn news(payload: &[u8]) -> ChannelNews {
+    match payload {
+        payload if payload == RELEASED_TO_CROWD.as_bytes() => ChannelNews::ReleasedToCrowd,
+        payload if payload == RELEASED_TO_FEW.as_bytes() => ChannelNews::ReleasedToFew,
+        payload if payload == PASSED_ON.as_bytes() => ChannelNews::PassedOn,
+        _ => ChannelNews::Released,
+    }
+}
+
+/// The largest number of holders in one message, as the script fragment `tell` limits it.
+const MOST_NAMED: usize = 256;
+
+/// Parses a message on the control channel.
+pub(crate) fn event(payload: &[u8]) -> Option<Event> {
+    match payload.first()? {
+        b'w' => Some(Event::Wanted(named(payload, WANTED)?)),
+        _ => Some(Event::ForceReleased(named(payload, NAMES)?)),
+    }
+}
+
+/// Parses the prefix `what`, followed by the alias of each holder in 32 hex digits. Any other message on the control
+/// channel is not ours. Its length is checked before its content, because others may publish anything there.
+fn named(payload: &[u8], what: &[u8]) -> Option<Holders> {
+    const DIGITS: usize = 32;
+    let length = payload.len().checked_sub(what.len())?;
+    if !length.is_multiple_of(DIGITS) || !(1..=MOST_NAMED).contains(&(length / DIGITS)) {
+        return None;
+    }
+    let alias = |digits: &[u8]| {
+        let digits = std::str::from_utf8(digits).ok()?;
+        let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let number = u128::from_str_radix(digits, 16).ok()?;
+        plain.then(|| number.to_be_bytes())
+    };
+    let names = payload.strip_prefix(what)?;
+    let aliases: Option<HashSet<_>> = names.chunks(DIGITS).map(alias).collect();
+    Some(Holders::Aliases(Arc::new(aliases?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(payload: &str) -> Option<Arc<HashSet<[u8; 16]>>> {
+        match event(payload.as_bytes())? {
+            Event::ForceReleased(Holders::Aliases(aliases)) => Some(aliases),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_holder_whose_lock_is_wanted_is_named_as_those_that_were_released_by_force() {
+        let one = "0f".repeat(16);
+        let wanted = event(format!("wanted:{one}").as_bytes());
+        let Some(Event::Wanted(Holders::Aliases(aliases))) = wanted else {
+            panic!("{wanted:?}");
+        };
+        assert_eq!(*aliases, [[0x0f; 16]].into());
+        for bad in [
+            "wanted:",
+            "wanted:1",
+            "w",
+            &format!("wanted{one}"),
+            &format!("wanted:{one}0"),
+        ] {
+            assert!(event(bad.as_bytes()).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_script_asks_keepers_on_the_control_channel() {
+        let fragment = include_str!("../scripting/lua/lib/keeper.lua");
+        let words = std::str::from_utf8(WANTED).unwrap();
+        assert!(fragment.contains(&format!("'PUBLISH', '{CONTROL}', '{words}'")));
+    }
+
+    #[test]
+    fn holders_are_named_by_thirty_two_hex_digits_each() {
+        let (one, other) = ("0f".repeat(16), "Ab".repeat(16));
+        assert_eq!(
+            *named(&format!("holders:{one}")).unwrap(),
+            [[0x0f; 16]].into()
+        );
+        let two = named(&format!("holders:{one}{other}")).unwrap();
+        assert_eq!(*two, [[0x0f; 16], [0xab; 16]].into());
+        for bad in [
+            "",
+            "0",
+            "holders:",
+            "holders:1",
+            &one,
+            &format!("permits:{one}"),
+            &format!("holders:{}", &one[1..]),
+            &format!("holders:{one}0"),
+            &format!("holders:{}", "+1".repeat(16)),
+            &format!("holders:{}", "g".repeat(32)),
+        ] {
+            assert!(named(bad).is_none(), "{bad}");
+        }
+        assert!(event(&[0xff; 40]).is_none() && event(b"").is_none());
+    }
+
+    #[test]
+    fn a_message_that_our_script_cannot_have_sent_is_refused_by_its_length() {
+        let names = |count| format!("holders:{}", "0".repeat(32 * count));
+        assert!(named(&names(MOST_NAMED)).is_some());
+        for count in [MOST_NAMED + 1, 900_000] {
+            assert!(named(&names(count)).is_none(), "{count}");
+        }
+    }
+}

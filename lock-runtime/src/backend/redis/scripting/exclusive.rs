@@ -1,0 +1,143 @@
+//! The scripts of locks with one holder at a time. A connection is checked by them before it is used.
+
+use super::outcomes::{AcquireReply, ReleaseReply, acquire_reply, read_renewals, release_reply};
+use super::{Items, Script, Source, foreign, lua, renewal, script, source};
+use crate::backend::redis::pubsub::messages::RELEASED;
+use crate::backend::{Fault, Renewed};
+use crate::values::FencingToken;
+
+script! {
+    "acquire", shortcut after ["usually"], ["digits", "range", "refusal", "fence", "admitted", "lease", "holder", "listeners", "keeper", "ahead"]
+    struct Acquire<'a> {
+        keys { lock: &'a str, fence: Option<&'a str> }
+        args {
+            holder: &'a str,
+            lease_ms: u64,
+            /// In µs of the server's TIME.
+            not_after_us: u64,
+            /// The fence counts by one, as Redisson's does, instead of by the clock.
+            counted: bool,
+            /// Its subscribers are counted, for a request with `spare`.
+            channel: Option<&'a str>,
+            /// The number of tokens to set aside after that of the holder.
+            spare: Option<u64>
+        }
+    }
+    |this, mut items| -> AcquireReply {
+        let word = items.text()?;
+        acquire_reply(&word, items, &[("lock", Some(this.lock)), ("fence", this.fence)], this.spare.is_some())
+    }
+}
+
+script! {
+    "next_token", ["digits", "refusal", "fence", "admitted"]
+    struct NextToken<'a> {
+        keys { fence: &'a str }
+        args { not_after_us: u64, counted: bool }
+    }
+    |this, mut items| -> NextTokenReply {
+        let reply = match items.text()?.as_str() {
+            "OK" => NextTokenReply::Taken { token: items.token()??, time: items.digits()? },
+            "STALE" => NextTokenReply::Stale { time: items.digits()? },
+            "FOREIGN" => return foreign(items, &[("fence", Some(this.fence))]),
+            _ => return None,
+        };
+        items.end(Ok(reply))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum NextTokenReply {
+    Taken { token: FencingToken, time: u64 },
+    Stale { time: u64 },
+}
+
+script! {
+    "release", "allow-oom", shortcut after ["publish"], ["digits", "time", "failed", "unused"]
+    struct Release<'a> {
+        keys { lock: &'a str, fence: Option<String> }
+        args {
+            holder: &'a str,
+            channel: &'a str,
+            payload: &'a str,
+            /// The last of the tokens that were set aside, and the last one that anybody has.
+            last: Option<u64>,
+            used: Option<u64>
+        }
+    }
+    |_, items| -> ReleaseReply { release_reply(items) }
+}
+
+impl<'a> Release<'a> {
+    /// Gives back the lock, and no tokens.
+    pub(crate) fn of(lock: &'a str, holder: &'a str, channel: &'a str) -> Release<'a> {
+        Release {
+            lock,
+            fence: None,
+            holder,
+            channel,
+            payload: RELEASED,
+            last: None,
+            used: None,
+        }
+    }
+}
+
+script! {
+    "handover", "allow-oom",
+    shortcut after ["listeners"], ["digits", "range", "time", "failed", "refusal", "fence", "lease", "ahead"]
+    struct HandOver<'a> {
+        keys { lock: &'a str, fence: Option<&'a str> }
+        args {
+            from: &'a str,
+            to: &'a str,
+            lease_ms: u64,
+            /// Its subscribers are counted.
+            channel: &'a str,
+            counted: bool,
+            /// The number of tokens to set aside after that of the new holder.
+            spare: u64
+        }
+    }
+    |this, mut items| -> HandOverReply {
+        let reply = match items.text()?.as_str() {
+            "OK" => {
+                let tokens = Option::zip(items.token()?, items.token()?);
+                if tokens.is_some() != this.fence.is_some() {
+                    return None;
+                }
+                HandOverReply::Done {
+                    tokens,
+                    time: items.digits()?,
+                    // -1: the ACL does not allow to ask.
+                    subscribers: u64::try_from(items.integer()?).ok(),
+                }
+            }
+            "LOST" => HandOverReply::NotHeld,
+            "FOREIGN" => {
+                return foreign(items, &[("lock", Some(this.lock)), ("fence", this.fence)]);
+            }
+            _ => return None,
+        };
+        items.end(Ok(reply))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum HandOverReply {
+    Done {
+        /// The token of the new holder, and the last token that was set aside.
+        tokens: Option<(FencingToken, FencingToken)>,
+        time: u64,
+        subscribers: Option<u64>,
+    },
+    NotHeld,
+}
+
+renewal! {
+    "renew", ["digits", "range", "lease", "mark", "each"]
+    struct Renew<'a> {
+        keys { lock: &'a str }
+        arg { holder: String }
+    }
+}
