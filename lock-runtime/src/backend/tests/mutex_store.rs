@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::backend::{
     AcquireRequest, Acquired, Backend, Event, EventSink, Granted, HoldRef, Holders, Released,
-    Renewal, Renewed, Reply, Snapshot, StoreTraits, Within,
+    Renewal, Renewed, Reply, Snapshot, Within,
 };
 use crate::values::{FencingToken, HolderId, Key, LockMode, StoreKind, clock};
 
@@ -144,14 +144,6 @@ impl Backend for MutexStore {
 
     fn store(&self) -> StoreKind {
         StoreKind::Memory
-    }
-
-    fn traits(&self) -> StoreTraits {
-        StoreTraits {
-            // It has no connections that could end with one.
-            lives_in_a_runtime: false,
-            ..StoreTraits::default()
-        }
     }
 
     fn close(&self) {
