@@ -186,7 +186,7 @@ impl Body {
             Manner::Nested => {
                 let request = locks.mutex(key).wait(WAIT);
                 let nested = request.run(async |lease| self.nests(locks, lease).await);
-                nested.await.flatten()
+                nested.await.and_then(|ended| ended)
             }
             Manner::Downgrade => self.downgrades(locks, key).await,
             Manner::Ids => {

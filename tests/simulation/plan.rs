@@ -148,9 +148,11 @@ impl Plan {
         let kills = of(|strike| matches!(strike, Strike::Kill(..)));
         let is_struck = of(|strike| !matches!(strike, Strike::Mute(_) | Strike::Kill(..)));
         // Fair waiters behind dead ones wait for longer.
-        let is_known = !is_late && !is_struck && !(kills && key.starts_with("fair"));
+        if is_late || is_struck || kills && key.starts_with("fair") {
+            return None;
+        }
         let rest = MS * 1_600 + LEASE / 6 + 6 * weather.most;
-        is_known.then_some(if kills { rest + LEASE } else { rest })
+        Some(if kills { rest + LEASE } else { rest })
     }
 
     /// What the checks have to know.
