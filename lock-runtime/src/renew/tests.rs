@@ -448,7 +448,7 @@ async fn ten_thousand_renewals_that_are_due_at_once_are_taken_a_thousand_at_a_ti
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kept_lock_is_renewed_whoever_has_it_when_the_request_is_sent() {
+async fn a_kept_lock_is_renewed_whoever_has_it_by_then() {
     const CALL: Duration = Duration::from_secs(2);
     let builder = LockManager::builder().fencing(false);
     let locks = builder.in_memory().unwrap();

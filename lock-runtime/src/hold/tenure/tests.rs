@@ -493,3 +493,19 @@ async fn a_range_gives_each_token_once_and_none_ahead_of_the_stores_clock() {
     assert_eq!(counted.take(heard), Some(token(2)));
     assert_eq!(counted.take(heard), None);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_an_earlier_turn_is_over_and_hears_of_no_later_loss() {
+    let scene = Scene::new();
+    let (guard, [mut next]) = scene.begin_usual().await;
+    let (earlier, ended) = (guard.lease(), guard.ended());
+    guard.release().await.unwrap();
+    let guard = now(&mut next).await;
+    assert!(guard.is_held() && !earlier.is_held());
+    assert_eq!(earlier.remaining(), Duration::ZERO);
+    let told = timeout(Duration::ZERO, ended).await;
+    assert!(told.is_ok(), "its turn has ended");
+    assert!(scene.other.force_release("k").await.unwrap());
+    assert!(!guard.is_held() && guard.lost().is_lost());
+    assert!(!earlier.lost().is_lost(), "it was another turn");
+}

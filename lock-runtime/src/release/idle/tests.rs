@@ -209,7 +209,7 @@ async fn a_kept_lock_that_is_lost_serves_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kept_lock_is_given_back_by_a_late_guard_that_finds_its_time_over() {
+async fn a_late_guard_that_ends_an_idle_time_gives_the_lock_back() {
     let scene = Scene::kept().await;
     let guard = scene.again().await;
     let late = guard.handles.parts()[0].hold().clone();
@@ -253,7 +253,7 @@ async fn callers_of_this_process_wait_for_the_hold_of_a_kept_lock_and_ask_nobody
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_store_is_asked_to_renew_what_is_idle_and_nothing_that_is_over() {
+async fn what_is_idle_is_renewed_and_nothing_that_is_over() {
     let scene = Scene::kept().await;
     let idle = scene.idle();
     let renewal = idle.due_renewal(clock::now()).unwrap();
