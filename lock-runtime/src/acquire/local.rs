@@ -28,7 +28,7 @@ pub(crate) async fn acquire(
             Entered::Held(hold) => return Ok((attempt.begins(hold), now)),
             Entered::Unsuited(tenure, turn) => {
                 // The first of those who wait by then gets it.
-                idle::give_back(&attempt.core, tenure, turn, now);
+                idle::give_back(&attempt.core, tenure, *turn, now);
                 continue;
             }
             Entered::Queued(waiter) => {
@@ -63,7 +63,7 @@ pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Option<Asked<HoldHa
         Some(Entered::Head(head)) => return ask_once(attempt, head, now).await.map(Some),
         Some(Entered::Held(hold)) => return Ok(Some(Asked::Granted(attempt.begins(hold)))),
         Some(Entered::Unsuited(tenure, turn)) => {
-            idle::give_back(&attempt.core, tenure, turn, now);
+            idle::give_back(&attempt.core, tenure, *turn, now);
         }
         Some(Entered::Queued(_)) | None if attempt.kind().is_exclusive() => return Ok(None),
         Some(Entered::Queued(_)) | None => {}
@@ -93,7 +93,7 @@ async fn try_in_short_queue(attempt: &Attempt) -> Result<Option<Asked<HoldHandle
             // Somebody was quicker, and is done with it already.
             Entered::Held(hold) => return Ok(Some(Asked::Granted(attempt.begins(hold)))),
             Entered::Unsuited(tenure, turn) => {
-                idle::give_back(&attempt.core, tenure, turn, now);
+                idle::give_back(&attempt.core, tenure, *turn, now);
                 continue;
             }
             Entered::Queued(waiter) => attempt.wait_in_queue(waiter).await,

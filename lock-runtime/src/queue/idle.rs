@@ -21,7 +21,7 @@ impl KeyQueue {
             }
             Taken::Unsuited(turn) => {
                 self.heard = false;
-                Entered::Unsuited(self.idle.clone()?, turn)
+                Entered::Unsuited(self.idle.clone()?, Box::new(turn))
             }
             Taken::Over => return None,
         };

@@ -148,7 +148,7 @@ pub(crate) enum Entered {
     /// Nobody was there, and this process kept the lock: the caller's turn has begun.
     Held(Hold),
     /// Nobody was there. What this process kept cannot serve the caller, and is to be given back.
-    Unsuited(Arc<Tenure>, Turn),
+    Unsuited(Arc<Tenure>, Box<Turn>),
     Queued(Waiter),
 }
 

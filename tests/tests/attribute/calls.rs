@@ -297,7 +297,7 @@ fn the_future_stays_small() {
     let (plain, protected) = (size_of_val(&body::<4096>()), size_of_val(&large()));
     println!("plain {plain} bytes, protected {protected} bytes");
     // The future has no second place for the body, and none for its value.
-    assert!(protected <= plain + 420, "{protected}");
+    assert!(protected <= plain + 490, "{protected}");
 
     // Asking for the lock and running the body use one place, one after the other.
     let (waiting, protected) = (
