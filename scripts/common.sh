@@ -140,6 +140,23 @@ find_mariadb() {
     fi
 }
 
+has_java() {
+    local javac=${JAVA_HOME:+$JAVA_HOME/bin/}javac major
+    command -v "$javac" >/dev/null && command -v mvn >/dev/null || return 1
+    major=$("$javac" -version 2>&1 | sed -n 's/^javac \([0-9]*\).*/\1/p')
+    [ "${major:-0}" -ge 17 ]
+}
+
+# build_java FOLDER OUTPUT OPTION…: builds a Maven project, if it changed since the last time. Needs no network otherwise.
+build_java() {
+    local folder=$1 output=$2
+    [ -f "$output/built" ] && [ -z "$(find "$folder" -newer "$output/built" -type f)" ] && return
+    say "Building the Java part."
+    rm -rf "$output"
+    mvn --batch-mode --quiet -Dstyle.color=never --file "$folder/pom.xml" package \
+        -Doutput="$output" "${@:3}" >&2 && touch "$output/built"
+}
+
 # Passes on what `cargo test` says, and adds it up in a last line; takes the line's first words.
 summary() {
     awk -v title="$1" '

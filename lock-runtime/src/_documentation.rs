@@ -15,7 +15,8 @@
 //! 10. [Which lock?](comparison): other locks, and when not to use this library.
 //! 11. [Speed](speed): where the library is fast, and where it is slow.
 //! 12. [What was measured](measured): locks under torture, many holds, busy cores.
-//! 13. [Threat model](threat_model): who can do what, and what holds against them.
+//! 13. [Evidence](evidence): what is checked by which means, and what other libraries do under the same faults.
+//! 14. [Threat model](threat_model): who can do what, and what holds against them.
 //!
 //! # In the repository
 //!
@@ -46,6 +47,10 @@ macro_rules! links {
 [fenced-writes]: crate::_documentation#in-the-repository
 [flash-sale]: crate::_documentation#in-the-repository
 [fuzz]: crate::_documentation#in-the-repository
+[histories]: crate::_documentation#in-the-repository
+[peers]: crate::_documentation#in-the-repository
+[simulate]: crate::_documentation#in-the-repository
+[verify]: crate::_documentation#in-the-repository
 [postgres-fencing]: crate::_documentation#in-the-repository
 [postgres-transactions]: crate::_documentation#in-the-repository
 [review-site]: crate::_documentation#in-the-repository
@@ -59,6 +64,7 @@ macro_rules! links {
 [tower-lock]: crate::_documentation#in-the-repository
 
 [comparison.md]: crate::_documentation::comparison
+[evidence.md]: crate::_documentation::evidence
 [fencing.md]: crate::_documentation::fencing
 [guarantees.md]: crate::_documentation::guarantees
 [guarantees.md#cluster]: crate::_documentation::guarantees#cluster
@@ -228,6 +234,10 @@ pub mod speed {}
 #[doc = links!()]
 #[doc = include_str!("../docs/measured.md")]
 pub mod measured {}
+
+#[doc = links!()]
+#[doc = include_str!("../docs/evidence.md")]
+pub mod evidence {}
 
 #[doc = links!()]
 #[doc = include_str!("../docs/threat-model.md")]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use fastrand::Rng;
-use lock_runtime::{LockError, LockGuard, LockManager, TryAcquire};
+use lock_runtime::{LockError, LockGuard, LockManager, LostReason, TryAcquire};
 
 use crate::faults::{LEAVES, poll_times};
 use crate::history::{History, now_ns};
@@ -31,6 +31,8 @@ pub enum How {
     Mutex,
     /// A mutex that is now and then held for longer than a lease, so that only renewals keep it.
     Long,
+    /// A mutex that is not renewed, and is held until its lease is over.
+    Whole,
     /// A fair lock.
     Fair,
     /// The reading side of a read/write lock.
@@ -46,6 +48,24 @@ pub enum How {
     /// A mutex that stays with its process for a while. It is taken in a row, with or without waiting, and then left
     /// alone.
     Keep,
+}
+
+impl How {
+    /// Returns what it is, in words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mutex => "mutex",
+            Self::Long => "mutex for longer than a lease",
+            Self::Whole => "mutex that is not renewed",
+            Self::Fair => "fair lock",
+            Self::Read => "read lock",
+            Self::Write => "write lock",
+            Self::Permits => "semaphore",
+            Self::Multi => "several mutexes as one",
+            Self::Try => "mutex that is only tried",
+            Self::Keep => "mutex kept between holds",
+        }
+    }
 }
 
 /// The work that one task of a client does again and again.
@@ -156,7 +176,7 @@ impl<R: Resource> Task<R> {
         match self.work.how {
             How::Mutex | How::Long | How::Fair => true,
             How::Keep => !self.tries,
-            How::Read | How::Write | How::Permits | How::Multi | How::Try => false,
+            How::Read | How::Write | How::Permits | How::Multi | How::Try | How::Whole => false,
         }
     }
 
@@ -166,6 +186,7 @@ impl<R: Resource> Task<R> {
         let (locks, key) = (&self.locks, self.work.keys[0]);
         let request = match self.work.how {
             How::Mutex | How::Long => locks.mutex(key),
+            How::Whole => locks.mutex(key).auto_renew(false),
             How::Fair => locks.fair(key),
             How::Read => locks.read(key),
             How::Write => locks.write(key),
@@ -265,6 +286,8 @@ impl<R: Resource> Task<R> {
             ));
         }
         let why = match (lost, &left) {
+            // The lease was to end, so this is no loss.
+            (Some(LostReason::Expired), _) if self.work.how == How::Whole => UNTOLD.to_owned(),
             (Some(reason), _) => format!("{reason:?}"),
             (None, Some(Err(LockError::Lost { .. }))) => AT_ITS_RELEASE.to_owned(),
             // A release that nobody waited for, or that got no answer, tells nothing.
@@ -293,6 +316,8 @@ impl<R: Resource> Task<R> {
         let steps = match self.work.how {
             // Now and then this is longer than one lease, so that only renewals keep the lock.
             How::Long => self.rng.u32(20..600),
+            // The hold ends with its lease.
+            How::Whole => u32::MAX,
             // And now and then a kept lock is renewed while it is used.
             How::Keep if self.rng.u8(..16) == 0 => self.rng.u32(80..120),
             How::Read | How::Write | How::Permits | How::Try if self.rng.u8(..10) == 0 => {

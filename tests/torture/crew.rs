@@ -10,6 +10,7 @@ use tests::judge::Log;
 use tests::judge::names::client_name;
 
 use crate::keys::Workload;
+use crate::peers::Driver;
 use tests::planted::CHOSEN;
 
 const STOP: Duration = Duration::from_secs(20);
@@ -50,6 +51,35 @@ pub(crate) struct Job {
     pub(crate) program: PathBuf,
     /// The bug that is to be there, of those that were built into the program.
     pub(crate) bug: Option<&'static str>,
+    /// The library that the clients use, if it is not ours.
+    pub(crate) peer: Option<Driver>,
+}
+
+impl Job {
+    /// Returns the command that starts a client.
+    fn command(&self, place: usize, number: usize, seed: &str) -> Command {
+        let (url, resource) = (&self.urls[place], &self.resource);
+        if let Some(driver) = &self.peer {
+            return driver.command(self.workload, url, resource, number, seed);
+        }
+        let checks = if self.checked { "checked" } else { "unchecked" };
+        let mut command = Command::new(&self.program);
+        command.args([
+            "client",
+            self.workload.topology.name(),
+            self.workload.tasks.name(),
+            url,
+            resource,
+            &number.to_string(),
+            seed,
+            checks,
+            &self.crowd_from.to_string(),
+        ]);
+        if let Some(bug) = self.bug {
+            command.env(CHOSEN, bug);
+        }
+        command
+    }
 }
 
 /// The clients, and what they have said so far.
@@ -79,34 +109,9 @@ impl Crew {
 
     fn recruit(&mut self, place: usize) -> Member {
         let number = self.started;
-        let seed = self
-            .job
-            .seed
-            .wrapping_add(1_000 * number as u64)
-            .to_string();
-        let checks = if self.job.checked {
-            "checked"
-        } else {
-            "unchecked"
-        };
         self.started += 1;
-        let args = [
-            "client",
-            self.job.workload.topology.name(),
-            self.job.workload.tasks.name(),
-            &self.job.urls[place],
-            &self.job.resource,
-            &number.to_string(),
-            &seed,
-            checks,
-            &self.job.crowd_from.to_string(),
-        ];
-        let mut command = Command::new(&self.job.program);
-        command.args(args);
-        if let Some(bug) = self.job.bug {
-            command.env(CHOSEN, bug);
-        }
-        let worker = Worker::spawn(&mut command);
+        let seed = self.job.seed.wrapping_add(1_000 * number as u64);
+        let worker = Worker::spawn(&mut self.job.command(place, number, &seed.to_string()));
         Member {
             name: client_name(number),
             worker,

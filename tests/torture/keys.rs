@@ -18,10 +18,12 @@ pub(crate) enum Tasks {
     Permits,
     Sets,
     Kept,
+    /// Mutexes alone, of which every library has some.
+    Mutexes,
 }
 
 impl Tasks {
-    const EACH: [Self; 9] = [
+    const EACH: [Self; 10] = [
         Self::All,
         Self::Hot,
         Self::Lone,
@@ -31,6 +33,7 @@ impl Tasks {
         Self::Permits,
         Self::Sets,
         Self::Kept,
+        Self::Mutexes,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -44,6 +47,7 @@ impl Tasks {
             Self::Permits => "permits",
             Self::Sets => "sets",
             Self::Kept => "kept",
+            Self::Mutexes => "mutexes",
         }
     }
 
@@ -103,6 +107,18 @@ const KEPT: [Work; 5] = [
     work(How::Keep, &["keep-own-1", "keep-own-2", "keep-own-3"]),
 ];
 
+/// Mutexes that are held shortly, for longer than a lease, and to the end of a lease.
+const MUTEXES: [Work; 8] = [
+    work(How::Mutex, &["hot-1"]),
+    work(How::Mutex, &["hot-1"]),
+    work(How::Mutex, &["hot-2"]),
+    work(How::Mutex, &["hot-2"]),
+    work(How::Long, &["long-1"]),
+    work(How::Long, &["long-2"]),
+    work(How::Long, &["long-3"]),
+    work(How::Whole, &["whole-1"]),
+];
+
 /// The fair locks.
 pub(crate) const FAIR: &[&str] = &["fair-1"];
 
@@ -134,6 +150,8 @@ const fn work(how: How, keys: &'static [&'static str]) -> Work {
 
 /// The number of holds of each client before the first fault, and for a round to count.
 const WARM: u64 = 30;
+/// The same before the first fault if another library is asked, which may ask again only after long pauses.
+const FEW: u64 = 3;
 
 /// The work of the clients of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,6 +179,7 @@ impl Workload {
             // Beside other tasks that want one of its locks, a process would take them one by one.
             Tasks::Sets => SETS[..1].to_vec(),
             Tasks::Kept => KEPT.to_vec(),
+            Tasks::Mutexes => MUTEXES.to_vec(),
         }
     }
 
@@ -172,6 +191,17 @@ impl Workload {
             work.keys = &work.keys[own..=own];
         }
         tasks
+    }
+
+    /// Returns what the keys are, in words.
+    pub(crate) fn kinds(self) -> Vec<&'static str> {
+        let mut kinds = Vec::new();
+        for kind in self.tasks().iter().map(|work| work.how.name()) {
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        kinds
     }
 
     /// Returns all keys.
@@ -187,7 +217,8 @@ impl Workload {
     /// fault is over.
     pub(crate) fn hot(self) -> Vec<&'static str> {
         let mut hot = self.keys();
-        hot.retain(|key| !key.starts_with("long") && !is_kept(key));
+        let lasting = ["long", "whole"];
+        hot.retain(|key| !lasting.iter().any(|kind| key.starts_with(kind)) && !is_kept(key));
         hot
     }
 
@@ -226,6 +257,7 @@ impl Workload {
     pub(crate) fn is_warm(self, holds: &[u64]) -> bool {
         match self.tasks {
             Tasks::All => holds.iter().all(|holds| *holds >= WARM),
+            Tasks::Mutexes => holds.iter().all(|holds| *holds >= FEW),
             _ => holds.iter().any(|holds| *holds > 0),
         }
     }

@@ -11,7 +11,10 @@
 //! | `--planted-bugs` | broken scripts, statements and clients in place of the true ones: succeeds only if each is caught |
 //! | `--bug NAME`, `--some N` | only this planted bug; only N of them, which the seed chooses |
 //! | `--list` | prints only the names of planted bugs, if everything that they change is there |
+//! | `--tables` | prints only the tables that docs/evidence.md has from here |
 //! | `--report DIR` | writes `torture.md` and `torture.svg`, the timeline of a round that failed or of the one with most losses |
+//! | `--peers DIR` | mutexes alone, of ours and of the libraries whose drivers `scripts/torture-others` built there |
+//! | `--peer NAME` | only this library |
 //! | `--histories DIR` | writes what was said of locks and registers, as JSON lines, for `scripts/verify` |
 //!
 //! | file | what is in it |
@@ -24,6 +27,8 @@
 //! | `options.rs`, `schedule.rs` | the command line, and the choice of rounds |
 //! | `round.rs`, `checks.rs`, `delays.rs` | one round, and the checks of it beside those of `tests::judge` |
 //! | `planted/` | bugs that the checks have to catch |
+//! | `peers.rs` | other libraries in the place of ours: their drivers, what they are held to, their table |
+//! | `evidence.rs` | the tables of docs/evidence.md |
 //! | `report.rs`, `timeline.rs` | the report that a person reads |
 
 mod checks;
@@ -32,9 +37,11 @@ mod clustered;
 mod crew;
 mod database;
 mod delays;
+mod evidence;
 mod faults;
 mod keys;
 mod options;
+mod peers;
 mod planted;
 mod replicated;
 mod report;

@@ -16,11 +16,17 @@ pub(crate) struct Options {
     pub(crate) planted: bool,
     /// Whether to print only the names of planted bugs, after a check that what they change is there.
     pub(crate) list: bool,
+    /// Whether to print only the tables of docs/evidence.md.
+    pub(crate) tables: bool,
     /// The number of planted bugs to try. The seed chooses them.
     pub(crate) some: Option<u64>,
     /// The only planted bug to try.
     pub(crate) bug: Option<String>,
     pub(crate) report: Option<PathBuf>,
+    /// The folder of the drivers of other libraries.
+    pub(crate) peers: Option<PathBuf>,
+    /// The only library to try.
+    pub(crate) peer: Option<String>,
     /// The folder for histories that another judge reads.
     pub(crate) histories: Option<PathBuf>,
 }
@@ -41,9 +47,12 @@ impl Options {
             topologies: Topology::ALL.to_vec(),
             planted: false,
             list: false,
+            tables: false,
             some: None,
             bug: None,
             report: None,
+            peers: None,
+            peer: None,
             histories: None,
         };
         let mut words = words.iter();
@@ -51,6 +60,10 @@ impl Options {
             match *flag {
                 "--planted-bugs" => {
                     options.planted = true;
+                    continue;
+                }
+                "--tables" => {
+                    options.tables = true;
                     continue;
                 }
                 "--list" => {
@@ -86,6 +99,8 @@ impl Options {
                 "--some" => (options.planted, options.some) = (true, Some(whole()?)),
                 "--bug" => (options.planted, options.bug) = (true, Some(value.to_owned())),
                 "--report" => options.report = Some(value.into()),
+                "--peers" => options.peers = Some(value.into()),
+                "--peer" => options.peer = Some(value.to_owned()),
                 "--histories" => options.histories = Some(value.into()),
                 _ => return Err(format!("`{flag}` is unknown")),
             }

@@ -6,7 +6,7 @@ use tests::server::patient;
 use tests::workload::{Entered, Resource};
 
 /// The script that accepts a token unless it has seen a higher one, and numbers what it accepts.
-const ENTER: &str = "
+pub(crate) const ENTER: &str = "
 local token, highest = tonumber(ARGV[1]), tonumber(redis.call('HGET', KEYS[1], 'token') or '0')
 local value = redis.call('HGET', KEYS[1], 'value') or '0'
 if token < highest and ARGV[2] == 'checked' then
@@ -16,7 +16,7 @@ redis.call('HSET', KEYS[1], 'token', ARGV[1])
 return {1, tostring(redis.call('HINCRBY', KEYS[1], 'accepted', 1)), value}";
 
 /// The script that overwrites the counter, as a careless user would, and counts how often that was done.
-const SET: &str = "
+pub(crate) const SET: &str = "
 redis.call('HSET', KEYS[1], 'value', ARGV[1])
 return redis.call('HINCRBY', KEYS[1], 'writes', 1)";
 

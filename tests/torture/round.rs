@@ -15,7 +15,8 @@ use crate::checks;
 use crate::crew::{Crew, Job};
 use crate::delays;
 use crate::faults::{Fault, Scene};
-use crate::keys::Workload;
+use crate::keys::{Tasks, Workload};
+use crate::peers::Driver;
 use crate::planted::Planted;
 use crate::site::Site;
 use tests::judge::Log;
@@ -27,6 +28,8 @@ const STEP: Duration = Duration::from_millis(5);
 /// The time after the fault within which every hot key has to be held again: 6.6 s until the places of dead waiters of
 /// a fair lock are deserted, a lease before that, and a busy machine.
 const RECOVERY: Duration = Duration::from_secs(10);
+/// The same for other libraries. Some look only after half a minute whether a connection is dead.
+pub(crate) const LONG_RECOVERY: Duration = Duration::from_secs(40);
 /// The time for which a round without a fault goes on.
 const CALM: Duration = Duration::from_millis(1_200);
 /// The time that the second of two faults has to itself at least.
@@ -46,6 +49,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) planted: Option<&'a Planted>,
     /// The program of the clients.
     pub(crate) program: &'a Path,
+    /// The library that the clients use, if it is not ours.
+    pub(crate) peer: Option<&'a Driver>,
 }
 
 /// The outcome of a round.
@@ -74,6 +79,8 @@ pub(crate) struct Outcome {
     pub(crate) order: Option<Order>,
     pub(crate) proofs: Vec<String>,
     pub(crate) findings: Vec<Finding>,
+    /// The number of locks that were still held when all clients were gone, and their leases over.
+    pub(crate) left: usize,
     /// The number of calls of broken scripts and statements.
     pub(crate) rewrites: u64,
     pub(crate) strikes: Vec<Strike>,
@@ -141,9 +148,9 @@ impl Plan<'_> {
         if is_crowd { 2 } else { 6 }
     }
 
-    pub(crate) fn run(mut self, runtime: &Runtime) -> Outcome {
-        let name = self.name();
-        let terms = Terms {
+    /// Returns what the checks have to know of it.
+    pub(crate) fn terms(&self) -> Terms {
+        Terms {
             lease: LEASE,
             closes: false,
             healed: None,
@@ -161,7 +168,11 @@ impl Plan<'_> {
                 [only] => only.jumps(),
                 _ => None,
             },
-        };
+        }
+    }
+
+    pub(crate) fn run(mut self, runtime: &Runtime) -> Outcome {
+        let (name, terms) = (self.name(), self.terms());
         let durable = self.faults.iter().any(|fault| fault.needs_disk());
         let mut site = Site::build(self.workload, runtime, durable, CLIENTS);
         if let Some(planted) = self.planted {
@@ -176,6 +187,7 @@ impl Plan<'_> {
             crowd_from: self.crowd_from(),
             program: self.program.to_owned(),
             bug: self.planted.and_then(Planted::in_clients),
+            peer: self.peer.cloned(),
         };
         let mut stage = Stage {
             crew: Crew::start(job),
@@ -184,8 +196,11 @@ impl Plan<'_> {
             findings: Vec::new(),
             proofs: Vec::new(),
             strikes: Vec::new(),
+            left: 0,
             at: 0,
             planted: self.planted,
+            lasts_long: self.planted.is_some() || self.workload.tasks == Tasks::Mutexes,
+            recovery: self.peer.map_or(RECOVERY, |_| LONG_RECOVERY),
         };
         let from = now_ns();
         stage.warm_up();
@@ -247,6 +262,7 @@ impl Plan<'_> {
             order,
             log: stage.crew.log,
             proofs: stage.proofs,
+            left: stage.left,
             rewrites: stage.site.rewrites(),
             findings,
             strikes: stage.strikes,
@@ -272,10 +288,16 @@ struct Stage<'a> {
     findings: Vec<Finding>,
     proofs: Vec<String>,
     strikes: Vec<Strike>,
+    /// See [`Outcome::left`].
+    left: usize,
     /// The node that is struck.
     at: usize,
-    /// The planted bug, if there is one. Every strike then lasts as long as it may, so that the bug shows sooner.
+    /// The planted bug, if there is one.
     planted: Option<&'a Planted>,
+    /// Whether every strike lasts as long as it may, so that what is wrong shows sooner.
+    lasts_long: bool,
+    /// The time after the fault within which every hot key has to be held again.
+    recovery: Duration,
 }
 
 impl Stage<'_> {
@@ -339,7 +361,7 @@ impl Stage<'_> {
         let [first, rest @ ..] = faults else { return };
         let mut lasts = |fault: &dyn Fault| {
             let time = self.rng.u64(fault.lasts());
-            Duration::from_millis(if self.planted.is_some() {
+            Duration::from_millis(if self.lasts_long {
                 fault.lasts().end
             } else {
                 time
@@ -395,7 +417,8 @@ impl Stage<'_> {
         let Some(strike) = self.strikes.last().cloned() else {
             return;
         };
-        let deadline = Instant::now() + RECOVERY;
+        let patience = self.recovery;
+        let deadline = Instant::now() + patience;
         let mut hot = self.site.workload.hot();
         if let Some(affected) = &strike.affected {
             hot.retain(|key| affected.contains(key));
@@ -411,7 +434,7 @@ impl Stage<'_> {
                 if self.planted.is_none_or(|bug| bug.is_caught_by("recovery")) {
                     self.find(
                         "recovery",
-                        format!("{hot:?} were not held again in {RECOVERY:?}"),
+                        format!("{hot:?} were not held again in {patience:?}"),
                     );
                 }
                 return;
@@ -434,8 +457,13 @@ impl Stage<'_> {
         // behind.
         let lease = if terms.calm { Duration::ZERO } else { LEASE };
         let deadline = Instant::now() + lease + Duration::from_millis(250);
-        while let Some((key, ttl)) = self.site.held() {
+        loop {
+            let held = self.site.held();
+            let Some((key, ttl)) = held.first() else {
+                return;
+            };
             if Instant::now() > deadline {
+                self.left = held.len();
                 self.find("leftover", format!("`{key}` is still held, {ttl} ms to go"));
                 return;
             }

@@ -7,9 +7,11 @@ use std::time::Instant;
 use fastrand::Rng;
 use tokio::runtime::Runtime;
 
+use crate::evidence;
 use crate::faults::{self, Fault, Side};
 use crate::keys::Workload;
 use crate::options::Options;
+use crate::peers;
 use crate::planted::{self, Planted};
 use crate::report::Report;
 use crate::round::{Outcome, Plan};
@@ -33,8 +35,13 @@ const PLANTED_STRIKES: u32 = 12;
 const SHORT_CALM: u32 = 4;
 
 pub(crate) fn run(options: &Options, runtime: &Runtime) -> ExitCode {
-    let good = if options.planted {
+    let good = if options.tables {
+        print!("{}", evidence::tables());
+        true
+    } else if options.planted {
         planted_bugs(options, runtime)
+    } else if let Some(drivers) = &options.peers {
+        peers::torture(options, drivers, runtime)
     } else {
         torture(options, runtime)
     };
@@ -75,6 +82,7 @@ fn torture(options: &Options, runtime: &Runtime) -> bool {
                 faults,
                 planted: None,
                 program: &program,
+                peer: None,
             };
             let in_time = options.time.is_none_or(|time| started.elapsed() < time);
             let left_out = round.long && options.is_short();
@@ -117,9 +125,9 @@ fn torture(options: &Options, runtime: &Runtime) -> bool {
 }
 
 /// A round to come.
-struct Round {
-    topology: Topology,
-    faults: Vec<Box<dyn Fault>>,
+pub(crate) struct Round {
+    pub(crate) topology: Topology,
+    pub(crate) faults: Vec<Box<dyn Fault>>,
     /// Whether the one short pass over all topologies leaves it out. The other topologies' clients fail as one server's
     /// do, and a quorum has to grow old before each round.
     long: bool,
@@ -127,7 +135,7 @@ struct Round {
 
 /// Returns the rounds of a pass: for each topology a calm round, each fault alone in random order, and some pairs. They
 /// are the same whether one topology is asked for or all, so that a round's number stays the same.
-fn pass_of(options: &Options, pass: u64) -> Vec<Round> {
+pub(crate) fn pass_of(options: &Options, pass: u64) -> Vec<Round> {
     let mut rng = Rng::with_seed(options.seed.wrapping_add(pass));
     let mut rounds = Vec::new();
     for topology in Topology::ALL {
@@ -159,7 +167,7 @@ fn pass_of(options: &Options, pass: u64) -> Vec<Round> {
     rounds
 }
 
-fn wanted(options: &Options, plan: &Plan<'_>) -> bool {
+pub(crate) fn wanted(options: &Options, plan: &Plan<'_>) -> bool {
     let name = plan.name();
     options.topologies.contains(&plan.workload.topology)
         && options.round.is_none_or(|round| round == plan.number)
@@ -304,6 +312,7 @@ fn catch(
         } else {
             &program
         },
+        peer: None,
     };
     let outcome = plan.run(runtime);
     let (findings, planted) = (outcome.findings, bug.is_planted(outcome.rewrites));
@@ -316,6 +325,6 @@ fn catch(
     }
 }
 
-fn this_program() -> PathBuf {
+pub(crate) fn this_program() -> PathBuf {
     std::env::current_exe().expect("the path of this program")
 }

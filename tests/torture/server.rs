@@ -144,8 +144,13 @@ impl Server for Node {
     }
 
     fn grant(&self, on: bool) {
-        let right = if on { "+evalsha" } else { "-evalsha" };
-        let _: Value = self.server.query(&["ACL", "SETUSER", "default", right]);
+        // Ours calls scripts by their hash; other libraries also send their texts, or a plain SET.
+        let rights = match on {
+            true => ["+evalsha", "+eval", "+set"],
+            false => ["-evalsha", "-eval", "-set"],
+        };
+        let user = ["ACL", "SETUSER", "default"];
+        let _: Value = self.server.query(&[&user[..], &rights].concat());
     }
 
     fn denials(&self) -> u64 {

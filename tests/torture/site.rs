@@ -204,12 +204,14 @@ impl Site {
         nodes.chain(master).chain(owner).collect()
     }
 
-    /// Returns a key that somebody holds, and for how long, in milliseconds.
-    pub(crate) fn held(&self) -> Option<(String, i64)> {
+    /// Returns the keys that are held, and for how long, in milliseconds.
+    pub(crate) fn held(&self) -> Vec<(String, i64)> {
         if let Some(database) = &self.database {
-            let (key, ends) = database.leases().into_iter().next()?;
-            let left = ends.saturating_sub(now_us()) / 1_000;
-            return Some((key, i64::try_from(left).unwrap_or(i64::MAX)));
+            let left = |ends: u64| i64::try_from(ends.saturating_sub(now_us()) / 1_000);
+            let leases = database.leases().into_iter();
+            return leases
+                .map(|(key, ends)| (key, left(ends).unwrap_or(i64::MAX)))
+                .collect();
         }
         let locks = self.workload.keys().into_iter();
         locks
@@ -219,7 +221,8 @@ impl Site {
                     .map(move |server| (key, server))
             })
             .map(|(key, server)| (key.to_owned(), left(server, key)))
-            .find(|(_, left)| *left != NOT_THERE)
+            .filter(|(_, left)| *left != NOT_THERE)
+            .collect()
     }
 
     /// Returns how many wake-ups passed a proxy, if there is one.

@@ -142,6 +142,11 @@ pub(crate) trait Fault {
 
 /// Returns new faults of every kind.
 pub(crate) fn all(topology: Topology) -> Vec<Box<dyn Fault>> {
+    of(topology, topology.tells())
+}
+
+/// Returns new faults of every kind that can happen to clients that listen, or to others.
+pub(crate) fn of(topology: Topology, listen: bool) -> Vec<Box<dyn Fault>> {
     let mut all = match topology {
         Topology::Sentinel => failover::all(false),
         Topology::Guarded => failover::all(true),
@@ -153,7 +158,7 @@ pub(crate) fn all(topology: Topology) -> Vec<Box<dyn Fault>> {
                 _ => server::of_redis(),
             });
             all.extend(network::all());
-            if topology.tells() {
+            if listen {
                 all.extend(server::of_listeners());
                 all.extend(network::of_messages());
             }

@@ -7,6 +7,7 @@ use tests::faults::Op;
 use tests::{Direction, Then};
 
 use super::{Fault, Scene, Side, proven};
+use crate::keys::Tasks;
 use crate::site::Topology;
 use crate::statements::{Statement, mysql, postgres};
 
@@ -267,6 +268,15 @@ impl Fault for ReplyLost {
                 // The scripts of a quorum have no fence, and nothing else tells them apart.
                 let is_script = |args: &[&[u8]]| args.first() == Some(&&b"EVALSHA"[..]);
                 scene.proxy().lose_reply_to(is_script, then);
+            }
+            _ if scene.site.workload.tasks == Tasks::Mutexes => {
+                // The client may be that of another library.
+                let writes = |args: &[&[u8]]| {
+                    let writing: [&[u8]; 3] = [b"EVALSHA", b"EVAL", b"SET"];
+                    let name = args.first().map(|name| name.to_ascii_uppercase());
+                    name.is_some_and(|name| writing.contains(&&name[..]))
+                };
+                scene.proxy().lose_reply_to(writes, then);
             }
             _ => {
                 const OPS: [Op; 4] = [Op::Acquire, Op::Release, Op::HandOver, Op::FairAcquire];
