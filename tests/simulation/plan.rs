@@ -155,6 +155,13 @@ impl Plan {
         Some(if kills { rest + LEASE } else { rest })
     }
 
+    /// Whether ids may come again: of a store that forgets them while its clock is set back.
+    pub(crate) fn may_repeat_ids(&self) -> bool {
+        let of = |is: fn(&Strike) -> bool| self.strikes.iter().any(|(_, strike)| is(strike));
+        of(|strike| matches!(strike, Strike::Forget(_)))
+            && of(|strike| matches!(strike, Strike::Stand(..)))
+    }
+
     /// What the checks have to know.
     pub(crate) fn terms(&self) -> Terms {
         let of = |is: fn(&Strike) -> bool| self.strikes.iter().any(|(_, strike)| is(strike));

@@ -240,7 +240,9 @@ impl World {
         verdict.find("ending", found);
         verdict.find("last-wait", self.last_waits());
         verdict.find("leftover", self.leftovers());
-        verdict.find("ids", self.ids.repeated());
+        if !self.plan.may_repeat_ids() {
+            verdict.find("ids", self.ids.repeated());
+        }
         let log = locked(&self.log);
         verdict::judge(&mut verdict, &log, &self.plan, &self.registers);
         if let Some(folder) = histories {
