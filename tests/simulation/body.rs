@@ -6,22 +6,19 @@
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use http::{Request, Response};
 use lock_runtime::{FencingToken, Lease, LockError, LockManager, distributed_lock, simulation};
 use tests::Hold;
 use tests::history::now_ns;
 use tests::judge::{Log, names};
-use tests::workload::{AT_ITS_RELEASE, How, Resource};
+use tests::workload::{AT_ITS_RELEASE, How, Resource, WAIT, kind};
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_lock::LockLayer;
 
 use crate::plan::MS;
 use crate::work::Way;
 use crate::world::locked;
-
-const WAIT: Duration = Duration::from_secs(2);
 
 /// The way in which a body comes under its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,16 +198,14 @@ impl Body {
                 reason, completed, ..
             }) => {
                 note.say("end lost");
-                let why = match completed {
-                    true => AT_ITS_RELEASE.to_owned(),
-                    false => format!("{reason:?}"),
+                let why = if completed {
+                    AT_ITS_RELEASE.to_owned()
+                } else {
+                    format!("{reason:?}")
                 };
                 note.say(&format!("loss {key} {holder} {} {why}", now_ns()));
             }
-            Err(LockError::Busy { .. }) => note.say("none busy"),
-            Err(LockError::Unavailable { .. }) => note.say("none unavailable"),
-            Err(LockError::ShuttingDown { .. }) => note.say("none closing"),
-            Err(other) => note.say(&format!("none {other:?}")),
+            Err(error) => note.say(&format!("none {}", kind(&error))),
         }
     }
 

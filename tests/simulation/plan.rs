@@ -138,15 +138,18 @@ impl Plan {
         self.strikes.is_empty() && shares.iter().all(|share| *share == 0)
     }
 
+    fn has(&self, is: fn(&Strike) -> bool) -> bool {
+        self.strikes.iter().any(|(_, strike)| is(strike))
+    }
+
     /// For how long this lock may be unused while somebody waits for it, if that is known: where requests are neither lost nor
     /// late. A waiter looks for itself after 1.2 s, or 1.6 s in a fair queue; an acquire that was dropped half-way is undone.
     /// What a dead process had ends with its lease.
     pub(crate) fn longest_rest(&self, key: &str) -> Option<Duration> {
         let weather = &self.weather;
         let is_late = weather.lost_there + weather.lost_back + weather.spikes > 0;
-        let of = |is: fn(&Strike) -> bool| self.strikes.iter().any(|(_, strike)| is(strike));
-        let kills = of(|strike| matches!(strike, Strike::Kill(..)));
-        let is_struck = of(|strike| !matches!(strike, Strike::Mute(_) | Strike::Kill(..)));
+        let kills = self.has(|strike| matches!(strike, Strike::Kill(..)));
+        let is_struck = self.has(|strike| !matches!(strike, Strike::Mute(_) | Strike::Kill(..)));
         // Fair waiters behind dead ones wait for longer.
         if is_late || is_struck || kills && key.starts_with("fair") {
             return None;
@@ -157,26 +160,24 @@ impl Plan {
 
     /// Whether ids may come again: of a store that forgets them while its clock is set back.
     pub(crate) fn may_repeat_ids(&self) -> bool {
-        let of = |is: fn(&Strike) -> bool| self.strikes.iter().any(|(_, strike)| is(strike));
-        of(|strike| matches!(strike, Strike::Forget(_)))
-            && of(|strike| matches!(strike, Strike::Stand(..)))
+        self.has(|strike| matches!(strike, Strike::Forget(_)))
+            && self.has(|strike| matches!(strike, Strike::Stand(..)))
     }
 
     /// What the checks have to know.
     pub(crate) fn terms(&self) -> Terms {
-        let of = |is: fn(&Strike) -> bool| self.strikes.iter().any(|(_, strike)| is(strike));
-        let forgets = of(|strike| matches!(strike, Strike::Forget(_)));
-        let steps = of(|strike| matches!(strike, Strike::Step(..)));
-        let force = of(|strike| matches!(strike, Strike::Force(_)));
+        let forgets = self.has(|strike| matches!(strike, Strike::Forget(_)));
+        let steps = self.has(|strike| matches!(strike, Strike::Step(..)));
+        let force = self.has(|strike| matches!(strike, Strike::Force(_)));
         // A machine that stands still with its boot clock is as good as a step of all other clocks.
-        let unnoticed = of(|strike| matches!(strike, Strike::Suspend(_, _, false)));
+        let unnoticed = self.has(|strike| matches!(strike, Strike::Suspend(_, _, false)));
         Terms {
             lease: LEASE,
             calm: self.is_calm(),
             loses_locks: forgets || steps || force || unnoticed,
             forgets,
             denies: false,
-            closes: of(|strike| matches!(strike, Strike::Shutdown(_))),
+            closes: self.has(|strike| matches!(strike, Strike::Shutdown(_))),
             two: true,
             fails_over: false,
             splits: unnoticed,

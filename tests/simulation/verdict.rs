@@ -22,19 +22,17 @@ pub(crate) struct Verdict {
     pub(crate) lasted: Duration,
     /// A digest of everything that was said.
     pub(crate) trace: u64,
-    strict: bool,
     order: Option<Order>,
 }
 
 impl Verdict {
-    pub(crate) fn new(plan: &Plan) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             findings: Vec::new(),
             operations: 0,
             messages: 0,
             lasted: Duration::ZERO,
             trace: 0,
-            strict: !plan.terms().loses_locks,
             order: None,
         }
     }
@@ -48,14 +46,14 @@ impl Verdict {
 pub(crate) fn judge(verdict: &mut Verdict, log: &Log, plan: &Plan, registers: &Registers) {
     let terms = plan.terms();
     verdict.findings.extend(findings(log, &terms));
-    if verdict.strict {
+    if !terms.loses_locks {
         let lost = registers.lost_updates().into_iter();
         let lost = lost.filter(|(key, lost)| *lost > 0 && !log.doubts.contains(key));
         let lost = lost.map(|(key, lost)| format!("`{key}` lost {lost} updates"));
         verdict.find("counter", lost.collect());
     }
     // A quorum also refuses when no one has a majority.
-    if verdict.strict && plan.stores == 1 {
+    if !terms.loses_locks && plan.stores == 1 {
         let order = order::order(&order::operations(&log.tries, &log.killed));
         if let Order::None(what) = &order {
             verdict.find("order", vec![what.clone()]);

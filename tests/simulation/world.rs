@@ -236,7 +236,7 @@ impl World {
                 ));
             }
         }
-        let mut verdict = Verdict::new(&self.plan);
+        let mut verdict = Verdict::new();
         verdict.find("ending", found);
         verdict.find("last-wait", self.last_waits());
         verdict.find("leftover", self.leftovers());

@@ -14,7 +14,8 @@ use crate::history::{History, now_ns};
 use crate::judge::names;
 
 const MS: Duration = Duration::from_millis(1);
-const WAIT: Duration = Duration::from_secs(2);
+/// How long a task waits for a lock.
+pub const WAIT: Duration = Duration::from_secs(2);
 
 /// The reason of a loss that the release told.
 pub const AT_ITS_RELEASE: &str = "release";
@@ -392,7 +393,8 @@ async fn half_way(
     answer.map(|answer| answer.map(TryAcquire::Acquired))
 }
 
-fn kind(error: &LockError) -> String {
+/// Returns the word for an error in what is said.
+pub fn kind(error: &LockError) -> String {
     match error {
         LockError::Busy { .. } => "busy".to_owned(),
         LockError::Unavailable { .. } => "unavailable".to_owned(),

@@ -2,7 +2,7 @@
 //!
 //! A [`Tenure`] begins with the store's grant and ends when the lock is lost, or when its release is about to be sent. In
 //! between, callers of this process have the lock one after the other, each for one [`Turn`], and the store is not asked:
-//! it knows the holder that it knew before. The watchdog renews the tenure, whoever has the turn.
+//! it knows the holder that it knew before. The watchdog renews the tenure in every turn.
 //!
 //! Invariants, all under the lock of the tenure's state:
 //!

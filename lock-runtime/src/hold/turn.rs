@@ -237,7 +237,7 @@ impl Hold {
 
     /// Resolves when the manager admits no more callers.
     pub(crate) async fn closing(&self) {
-        // Not the manager itself: it ends with its last guard, whoever waits here.
+        // A waiter must not own the manager, which ends with its last guard.
         let life = self.tenure.core.upgrade().map(|core| core.life.clone());
         if let Some(life) = life {
             life.closing().await;

@@ -1,8 +1,8 @@
 //! The watchdog: one loop per manager that renews tenures in batches, checks fixed ones, and ends each tenure at its
 //! local deadline whatever the store does. It knows the backend only by its trait.
 //!
-//! Each tenure is in the schedule once, from its grant to its release, whoever has the turn, at its next event or at its end, whichever is first. So a store that does not
-//! answer delays nothing:
+//! Each tenure is in the schedule once, from its grant to its release, in whichever turn it is. Its place there is its
+//! next event or its end, if that comes first. So a store that does not answer delays nothing:
 //!
 //! | state | next event | what ends it |
 //! |---|---|---|

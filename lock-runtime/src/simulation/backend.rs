@@ -200,22 +200,24 @@ impl Line {
         }
     }
 
-    /// Sends a request that the store carries out before a date alone. A first one that comes too late is sent again: the
-    /// store's clock was not known, or has stepped.
+    /// Sends requests that the store carries out together, and before a date alone. Those that come too late are sent again
+    /// once: the store's clock was not known, or has stepped.
     async fn dated<T: Send + 'static>(
         self: &Arc<Line>,
         operation: &'static str,
         deadline: Moment,
-        undone: Vec<Undone>,
+        requests: &[OwnedRequest],
         does: impl Fn(&MemoryBackend) -> Result<T, Fault> + Clone + Send + Sync + 'static,
     ) -> (Moment, Result<T, Fault>) {
+        // A fair waiter without an answer asks again as the same holder: only a drop ends that.
+        let asks_again = requests.iter().all(|it| it.key.kind() == Kind::Fair);
         let mut late = false;
         loop {
             let sent_at = clock::now();
             let not_after = self.clock.not_after(sent_at, deadline);
             let undo = Undo::armed(|| {
-                for what in undone.clone() {
-                    self.undo(what, not_after, deadline);
+                for request in requests {
+                    self.undo(request.clone(), not_after, deadline);
                 }
             });
             let does = does.clone();
@@ -224,7 +226,7 @@ impl Line {
                 Ok((micros, answer.transpose()?))
             };
             let answer = self.call(operation, true, deadline - sent_at, dated).await;
-            if !matches!(answer, Err(Fault::Unknown(_) | Fault::Closed(_))) {
+            if asks_again || !matches!(answer, Err(Fault::Unknown(_) | Fault::Closed(_))) {
                 undo.disarm();
             }
             match answer {
@@ -242,20 +244,16 @@ impl Line {
     }
 
     /// Releases what an acquire may have taken, again and again until it cannot happen any more.
-    fn undo(self: &Arc<Line>, what: Undone, not_after: u64, deadline: Moment) {
+    fn undo(self: &Arc<Line>, what: OwnedRequest, not_after: u64, deadline: Moment) {
         let (line, counted) = (self.clone(), self.pending.enter());
         self.handle.spawn(async move {
             let over = deadline + what.ttl.duration() + SLACK;
             let mut pauses = Backoff::new(Duration::from_millis(2), Duration::from_millis(250));
             while !over.has_passed() {
-                let Undone {
-                    key,
-                    holder,
-                    permits,
-                    ..
-                } = what.clone();
+                let what = what.clone();
                 let release = move |store: &MemoryBackend, micros: u64| {
-                    Ok((micros, release(store, &key, holder, permits)?))
+                    let released = store.release(what.request().hold_ref, Duration::ZERO);
+                    Ok((micros, answer_of(released)?))
                 };
                 // A request may overtake another one, so what is found released may be taken once more.
                 match line.call("undo", false, PATIENCE, release).await {
@@ -267,45 +265,6 @@ impl Line {
             drop(counted);
         });
     }
-}
-
-/// What an acquire may have taken.
-#[derive(Clone)]
-struct Undone {
-    key: Key,
-    holder: HolderId,
-    permits: u32,
-    ttl: Ttl,
-}
-
-impl Undone {
-    fn of(request: &AcquireRequest<'_>) -> Undone {
-        let HoldRef {
-            key,
-            holder,
-            permits,
-            ..
-        } = request.hold_ref;
-        Undone {
-            key: key.clone(),
-            holder,
-            permits,
-            ttl: request.ttl,
-        }
-    }
-}
-
-fn release(
-    store: &MemoryBackend,
-    key: &Key,
-    holder: HolderId,
-    permits: u32,
-) -> Result<Released, Fault> {
-    let hold_ref = HoldRef {
-        permits,
-        ..HoldRef::one(key, holder)
-    };
-    answer_of(store.release(hold_ref, Duration::ZERO))
 }
 
 /// A request with what it borrows.
@@ -367,24 +326,11 @@ impl OwnedRequest {
 impl Backend for SimulatedBackend {
     fn acquire<'a>(&'a self, request: AcquireRequest<'a>) -> Reply<'a, Acquired> {
         Box::pin(async move {
-            let owned = OwnedRequest::of(&request);
-            // A fair waiter without an answer asks again as the same holder: only a drop ends that.
-            let is_fair = request.hold_ref.key.kind() == Kind::Fair;
-            let undone = vec![Undone::of(&request)];
+            let asked = [OwnedRequest::of(&request)];
+            let [owned] = asked.clone();
             let does = move |store: &MemoryBackend| answer_of(store.acquire(owned.request()));
-            let leaves = Undo::armed(|| {
-                if is_fair {
-                    let not_after = self.line.clock.not_after(clock::now(), request.deadline());
-                    self.line
-                        .undo(Undone::of(&request), not_after, request.deadline());
-                }
-            });
-            let undone = if is_fair { Vec::new() } else { undone };
-            let (sent_at, answer) = self
-                .line
-                .dated("acquire", request.deadline(), undone, does)
-                .await;
-            leaves.disarm();
+            let dated = self.line.dated("acquire", request.deadline(), &asked, does);
+            let (sent_at, answer) = dated.await;
             Ok(match answer? {
                 Acquired::Granted(mut granted, terms) => {
                     granted.sent_at = sent_at;
@@ -397,8 +343,8 @@ impl Backend for SimulatedBackend {
 
     fn acquire_all<'a>(&'a self, requests: &'a [AcquireRequest<'a>]) -> Reply<'a, AcquiredAll> {
         Box::pin(async move {
-            let owned: Vec<_> = requests.iter().map(OwnedRequest::of).collect();
-            let undone = requests.iter().map(Undone::of).collect();
+            let asked: Vec<_> = requests.iter().map(OwnedRequest::of).collect();
+            let owned = asked.clone();
             let deadline = requests.iter().map(AcquireRequest::deadline);
             let Some(deadline) = deadline.reduce(Moment::earlier) else {
                 return Ok(AcquiredAll::Apart);
@@ -407,7 +353,7 @@ impl Backend for SimulatedBackend {
                 let requests: Vec<_> = owned.iter().map(OwnedRequest::request).collect();
                 answer_of(store.acquire_all(&requests))
             };
-            let (sent_at, answer) = self.line.dated("acquire all", deadline, undone, does).await;
+            let (sent_at, answer) = self.line.dated("acquire all", deadline, &asked, does).await;
             Ok(match answer? {
                 AcquiredAll::Granted(mut granted) => {
                     granted
@@ -425,7 +371,13 @@ impl Backend for SimulatedBackend {
             holder, permits, ..
         } = hold_ref;
         let key = hold_ref.key.clone();
-        let does = move |store: &MemoryBackend, _| release(store, &key, holder, permits);
+        let does = move |store: &MemoryBackend, _| {
+            let hold_ref = HoldRef {
+                permits,
+                ..HoldRef::one(&key, holder)
+            };
+            answer_of(store.release(hold_ref, Duration::ZERO))
+        };
         Box::pin(self.line.call("release", false, timeout, does))
     }
 
