@@ -68,15 +68,14 @@ impl HoldHandle {
         HoldHandle::new(core.clone(), hold, kind, renewed, None, counted)
     }
 
-    /// Takes the handle back, and offers its turn to a caller that was not polled yet. `None` if it was lost meanwhile.
-    pub(crate) fn offered(mut self) -> Option<Offer> {
-        let counted = self.counted.take()?;
-        if let Err(counted) = self.hold.offer(counted) {
-            // Dropped, the handle leaves its turn.
-            self.counted = Some(counted);
-            return None;
+    /// Takes the handle back, and offers its turn to a caller that was not polled yet. If it was lost meanwhile, the caller
+    /// finds nothing to claim, and asks again.
+    pub(crate) fn offered(mut self) -> Offer {
+        if let Some(counted) = self.counted.take() {
+            // A handle that could not offer its turn leaves it when it is dropped.
+            self.counted = self.hold.offer(counted).err();
         }
-        Some(Offer::new(&self.core, self.hold.clone()))
+        Offer::new(&self.core, self.hold.clone())
     }
 
     /// A shutdown waits for it for its grace period only: its end is up to a caller.

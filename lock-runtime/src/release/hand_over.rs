@@ -126,9 +126,7 @@ impl Release {
                             granted,
                             reserved,
                         );
-                        if let Some(offer) = handle.offered() {
-                            give(&core, key.kind(), successor, offer);
-                        }
+                        give(&core, key.kind(), successor, handle.offered());
                     }
                 }
                 let _ = told.send(Ok(()));

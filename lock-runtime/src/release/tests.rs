@@ -100,3 +100,20 @@ async fn a_key_that_is_gone_is_not_said_to_be_kept() {
     }
     assert!(since.elapsed() < SECOND, "{:?}", since.elapsed());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_whose_lock_is_released_by_force_while_it_is_handed_over_asks_again() {
+    let (locks, switch, other, _store) = managers(Options::default());
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    let request = locks.mutex("k").wait_forever();
+    let waiter = tokio::spawn(async move { request.acquire().await });
+    sleep(SECOND).await;
+    switch.set(Mode::Slow(SECOND / 10));
+    let released = tokio::spawn(guard.release());
+    // The store has made the waiter the holder, and nobody here knows of it yet.
+    sleep(SECOND * 3 / 20).await;
+    assert!(other.force_release("k").await.unwrap());
+    released.await.unwrap().unwrap();
+    let guard = waiter.await.unwrap().unwrap();
+    guard.release().await.unwrap();
+}

@@ -166,12 +166,9 @@ fn was_to_be_told(log: &Log, earlier: &Hold, later: &Hold) -> bool {
         _ => (earlier, later),
     };
     let is_exclusive = |other: &Hold| other.holder == loser.holder && other.key == loser.key;
-    let died = |name: &String| client_of(&loser.holder) == name;
     let passed_on = |next: &Hold| has_range_of(loser, next) && next.token < winner.token;
-    !is_told(log, loser)
+    !is_told_or_gone(log, loser)
         && log.holds.iter().any(is_exclusive)
-        && !log.untold.contains(&loser.holder)
-        && !log.killed.iter().any(died)
         && !names::is_kept(&loser.key)
         && !log.holds.iter().any(passed_on)
 }
@@ -204,6 +201,13 @@ pub fn is_told(log: &Log, hold: &Hold) -> bool {
     losses.any(|loss| loss.key == hold.key && loss.holder == hold.holder)
 }
 
+/// Returns whether a holder noticed that it lost its lock, or cannot have been told: it was killed, or did not wait for the
+/// answer to its release.
+fn is_told_or_gone(log: &Log, hold: &Hold) -> bool {
+    let died = |name: &String| client_of(&hold.holder) == name;
+    is_told(log, hold) || log.untold.contains(&hold.holder) || log.killed.iter().any(died)
+}
+
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -219,11 +223,12 @@ fn tokens(log: &Log, terms: &Terms) -> Vec<String> {
     let found = violations(with_tokens.cloned().collect()).into_iter();
     found
         .filter(|violation| match violation {
-            // If the store has lost the lock of a tenure or one that is kept, its last holders have lower tokens than
-            // those who came meanwhile. A resource that compares tokens refuses their writes, which another check
-            // looks at.
+            // If the store has lost a lock, holders that come to know of their grant late have lower tokens than those
+            // who came meanwhile: the last turns of a tenure, and who had its answer on the way. They are told, and a
+            // resource that compares tokens refuses their writes, which another check looks at.
             Violation::Token(other, later) => {
-                !terms.loses_locks || !had_token_in_hand(log, later, other)
+                !terms.loses_locks
+                    || !had_token_in_hand(log, later, other) && !is_told_or_gone(log, later)
             }
             _ => false,
         })
