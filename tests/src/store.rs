@@ -111,8 +111,7 @@ impl Store {
                 .await
                 .expect("a manager on the Redis server"),
             Self::Quorum(quorum) => quorum.connect(builder).await,
-            // Wherever two want a lock, they are a crowd, where a store knows crowds. On the plain server, none is.
-            Self::Shared(share) => share.connect(builder.crowd_from(2)).await,
+            Self::Shared(share) => share.connect(builder).await,
             Self::Postgres(table) => builder
                 .ensure_schema(true)
                 .connect(&table.url())

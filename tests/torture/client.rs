@@ -1,6 +1,6 @@
 //! A contending process. It takes locks, touches the resource under them, and says on its output what it did.
 //!
-//! `torture client TOPOLOGY TASKS URL RESOURCE_URL NUMBER SEED (checked|unchecked) CROWD_FROM`
+//! `torture client TOPOLOGY TASKS URL RESOURCE_URL NUMBER SEED (checked|unchecked)`
 //!
 //! It ends on the line `stop`, or when its input closes. `log.rs` reads what it says.
 
@@ -27,11 +27,10 @@ pub(crate) async fn run(
     number: usize,
     seed: u64,
     checked: bool,
-    crowd_from: usize,
 ) {
     let stop = Arc::new(AtomicBool::new(false));
     listen(stop.clone());
-    let builder = LockManager::builder().lease(LEASE).crowd_from(crowd_from);
+    let builder = LockManager::builder().lease(LEASE);
     let locks = match workload.topology {
         Topology::Quorum => {
             let nodes: Vec<&str> = url.split(' ').collect();

@@ -45,8 +45,6 @@ pub(crate) struct Job {
     pub(crate) resource: String,
     pub(crate) seed: u64,
     pub(crate) checked: bool,
-    /// From how many clients on those that wait for a mutex do it on a list.
-    pub(crate) crowd_from: usize,
     /// The clients' program.
     pub(crate) program: PathBuf,
     /// The bug that is to be there, of those that were built into the program.
@@ -73,7 +71,6 @@ impl Job {
             &number.to_string(),
             seed,
             checks,
-            &self.crowd_from.to_string(),
         ]);
         if let Some(bug) = self.bug {
             command.env(CHOSEN, bug);

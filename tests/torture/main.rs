@@ -84,7 +84,6 @@ fn main() -> ExitCode {
         number,
         seed,
         checks,
-        crowd_from,
     ] = words[..]
     {
         let workload = Workload {
@@ -94,10 +93,7 @@ fn main() -> ExitCode {
         let number = number.parse().expect("a client's number");
         let seed = seed.parse().expect("a seed");
         let checked = checks == "checked";
-        let crowd_from = crowd_from.parse().expect("a number of clients");
-        runtime.block_on(client::run(
-            workload, url, resource, number, seed, checked, crowd_from,
-        ));
+        runtime.block_on(client::run(workload, url, resource, number, seed, checked));
         return ExitCode::SUCCESS;
     }
     match options::Options::parse(&words) {

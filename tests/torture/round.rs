@@ -138,16 +138,6 @@ impl Plan<'_> {
         }
     }
 
-    /// In every other round, two clients that want a mutex are a crowd. A bug of crowds needs one, and other bugs of
-    /// scripts are planted in those that are asked where there is none.
-    fn crowd_from(&self) -> usize {
-        let is_crowd = match self.planted {
-            Some(planted) => planted.is_of_crowds(),
-            None => self.seed.is_multiple_of(2),
-        };
-        if is_crowd { 2 } else { 6 }
-    }
-
     /// Returns what the checks have to know of it.
     pub(crate) fn terms(&self) -> Terms {
         Terms {
@@ -184,7 +174,6 @@ impl Plan<'_> {
             resource: site.resource.url(),
             seed: self.seed,
             checked: self.planted.is_none_or(|planted| planted.checks_tokens()),
-            crowd_from: self.crowd_from(),
             program: self.program.to_owned(),
             bug: self.planted.and_then(Planted::in_clients),
             peer: self.peer.cloned(),

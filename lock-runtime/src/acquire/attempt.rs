@@ -20,7 +20,7 @@ pub(crate) struct Asker {
     /// See [`AcquireRequest`].
     pub(crate) place: Option<HolderId>,
     /// See [`HoldRef`](crate::backend::HoldRef).
-    pub(crate) contended: bool,
+    pub(crate) listed: bool,
     /// See [`AcquireRequest`].
     pub(crate) others_wait: bool,
     pub(crate) knows_left: bool,
@@ -32,7 +32,7 @@ impl From<HolderId> for Asker {
             holder,
             known: false,
             place: None,
-            contended: false,
+            listed: false,
             others_wait: false,
             knows_left: false,
         }
@@ -117,7 +117,7 @@ impl Attempt {
         let options = &request.hold_options;
         let mut call = core.acquire_request(&request.key, asker.holder, options, now);
         (call.knows_left, call.others_wait) = (asker.knows_left, asker.others_wait);
-        (call.place, call.hold_ref.contended) = (asker.place.as_ref(), asker.contended);
+        (call.place, call.hold_ref.listed) = (asker.place.as_ref(), asker.listed);
         call.timeout = deadline.cut(timeout, now);
         call.waits = deadline.rest(request.wait, now);
         call.in_all = request.in_all;

@@ -61,11 +61,6 @@ pub(crate) trait Contender {
         None
     }
 
-    /// Many processes wait. Returns `true` if the caller now listens in another way than before.
-    fn joins_crowd(&mut self) -> bool {
-        false
-    }
-
     /// Returns how long to sleep at most, given the rest of the lease.
     fn nap(&self, left: Option<Duration>) -> Duration {
         nap(&self.attempt().core.options, left)
@@ -206,10 +201,6 @@ pub(crate) async fn contend<C: Contender>(
             () = core.life.closing() => {
                 return Err(queue::closed(contender.attempt().key()));
             }
-        }
-        let is_crowded = listener.as_ref().is_some_and(|it| it.is_crowded());
-        if is_crowded && contender.joins_crowd() {
-            listener = None;
         }
         let now = clock::now();
         if deadline.is_over_at(now) {

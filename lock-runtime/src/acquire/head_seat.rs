@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::acquire::attempt::{Asker, Attempt};
 use crate::acquire::contend::{Asked, Contender, contend};
-use crate::backend::{Acquired, Boxed, Fault, Granted, Listen};
+use crate::backend::{Acquired, Boxed, Fault, Granted, Listen, WaitingList};
 use crate::hold::{HoldHandle, Reserved};
 use crate::queue::handoff_budget::{HandoffBudget, Pause};
 use crate::queue::{Head, Legacy};
@@ -50,9 +50,7 @@ pub(crate) struct HeadSeat<'a> {
     holder: HolderId,
     /// The listener of a caller that has listened since before its first question.
     listener: Option<Box<dyn Listen>>,
-    /// Many processes wait, so the caller listens for the message that the lock is reserved for it.
-    in_crowd: bool,
-    /// The holder's place on the store's list.
+    /// The holder's place on the store's waiting list.
     place: Option<Box<Place>>,
     /// The end of the holder's lease, as the store has said, and the time until which that need not be asked again.
     /// Boxed: a request that is granted at once need not carry its size.
@@ -66,7 +64,6 @@ impl<'a> HeadSeat<'a> {
             head: Some(head),
             holder: attempt.core.ids.fresh(),
             listener: None,
-            in_crowd: false,
             place: None,
             known: None,
         }
@@ -80,9 +77,24 @@ impl<'a> HeadSeat<'a> {
             self.holder = place.holder;
             self.place = Some(place);
         }
-        // Processes that wait on the store's list take turns without pauses.
-        let pause = pause.filter(|_| !self.waits_on_list())?;
-        Some(Box::pin(self.stand_back(pause, legacy.listener)))
+        let pause = pause?;
+        // Processes that wait on a list take turns without pauses. Who waits elsewhere is given a chance by a pause alone.
+        match self.list() {
+            Some(list) if pause.others > 0 && self.waits() => {
+                let listener = list.listen(self.attempt.key(), self.holder);
+                Some(Box::pin(self.until_ready(listener)))
+            }
+            _ => Some(Box::pin(self.stand_back(pause, legacy.listener))),
+        }
+    }
+
+    /// Comes to the store's list with the first question: the lock was just left to the processes that wait on the list.
+    async fn until_ready(&self, mut listener: Box<dyn Listen>) {
+        let Attempt { core, deadline, .. } = self.attempt;
+        tokio::select! {
+            () = listener.ready() => {}
+            () = deadline.pause(core.options.longest_nap) => {}
+        }
     }
 
     /// Leaves the key to others for a while. `listener` has listened since before this process's own release.
@@ -125,31 +137,32 @@ impl<'a> HeadSeat<'a> {
         }
     }
 
-    /// Listens at once where that costs nothing: the process is on the store's list, or was lately, so that the first
-    /// question puts the holder there; or it hears of releases already, and need not ask again once it listens.
+    /// Listens at once where that costs nothing: this process listens already, so the first question can be the only one
+    /// before it waits. On a list, that question puts the holder there.
     fn listen_before_asking(&mut self) {
-        let waits = self.attempt.request.wait != Some(Duration::ZERO);
-        self.in_crowd = self.place.is_some() || waits && self.waits_on_list();
-        if self.in_crowd || waits && self.hears() {
+        if self.place.is_some() || self.waits() && self.hears() {
             let listener = self.listen();
-            // It may have begun to hear just now. Who is to join a crowd listens in another way.
-            let is_early = match self.in_crowd {
-                true => self.waits_on_list(),
-                false => self.hears() && !listener.is_crowded(),
-            };
-            self.listener = is_early.then_some(listener);
+            // It may have begun to listen just now.
+            self.listener = self.hears().then_some(listener);
         }
     }
 
-    fn hears(&self) -> bool {
-        let Attempt { core, request, .. } = self.attempt;
-        core.backend.hears(&request.key)
+    fn waits(&self) -> bool {
+        self.attempt.request.wait != Some(Duration::ZERO)
     }
 
-    fn waits_on_list(&self) -> bool {
+    /// Whether this process hears already of what makes it worth while to ask again.
+    fn hears(&self) -> bool {
         let Attempt { core, request, .. } = self.attempt;
-        let list = core.backend.waiting_list();
-        list.is_some_and(|list| list.serves(&request.key, self.holder))
+        match self.list() {
+            Some(list) => list.hears(&request.key, self.holder),
+            None => core.backend.hears(&request.key),
+        }
+    }
+
+    fn list(&self) -> Option<&dyn WaitingList> {
+        let Attempt { core, request, .. } = self.attempt;
+        core.backend.waiting_list(&request.key)
     }
 
     /// Whether others of this process wait for a lock that may go round in it.
@@ -166,7 +179,7 @@ impl<'a> HeadSeat<'a> {
             // A store may still be giving back what it had for the holder before: a quorum does so with the votes of a
             // minority.
             self.holder = core.ids.fresh();
-            if self.in_crowd && self.waits_on_list() {
+            if self.waits() && self.list().is_some() && self.hears() {
                 let ttl = request.hold_options.ttl;
                 let place = Place::new(core, &request.key, self.holder, ttl);
                 return Some(Box::new(place));
@@ -229,7 +242,7 @@ impl Contender for HeadSeat<'_> {
         let place = self.take_place();
         let mut asker = Asker {
             known: place.is_some(),
-            contended: place.is_some(),
+            listed: place.is_some(),
             others_wait: self.others_wait(),
             knows_left: known_left.is_some(),
             ..Asker::from(self.holder)
@@ -282,14 +295,10 @@ impl Contender for HeadSeat<'_> {
 
     fn listen(&mut self) -> Box<dyn Listen> {
         let Attempt { core, request, .. } = self.attempt;
-        match core.backend.waiting_list().filter(|_| self.in_crowd) {
+        match self.list() {
             Some(list) => list.listen(&request.key, self.holder),
             None => core.backend.listen(&request.key),
         }
-    }
-
-    fn joins_crowd(&mut self) -> bool {
-        !std::mem::replace(&mut self.in_crowd, true)
     }
 
     fn first_listener(&mut self) -> Option<Box<dyn Listen>> {

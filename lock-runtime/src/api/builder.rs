@@ -25,7 +25,6 @@ use crate::values::{ClusterChannels, LockError, Options, Replicas};
 /// | [`call_timeout`](Self::call_timeout) | 2 s, a sixth of the lease at most | shorter notices a dead server sooner, and mistakes a slow one for it, except in renewals |
 /// | [`max_waiters`](Self::max_waiters) | 100,000 | a cap on memory |
 /// | [`max_waiters_per_key`](Self::max_waiters_per_key) | 20,000 | a cap on the latency of a hot key |
-/// | [`crowd_from`](Self::crowd_from) | 2 processes | with more, fewer processes than that race for a key that all of them want: more changes of hands, unfair shares |
 /// | [`shutdown_grace`](Self::shutdown_grace) | 10 s | longer lets more work end by itself |
 /// | [`replicas`](Self::replicas) | off | on hands out a lock only once replicas have it: a failover loses fewer, each acquisition takes longer |
 /// | [`strict`](Self::strict) | off | on refuses a server that may evict held locks, instead of warning |
@@ -124,20 +123,6 @@ impl LockManagerBuilder {
     /// Sets the number of callers that may wait for one key in this manager. Default 20,000.
     pub fn max_waiters_per_key(mut self, most: usize) -> Self {
         self.options.max_waiters_per_key = most;
-        self
-    }
-
-    /// Sets the number of processes from which on those that want one mutex take turns by a list in the store. The holder's
-    /// process counts. Default 2, the least; of Redis without a cluster only.
-    ///
-    /// From this number on, a release reserves the lock for the process that has waited longest, and tells that one alone,
-    /// so each process has its turn. Below it, a release tells every process that waits, and all of them ask for the lock
-    /// at the same time: the first one gets it. A few processes change hands a little faster that way, and one whose core
-    /// is asleep or busy may not get the lock for seconds.
-    ///
-    /// Each manager decides by its own setting when it gives a lock back.
-    pub fn crowd_from(mut self, processes: usize) -> Self {
-        self.options.crowd_from = processes;
         self
     }
 

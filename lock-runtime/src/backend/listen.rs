@@ -30,10 +30,6 @@ impl Listen for Both {
             }
         })
     }
-
-    fn is_crowded(&self) -> bool {
-        self.0.is_crowded() || self.1.is_crowded()
-    }
 }
 
 /// One listener's view of a key's wake-up messages.
@@ -47,9 +43,4 @@ pub(crate) trait Listen: Send + Sync {
     /// how many messages that were; 1 where they are not counted. Nothing is missed between two calls. A hint, not a
     /// promise: the caller looks for itself.
     fn heard(&mut self) -> Boxed<'_, u64>;
-
-    /// Whether many processes wait, who do it on a list, as of the last message that told.
-    fn is_crowded(&self) -> bool {
-        false
-    }
 }

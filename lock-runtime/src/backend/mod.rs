@@ -181,9 +181,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
         }
     }
 
-    /// The list of the processes that wait for a lock. Without one, all of them are told of a release.
-    fn waiting_list(&self) -> Option<&dyn WaitingList> {
-        self.around()?.waiting_list()
+    /// The list of the processes that wait for the lock. Without one, a release wakes all of them.
+    fn waiting_list(&self, key: &Key) -> Option<&dyn WaitingList> {
+        self.around()?.waiting_list(key)
     }
 
     /// Whether this process hears of releases of `key` already: a listener of now misses none.
@@ -248,14 +248,17 @@ impl Default for StoreTraits {
     }
 }
 
-/// The operations of a store that lets processes wait on a list: a release reserves the lock for the first of them.
+/// The operations of a store in which processes wait for a lock on a list: a release reserves the lock for the first process
+/// on the list.
+///
+/// The store decides which release looks at the list: each one while another process was seen to wait lately.
 pub(crate) trait WaitingList: Send + Sync {
     /// Like [`Backend::listen`], and hears when the lock is reserved for the process of `holder`.
     fn listen(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen>;
 
-    /// Whether those that want the lock wait on the list, and the process of `holder` hears when the lock is reserved
-    /// for it. It has [listened](WaitingList::listen) lately then.
-    fn serves(&self, key: &Key, holder: HolderId) -> bool;
+    /// Whether the process of `holder` hears when the lock is reserved for it. A holder of another process must not be
+    /// [listed](HoldRef::listed). It has [listened](WaitingList::listen) lately then.
+    fn hears(&self, key: &Key, holder: HolderId) -> bool;
 }
 
 /// The operation of a store that can pass a lock from one holder to the next.

@@ -14,10 +14,9 @@ pub(crate) struct HoldRef<'a> {
     pub(crate) holder: HolderId,
     /// The number of permits of a semaphore; 1 for every other kind.
     pub(crate) permits: u32,
-    /// Whether many processes may want the lock. A request then puts the holder on the store's list of those that wait if it
-    /// cannot have the lock, and needs a process that [hears](super::WaitingList::serves). A release takes the holder off the
-    /// list, and reserves the lock for the first on it if there really are many.
-    pub(crate) contended: bool,
+    /// Whether the holder is, or is to be, on the store's [waiting list](super::WaitingList). A request then puts the holder
+    /// on the list if the lock is busy. A release takes the holder off the list.
+    pub(crate) listed: bool,
 }
 
 impl<'a> HoldRef<'a> {
@@ -28,7 +27,7 @@ impl<'a> HoldRef<'a> {
             key,
             holder,
             permits,
-            contended: false,
+            listed: false,
         }
     }
 }

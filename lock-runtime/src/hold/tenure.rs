@@ -311,7 +311,7 @@ impl Tenure {
             key: self.key(),
             holder: self.holder,
             permits: self.permits,
-            contended: false,
+            listed: false,
         }
     }
 

@@ -44,6 +44,8 @@ pub(crate) struct Pause {
     pub(crate) since: Instant,
     pub(crate) least: Duration,
     pub(crate) most: Duration,
+    /// The number of other processes that waited when this one gave the lock back.
+    pub(crate) others: u64,
     /// It is over once so many releases by others were heard of, though not before `least`.
     pub(crate) releases: u64,
 }
@@ -66,10 +68,6 @@ pub(crate) struct HandoffBudget {
     stretch: Option<(Moment, Moment)>,
     /// Waiters of other processes, as of then; `None` if unknown.
     strangers: Option<u64>,
-    /// Whether many processes wanted the key then.
-    are_many: bool,
-    /// The number of requests that were refused because another process had the key, since this one last gave it back.
-    refused: usize,
     /// Stretches since this process last saw another one have the lock.
     unseen: u32,
     /// The budget is spent: the next head stays away first.
@@ -86,12 +84,7 @@ impl HandoffBudget {
 
     /// The store has given the lock to this process, or to its next holder. Until when it may go round in this process without
     /// the store. `round_trip`: a recent one.
-    pub(crate) fn tenure_begins(
-        &mut self,
-        strangers: Option<u64>,
-        crowd_from: usize,
-        round_trip: Duration,
-    ) -> Moment {
+    pub(crate) fn tenure_begins(&mut self, strangers: Option<u64>, round_trip: Duration) -> Moment {
         let now = clock::now();
         let since = self.stretch.map_or(now, |(since, _)| since);
         let end = since
@@ -101,8 +94,6 @@ impl HandoffBudget {
             };
         self.stretch = Some((since, end));
         self.strangers = strangers;
-        let processes = strangers.map(|others| usize::try_from(others + 1).unwrap_or(usize::MAX));
-        self.are_many = processes.is_some_and(|processes| processes >= crowd_from);
         (now + TENURE.max(round_trip * TENURE_IN_ROUND_TRIPS)).earlier(end)
     }
 
@@ -163,6 +154,7 @@ impl HandoffBudget {
             since: if others == 0 { clock::tick() } else { since },
             least,
             most,
+            others,
             releases,
         })
     }
@@ -200,20 +192,11 @@ impl HandoffBudget {
     pub(crate) fn saw_another(&mut self) {
         self.stretch = None;
         self.unseen = 0;
-        self.refused += 1;
     }
 
     /// Another process has given the key back.
     pub(crate) fn heard_others(&mut self) {
         self.unseen = 0;
-    }
-
-    /// Whether as many processes as a crowd may want the key, which is being given back. A process that was refused so often
-    /// has lost as many races.
-    pub(crate) fn suspects_crowd(&mut self, crowd_from: usize) -> bool {
-        let refused = std::mem::take(&mut self.refused);
-        // Each refusal was by another process, and this one is one of them.
-        std::mem::take(&mut self.are_many) || refused + 1 >= crowd_from
     }
 }
 

@@ -13,8 +13,7 @@ use crate::values::{HoldOptions, Key, Kind, LockError, SPARE_TOKENS, clock};
 pub(crate) fn reserve(core: &Core, head: &Head, terms: TenureTerms) -> Option<Reserved> {
     let TenureTerms { strangers, spare } = terms;
     let round_trip = core.backend.round_trip(head.key());
-    let crowd_from = core.options.crowd_from;
-    let until = head.budget(|budget| budget.tenure_begins(strangers, crowd_from, round_trip));
+    let until = head.budget(|budget| budget.tenure_begins(strangers, round_trip));
     Reserved::new(spare, Some(until?))
 }
 

@@ -301,8 +301,7 @@ impl Work {
 
     async fn release_until_answered(&mut self, until: Moment) -> Result<Released, Fault> {
         self.listen_before_pause();
-        let mut hold_ref = self.tenure.hold_ref();
-        hold_ref.contended = self.is_contended();
+        let hold_ref = self.tenure.hold_ref();
         let (unused, unanswered) = (self.unused.as_ref(), &mut self.unanswered);
         release_until_answered(&self.core, hold_ref, unused, until, unanswered).await
     }
@@ -313,6 +312,7 @@ impl Work {
         let (backend, key) = (&self.core.backend, self.tenure.key());
         if let Some(head) = &self.turn.head
             && head.budget(|budget| budget.stands_back()) == Some(true)
+            && backend.waiting_list(key).is_none()
             && backend.hears(key)
         {
             head.bequeath(Legacy {
@@ -320,17 +320,6 @@ impl Work {
                 listener: Some(backend.listen(key)),
             });
         }
-    }
-
-    /// Whether many processes may wait for the lock.
-    fn is_contended(&self) -> bool {
-        let core = &self.core;
-        let head = self.turn.head.as_ref();
-        let suspects = head
-            .and_then(|head| head.budget(|budget| budget.suspects_crowd(core.options.crowd_from)));
-        let list = core.backend.waiting_list();
-        let (key, holder) = (self.tenure.key(), self.tenure.holder());
-        suspects == Some(true) || list.is_some_and(|list| list.serves(key, holder))
     }
 
     /// The call timeout is over; the release goes on.

@@ -49,7 +49,7 @@ impl Drop for Place {
         self.core.life.spawn(async move {
             let _leaving = on_list;
             let mut hold_ref = HoldRef::one(&key, holder);
-            hold_ref.contended = true;
+            hold_ref.listed = true;
             undo(&core, hold_ref, until).await;
         });
     }

@@ -74,6 +74,11 @@ impl PartialEq for Key {
 impl Eq for Key {}
 
 impl Key {
+    /// The hash that tables of keys use.
+    pub(crate) fn digest(&self) -> u64 {
+        self.hash
+    }
+
     /// Checks `name` and puts it under `namespace`.
     pub(crate) fn new(namespace: &str, name: &LockName, kind: Kind) -> Result<Key, LockError> {
         name.check()?;

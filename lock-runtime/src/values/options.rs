@@ -38,8 +38,6 @@ pub(crate) struct Options {
     pub(crate) shutdown_grace: Duration,
     pub(crate) max_waiters: usize,
     pub(crate) max_waiters_per_key: usize,
-    /// From how many processes on those that wait for a lock do it on a list in the store.
-    pub(crate) crowd_from: usize,
     /// How long a waiter sleeps at most before it asks the store again though nobody told it of a release, nor that it
     /// listens. Only tests set it.
     pub(crate) longest_nap: Duration,
@@ -64,7 +62,6 @@ impl Default for Options {
             shutdown_grace: Duration::from_secs(10),
             max_waiters: 100_000,
             max_waiters_per_key: 20_000,
-            crowd_from: 2,
             longest_nap: Duration::from_secs(1),
             replicas: Replicas::off(),
             strict: false,
@@ -86,12 +83,6 @@ impl Options {
             return Err(config(format!(
                 "a call timeout lies between 10 ms and 60 s, not {:?}",
                 self.call_timeout
-            )));
-        }
-        if self.crowd_from < 2 {
-            return Err(config(format!(
-                "a crowd has 2 processes at least, the holder's and one that waits, not {}",
-                self.crowd_from
             )));
         }
         if self.namespace.len() > 256 {

@@ -1,6 +1,5 @@
-//! One key that everybody wants: hand-overs inside a process, fairness between processes.
+//! One key that all tasks of a process want: hand-overs inside the process.
 
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +7,6 @@ use lock_runtime::LockManager;
 use tests::{CommandStats, RedisServer};
 
 use crate::stats::{mean_95, storm};
-
-pub(crate) const CHILD: &str = "hot-key-child";
 
 const TASKS: usize = 64;
 /// The number of runs of each kind, which take turns.
@@ -81,60 +78,4 @@ pub(crate) fn one_process() {
             scripts as f64 / count as f64
         );
     });
-}
-
-pub(crate) fn processes() {
-    const PROCESSES: usize = 4;
-    let server = RedisServer::start();
-    let children: Vec<_> = (0..PROCESSES)
-        .map(|_| {
-            Command::new(std::env::current_exe().unwrap())
-                .args([CHILD, &server.url(), "16", "10"])
-                .stdout(Stdio::piped())
-                .spawn()
-                .unwrap()
-        })
-        .collect();
-    let counts: Vec<u64> = children
-        .into_iter()
-        .map(|child| {
-            let output = child.wait_with_output().unwrap();
-            String::from_utf8(output.stdout)
-                .unwrap()
-                .trim()
-                .parse()
-                .unwrap()
-        })
-        .collect();
-    let total: u64 = counts.iter().sum();
-    let fair = total as f64 / PROCESSES as f64;
-    println!("one hot key, {PROCESSES} processes of 16 tasks, 10 s");
-    println!("  acquisitions     {:7.0} /s", total as f64 / 10.0);
-    let shares: Vec<String> = counts
-        .iter()
-        .map(|&count| format!("{:.2}", count as f64 / fair))
-        .collect();
-    println!("  of its fair share each process had {}", shares.join(", "));
-}
-
-/// Runs as one of the processes. The arguments are the URL, the number of tasks and the seconds.
-pub(crate) fn child(args: &[String]) {
-    let [url, tasks, seconds] = args else {
-        panic!("{CHILD} URL TASKS SECONDS")
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let count = runtime.block_on(async {
-        let locks = LockManager::connect(url).await.unwrap();
-        hot(
-            &locks,
-            tasks.parse().unwrap(),
-            Duration::from_secs(seconds.parse().unwrap()),
-        )
-        .await
-        .0
-    });
-    println!("{count}");
 }

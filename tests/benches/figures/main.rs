@@ -19,6 +19,7 @@ mod idle;
 mod ids;
 mod keep_for;
 mod many_keys;
+mod processes;
 mod scripts;
 mod starved;
 mod stats;
@@ -33,12 +34,13 @@ fn main() {
         .filter(|arg| !arg.starts_with("--"))
         .collect();
     if let [mode, rest @ ..] = args.as_slice()
-        && mode == hot_key::CHILD
+        && mode == processes::CHILD
     {
-        return hot_key::child(rest);
+        return processes::child(rest);
     }
     match args.as_slice() {
         [mode, rest @ ..] if mode == "starved" => return starved::run(rest),
+        [mode, rest @ ..] if mode == "processes" => return processes::run(rest),
         _ => {}
     }
     let wanted = |name: &str| args.is_empty() || args.iter().any(|arg| arg == name);
@@ -55,7 +57,7 @@ fn main() {
         hot_key::one_process();
     }
     if wanted("processes") {
-        hot_key::processes();
+        processes::run(&[]);
     }
     if wanted("fair") {
         fair::run();

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use lock_runtime::{LockError, LockGuard, LockManager, LockManagerBuilder};
+use lock_runtime::{LockError, LockGuard, LockManager};
 use tests::faults::{free_within, told};
 use tests::{CommandStats, RedisServer, eventually, eventually_within};
 use tokio::task::JoinHandle;
@@ -23,15 +23,21 @@ type Waiting = JoinHandle<Result<LockGuard, LockError>>;
 
 impl Scene {
     async fn new() -> Scene {
-        Scene::of(told()).await
+        Scene::of(RedisServer::start(), RedisServer::url).await
     }
 
-    async fn of(builder: LockManagerBuilder) -> Scene {
+    /// The managers have no right to the waiting list, so processes race for the lock.
+    async fn without_list() -> Scene {
         let server = RedisServer::start();
-        let [ours, other] = [server.url(), server.url()].map(|url| {
-            let builder = builder.clone();
-            async move { builder.connect(&url).await.unwrap() }
-        });
+        let user = "ACL SETUSER racer reset on >secret +@all &* ~lock:k ~lock:other ~lock:fence:* ~lock:connect-check:* ~redisson*";
+        let user: Vec<_> = user.split(' ').collect();
+        let _: redis::Value = server.query(&user);
+        Scene::of(server, |server| server.url_with("racer", "secret")).await
+    }
+
+    async fn of(server: RedisServer, url: impl Fn(&RedisServer) -> String) -> Scene {
+        let [ours, other] = [url(&server), url(&server)]
+            .map(|url| async move { told().connect(&url).await.unwrap() });
         Scene {
             ours: ours.await,
             other: other.await,
@@ -127,8 +133,7 @@ async fn tokens_that_a_stretch_leaves_over_go_back_with_the_lock() {
 #[tokio::test]
 async fn a_process_that_stands_back_comes_when_all_others_have_had_their_turns() {
     const OTHERS: usize = 3;
-    // Fewer than these race for the lock: they have no list to give them turns.
-    let scene = Scene::of(told().crowd_from(2 * OTHERS)).await;
+    let scene = Scene::without_list().await;
     let mut listening = Vec::new();
     for _ in 0..OTHERS {
         let client = redis::Client::open(scene.server.url()).unwrap();

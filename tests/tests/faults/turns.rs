@@ -19,11 +19,10 @@ const SOON: Duration = Duration::from_secs(15);
 const LIST: &str = "lock:waiting:{lock:k}";
 
 /// A manager stands for a process: each has connections, channels and holder ids of its own.
-async fn processes(server: &RedisServer, number: usize, crowd_from: usize) -> Vec<LockManager> {
+async fn processes(server: &RedisServer, number: usize) -> Vec<LockManager> {
     let mut all = Vec::new();
     for _ in 0..number {
-        let builder = LockManager::builder().crowd_from(crowd_from);
-        all.push(builder.connect(&server.url()).await.unwrap());
+        all.push(LockManager::connect(&server.url()).await.unwrap());
     }
     all
 }
@@ -37,8 +36,8 @@ async fn acquire(locks: &LockManager) -> LockGuard {
     locks.mutex("k").wait(LONG).acquire().await.unwrap()
 }
 
-/// Lets them all want the lock, until they have found out that they are a crowd.
-async fn crowd(server: &RedisServer, processes: &[LockManager]) {
+/// Lets them all want the lock, until all of them wait on the list but the holder.
+async fn all_want_it(server: &RedisServer, processes: &[LockManager]) {
     let over = AtomicBool::new(false);
     let wants = async |locks: &LockManager| {
         while !over.load(SeqCst) {
@@ -88,8 +87,7 @@ async fn on_list(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_process_has_as_many_turns_and_asks_no_more_than_it_has_to() {
-    // The list is the default from the second process on. Two may fall back to a race, as docs/guarantees.md says.
-    for number in [4, 12] {
+    for number in [2, 4, 12] {
         take_turns(number).await;
     }
 }
@@ -97,13 +95,10 @@ async fn each_process_has_as_many_turns_and_asks_no_more_than_it_has_to() {
 async fn take_turns(number: usize) {
     const TURNS: usize = 100;
     let server = RedisServer::start();
-    let mut processes = Vec::new();
-    for _ in 0..number {
-        processes.push(LockManager::connect(&server.url()).await.unwrap());
-    }
+    let processes = processes(&server, number).await;
     let history = std::sync::Arc::new(History::new());
     let over = std::sync::Arc::new(AtomicBool::new(false));
-    crowd(&server, &processes).await;
+    all_want_it(&server, &processes).await;
     let before = CommandStats::of(&server);
     let mut running = JoinSet::new();
     for (number, locks) in processes.iter().enumerate() {
@@ -141,9 +136,9 @@ async fn take_turns(number: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_turn_of_a_waiter_that_leaves_goes_to_the_next_one() {
     let server = RedisServer::start();
-    let processes = processes(&server, 4, 2).await;
+    let processes = processes(&server, 4).await;
     for _ in 0..5 {
-        crowd(&server, &processes).await;
+        all_want_it(&server, &processes).await;
         let guard = acquire(&processes[0]).await;
         let mut waiting = JoinSet::new();
         let mut tasks = Vec::new();
@@ -177,7 +172,7 @@ async fn the_turn_of_a_waiter_that_leaves_goes_to_the_next_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_place_of_a_caller_who_gives_up_goes_to_the_next_caller_of_its_process() {
     let server = RedisServer::start();
-    let processes = processes(&server, 3, 2).await;
+    let processes = processes(&server, 3).await;
     // A caller whose time is over, and one whose future is dropped.
     for wait in [Duration::from_secs(1), LONG] {
         let round = async || goes_to_the_next_caller(&server, &processes, wait).await;
@@ -193,7 +188,7 @@ async fn goes_to_the_next_caller(
     processes: &[LockManager],
     wait: Duration,
 ) -> bool {
-    crowd(server, processes).await;
+    all_want_it(server, processes).await;
     let guard = acquire(&processes[0]).await;
     let mut waiting = JoinSet::new();
     let request = processes[1].mutex("k").wait(wait).acquire();
@@ -242,14 +237,13 @@ async fn goes_to_the_next_caller(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_is_far_away_has_its_turns_beside_near_ones() {
     let server = RedisServer::start();
-    let near = processes(&server, 6, 6).await;
+    let near = processes(&server, 6).await;
     let proxy = FaultProxy::start(server.addr()).await;
-    let far = LockManager::builder().crowd_from(6);
-    let far = far.connect(&proxy.url()).await.unwrap();
+    let far = LockManager::connect(&proxy.url()).await.unwrap();
     for direction in [Direction::Requests, Direction::Replies] {
         proxy.delay(direction, Duration::from_millis(75));
     }
-    crowd(&server, &near).await;
+    all_want_it(&server, &near).await;
     let over = AtomicBool::new(false);
     let near = futures_of(&near, async |locks| {
         while !over.load(SeqCst) {
@@ -279,10 +273,9 @@ async fn a_process_that_died_on_the_list_keeps_the_others_waiting_for_no_longer_
     for _ in 0..3 {
         // So long the wait after a lost message lasts.
         let builder = LockManager::builder().longest_nap(Duration::from_millis(200));
-        let locks = builder.crowd_from(2).connect(&server.url()).await;
-        processes.push(locks.unwrap());
+        processes.push(builder.connect(&server.url()).await.unwrap());
     }
-    crowd(&server, &processes).await;
+    all_want_it(&server, &processes).await;
     let guard = acquire(&processes[0]).await;
     let mut waiting = JoinSet::new();
     for (number, locks) in processes.iter().enumerate().skip(1) {
@@ -307,10 +300,10 @@ async fn a_process_that_died_on_the_list_keeps_the_others_waiting_for_no_longer_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_comes_to_a_crowd_soon_has_its_turn() {
+async fn a_process_that_comes_later_soon_has_its_turn() {
     let server = RedisServer::start();
-    let old = processes(&server, 8, 6).await;
-    crowd(&server, &old).await;
+    let old = processes(&server, 8).await;
+    all_want_it(&server, &old).await;
     let over = std::sync::Arc::new(AtomicBool::new(false));
     let mut running = JoinSet::new();
     for locks in &old {
@@ -322,7 +315,7 @@ async fn a_process_that_comes_to_a_crowd_soon_has_its_turn() {
         });
     }
     for _ in 0..5 {
-        let [newcomer] = &*processes(&server, 1, 6).await else {
+        let [newcomer] = &*processes(&server, 1).await else {
             unreachable!("one was asked for")
         };
         let (guard, took) = took(acquire(newcomer)).await;
@@ -338,8 +331,8 @@ async fn a_process_that_comes_to_a_crowd_soon_has_its_turn() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shutdown_takes_waiters_off_the_list() {
     let server = RedisServer::start();
-    let processes = processes(&server, 3, 2).await;
-    crowd(&server, &processes).await;
+    let processes = processes(&server, 3).await;
+    all_want_it(&server, &processes).await;
     let guard = acquire(&processes[0]).await;
     let request = processes[1].mutex("k").wait(LONG).acquire();
     let leaves = tokio::spawn(request);
@@ -352,7 +345,7 @@ async fn a_shutdown_takes_waiters_off_the_list() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_without_rights_to_the_list_gets_locks_in_a_crowd_and_is_told_once() {
+async fn a_user_without_rights_to_the_list_races_for_locks() {
     const TURNS: usize = 50;
     let server = RedisServer::start();
     let user =
@@ -364,8 +357,7 @@ async fn a_user_without_rights_to_the_list_gets_locks_in_a_crowd_and_is_told_onc
     let url = server.url_with("limited", "secret");
     let mut processes = Vec::new();
     for _ in 0..4 {
-        let builder = LockManager::builder().crowd_from(2);
-        processes.push(builder.connect(&url).await.unwrap());
+        processes.push(LockManager::connect(&url).await.unwrap());
     }
     let history = History::new();
     futures_of(&processes, async |locks| {

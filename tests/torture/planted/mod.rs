@@ -70,14 +70,6 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Planted> {
 }
 
 impl Planted {
-    /// Whether it shows only where those that wait for a mutex do it on a list.
-    pub(crate) fn is_of_crowds(&self) -> bool {
-        use scripts::Script::{ListedAcquire, ListedRelease};
-        let is_of_crowds =
-            |(script, ..): &scripts::Twist| matches!(script, ListedAcquire | ListedRelease);
-        matches!(self.broken, Broken::Scripts(twists) if twists.iter().any(is_of_crowds))
-    }
-
     /// Returns whether the register looks at tokens.
     pub(crate) fn checks_tokens(&self) -> bool {
         !matches!(self.broken, Broken::Register)

@@ -42,6 +42,7 @@ fn pause() -> Pause {
         since: clock::tick(),
         least: 20 * MS,
         most: 40 * MS,
+        others: 3,
         releases: 3,
     }
 }

@@ -109,8 +109,6 @@ settings! {
     max_waiters: usize => LockManagerBuilder::max_waiters,
     /// See [`LockManagerBuilder::max_waiters_per_key`].
     max_waiters_per_key: usize => LockManagerBuilder::max_waiters_per_key,
-    /// See [`LockManagerBuilder::crowd_from`].
-    crowd_from: usize => LockManagerBuilder::crowd_from,
     /// See [`LockManagerBuilder::shutdown_grace`].
     shutdown_grace: Duration => LockManagerBuilder::shutdown_grace,
     /// See [`LockManagerBuilder::replicas`].

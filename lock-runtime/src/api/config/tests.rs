@@ -20,7 +20,7 @@ fn refusal(variables: &[(&str, &str)]) -> String {
 }
 
 /// A value for each setting, none of them its default.
-const VALUES: [&str; 23] = [
+const VALUES: [&str; 22] = [
     "memory://shop",
     "memory://a memory://b memory://c",
     "shop:",
@@ -32,7 +32,6 @@ const VALUES: [&str; 23] = [
     "250ms",
     "7",
     "5",
-    "9",
     "0s",
     "majority",
     "2s",
@@ -81,7 +80,6 @@ fn every_setting_is_read_and_reaches_the_builder() {
         shutdown_grace,
         max_waiters,
         max_waiters_per_key,
-        crowd_from,
         replicas,
         strict,
         lazy,
@@ -97,7 +95,6 @@ fn every_setting_is_read_and_reaches_the_builder() {
     assert_eq!(wait, Some(ms(1_500)));
     assert_eq!((call_timeout, shutdown_grace), (ms(250), Duration::ZERO));
     assert_eq!((max_waiters, max_waiters_per_key), (7, 5));
-    assert_eq!(crowd_from, 9);
     let expected = Replicas::majority().within(ms(2_000)).renewals(true);
     assert_eq!(replicas, expected);
     assert!(!fencing && strict && lazy && ensure_schema);
@@ -134,7 +131,6 @@ fn the_page_has_every_setting_with_its_form_and_default() {
             "call_timeout" => duration(options.call_timeout),
             "max_waiters" => options.max_waiters.to_string(),
             "max_waiters_per_key" => options.max_waiters_per_key.to_string(),
-            "crowd_from" => options.crowd_from.to_string(),
             "shutdown_grace" => duration(options.shutdown_grace),
             "replicas" if !options.replicas.is_on() => "`off`".to_owned(),
             "replicas_within" => duration(options.replicas.timeout()),

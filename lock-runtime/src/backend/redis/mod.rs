@@ -26,6 +26,7 @@ mod sentinel;
 
 #[cfg(test)]
 mod tests;
+mod wanted;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -160,8 +161,8 @@ impl Backend for RedisBackend {
         Box::new(self.router.topics.listen(fair::own_channel(key, holder)))
     }
 
-    fn waiting_list(&self) -> Option<&dyn WaitingList> {
-        Some(self)
+    fn waiting_list(&self, key: &Key) -> Option<&dyn WaitingList> {
+        self.router.keeps_list(key).then_some(self)
     }
 
     fn hears(&self, key: &Key) -> bool {
@@ -195,15 +196,11 @@ impl Backend for RedisBackend {
 
 impl WaitingList for RedisBackend {
     fn listen(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
-        if self.router.keeps_list(key) {
-            listed::listen(&self.router.topics, key, holder)
-        } else {
-            Backend::listen(self, key)
-        }
+        listed::listen(&self.router.topics, key, holder)
     }
 
-    fn serves(&self, key: &Key, holder: HolderId) -> bool {
-        self.router.keeps_list(key) && listed::serves(&self.router.topics, key, holder)
+    fn hears(&self, key: &Key, holder: HolderId) -> bool {
+        listed::hears(&self.router.topics, key, holder)
     }
 }
 

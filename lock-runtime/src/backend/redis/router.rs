@@ -12,6 +12,7 @@ use super::connection::{Link, Live, Target};
 use super::pubsub::messages::CONTROL;
 use super::pubsub::topics::Topics;
 use super::scripting;
+use super::wanted::Wanted;
 use crate::backend::opening::Opening;
 use crate::backend::{Fault, Reply};
 use crate::values::{Count, Key, Kind, Moment, StoreError, clock};
@@ -45,12 +46,11 @@ impl Nodes {
 pub(super) struct Router {
     pub(super) target: Arc<Target>,
     pub(super) call_timeout: Duration,
-    /// See [`Options`](crate::values::Options).
-    pub(super) crowd_from: usize,
     /// The kinds whose rights have been looked at: a bit for each.
     pub(super) rights_of: AtomicU8,
-    /// The server has refused the list of those that wait in a crowd.
+    /// The server has refused the waiting list.
     list_is_refused: AtomicBool,
+    pub(super) wanted: Wanted,
     pub(super) handle: Handle,
     pub(super) nodes: Nodes,
     pub(super) topics: Arc<Topics>,
@@ -71,9 +71,9 @@ impl Router {
         Arc::new(Router {
             target,
             call_timeout: opening.options.call_timeout,
-            crowd_from: opening.options.crowd_from,
             rights_of: AtomicU8::new(0),
             list_is_refused: AtomicBool::new(false),
+            wanted: Wanted::default(),
             handle: opening.runtime.clone(),
             nodes,
             topics,
@@ -98,7 +98,7 @@ impl Router {
         if !self.list_is_refused.swap(true, Ordering::Relaxed) {
             tracing::info!(
                 reason = %why,
-                "processes that want one lock cannot wait on a list: where they are many, all of them ask at each release"
+                "processes that want one lock cannot wait on a list: all of them ask at each release"
             );
         }
     }

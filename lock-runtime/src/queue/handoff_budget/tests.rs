@@ -9,10 +9,10 @@ async fn where_others_wait_a_process_hands_over_for_two_milliseconds_or_eight_ro
             let round_trip = Duration::from_micros(round_trip);
             let mut budget = HandoffBudget::default();
             assert!(budget.may_hand_over());
-            budget.tenure_begins(strangers, 6, round_trip);
+            budget.tenure_begins(strangers, round_trip);
             // Later ones do not begin it anew.
             tokio::time::advance(Duration::from_millis(1)).await;
-            budget.tenure_begins(strangers, 6, round_trip);
+            budget.tenure_begins(strangers, round_trip);
             tokio::time::advance(Duration::from_micros(stretch - 2_000)).await;
             assert!(budget.may_hand_over());
             tokio::time::advance(Duration::from_millis(1)).await;
@@ -25,7 +25,7 @@ async fn where_others_wait_a_process_hands_over_for_two_milliseconds_or_eight_ro
 async fn alone_it_goes_on_for_a_second() {
     let mut budget = HandoffBudget::default();
     for _ in 0..1_000 {
-        budget.tenure_begins(Some(0), 6, Duration::ZERO);
+        budget.tenure_begins(Some(0), Duration::ZERO);
     }
     tokio::time::advance(Duration::from_millis(999)).await;
     assert!(budget.may_hand_over());
@@ -59,7 +59,7 @@ async fn where_others_wait_most_of_them_get_as_long_a_stretch() {
     let round_trip = Duration::ZERO;
     for (strangers, pause) in [(Some(0), 1), (None, 1), (Some(3), 18), (Some(1_000), 50)] {
         let mut budget = HandoffBudget::default();
-        budget.tenure_begins(strangers, 6, round_trip);
+        budget.tenure_begins(strangers, round_trip);
         tokio::time::advance(Duration::from_millis(8)).await;
         assert!(is_about(next_pause(&mut budget, round_trip), pause));
     }
@@ -67,7 +67,7 @@ async fn where_others_wait_most_of_them_get_as_long_a_stretch() {
     for (round_trip, strangers, pause) in [(1, 3, 24), (10, 2, 160), (10, 64, 240), (50, 3, 250)] {
         let round_trip = Duration::from_millis(round_trip);
         let mut budget = HandoffBudget::default();
-        budget.tenure_begins(Some(strangers), 6, round_trip);
+        budget.tenure_begins(Some(strangers), round_trip);
         tokio::time::advance(round_trip * STRETCH_IN_ROUND_TRIPS).await;
         assert!(is_about(next_pause(&mut budget, round_trip), pause));
     }
@@ -78,7 +78,7 @@ async fn others_that_are_far_away_and_had_no_turn_are_not_given_as_much_time_aga
     let round_trip = Duration::from_millis(10);
     let mut budget = HandoffBudget::default();
     for (is_seen, pause) in [(true, 240), (false, 50), (false, 50), (true, 240)] {
-        budget.tenure_begins(Some(3), 6, round_trip);
+        budget.tenure_begins(Some(3), round_trip);
         tokio::time::advance(Duration::from_millis(80)).await;
         if is_seen {
             budget.heard_others();
@@ -93,7 +93,7 @@ async fn a_release_that_is_left_to_the_background_changes_nothing_about_the_paus
     let mut since = clock::tick();
     // The second stretch is another one, even if nobody has stood back after the first.
     for _ in 0..2 {
-        budget.tenure_begins(Some(3), 6, Duration::ZERO);
+        budget.tenure_begins(Some(3), Duration::ZERO);
         tokio::time::advance(Duration::from_millis(8)).await;
         since = clock::tick();
         budget.stand_back();
@@ -120,7 +120,7 @@ async fn every_eighth_pause_is_long_while_no_other_process_is_seen_and_ends_with
         for _ in 0..7 {
             assert!(is_about(next_pause(&mut budget, Duration::ZERO), 1));
         }
-        budget.tenure_begins(Some(3), 6, Duration::ZERO);
+        budget.tenure_begins(Some(3), Duration::ZERO);
         budget.stand_back();
         let long = budget.pause(Duration::ZERO).unwrap();
         assert!(is_about(long.least, 1));
@@ -160,26 +160,6 @@ async fn a_key_that_is_kept_is_left_alone_for_a_hundredth_of_the_time() {
         let pause = budget.leave_alone(round_trip, now);
         assert_eq!(pause, Some(Duration::from_micros(alone)));
         assert!(budget.may_keep(now), "then it begins anew");
-    }
-}
-
-#[test]
-fn a_crowd_is_suspected_after_a_hand_over_beside_many_or_after_as_many_refusals_and_once() {
-    const CROWD: usize = 4;
-    for (strangers, suspects) in [(None, false), (Some(2), false), (Some(3), true)] {
-        let mut budget = HandoffBudget::default();
-        budget.tenure_begins(strangers, CROWD, Duration::ZERO);
-        assert_eq!(budget.suspects_crowd(CROWD), suspects, "{strangers:?}");
-        assert!(!budget.suspects_crowd(CROWD));
-    }
-    let mut budget = HandoffBudget::default();
-    // The process itself is one of them.
-    for refusals in [CROWD - 2, CROWD - 1] {
-        for _ in 0..refusals {
-            budget.saw_another();
-        }
-        assert_eq!(budget.suspects_crowd(CROWD), refusals == CROWD - 1);
-        assert!(!budget.suspects_crowd(CROWD), "it begins anew");
     }
 }
 

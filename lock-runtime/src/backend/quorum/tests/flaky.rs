@@ -203,7 +203,7 @@ impl Drop for Undo<'_> {
         tokio::spawn(async move {
             let key = &key;
             let hold_ref = HoldRef {
-                contended: false,
+                listed: false,
                 key,
                 holder,
                 permits,

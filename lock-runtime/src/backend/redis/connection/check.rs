@@ -251,7 +251,7 @@ impl Check {
         let channel = channel(key);
         let release = Release::of(key.raw(), holder, &channel);
         match self.call(connection, &release).await? {
-            ReleaseReply::Done => Ok(true),
+            ReleaseReply::Done | ReleaseReply::Heard => Ok(true),
             ReleaseReply::Unpublished => Ok(false),
             ReleaseReply::NotHeld { .. } => Err(self.senseless("release")),
         }

@@ -150,7 +150,7 @@ pub(crate) struct Compensation {
     key: Key,
     holder: HolderId,
     permits: u32,
-    contended: bool,
+    listed: bool,
     /// The connection that carried the acquire, and its date. `None` if it was answered: no acquire is under way.
     sent: Option<(Live, u64)>,
     /// The time at which the lease has ended by itself, even if it was granted at the last moment.
@@ -173,7 +173,7 @@ impl Compensation {
             key: hold_ref.key.clone(),
             holder: hold_ref.holder,
             permits: hold_ref.permits,
-            contended: hold_ref.contended,
+            listed: hold_ref.listed,
             sent,
             over: granted_by + request.ttl.duration() + SLACK,
             _pending: router.pending.enter(),
@@ -196,7 +196,7 @@ impl Compensation {
             key: &self.key,
             holder: self.holder,
             permits: self.permits,
-            contended: self.contended,
+            listed: self.listed,
         };
         let mut next = self.sent.as_ref().map(|(live, _)| live.clone());
         let mut past = self.sent.is_none();

@@ -26,8 +26,8 @@ pub(crate) fn field(key: &Key, holder: HolderId) -> String {
 
 /// Asks once.
 pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
-    if sending.request.hold_ref.contended {
-        return Box::pin(acquire_in_crowd(sending)).await;
+    if sending.request.hold_ref.listed {
+        return Box::pin(acquire_by_list(sending)).await;
     }
     let under_way = UnderWay::enter(&sending.at.live);
     if sending.request.hold_ref.key.kind() == Kind::Mutex && !sending.request.others_wait {
@@ -54,7 +54,7 @@ fn one_acquire(sending: &Sending<'_>) -> (AcquireTerms, OneAcquire) {
 }
 
 /// A user without rights to the list asks as if there were none.
-async fn acquire_in_crowd(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
+async fn acquire_by_list(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
     let HoldRef { key, .. } = sending.request.hold_ref;
     if !sending.router.keeps_list(key) {
         return acquire_alone(sending).await;
@@ -136,10 +136,15 @@ pub(crate) async fn token(
 
 /// Gives the lock back, on that connection.
 pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
-    if releasing.hold_ref.contended {
-        return Box::pin(release_in_crowd(releasing)).await;
+    let HoldRef {
+        key,
+        holder,
+        listed,
+        ..
+    } = releasing.hold_ref;
+    if listed || listed::is_wanted(releasing.router, key, holder) {
+        return Box::pin(release_by_list(releasing)).await;
     }
-    let HoldRef { key, holder, .. } = releasing.hold_ref;
     if releasing.unused().is_some() {
         let reply = Box::pin(release_alone(releasing)).await?;
         return Ok(gave_back(releasing, reply));
@@ -158,8 +163,8 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
     Ok(gave_back(releasing, reply))
 }
 
-/// As [`acquire_in_crowd`].
-async fn release_in_crowd(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
+/// As [`acquire_by_list`].
+async fn release_by_list(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
     let HoldRef { key, .. } = releasing.hold_ref;
     let reply = if releasing.router.keeps_list(key) {
         listed::release(releasing).await
@@ -181,6 +186,10 @@ async fn release_in_crowd(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> 
 
 fn gave_back(releasing: &Releasing<'_>, reply: ReleaseReply) -> GaveBack {
     let key = releasing.hold_ref.key;
+    let router = releasing.router;
+    if reply == ReleaseReply::Heard && !router.topics.is_open(&channel(key)) {
+        router.wanted.note(key);
+    }
     reply.gave_back(|| releasing.router.publish(channel(key), RELEASED.to_owned()))
 }
 
@@ -206,9 +215,13 @@ pub(crate) fn tenure_terms(
 ) -> TenureTerms {
     // The count includes this process if it is subscribed.
     let own = router.topics.is_open(&channel(key));
+    let strangers = subscribers.map(|count| count.saturating_sub(u64::from(own)));
+    if strangers > Some(0) {
+        router.wanted.note(key);
+    }
     let clock = (key.kind() != Kind::Fenced).then(|| (time, clock::now()));
     TenureTerms {
-        strangers: subscribers.map(|count| count.saturating_sub(u64::from(own))),
+        strangers,
         spare: tokens.map_or(Spare::Untokened, |(token, last)| {
             Spare::Tokens(TokenRange::new(token, last, clock))
         }),

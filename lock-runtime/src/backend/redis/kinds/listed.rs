@@ -1,15 +1,14 @@
-//! A mutex that many processes of ours want: those that wait are on a list, and the lock is reserved for the first of
-//! them when it is given back. Only the first is told, so nobody else asks for it.
+//! The waiting list of a mutex: the processes of ours that wait are on it, and a release reserves the lock for the first of
+//! them. Only that process is told, so nobody else asks for the lock.
 //!
 //! The list is ours alone: other clients neither see it nor need to. They are let in between.
 
 use std::sync::Arc;
 
 use super::request::{Releasing, Sending};
-use crate::backend::redis::pubsub::messages::{
-    PASSED_ON, RELEASED_TO_CROWD, RELEASED_TO_FEW, channel,
-};
+use crate::backend::redis::pubsub::messages::{RELEASED, channel};
 use crate::backend::redis::pubsub::topics::Topics;
+use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::outcomes::{
     AcquireReply, ReleaseReply, acquire_reply, release_reply,
 };
@@ -17,6 +16,11 @@ use crate::backend::redis::scripting::{Items, Script, Source, lua, script, sourc
 use crate::backend::{Both, Fault, HoldRef, Listen};
 use crate::values::key::LIST_PREFIX;
 use crate::values::{HolderId, Key, Kind};
+
+/// Whether the release of a lock looks at the list.
+pub(crate) fn is_wanted(router: &Router, key: &Key, holder: HolderId) -> bool {
+    router.keeps_list(key) && (router.wanted.is_noted(key) || hears(&router.topics, key, holder))
+}
 
 /// Returns the channel on which one process hears that the lock is reserved for it.
 fn own_channel(key: &Key, holder: HolderId) -> String {
@@ -34,19 +38,17 @@ fn waiting_key(key: &Key) -> String {
 
 /// Listens for releases, and for the message that the lock is reserved for this process.
 pub(crate) fn listen(topics: &Arc<Topics>, key: &Key, holder: HolderId) -> Box<dyn Listen> {
-    let releases = topics.listen_for_releases(channel(key));
+    let releases = topics.listen(channel(key));
     let own = topics.listen(own_channel(key, holder));
     let ours = topics.listen(channel_of_ours(key));
     let both = Both(Box::new(own), Box::new(releases));
     Box::new(Both(Box::new(both), Box::new(ours)))
 }
 
-/// Whether many wait, and this process hears when the lock is reserved for it.
-pub(crate) fn serves(topics: &Topics, key: &Key, holder: HolderId) -> bool {
-    // Nearly always: the names of channels cost more than this.
-    !topics.is_empty()
-        && topics.is_crowded(&channel(key))
-        && topics.is_open(&own_channel(key, holder))
+/// Whether this process hears when the lock is reserved for it.
+pub(crate) fn hears(topics: &Topics, key: &Key, holder: HolderId) -> bool {
+    // Nearly always there are none: the name of the channel costs more than this.
+    !topics.is_empty() && topics.is_open(&own_channel(key, holder))
 }
 
 /// Asks once. A holder that cannot have the lock is on the list then.
@@ -72,21 +74,14 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
 pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {
     let HoldRef { key, holder, .. } = releasing.hold_ref;
     let unused = releasing.unused();
-    let router = releasing.router;
-    let releases = channel(key);
-    // The holder's process is one of them. It listens only if others of it wait.
-    let listens = router.topics.is_open(&releases);
     let script = ListedRelease {
         lock: key.raw(),
         waiting: &waiting_key(key),
         fence: unused.map(|_| key.fence()),
         holder: &holder.text(),
-        channel: &releases,
+        channel: &channel(key),
         trip_us: releasing.live.trip_us(),
-        crowd: router.crowd_from - usize::from(!listens),
-        to_few: RELEASED_TO_FEW,
-        to_crowd: RELEASED_TO_CROWD,
-        passed_on: PASSED_ON,
+        released: RELEASED,
         last: unused.map(|tokens| tokens.last.get()),
         used: unused.map(|tokens| tokens.used.get()),
     };
@@ -120,19 +115,15 @@ script! {
 }
 
 script! {
-    "listed_release", "allow-oom", shortcut after [],
-    ["publish", "digits", "time", "failed", "listeners", "waiting", "unused"]
+    "listed_release", "allow-oom", shortcut after ["publish", "told"],
+    ["digits", "time", "failed", "listeners", "waiting", "unused"]
     struct ListedRelease<'a> {
         keys { lock: &'a str, waiting: &'a str, fence: Option<String> }
         args {
             holder: &'a str,
             channel: &'a str,
             trip_us: u64,
-            /// So many listeners wait on the list. Fewer are all told.
-            crowd: usize,
-            to_few: &'a str,
-            to_crowd: &'a str,
-            passed_on: &'a str,
+            released: &'a str,
             /// The last of the tokens that were set aside, and the last one that anybody has.
             last: Option<u64>,
             used: Option<u64>

@@ -17,7 +17,7 @@ use std::time::Duration;
 use redis::{Pipeline, PushInfo, PushKind, Value};
 use tokio::sync::{Notify, watch};
 
-use super::messages::{CONTROL, event, news};
+use super::messages::{CONTROL, event};
 use super::topics::Topics;
 use crate::backend::redis::connection::Target;
 use crate::backend::redis::connection::dial::{self, Dialed};
@@ -206,7 +206,7 @@ fn deliver(push: &PushInfo, topics: &Topics, events: &EventSink) {
         return;
     };
     if channel != CONTROL {
-        topics.heard(channel, news(payload));
+        topics.heard(channel);
     } else if let Some(event) = event(payload) {
         events(event);
     }

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::topics::ChannelNews;
 use crate::backend::{Event, Holders};
 use crate::values::{Key, Kind};
 
@@ -13,12 +12,6 @@ pub(crate) const CONTROL: &str = "lock:control:released";
 
 /// The message that a release publishes on a lock's channel. Redisson decodes an integer and ignores all but 0 and 1.
 pub(crate) const RELEASED: &str = "0";
-/// The same message, for Redisson reads a number. It tells this library that many wait, who do it on a list.
-pub(crate) const RELEASED_TO_CROWD: &str = "00";
-/// The same message. It tells this library that not many wait any more.
-pub(crate) const RELEASED_TO_FEW: &str = "000";
-/// The message that the lock went on to the first on the list. Redisson ignores it.
-pub(crate) const PASSED_ON: &str = "2";
 
 /// The prefix of a message that names the holders that were released by force.
 const NAMES: &[u8] = b"holders:";
@@ -37,16 +30,6 @@ pub(crate) fn channel(key: &Key) -> String {
 /// Returns the channel on which a semaphore's free permits are published.
 pub(crate) fn channel_of_permits(key: &Key) -> String {
     key.prefixed("redisson_sc")
-}
-
-/// The meaning of a message on a lock's channel. Other clients say the first one alone.
-pub(super) fn news(payload: &[u8]) -> ChannelNews {
-    match payload {
-        payload if payload == RELEASED_TO_CROWD.as_bytes() => ChannelNews::ReleasedToCrowd,
-        payload if payload == RELEASED_TO_FEW.as_bytes() => ChannelNews::ReleasedToFew,
-        payload if payload == PASSED_ON.as_bytes() => ChannelNews::PassedOn,
-        _ => ChannelNews::Released,
-    }
 }
 
 /// The largest number of holders in one message, as the script fragment `tell` limits it.

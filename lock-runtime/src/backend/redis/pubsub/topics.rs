@@ -47,35 +47,7 @@ struct ChannelTopic {
 struct Signal {
     /// Raised by every message that the lock is free, and by every renewed subscription.
     count: u64,
-    /// Raised by every message that the lock went on to one that waits for it on the store's list.
-    passed_on: u64,
-    /// Many wait, who do it on a list, as of the last message that told.
-    is_crowded: bool,
     state: SubscriptionState,
-}
-
-/// The meaning of a message on a lock's channel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ChannelNews {
-    /// The lock is free.
-    Released,
-    /// The lock is free, and many wait, who do it on a list.
-    ReleasedToCrowd,
-    /// The lock is free, and not many wait any more.
-    ReleasedToFew,
-    /// The lock went on to one that waits on the list.
-    PassedOn,
-}
-
-impl Signal {
-    /// Returns what a listener compares with what it has heard before.
-    fn heard(&self, to_all: bool) -> u64 {
-        if to_all {
-            self.count + self.passed_on
-        } else {
-            self.count
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,15 +60,6 @@ enum SubscriptionState {
 
 impl Topics {
     pub(crate) fn listen(self: &Arc<Self>, channel: String) -> Listener {
-        self.listen_to(channel, true)
-    }
-
-    /// Listens, and does not hear that the lock went on to another one that waits for it.
-    pub(crate) fn listen_for_releases(self: &Arc<Self>, channel: String) -> Listener {
-        self.listen_to(channel, false)
-    }
-
-    fn listen_to(self: &Arc<Self>, channel: String, to_all: bool) -> Listener {
         let channel: Arc<str> = channel.into();
         let mut table = self.table.lock();
         let table = &mut *table;
@@ -109,12 +72,7 @@ impl Topics {
                 SubscriptionState::Opening
             };
             ChannelTopic {
-                signal: watch::Sender::new(Signal {
-                    count: 0,
-                    passed_on: 0,
-                    is_crowded: false,
-                    state,
-                }),
+                signal: watch::Sender::new(Signal { count: 0, state }),
                 listeners: 0,
                 idle_since: clock::now(),
                 lingers: false,
@@ -122,12 +80,11 @@ impl Topics {
         });
         topic.listeners += 1;
         let signal = topic.signal.subscribe();
-        let seen = signal.borrow().heard(to_all);
+        let seen = signal.borrow().count;
         Listener {
             topics: self.clone(),
             channel,
             signal,
-            to_all,
             counts: true,
             seen,
         }
@@ -147,28 +104,10 @@ impl Topics {
         self.table.lock().topics.is_empty()
     }
 
-    /// Whether many wait, who do it on a list, as of the last message on `channel` that told.
-    pub(crate) fn is_crowded(&self, channel: &str) -> bool {
-        let table = self.table.lock();
-        let topic = table.topics.get(channel);
-        topic.is_some_and(|topic| topic.signal.borrow().is_crowded)
-    }
-
     /// A message came in.
-    pub(crate) fn heard(&self, channel: &str, news: ChannelNews) {
+    pub(crate) fn heard(&self, channel: &str) {
         if let Some(topic) = self.table.lock().topics.get(channel) {
-            topic.signal.send_modify(|signal| {
-                match news {
-                    ChannelNews::PassedOn => signal.passed_on += 1,
-                    ChannelNews::Released
-                    | ChannelNews::ReleasedToCrowd
-                    | ChannelNews::ReleasedToFew => signal.count += 1,
-                }
-                // Clients that know of no list say the first one, whether many wait or few.
-                if news != ChannelNews::Released {
-                    signal.is_crowded = news != ChannelNews::ReleasedToFew;
-                }
-            });
+            topic.signal.send_modify(|signal| signal.count += 1);
         }
     }
 
@@ -272,8 +211,6 @@ pub(crate) struct Listener {
     topics: Arc<Topics>,
     channel: Arc<str>,
     signal: watch::Receiver<Signal>,
-    /// Whether it also hears that the lock went on to one that waits on the list.
-    to_all: bool,
     /// Whether messages that come together are heard as so many, and not as one.
     counts: bool,
     /// The count at the last look.
@@ -301,12 +238,9 @@ impl Listen for Listener {
 
     fn heard(&mut self) -> Boxed<'_, u64> {
         Box::pin(async {
-            let (seen, to_all) = (self.seen, self.to_all);
-            let heard = self
-                .signal
-                .wait_for(|signal| signal.heard(to_all) != seen)
-                .await;
-            match heard.map(|signal| signal.heard(to_all)).ok() {
+            let seen = self.seen;
+            let heard = self.signal.wait_for(|signal| signal.count != seen).await;
+            match heard.map(|signal| signal.count).ok() {
                 Some(count) => {
                     let messages = count - std::mem::replace(&mut self.seen, count);
                     if self.counts { messages } else { 1 }
@@ -315,10 +249,6 @@ impl Listen for Listener {
                 None => std::future::pending().await,
             }
         })
-    }
-
-    fn is_crowded(&self) -> bool {
-        self.signal.borrow().is_crowded
     }
 }
 

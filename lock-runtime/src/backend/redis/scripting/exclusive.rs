@@ -53,7 +53,7 @@ pub(crate) enum NextTokenReply {
 }
 
 script! {
-    "release", "allow-oom", shortcut after ["publish"], ["digits", "time", "failed", "unused"]
+    "release", "allow-oom", shortcut after ["publish", "told"], ["digits", "time", "failed", "unused"]
     struct Release<'a> {
         keys { lock: &'a str, fence: Option<String> }
         args {

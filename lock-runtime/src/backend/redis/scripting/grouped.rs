@@ -132,7 +132,7 @@ impl Script for ReleaseEach {
     type Reply = Vec<Option<ReleaseReply>>;
 
     fn source() -> &'static Source {
-        source!("release_each", "allow-oom", ["publish"])
+        source!("release_each", "allow-oom", ["publish", "told"])
     }
 
     fn keys(&self) -> usize {
@@ -160,9 +160,7 @@ impl Script for ReleaseEach {
             }
             answers.push(match items.integer()? {
                 0 => None,
-                1 => Some(ReleaseReply::Done),
-                2 => Some(ReleaseReply::Unpublished),
-                _ => return None,
+                released => Some(ReleaseReply::of(released)?),
             });
         }
         items.end(Ok(answers))

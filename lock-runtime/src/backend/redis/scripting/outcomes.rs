@@ -107,6 +107,8 @@ pub(crate) fn acquire_reply(
 #[derive(Debug, PartialEq)]
 pub(crate) enum ReleaseReply {
     Done,
+    /// The lock was released, and listeners heard that it is free. Only of a mutex.
+    Heard,
     /// The lock was released, but the message was not published.
     Unpublished,
     NotHeld {
@@ -115,11 +117,21 @@ pub(crate) enum ReleaseReply {
 }
 
 impl ReleaseReply {
-    /// Returns the reply with `Done` changed to `Unpublished` while a slot moves. The listeners are then at the node
+    /// Parses the number that says how a lock was released.
+    pub(super) fn of(released: i64) -> Option<ReleaseReply> {
+        match released {
+            1 => Some(ReleaseReply::Done),
+            2 => Some(ReleaseReply::Unpublished),
+            3 => Some(ReleaseReply::Heard),
+            _ => None,
+        }
+    }
+
+    /// Returns the reply with `Done` or `Heard` changed to `Unpublished` while a slot moves. The listeners are then at the node
     /// that still has the slot, so they did not hear the message that a script published at the other node.
     pub(crate) fn heard_of(self, slot_moves: bool) -> ReleaseReply {
         match self {
-            ReleaseReply::Done if slot_moves => ReleaseReply::Unpublished,
+            ReleaseReply::Done | ReleaseReply::Heard if slot_moves => ReleaseReply::Unpublished,
             reply => reply,
         }
     }
@@ -127,7 +139,7 @@ impl ReleaseReply {
     /// Returns the outcome for the backend. Calls `publish` if the message was not published.
     pub(crate) fn gave_back(self, publish: impl FnOnce()) -> GaveBack {
         match self {
-            ReleaseReply::Done => GaveBack::Done,
+            ReleaseReply::Done | ReleaseReply::Heard => GaveBack::Done,
             ReleaseReply::Unpublished => {
                 publish();
                 GaveBack::Done
@@ -150,12 +162,10 @@ pub(crate) enum GaveBack {
 /// Parses the reply of a release.
 pub(crate) fn release_reply(mut items: Items) -> Option<Result<ReleaseReply, Fault>> {
     let reply = match items.integer()? {
-        1 => ReleaseReply::Done,
-        2 => ReleaseReply::Unpublished,
         0 => ReleaseReply::NotHeld {
             time: items.digits()?,
         },
-        _ => return None,
+        released => ReleaseReply::of(released)?,
     };
     items.end(Ok(reply))
 }

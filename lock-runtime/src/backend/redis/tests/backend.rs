@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::backend::redis::pubsub::messages::channel;
-use crate::backend::redis::pubsub::topics::ChannelNews;
 use crate::backend::{
     Backend, HandOff, HandedOver, Holders, Released, Renewal, Renewed, TenureTerms, Within,
 };
@@ -73,10 +72,7 @@ async fn the_two_messages_of_one_write_are_heard_as_one_and_those_of_two_mutexes
         let mut listener = backend.listen(&key);
         listener.ready().await;
         for _ in 0..2 {
-            backend
-                .router
-                .topics
-                .heard(&channel(&key), ChannelNews::Released);
+            backend.router.topics.heard(&channel(&key));
         }
         assert_eq!(listener.heard().await, messages);
     }

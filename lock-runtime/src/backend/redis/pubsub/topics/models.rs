@@ -6,7 +6,7 @@ use std::sync::Arc;
 use shuttle::future::block_on;
 use shuttle::thread;
 
-use super::{ChannelNews, LINGER, Topics};
+use super::{LINGER, Topics};
 use crate::backend::Listen;
 use crate::values::clock;
 
@@ -26,7 +26,7 @@ fn a_message_that_comes_once_the_channel_is_open_is_heard() {
                 let topics = topics.clone();
                 thread::spawn(move || {
                     subscribes(&topics);
-                    topics.heard("c", ChannelNews::Released);
+                    topics.heard("c");
                 })
             };
             let other = {
@@ -105,7 +105,7 @@ fn a_listener_that_comes_while_its_channel_is_being_closed_has_it_opened_again()
             }
             topics.opened(&fresh, false);
             block_on(listener.ready());
-            topics.heard("c", ChannelNews::Released);
+            topics.heard("c");
             block_on(listener.heard());
             drop(listener);
             clock::suspend(LINGER);

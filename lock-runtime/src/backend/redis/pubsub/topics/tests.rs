@@ -26,55 +26,21 @@ async fn nothing_is_missed_between_two_looks_and_nothing_is_heard_twice() {
     open(&topics);
     assert!(!is_pending(listener.ready()));
     assert!(is_pending(listener.heard()));
-    topics.heard("c", ChannelNews::Released);
-    topics.heard("c", ChannelNews::Released);
+    topics.heard("c");
+    topics.heard("c");
     assert_eq!(listener.heard().await, 2, "one hint, which says how many");
     assert!(is_pending(listener.heard()));
     let mut uncounted = topics.listen("c".to_owned()).uncounted();
-    topics.heard("c", ChannelNews::Released);
-    topics.heard("c", ChannelNews::Released);
+    topics.heard("c");
+    topics.heard("c");
     assert_eq!(uncounted.heard().await, 1);
     assert!(is_pending(uncounted.heard()));
     assert_eq!(listener.heard().await, 2);
-    topics.heard("other", ChannelNews::Released);
+    topics.heard("other");
     assert!(is_pending(listener.heard()));
     let mut second = topics.listen("c".to_owned());
     assert!(is_pending(second.heard()), "what came before is not news");
     assert!(!is_pending(second.ready()));
-}
-
-#[tokio::test]
-async fn one_that_waits_on_the_list_does_not_hear_that_the_lock_went_to_another() {
-    let topics = Arc::new(Topics::default());
-    let mut onlooker = topics.listen("c".to_owned());
-    let mut listed = topics.listen_for_releases("c".to_owned());
-    open(&topics);
-    topics.heard("c", ChannelNews::PassedOn);
-    onlooker.heard().await;
-    assert!(is_pending(listed.heard()));
-    topics.heard("c", ChannelNews::ReleasedToCrowd);
-    onlooker.heard().await;
-    listed.heard().await;
-}
-
-#[tokio::test]
-async fn what_tells_of_a_crowd_holds_until_something_else_tells_of_few() {
-    let topics = Arc::new(Topics::default());
-    let listener = topics.listen("c".to_owned());
-    for (news, is_crowded) in [
-        (ChannelNews::Released, false),
-        (ChannelNews::ReleasedToFew, false),
-        (ChannelNews::ReleasedToCrowd, true),
-        (ChannelNews::Released, true),
-        (ChannelNews::ReleasedToFew, false),
-        (ChannelNews::PassedOn, true),
-        (ChannelNews::Released, true),
-    ] {
-        topics.heard("c", news);
-        assert_eq!(listener.is_crowded(), is_crowded, "{news:?}");
-        assert_eq!(topics.is_crowded("c"), is_crowded);
-        assert!(!topics.is_crowded("d"));
-    }
 }
 
 #[tokio::test]

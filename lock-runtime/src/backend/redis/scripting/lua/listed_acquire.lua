@@ -7,7 +7,7 @@
 -- Returns: as acquire
 -- Why: As acquire, but the fence is looked at only where a token is given. A lock that is reserved for the holder has the
 --      holder's field. A free lock goes to the first on the list, also if another one asks: the first one has missed its
---      message, or was told like everybody. It is left alone while it is left to clients that are not on the list. These
+--      message, or a lease has ended. It is left alone while it is left to clients that are not on the list. These
 --      ask by acquire, and take what is free.
 
 local lock, waiting, fence = KEYS[1], KEYS[2], KEYS[3]
@@ -40,7 +40,7 @@ if fields > 0 and not has_it then
 end
 
 if not has_it then
-  local first, left_until, far = first_of(waiting)
+  local first, left_until = first_of(waiting)
   if failed(left_until) then
     return left_until
   end
@@ -51,7 +51,7 @@ if not has_it then
     if unlisted then
       return unlisted
     end
-    local left = is_left and math.ceil((left_until - now) / 1000) or reserve(lock, waiting, first, far, channel)
+    local left = is_left and math.ceil((left_until - now) / 1000) or reserve_first(lock, waiting, channel, holder)
     if left then
       return {'BUSY', left, digits(now)}
     end

@@ -1,10 +1,11 @@
 -- Gives a lock back and wakes a waiter.
 --
 -- Flags: allow-oom
--- Uses: publish, digits, time, failed, unused
+-- Uses: publish, told, digits, time, failed, unused
 -- Keys: lock, fence?
 -- Args: holder, channel, payload, last?, used?
--- Returns: 1 released | 2 released, but the message could not be published | {0, time_us} not the holder
+-- Returns: 1 released | 2 released, but the message could not be published | 3 released, and somebody heard it
+--          | {0, time_us} not the holder
 -- Why: HDEL asks and deletes in one step, and an emptied hash is gone. Publishing is last and cannot undo the release.
 --      Tokens go back with the lock alone: a late copy of the release knows of none. Not the holder comes with the time:
 --      after not_after, no acquire of this id can still arrive.
@@ -17,4 +18,4 @@ if gone ~= 1 then
   return {0, digits(time_us())}
 end
 give_back(KEYS[2], ARGV[4], ARGV[5])
-return published(ARGV[2], ARGV[3]) and 1 or 2
+return told(ARGV[2], ARGV[3])

@@ -10,7 +10,7 @@ async fn a_release_deletes_publishes_and_repeats_harmlessly() {
     bench.acquire("a").await;
     let other = bench.call(release("b")).await.unwrap();
     assert!(matches!(other, ReleaseReply::NotHeld { .. }));
-    assert_eq!(bench.call(release("a")).await.unwrap(), ReleaseReply::Done);
+    assert_eq!(bench.call(release("a")).await.unwrap(), ReleaseReply::Heard);
     assert_eq!(bench.integer("EXISTS lock:k").await, 0);
     assert_eq!(
         messages.recv().await.unwrap(),

@@ -4,7 +4,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::*;
 pub(in super::super) use crate::backend::redis::kinds::listed::{ListedAcquire, ListedRelease};
-use crate::backend::redis::pubsub::messages::{PASSED_ON, RELEASED_TO_CROWD, RELEASED_TO_FEW};
+use crate::backend::redis::pubsub::messages::RELEASED;
 
 /// Holders of three processes of ours. The channel of each ends in the first part of its id.
 const A: &str = "aaaaaaaa-0000-8000-8000-000000000001:1";
@@ -29,7 +29,6 @@ pub(in super::super) fn listed_acquire(holder: &str) -> ListedAcquire<'_> {
     }
 }
 
-/// One listener is a crowd.
 pub(in super::super) fn listed_release(holder: &str) -> ListedRelease<'_> {
     ListedRelease {
         lock: LOCK,
@@ -38,10 +37,7 @@ pub(in super::super) fn listed_release(holder: &str) -> ListedRelease<'_> {
         holder,
         channel: CHANNEL,
         trip_us: 100,
-        crowd: 1,
-        to_few: RELEASED_TO_FEW,
-        to_crowd: RELEASED_TO_CROWD,
-        passed_on: PASSED_ON,
+        released: RELEASED,
         last: None,
         used: None,
     }
@@ -63,7 +59,7 @@ impl Bench {
 
     async fn is_released(&self, release: ListedRelease<'_>) -> i64 {
         let (reply, left) = self.prolonged(release).await;
-        assert_eq!(reply, ReleaseReply::Done);
+        assert!(matches!(reply, ReleaseReply::Done | ReleaseReply::Heard));
         left
     }
 
@@ -109,8 +105,7 @@ async fn all_told(bench: &Bench, messages: &mut Messages) -> Vec<(String, String
 }
 
 #[tokio::test]
-async fn in_a_crowd_the_lock_is_reserved_for_the_one_that_has_waited_longest_and_no_other_is_told()
-{
+async fn a_release_reserves_the_lock_for_the_first_on_the_list_and_wakes_no_other() {
     let bench = Bench::new().await;
     let mut messages = bench.ours().await;
     let first = bench.asks(A).await.unwrap();
@@ -135,25 +130,45 @@ async fn in_a_crowd_the_lock_is_reserved_for_the_one_that_has_waited_longest_and
 }
 
 #[tokio::test]
-async fn fewer_than_a_crowd_are_all_told_that_the_lock_is_free() {
+async fn a_release_wakes_everybody_if_the_list_is_empty() {
     let bench = Bench::new().await;
     let mut messages = bench.ours().await;
     bench.asks(A).await.unwrap();
-    bench.asks(B).await;
-    let release = ListedRelease {
-        crowd: 2,
-        ..listed_release(A)
-    };
-    bench.is_released(release).await;
+    bench.gives_back(A).await;
     assert_eq!(bench.holder().await, None);
     let told = all_told(&bench, &mut messages).await;
-    assert_eq!(told, [(CHANNEL.to_owned(), RELEASED_TO_FEW.to_owned())]);
-    // An empty list is no reason to reserve: the crowd is told, and comes to the list.
-    bench.run("DEL lock:waiting:{lock:k}").await;
+    assert_eq!(told, [(CHANNEL.to_owned(), RELEASED.to_owned())]);
+}
+
+#[tokio::test]
+async fn a_release_says_whether_anybody_heard_of_it() {
+    let bench = Bench::new().await;
+    bench.acquire("a").await;
+    assert_eq!(bench.call(release("a")).await.unwrap(), ReleaseReply::Done);
+    let _listener = bench.server.listen(&[CHANNEL]).await;
+    bench.acquire("a").await;
+    assert_eq!(bench.call(release("a")).await.unwrap(), ReleaseReply::Heard);
+}
+
+#[tokio::test]
+async fn a_process_that_hears_nothing_is_passed_over() {
+    let bench = Bench::new().await;
+    let channels = ["", ":ours", ":cccccccc"].map(|end| CHANNEL.to_owned() + end);
+    let channels = channels.each_ref().map(String::as_str);
+    let _messages = bench.server.listen(&channels).await;
     bench.asks(A).await.unwrap();
+    for dead in 1..=3 {
+        let holder = format!("deadbeef-0000-8000-8000-000000000001:{dead}");
+        assert_eq!(bench.asks(&holder).await, None);
+    }
+    assert_eq!((bench.asks(B).await, bench.asks(C).await), (None, None));
     bench.gives_back(A).await;
-    let told = all_told(&bench, &mut messages).await;
-    assert_eq!(told, [(CHANNEL.to_owned(), RELEASED_TO_CROWD.to_owned())]);
+    assert_eq!(bench.holder().await.as_deref(), Some(C));
+    assert!(bench.list().await.is_empty());
+    // The same for a lock whose lease has ended.
+    bench.asks(B).await;
+    bench.run("DEL lock:k").await;
+    assert!(bench.asks(A).await.is_some());
 }
 
 #[tokio::test]
@@ -281,7 +296,7 @@ async fn listeners_that_are_not_on_the_list_get_the_lock_in_their_turn() {
         match bench.holder().await.as_deref() {
             None => {
                 left += 1;
-                assert_eq!(told, [(CHANNEL.to_owned(), RELEASED_TO_CROWD.to_owned())]);
+                assert_eq!(told, [(CHANNEL.to_owned(), RELEASED.to_owned())]);
                 // Ours keep away from it for a moment, and nobody else does.
                 if bench.asks(B).await.is_none() {
                     assert_eq!(bench.holder().await, None);
@@ -296,7 +311,7 @@ async fn listeners_that_are_not_on_the_list_get_the_lock_in_their_turn() {
             Some(holder) => {
                 reserved += 1;
                 assert_eq!(holder, B);
-                assert_eq!(told, [(CHANNEL.to_owned(), PASSED_ON.to_owned())]);
+                assert!(told.is_empty(), "{told:?}");
             }
         }
     }
@@ -381,7 +396,7 @@ async fn a_reservation_whose_lease_is_refused_leaves_no_lock_without_one() {
         .await;
     let mut limited = bench.user("-pexpire").await;
     let released = run(&mut limited, &listed_release(A)).await.unwrap();
-    assert_eq!(released, ReleaseReply::Done);
+    assert_eq!(released, ReleaseReply::Heard);
     assert_eq!(bench.holder().await, None);
     bench
         .run(&format!("ZADD lock:waiting:{{lock:k}} 5 {B}"))

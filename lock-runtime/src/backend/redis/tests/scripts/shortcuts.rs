@@ -3,9 +3,7 @@
 use super::listed::{ListedAcquire, ListedRelease};
 use super::table::without_shortcut;
 use super::*;
-use crate::backend::redis::pubsub::messages::{
-    PASSED_ON, RELEASED, RELEASED_TO_CROWD, RELEASED_TO_FEW,
-};
+use crate::backend::redis::pubsub::messages::RELEASED;
 
 /// The states of the keys before a script, one command a line.
 const BEFORE: [&str; 16] = [
@@ -278,16 +276,15 @@ async fn an_acquire_of_a_crowd_by_the_shortcut_is_one() {
 }
 
 #[tokio::test]
-async fn a_release_of_a_crowd_by_the_shortcut_is_one() {
+async fn a_release_by_the_list_by_the_shortcut_is_one() {
     let bench = Bench::new().await;
     let ours = format!("{CHANNEL}:ours");
     for channels in [["nobody", "here"], [CHANNEL, &ours]] {
         let _listening = bench.server.listen(&channels).await;
         // A holder that has the lock is not on the list.
         for list in LISTS.iter().filter(|list| !list.contains(" a")) {
-            for (holder, crowd) in [("a", "1"), ("a", "9"), ("b", "1")] {
-                let rest = [RELEASED_TO_FEW, RELEASED_TO_CROWD, PASSED_ON];
-                let arguments = [&[holder, CHANNEL, TRIPS[1], crowd][..], &rest].concat();
+            for holder in ["a", "b"] {
+                let arguments = [holder, CHANNEL, TRIPS[1], RELEASED];
                 let keys = [LOCK, WAITING];
                 let source = ListedRelease::source();
                 bench.both_ways_after(list, source, &keys, &arguments).await;

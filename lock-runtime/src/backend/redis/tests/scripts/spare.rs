@@ -126,7 +126,7 @@ async fn without_rights_to_the_fence_the_lock_is_given_back_all_the_same() {
         let mut limited = bench.user(rules).await;
         let release = release_after("a", token, last);
         let reply = run(&mut limited, &release).await.unwrap();
-        assert_eq!(reply, ReleaseReply::Done, "{rules}");
+        assert_eq!(reply, ReleaseReply::Heard, "{rules}");
         assert_eq!(bench.fence().await, last, "{rules}");
         bench.run(&format!("DEL {FENCE}")).await;
     }

@@ -1,10 +1,11 @@
 -- Fragment publish: tells those who listen.
 --
--- Offers: published(channel, payload), whether that was allowed
+-- Offers: published(channel, payload), how many listeners heard it, or false if that was not allowed
 -- After:
 -- Why: A refused message cannot undo what was done before it. The caller is told, and publishes it by itself.
 
 local function published(channel, payload)
-  return type(redis.pcall('PUBLISH', channel, payload)) ~= 'table'
+  local heard = redis.pcall('PUBLISH', channel, payload)
+  return type(heard) == 'number' and heard
 end
 

@@ -2,14 +2,15 @@
 --
 -- Offers: put(waiting, holder, now, trip), at the end of the list, if it is not there; an error if that is refused
 --         | first_of(waiting), the first holder or false, the time in µs until which the lock is left to others, and
---         whether the holder is far; or nil and the error if that is refused | reserve(lock, waiting, holder, far,
---         channel), for how many ms, or false if it cannot be reserved, and whether the holder was told | LIFE in ms
---         | LEFT, the member with that time | LEFT_AT_MOST, how many µs it is ahead
+--         whether the holder is far; or nil and the error if that is refused | reserve_first(lock, waiting, channel, but),
+--         for how many ms, and false if its message was refused; or false if there is nobody on the list but `but`, or
+--         it cannot be reserved | LIFE in ms | LEFT, the member with that time | LEFT_AT_MOST, how many µs it is ahead
 -- After: digits, publish, failed
 -- Why: A reservation is a short hold of the lock, so it keeps out every client, whatever that knows of the list. It
 --      gives its holder nothing: the holder believes only the answer to its own request, which finds its field. It is
 --      long enough for a process that is late, and lasts a second for one to which four trips take longer than the
---      shortest reservation: a process that is always too late would never have a turn. A key that is no list is taken
+--      shortest reservation: a process that is always too late would never have a turn. A holder whose message nobody
+--      hears is passed over: its process is gone, or is about to connect again and asks then. A key that is no list is taken
 --      for an empty one; a right that is missing is an error, before anything is written, and the caller goes on
 --      without a list. Scores are the times of arrival in µs, with half a microsecond more for who is far; that of LEFT
 --      is negative, so LEFT is always the first. Holders on the list ask again within LIFE, and then come before those
@@ -37,16 +38,24 @@ local function first_of(waiting)
   return list[first] or false, left_until, list[first] and tonumber(list[first + 1]) % 1 ~= 0
 end
 
-local function reserve(lock, waiting, holder, far, channel)
-  local ms = far and LONGEST or SHORTEST
-  if redis.pcall('ZREM', waiting, holder) ~= 1 then
-    return false
+local function reserve_first(lock, waiting, channel, but)
+  for _ = 1, 8 do
+    local first, _, far = first_of(waiting)
+    if not first or first == but or redis.pcall('ZREM', waiting, first) ~= 1 then
+      return false
+    end
+    local ms = far and LONGEST or SHORTEST
+    redis.call('HSET', lock, first, 1)
+    if redis.pcall('PEXPIRE', lock, digits(ms)) ~= 1 then
+      redis.call('HDEL', lock, first)
+      return false
+    end
+    local heard = published(channel .. ':' .. string.sub(first, 1, 8), '0')
+    if heard ~= 0 then
+      return ms, heard
+    end
+    redis.call('HDEL', lock, first)
   end
-  redis.call('HSET', lock, holder, 1)
-  if redis.pcall('PEXPIRE', lock, digits(ms)) ~= 1 then
-    redis.call('HDEL', lock, holder)
-    return false
-  end
-  return ms, published(channel .. ':' .. string.sub(holder, 1, 8), '0')
+  return false
 end
 
