@@ -127,13 +127,13 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Sets the number of processes from which on those that want one mutex take turns by a list in the store. The holder's
-    /// process counts. Default 2, the least; of Redis without a cluster only.
+    /// Sets the number of processes from which on processes that want one mutex take turns by a list in the store. The
+    /// holder's process counts. Default 2, the least. It applies to Redis without a cluster only.
     ///
-    /// From this number on, a release reserves the lock for the process that has waited longest, and tells that one alone,
-    /// so each process has its turn. Below it, a release tells every process that waits, and all of them ask for the lock
-    /// at the same time: the first one gets it. A few processes change hands a little faster that way, and one whose core
-    /// is asleep or busy may not get the lock for seconds.
+    /// From this number on, a release reserves the lock for the process that has waited longest, and notifies only that
+    /// process, so each process gets its turn. Below it, a release notifies every process that waits, and all of them
+    /// ask for the lock at the same time: the first one gets it. The lock of a few processes changes hands a little
+    /// faster that way, but a process whose core is asleep or busy may not get it for seconds.
     ///
     /// Each manager decides by its own setting when it gives a lock back.
     pub fn crowd_from(mut self, processes: usize) -> Self {
@@ -177,7 +177,7 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Sets the number of replicas of the Redis master (in a cluster, of the one that has the lock's slot) that must
+    /// Sets the number of replicas of the Redis master (in a cluster, of the master that has the lock's slot) that must
     /// have a lock before it is handed out. Default [`Replicas::off`].
     ///
     /// It makes the window smaller in which a failover loses a lock that was granted. By itself it does not close it:
