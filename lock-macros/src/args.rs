@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_in_one_option_does_not_hide_what_is_left_over_after_the_next() {
+    fn a_mistake_in_one_option_hides_no_leftovers_after_the_next() {
         let found = mistakes(r#"wait = 5, lease = "1s" "2s", lease = "3s", max_hold = "1m" x"#);
         let [unit, first, twice, second] = found.as_slice() else {
             panic!("{found:?}");

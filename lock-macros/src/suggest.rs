@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_call_an_option_finds_it() {
+    fn the_name_in_another_library_finds_an_option() {
         for (name, expected) in [
             ("ttl", vec!["lease"]),
             ("leaseTime", vec!["lease"]),

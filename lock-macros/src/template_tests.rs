@@ -63,7 +63,7 @@ fn text_and_placeholders_are_taken_apart() {
 }
 
 #[test]
-fn what_a_quoted_argument_contains_is_neither_the_placeholder_s_end_nor_its_format() {
+fn a_quoted_argument_has_no_end_or_format_of_its_placeholder() {
     for argument in [
         r#"")", ":""#,
         r#"'(', "::""#,
@@ -151,7 +151,7 @@ fn several_mistakes_are_reported_together() {
 }
 
 #[test]
-fn two_placeholders_need_a_character_between_them_that_no_value_contains() {
+fn two_placeholders_need_a_separator_that_no_value_contains() {
     for template in ["{a}{b}", "{a}-{b}", "{a}x.y_z%{b}", "{a}0{b}"] {
         let faults = faults(template);
         assert!(

@@ -1,5 +1,5 @@
-//! The crate's mutexes. What they guard is changed in steps that leave it whole, so a panic in a thread that held one of
-//! them is nobody else's concern: `lock` goes on, where `std`'s would report it.
+//! The crate's mutexes. Every step under a mutex leaves its data whole, so a panic of the thread that held it concerns
+//! no other thread: `lock` goes on, where `std`'s would report the panic.
 //!
 //! [`Modelled`] is for the parts whose interleavings are checked: holds, the watchdog's entries, the local queue, the
 //! topics. In unit tests it is shuttle's mutex wherever a model runs (`models.rs` and the `models` modules of those parts),
@@ -35,7 +35,7 @@ mod either {
 
     use super::{Mutex, MutexGuard};
 
-    /// One or the other for its whole life, by whether a model made it.
+    /// Either mutex for its whole life: a model's if a model made it.
     #[derive(Debug)]
     pub(crate) enum Modelled<T> {
         Std(Mutex<T>),
@@ -48,8 +48,8 @@ mod either {
         Model(Option<shuttle::sync::MutexGuard<'a, T>>),
     }
 
-    /// Others may run between this and what follows it, not only before the next lock: what follows may be a message
-    /// through a channel that shuttle does not see.
+    /// Lets other threads run between the unlock and what follows it, not only before the next lock: what follows may
+    /// be a message through a channel that shuttle does not see.
     impl<T> Drop for ModelledGuard<'_, T> {
         fn drop(&mut self) {
             if let ModelledGuard::Model(guard) = self {

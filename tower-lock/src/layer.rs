@@ -271,10 +271,10 @@ impl<K, R, U> LockLayer<K, R, U> {
     /// Serves `most` requests for one key at a time instead of one, under a semaphore that all processes share.
     /// Default: one, under a mutex.
     ///
-    /// A request that finds no number of permits in the store sets `most`, and the store keeps it until no request for the
-    /// key is served. [`Semaphore::set_permits`](lock_runtime::Semaphore::set_permits) sets a number that stays. With zero, every request that
-    /// needs a lock is refused with 500, as with other settings for which a retry cannot help. Like
-    /// [`fair`](Self::fair), this option needs names of its own, and has no effect with
+    /// A request that finds no number of permits in the store sets `most`, and the store keeps it until no request for
+    /// the key is served. [`Semaphore::set_permits`](lock_runtime::Semaphore::set_permits) sets a number that stays.
+    /// With zero, every request that needs a lock is refused with 500, as with other settings for which a retry cannot
+    /// help. Like [`fair`](Self::fair), this option needs names of its own, and has no effect with
     /// [`read_write`](Self::read_write).
     ///
     /// ```

@@ -12,8 +12,8 @@ use lock_runtime::Lease;
 /// several layers, it is the lease of the innermost one.
 ///
 /// A request that needed no lock, because its key named none or because it is an `OPTIONS` under `read_write`, has no
-/// lease: take an `Option<HeldLease>` where that may happen. Otherwise such a request is answered with 500 and logged as a `tracing` error, as is every
-/// request to a route that lacks the layer.
+/// lease: take an `Option<HeldLease>` where that may happen. Otherwise such a request is answered with 500 and logged
+/// as a `tracing` error, as is every request to a route that lacks the layer.
 ///
 /// ```
 /// use axum::{Router, routing::post};

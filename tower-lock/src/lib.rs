@@ -79,7 +79,7 @@
 //! |---|---|---|
 //! | wait | the manager's: 10 s | [`LockLayer::wait`] |
 //! | lease | the manager's: 30 s, renewed every third | [`LockLayer::lease`] |
-//! | mode | every request runs alone; read and write by method, fair, or so many at a time when asked | [`LockLayer::read_write`], [`LockLayer::fair`], [`LockLayer::semaphore`] |
+//! | mode | every request runs alone; read and write by method, fair, or several at a time when asked | [`LockLayer::read_write`], [`LockLayer::fair`], [`LockLayer::semaphore`] |
 //! | max hold | 60 s, with the time to read the request body | [`LockLayer::max_hold`], [`LockLayer::no_max_hold`] |
 //! | kept for the next request | no: a lock is given back at once | [`LockLayer::keep_for`] |
 //! | label of logs and metrics | the word of a [`RequestKey`], the template of a `key!` name | [`LockLayer::label`] |
@@ -180,7 +180,7 @@
 //! The response to a WebSocket's request is over before its first message. The lock of a layer ends with it, so two
 //! connections for one key would be open at once; [`until_body_end`](LockLayer::until_body_end) refuses such a response.
 //! Acquire the lock in the task that serves the connection, without a wait, and close the connection if the lock is busy or
-//! lost. (This is not compiled here, for it needs axum's feature `ws`.)
+//! lost. (This is not compiled here, because it needs axum's feature `ws`.)
 //!
 //! ```ignore
 //! async fn watch(State(locks): State<LockManager>, Path(id): Path<u64>, upgrade: WebSocketUpgrade) -> Response {

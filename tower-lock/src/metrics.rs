@@ -4,7 +4,7 @@
 #[cfg(feature = "metrics")]
 const PASSED: &str = "lock_layer_passed_total";
 
-/// Tells the recorder what the metric means. Each layer does so: a recorder that is installed later does not learn it.
+/// Describes the metric to the recorder. Each layer does so: a recorder that is installed later gets no description.
 #[cfg(feature = "metrics")]
 pub(crate) fn describe() {
     let text = "Requests that a layer let pass without a lock, because their key names none";

@@ -162,7 +162,7 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Sets the number of replicas of the Redis master (in a cluster, of the one that has the lock's slot) that must
+    /// Sets the number of replicas of the Redis master (in a cluster, of the master that has the lock's slot) that must
     /// have a lock before it is handed out. Default [`Replicas::off`].
     ///
     /// It makes the window smaller in which a failover loses a lock that was granted. By itself it does not close it:

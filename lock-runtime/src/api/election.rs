@@ -81,9 +81,9 @@ impl Election {
         }
     }
 
-    /// Sets the lease of a leader, from 1 s up: nobody leads for so long after a leader's process has died. Default:
-    /// the manager's, 30 s. A short lease is lost more easily: a leader that cannot renew it, because the store or its
-    /// own process stood still for so long, no longer leads.
+    /// Sets the lease of a leader, from 1 s up: nobody leads for this time after a leader's process has died. Default:
+    /// the manager's, 30 s. A short lease is lost more easily: a leader that cannot renew it in time, because the store
+    /// or its own process stood still, no longer leads.
     pub fn lease(mut self, lease: Duration) -> Election {
         self.request = self.request.lease(lease);
         self
@@ -202,7 +202,7 @@ impl Election {
         Ok(())
     }
 
-    /// Pauses. A shutdown ends the pause: the next request is told of it.
+    /// Pauses. A shutdown ends the pause: the next request then fails.
     async fn pause(&self, pauses: &mut Backoff) {
         tokio::select! {
             () = clock::sleep(pauses.pause()) => {}
@@ -218,8 +218,8 @@ fn was_long(loss: &LockError) -> bool {
 
 /// A leader, as [`Election::campaign`] returns it. It leads until it resigns, is dropped, or is lost.
 ///
-/// Its lease is renewed in the background. Check [`is_leader`](Leader::is_leader) or wait for [`lost`](Leader::lost):
-/// such a leader is told of a loss, but not stopped. [`Election::lead`] stops its body.
+/// Its lease is renewed in the background. Check [`is_leader`](Leader::is_leader) or wait for [`lost`](Leader::lost): a
+/// loss notifies such a leader, but does not stop it. [`Election::lead`] stops its body.
 ///
 /// ```
 /// # use lock_runtime::LockManager;

@@ -8,11 +8,11 @@ use crate::values::{Health, clock};
 impl LockManager {
     /// Returns whether locks can be acquired now, and since when that is so.
     ///
-    /// It asks each server of the store for what a lock needs, all of them at once, and waits for the answers within the
-    /// call timeout. A Redis server is asked to keep a lock of its own name for a moment (`connect-check:…`), so a replica,
-    /// a full server, one with too few replicas and one that has taken a right away are told. A database is asked whether
-    /// it takes writes. A server whose connection is down is not waited for. An outage is a part of the answer, not an
-    /// error: see [`Health::is_ok`]. Single keys are not checked. With
+    /// It asks each server of the store for what a lock needs, all of them at once, and waits for the answers within
+    /// the call timeout. A Redis server is asked to keep a lock of its own name for a moment (`connect-check:…`), so
+    /// the answer shows a replica, a full server, a server with too few replicas, and a server that has taken a right
+    /// away. A database is asked whether it takes writes. A server whose connection is down is not waited for. An
+    /// outage is a part of the answer, not an error: see [`Health::is_ok`]. Single keys are not checked. With
     /// [`replicas`](crate::LockManagerBuilder::replicas), the replicas of each master have to confirm its lock.
     ///
     /// ```

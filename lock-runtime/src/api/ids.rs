@@ -68,9 +68,9 @@ impl Ids {
     /// are: two plain ids that were drawn together differ by as many as were taken in between.
     ///
     /// The order is by the millisecond then, within one process, too. The secret by which ids are shuffled is made at
-    /// random, and kept by the store; who reads the store can undo it. The first id of a source comes up to a millisecond
-    /// later for that, as does an id whose millisecond the store's clock has not reached. All processes must say this of a
-    /// name, or none: the store refuses the others with [`LockError::ForeignKey`].
+    /// random, and kept by the store; anybody who reads the store can undo it. The first id of a source comes up to a
+    /// millisecond later for that, as does an id whose millisecond the store's clock has not reached. Either all
+    /// processes shuffle the ids of a name, or none: the store refuses the others with [`LockError::ForeignKey`].
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -102,7 +102,7 @@ impl Ids {
         Ok(range.first())
     }
 
-    /// Returns so many ids, 1 to 10,000. They were drawn together, in one request at most.
+    /// Returns `count` ids, 1 to 10,000. They were drawn together, in one request at most.
     ///
     /// # Errors
     /// The same as [`next`](Ids::next), and [`LockError::InvalidConfig`] for 0 or more than 10,000.

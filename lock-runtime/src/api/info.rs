@@ -37,7 +37,7 @@ pub struct LockInfo {
     /// it may be that nobody used the lock: only that process knows. A process that asks for the lock gets it once it
     /// is not used.
     pub kept: bool,
-    /// The holder; of several readers, one of them. `None` for a semaphore: its leases do not say whose they are.
+    /// The holder; if there are several readers, one of them. `None` for a semaphore: its leases name no holder.
     pub holder: Option<HolderInfo>,
     /// The mode in which the lock was held. `None` if it was free.
     pub mode: Option<LockMode>,
@@ -92,7 +92,7 @@ impl LockInfo {
 /// another library or another namespace, of a client whose user may not write it, or, in a quorum, of any other
 /// manager. Users that may write the store's keys may write records: believe a record as far as you trust these users.
 ///
-/// `Display` shows `orders-api@host-3 (ab12cd34…:17)`, or `ab12cd34…:17` without a record. Two of them are equal if they
+/// `Display` shows `orders-api@host-3 (ab12cd34…:17)`, or `ab12cd34…:17` without a record. Two values are equal if they
 /// show the same client and number, no matter what else is known of the client.
 ///
 /// See the example of [`LockInfo`].

@@ -11,7 +11,7 @@ use crate::queue::Ticket;
 use crate::values::options::{check_count, check_wait};
 use crate::values::{LockError, LockName, config};
 
-/// A count-down latch by its name. It opens when so many events have happened, in any processes.
+/// A count-down latch by its name. It opens when a number of events has happened, in any processes.
 /// [`LockManager::latch`](crate::LockManager::latch) makes it; it is cheap to clone. On Redis it is Redisson's
 /// `RCountDownLatch`.
 ///
@@ -45,7 +45,8 @@ impl Latch {
         Counter::new(&self.core, &self.name, CounterKind::Latch).await
     }
 
-    /// Closes the latch for so many events, if it is open. Returns false if it was closed; its count is then as it was.
+    /// Closes the latch for `count` events, if it is open. Returns false if it was closed, and leaves its count as it
+    /// was.
     ///
     /// # Errors
     /// [`LockError::InvalidName`], [`LockError::InvalidConfig`] for 0 or more than 10^12, [`LockError::ForeignKey`],
@@ -160,7 +161,7 @@ impl LatchRequest {
             Ok(count.is_none_or(|count| count <= 0))
         };
         if wait == Some(Duration::ZERO) {
-            // This asks the store itself, because the head's last answer may be a second old.
+            // This asks the store itself, because the front's last answer may be a second old.
             let ask = |timeout| -> Reply<'_, bool> { Box::pin(is_open(timeout)) };
             return counter.until(&attempt, None, ask, Fault::is_passing).await;
         }
@@ -177,7 +178,7 @@ impl LatchRequest {
         };
         let until = counter.until(&attempt, Some(&head), ask, Fault::is_passing);
         until.await?;
-        // Callers that came after the question may have seen the latch being set before they came: they ask again.
+        // Callers that came after the request may have seen the latch being set before they came: they ask again.
         head.let_go(asked);
         Ok(())
     }

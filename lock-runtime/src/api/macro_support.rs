@@ -87,7 +87,7 @@ pub enum Mode {
     Read,
     /// See [`LockManager::write`].
     Write,
-    /// One permit of a semaphore that has so many in all: see [`LockManager::semaphore`].
+    /// One permit of a semaphore that has this number in all: see [`LockManager::semaphore`].
     Semaphore(u64),
 }
 
@@ -142,8 +142,8 @@ pub fn enter_when(
 }
 
 pin_project! {
-    /// The future of [`enter`]. It is written by hand, because an `async` block has its captures twice, and these are
-    /// large.
+    /// The future of [`enter`]. It is written by hand, because an `async` block stores its captures twice, and these
+    /// are large.
     #[must_use = "futures do nothing unless polled"]
     #[allow(missing_docs, reason = "the macro takes no docs of variants and fields")]
     #[project = Entering]

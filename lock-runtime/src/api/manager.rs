@@ -138,10 +138,10 @@ impl LockManager {
     /// everywhere.
     ///
     /// Each waiter has its own place in a queue in the store, and asks again every 1.6 s at the latest to keep it: the
-    /// place of one that was killed is passed over after 5 s. A fair lock is not handed over inside a process, so each
-    /// change of hands costs a message and a round trip; prefer [`mutex`](LockManager::mutex) where order between
-    /// processes does not matter. [`try_acquire`](LockRequest::try_acquire) does not queue, and is refused while
-    /// others do.
+    /// place of a waiter that was killed is passed over after 5 s. A fair lock is not handed over inside a process, so
+    /// each change of hands costs a message and a round trip; prefer [`mutex`](LockManager::mutex) where order between
+    /// processes does not matter. [`try_acquire`](LockRequest::try_acquire) does not queue, and is refused while other
+    /// callers do.
     #[doc(alias("getFairLock", "RFairLock"))]
     pub fn fair(&self, name: impl IntoLockName) -> LockRequest {
         LockRequest::new(self.core.clone(), name.into_lock_name(), Kind::Fair)
@@ -207,7 +207,7 @@ impl LockManager {
         seen.map_err(|fault| fault.into_error(key.name()))
     }
 
-    /// As [`inspect`](LockManager::inspect), for one who goes on looking.
+    /// Does the same as [`inspect`](LockManager::inspect), and returns the fault, for callers that look again.
     pub(crate) async fn look(&self, key: &Key) -> Result<LockInfo, Fault> {
         let timeout = self.core.options.call_timeout;
         let deadline = clock::now() + timeout;
@@ -220,11 +220,11 @@ impl LockManager {
     /// Makes this manager another holder than it was, for the hook that runs when a process has been restored from a snapshot
     /// (Lambda SnapStart, CRIU, a virtual machine). Call it before anything else.
     ///
-    /// What the manager held at the time of the snapshot, each copy of the process believes to hold. So all of it is lost
-    /// ([`LostReason::Refused`]), and nothing is given back: a copy may be at work, and the leases end by themselves.
-    /// Requests that wait go on as other holders.
+    /// Each copy of the process believes that it holds what the manager held at the time of the snapshot. So all of it
+    /// is lost ([`LostReason::Refused`]), and nothing is given back: a copy may be at work, and the leases end by
+    /// themselves. Requests that wait go on as other holders.
     ///
-    /// Without this call, copies are holders of their own in all that they acquire after their first new connection to the
+    /// Without this call, copies are different holders in all that they acquire after their first new connection to the
     /// store. Only what was held at the time of the snapshot would be held by each of them.
     /// [Not guaranteed](crate::_documentation::guarantees#not-guaranteed) says more.
     #[doc(alias("snapshot", "restore", "clone", "CRIU", "SnapStart"))]
@@ -235,10 +235,10 @@ impl LockManager {
 
     /// Takes the lock away from its holder, and wakes a waiter, within the call timeout. Returns true if it was held.
     ///
-    /// A holder that uses this library is told at once ([`LostReason::ForceReleased`]), in any namespace. Its next
-    /// renewal tells it ([`LostReason::Refused`]) if that is faster than the message, or if the subscription is down at
-    /// the time. Readers beyond about 330 and the clients of other libraries always learn of it in this way. Each may
-    /// act on the lock until then: that is what force means.
+    /// A holder that uses this library is notified at once ([`LostReason::ForceReleased`]), in any namespace. It
+    /// notices at its next renewal ([`LostReason::Refused`]) if that is faster than the message, or if the subscription
+    /// is down at the time. Readers beyond about 330 and the clients of other libraries always notice in this way. Each
+    /// may act on the lock until then: that is what force means.
     ///
     /// For a semaphore, every leased permit is given back; the result is true if there was one. Plain permits and a
     /// latch have no holder to take them from: the result is false, and nothing is changed.
@@ -266,7 +266,7 @@ impl LockManager {
         Ok(key)
     }
 
-    /// Ends the manager in order: it admits nobody and sends waiters away ([`LockError::ShuttingDown`]); tells the
+    /// Ends the manager in order: it admits nobody and sends waiters away ([`LockError::ShuttingDown`]); notifies the
     /// holders ([`Lease::closing`](crate::Lease::closing)); lets holds end by themselves for the grace period, renewing
     /// them; then ends the rest as lost ([`LostReason::Shutdown`]), which drops protected bodies; waits up to 2 s for
     /// these and for the releases under way; and stops the watchdog.

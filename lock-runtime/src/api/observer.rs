@@ -17,9 +17,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// An observer of who leads, one change after the other. [`Election::observe`](crate::Election::observe) makes it.
 ///
-/// It asks the store when it hears of a resignation or a forced release, when the leader's lease would be over, and
-/// about once a second, because the store tells nobody of an election. So a new leader is seen within a second or so.
-/// A leader that led in between can be missed, and so can one that took over inside the same process.
+/// It asks the store after the message of a resignation or a forced release, when the leader's lease would be over, and
+/// about once a second, because an election sends no message. So a new leader is seen within a second or so. A leader
+/// that led in between can be missed, and so can one that took over inside the same process.
 ///
 /// ```
 /// # use lock_runtime::{LockError, LockManager};
@@ -43,9 +43,9 @@ pub struct LeaderObserver {
     locks: LockManager,
     name: LockName,
     listening: Option<Listening>,
-    /// The leader that the caller knows of; `None` if none, or not for certain since an error.
+    /// The last answer to the caller; `None` before the first one and after an error.
     told: Option<Option<HolderInfo>>,
-    /// The time of the next question to the store, if no message comes before. `None` means now.
+    /// The time of the next request to the store, if no message comes before. `None` means now.
     next_look: Option<Moment>,
     /// The pauses while nobody leads, or the store fails.
     pauses: Backoff,
@@ -57,7 +57,7 @@ struct Listening {
 }
 
 impl Listening {
-    /// Resolves when it is worth while to look: after a message, and once messages are heard.
+    /// Resolves when a look is worthwhile: after a message, and when the subscription is ready.
     async fn heard(&mut self) {
         if self.is_ready {
             self.listener.heard().await;
@@ -83,15 +83,15 @@ impl LeaderObserver {
     /// Returns who leads now if that differs from the last answer; otherwise waits until it does. The first answer
     /// comes at once, and so does the one after an error. `None` means that nobody leads.
     ///
-    /// A store that has answered such a question before and refuses the next one is asked again until it answers: a user
-    /// that is made anew, or a right that is given back, ends no observation. The log has the refusal.
+    /// A store that has answered such a request before and refuses the next one is asked again until it answers: an
+    /// observation goes on while a user is made anew or a right is given back. The log has the refusal.
     ///
     /// # Errors
     /// The same as [`LockManager::inspect`]. The observation goes on: the next call asks again, after a pause of about
     /// a second at most. [`LockError::is_retryable`] says whether that can help.
     ///
     /// # Cancel safety
-    /// May be dropped and called again at any time: the next call tells what this one would have told.
+    /// May be dropped and called again at any time: the next call returns what this one would have returned.
     pub async fn changed(&mut self) -> Result<Option<HolderInfo>, LockError> {
         loop {
             self.until_next_look().await;
@@ -138,7 +138,7 @@ impl LeaderObserver {
             () = clock::sleep_until(next_look) => {}
             () = life.closing(), if life.is_open() => {}
         }
-        // This comes before the question: if that is dropped, the next call asks it.
+        // This comes before the request: if that is dropped, the next call sends it.
         self.next_look = None;
     }
 
@@ -169,7 +169,7 @@ impl LeaderObserver {
 
     /// The last look had no answer: the next one comes after a pause.
     fn has_failed(&mut self) {
-        // A message may be heard again and again while the store fails.
+        // Messages may arrive again and again while the store fails.
         self.listening = None;
         self.next_look = Some(clock::now() + self.pauses.pause());
     }

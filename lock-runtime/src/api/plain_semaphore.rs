@@ -14,7 +14,7 @@ use crate::queue::Ticket;
 use crate::values::options::{check_permits, check_wait};
 use crate::values::{Key, LockError, LockName};
 
-/// The least time for an answer, also if the caller's wait ends before: an answer that nobody hears may have taken
+/// The least time for an answer, even if the caller's wait ends before: an answer that nobody receives may have taken
 /// permits that nobody gives back.
 const LEAST_ANSWER: Duration = Duration::from_millis(200);
 
@@ -22,8 +22,8 @@ const LEAST_ANSWER: Duration = Duration::from_millis(200);
 /// [`LockManager::plain_semaphore`](crate::LockManager::plain_semaphore) makes it; it is cheap to clone.
 ///
 /// **A crashed process's permits are gone**: nobody knows that it had them, and somebody has to
-/// [add](PlainSemaphore::add_permits) them again. A shutdown does not know of them either: it lets them be given back
-/// until it is done, and does not wait for that. For new code use [`Semaphore`], whose permits are leased.
+/// [add](PlainSemaphore::add_permits) them again. Nor does a shutdown know of them: permits can be given back until it
+/// is done, but it does not wait for them. For new code use [`Semaphore`], whose permits are leased.
 ///
 /// ```
 /// # use lock_runtime::LockManager;
@@ -95,7 +95,7 @@ impl PlainSemaphore {
         self.both.delete().await
     }
 
-    /// Returns a request for so many permits, 1 to 1,000, all or none. Callers of one process are served in the order
+    /// Returns a request for `permits` permits, 1 to 1,000, all or none. Callers of one process are served in the order
     /// in which they asked.
     pub fn permits(&self, permits: u32) -> PlainSemaphoreRequest {
         PlainSemaphoreRequest {
@@ -105,7 +105,7 @@ impl PlainSemaphore {
         }
     }
 
-    /// Gives so many permits back, 1 to 1,000. The caller must have them: nobody checks.
+    /// Gives `permits` permits back, 1 to 1,000. The caller must have them: nobody checks.
     ///
     /// # Errors
     /// The same as [`Semaphore::add_permits`]: after [`LockError::Unavailable`] they may have been given back or not.
@@ -131,8 +131,8 @@ pub struct PlainSemaphoreRequest {
 }
 
 impl PlainSemaphoreRequest {
-    /// Waits up to `wait` for the permits; zero tries once. If the store is being asked when that is over, its answer is
-    /// waited for, up to 200 ms after the question. Default: the manager's, 10 s. One year at most.
+    /// Waits up to `wait` for the permits; zero tries once. If a request to the store is under way when that is over,
+    /// waits for its answer, up to 200 ms after the request. Default: the manager's, 10 s. One year at most.
     pub fn wait(mut self, wait: Duration) -> PlainSemaphoreRequest {
         self.wait = Some(wait);
         self
@@ -248,7 +248,7 @@ async fn take(
                 seen: false,
             })
         });
-        // If nobody listens any more, the grant is dropped with the channel, which gives the permits back.
+        // If nobody waits any more, the grant is dropped with the channel, which gives the permits back.
         let _ = tell.send(granted);
     });
     match told.await {

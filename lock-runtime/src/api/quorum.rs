@@ -121,8 +121,8 @@ impl LockManagerBuilder {
     ///   A node has a tenth of the lease to answer, or the call timeout if that is less.
     /// - A node that restarted counts as down, for new acquisitions, until it has run for the
     ///   [`longest_lease`](Self::longest_lease), by default 1 min: it may have forgotten holds that others still
-    ///   believe in. That includes nodes that were started just now. Every manager of a quorum must set the same one.
-    ///   Redis servers show their restarts by `INFO`; memory stores do not restart.
+    ///   believe in. That includes nodes that were started just now. Every manager of a quorum must set the same
+    ///   longest lease. Redis servers show their restarts by `INFO`; memory stores do not restart.
     /// - [`lazy`](Self::lazy) connects in the background. Otherwise a majority must be reachable now; the rest may
     ///   come later.
     ///

@@ -19,7 +19,7 @@ use crate::values::LockError;
 /// cannot be read from it: it is refused, unless the builder was given certificates (`root_certificate`,
 /// `client_certificate`), which then count.
 ///
-/// It follows the major version of the `redis` crate: [`lock_runtime::redis`](crate::redis) is the one that fits.
+/// It follows the major version of the `redis` crate: [`lock_runtime::redis`](crate::redis) is the version that fits.
 ///
 /// `Debug` shows no password.
 ///
@@ -94,7 +94,7 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     /// The same as [`connect`](Self::connect); also [`LockError::InvalidConfig`] for a client that does not verify
-    /// certificates, and for one that has certificates of its own if the builder has none.
+    /// certificates, and for a client with certificates of its own if the builder has none.
     ///
     /// # Cancel safety
     /// Dropping the future leaves nothing behind.

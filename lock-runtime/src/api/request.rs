@@ -76,8 +76,8 @@ impl LockRequest {
         }
     }
 
-    /// Makes a request for so many permits of a semaphore, all or none. The semaphore is given `in_all` permits if none
-    /// were set.
+    /// Makes a request for `permits` permits of a semaphore, all or none. The semaphore is given `in_all` permits if
+    /// none were set.
     pub(crate) fn permits(
         core: Arc<Core>,
         name: LockName,
@@ -234,7 +234,7 @@ impl LockRequest {
         if hold_options.keep_for.is_some() {
             self.core.check_keeps(self.kind)?;
         }
-        // `Fenced` is chosen for its tokens, so it has them even if the manager gives the other kinds none.
+        // `Fenced` is chosen for its tokens, so it gets them even if the manager gives the other kinds none.
         hold_options.fenced |= self.kind == Kind::Fenced;
         if self.kind == Kind::Semaphore {
             check_permits(self.permits)?;

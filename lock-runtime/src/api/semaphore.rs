@@ -9,7 +9,7 @@ use crate::hold::Core;
 use crate::values::options::check_count;
 use crate::values::{LockError, LockName};
 
-/// A semaphore by its name: so many permits for all processes together.
+/// A semaphore by its name: a number of permits for all processes together.
 /// [`LockManager::semaphore`](crate::LockManager::semaphore) makes it. It is cheap to clone, and holds nothing itself.
 ///
 /// Permits are *leased*: a guard's permits are renewed while it lives, come back when it is released or dropped, and
@@ -45,14 +45,14 @@ impl Semaphore {
         }
     }
 
-    /// Says how many permits there are in all, 1 to 10^12. A request for some of them sets that number if the store has
+    /// Sets the number of permits in all, 1 to 10^12. A request for some of them stores that number if the store has
     /// none.
     ///
-    /// The store keeps the number until all permits are back, so a semaphore for each user leaves nothing behind. Until then
-    /// the number that was set first counts: a process that says another number neither changes it nor is told. A number
-    /// that is set by hand ([`try_set_permits`](Semaphore::try_set_permits), [`set_permits`](Semaphore::set_permits),
-    /// [`add_permits`](Semaphore::add_permits)) counts for ever. Processes that say no number need one that was set by
-    /// hand; Redisson's clients are such processes.
+    /// The store keeps the number until all permits are back, so a semaphore for each user leaves nothing behind. Until
+    /// then the number that was set first counts: a process with another number does not change it, and gets no error.
+    /// A number that is set by hand ([`try_set_permits`](Semaphore::try_set_permits),
+    /// [`set_permits`](Semaphore::set_permits), [`add_permits`](Semaphore::add_permits)) counts for ever. Processes
+    /// without a number, such as Redisson's clients, need one that was set by hand.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -73,22 +73,22 @@ impl Semaphore {
         Counter::new(&self.core, &self.name, CounterKind::Semaphore).await
     }
 
-    /// Returns a request for so many permits, 1 to 1,000, all or none. They are waited for, leased, renewed and run
+    /// Returns a request for `permits` permits, 1 to 1,000, all or none. They are waited for, leased, renewed and run
     /// under like a lock, with the same defaults.
     ///
     /// Callers of one process are served in the order in which they asked, so a request for many permits is not
-    /// overtaken by later ones for few; between processes there is no order. Requests never re-enter: two of one call
-    /// chain take two sets, and wait for each other if there are too few. The guards carry no fencing token.
+    /// overtaken by later ones for few; between processes there is no order. Requests never re-enter: two requests of
+    /// one call chain take two sets, and wait for each other if there are too few. The guards carry no fencing token.
     ///
     /// Acquiring fails, at once or while it waits, with [`LockError::InvalidConfig`] if the semaphore has fewer permits
     /// in all than the request wants, and with [`LockError::NotSet`] if they were never set or the store lost them,
-    /// unless [`in_all`](Semaphore::in_all) says how many there are to be.
+    /// unless [`in_all`](Semaphore::in_all) gives their number.
     pub fn permits(&self, permits: u32) -> LockRequest {
         let (core, name) = (self.core.clone(), self.name.clone());
         LockRequest::permits(core, name, permits, self.in_all)
     }
 
-    /// Sets how many permits there are, if that is not set yet. Returns false if it was; the number is then as it was.
+    /// Sets the number of permits in all, if it is not set yet. Returns false if it was set, and leaves it as it was.
     ///
     /// # Errors
     /// [`LockError::InvalidName`], [`LockError::InvalidConfig`] for more than 10^12,
@@ -105,9 +105,9 @@ impl Semaphore {
             .await
     }
 
-    /// Sets the number of permits in all to `permits`, no matter if one was set before: as many as are not leased
-    /// become free. Holders keep theirs; if that is more than there are now, the number of free permits is below zero
-    /// until enough of them came back. It is Redisson's `setPermits`.
+    /// Sets the number of permits in all to `permits`, no matter if one was set before. Permits that are not leased
+    /// become free, and holders keep theirs. If holders have more than `permits`, the number of free permits is below
+    /// zero until enough of them come back. It is Redisson's `setPermits`.
     ///
     /// # Errors
     /// The same as [`try_set_permits`](Semaphore::try_set_permits).
@@ -123,8 +123,8 @@ impl Semaphore {
     }
 
     /// Returns the number of free permits, including those of crashed holders whose leases have ended. It is below zero
-    /// if more were taken away than were free. If none are set, it is the number that [`in_all`](Semaphore::in_all) says, or
-    /// else 0.
+    /// if more were taken away than were free. If none are set, it is the number that [`in_all`](Semaphore::in_all)
+    /// gives, or else 0.
     ///
     /// # Errors
     /// The same as [`try_set_permits`](Semaphore::try_set_permits).
@@ -155,8 +155,8 @@ impl Semaphore {
             .await
     }
 
-    /// Deletes the semaphore. Returns false if there was none. Holders learn of it at their next renewal, waiters at
-    /// their next look; [`force_release`](crate::LockManager::force_release) before it tells holders at once.
+    /// Deletes the semaphore. Returns false if there was none. Holders notice at their next renewal, waiters at their
+    /// next look; [`force_release`](crate::LockManager::force_release) before it notifies holders at once.
     ///
     /// # Errors
     /// The same as [`try_set_permits`](Semaphore::try_set_permits).

@@ -94,8 +94,8 @@ impl LockManager {
     /// Returns the locks that this manager holds and waits for, for an operator's page. It does no I/O: the store is
     /// not asked.
     ///
-    /// The names are whole: they hold user data, if your templates do. With many holds it takes its time, a microsecond
-    /// each, but keeps nobody waiting meanwhile: they are looked at in steps, so one that ends in between may be missing.
+    /// The names are whole: they hold user data, if your templates do. With many holds the call takes a microsecond
+    /// each, but blocks no other caller: it looks at the holds in steps, so a hold that ends in between may be missing.
     ///
     /// The feature `serde` makes it serializable.
     ///

@@ -4,8 +4,8 @@
 //! Each body that runs under a guard has a [`Frame`], as each call has one on a thread's stack. A task-local names
 //! the frame of the body that is being polled. A frame belongs to the task that polls its body: if another task goes
 //! on with the body, the body gets a new frame there, and the old one counts no more. So a request that was made in
-//! a body is nested only in the task that polls the body. A request that was made inside a hold and then spawned is a
-//! stranger, and so is one that stayed behind when its body was spawned.
+//! a body is nested only in the task that polls the body. A request that was made inside a hold and then spawned is not
+//! nested, and neither is a request that stayed behind when its body was spawned.
 //!
 //! Around a body are the frames that its guard was acquired in, if they belong to the same task. Otherwise they are
 //! those of the code that polls the body.
@@ -31,14 +31,14 @@ tokio::task_local! {
 #[derive(Debug)]
 pub(crate) struct Level {
     pub(crate) hold: Hold,
-    /// As what it was acquired: a read may share a write hold.
+    /// The kind that it was acquired as: a read may share a write hold.
     pub(crate) kind: Kind,
     /// A level admits one nested path at a time, or several that only read; the others wait for it in the order they
     /// came.
     access: Arc<Semaphore>,
     /// The accesses that the guard itself has under its own ancestors, if it is nested.
     path: Box<[Weak<Access>]>,
-    /// The guard left its hold while that was good.
+    /// The guard left its hold while the hold was good.
     left: AtomicBool,
     /// The lock before this one, in a guard that holds several.
     before: Option<Arc<Level>>,
@@ -47,8 +47,8 @@ pub(crate) struct Level {
 /// The number of units into which the access under a level is divided.
 const WHOLE_ACCESS: u32 = 1 << 20;
 
-/// A nested guard's access under an ancestor. The guards that are nested in this guard have it, too: they are on the
-/// same path, and keep others out when this guard has left.
+/// A nested guard's access under an ancestor. The guards that are nested in this guard share it: they are on the same
+/// path, and keep others out when this guard has left.
 #[derive(Debug)]
 pub(crate) struct Access {
     under: Arc<Level>,
@@ -98,7 +98,7 @@ impl Level {
         // Nobody asks under a level that is over: an access there keeps nobody out.
         let path = above.filter(|access| !access.under.is_over());
         let path = path.chain([access]).collect();
-        // Looked at last: the accesses of a guard that has not left are all there.
+        // This is checked last: the accesses of a guard that has not left are all there.
         (!self.is_over()).then_some(path)
     }
 
@@ -207,8 +207,8 @@ impl Frame {
 }
 
 impl Drop for Frame {
-    /// Drops the frames around it that nothing else keeps one after the other. One inside the other, a long chain
-    /// would overflow the stack.
+    /// Drops the frames around it that nothing else keeps, one after the other: nested drops of a long chain would
+    /// overflow the stack.
     fn drop(&mut self) {
         let mut outer = self.outer.lock().take();
         while let Some(frame) = outer.and_then(Arc::into_inner) {
@@ -236,7 +236,7 @@ impl Caller {
         Caller(Frame::current())
     }
 
-    /// The frame that the request is nested in. In another task than the body's it is that of the code that polls
+    /// The frame that the request is nested in. In another task than the body's, it is the frame of the code that polls
     /// the request. A request that was made in no body is nested in none.
     pub(crate) fn frame(&self) -> Option<Arc<Frame>> {
         let made_in = self.0.as_ref()?;
@@ -274,13 +274,14 @@ impl Nest {
         }
     }
 
-    /// Polls the body in its frame. Not generic: what is, is compiled for each future that runs under a hold.
+    /// Polls the body in its frame. Not generic, because generic code is compiled for each future that runs under a
+    /// hold.
     pub(crate) fn enter(&mut self, poll: &mut dyn FnMut()) {
         let frame = self.frame_for(Runner::now());
         CURRENT.sync_scope(frame, poll);
     }
 
-    /// Calls what is no future in the body's frame. `None` never, for it is called once.
+    /// Calls a function in the body's frame. Never `None`, because this is called once.
     pub(crate) fn call<T>(&mut self, body: impl FnOnce() -> T) -> Option<T> {
         let (mut body, mut value) = (Some(body), None);
         self.enter(&mut || value = body.take().map(|body| body()));

@@ -33,7 +33,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// `ids`: those that the backend was opened with, if it opens connections.
+    /// `ids`: the holder ids that the backend was opened with, if it opens connections.
     pub(crate) fn new(
         backend: Arc<dyn Backend>,
         options: Options,
@@ -61,7 +61,7 @@ impl Core {
         })
     }
 
-    /// Sees to it that the background work runs: in the current runtime, if in no other.
+    /// Makes sure that the background work runs: in the current runtime, if in no other.
     ///
     /// # Errors
     /// [`LockError::InvalidConfig`] outside a tokio runtime, where there are no timers, either.

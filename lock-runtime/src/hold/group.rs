@@ -1,7 +1,7 @@
 //! The holds of a guard: one lock, or several as one.
 //!
 //! Several locks that are held as one are lost when any of them is lost. Each is a hold of its own to the store, the
-//! watchdog and the local queue; only those who look at the guard see them together.
+//! watchdog and the local queue; only the users of the guard see them together.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -175,8 +175,8 @@ pub(crate) struct Handles {
 #[derive(Debug)]
 enum Parts {
     One(HoldHandle),
-    /// In the order in which they were taken, and the call chain of the last one: its level has those of the others
-    /// before it, so all of them are ancestors of what runs under the guard.
+    /// The handles in the order in which they were taken, and the call chain of the last one. Its level has the levels
+    /// of the others before it, so all of them are ancestors of what runs under the guard.
     All(Vec<HoldHandle>, CallChain),
 }
 
@@ -246,12 +246,12 @@ impl Handles {
         }
     }
 
-    /// As [`HoldHandle::is_in_hand`].
+    /// Calls [`HoldHandle::is_in_hand`] of each handle.
     pub(crate) fn are_in_hand(&mut self) {
         self.parts_mut().iter_mut().for_each(HoldHandle::is_in_hand);
     }
 
-    /// As [`HoldHandle::is_under_way`].
+    /// Calls [`HoldHandle::is_under_way`] of each handle.
     pub(crate) fn are_under_way(&mut self) {
         self.parts_mut()
             .iter_mut()
@@ -271,7 +271,7 @@ impl Handles {
     }
 }
 
-/// Drives the endings side by side. What tells of a loss goes before other errors.
+/// Drives the endings side by side. The error of a loss goes before other errors.
 pub(crate) async fn all_of<F>(mut endings: Vec<F>) -> Result<(), LockError>
 where
     F: Future<Output = Result<(), LockError>> + Unpin,
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_error_of_one_ending_is_told_and_a_loss_before_all_others() {
+    async fn the_error_of_any_ending_is_returned_and_a_loss_first() {
         assert!(outcome(vec![Ok(()), Ok(())]).await.is_ok());
         let one = outcome(vec![Ok(()), Err(unavailable()), Ok(())]).await;
         assert!(matches!(one, Err(LockError::Unavailable { .. })), "{one:?}");

@@ -19,27 +19,28 @@ use crate::values::{
 pub(crate) struct HoldHandle {
     core: Arc<Core>,
     hold: Hold,
-    /// As what it shares the turn: a read may share a write hold.
+    /// The kind as which it shares the turn: a read may share a write hold.
     kind: Kind,
     renewed: bool,
     /// The body that this handle was acquired in.
     acquired_in: Option<Arc<Frame>>,
-    /// This handle as a level: made when somebody runs under it.
+    /// This handle as a level: made when a body runs under it.
     level: OnceLock<Arc<Level>>,
     /// A nested handle's accesses under its ancestors.
     path: Option<Path>,
     /// Keeps a shutdown waiting; the count that it is in decides for how long. `None` once the handle has left, which
     /// passes it on to the release.
     counted: Option<Counted>,
-    /// From the moment at which its caller has it. Boxed, and only if somebody takes it: guards stay small.
+    /// The span, from the moment at which its caller has the handle. Boxed, and only if a subscriber wants it: guards
+    /// stay small.
     span: Option<Box<Span>>,
     /// Until when the key stays taken, even if the handle ends before.
     keep_until: Option<Box<Moment>>,
 }
 
 impl HoldHandle {
-    /// Takes in what the store has granted, and is the first to share it: from here on the watchdog knows it.
-    /// It renews the tenure if the options say so. They may say so only if the caller gets the handle before it awaits
+    /// Begins with what the store has granted, as its first sharer: from here on the watchdog knows the tenure. It
+    /// renews the tenure if the options say so. They may say so only if the caller gets the handle before it awaits
     /// anything else: a caller that is not polled any more must not keep the lock for longer than its lease.
     pub(crate) fn admit(
         core: &Arc<Core>,
@@ -136,7 +137,7 @@ impl HoldHandle {
         self
     }
 
-    /// As what it shares the hold.
+    /// The kind as which it shares the hold.
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }
@@ -199,7 +200,7 @@ impl HoldHandle {
         let answer = answer.map_err(|fault| fault.into_error(hold.key().name()))?;
         tenure.answered(&renewal, answer, sent_at);
         if answer == Renewed::NotHeld {
-            // Lost: the watchdog takes it out, and says so.
+            // The hold is lost: the watchdog takes it out, and logs that.
             self.core.watch.look_now(tenure);
         }
         if answer == Renewed::Unknown {

@@ -1,7 +1,7 @@
 //! The sources of ids that a manager draws from, and the ranges that it has drawn ahead.
 //!
 //! - A range is asked for by one task at a time, so ids rise in the order in which their callers asked.
-//! - A caller is served by a range that is there, or waits. Those who wait are served in order.
+//! - A caller is served by a range that is there, or waits. Waiters are served in order.
 //! - At a low rate, a range is as large as what waits. Where two ids or more are asked for in a round trip, it is what the
 //!   callers take in [`AHEAD`], and the next one is drawn before it is used up.
 //! - What is left of a range is thrown away after [`FRESH`], and once the store was connected to anew: a copy of this
@@ -33,12 +33,12 @@ pub(crate) struct IdSources(Mutex<Sources>);
 #[derive(Debug, Default)]
 struct Sources {
     by_name: HashMap<(String, bool), Weak<IdSource>>,
-    /// The number of entries at which those that nobody uses are removed.
+    /// The number of entries at which unused ones are removed.
     sweep_at: usize,
 }
 
 impl IdSources {
-    /// Returns the source of that name. All who ask for it while somebody uses it have the same one.
+    /// Returns the source of that name. All callers that ask for it while it is in use get the same one.
     pub(crate) fn get(&self, name: &LockName, shuffled: bool) -> Arc<IdSource> {
         let mut sources = self.0.lock();
         let id = (name.as_str().to_owned(), shuffled);
@@ -69,7 +69,7 @@ pub(crate) struct IdSource {
 struct State {
     /// The one to use first is in front.
     ranges: VecDeque<Ahead>,
-    /// Nobody waits while there is a range that serves them.
+    /// No caller waits while there is a range that serves it.
     waiters: VecDeque<Waiter>,
     /// The task that draws, or is about to.
     drawing: Option<Draw>,
@@ -77,13 +77,13 @@ struct State {
     draws: u64,
     /// The number of waiters that the range under way is for: the first ones.
     served_next: usize,
-    /// Of a source of shuffled ids: the store's, or one to make the source with.
+    /// The secret of a source of shuffled ids: the store's, or one to make the source with.
     secret: Option<IdSecret>,
     /// The number of ids that were asked for since `since`.
     asked: u64,
     /// The time at which the last range was asked for.
     since: Option<Moment>,
-    /// The time that it took.
+    /// The time that this request took.
     took: Duration,
     /// The size of the last range.
     last: u32,
@@ -105,8 +105,8 @@ struct Waiter {
 /// The ids for a waiter, and when they were drawn.
 pub(crate) type Told = Result<(IdRange, Now), Fault>;
 
-/// Names a task that draws. Where its runtime is not driven any more, another one takes its place, and what it draws later
-/// is nobody's.
+/// Names a task that draws. If its runtime is not driven any more, another task takes its place, and nobody gets what
+/// it draws later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Draw(u64);
 
@@ -205,7 +205,7 @@ impl IdSource {
         state.asked += u64::from(count);
         let ready = match state.waiters.is_empty() {
             true => state.take(count, now),
-            // They come first.
+            // The waiters come first.
             false => None,
         };
         let ids = ready.ok_or_else(|| {
@@ -228,8 +228,8 @@ impl IdSource {
         }
     }
 
-    /// A caller has waited in vain for this task, whose runtime is not driven. The next caller starts another one, unless
-    /// somebody has done so.
+    /// A caller has waited in vain for this task, whose runtime is not driven. The next caller starts another one,
+    /// unless another caller has done so.
     pub(crate) fn nobody_drives(&self, drawing: Option<Draw>) {
         let mut state = self.state.lock();
         if state.drawing == drawing {
@@ -237,7 +237,7 @@ impl IdSource {
         }
     }
 
-    /// Says what the task has to draw next; `None`, and then the task ends, if that is nothing.
+    /// Returns what the task has to draw next. If that is nothing, returns `None`, and the task ends.
     pub(crate) fn next(&self, draw: Draw, now: Now) -> Option<Want> {
         let mut state = self.state.lock();
         if state.drawing != Some(draw) {
@@ -257,7 +257,7 @@ impl IdSource {
         Some(Want { count, secret })
     }
 
-    /// Takes in a range that was asked for at `sent`, and serves those who wait.
+    /// Takes in a range that was asked for at `sent`, and serves the waiters.
     pub(crate) fn drew(&self, draw: Draw, range: IdRange, sent: Now, now: Now) {
         let mut state = self.state.lock();
         if state.drawing != Some(draw) {
@@ -279,7 +279,7 @@ impl IdSource {
         }
     }
 
-    /// Tells those for whom the range was that nothing was drawn. Those who came later have the next one.
+    /// Tells the waiters that the range was for that nothing was drawn. Later waiters get the next range.
     pub(crate) fn failed(&self, draw: Draw, fault: &Fault) {
         let mut state = self.state.lock();
         if state.drawing != Some(draw) {
@@ -291,7 +291,7 @@ impl IdSource {
         tell(failed, fault);
     }
 
-    /// Tells all who wait that the runtime of the task has ended.
+    /// Tells all waiters that the runtime of the task has ended.
     pub(crate) fn ended(&self, draw: Draw) {
         let mut state = self.state.lock();
         if state.drawing != Some(draw) {
@@ -311,7 +311,8 @@ fn tell(waiters: impl IntoIterator<Item = Waiter>, fault: &Fault) {
 }
 
 impl State {
-    /// Takes ids from the first range that has as many, and throws away what is left of those before it, for ids rise.
+    /// Takes ids from the first range that has as many, and throws away the rest of the ranges before it, because ids
+    /// rise.
     fn take(&mut self, count: u32, now: Now) -> Option<IdRange> {
         while let Some(front) = self.ranges.front_mut() {
             if now.is_soon_after(front.at)

@@ -27,10 +27,9 @@ pub(crate) struct Lifecycle {
     pub(crate) runtimes: Runtimes,
     /// Guards in the hands of callers that have not ended, lost ones included. Nobody knows when their owners end them.
     pub(crate) in_hand: Arc<Count>,
-    /// Bodies that run under a hold, questions to the store that may become a hold, and holds on their way to their
-    /// callers: a shutdown ends all of these. A question counts first and then looks whether callers are still
-    /// admitted, a shutdown does it the other way round, all of it sequentially consistent: one of the two sees the
-    /// other.
+    /// Bodies that run under a hold, requests to the store that may become a hold, and holds on their way to their
+    /// callers: a shutdown ends all of these. A request counts first and then looks whether callers are still admitted;
+    /// a shutdown does it the other way round. All of it is sequentially consistent, so one of the two sees the other.
     pub(crate) under_way: Arc<Count>,
     /// Background releases and hand-overs under way, and requests to counters.
     pub(crate) background: Arc<Count>,
@@ -53,7 +52,7 @@ impl Lifecycle {
         self.closed().map_or(Ok(()), |why| Err(refused(key, why)))
     }
 
-    /// Refuses callers once the manager has stopped: until then, those whom a shutdown lets finish may give back.
+    /// Refuses callers once the manager has stopped: until then, callers that a shutdown lets finish may give back.
     pub(crate) fn check_not_stopped(&self, key: &Key) -> Result<(), LockError> {
         match self.phase.load(Ordering::SeqCst) {
             OPEN | CLOSING => Ok(()),
@@ -91,7 +90,7 @@ impl Lifecycle {
         }
     }
 
-    /// Whether the background loops were told to end.
+    /// Whether the background loops must end.
     pub(crate) fn is_stopped(&self) -> bool {
         self.phase.load(Ordering::SeqCst) >= STOPPED
     }
@@ -146,7 +145,7 @@ impl Lifecycle {
         });
     }
 
-    /// As [`spawn`](Lifecycle::spawn), for what itself waits until nothing is counted any more.
+    /// Does the same as [`spawn`](Lifecycle::spawn), for work that itself waits until nothing is counted any more.
     pub(crate) fn spawn_uncounted(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.runtimes.spawn(work);
     }
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_is_idle_once_nothing_is_under_way_and_nothing_in_the_background() {
+    async fn it_is_idle_without_work_under_way_or_in_the_background() {
         let life = Lifecycle::default();
         let (asking, releasing) = (life.under_way.enter(), life.background.enter());
         assert!(waits(life.idle()).await);

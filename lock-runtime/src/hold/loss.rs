@@ -1,5 +1,5 @@
-//! The loss of a tenure: when it counts as lost, and who is told. Guards of the current turn are; a turn that was offered
-//! and not claimed, and a lock that was idle, are nobody's loss.
+//! The loss of a tenure: when it counts as lost, and which guards are notified. Guards of the current turn are. A turn
+//! that was offered and not claimed, and a lock that was idle, are nobody's loss.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::queue::Head;
 use crate::release;
 use crate::values::{Counted, Label, LockError, LostReason, Moment, clock};
 
-/// A loss that others are still to be told of.
+/// A loss that is still to be announced.
 pub(super) enum News {
     Turn {
         reason: LostReason,
@@ -21,7 +21,7 @@ pub(super) enum News {
         held_for: Duration,
         head: Option<Head>,
         also_told: Vec<Weak<Notify>>,
-        /// No caller had it yet: what a shutdown waits for.
+        /// No caller had the turn yet: the count that a shutdown waits for.
         offered: Option<Counted>,
     },
     Idle {
@@ -31,8 +31,8 @@ pub(super) enum News {
 }
 
 impl Tenure {
-    /// Ends a tenure whose time is over by `now`. Everything that looks at the state or changes it under the same lock has
-    /// this done first: an end and a renewal that cross are then one after the other.
+    /// Ends a tenure whose time is over by `now`. Code that decides by the state calls this first, under the
+    /// same lock: an end and a renewal that cross then come one after the other.
     #[must_use = "announce it once the state is unlocked"]
     pub(super) fn expire(&self, state: &mut State, now: Moment) -> Option<News> {
         let reason = state.overdue(now)?;
@@ -69,7 +69,7 @@ impl Tenure {
         })
     }
 
-    /// Tells of a loss. Outside of the state's lock: this wakes others.
+    /// Announces a loss. Call it outside of the state's lock: it wakes others.
     pub(super) fn announce(self: &Arc<Tenure>, news: Option<News>) {
         match news {
             None => {}
@@ -92,7 +92,7 @@ impl Tenure {
                 observe::ended_by_loss(label, self.first_kind(), held_for);
                 match offered {
                     None => observe::count_lost(label, self.key().kind(), reason),
-                    // No guard will leave it: the store is told at once.
+                    // No guard will leave it, so it is given back to the store at once.
                     Some(_counted) => {
                         if let Some(core) = self.core.upgrade() {
                             release::clean_up(&core, self.clone(), reason);
@@ -138,7 +138,7 @@ impl Tenure {
         }
     }
 
-    /// Wakes those who wait for the end of a turn. After the state was written, and outside of its lock.
+    /// Wakes the waiters for the end of a turn. Call it after the state was written, and outside of its lock.
     pub(super) fn tell(&self, also_told: &[Weak<Notify>]) {
         if let Some(over) = self.over.get() {
             over.notify_waiters();
@@ -154,7 +154,7 @@ pub(crate) struct Loss {
     pub(crate) reason: LostReason,
     pub(crate) label: Label,
     pub(crate) held_for: Duration,
-    /// False if it was offered to a caller who did not take it in time.
+    /// False if it was offered to a caller that did not take it in time.
     pub(crate) claimed: bool,
 }
 
@@ -167,7 +167,7 @@ impl State {
         }
     }
 
-    /// Whether that turn is good: it is the current one, and somebody has it or is to have it.
+    /// Whether that turn is good: it is the current one, and a caller has it or is to get it.
     pub(super) fn has_turn(&self, turn: u64) -> bool {
         self.turn == turn && matches!(self.stage, Stage::Held(_) | Stage::Offered { .. })
     }
@@ -180,7 +180,8 @@ impl Hold {
         self.tenure.look(loss)
     }
 
-    /// As [`loss`](Hold::loss), for a caller that has just seen that its time is not over: reads no clock.
+    /// Does the same as [`loss`](Hold::loss), for a caller that has just seen that its time is not over: reads no
+    /// clock.
     pub(crate) fn known_loss(&self) -> Option<LostReason> {
         let state = self.tenure.state.lock();
         state.loss_of(self.turn).map(|lost| lost.reason)

@@ -14,8 +14,8 @@ const REMEMBERED: usize = 16;
 pub(crate) enum Runtimes {
     /// The connections of the store belong to the runtime of the first call, and so does all background work.
     First(OnceLock<Handle>),
-    /// The store belongs to none: the work runs in any runtime that has called. It is the first of these; when it ends,
-    /// the latest one takes over.
+    /// The store belongs to no runtime: the work runs in any runtime that has called. The first runtime here has the
+    /// work; when that ends, the latest one takes over.
     Any(RwLock<Vec<Handle>>),
 }
 
@@ -44,7 +44,7 @@ impl Runtimes {
                     return false;
                 }
                 if seen.len() == REMEMBERED {
-                    // Not the one that has the work.
+                    // The first runtime has the work.
                     seen.remove(1);
                 }
                 seen.push(caller.clone());
@@ -53,7 +53,7 @@ impl Runtimes {
         }
     }
 
-    /// The runtime that had the work has ended: where it goes on, if anywhere.
+    /// The runtime that had the work has ended. Returns the runtime where it goes on, if there is one.
     pub(crate) fn ended(&self) -> Option<Handle> {
         match self {
             Runtimes::First(_) => None,
@@ -70,7 +70,7 @@ impl Runtimes {
     }
 
     /// Runs `work` in the background. Never blocks or panics. Where there is no runtime left, the work of a store that
-    /// needs one is dropped, and leases run out by themselves; the other store's is done at once.
+    /// needs one is dropped, and leases run out by themselves; the work of any other store is done at once.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         match self {
             Runtimes::First(first) => {
@@ -94,8 +94,8 @@ impl Runtimes {
     }
 }
 
-/// Work that is polled once more when its runtime ends before it has run. The store that belongs to no runtime answers
-/// at once, so that does it.
+/// Work that is polled once more when its runtime ends before it has run. A store that belongs to no runtime answers at
+/// once, so one poll completes it.
 struct Finished(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
 
 impl Future for Finished {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_work_goes_to_the_latest_of_those_who_called() {
+    fn the_work_goes_to_the_latest_runtime_that_called() {
         let runtimes = Runtimes::any();
         let all = [runtime(), runtime(), runtime()];
         let bound = all
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn those_seen_longest_ago_are_forgotten_but_not_the_one_that_has_the_work() {
+    fn the_oldest_runtimes_are_forgotten_but_not_the_one_at_work() {
         let runtimes = Runtimes::any();
         let all: Vec<_> = (0..=REMEMBERED).map(|_| runtime()).collect();
         for runtime in &all {

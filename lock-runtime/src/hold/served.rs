@@ -36,11 +36,11 @@ impl Asking {
 /// The kinds of requests that the store has served this manager.
 #[derive(Debug, Default)]
 pub(crate) struct Served {
-    /// The bits of those that it has served, and above them of those that it refuses since.
+    /// The bits of the kinds that it has served, and above them of the kinds that it refuses since.
     bits: AtomicU32,
 }
 
-/// From the bit of what was served to the bit of what is refused.
+/// The distance from the bit of a served kind to the bit of a refused one.
 const REFUSED: u32 = 9;
 
 impl Served {
@@ -61,8 +61,8 @@ impl Served {
         }
     }
 
-    /// Logs that the store refuses what it served before, and that somebody waits for the end of that. It is logged once
-    /// until the store serves such a request again.
+    /// Logs that the store refuses what it served before, and that a caller waits for the end of that. It is logged
+    /// once until the store serves such a request again.
     pub(crate) fn log_refusal(&self, asking: Asking, name: &str, fault: &Fault) {
         let bit = asking.bit() << REFUSED;
         if self.bits.fetch_or(bit, Ordering::Relaxed) & bit == 0 {

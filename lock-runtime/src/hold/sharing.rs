@@ -15,7 +15,7 @@ use crate::values::{Counted, HoldOptions, Kind, LockError, LostReason, Moment, c
 pub(crate) enum Left {
     /// Others still share the turn.
     Shared,
-    /// The last writer left, and readers still share the turn: downgrade it. With this process's place at the key.
+    /// The last writer left, and readers still share the turn: downgrade it. With the front of this process.
     Reading(Option<Head>),
     /// The turn was lost before; whether this was its last sharer.
     Lost { reason: LostReason, last: bool },
@@ -25,9 +25,9 @@ pub(crate) enum Left {
 
 /// What comes after a turn that was good.
 pub(crate) enum Next {
-    /// A waiter of this process has the next turn, and is to be told.
+    /// A waiter of this process has the next turn, and is to be notified.
     Turn(Successor, Hold),
-    /// The process keeps the lock, and no caller has it. Whether that ends before the lease does.
+    /// The process keeps the lock, and no caller has it. `ends_early`: whether that ends before the lease does.
     Idle { ends_early: bool },
     /// The tenure is over. The lock is given back, or handed over in the store.
     GiveBack,
@@ -36,7 +36,7 @@ pub(crate) enum Next {
 /// A guard's share in a turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
-    /// As what it shares the turn: a read may share a write.
+    /// The kind as which it shares the turn: a read may share a write.
     pub(crate) kind: Kind,
     pub(crate) renewed: bool,
     /// Until when the key stays taken, no matter which sharer leaves last.
@@ -44,7 +44,7 @@ pub(crate) struct Share {
 }
 
 impl Hold {
-    /// Counts one more sharer who wants the turn renewed. True if a renewal is due by now.
+    /// Counts one more sharer that wants the turn renewed. True if a renewal is due by now.
     pub(crate) fn add_renewer(&self, now: Moment) -> bool {
         let mut state = self.tenure.state.lock();
         let deadline = state.deadline;
@@ -59,7 +59,7 @@ impl Hold {
         is_due
     }
 
-    /// Adds a sharer with its options; tells whether the lease is to be lengthened, so that the watchdog should look
+    /// Adds a sharer with its options; returns whether the lease is to be lengthened, so that the watchdog should look
     /// at it now. `None` if the turn has ended meanwhile.
     ///
     /// # Errors
@@ -108,7 +108,7 @@ impl Hold {
         }
     }
 
-    /// The caller that the turn was offered to has it, and is the first to share it. `None` if the turn was lost
+    /// The caller that the turn was offered to takes it, and is the first to share it. `None` if the turn was lost
     /// meanwhile. The count of the offer comes back.
     pub(crate) fn claim(&self) -> Option<Counted> {
         let mut state = self.tenure.state.lock();
@@ -203,7 +203,7 @@ impl Hold {
     ) -> Next {
         let tenure = &self.tenure;
         if let Some(until) = turn.kept_until(now) {
-            // It ends the key's time with this process: nothing is kept after it, and nobody follows before.
+            // The process keeps nothing after that time, and no caller follows before it.
             turn.keep_for = None;
             state.stage = Stage::Covering { until };
         }
@@ -251,7 +251,7 @@ impl Hold {
         Next::GiveBack
     }
 
-    /// Makes one of those who write a reader.
+    /// Makes a writer a reader.
     ///
     /// # Errors
     /// [`LockError::Lost`].
@@ -265,7 +265,7 @@ impl Hold {
         self.check().map(|()| Left::Shared)
     }
 
-    /// A writer stopped to write, and somebody goes on reading: the last one makes the tenure one of a read.
+    /// A writer stopped writing, and a guard goes on reading: the last writer makes the tenure a read's.
     fn after_a_writer(&self, turn: &mut Turn) -> Left {
         if turn.is_written() {
             return Left::Shared;

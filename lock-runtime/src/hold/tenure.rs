@@ -11,7 +11,7 @@
 //! - No turn begins after [`Stage::Leaving`], [`Stage::Covering`] or [`Stage::Lost`]: from there on, the release of the
 //!   holder id may be sent, or the store may have given the lock to another holder.
 //! - A turn grants no time. Every turn is believed until `deadline`, which only an answer of the store moves.
-//! - The head of the local queue is with the turn, or the queue has the tenure itself ([`Stage::Idle`]).
+//! - The front of the local queue is with the turn, or the queue has the tenure itself ([`Stage::Idle`]).
 //!
 //! A turn that ends and the next one, or the idle time, are one step: under the queues' lock and the state's, in this
 //! order. So a renewal, a forced release or a loss meets one turn or the other, and never the time between them.
@@ -41,11 +41,11 @@ pub(crate) struct Tenure {
     permits: u32,
     /// The lease that the store granted.
     pub(super) ttl: Ttl,
-    /// Gives back a lock that is lost while no caller has it. Tells holders that the manager closes.
+    /// Gives back a lock that is lost while no caller has it. Notifies holders when the manager closes.
     pub(super) core: Weak<Core>,
     pub(super) state: Modelled<State>,
-    /// Raised when a turn is over. The state is written before it is raised. Made by who waits for it before they look at
-    /// the state: nobody waits who comes after the end.
+    /// Raised when a turn is over. The state is written before it is raised. A waiter makes it before it looks at the
+    /// state: a waiter that comes after the end does not wait.
     pub(super) over: OnceLock<Arc<Notify>>,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct State {
     /// The number of the current turn, or of the last one.
     pub(super) turn: u64,
     pub(super) stage: Stage,
-    /// What the store has set aside for further turns. Boxed, for few tenures have more than one turn.
+    /// What the store has set aside for further turns. Boxed, because few tenures have more than one turn.
     pub(super) reserved: Option<Box<Reserved>>,
     /// Another process has asked for the lock, which this process keeps: it is given back when its turn ends.
     pub(super) wanted: bool,
@@ -65,11 +65,12 @@ pub(super) struct State {
 pub(super) enum Stage {
     /// Guards of one caller, or of its call chain.
     Held(Turn),
-    /// A caller that it was handed over to, and that was not polled since. It is not renewed, so a caller that is not
-    /// polled any more keeps the lock for its lease at most. A shutdown waits for the offer, until a loss ends it.
+    /// A caller that the lock was handed over to, and that was not polled since. The lock is not renewed, so a caller
+    /// that is not polled any more keeps it for its lease at most. A shutdown waits for the offer, until a loss ends
+    /// it.
     Offered { turn: Turn, counted: Counted },
-    /// No caller: the process keeps the lock for its next one (`keep_for`), and the tenure lies in the queue of its key.
-    /// With the head of that queue, and the label of the last turn.
+    /// No caller: the process keeps the lock for its next caller (`keep_for`), and the tenure lies in the queue of its
+    /// key, with the front of that queue and the label of the last turn.
     Idle {
         until: Moment,
         head: Head,
@@ -79,7 +80,7 @@ pub(super) enum Stage {
     Covering { until: Moment },
     /// No caller: the lock is given back or handed over in the store.
     Leaving,
-    /// Boxed, for few turns are lost.
+    /// Boxed, because few turns are lost.
     Lost(Box<LostTurn>),
 }
 
@@ -88,7 +89,7 @@ pub(super) struct LostTurn {
     pub(super) turn: Turn,
     pub(super) reason: LostReason,
     pub(super) held_for: Duration,
-    /// False if it was offered to a caller who did not take it in time.
+    /// False if it was offered to a caller that did not take it in time.
     pub(super) claimed: bool,
 }
 
@@ -97,8 +98,8 @@ pub(super) struct LostTurn {
 pub(crate) struct Reserved {
     /// The tokens of these turns; `None` if they need none.
     tokens: Option<TokenRange>,
-    /// Until when the lock may go to waiters of this process. `None` for a lock that is kept: it may not, but goes to the
-    /// first caller after an idle time, however long that is.
+    /// Until when the lock may go to waiters of this process. `None` for a lock that is kept: it goes to no waiter, but
+    /// to the first caller after an idle time, however long that is.
     free_until: Option<Moment>,
 }
 
@@ -154,7 +155,7 @@ impl State {
         stage_end.map_or(self.deadline, |end| end.earlier(self.deadline))
     }
 
-    /// Why the tenure is over by then, if its time is.
+    /// Returns why the tenure is over by `now`, if its time is over.
     pub(super) fn overdue(&self, now: Moment) -> Option<LostReason> {
         if !self.is_live() {
             None
@@ -171,7 +172,7 @@ impl State {
         self.is_live() && self.overdue(now).is_none()
     }
 
-    /// Takes in that the store has confirmed the holder.
+    /// Takes in a confirmation of the holder by the store.
     fn confirm(&mut self, asked: &Renewal, sent_at: Moment) {
         if let Some(ttl) = asked.ttl {
             self.deadline = self.deadline.later(sent_at + ttl.trusted());
@@ -183,9 +184,10 @@ impl State {
         }
     }
 
-    /// Returns another turn with these options, if it can begin without the store. `ttl`: the lease that the store granted.
-    /// A shorter one is not served, for a crash would block the key for longer than it asked for; nor is one of which too
-    /// little is left, for its caller would give it back, and lose its place in the queue.
+    /// Returns another turn with these options, if it can begin without the store. `ttl`: the lease that the store
+    /// granted. A request for a shorter lease gets none, because a crash would block the key for longer than it asked
+    /// for. Nor does any request if too little of the lease is left: its caller would give it back, and lose its place
+    /// in the queue.
     fn next_turn(&mut self, ttl: Ttl, options: &HoldOptions, now: Moment) -> Option<Turn> {
         let left = self.deadline - now;
         // More is left if somebody has renewed by hand, for longer.
@@ -195,7 +197,7 @@ impl State {
         if options.fenced {
             let tokens = reserved.tokens.as_mut()?;
             token = Some(match &self.stage {
-                // One task takes them faster than the clock goes.
+                // One task takes tokens faster than the clock goes.
                 Stage::Idle { .. } => tokens.take(now).or_else(|| tokens.take_soon())?,
                 _ => tokens.take(now)?,
             });
@@ -203,7 +205,7 @@ impl State {
         Some(Turn::new(options, token, None, now))
     }
 
-    /// As [`next_turn`](State::next_turn), for a waiter of this process.
+    /// Does the same as [`next_turn`](State::next_turn), for a waiter of this process.
     pub(super) fn turn_of_waiter(
         &mut self,
         ttl: Ttl,
@@ -217,7 +219,7 @@ impl State {
         }
     }
 
-    /// Whether turns have had all tokens that were set aside: it is time to ask the store for more.
+    /// Whether turns have used all tokens that were set aside: it is time to ask the store for more.
     pub(super) fn is_used_up(&self) -> bool {
         let reserved = self.reserved.as_ref();
         let tokens = reserved.and_then(|reserved| reserved.tokens.as_ref());
@@ -244,11 +246,11 @@ impl State {
 
 /// What becomes of an idle tenure when a caller of this process comes.
 pub(crate) enum Taken {
-    /// The caller's.
+    /// The caller has it.
     Held(Hold),
-    /// The caller wants something else. It is to be given back.
+    /// The caller wants something else. The tenure is to be given back.
     Unsuited(Turn),
-    /// It is over. Who ended it takes it out of the queue, and gives it back.
+    /// The tenure is over. The code that ended it takes it out of the queue, and gives it back.
     Over,
 }
 
@@ -292,7 +294,7 @@ impl Tenure {
         self.downgraded.get().unwrap_or(&self.key)
     }
 
-    /// The kind that the store granted. A write that became a read is counted out as what it was counted in.
+    /// The kind that the store granted. A write that became a read is still a write in the counts.
     pub(crate) fn first_kind(&self) -> Kind {
         self.key.kind()
     }
@@ -383,8 +385,8 @@ impl Tenure {
         }))
     }
 
-    /// Takes in the answer to a renewal that was sent at `sent_at`, whichever turn asked for it: it is about the holder id.
-    /// One that confirms the tenure after its end comes too late: `is_held` has said no already.
+    /// Takes in the answer to a renewal that was sent at `sent_at`, whichever turn asked for it: it is about the holder
+    /// id. An answer that confirms the tenure after its end comes too late: `is_held` has returned false already.
     pub(crate) fn answered(self: &Arc<Tenure>, asked: &Renewal, answer: Renewed, sent_at: Moment) {
         let mut state = self.state.lock();
         let mut news = self.expire(&mut state, clock::now());

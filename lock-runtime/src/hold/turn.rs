@@ -12,7 +12,7 @@ use super::tenure::{Stage, Tenure};
 use crate::queue::Head;
 use crate::values::{FencingToken, HoldOptions, HolderId, Key, Kind, Label, Moment, Ttl};
 
-/// What one caller, with its call chain, asked for and has. The tenure's state has the current one.
+/// What one caller, with its call chain, asked for and has. The tenure's state has the current turn.
 #[derive(Debug)]
 pub(crate) struct Turn {
     pub(crate) label: Label,
@@ -26,23 +26,23 @@ pub(crate) struct Turn {
     /// The number of guards that share the turn, and the number of those that want it renewed.
     sharers: u32,
     renewers: u32,
-    /// The number of them that write: when the last of these leaves the others, they go on as readers.
+    /// The number of guards that write: when the last of these leaves, the others go on as readers.
     writers: u32,
     /// For how long the process keeps the lock once the turn has ended.
     pub(crate) keep_for: Option<Duration>,
-    /// This process's place at the head of the key's queue, if turns of this kind own it. It leaves with the turn, or at
-    /// once when the turn is lost: the next local waiter need not wait for a guard that means nothing any more.
+    /// The front of this process at the key, if turns of this kind own it. It leaves with the turn, or at once when the
+    /// turn is lost: the next local waiter need not wait for a guard that means nothing any more.
     pub(crate) head: Option<Head>,
-    /// Boxed, for few turns have any of it.
+    /// Boxed, because few turns need any of it.
     rare: Option<Box<Rare>>,
 }
 
 #[derive(Debug, Default)]
 struct Rare {
     max_until: Option<Moment>,
-    /// Until when the key stays taken, even if the last sharer leaves before: the latest that one of them asked for.
+    /// Until when the key stays taken, even if the last sharer leaves before: the latest time that a sharer asked for.
     keep_until: Option<Moment>,
-    /// Guards that hold several locks as one: they are told, too, when the turn is over.
+    /// Guards that hold several locks as one: they are notified, too, when the turn is over.
     also_told: Vec<Weak<Notify>>,
 }
 
@@ -68,7 +68,7 @@ impl Turn {
         }
     }
 
-    /// For a lock that is given back after an idle time.
+    /// The turn of no caller, for a lock that is given back after an idle time.
     pub(crate) fn of_nobody(label: Label, ttl: Ttl, head: Option<Head>, now: Moment) -> Turn {
         Turn {
             label,
@@ -92,7 +92,7 @@ impl Turn {
         self.writers += u32::from(kind == Kind::Write);
     }
 
-    /// Counts a guard no more. Whether it was the last one.
+    /// Removes a guard from the count. Returns whether it was the last one.
     pub(super) fn part(&mut self, kind: Kind, renewed: bool) -> bool {
         self.sharers -= 1;
         self.renewers -= u32::from(renewed);
@@ -104,7 +104,7 @@ impl Turn {
         self.sharers > 0
     }
 
-    /// Whether the guard that leaves next may pass the place at the head of the local queue on.
+    /// Whether the guard that leaves next may pass the front on.
     pub(super) fn is_last_at_the_head(&self) -> bool {
         self.sharers == 1 && self.head.is_some()
     }
@@ -131,7 +131,7 @@ impl Turn {
         self.renewers += 1;
     }
 
-    /// Counts a writer no more, whose guard goes on as that of a reader.
+    /// Removes a writer from the count: its guard goes on as a reader's.
     pub(super) fn stop_writing(&mut self) {
         self.writers -= 1;
     }
@@ -158,7 +158,7 @@ impl Turn {
     }
 }
 
-/// A turn of a tenure, as those see it who have the lock in it: guards, leases, the levels of a call chain.
+/// A turn of a tenure, as it is seen by the guards, the leases and the call-chain levels that have the lock in it.
 #[derive(Clone)]
 pub(crate) struct Hold {
     pub(super) tenure: Arc<Tenure>,

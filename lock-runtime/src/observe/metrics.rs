@@ -55,7 +55,7 @@ const RECONNECTIONS: &str = "lock_store_reconnections_total";
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 const CALLS: &str = "lock_store_calls_total";
 
-/// Tells the recorder what each metric means. Once per manager: a recorder that is installed later does not learn it.
+/// Describes each metric to the recorder, once per manager: a recorder that is installed later gets no descriptions.
 #[cfg(feature = "metrics")]
 pub(crate) fn describe() {
     use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
@@ -97,7 +97,7 @@ pub(crate) fn describe() {
 #[cfg(not(feature = "metrics"))]
 pub(crate) fn describe() {}
 
-/// A request for a lock is under way, until [`asked`] tells what became of it.
+/// A request for a lock is under way, until [`asked`] counts its outcome.
 pub(crate) fn asking(label: Label, kind: Kind) {
     of_lock!(label, kind, waiting.gauge.increment(1.0));
 }
@@ -149,7 +149,7 @@ pub(crate) fn oldest(store: &'static str, granted_at: Option<Moment>) {
     gauge!(OLDEST, set(granted_at.map_or(0.0, age)), "store" => store);
 }
 
-/// So many holds had this answer to their renewals: `held`, `refused` or `unknown`.
+/// Counts the holds that got this answer to their renewals: `held`, `refused` or `unknown`.
 pub(crate) fn renewals(store: &'static str, outcome: &'static str, holds: usize) {
     count!(RENEWALS, holds as u64, "store" => store, "outcome" => outcome);
 }
@@ -176,7 +176,7 @@ pub(crate) struct Connection {
 
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 impl Connection {
-    /// `again`: another one was lost before it.
+    /// `again`: another connection was lost before it.
     pub(crate) fn is_up(store: StoreKind, again: bool) -> Connection {
         gauge!(CONNECTED, increment(1.0), "store" => store.name());
         if again {

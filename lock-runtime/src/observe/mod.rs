@@ -1,4 +1,5 @@
-//! Events, and below it metrics: all that is told of locks, in one place. Holder ids and passwords appear nowhere.
+//! Events, and in `metrics` the metrics: all reports about locks, in one place. Holder ids and passwords appear
+//! nowhere.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -13,13 +14,13 @@ mod series;
 pub(crate) mod spans;
 
 /// Isolates panics in the program's log subscriber and recorder: such a panic would cost other holds their renewals, or
-/// keep their holders from being told.
+/// leave holders unaware of a loss.
 fn apart(event: impl FnOnce()) {
     // If it panics, only its own state is left half done.
     let _ = catch_unwind(AssertUnwindSafe(event));
 }
 
-/// A turn was lost, whether or not anybody ever had it.
+/// A turn ended by a loss, whether or not a caller ever took it.
 pub(crate) fn ended_by_loss(label: Label, kind: Kind, held_for: Duration) {
     apart(|| metrics::ended(label, kind, held_for));
 }
@@ -38,7 +39,7 @@ pub(crate) fn lost(key: &Key, loss: &Loss) {
     });
 }
 
-/// The lock was handed over to a caller that did not take it in time. Nobody lost anything.
+/// A lock was handed over to a caller that did not take it in time. No caller lost anything.
 pub(crate) fn never_claimed(key: &Key, loss: &Loss) {
     apart(|| {
         let (lock, label, held_for) = (key.name(), loss.label.lock, loss.held_for);
@@ -129,8 +130,8 @@ pub(crate) fn watchdog_late(late: Duration) {
     });
 }
 
-/// A release has come to its end. One that finds the lock lost tells of a loss that nobody has counted yet: a hold that
-/// was known to be lost is not released.
+/// A release has come to its end. If it finds the lock lost, it reports a loss that was not counted yet: a hold that is
+/// known to be lost is not released.
 pub(crate) fn released(key: &Key, label: Label, outcome: &Result<(), LockError>) {
     metrics::released(label, key.kind(), outcome);
     match outcome {

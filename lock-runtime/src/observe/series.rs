@@ -1,7 +1,7 @@
-//! The keys of what is counted and timed of locks of one label, made once. A key is a list in a box and a hash of all of
-//! its texts, and each cycle of a lock needs eight.
+//! The keys of all metrics of locks with one label, made once. A key is a list in a box and a hash of all its texts,
+//! and each cycle of a lock needs eight.
 //!
-//! The recorder is asked each time: it may be installed later, and is another one in a test.
+//! The recorder is looked up each time: it may be installed later, and a test has one of its own.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -56,7 +56,7 @@ impl Series {
         }
     }
 
-    /// Whether it is of these texts, by where they are: a look at what they say would cost more than the rest.
+    /// Whether it has these texts, by their addresses: comparing the texts would cost more than the rest.
     fn is_of(&self, label: Label, kind: Kind) -> bool {
         std::ptr::eq(self.label.lock, label.lock)
             && std::ptr::eq(self.label.store, label.store)
@@ -66,11 +66,11 @@ impl Series {
 
 const NEAR: usize = 16;
 
-/// Never dropped: there are no more than texts in the program.
+/// Never dropped: there are no more of them than texts in the program.
 static ALL: Mutex<BTreeMap<[&'static str; 3], &'static Series>> = Mutex::new(BTreeMap::new());
 
 thread_local! {
-    /// Those that this thread has met last.
+    /// The series that this thread has used last.
     static MET: [Cell<Option<&'static Series>>; NEAR] = const { [const { Cell::new(None) }; NEAR] };
 }
 

@@ -1,6 +1,5 @@
-//! The two spans of a lock, `lock.wait` and `lock.hold`, with the counts and the events of their ends. Both are of the
-//! level DEBUG, and children of the span that their caller is in. What runs under a lock is
-//! not in its span.
+//! The two spans of a lock, `lock.wait` and `lock.hold`, with the counts and the events of their ends. Both have the
+//! level DEBUG, and are children of the span that their caller is in. Code that runs under a lock is not in its span.
 
 use tracing::Span;
 use tracing::field::Empty;
@@ -9,8 +8,8 @@ use crate::hold::Hold;
 use crate::observe::metrics;
 use crate::values::{Key, Label, LockError, Moment, clock};
 
-/// A request for a lock that is under way. Dropped without an outcome, it was cancelled by its caller. Every caller that
-/// waits carries it, so it borrows what the request has.
+/// A request for a lock that is under way. If it is dropped without an outcome, its caller cancelled it. Every caller
+/// that waits carries it, so it borrows from the request.
 pub(crate) struct Wait<'a> {
     key: &'a Key,
     label: &'a Label,
@@ -39,7 +38,7 @@ impl<'a> Wait<'a> {
         }
     }
 
-    /// The outcome and its moment: whether the lock was granted.
+    /// Notes the outcome and its moment. `true`: the lock was granted.
     pub(crate) fn came_to(mut self, outcome: Result<bool, &LockError>, at: Moment) {
         let outcome = match outcome {
             Ok(true) => "acquired",
@@ -73,7 +72,7 @@ impl Drop for Wait<'_> {
     }
 }
 
-/// The span of a guard's hold, if anybody takes it.
+/// The span of a guard's hold, if a subscriber wants it.
 pub(crate) fn hold(hold: &Hold) -> Option<Box<Span>> {
     let key = hold.key();
     let label = || hold.with_turn(|turn| turn.label);
@@ -89,7 +88,7 @@ pub(crate) fn hold(hold: &Hold) -> Option<Box<Span>> {
     taken(span)
 }
 
-/// The span, if anybody takes it.
+/// The span, if a subscriber wants it.
 fn taken(span: Span) -> Option<Box<Span>> {
     (!span.is_disabled()).then(|| Box::new(span))
 }

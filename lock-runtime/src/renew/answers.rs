@@ -23,7 +23,7 @@ pub(super) struct Outcome {
     pub(super) sent_at: Moment,
 }
 
-/// Takes in what became of a call. One that panicked is as one without an answer: its holds are asked about again.
+/// Takes in the outcome of a call. A call that panicked is as one without an answer: its holds are asked about again.
 pub(super) fn take_in(watch: &Watch, done: Result<Outcome, JoinError>) {
     match done {
         Ok(outcome) => watch.answered(&outcome),
@@ -42,7 +42,7 @@ pub(super) async fn renew(
     }: Batch,
     timeout: Duration,
 ) -> Outcome {
-    // Looked at again right before the request is sent: nothing is renewed that is being released.
+    // Checked again right before the request is sent: no tenure is renewed that is being released.
     let sent_at = clock::now();
     let (tenures, batch): (Vec<_>, Vec<_>) = tenures
         .into_iter()
@@ -84,8 +84,8 @@ pub(super) async fn renew(
 }
 
 impl Watch {
-    /// Notes that the renewals of these holds are in trouble. Returns the number of those of which that is to be logged.
-    /// One hold whose renewals go on failing is told of once.
+    /// Notes that the renewals of these holds are in trouble. Returns the number of holds to log, if there are any. A
+    /// hold whose renewals go on failing is logged once.
     fn are_newly_in(&self, trouble: Cause, tenures: &[Arc<Tenure>]) -> Option<usize> {
         let more = self.schedule.lock().get_into(trouble, tenures);
         (more > 0 && self.is_news(trouble, more)).then_some(more)
@@ -113,14 +113,14 @@ impl Watch {
             let answer = answer.copied().unwrap_or(Renewed::Unknown);
             held += usize::from(answer == Renewed::Held);
             refused += usize::from(answer == Renewed::NotHeld);
-            // Unlocked: a loss wakes waiters.
+            // The schedule is unlocked here: a loss wakes waiters.
             tenure.answered(renewal, answer, *sent_at);
             if !self.remove_if_over(tenure) {
                 good.push((tenure, answer));
             }
         }
         observe::renewals(store, [held, refused, tenures.len() - held - refused]);
-        // Asked of each tenure before the schedule is locked, for which others wait.
+        // Computed before the schedule is locked, because others wait for it.
         let shortest = tenures.iter().map(|tenure| tenure.ttl()).min();
         let now = clock::now();
         let mut schedule = self.schedule.lock();

@@ -21,7 +21,7 @@ struct Second {
 }
 
 impl Digest {
-    /// Notes so many holds with this trouble. True if nobody was told of this cause in the last second: log it in full.
+    /// Notes this number of holds with this trouble. True if this cause was not logged in the last second: log it in full.
     pub(super) fn is_first(&mut self, cause: Cause, holds: usize, now: Instant) -> bool {
         match self.0.iter_mut().find(|second| second.cause == cause) {
             Some(second) => {
@@ -45,7 +45,7 @@ impl Digest {
         self.0.iter().map(|second| second.ends).min()
     }
 
-    /// What to say of the seconds that have ended by now: of each cause, how many more holds. A second that counted
+    /// Returns each cause whose second has ended by now, and how many more holds it had. A second that counted
     /// something is followed by another one.
     pub(super) fn ended(&mut self, now: Instant) -> Vec<(Cause, usize)> {
         let mut told = Vec::new();
@@ -73,7 +73,7 @@ mod tests {
     const EXPIRED: Cause = Cause::Lost(LostReason::Expired);
 
     #[test]
-    fn the_first_of_a_cause_is_told_at_once_and_the_others_once_a_second() {
+    fn a_cause_is_logged_at_once_and_then_once_a_second() {
         let mut digest = Digest::default();
         let began = Instant::now();
         assert!(digest.is_first(REFUSED, 1, began));

@@ -1,4 +1,4 @@
-//! Which holds a forced release means. Where others can read along, its message names holders by aliases, which are
+//! The holds that a forced release names. Where others can read the message, it names holders by aliases, which are
 //! hashes. The aliases of our own holds are computed when the first such message comes, each once: an acquire pays for
 //! no hash before that.
 
@@ -11,7 +11,8 @@ use crate::backend::Holders;
 use crate::hold::Tenure;
 use crate::values::{Alias, HolderId, Kind, Moment, clock};
 
-/// The time within which a grant may arrive after its forced release was told. After that, the next renewal finds out.
+/// The time within which a grant may arrive after the message of its forced release. A later one is lost at its next
+/// renewal.
 const LONGEST_DETOUR: Duration = Duration::from_secs(10);
 /// Most victims are other managers' holds: an operator who releases thousands must not make us remember them all.
 const MOST_MISSING: usize = 64;
@@ -25,8 +26,8 @@ fn alias(holder: HolderId, kind: Kind) -> Alias {
     holder.alias(kind)
 }
 
-/// Victims that were not found among the holds, and when they were named. One may still come: the grant and the news
-/// of its forced release travel on different connections, and either may be first.
+/// Victims that were not found among the holds, and when they were named. Their holds may still come: a grant and the
+/// message of its forced release travel on different connections, and either may be first.
 #[derive(Debug, Default)]
 pub(crate) struct Missing(VecDeque<(Moment, Holders)>);
 
@@ -36,7 +37,7 @@ impl Missing {
         self.0.push_front((clock::now(), victim));
     }
 
-    /// Whether a hold that only now comes to be watched was released by force before. One hash at most.
+    /// Whether a hold that is watched only now was released by force before. Costs one hash at most.
     pub(crate) fn names(&mut self, tenure: &Tenure) -> bool {
         if self.0.is_empty() {
             return false;
@@ -50,25 +51,25 @@ impl Missing {
     }
 }
 
-/// The holds that came since the names were last brought up to date. `None` before the first message that needs
-/// names: then all of them are new.
+/// The holds that came since the names were last brought up to date. `None` before the first message that needs names:
+/// then all holds are new.
 #[derive(Debug, Default)]
 pub(crate) struct Newcomers(Option<Vec<u64>>);
 
 impl Newcomers {
-    /// Notes one of so many holds.
+    /// Notes a hold. `here`: the number of all holds.
     pub(crate) fn note(&mut self, number: u64, here: usize) {
         if let Some(numbers) = &mut self.0 {
             if numbers.len() < here + MOST_GONE {
                 numbers.push(number);
             } else {
-                // Nobody has asked for a while: the next one to ask pays for all that are here, and these are as many.
+                // No message has come for a while: the next one hashes all holds, which are no more than these.
                 self.0 = None;
             }
         }
     }
 
-    /// Takes those that are not named yet out of all that are here. None are new after it.
+    /// Returns the holds, out of `all`, that have no name yet. None are new after it.
     pub(crate) fn take<'a>(
         &mut self,
         all: impl Iterator<Item = &'a Tenure>,
@@ -90,12 +91,12 @@ impl Newcomers {
 
 /// Holds that have no name yet.
 pub(crate) struct Unnamed {
-    /// They are all there are.
+    /// True if they are all holds.
     afresh: bool,
     holds: Vec<(HolderId, Kind)>,
 }
 
-/// The numbers of our holds by what messages call them. Those of holds that are gone stay for a while.
+/// The numbers of our holds by their names in messages. Names of holds that are gone stay for a while.
 #[derive(Debug, Default)]
 pub(crate) struct Names(HashMap<Alias, u64>);
 
@@ -109,7 +110,7 @@ impl Names {
         }
     }
 
-    /// Drops those of holds that are gone, once they are more than the `here` others.
+    /// Drops the names of holds that are gone, once there are more of them than of the `here` others.
     pub(crate) fn tidy(&mut self, here: usize, is_here: impl Fn(u64) -> bool) {
         if self.0.len() > 2 * here + MOST_GONE {
             self.0.retain(|_, number| is_here(*number));
@@ -117,7 +118,7 @@ impl Names {
         }
     }
 
-    /// The numbers of those that have one of these names.
+    /// Returns the numbers of the holds that have one of these names.
     pub(crate) fn find(&self, aliases: &HashSet<Alias>) -> Vec<u64> {
         let number = |alias| self.0.get(alias).copied();
         aliases.iter().filter_map(number).collect()

@@ -21,7 +21,7 @@ fn scene() -> (LockManager, Arc<Switch>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_that_is_left_out_each_time_is_kept_by_a_renewal_that_waits() {
+async fn a_renewal_that_waits_keeps_a_hold_that_is_left_out() {
     for lease in [SECOND, 30 * SECOND] {
         let (locks, switch) = scene();
         let guard = locks.mutex("hot").lease(lease).acquire().await.unwrap();
@@ -30,7 +30,7 @@ async fn a_hold_that_is_left_out_each_time_is_kept_by_a_renewal_that_waits() {
             tokio::time::sleep(lease / 10).await;
             assert!(guard.is_held(), "lost after {tenth} tenths of {lease:?}");
         }
-        // Twenty leases of about three renewals each, and none beside another.
+        // Twenty leases of about three renewals each, and no two of them at once.
         let waited = switch.waited.load(Ordering::Relaxed);
         assert!((20..=70).contains(&waited), "{waited} renewals waited");
     }
@@ -66,7 +66,7 @@ async fn holds_of_one_key_wait_for_it_together() {
         tokio::time::sleep(SECOND / 10).await;
         assert!(guards.iter().all(|guard| guard.is_held()));
     }
-    // Ten rounds of renewals. Each hold by itself would be two hundred.
+    // Ten rounds of renewals. Without sharing, the holds would send two hundred.
     let waited = switch.waited.load(Ordering::Relaxed);
     assert!((5..=60).contains(&waited), "{waited} renewals waited");
 }
@@ -109,7 +109,7 @@ async fn a_renewal_by_hand_that_is_left_out_waits_for_the_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_very_many_keys_are_locked_for_a_moment_few_renewals_wait_and_batches_do_the_rest() {
+async fn few_renewals_wait_where_very_many_keys_are_locked() {
     const HOLDS: usize = 500;
     let (locks, switch) = scene();
     let mut guards = Vec::new();

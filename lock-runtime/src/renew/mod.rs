@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | Held | a third of the lease after the last confirmed request, up to three fifths where answers are slow | a renewal is sent |
 //! | Asked | a sixth of the lease later (the call timeout at most), then longer and longer | another renewal is sent beside the first, unless the store answers others: then it has too much to do |
-//! | Failed: the last renewal failed, or left the tenure out because others wrote its key | a short pause | the renewal is sent again; after it was left out twice, by one that waits for the key |
+//! | Failed: the last renewal failed, or left the tenure out because others wrote its key | a short pause | the renewal is sent again; after it was left out twice, by a renewal that waits for the key |
 //! | Lost | none | it leaves the schedule |
 //!
 //! An answer counts as long as it is true: the lease that it confirms began when its request was sent, however late it
@@ -48,15 +48,15 @@ use crate::values::{Backoff, Key, LockError, LostReason, Moment, clock};
 
 /// The longest sleep of the loop while there are holds: a suspended machine is noticed this late.
 const TICK: Duration = Duration::from_secs(1);
-/// A watchdog that ran for so long before it panicked is started anew as if it had never panicked.
+/// A watchdog that ran for this time before it panicked is started anew as if it had never panicked.
 const STABLE: Duration = Duration::from_secs(10);
 
 /// The schedule of all tenures of one manager.
 #[derive(Default)]
 pub(crate) struct Watch {
     schedule: Modelled<Schedule>,
-    /// The names of the holds in forced releases. Locked before the schedule and never by who acquires or releases, so
-    /// that nobody waits for a hash.
+    /// The names of the holds in forced releases. Locked before the schedule. An acquire or a release never locks it,
+    /// so neither waits for a hash.
     names: Modelled<Names>,
     /// The events that are logged once a second. Nothing else is locked with it.
     digest: Mutex<Digest>,
@@ -65,8 +65,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Watches a tenure that was confirmed by a request sent at `sent_at`. One that is over already is not watched: who
-    /// ended it would have taken it out.
+    /// Watches a tenure that was confirmed by a request sent at `sent_at`. A tenure that is over already is not
+    /// watched: nothing would take it out any more.
     pub(crate) fn insert(&self, tenure: &Arc<Tenure>, sent_at: Moment) {
         let mut schedule = self.schedule.lock();
         if schedule.missing.names(tenure) {
@@ -87,7 +87,7 @@ impl Watch {
         self.wake_in_time(schedule);
     }
 
-    /// The current turn, or idle time, of a tenure ends before its lease does.
+    /// Notes that the current turn, or idle time, of a tenure ends before its lease does.
     pub(crate) fn ends_earlier(&self, tenure: &Tenure) {
         let mut schedule = self.schedule.lock();
         schedule.ends_earlier(tenure);
@@ -113,18 +113,18 @@ impl Watch {
         }
     }
 
-    /// Forgets a tenure: an answer that is still on its way is ignored. False if it was not known any more.
+    /// Forgets a tenure: an answer that is still on its way is ignored. False if it was forgotten already.
     pub(crate) fn remove(&self, tenure: &Tenure) -> bool {
         self.schedule.lock().remove(tenure)
     }
 
-    /// Takes out a tenure if it is over; a turn that is lost is logged. A live one stays, whatever it looked like before: it
-    /// may have been renewed meanwhile. Unlocked: a loss wakes waiters.
+    /// Takes out a tenure if it is over, and logs a turn that is lost. A live tenure stays, whatever it looked like
+    /// before: it may have been renewed meanwhile. Call it with the schedule unlocked: a loss wakes waiters.
     fn remove_if_over(&self, tenure: &Arc<Tenure>) -> bool {
         self.remove_if_over_late(tenure, Duration::ZERO)
     }
 
-    /// As [`remove_if_over`](Watch::remove_if_over), while the loop runs so much later than it wanted.
+    /// Does the same as [`remove_if_over`](Watch::remove_if_over), while the loop runs `late`.
     fn remove_if_over_late(&self, tenure: &Arc<Tenure>, late: Duration) -> bool {
         if !tenure.is_over() {
             return false;
@@ -135,7 +135,7 @@ impl Watch {
             (schedule.planned_for(tenure), schedule.remove(tenure))
         };
         if removed && let Some(loss) = self.log_lost(tenure) {
-            // Nobody looked at the tenure when it was time to: the store is not to blame.
+            // Nothing looked at the tenure when it was time to: the store is not to blame.
             let unseen = planned.map(|planned| now.saturating_duration_since(planned));
             let late = late.max(unseen.unwrap_or_default());
             if loss.reason == LostReason::Expired
@@ -155,7 +155,7 @@ impl Watch {
         self.remove_if_over(tenure);
     }
 
-    /// As [`lose`](Watch::lose), for a tenure that is not in the schedule, or not any more.
+    /// Does the same as [`lose`](Watch::lose), for a tenure that is not in the schedule, or not any more.
     fn end(&self, tenure: &Arc<Tenure>, reason: LostReason) {
         tenure.lose(reason);
         self.log_lost(tenure);
@@ -174,7 +174,7 @@ impl Watch {
         Some(loss)
     }
 
-    /// Ends every tenure for `reason`. Tells when the last of their leases is over.
+    /// Ends every tenure for `reason`. Returns when the last of their leases is over.
     pub(crate) fn lose_all(&self, reason: LostReason) -> Option<Moment> {
         let tenures: Vec<_> = {
             let schedule = self.schedule.lock();
@@ -189,8 +189,8 @@ impl Watch {
         over_at
     }
 
-    /// The turns that callers have, in the order in which their tenures were asked for. In steps: others need the schedule
-    /// as well.
+    /// Returns the turns that callers have, in the order in which their tenures were asked for. It works in steps,
+    /// because others need the schedule as well.
     pub(crate) fn holds(&self) -> Vec<Hold> {
         const STEP: usize = 1024;
         let mut all = Vec::new();
@@ -210,8 +210,8 @@ impl Watch {
         }
     }
 
-    /// Returns the first of the holds of that name, whatever its kind. It looks at the oldest ones only: those who give up
-    /// in a crowd are many.
+    /// Returns the first of the holds of that name, whatever its kind. It looks at the oldest holds only, because many
+    /// callers of a crowded key give up.
     pub(crate) fn first_of(&self, key: &Key) -> Option<Hold> {
         const OLDEST: usize = 1024;
         let schedule = self.schedule.lock();
@@ -221,10 +221,10 @@ impl Watch {
         holds.next()
     }
 
-    /// Takes in what the store says without being asked.
+    /// Takes in an event that the store sends without a request.
     pub(crate) fn hear(&self, event: Event) {
         match event {
-            // Unlocked: a loss wakes waiters.
+            // The schedule is unlocked here: a loss wakes waiters.
             Event::ForceReleased(victim) => {
                 for tenure in self.take(victim) {
                     self.end(&tenure, LostReason::ForceReleased);
@@ -234,17 +234,17 @@ impl Watch {
         }
     }
 
-    /// Somebody else wants a lock that this process keeps. A hint: one that is not known any more, or not yet, is asked for
-    /// again.
+    /// Gives up a lock that this process keeps and another process wants. The event is a hint: the other process asks
+    /// again if the lock is not known any more, or not yet.
     fn give_up(&self, wanted: &Holders) {
         let tenures = self.schedule.lock().wanted(wanted);
-        // Unlocked: the end of an idle tenure takes it out.
+        // The schedule is unlocked here: the end of an idle tenure takes it out.
         for tenure in tenures {
             tenure.give_up();
         }
     }
 
-    /// Takes out the tenures that are meant.
+    /// Takes out the tenures that the event names.
     fn take(&self, victim: Holders) -> Vec<Arc<Tenure>> {
         match &victim {
             Holders::Id(id) => {
@@ -259,7 +259,7 @@ impl Watch {
                 let unnamed = self.schedule.lock().unnamed();
                 names.learn(unnamed);
                 let mut schedule = self.schedule.lock();
-                // The few that came while the schedule was unlocked.
+                // Learns the few that came while the schedule was unlocked.
                 names.learn(schedule.unnamed());
                 names.tidy(schedule.tenures.len(), |number| {
                     schedule.tenures.contains_key(&number)
@@ -269,14 +269,14 @@ impl Watch {
         }
     }
 
-    /// Takes the tenures out whose time is over, and gives the batches of renewals that are due. `late`: so much later
-    /// than it wanted, the loop is running.
+    /// Takes out the tenures whose time is over, and returns the batches of renewals that are due. `late`: how much
+    /// later than planned the loop is running.
     fn collect(&self, backend: &dyn Backend, timeout: Duration, late: Duration) -> Vec<Batch> {
         let batch = backend.traits().renew_batch.max(1);
         let now = clock::now();
         let due = self.schedule.lock().due(backend, batch, timeout, now);
         for tenure in due.over {
-            // Each leaves once it is told: a panic in between costs no other.
+            // Each is taken out and reported before the next: a panic in between costs no other.
             self.remove_if_over_late(&tenure, late);
         }
         due.batches
@@ -295,7 +295,7 @@ impl Watch {
     fn next_wake(&self, store: &'static str) -> Option<Instant> {
         let said = self.digest.lock().next();
         let mut schedule = self.schedule.lock();
-        // In the order in which they were asked for.
+        // The order is that in which they were asked for.
         let mut holds = schedule
             .tenures
             .values()
@@ -315,8 +315,8 @@ impl Watch {
         planned
     }
 
-    /// Logs that a release in the background failed. One that found its lock lost counts as a loss: it must not hide a
-    /// release that the store refused.
+    /// Logs that a release in the background failed. A release that found its lock lost counts as a loss: it must not
+    /// hide a release that the store refused.
     pub(crate) fn release_failed(&self, label: &'static str, error: &LockError) {
         let cause = match error {
             LockError::Lost { reason, .. } => Cause::Lost(*reason),
@@ -327,7 +327,7 @@ impl Watch {
         }
     }
 
-    /// Whether to log this in full. If not, it is counted, and told within a second.
+    /// Whether to log this in full. If not, it is counted, and logged within a second.
     fn is_news(&self, cause: Cause, holds: usize) -> bool {
         let mut digest = self.digest.lock();
         let idle = digest.next().is_none();
@@ -356,12 +356,12 @@ pub(crate) struct Background {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) life: Arc<Lifecycle>,
     pub(crate) presence: Arc<Presence>,
-    /// Of a call to the store.
+    /// The timeout of a call to the store.
     pub(crate) timeout: Duration,
 }
 
-/// Starts the loop in that runtime, and what tells others who this is. Both end with the manager; if the loop panics, it
-/// is started again after a pause.
+/// Starts the loop in that runtime, and the task that writes the client record. Both end with the manager; if the loop
+/// panics, it is started again after a pause.
 pub(crate) fn start(runtime: &Handle, of: Background) {
     runtime.spawn(presence::keep(of.clone()));
     let end = EndOfRuntime(of.clone());
@@ -391,8 +391,8 @@ pub(crate) fn start(runtime: &Handle, of: Background) {
     });
 }
 
-/// Dropped with the loop: if the manager was not stopped, the runtime has ended. Nobody renews any more then, nor looks
-/// when a lease is over: those who watch for a loss in other runtimes would not be told.
+/// Dropped with the loop: if the manager was not stopped, the runtime has ended. Then nothing renews any more, and
+/// nothing checks when a lease is over: callers that wait for a loss in other runtimes would not learn of it.
 struct EndOfRuntime(Background);
 
 impl Drop for EndOfRuntime {
@@ -400,7 +400,7 @@ impl Drop for EndOfRuntime {
         let EndOfRuntime(of) = self;
         if !of.life.is_stopped() {
             if let Some(next) = of.life.runtimes.ended() {
-                // Should that one have ended as well, the loop is dropped at once, and this is asked again.
+                // If that runtime has ended as well, the loop is dropped at once, and this runs again.
                 start(&next, of.clone());
                 return;
             }
@@ -409,7 +409,7 @@ impl Drop for EndOfRuntime {
             }
             of.watch.lose_all(LostReason::Shutdown);
         }
-        // Nobody will wake for it.
+        // No loop will wake to log it.
         of.watch.log_digest(clock::now().tick() + TICK);
     }
 }
@@ -425,7 +425,7 @@ async fn run(of: Background) {
     let mut calls = JoinSet::new();
     let (mut last, mut planned) = (clock::now(), None);
     loop {
-        // Answers that are there come before the next questions.
+        // Answers that have arrived are taken in before the next requests.
         while let Some(done) = calls.try_join_next() {
             take_in(&watch, done);
         }

@@ -1,5 +1,5 @@
-//! Models of the watchdog's entries: a thousand of the orders in which threads can get the locks, by chance, for there
-//! are too many to try all of them.
+//! Models of the watchdog's entries: a thousand random orders in which threads can get the locks, because there are too
+//! many to try all of them.
 //!
 //! Time passes in a thread of its own, by a pretended suspension of the machine.
 
@@ -24,7 +24,7 @@ use crate::values::name::LockName;
 use crate::values::options::HoldOptions;
 use crate::values::ttl::Ttl;
 
-/// So long that nothing but the pretended suspension matters.
+/// Long enough that only the pretended suspension matters.
 const LEASE: Duration = Duration::from_secs(10_000);
 
 const CALL: Duration = Duration::from_secs(2);
@@ -109,7 +109,7 @@ impl Scene {
         schedule.tenures.contains_key(&self.hold.holder().number())
     }
 
-    /// The only guard leaves. Whether the turn was good, and what comes after it.
+    /// The only guard leaves. Returns what comes after the turn, if the turn was good.
     fn leaves(&self) -> impl FnOnce() -> Option<Next> + Send + use<> {
         let (core, hold) = (self.core.clone(), self.hold.clone());
         move || {
@@ -140,7 +140,7 @@ impl Scene {
         move || tenure.answered(&asked.unwrap(), Renewed::Held, sent_at)
     }
 
-    /// The answer to a question of the watchdog that was sent at `sent_at`.
+    /// The answer to a request of the watchdog that was sent at `sent_at`.
     fn answered(&self, answer: Renewed, sent_at: Moment) -> Outcome {
         Outcome {
             store: "test",
@@ -152,7 +152,7 @@ impl Scene {
         }
     }
 
-    /// As the watchdog's loop after a suspension.
+    /// Does what the watchdog's loop does after a suspension.
     fn looks(&self) {
         let watch = &self.core.watch;
         let mut from = Some(0);
@@ -180,13 +180,13 @@ fn lease_ends() {
 }
 
 #[test]
-fn a_hold_that_is_renewed_while_the_watchdog_takes_it_out_stays_watched() {
+fn a_hold_that_is_renewed_while_it_is_taken_out_stays_watched() {
     shuttle::check_random(
         || {
             let scene = Scene::new();
             let renewal = thread::spawn(scene.renews(clock::now()));
             let time = thread::spawn(lease_ends);
-            // Time may pass before it looks.
+            // Time may pass before the watchdog looks.
             thread::yield_now();
             scene.core.watch.remove_if_over(scene.tenure());
             renewal.join().unwrap();
@@ -198,7 +198,7 @@ fn a_hold_that_is_renewed_while_the_watchdog_takes_it_out_stays_watched() {
 }
 
 #[test]
-fn a_hold_that_is_renewed_while_the_watchdog_looks_for_what_is_due_stays_watched() {
+fn a_hold_that_is_renewed_in_a_look_stays_watched() {
     shuttle::check_random(
         || {
             let scene = Scene::new();
@@ -214,7 +214,7 @@ fn a_hold_that_is_renewed_while_the_watchdog_looks_for_what_is_due_stays_watched
 }
 
 #[test]
-fn the_answers_to_two_questions_that_cross_leave_the_deadline_of_the_later_one() {
+fn crossed_answers_leave_the_deadline_of_the_later_request() {
     shuttle::check_random(
         || {
             let scene = Scene::new();
@@ -269,7 +269,7 @@ fn a_hold_is_ended_by_one_only() {
             let leaves = scene.leaves();
             let guard = thread::spawn(move || leaves().is_some());
             let time = thread::spawn(lease_ends);
-            // Time may pass before it looks.
+            // Time may pass before the watchdog looks.
             thread::yield_now();
             scene.core.watch.remove_if_over(scene.tenure());
             let released = guard.join().unwrap();

@@ -1,19 +1,21 @@
-//! Where the store has the holds, and how each place keeps up. Where answers are slow, renewals are further apart: a
-//! store with too much to do would have even more of it, and answer even later.
+//! The places in the store that have the holds, and how each place keeps up. Where answers are slow, renewals are
+//! further apart: more requests would make a busy store even slower.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::values::{Moment, Ttl};
 
-/// The steps from renewals that are a third of a lease apart to those that are three fifths of one apart: what comes
-/// later than that leaves too little time for an answer that is late.
+/// The steps from renewals that are a third of a lease apart to renewals that are three fifths of it apart: a later
+/// renewal leaves too little time for a late answer.
 const STEPS: u32 = 64;
-/// A slow answer goes so many steps up; a quick one halves them. A store that is slow for long has renewals three fifths
-/// apart with the fourth slow answer. After one stall, they are two fifths apart, so that the lease outlives another one.
+/// A slow answer adds this many steps; a quick one halves them. Renewals of a store that stays slow are three fifths
+/// apart after the fourth slow answer. After one stall, they are two fifths apart, so that the lease outlives another
+/// stall.
 const UP: u32 = 16;
 
-/// Places come and go with the nodes of a cluster. Beyond so many, those are forgotten that have been silent for long.
+/// Places come and go with the nodes of a cluster. Beyond this number, places that have been silent for [`LONG`] are
+/// forgotten.
 const MANY: usize = 1024;
 const LONG: Duration = Duration::from_secs(60);
 
@@ -31,9 +33,9 @@ struct PlaceRecord {
 }
 
 impl Places {
-    /// An answer has come to a question about such leases that was sent at `sent_at`.
+    /// Takes in an answer about leases of `ttl`, to a request that was sent at `sent_at`.
     ///
-    /// What was asked before the last slow answer came was held up by the same stall, so it says nothing new.
+    /// A request from before the last slow answer was held up by the same stall, so its answer says nothing new.
     pub(super) fn answers(&mut self, place: usize, ttl: Ttl, sent_at: Moment, now: Moment) {
         if self.0.len() >= MANY && !self.0.contains_key(&place) {
             self.0
@@ -78,7 +80,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn renewals_are_up_to_three_fifths_of_a_lease_apart_where_answers_are_slow() {
+    async fn slow_answers_put_renewals_up_to_three_fifths_apart() {
         let (mut places, ttl) = (Places::default(), Ttl::new(LEASE, true).unwrap());
         assert!(apart(&places, ttl) <= LEASE / 3 + ttl.early());
         for _ in 0..4 {

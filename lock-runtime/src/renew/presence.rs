@@ -1,5 +1,6 @@
-//! Tells the store who this manager is, for as long as it holds locks or waits for fair ones: a record for operators,
-//! written beside everything else. No lock waits for it, fails by it, or costs a request more.
+//! Writes the client record of this manager into the store, for as long as it holds locks or waits for fair ones. The
+//! record is for operators, and is written beside everything else: no lock waits for it, fails by it, or costs another
+//! request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,8 +20,8 @@ pub(crate) struct Presence {
     short_id: String,
     /// The key of the record.
     key: Key,
-    /// There was a hold, or a place in a queue, since the record was last written. Set by who has one; taken back by
-    /// the task that writes.
+    /// There was a hold, or a place in a queue, since the record was last written. Its caller sets this; the task that
+    /// writes clears it.
     wanted: AtomicBool,
     /// Raised after `wanted` was set.
     wake: Notify,
@@ -47,9 +48,9 @@ impl Presence {
         }
     }
 
-    /// The store has something of this manager by which others may meet it.
+    /// The store has a hold or a place of this manager, by which others may meet it.
     pub(crate) fn is_wanted(&self) {
-        // Nearly always it is known already.
+        // Nearly always it is set already.
         if !self.wanted.load(Ordering::Relaxed) {
             self.wanted.store(true, Ordering::Relaxed);
             self.wake.notify_one();
@@ -62,7 +63,7 @@ impl Presence {
         self.at_work.zero().await;
     }
 
-    /// As the store would tell it.
+    /// Returns the record as the store would return it.
     pub(crate) fn known(&self) -> KnownClient {
         KnownClient {
             record: self.record.clone(),
@@ -90,7 +91,7 @@ pub(super) async fn keep(of: Background) {
     }
 }
 
-/// Writes it again and again. Ends if the store refuses it for good.
+/// Writes the record again and again. Ends if the store refuses it for good.
 async fn write(of: &Background, directory: &dyn Directory) {
     let presence = &of.presence;
     loop {
@@ -105,7 +106,7 @@ async fn write(of: &Background, directory: &dyn Directory) {
             short_id: &presence.short_id,
             began: presence.began,
         };
-        // Before the question: one that is dropped may arrive.
+        // This comes before the request: a request that is dropped may arrive.
         presence.was_written.store(true, Ordering::Relaxed);
         let written = directory.introduce(client, of.timeout);
         match written.await {
@@ -141,7 +142,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A manager, and one that looks at what it says in the store that both share.
+    /// A manager, and another one that looks at its record in the store that both share.
     fn pair() -> (LockManager, LockManager) {
         let store = MemoryStore::new();
         let manager = || LockManager::builder().memory_store(&store).in_memory();
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_manager_says_who_it_is_with_its_first_hold_and_for_as_long_as_it_holds() {
+    async fn the_record_is_there_from_the_first_hold_to_the_last() {
         let (locks, other) = pair();
         locks.inspect("k").await.unwrap();
         assert!(!is_known(&locks, &other).await);
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_record_of_an_idle_manager_ends_and_comes_back_with_its_next_hold() {
+    async fn the_record_of_an_idle_manager_ends_until_its_next_hold() {
         let (locks, other) = pair();
         for _ in 0..3 {
             cycle(&locks).await;
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_manager_that_only_waits_says_who_it_is_for_as_long_as_it_waits() {
+    async fn a_manager_that_only_waits_has_a_record_while_it_waits() {
         let (locks, other) = pair();
         let guard = other.fair("k").acquire().await.unwrap();
         let waiting = tokio::spawn(locks.fair("k").wait(600 * SECOND).acquire());
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn short_holds_beside_each_other_keep_the_record_as_one_long_one_does() {
+    async fn overlapping_short_holds_keep_the_record() {
         let (locks, other) = pair();
         for _ in 0..600 {
             cycle(&locks).await;
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_shutdown_deletes_the_record_and_so_does_the_end_of_the_last_clone() {
+    async fn a_shutdown_or_the_end_of_the_last_clone_deletes_the_record() {
         let (locks, other) = pair();
         let guard = locks.mutex("k").acquire().await.unwrap();
         assert!(is_known(&locks, &other).await);
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_record_goes_on_being_written_when_the_runtime_of_a_memory_manager_ends() {
+    fn the_record_of_a_memory_manager_outlives_its_runtime() {
         let runtime = || {
             let mut builder = tokio::runtime::Builder::new_current_thread();
             builder.enable_all().start_paused(true).build().unwrap()

@@ -13,26 +13,26 @@ use crate::renew::forced_release::{Missing, Newcomers, Unnamed};
 use crate::renew::places::Places;
 use crate::values::{Alias, Count, Counted, HolderId, Key, Kind, Moment, jittered};
 
-/// How many due entries are taken in one look, and how many that are not due yet are looked at to fill the batches:
-/// the schedule is locked meanwhile. Those that are left are taken by the next look, which follows at once.
+/// The number of due entries that one look takes, and of entries not due yet that it looks at to fill the batches: the
+/// schedule is locked meanwhile. The next look, which follows at once, takes the rest.
 pub(super) const MOST: usize = 1024;
 
-/// A hold that the store has left out so often goes by a renewal that waits for those who write the key. Most of them are
-/// done at once, and a renewal that waits is a request of its own.
+/// A hold that the store has left out this often goes by a renewal that waits for the writers of its key. Most writers
+/// are done at once, and a renewal that waits is a request of its own.
 const LEFT_OUT_LIMIT: u32 = 2;
 
-/// For how many keys renewals wait at most. Where others have locked more than that, they have probably locked
-/// very many, for a moment: then a batch renews all of them once they are done.
+/// The number of keys for which renewals wait at most. Where others have locked more keys than that, they have probably
+/// locked very many, for a moment: then a batch renews all of them afterwards.
 const MOST_WAITING: usize = 4;
 
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
-    /// By number. A tree, for its few entries need no hash.
+    /// By number. A tree, because its few entries need no hash.
     pub(super) tenures: BTreeMap<u64, Watched>,
     pub(super) queue: BTreeSet<(Instant, u64)>,
     /// The moment at which the loop wakes by itself; `None` while it sleeps without an end.
     pub(super) planned: Option<Instant>,
-    /// A hold was inserted since the loop last planned. It then stays awake for a tick even if nothing is held:
+    /// A hold was inserted since the loop last planned. The loop then stays awake for a tick even if nothing is held:
     /// short holds in a row would wake it for each of them.
     pub(super) busy: bool,
     /// Victims of forced releases that were not found here.
@@ -41,7 +41,7 @@ pub(super) struct Schedule {
     newcomers: Newcomers,
     /// The names by which others know the holders that keep their locks.
     keepers: HashMap<Alias, u64>,
-    /// Batches under way that wait for those who write their keys.
+    /// Batches under way that wait for the writers of their keys.
     waiting: Arc<Count>,
 }
 
@@ -49,20 +49,20 @@ pub(super) struct Schedule {
 pub(super) struct Watched {
     pub(super) tenure: Arc<Tenure>,
     next: Instant,
-    /// The moment of the next question to the store: for a renewal, or beside a question that is not answered yet.
+    /// The moment of the next request to the store: for a renewal, or beside a request that is not answered yet.
     renew_at: Moment,
     /// The moment at which the last confirmed request was sent.
     confirmed: Moment,
-    /// A question is under way, so that `renew_at` is the time for another one beside it.
+    /// A request is under way, so that `renew_at` is the time for another one beside it.
     asked: bool,
     /// The number of times that the store has left it out since it was confirmed.
     left_out: u32,
-    /// The trouble that was told since a renewal succeeded.
+    /// The trouble that was logged since a renewal succeeded.
     trouble: Option<Cause>,
 }
 
 impl Watched {
-    /// Whether its renewal waits for those who write the key.
+    /// Whether its renewal waits for the writers of its key.
     fn waits(&self) -> bool {
         self.left_out >= LEFT_OUT_LIMIT
     }
@@ -73,7 +73,7 @@ impl Watched {
 pub(super) struct Batch {
     /// The place in the store that has them.
     pub(super) place: usize,
-    /// If it waits for those who write the key, which is one then.
+    /// Set if the batch waits for the writers of its key, which is one then.
     pub(super) waits: Option<Counted>,
     pub(super) tenures: Vec<Arc<Tenure>>,
 }
@@ -87,9 +87,9 @@ pub(super) struct Due {
     pub(super) over: Vec<Arc<Tenure>>,
 }
 
-/// Renewed by one call. By kind: each has its script. By lease, in powers of two: a call's timeout follows its shortest
-/// lease, and must suit all of them. By place: a node that is frozen keeps back the answers of its own holds alone. By key
-/// if it waits for those who write the key: they keep back nobody else.
+/// What the holds of one call have in common. Their kind: each has its script. Their lease, in powers of two: a call's
+/// timeout follows its shortest lease, and must suit all of them. Their place: a node that is frozen delays the answers
+/// of its own holds alone. Their key, if the call waits for the writers of the key: these delay no other hold.
 type Group = (Kind, u32, usize, Option<Arc<Key>>);
 
 impl Schedule {
@@ -104,7 +104,7 @@ impl Schedule {
         self.queue.insert((next, number));
         self.newcomers.note(number, self.tenures.len());
         if tenure.holder().keeps() {
-            // A hash for what costs a request to the store anyway.
+            // This costs a hash, for a tenure that costs a request to the store anyway.
             let alias = tenure.holder().alias(tenure.key().kind());
             self.keepers.insert(alias, number);
         }
@@ -122,7 +122,7 @@ impl Schedule {
         );
     }
 
-    /// The tenures that somebody else wants, of those that this process keeps.
+    /// Returns the tenures that other processes want, of those that this process keeps.
     pub(super) fn wanted(&self, wanted: &Holders) -> Vec<Arc<Tenure>> {
         let numbers: Vec<u64> = match wanted {
             Holders::Id(id) => vec![id.number()],
@@ -156,7 +156,7 @@ impl Schedule {
         }
     }
 
-    /// Plans a question for now, whatever is under way.
+    /// Plans a request for now, whatever is under way.
     pub(super) fn ask_now(&mut self, number: u64, now: Moment) {
         if let Some(watched) = self.tenures.get_mut(&number) {
             watched.asked = false;
@@ -164,9 +164,9 @@ impl Schedule {
         }
     }
 
-    /// Until when no other question is sent beside the one that is under way: a place that answers others is at work
-    /// on it, and must not be given the same work twice. Nor is one that waits for others asked again: it has its place
-    /// among them. Only the last part of the lease is for a question whose answer alone was lost.
+    /// Returns until when no other request is sent beside the one that is under way: a place that answers others is at
+    /// work on it, and must not be given the same work twice. A renewal that waits for writers is not repeated either:
+    /// it has its place among them. Only the last part of the lease is for a request whose answer alone was lost.
     fn wait_for_answer(
         &self,
         watched: &Watched,
@@ -189,8 +189,8 @@ impl Schedule {
         (!now.has_reached(until)).then_some(until)
     }
 
-    /// Moves a hold's entry to its next event: so far from `now` as the clock says that leaves less time. The other one
-    /// stood still while the machine was suspended.
+    /// Moves a hold's entry to its next event, by the clock that leaves less time from `now`: the other clock stood
+    /// still while the machine was suspended.
     pub(super) fn plan(&mut self, number: u64, renew_at: Moment, now: Moment) {
         let Some(watched) = self.tenures.get_mut(&number) else {
             return;
@@ -202,8 +202,8 @@ impl Schedule {
         self.queue.insert((watched.next, number));
     }
 
-    /// Takes out what is due, in batches of so many, and plans when each hold is asked about again if there is no
-    /// answer. `timeout`: how long a call may take as it was configured.
+    /// Takes out what is due, in batches of `batch`, and plans when each hold is asked about again if there is no
+    /// answer. `timeout`: the configured call timeout.
     pub(super) fn due(
         &mut self,
         backend: &dyn Backend,
@@ -215,7 +215,7 @@ impl Schedule {
         let (mut over, mut moved) = (Vec::new(), Vec::new());
         let mut groups: HashMap<Group, Vec<Arc<Tenure>>> = HashMap::new();
         let mut waiting: HashSet<Arc<Key>> = HashSet::new();
-        // Those that are due soon fill the batches that go out anyway, but start none.
+        // Holds that are due soon fill the batches that go out anyway, but start none.
         let (mut horizon, mut unfilled) = (tick, 0_usize);
         let (mut due, mut ahead) = (0, 0);
         for &(at, number) in &self.queue {
@@ -239,7 +239,7 @@ impl Schedule {
                 continue;
             }
             if is_due && !now.has_reached(watched.renew_at) {
-                // Its end has moved since: the entry stands where the old one was.
+                // Its end has moved since: the entry still stands at the old end.
                 moved.push((number, watched.renew_at));
                 continue;
             }
@@ -289,8 +289,8 @@ impl Schedule {
         }
     }
 
-    /// Notes that the store is being asked about the hold: while there is no answer, again after a pause, beside the
-    /// questions that are under way.
+    /// Notes that the store is being asked about the hold. Without an answer, it is asked again after a pause, beside
+    /// the requests that are under way.
     fn asked(&mut self, tenure: &Tenure, timeout: Duration, now: Moment) {
         let number = tenure.holder().number();
         let Some(watched) = self.tenures.get_mut(&number) else {
@@ -302,9 +302,9 @@ impl Schedule {
         self.plan(number, now + ttl.answer_wait(timeout, overdue), now);
     }
 
-    /// Takes in the answer to a question that was sent at `sent_at`.
+    /// Takes in the answer to a request that was sent at `sent_at`.
     ///
-    /// A confirmation that came after this question was sent says more than its answer.
+    /// A later request that was confirmed says more than this answer.
     pub(super) fn answered(
         &mut self,
         tenure: &Tenure,
@@ -326,7 +326,7 @@ impl Schedule {
             (watched.confirmed, watched.left_out) = (sent_at, 0);
             watched.trouble = None;
             if tenure.is_to_be_lengthened() {
-                // It did not ask for that yet: the caller that wants it has planned the next question.
+                // It did not ask for that yet: the caller that wants it has planned the next request.
                 watched.renew_at
             } else {
                 sent_at + self.places.next_renewal(place, ttl)
@@ -334,7 +334,7 @@ impl Schedule {
         } else {
             watched.left_out = match answer {
                 Renewed::LeftOut => watched.left_out + 1,
-                // It has waited in vain: now the others may be done, and a batch finds that out for less.
+                // It has waited in vain: the writers may be done now, and a batch finds that out for less.
                 _ if watched.waits() => 0,
                 _ => watched.left_out,
             };
@@ -343,8 +343,8 @@ impl Schedule {
         self.plan(number, renew_at, now);
     }
 
-    /// Plans some entries anew, from this number on: tokio's clock stood still while the machine was suspended. Where
-    /// to go on.
+    /// Plans some entries anew, from this number on: tokio's clock stood still while the machine was suspended. Returns
+    /// the number to go on from.
     pub(super) fn realign(&mut self, from: u64, now: Moment) -> Option<u64> {
         let mut some: Vec<_> = self
             .tenures
@@ -373,7 +373,8 @@ impl Schedule {
         })
     }
 
-    /// Takes out the victims that were found, under these numbers, and waits for those that were not.
+    /// Takes out the victims that were found, under these numbers, and remembers the others, whose grants may still
+    /// come.
     pub(super) fn take(&mut self, numbers: Vec<u64>, victim: Holders) -> Vec<Arc<Tenure>> {
         let taken: Vec<_> = numbers
             .into_iter()
@@ -395,8 +396,8 @@ impl Schedule {
         Some(watched.next)
     }
 
-    /// Notes that renewals of these tenures are in this trouble. Returns the number of those that were in no such trouble
-    /// before: it is told once, until a renewal succeeds.
+    /// Notes that renewals of these tenures are in this trouble. Returns the number of those that were in no such
+    /// trouble before: it is logged once, until a renewal succeeds.
     pub(super) fn get_into(&mut self, trouble: Cause, tenures: &[Arc<Tenure>]) -> usize {
         let mut more = 0;
         for tenure in tenures {

@@ -1,4 +1,4 @@
-//! Tests of the watchdog when clocks part, and when questions cross. Time is paused.
+//! Tests of the watchdog when clocks part, and when requests cross. Time is paused.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -40,7 +40,7 @@ fn hold_options(lease: Duration) -> HoldOptions {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_suspension_a_hold_is_renewed_in_what_is_left_of_its_lease() {
+async fn after_a_suspension_a_hold_is_renewed_within_its_lease() {
     let locks = LockManager::in_memory();
     let guard = locks.mutex("a").lease(30 * SECOND).acquire().await.unwrap();
     tokio::time::sleep(SECOND).await;
@@ -53,7 +53,7 @@ async fn after_a_suspension_a_hold_is_renewed_in_what_is_left_of_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_suspension_the_end_of_a_fixed_lease_is_told_when_it_comes() {
+async fn after_a_suspension_a_fixed_lease_ends_on_time() {
     let locks = LockManager::in_memory();
     let request = locks.mutex("a").lease(30 * SECOND).auto_renew(false);
     let guard = request.acquire().await.unwrap();
@@ -66,7 +66,7 @@ async fn after_a_suspension_the_end_of_a_fixed_lease_is_told_when_it_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_ran_out_in_a_suspension_is_told_within_a_tick() {
+async fn a_lease_that_ran_out_in_a_suspension_is_lost_within_a_tick() {
     let locks = LockManager::in_memory();
     let guard = locks.mutex("a").lease(30 * SECOND).acquire().await.unwrap();
     clock::suspend(60 * SECOND);
@@ -76,7 +76,7 @@ async fn a_lease_that_ran_out_in_a_suspension_is_told_within_a_tick() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn guards_elsewhere_are_told_that_the_runtime_which_renewed_them_is_gone() {
+async fn the_end_of_the_renewing_runtime_ends_guards_elsewhere() {
     let home = std::thread::spawn(|| {
         let home = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -92,7 +92,7 @@ async fn guards_elsewhere_are_told_that_the_runtime_which_renewed_them_is_gone()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_longer_lease_that_is_wanted_while_a_renewal_is_under_way_is_asked_for_at_once() {
+async fn a_longer_lease_is_requested_beside_a_renewal_under_way() {
     let key = Key::new("", &LockName::from("a"), Kind::Mutex).unwrap();
     let (sent_at, holder) = (clock::now(), HolderIds::new().fresh());
     let hold = granted(Arc::new(key), None, holder, &hold_options(SECOND), sent_at);
@@ -129,7 +129,7 @@ async fn a_longer_lease_that_is_wanted_while_a_renewal_is_under_way_is_asked_for
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_watchdog_goes_on_after_a_panic_in_a_renewal_or_in_its_own_loop() {
+async fn the_watchdog_survives_a_panic_in_a_renewal_or_in_its_loop() {
     for bug in [Bug::InCall, Bug::InLoop] {
         let switch = Arc::new(Switch::default());
         let locks = on_a_flaky_store(&switch);
@@ -188,7 +188,7 @@ fn on_a_flaky_store(switch: &Arc<Switch>) -> LockManager {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_whose_every_answer_takes_a_third_of_a_lease_keeps_its_holds() {
+async fn answers_that_take_a_third_of_a_lease_keep_the_holds() {
     for lease in [SECOND, 30 * SECOND, 3_600 * SECOND] {
         let switch = Arc::new(Switch::default());
         let locks = on_a_flaky_store(&switch);
@@ -211,7 +211,7 @@ async fn a_store_whose_every_answer_takes_a_third_of_a_lease_keeps_its_holds() {
     }
 }
 
-/// A second question beside each would make the work twice as much, and so on.
+/// A second request beside each would double the work, and so on.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_cannot_keep_up_renews_later_and_loses_nothing() {
     let switch = Arc::new(Switch::default());
@@ -234,7 +234,7 @@ async fn a_store_that_cannot_keep_up_renews_later_and_loses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replies_that_come_later_than_the_call_timeout_renew_a_hold_of_the_default_lease() {
+async fn replies_later_than_the_call_timeout_renew_a_default_lease() {
     let switch = Arc::new(Switch::default());
     let locks = on_a_flaky_store(&switch);
     let guard = locks.mutex("a").acquire().await.unwrap();
@@ -246,7 +246,7 @@ async fn replies_that_come_later_than_the_call_timeout_renew_a_hold_of_the_defau
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_that_is_never_answered_does_not_keep_the_next_one_back() {
+async fn a_renewal_without_an_answer_does_not_delay_the_next() {
     let switch = Arc::new(Switch::default());
     let locks = on_a_flaky_store(&switch);
     let guard = locks.mutex("a").lease(30 * SECOND).acquire().await.unwrap();
@@ -257,13 +257,13 @@ async fn a_question_that_is_never_answered_does_not_keep_the_next_one_back() {
     assert!(guard.remaining() < 20 * SECOND);
     tokio::time::sleep(2 * SECOND).await;
     assert!(guard.remaining() > 27 * SECOND, "{:?}", guard.remaining());
-    // The first one fails when nobody needs it any more, and changes nothing.
+    // The first renewal fails when nobody needs it any more, and changes nothing.
     tokio::time::sleep(60 * SECOND).await;
     assert!(guard.is_held());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_silent_is_asked_a_few_times_and_its_holds_end_in_time() {
+async fn a_silent_store_gets_few_requests_and_its_holds_end_in_time() {
     let switch = Arc::new(Switch::default());
     let locks = on_a_flaky_store(&switch);
     let guard = locks.mutex("a").lease(30 * SECOND).acquire().await.unwrap();
@@ -276,8 +276,7 @@ async fn a_store_that_is_silent_is_asked_a_few_times_and_its_holds_end_in_time()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_lease_that_comes_while_the_loop_sleeps_for_a_long_one_is_renewed_after_its_own_third()
- {
+async fn a_short_lease_is_renewed_in_time_beside_a_long_one() {
     let switch = Arc::new(Switch::default());
     let locks = on_a_flaky_store(&switch);
     let _long = locks.mutex("a").lease(30 * SECOND).acquire().await.unwrap();
@@ -290,7 +289,7 @@ async fn a_short_lease_that_comes_while_the_loop_sleeps_for_a_long_one_is_renewe
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_thousand_losses_are_one_line_at_once_and_one_a_second_later() {
+async fn ten_thousand_losses_are_two_log_lines_a_second_apart() {
     let log = Log::default();
     let _logging = tracing::subscriber::set_default(log.clone());
     let locks = LockManager::in_memory();
@@ -313,8 +312,7 @@ async fn ten_thousand_losses_are_one_line_at_once_and_one_a_second_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_that_fails_every_renewal_is_a_line_a_second_at_most_and_tells_of_each_hold_once()
-{
+async fn an_outage_is_a_log_line_a_second_and_each_hold_counts_once() {
     let log = Log::default();
     let switch = Arc::new(Switch::default());
     let locks = on_a_flaky_store(&switch);
@@ -339,14 +337,14 @@ async fn an_outage_that_fails_every_renewal_is_a_line_a_second_at_most_and_tells
         assert!(lines.len() - before <= 15, "{lines:?}");
         before = lines.len();
         switch.set(Mode::Up);
-        // A renewal that succeeds ends what was told.
+        // A renewal that succeeds ends the trouble: the next outage is logged again.
         tokio::time::sleep(5 * SECOND).await;
         assert!(guards.iter().all(|guard| guard.remaining() > 19 * SECOND));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watchdog_that_panics_again_and_again_is_restarted_and_logged_less_and_less_often() {
+async fn a_watchdog_that_keeps_panicking_restarts_and_logs_less() {
     let log = Log::default();
     let switch = Arc::new(Switch::default());
     let locks = on_a_flaky_store(&switch);
@@ -429,7 +427,7 @@ async fn a_look_at_the_schedule_is_short_however_many_holds_there_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_thousand_renewals_that_are_due_at_once_are_taken_a_thousand_at_a_time() {
+async fn ten_thousand_due_renewals_are_taken_a_thousand_at_a_time() {
     let watch = Arc::new(Watch::default());
     let backend = MemoryBackend::new(MemoryStore::new(), events_of(&watch));
     let _holds = spread(&watch, 10_000, 30 * SECOND);
@@ -459,7 +457,7 @@ async fn a_kept_lock_is_renewed_whoever_has_it_by_then() {
     watch.look_now(watch.holds()[0].tenure());
     let mut due = watch.collect(&**backend, CALL, Duration::ZERO);
     let due = due.pop().expect("the hold is due");
-    // It ends before the task that asks is run.
+    // The hold ends before the task runs that sends the renewal.
     guard.release().await.unwrap();
     let _guard = request().acquire().await.unwrap();
     let sent = renew(watch.clone(), backend.clone(), due, CALL).await;

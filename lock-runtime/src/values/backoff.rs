@@ -22,7 +22,7 @@ impl Backoff {
         }
     }
 
-    /// As if so many pauses were over.
+    /// Begins as if this number of pauses were over.
     pub(crate) fn after(mut self, pauses: u32) -> Backoff {
         let factor = 1_u32.checked_shl(pauses).unwrap_or(u32::MAX);
         self.next = self.first.saturating_mul(factor).min(self.longest);
@@ -36,7 +36,7 @@ impl Backoff {
         jittered(pause)
     }
 
-    /// Something went well: the next pause is the first one again.
+    /// A try went well: the next pause is the first one again.
     pub(crate) fn reset(&mut self) {
         self.next = self.first.min(self.longest);
     }
@@ -49,7 +49,7 @@ pub(crate) fn jittered(pause: Duration) -> Duration {
 
 /// `chance` is from 0 to 1.
 fn spread(pause: Duration, chance: f64) -> Duration {
-    // A pause of some 10^19 s has no longer one.
+    // A pause of some 10^19 s cannot be longer.
     Duration::try_from_secs_f64(pause.as_secs_f64() * (0.5 + chance)).unwrap_or(pause)
 }
 
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_double_up_to_the_longest_and_begin_anew_after_a_success() {
+    fn pauses_double_to_the_longest_and_begin_anew_after_a_success() {
         let mut backoff = Backoff::new(FIRST, LONGEST);
         for mean in [20, 40, 80, 100, 100] {
             assert_about(backoff.pause(), mean);

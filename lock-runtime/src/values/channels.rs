@@ -2,9 +2,9 @@
 
 /// The channels by which a release wakes waiters in a Redis Cluster.
 ///
-/// A sharded message stays within the node that has the lock's slot; a classic one goes to every node of the cluster.
-/// A client that listens to the one sort does not hear the other: waiters whose holders publish by the other sort look for
-/// themselves about once a second. So all clients that share locks have to use the same, or [`Both`].
+/// A sharded message stays within the node that has the lock's slot; a classic one goes to every node of the cluster. A
+/// client that listens to one sort does not get the other: waiters whose holders publish by the other sort ask by
+/// themselves about once a second. So all clients that share locks have to use the same sort, or [`Both`].
 ///
 /// [`Both`]: ClusterChannels::Both
 ///

@@ -20,12 +20,12 @@ pub(crate) struct ClientRecord {
     /// Empty if it is not known.
     pub(crate) host: String,
     pub(crate) process_id: u32,
-    /// Of this library.
+    /// The version of this library.
     pub(crate) version: String,
 }
 
 impl ClientRecord {
-    /// Of this process. `app`: checked; `None` takes the file name of the executable.
+    /// The record of this process. `app`: checked; `None` takes the file name of the executable.
     pub(crate) fn of_this_process(app: Option<&str>) -> ClientRecord {
         ClientRecord {
             app: app.map_or_else(executable, str::to_owned),
@@ -50,7 +50,7 @@ pub(crate) fn check_app(app: Option<&str>) -> Result<(), LockError> {
     Ok(())
 }
 
-/// A text of somebody else, as a line of a log may show it.
+/// Returns another client's text, as a line of a log may show it.
 pub(crate) fn presentable(text: &str) -> String {
     let mut bytes = 0;
     let shown = text.chars().map(|character| match character.is_control() {

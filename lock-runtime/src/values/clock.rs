@@ -111,7 +111,7 @@ impl Moment {
         }
     }
 
-    /// One of the two, so that it is true of it on both clocks.
+    /// Returns one of the two whole, so that both of its clocks tell the same moment.
     pub(crate) fn later(self, other: Moment) -> Moment {
         if self.tokio >= other.tokio {
             self
@@ -211,7 +211,7 @@ mod simulated {
     /// The time of all wall clocks when the simulation begins: in the year 2026.
     const BEGAN: Duration = Duration::from_secs(1_790_000_000);
 
-    /// What the clocks of one process differ in from its runtime's clock.
+    /// The differences of one process's clocks from its runtime's clock.
     #[derive(Clone, Copy, Debug)]
     pub(crate) struct Simulated {
         /// Its runtime's clock when the process began.
@@ -269,7 +269,7 @@ mod pretended {
         static SUSPENDED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
     }
 
-    /// As if the machine had been suspended for so long, for tests on one thread.
+    /// Acts as if the machine had been suspended for `time`, for tests on one thread.
     pub(crate) fn suspend(time: Duration) {
         SUSPENDED.set(SUSPENDED.get() + time);
     }

@@ -1,19 +1,19 @@
-//! A count of what is under way, for those who wait until nothing is.
+//! A count of what is under way, for callers that wait until nothing is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// Counts what is under way, and tells when nothing is.
+/// Counts what is under way, and wakes waiters when nothing is.
 #[derive(Debug, Default)]
 pub(crate) struct Count {
-    /// With the bit [`WAITED_FOR`]: where nobody waits, nobody is told.
+    /// With the bit [`WAITED_FOR`]: without it, there is no waiter to wake.
     count: AtomicUsize,
     zero: Notify,
 }
 
-/// Somebody waits until nothing is under way, or has waited for that.
+/// A caller waits until nothing is under way, or has waited for that.
 const WAITED_FOR: usize = 1 << (usize::BITS - 1);
 
 impl Count {
@@ -32,7 +32,7 @@ impl Count {
     pub(crate) async fn zero(&self) {
         loop {
             let zero = self.zero.notified();
-            // A caller that ends the last one after this sees the bit; one that ended it before has left zero.
+            // If the last one ends after this, its end sees the bit. If it ended before, the count is zero.
             if self.count.fetch_or(WAITED_FOR, Ordering::SeqCst) & !WAITED_FOR == 0 {
                 return;
             }
@@ -41,7 +41,7 @@ impl Count {
     }
 }
 
-/// One that is counted, until it is dropped.
+/// A unit of the count, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Counted {
     count: Arc<Count>,
@@ -65,9 +65,9 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn those_who_wait_are_told_when_the_last_one_ends_and_not_before() {
+    async fn waiters_wake_when_the_last_one_ends_and_not_before() {
         let count = Arc::<Count>::default();
-        // The second time, somebody has waited before.
+        // The second time, a caller has waited before.
         for _ in 0..2 {
             let counted = [count.enter(), count.enter()];
             let mut zero = pin!(count.zero());

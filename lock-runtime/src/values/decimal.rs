@@ -18,7 +18,7 @@ pub(crate) fn push(text: &mut String, mut number: u64) {
     text.extend(digits[first..].iter().copied().map(char::from));
 }
 
-/// The number that `text` is, if it is 1 to 19 digits and nothing else: so many always fit.
+/// The number that `text` is, if it is 1 to 19 digits and nothing else: 19 digits always fit.
 pub(crate) fn parse(text: &[u8]) -> Option<u64> {
     if !(1..LONGEST).contains(&text.len()) {
         return None;
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_only_digits_or_has_too_many_is_no_number() {
+    fn text_with_other_characters_or_too_many_digits_is_no_number() {
         for text in ["", "-1", "+1", " 1", "1e3", "1.5", "18446744073709551615"] {
             assert_eq!(parse(text.as_bytes()), None, "{text}");
         }

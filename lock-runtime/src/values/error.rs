@@ -56,9 +56,10 @@ pub enum LockError {
         /// The rest of the holder's lease when the store was last asked. A holder that lives renews it,
         /// so this is when asking again is sensible, not when the lock will be free.
         retry_after: Option<Duration>,
-        /// A hold of this very manager at that name at the end of the wait, if there was one among its oldest. If its holder waits for this call, the
-        /// two wait for each other: nest the call in the hold ([`run`](crate::LockRequest::run),
-        /// [`scope`](crate::LockGuard::scope)), pass the guard or its [`Lease`](crate::Lease) on, or release it first.
+        /// A hold of this very manager at that name at the end of the wait, if there was one among its oldest. If its
+        /// holder waits for this call, the two wait for each other: nest the call in the hold
+        /// ([`run`](crate::LockRequest::run), [`scope`](crate::LockGuard::scope)), pass the guard or its
+        /// [`Lease`](crate::Lease) on, or release it first.
         held_here: Option<HeldHere>,
     },
     /// The lock was held and is held no more; its holder did not release it.
@@ -237,7 +238,7 @@ impl LockError {
     /// Returns the pause after which a retry is sensible: the rest of the holder's lease when the store was last asked.
     /// `None` if a retry cannot help ([`is_retryable`](LockError::is_retryable)), and if nobody can tell.
     ///
-    /// It tells something about the holder. What a client is sent should not:
+    /// It tells something about the holder. An answer to a client should not:
     /// [`tower_lock::Refusal`](https://docs.rs/tower-lock) draws a pause at random.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -349,7 +350,7 @@ impl StoreError {
         }
     }
 
-    /// Of a text from outside.
+    /// Makes the error of a text from outside.
     #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
     pub(crate) fn shortened(text: &str) -> StoreError {
         let clean = text.chars().filter(|character| !character.is_control());
@@ -450,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_of_names_are_escaped_where_errors_are_shown() {
+    fn errors_escape_control_characters_of_names() {
         for error in errors("a\n\x1b[31m\u{7f}\u{85}\u{202e}b\u{2028}\0") {
             let shown = error.to_string();
             assert!(!shown.chars().any(steers), "{error:?}: {shown:?}");
@@ -487,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_that_waits_for_its_own_process_is_told_since_when_and_what_to_do() {
+    fn busy_in_the_own_process_says_since_when_and_what_to_do() {
         let busy = |label| LockError::Busy {
             name: "order:7".to_owned(),
             waited: Duration::from_secs(10),

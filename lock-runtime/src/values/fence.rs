@@ -61,7 +61,7 @@ impl FencingToken {
         self.0
     }
 
-    /// So many further on.
+    /// The token that is `more` later.
     pub(crate) fn plus(self, more: u64) -> FencingToken {
         FencingToken(self.0.saturating_add(more))
     }
@@ -73,14 +73,14 @@ impl FencingToken {
     }
 }
 
-/// The number of tokens that are set aside at a time. Those that follow the clock are so many µs ahead of it: fewer
-/// than a tenure has, so that the clock has caught up when the next ones are set aside.
+/// The number of tokens that are set aside at a time. Tokens that follow the clock are up to this number of µs ahead of
+/// it: less than a tenure lasts, so that the clock has caught up when the next ones are set aside.
 pub(crate) const SPARE_TOKENS: u64 = 1_900;
 
-/// Tokens that were set aside for holds which never were: those after `used`, up to `last`.
+/// Tokens that were set aside for holds that never began: those after `used`, up to `last`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UnusedTokens {
-    /// Nobody has a later one of this lock.
+    /// No hold of this lock has a later token.
     pub(crate) used: FencingToken,
     pub(crate) last: FencingToken,
 }
@@ -95,7 +95,7 @@ pub(crate) struct TokenRange {
 }
 
 impl TokenRange {
-    /// Those after `given`, up to `last`.
+    /// The tokens after `given`, up to `last`.
     pub(crate) fn new(
         given: FencingToken,
         last: FencingToken,
@@ -104,14 +104,14 @@ impl TokenRange {
         TokenRange { given, last, clock }
     }
 
-    /// The same tokens, whose time was told at this moment of another clock.
+    /// The same tokens, whose time was read at this moment of another clock.
     #[cfg(simulation)]
     pub(crate) fn heard_at(self, now: Moment) -> TokenRange {
         let clock = self.clock.map(|(micros, _)| (micros, now));
         TokenRange { clock, ..self }
     }
 
-    /// Those that have not been given, if there are any. Nobody gets them after that.
+    /// The tokens that have not been given, if there are any. No hold gets them after that.
     pub(crate) fn unused(self) -> Option<UnusedTokens> {
         let (used, last) = (self.given, self.last);
         (used < last).then_some(UnusedTokens { used, last })
@@ -122,8 +122,9 @@ impl TokenRange {
         self.given >= self.last
     }
 
-    /// The next token, if there is one within some microseconds: for one task that takes them faster than the clock goes.
-    /// Never more than one of them is missing, for none was given ahead of the clock. A paused clock brings none.
+    /// The next token, if there is one within some microseconds: for one task that takes tokens faster than the clock
+    /// goes. Never more than one of them is missing, because none was given ahead of the clock. A paused clock brings
+    /// none.
     pub(crate) fn take_soon(&mut self) -> Option<FencingToken> {
         const LOOKS: usize = 100;
         if self.is_empty() {
@@ -137,8 +138,8 @@ impl TokenRange {
 
     /// The next token, if there is one by `now`.
     ///
-    /// A token that follows the clock is never ahead of the store's. After a failover that forgot the range, the store's
-    /// next token is at least its time: larger than all that were given from here.
+    /// A token that follows the clock is never ahead of the store's. After a failover that forgot the range, the
+    /// store's next token is at least its time: larger than all tokens that were given from here.
     pub(crate) fn take(&mut self, now: Moment) -> Option<FencingToken> {
         let time = self.clock.map_or(u64::MAX, |(micros, heard)| {
             let since = u64::try_from((now - heard).as_micros()).unwrap_or(u64::MAX);
@@ -250,7 +251,7 @@ mod tests {
     const LARGEST: u64 = (1 << 53) - 1;
 
     #[test]
-    fn a_token_comes_back_from_a_column_and_from_a_header_as_it_went() {
+    fn a_token_survives_a_column_and_a_header() {
         for number in [0, 1, 1_795_251_945_375_433, LARGEST] {
             let token = FencingToken::try_from(number).unwrap();
             assert_eq!(u64::from(token), number);
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_no_tokens_are_refused_with_the_number_and_the_bounds() {
+    fn other_numbers_are_refused_with_the_number_and_the_bounds() {
         let too_large = [LARGEST + 1, u64::MAX].map(FencingToken::try_from);
         let signed = [i64::MIN, -1, 1 << 53, i64::MAX].map(FencingToken::try_from);
         let errors = too_large.into_iter().chain(signed).map(Result::unwrap_err);

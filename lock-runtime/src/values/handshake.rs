@@ -171,7 +171,7 @@ pub(crate) struct Handshake {
 }
 
 impl Handshake {
-    /// For a store without one.
+    /// Refuses the options for a store without a handshake.
     pub(crate) fn refuse(&self, store: &str) -> Result<(), LockError> {
         if self.credentials.is_some() {
             return Err(config(format!("`credentials` have no use: {store}")));

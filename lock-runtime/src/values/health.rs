@@ -1,4 +1,4 @@
-//! Whether locks can be had: what the servers of a store answer, and what that means.
+//! Whether locks can be acquired: what the servers of a store answer, and what that means.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,7 +7,7 @@ use crate::values::store::StoreKind;
 /// The number of servers that a [`Health`] lists at most.
 const MOST_NODES: usize = 32;
 
-/// Whether locks can be had: see [`LockManager::health`](crate::LockManager::health).
+/// Whether locks can be acquired: see [`LockManager::health`](crate::LockManager::health).
 ///
 /// ```
 /// use lock_runtime::{HealthState, LockManager};
@@ -33,11 +33,12 @@ pub struct Health {
     pub state: HealthState,
     /// The time since which that has been so, by this machine's clock, as far as this manager has noticed.
     pub since: SystemTime,
-    /// The time that the answer took; of several servers, that of the last one that was needed. `None` if none came.
+    /// The time that the answer took; with several servers, that of the last answer that was needed. `None` if none
+    /// came.
     pub latency: Option<Duration>,
-    /// The reason why not all locks can be had. It names servers, and holds no passwords.
+    /// The reason why not all locks can be acquired. It names servers, and holds no passwords.
     pub error: Option<String>,
-    /// The servers, those first that do not answer, 32 of them at most. Empty for a memory store.
+    /// The servers, 32 at most, the ones that do not answer first. Empty for a memory store.
     pub nodes: Vec<NodeHealth>,
 }
 
@@ -75,7 +76,7 @@ pub struct NodeHealth {
 }
 
 impl Health {
-    /// Whether every lock can be had. Of a quorum, a majority is enough.
+    /// Whether every lock can be acquired. For a quorum, a majority is enough.
     pub fn is_ok(&self) -> bool {
         self.state == HealthState::Ok
     }
@@ -96,7 +97,7 @@ impl Health {
             good if good > 0 && !majority => HealthState::Partial,
             _ => HealthState::Down,
         };
-        // Those of each sort are in the order in which they came to be so.
+        // The nodes of each sort are in the order in which they came to be so.
         let turned = match state {
             HealthState::Ok => good.get(needed.saturating_sub(1)),
             HealthState::Down if !majority => bad.last(),
@@ -126,7 +127,7 @@ impl Health {
         }
     }
 
-    /// Nothing was asked.
+    /// The health of a store that was not asked.
     pub(crate) fn down(store: StoreKind, since: SystemTime, why: String) -> Health {
         Health {
             store,
@@ -182,7 +183,7 @@ mod tests {
         UNIX_EPOCH + Duration::from_secs(seconds)
     }
 
-    /// Seconds since when it answers, in so many ms, or does not.
+    /// A node that answers in `latency` ms, or does not answer, from the second `since` on.
     fn node((since, latency): (u64, Option<u64>)) -> NodeHealth {
         let answer = latency.map(Duration::from_millis);
         NodeHealth::new(
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_do_not_answer_are_listed_first_and_not_all_are_listed() {
+    fn silent_servers_are_listed_first_and_not_all_are_listed() {
         let mut nodes: Vec<_> = (0..100).map(|since| (since, Some(1))).collect();
         nodes.push((200, None));
         let health = health(false, &nodes);

@@ -9,7 +9,7 @@ use uuid::fmt::Hyphenated;
 use crate::values::kind::Kind;
 use crate::values::{clock, decimal};
 
-/// The first 16 bytes of a holder's SHA-1. Nobody finds the holder's id from it.
+/// The first 16 bytes of a holder's SHA-1. The holder's id cannot be found from it.
 pub(crate) type Alias = [u8; 16];
 
 fn first_bytes(text: &str) -> [u8; 16] {
@@ -22,16 +22,16 @@ fn first_bytes(text: &str) -> [u8; 16] {
 /// The number of characters of a client's id that name its manager. The others name a generation of its ids.
 const MANAGER: usize = 18;
 
-/// Returns the name of the record of a holder's client, if the holder is one of this library. Nobody finds the id of a
-/// client from it.
+/// Returns the name of the record of a holder's client, if the holder is one of this library. The client's id cannot be
+/// found from it.
 pub(crate) fn client_alias(holder: &str) -> Option<Alias> {
     let (client, _) = holder.rsplit_once(':')?;
     let is_ours = client.len() == Hyphenated::LENGTH && client.as_bytes().get(14) == Some(&b'8');
     is_ours.then(|| first_bytes(client.get(..MANAGER).unwrap_or(client)))
 }
 
-/// The id of one acquisition at the store. Never reused, so a late or repeated message can only mean this one. The holds
-/// of one tenure have it one after the other; nothing that ends it is sent before the last of them has left.
+/// The id of one acquisition at the store. Never reused, so a late or repeated message can only mean this acquisition.
+/// The holds of one tenure use it one after the other; nothing that ends it is sent before the last of them has left.
 ///
 /// `Debug` is redacted: anybody who knows an id could release the lock. [`text`](HolderId::text) is what goes on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,8 +41,8 @@ pub(crate) struct HolderId {
     number: u64,
 }
 
-/// Makes a number one of 19 digits, by which others tell that the holder keeps the lock while nobody uses it. A Java
-/// `long` has room for it.
+/// Makes a number 19 digits long, which tells others that the holder keeps the lock while nobody uses it. A Java `long`
+/// has room for it.
 const KEEPS: u64 = 1 << 62;
 
 /// Whether a holder of this name keeps the lock between its holds, as [`HolderId::keeps`] says of ours.
@@ -79,7 +79,8 @@ impl HolderId {
     /// Returns the name that a holder of this kind has in messages that others can read.
     pub(crate) fn alias(self, kind: Kind) -> Alias {
         if kind == Kind::Semaphore {
-            // The store knows permits only by their ids. A set of them is released as a whole: its first one stands for it.
+            // The store knows permits only by their ids. A set of them is released as a whole: its first permit stands
+            // for it.
             return self.permit(0);
         }
         first_bytes(&self.text())
@@ -120,16 +121,17 @@ fn short(client: Uuid) -> String {
 
 /// Makes the holder ids of one manager.
 ///
-/// Two managers may have drawn the same random bytes: those of a process that was restored twice from one snapshot, or of
-/// machines whose random generators began alike. So a client's id has two halves. The first one is drawn once, and tells the
-/// manager's ids from those of others. The second one is a generation: each connection that carries acquires begins a new
-/// one, of what the server answered on it, which no other connection was answered. An id that was drawn before a connection was
-/// opened is [outdated](Fault::Outdated) on it, because a copy of the process may have drawn the same id.
+/// Two managers may have drawn the same random bytes: those of a process that was restored twice from one snapshot, or
+/// of machines whose random generators began alike. So a client's id has two halves. The first one is drawn once, and
+/// tells the manager's ids from those of others. The second one is a generation: each connection that carries acquires
+/// begins a new generation, made from an answer of the server that no other connection got. An id that was drawn before
+/// a connection was opened is [outdated](Fault::Outdated) on it, because a copy of the process may have drawn the same
+/// id.
 ///
 /// [`Fault::Outdated`]: crate::backend::Fault::Outdated
 pub(crate) struct HolderIds {
     manager: u64,
-    /// What nobody else may know, for each generation is made of it.
+    /// Nobody else may know it, because each generation is made of it.
     secret: [u8; 16],
     generation: AtomicU64,
     next: AtomicU64,
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_of_ours_leads_to_the_record_of_its_client_and_no_other_does() {
+    fn only_our_holders_lead_to_the_record_of_their_client() {
         let ids = HolderIds::new();
         assert_eq!(client_alias(&ids.fresh().text()), Some(ids.client_alias()));
         assert_ne!(ids.client_alias(), HolderIds::new().client_alias());
@@ -251,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_id_of_a_holder_that_keeps_its_lock_is_told_by_its_number() {
+    fn the_number_of_a_holder_says_whether_it_keeps_its_lock() {
         let ids = HolderIds::new();
         let (plain, keeper) = (ids.fresh(), ids.fresh_keeper());
         assert!(keeper.keeps() && !plain.keeps());
@@ -300,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_whose_number_is_of_a_generation_is_not_of_an_earlier_one() {
+    fn an_id_is_of_no_earlier_generation_than_its_number() {
         let ids = HolderIds::new();
         let old = ids.fresh().client;
         std::thread::scope(|scope| {
@@ -320,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn permits_go_by_the_alias_of_the_first_and_all_else_by_that_of_the_holder() {
+    fn the_alias_is_of_the_first_permit_or_of_the_holder() {
         let id = HolderIds::new().fresh();
         assert_eq!(id.alias(Kind::Semaphore), id.permit(0));
         assert_eq!(id.alias(Kind::Mutex), first_bytes(&id.text()));

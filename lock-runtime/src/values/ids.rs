@@ -46,8 +46,8 @@ pub(crate) enum Draw {
     NotYet(i64),
 }
 
-/// What is drawn at `micros`, µs since 1970 by the store's clock. `last`: the last id that the source has given. `None` if the
-/// clock is before [`EPOCH`], or the ids do not fit in 63 bits.
+/// What is drawn at `micros`, µs since 1970 by the store's clock. `last`: the last id that the source has given. `None`
+/// if the clock is before [`EPOCH`], or the ids do not fit in 63 bits.
 ///
 /// Shuffled ids do not begin a block before the clock has reached it, unless the clock was set back. So a store that has
 /// lost a source and its secret may begin another one with the next block: no id of it was shuffled by another secret.
@@ -73,7 +73,7 @@ pub(crate) fn draw(last: Option<i64>, micros: u64, count: u32, shuffled: bool) -
 pub(crate) struct IdRange {
     first: i64,
     count: u32,
-    /// By which they are shuffled.
+    /// The secret by which they are shuffled.
     pub(crate) secret: Option<IdSecret>,
 }
 
@@ -117,7 +117,7 @@ impl IdRange {
         self.positions().map(move |id| self.shown(id))
     }
 
-    /// The first of them.
+    /// The first of the ids.
     pub(crate) fn first(self) -> i64 {
         self.shown(self.first)
     }
@@ -130,7 +130,7 @@ impl IdRange {
     }
 }
 
-/// The secret by which the ids of a source are shuffled. It is made by the first who asks, and kept by the store.
+/// The secret by which the ids of a source are shuffled. The first caller makes it, and the store keeps it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IdSecret(Uuid);
 
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn every_id_of_a_block_is_shuffled_to_one_of_it_and_no_two_to_one() {
+    fn the_shuffle_permutes_the_ids_of_each_block() {
         let keys = sha1_smol::Sha1::from(Uuid::new_v4().as_bytes());
         let keys = keys.digest().bytes();
         let mut seen = vec![false; BLOCK as usize];

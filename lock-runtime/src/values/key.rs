@@ -17,8 +17,8 @@ pub(crate) const FENCE_PREFIX: &str = "lock:fence:{";
 /// The prefix of the keys that a waiting writer keeps, whatever the namespace.
 const WRITER_WAITS: &str = "lock:rw:waiting";
 
-/// The prefix of the lists of those that wait for a mutex, whatever the namespace. Each has a brace, so that no lock has to
-/// be refused whose name only begins like this.
+/// The prefix of the waiting lists of mutexes, whatever the namespace. Each list's key has a brace, so that no lock has
+/// to be refused whose name only begins like this.
 pub(crate) const LIST_PREFIX: &str = "lock:waiting";
 
 /// The part after the namespace in the key of a client's record. Its digits stand between braces, so that no lock has
@@ -31,7 +31,7 @@ pub(crate) struct Key {
     raw: Box<str>,
     namespace: usize,
     kind: Kind,
-    /// Of `raw` and `kind`, computed once: a key is looked up several times on its way.
+    /// The hash of `raw` and `kind`, computed once: a key is looked up several times on its way.
     hash: u64,
 }
 
@@ -172,8 +172,8 @@ impl Key {
         slot(self.raw.as_bytes())
     }
 
-    /// Refuses a name whose derived names would be in other slots than it is: no script could have them together.
-    /// Redisson puts braces around a name that has no `{`, and takes one that has a `{` as it is.
+    /// Refuses a name whose derived names would be in other slots than it is: no script could use them together.
+    /// Redisson puts braces around a name that has no `{`, and takes a name that has a `{` as it is.
     pub(crate) fn check_one_slot(&self) -> Result<(), LockError> {
         let one = match self.raw.contains('{') {
             true => tag(self.raw.as_bytes()).is_some(),
@@ -217,7 +217,7 @@ fn is_of_client(raw: &str) -> bool {
 
 fn hash_of(raw: &str, kind: Kind) -> u64 {
     static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-    // Apart from each other, whatever the name hashes to.
+    // Two kinds of one name differ, whatever the name hashes to.
     SEED.hash_one(raw) ^ kind as u64
 }
 

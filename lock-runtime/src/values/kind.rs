@@ -109,7 +109,7 @@ impl LockKind {
         matches!(self, Kind::Mutex | Kind::Fenced)
     }
 
-    /// Whether one hold at a time is admitted, so that it owns this process's turn at the key and hands it on.
+    /// Whether one hold at a time is admitted, so that it owns the front of this process at the key and hands it on.
     pub(crate) fn is_exclusive(self) -> bool {
         match self {
             Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Write => true,

@@ -10,6 +10,6 @@ pub(crate) struct Label {
 }
 
 impl Label {
-    /// Locks whose names are made of no template.
+    /// The label of locks whose names are made of no template.
     pub(crate) const UNLABELLED: &'static str = "(unlabelled)";
 }

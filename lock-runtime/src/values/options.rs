@@ -17,7 +17,7 @@ const MAX_WAIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 const CALL_TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(60);
 
-/// The most permits that one request takes: one script handles so many in a millisecond of the server's time.
+/// The most permits that one request takes: one script handles that many in a millisecond of the server's time.
 const MOST_PERMITS: u32 = 1_000;
 
 /// The largest value of a counter: a double tells it from its neighbours, and sums do not overflow.
@@ -38,8 +38,8 @@ pub(crate) struct Options {
     pub(crate) shutdown_grace: Duration,
     pub(crate) max_waiters: usize,
     pub(crate) max_waiters_per_key: usize,
-    /// How long a waiter sleeps at most before it asks the store again though nobody told it of a release, nor that it
-    /// listens. Only tests set it.
+    /// The longest sleep of a waiter that has no message of a release, and no confirmation that it listens, before it
+    /// asks the store again. Only tests set it.
     pub(crate) longest_nap: Duration,
     pub(crate) replicas: Replicas,
     pub(crate) strict: bool,

@@ -44,18 +44,18 @@ impl Replicas {
         Replicas::new(Need::Nothing)
     }
 
-    /// So many replicas, one at least.
+    /// Asks this number of replicas, one at least.
     pub const fn at_least(replicas: u32) -> Replicas {
         Replicas::new(Need::AtLeast(replicas))
     }
 
-    /// So many that more than half of all copies have it, the master's among them: one of one or two replicas, two of
-    /// three or four, and never none.
+    /// Asks as many replicas as it takes for more than half of all copies to have the lock, the master's among them:
+    /// one of one or two replicas, two of three or four, and never none.
     ///
     /// Replicas are counted when the manager connects and whenever a connection that asks them is opened anew. The most
-    /// that were seen count, so that a partition does not make a majority smaller; for good fewer replicas need a new
-    /// manager. Of all masters of a cluster, the one with the most replicas counts, also for those that have fewer: one
-    /// that was just promoted would need fewer else. The user needs the right `+info`.
+    /// that were seen count, so that a partition does not make a majority smaller; if there are fewer for good, build a
+    /// new manager. In a cluster, the master with the most replicas counts for all masters: a master that was just
+    /// promoted would otherwise need fewer. The user needs the right `+info`.
     pub const fn majority() -> Replicas {
         Replicas::new(Need::Majority)
     }
@@ -68,8 +68,8 @@ impl Replicas {
         }
     }
 
-    /// The time that they may take: 10 ms to 60 s, by default 1 s. Never longer than a sixth of the lease, which has
-    /// begun by then, nor longer than the caller waits.
+    /// The time that the replicas may take: 10 ms to 60 s, by default 1 s. Never longer than a sixth of the lease,
+    /// which has begun by then, nor longer than the caller waits.
     pub const fn within(mut self, within: Duration) -> Replicas {
         self.within = within;
         self
@@ -77,10 +77,10 @@ impl Replicas {
 
     /// Whether renewals must be known to as many replicas as well. Default off.
     ///
-    /// A renewal that is not counts as unanswered: it is repeated, and the hold ends at its local deadline
-    /// ([`LostReason::Expired`](crate::LostReason::Expired)) if none is. So a hold does not outlive an outage of the
-    /// replicas that is longer than its lease, nor in a cluster a move of its slot that takes so long. Without it, such
-    /// a hold goes on at the master alone.
+    /// A renewal that too few replicas know counts as unanswered: it is repeated, and the hold ends at its local
+    /// deadline ([`LostReason::Expired`](crate::LostReason::Expired)) if no renewal is known to enough. So a hold does
+    /// not outlive an outage of the replicas that is longer than its lease, nor in a cluster a move of its slot that
+    /// takes that long. Without it, such a hold goes on at the master alone.
     ///
     /// With it, a failover makes no two holders if every server that is promoted has what was confirmed, and its clock is
     /// ahead of the old master's by no more than 1 % of the lease (10 ms at least): `docs/guarantees.md` says when that
@@ -105,7 +105,7 @@ impl Replicas {
         Ok(())
     }
 
-    /// For a store that has none.
+    /// Refuses the option for a store that has no replicas.
     pub(crate) fn refuse(self, store: &str) -> Result<(), LockError> {
         if self.is_on() {
             return Err(config(format!(
@@ -119,7 +119,7 @@ impl Replicas {
         self.need != Need::Nothing
     }
 
-    /// The number that have to confirm, if there are so many.
+    /// The number of replicas that have to confirm, of the `connected` ones.
     pub(crate) fn needed_of(self, connected: u32) -> u32 {
         match self.need {
             Need::Nothing => 0,
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_asks_for_nothing_or_takes_for_ever_is_refused() {
+    fn no_replicas_and_times_out_of_bounds_are_refused() {
         let with = |replicas: Replicas| replicas.check().is_ok();
         assert!(with(Replicas::off()) && with(Replicas::majority()) && with(Replicas::at_least(1)));
         assert!(!with(Replicas::at_least(0)));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_majority_counts_the_master_and_is_never_of_the_master_alone() {
+    fn a_majority_counts_the_master_and_never_the_master_alone() {
         for replicas in 0..9 {
             let needed = Replicas::majority().needed_of(replicas);
             let copies = replicas + 1;

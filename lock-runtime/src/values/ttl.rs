@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-/// A call that is made near the deadline gets this much time all the same.
+/// The least time of a call, even near the deadline.
 pub(crate) const LEAST_CALL: Duration = Duration::from_millis(10);
 /// The shortest lease: below it, a scheduling hiccup alone outlives the lease.
 pub(crate) const MIN: Duration = Duration::from_millis(50);
@@ -76,9 +76,9 @@ impl Ttl {
         configured.min(self.0 / 6)
     }
 
-    /// Returns how long a renewal that is `overdue` by so much waits for an answer before another is sent beside it.
-    /// The pauses double once the renewal is overdue by more than a call may take: a store that does not answer is
-    /// asked a few times in a lease, however long that is.
+    /// Returns how long a renewal that is late by `overdue` waits for an answer before another is sent beside it. The
+    /// pauses double once the renewal is overdue by more than a call may take: a store that does not answer is asked a
+    /// few times in a lease, however long that is.
     pub(crate) fn answer_wait(self, configured: Duration, overdue: Duration) -> Duration {
         self.call_timeout(configured).max(overdue)
     }
@@ -88,28 +88,28 @@ impl Ttl {
         self.0 / 12
     }
 
-    /// Returns how old the last confirmation may be before another question is sent in any case: an answer that
-    /// was lost leaves time for one more.
+    /// Returns how old the last confirmation may be before another request is sent in any case: if an answer was lost,
+    /// there is time for one more.
     pub(crate) fn last_call(self) -> Duration {
         self.0 / 6 * 5
     }
 
-    /// Returns how long one node of a quorum may take to answer about this lease: far less than the lease, for the
+    /// Returns how long one node of a quorum may take to answer about this lease: far less than the lease, because the
     /// others' answers grow old meanwhile.
     pub(crate) fn node_timeout(self, call: Duration) -> Duration {
         call.min(self.0 / 10)
     }
 
     /// Returns the rest of a lease that a majority has granted, `elapsed` after the first request was sent: less the
-    /// drift of the nodes' clocks. `None` if nothing is.
+    /// drift of the nodes' clocks. `None` if nothing is left.
     pub(crate) fn validity(self, elapsed: Duration) -> Option<Duration> {
         self.trusted()
             .checked_sub(elapsed)
             .filter(|left| !left.is_zero())
     }
 
-    /// For how long a store of this `age` is not to be trusted if this is the longest lease: what it granted before it
-    /// lost its memory may last that long, by another clock.
+    /// Returns for how long a store of this `age` is not to be trusted, if this is the longest lease: a lease that it
+    /// granted before it lost its memory may last that long, by another clock.
     pub(crate) fn distrusted(self, age: Duration) -> Option<Duration> {
         (self.0 + self.margin())
             .checked_sub(age)
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_does_not_answer_is_asked_a_few_times_in_a_lease_however_long_that_is() {
+    fn a_silent_store_gets_few_requests_in_a_lease_of_any_length() {
         for (lease, at_most) in [(1_000, 3), (30_000, 5), (86_400_000, 16)] {
             let ttl = Ttl::new(ms(lease), true).unwrap();
             let (mut asked, mut at) = (0, ttl.cadence());
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn renewals_of_one_instant_are_spread_over_a_tenth_of_the_cadence_and_never_late() {
+    fn renewals_are_spread_over_a_tenth_of_the_cadence_never_late() {
         let ttl = Ttl::new(ms(30_000), true).unwrap();
         let mut next: Vec<_> = (0..1_000).map(|_| ttl.next_renewal()).collect();
         next.sort();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_majority_granted_is_valid_less_the_time_it_took_and_the_drift() {
+    fn a_majority_grants_a_lease_less_its_time_and_the_drift() {
         let ttl = Ttl::new(ms(10_000), false).unwrap();
         assert_eq!(ttl.validity(Duration::ZERO), Some(ms(9_900)));
         assert_eq!(ttl.validity(ms(400)), Some(ms(9_500)));
@@ -207,7 +207,7 @@ mod tests {
             let ttl = Ttl::new(ms(lease), false).unwrap();
             let timeout = ttl.node_timeout(Duration::MAX);
             assert!(timeout * 10 <= ttl.duration());
-            // Every node in turn up to its last moment, and the renewal is repeated in time all the same.
+            // Even if every node answers at its last moment, the renewal is repeated in time.
             assert!(ttl.cadence() + timeout * 2 < ttl.trusted());
         }
         let ttl = Ttl::new(ms(30_000), false).unwrap();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_distrusted_until_it_is_older_than_the_longest_lease_by_any_clock() {
+    fn a_store_is_distrusted_until_older_than_the_longest_lease() {
         let longest = Ttl::new(ms(60_000), false).unwrap();
         assert_eq!(longest.distrusted(Duration::ZERO), Some(ms(60_600)));
         assert_eq!(longest.distrusted(ms(60_000)), Some(ms(600)));

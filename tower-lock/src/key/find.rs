@@ -118,7 +118,7 @@ pub(crate) enum Mode {
     Fair,
     Read,
     Write,
-    /// One permit of a semaphore that has so many.
+    /// One permit of a semaphore that has this number.
     Permits(u64),
 }
 

@@ -17,7 +17,7 @@ pub(super) struct Runtime {
     thread: Option<RuntimeThread>,
 }
 
-/// A thread that drives a runtime until it is told to end.
+/// A thread that drives a runtime until it is stopped.
 struct RuntimeThread {
     /// The channel for the manager, which the thread shuts down before it ends.
     stop: oneshot::Sender<LockManager>,

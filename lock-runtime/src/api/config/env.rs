@@ -8,8 +8,9 @@ use crate::values::{LockError, config};
 impl LockConfig {
     /// Reads the variables that begin with `LOCK_`: `LOCK_URL`, `LOCK_NAMESPACE`, `LOCK_LEASE` and so on.
     ///
-    /// An empty variable counts as one that is not set, except `LOCK_NAMESPACE`, for bare names. So do those that Kubernetes sets for a Service whose name begins
-    /// with `lock`: `LOCK_SERVICE_HOST`, `LOCK_PORT`, `LOCK_PORT_6379_TCP_ADDR`, `LOCK_REDIS_SERVICE_PORT_TLS` and so on.
+    /// An empty variable counts as one that is not set, except `LOCK_NAMESPACE`, for bare names. So do those that
+    /// Kubernetes sets for a Service whose name begins with `lock`: `LOCK_SERVICE_HOST`, `LOCK_PORT`,
+    /// `LOCK_PORT_6379_TCP_ADDR`, `LOCK_REDIS_SERVICE_PORT_TLS` and so on.
     ///
     /// # Errors
     /// [`LockError::InvalidConfig`], which names the variable and shows no password: for a value that makes no sense,
@@ -41,7 +42,7 @@ impl LockConfig {
             let Some(rest) = variable.strip_prefix(prefix) else {
                 continue;
             };
-            // An empty namespace is a setting: bare names, as Redisson has them.
+            // An empty namespace is a setting: bare names, as Redisson uses them.
             if value.is_empty() && rest != "NAMESPACE" {
                 continue;
             }
@@ -87,7 +88,7 @@ fn is_of_a_service(rest: &str) -> bool {
     is_port && is_protocol && is_part && parts.next().is_none()
 }
 
-/// What a misspelt variable may have meant. One whose name is like none is answered with all of them.
+/// Returns what a misspelt variable may have meant. If its name is like no setting's, returns all of them.
 fn proposal(prefix: &str, rest: &str) -> String {
     let names = LockConfig::NAMES.iter().map(|name| name.to_uppercase());
     let nearest = names

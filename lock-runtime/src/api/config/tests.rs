@@ -216,7 +216,7 @@ fn other_variables_and_other_prefixes_are_left_alone() {
 }
 
 #[test]
-fn what_kubernetes_sets_for_a_service_and_what_is_empty_is_no_setting() {
+fn kubernetes_service_variables_and_empty_ones_are_no_settings() {
     let of_services = [
         ("LOCK_PORT", "tcp://10.0.0.1:6379"),
         ("LOCK_SERVICE_HOST", "10.0.0.1"),
@@ -305,7 +305,7 @@ mod files {
     }
 
     #[test]
-    fn numbers_truth_values_lists_and_nothing_are_written_in_the_formats_own_way() {
+    fn settings_may_be_written_as_values_of_the_format() {
         let settings = parse(json!({
             "quorum": ["memory://a", "memory://b"],
             "max_waiters": 7,

@@ -75,7 +75,7 @@ pub(super) fn acquire_all(
         }
     }
     if is_kept {
-        // A request for several locks tells no keeper. The keeper is told once the locks are requested one by one.
+        // A request for several locks does not notify a keeper. The requests for the single locks that follow do.
         return Ok(AcquiredAll::Apart);
     }
     let granted = requests.iter().map(|request| grant(state, request, at));
@@ -132,7 +132,7 @@ pub(super) fn hand_over(
     let granted = grant(state, to, at);
     let terms = TenureTerms {
         spare: state.spare(to, granted.token, spare, at),
-        // This manager has no listener at a key that it holds itself, so all listeners are strangers.
+        // This manager has no listener at a key that it holds itself, so every listener belongs to another manager.
         strangers: state.strangers(key),
     };
     HandedOver::Done(granted, terms)

@@ -11,17 +11,17 @@ use crate::backend::{
 };
 use crate::values::{HolderId, Key, clock};
 
-/// Somebody in a queue.
+/// A waiter in a queue.
 pub(super) struct FairWaiter {
     holder: HolderId,
-    /// Taken for dead at the head of the queue from then on, unless it asks again.
+    /// From this time on, the waiter counts as dead at the head of the queue, unless it asks again.
     dead_at: Instant,
 }
 
 /// The waiters of a key, in order.
 pub(super) type FairQueue = VecDeque<FairWaiter>;
 
-/// Returns the name of the topic on which a waiter hears that it is its turn.
+/// Returns the name of the topic that wakes a waiter when its turn comes.
 pub(super) fn own_topic(key: &Key, holder: HolderId) -> String {
     [key.raw(), "\0", &holder.text()].concat()
 }
@@ -113,7 +113,7 @@ fn first(state: &MemoryState, key: &Key) -> Option<HolderId> {
     Some(state.queues.get(key.raw())?.front()?.holder)
 }
 
-/// Takes dead waiters from the head; a waiter that asks is alive.
+/// Removes dead waiters from the head of the queue. The waiter that asks is alive.
 fn sweep(state: &mut MemoryState, key: &Key, alive: Option<HolderId>) -> bool {
     let now = clock::tick();
     let mut swept = false;

@@ -1,7 +1,7 @@
 //! The memory store: the embedded default, and the reference model for every backend.
 //!
-//! Its clock is tokio's, so leases follow a paused clock. As in Redis, nobody is told when a lease expires: waiters
-//! learn of it by their own timers.
+//! Its clock is tokio's, so leases follow a paused clock. As in Redis, no message is sent when a lease expires: waiters
+//! notice it by their own timers.
 
 mod counters;
 mod directory;
@@ -28,7 +28,7 @@ use crate::values::{HolderId, Key, Kind, LockMode, Moment, StoreKind, Ttl, clock
 pub(crate) struct MemoryBackend {
     store: MemoryStore,
     attachment: u64,
-    /// A test says so. Nothing else can take a memory store away.
+    /// Set by a test. Nothing else can make a memory store unreachable.
     is_away: AtomicBool,
 }
 
@@ -48,7 +48,7 @@ impl MemoryBackend {
         }
     }
 
-    /// A connection of another's to the same store. It hears of nothing.
+    /// Another manager's connection to the same store. It receives no events.
     #[cfg(feature = "test-util")]
     pub(crate) fn beside(&self) -> MemoryBackend {
         MemoryBackend::new(self.store.clone(), Arc::new(|_| ()))
@@ -79,7 +79,7 @@ impl MemoryBackend {
         Box::new(topics.listen(name))
     }
 
-    /// Tells the holder that keeps the lock that somebody wants it.
+    /// Notifies the holder that keeps the lock that another client wants it.
     fn ask_keeper(&self, key: &Key) {
         let (keeper, sinks) = {
             let mut state = self.store.lock();
@@ -88,7 +88,7 @@ impl MemoryBackend {
             };
             (hold.holder, state.attached.clone())
         };
-        // Unlocked: the keeper gives back.
+        // The state is unlocked here, because the keeper gives the lock back.
         for (_, sink) in sinks {
             sink(Event::Wanted(Holders::Id(keeper)));
         }
@@ -291,7 +291,7 @@ impl HandOff for MemoryBackend {
             let at = self.at(to.asked_at);
             Ok(match to.hold_ref.key.kind() {
                 Kind::Mutex | Kind::Fenced => exclusive::hand_over(state, from, &to, spare, at),
-                // The turn at a semaphore has no owner, so it cannot be handed over.
+                // The front at a semaphore has no owner, so it cannot be handed over.
                 Kind::Semaphore => HandedOver::NotHeld,
                 // Its successor is the first in the store's queue.
                 Kind::Fair => HandedOver::NotHeld,

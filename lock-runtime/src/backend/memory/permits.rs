@@ -34,7 +34,7 @@ impl Permits {
         }
     }
 
-    /// Returns what a request sets that says how many permits there are in all.
+    /// Returns the semaphore that a request sets if it names the number of permits in all.
     fn by_request(in_all: Option<NonZeroU64>) -> Result<Permits, Fault> {
         let all = in_all.ok_or(Fault::NotSet)?.get();
         let all = i64::try_from(all).unwrap_or(i64::MAX);
@@ -83,8 +83,8 @@ impl Permits {
         }
     }
 
-    /// Returns when it is needed no more. One that was set by hand is needed for ever. One that a request has set is not
-    /// needed while all permits are free: the next request sets it again.
+    /// Returns when the semaphore is no longer needed. A semaphore that was set by hand is needed for ever. A semaphore
+    /// that a request has set is not needed while all permits are free: the next request sets it again.
     pub(super) fn expires(&self) -> Instant {
         let now = clock::tick();
         if self.all_by_request == Some(self.free + self.leased()) {
@@ -135,7 +135,7 @@ pub(super) fn acquire(
         Some(permits) => permits,
         None => set.insert(Permits::by_request(request.in_all)?),
     };
-    // A request that was sent twice has what it took the first time.
+    // A request that was sent twice first returns the permits that it took the first time.
     let has = permits.leases.remove(&holder);
     permits.free += has.map_or(0, |lease| i64::from(lease.permits));
     if need > permits.free {

@@ -115,7 +115,7 @@ pub(super) fn acquire(
     }
     let expires = clock::tick() + request.ttl.duration();
     if key.kind() == Kind::Write {
-        // Readers that are left over are dead, or they would not have let it in.
+        // Any reader that is left is dead: a live reader would have refused the writer.
         let writer = Some((holder, expires));
         let readers = HashMap::new();
         state.put(key, Entry::ReadWrite(ReadWrite { writer, readers }));

@@ -51,7 +51,7 @@ pub(super) struct MemoryState {
     pub(super) writers_waiting: HashMap<Box<str>, Instant>,
     /// The number of entries at which the expired ones are removed.
     pub(super) sweep_at: usize,
-    /// The last token given. One counter for all keys: it increases per key all the more.
+    /// The last token given. One counter serves all keys, so the tokens of each key increase as well.
     pub(super) last_token: Option<FencingToken>,
     pub(super) topics: Arc<WakeUps>,
     pub(super) attached: Vec<(u64, EventSink)>,
@@ -274,7 +274,7 @@ pub(super) fn left(expires: Instant) -> Duration {
 /// Longer than any process lives.
 pub(super) const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// The fault of a key that is something else.
+/// Returns the fault of a key that something else uses.
 pub(super) fn foreign(key: &Key, found: &Entry, asked: Asked) -> Fault {
     let found = match found {
         Entry::Exclusive(_) => Found::Exclusive,

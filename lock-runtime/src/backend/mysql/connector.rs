@@ -61,7 +61,7 @@ impl Connector for MysqlConnector {
     ) -> Result<Vec<Row>, Failed> {
         let (text, table) = (self.text(connection, statement, args), &self.target.table);
         let answer = match undisturbed(connection, text, args, table).await {
-            // Perhaps a transaction has the lock, and so has locked the row. A look tells.
+            // A transaction may hold the lock, and so have locked the row. A look tells.
             Err(error) if statement.name == "acquire" && error.is_of_a_locked_row() => {
                 Ok(Vec::new())
             }
@@ -111,7 +111,7 @@ async fn undisturbed(
     let mut deadlocks = 0;
     loop {
         match answer(connection, text, args, table).await {
-            // The statement was undone, and one of those that were in each other's way has got through.
+            // The statement was undone, so another statement of the deadlock has got through.
             Err(error) if error.is_of_a_deadlock() && deadlocks < DEADLOCKS => deadlocks += 1,
             answer => return answer,
         }

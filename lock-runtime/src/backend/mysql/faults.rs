@@ -45,7 +45,7 @@ pub(super) fn of_connecting(error: &Error, advice: Option<&str>) -> Fault {
             Fault::denied(format!("{}: {advice}", said(report)))
         }
         Error::Server(report) => of_report(report),
-        // The server wants another way to log in; MySQL also wants one of users who do not exist.
+        // The server wants another method of login; MySQL also answers so if the user does not exist.
         Error::Driver(
             error @ (DriverError::CleartextPluginDisabled
             | DriverError::UnknownAuthPlugin { .. }
@@ -112,7 +112,7 @@ fn is_missing(code: u16) -> bool {
     [1054, 1146].contains(&code)
 }
 
-/// Returns the words of the error if there is no such table, or it is another one.
+/// Returns the words of the error if the table does not exist, or is another table.
 pub(super) fn missing_table(error: &Error) -> Option<StoreError> {
     match error {
         Error::Server(report) if is_missing(report.code) => Some(said(report)),

@@ -1,4 +1,4 @@
-//! Forced releases. The databases tell nobody of them, so a task looks for them while something is held.
+//! Forced releases. The databases send no message about them, so a task looks for them while something is held.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ const CADENCE: Duration = Duration::from_millis(400);
 /// The time that a look goes back, which is longer than a look and a commit take together.
 const BACK: Duration = Duration::from_secs(20);
 
-/// The part that looks for forced releases and tells of them.
+/// The part that looks for forced releases and reports them.
 pub(super) struct Looker {
     pub(super) own: Arc<Own>,
     pub(super) calls: Arc<dyn Calls>,
     pub(super) timeout: Duration,
     pub(super) events: EventSink,
-    /// The holders that were told, as far as the database still notes their forced releases.
+    /// The holders whose forced release was reported, as long as the database still notes it.
     pub(super) told: Mutex<HashSet<HolderId>>,
 }
 

@@ -19,10 +19,11 @@ const FRAGMENTS: [(&str, &str); 20] = [
         "{is_unused}",
         "(permits IS NULL AND (holder IS NULL OR expires_at <= {micros}) AND (shares IS NULL OR {live} IS NULL))",
     ),
-    // True if a request has set the semaphore, which says how many permits there are in all. As many µs after 1970 is the
-    // end of no hold, so the column shows who has set it: 1970 itself is that of one that was set by hand.
+    // True if the semaphore was set by a request, which names the number of permits in all. `expires_at` is then as
+    // many µs after 1970, which is the end of no hold. For a semaphore that was set by hand, it is 1970 itself.
     ("{is_by_request}", "(permits > 0 AND permits = expires_at)"),
-    // True if it was such a one, and is not set any more: an older version that sets it by hand leaves that column alone.
+    // True if a request had set the semaphore, and it is no longer set. An older version that sets a semaphore by hand
+    // leaves that column alone.
     (
         "{was_by_request}",
         "(permits IS NULL AND expires_at BETWEEN 1 AND 1000000000000)",
@@ -34,7 +35,7 @@ const FRAGMENTS: [(&str, &str); 20] = [
     ),
     // Readers or permits whose lease is not over; NULL if there are none.
     ("{live}", "({the_shares} WHERE s.e > {micros})"),
-    // The same, and all, without the holder $2.
+    // The same, and all of them, without those of the holder $2.
     (
         "{live_others}",
         "({the_shares} WHERE s.e > {micros} AND s.h <> $2)",
@@ -68,7 +69,7 @@ const FRAGMENTS: [(&str, &str); 20] = [
         "JSON_CONTAINS(COALESCE(l.shares, '[]'), JSON_OBJECT('h', {me}))",
     ),
     ("{me}", "CONVERT($2 USING utf8mb4)"),
-    // The last id of the source $3. A new one has given those before now; if it shuffles, all of the present block.
+    // The last id of the source $3. A new source has given the ids before now; if it shuffles, all ids of this block.
     (
         "{last_id}",
         "(CASE WHEN kind = 'ids' AND holder = $3 AND expires_at > {micros} THEN token \
@@ -145,7 +146,7 @@ fn unwaiting(statement: &Statement, target: &Target) -> String {
     format!("SET @unlocked = {}; {text}", filled("{unlocked}", target))
 }
 
-/// The statements that only this database is sent.
+/// The statements that only this database needs.
 #[derive(Debug)]
 pub(super) struct Own {
     pub(super) rights: String,
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn no_statement_has_a_comment_left_and_lists_are_the_only_placeholders() {
+    fn no_statement_has_a_comment_or_other_placeholders_than_lists() {
         for statement in statements(&Target::parse("mysql://h/db").unwrap()).all() {
             let text = &statement.text;
             assert!(!text.contains("--"), "{}", statement.name);

@@ -16,7 +16,7 @@ use crate::values::{Certificates, LockError, config};
 /// Returns the TLS settings of the driver, with the certificates as they are now.
 ///
 /// # Errors
-/// [`LockError::InvalidConfig`] if the certificates cannot be used, or none say whom to trust.
+/// [`LockError::InvalidConfig`] if the certificates cannot be used, or if they name no authority to trust.
 pub(super) fn options(
     encryption: Encryption,
     certificates: &Certificates,

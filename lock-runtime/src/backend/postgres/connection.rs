@@ -91,7 +91,7 @@ pub(super) async fn open(connector: &PostgresConnector) -> Result<OpenedConnecti
 async fn find(client: &Client, connector: &PostgresConnector) -> Result<(), Fault> {
     let (table, schema) = (&connector.target.table, &connector.schema);
     let (missing, writable, place) = look(client, connector).await?;
-    // The check of the server says what is wrong with one that is read-only.
+    // If the server is read-only, its check reports that.
     if schema.is_wanted() && writable {
         let grant = format!("GRANT CREATE ON SCHEMA {place} TO …");
         let text = statements::creation(table, &schema.statement);
@@ -113,7 +113,7 @@ async fn find(client: &Client, connector: &PostgresConnector) -> Result<(), Faul
     Ok(())
 }
 
-/// Notes the table's schema, if there is the table. Returns what is missing, whether the session can be written to, and
+/// Notes the table's schema, if the table exists. Returns what is missing, whether the session can be written to, and
 /// the schema in which tables are created.
 async fn look(
     client: &Client,

@@ -81,8 +81,8 @@ impl Connector for PostgresConnector {
             Err(error) if statement.is_about_locks() && faults::is_of_a_missing_table(&error) => {
                 return Err(Failed::table_is_gone(&faults::words(&error)));
             }
-            // Another holder took one of the set after the statement saw it free, and before the statement could lock
-            // it.
+            // Another holder took a lock of the set after the statement saw it free, and before the statement could
+            // lock its row.
             Err(error) if statement.name == "acquire_all" && faults::is_taken_back(&error) => {
                 return Ok(Vec::new());
             }

@@ -97,7 +97,7 @@ pub(super) fn unreadable(error: &Error) -> Fault {
     Fault::unknown(format!("the database's answer makes no sense: {error}"))
 }
 
-/// Returns `true` if a statement took back what it had done, because it could not have all of the set.
+/// Returns `true` if a statement took back what it had done, because it could not take the whole set.
 pub(super) fn is_taken_back(error: &Error) -> bool {
     error.code() == Some(&SqlState::DIVISION_BY_ZERO)
 }
@@ -111,7 +111,7 @@ fn is_missing(code: &SqlState) -> bool {
     missing.contains(code)
 }
 
-/// Returns `true` if there is no such table, or it is another one.
+/// Returns `true` if the table does not exist, or is another table.
 pub(super) fn is_of_a_missing_table(error: &Error) -> bool {
     error.code().is_some_and(is_missing)
 }
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_is_not_used_again_after_a_fatal_report_of_any_class() {
+    async fn a_fatal_report_of_any_class_ends_the_connection() {
         for (severity, code, ends) in [
             ("FATAL", "25P03", true),
             ("FATAL", "25P04", true),

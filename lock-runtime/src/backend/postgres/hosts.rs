@@ -78,7 +78,7 @@ pub(super) async fn connect(
 }
 
 impl HostSettings for Config {
-    /// Several of them if the URL gave the hosts as options.
+    /// Returns several of them if the URL gave the hosts as options.
     fn shown(&self) -> String {
         let ports = self.get_ports();
         let port = |index: usize| ports.get(index).or(ports.first()).copied().unwrap_or(5432);

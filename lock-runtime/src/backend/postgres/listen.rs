@@ -19,7 +19,7 @@ use crate::backend::kit::{closed::until_closed, login::Tries, outage::Outage};
 use crate::backend::{Boxed, Event, EventSink, Fault, Holders, Listen};
 use crate::values::{Backoff, HolderId, Moment, StoreError, clock};
 
-/// The time after which a connection that hears nothing is asked for a sign of life.
+/// The time after which a silent connection is asked for a sign of life.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// The lifetime of a connection after which the pauses between attempts to connect begin anew.
 const STABLE: Duration = Duration::from_secs(1);
@@ -45,7 +45,7 @@ pub(super) struct PostgresListener {
 impl Listen for PostgresListener {
     fn ready(&mut self) -> Boxed<'_> {
         Box::pin(async {
-            // An error means that the backend is gone: nothing will be heard.
+            // An error means that the backend is gone: no message will come.
             let _ = self
                 .hearing
                 .wait_for(|hearing| *hearing != Hearing::Opening)
@@ -135,7 +135,8 @@ impl PostgresSubscriber {
         })
     }
 
-    /// Hears a connection until it ends, or until another one listens in its place. Returns the other one.
+    /// Receives the messages of a connection until it ends, or until another connection listens in its place. Returns
+    /// the other connection.
     async fn hear(&self, mut connection: ListenConnection) -> Result<ListenConnection, Fault> {
         let mut next = pin!(self.open_at(connection.renewal));
         loop {
@@ -148,7 +149,7 @@ impl PostgresSubscriber {
                     }
                 },
                 next = &mut next => {
-                    // Everything that was notified before the other one listened arrives before this answer.
+                    // Every notification from before the other connection listened arrives before this answer.
                     let _ = connection.is_alive(self.timeout).await;
                     while let Ok(message) = connection.heard.try_recv() {
                         self.tell(&message);
@@ -202,7 +203,7 @@ fn silent() -> Fault {
     Fault::unknown("the server gives no sign of life")
 }
 
-/// Reads the connection until it ends or nobody hears any more.
+/// Reads the connection until it ends or nothing takes its messages any more.
 async fn drive(
     mut stream: Connection<Socket, Encrypted>,
     tell: mpsc::UnboundedSender<Notification>,

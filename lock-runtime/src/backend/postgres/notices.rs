@@ -1,4 +1,4 @@
-//! Notices to those who wait, as far as the server takes them: what a statement changes counts, and its notice is a hint.
+//! Notices to waiters, as far as the server takes them. What a statement changes counts; its notice is only a hint.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -17,13 +17,13 @@ const FRAGMENTS: [(&str, &str); 12] = [
         "(l.permits IS NULL AND (l.holder IS NULL OR l.expires_at <= clock_timestamp()) \
          AND (l.shares IS NULL OR {live_now} IS NULL))",
     ),
-    // True if a request has set the semaphore, and nobody but $2 has a permit. It is not set any more without $2.
+    // True if a request has set the semaphore, and only $2 has permits. Without $2, the semaphore is no longer set.
     (
         "{leaves_last}",
         "(coalesce({live_now}, '{}') - $2 = '{}' AND {is_by_request})",
     ),
-    // True if a request has set the semaphore, which says how many permits there are in all. As many µs after 1970 is the
-    // end of no hold, so the column shows who has set it: 1970 itself is that of one that was set by hand.
+    // True if the semaphore was set by a request, which names the number of permits in all. `expires_at` is then as
+    // many µs after 1970, which is the end of no hold. For a semaphore that was set by hand, it is 1970 itself.
     (
         "{is_by_request}",
         "(CASE WHEN l.permits > 0 THEN l.expires_at = timestamptz 'epoch' + l.permits * interval '1 microsecond' END)",

@@ -31,7 +31,7 @@ pub(super) struct Tls(Option<Arc<ClientConfig>>);
 
 impl Tls {
     /// # Errors
-    /// [`LockError::InvalidConfig`] if the certificates cannot be used, or none say whom to trust.
+    /// [`LockError::InvalidConfig`] if the certificates cannot be used, or if they name no authority to trust.
     pub(super) fn new(
         encryption: Encryption,
         certificates: &Certificates,
@@ -40,8 +40,8 @@ impl Tls {
             Encryption::Off => return Ok(Tls::default()),
             Encryption::Verified => client(certificates)?,
             Encryption::OfAuthority => {
-                // Anybody can have a certificate of an authority that everybody trusts, so without the name it proves
-                // nothing.
+                // Anybody can get a certificate from an authority that everybody trusts, so without the name the
+                // certificate proves nothing.
                 let given = given_roots(certificates)?.ok_or_else(|| {
                     config(
                         "`sslmode=verify-ca` accepts any name that the authorities vouch for, and so is for authorities \

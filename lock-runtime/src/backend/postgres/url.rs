@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_that_makes_no_sense_is_refused_with_what_is_wrong_and_without_its_password() {
+    fn a_bad_url_is_refused_with_a_reason_and_no_password() {
         for (url, names) in [
             ("postgres://u:hunter2@h/db?lock_table=a;b", "lock_table"),
             ("postgres://u:hunter2@h/db?lock_table=A", "lock_table"),

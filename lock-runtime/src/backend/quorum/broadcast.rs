@@ -12,7 +12,7 @@ use crate::backend::{Fault, Released, Renewal, Renewed, Snapshot, Within};
 use crate::sync::Mutex;
 use crate::values::Key;
 
-/// The answers to one question to all nodes, as they come.
+/// The answers to one request to all nodes, as they come.
 pub(super) struct Round<T> {
     inner: Arc<QuorumShared>,
     answers: mpsc::UnboundedReceiver<(usize, Result<T, Fault>)>,
@@ -69,16 +69,16 @@ fn node(inner: &QuorumShared, index: usize) -> Result<&VotingNode, Fault> {
     inner.nodes.get(index).ok_or_else(Fault::runtime_ended)
 }
 
-/// The nodes that could not be told of a release, and whether the others have decided it. Until then, the caller that
-/// asked for the release asks all nodes again.
+/// The nodes that a release has not reached, and whether the others have decided it. Until then, the caller that asked
+/// for the release asks all nodes again.
 #[derive(Default)]
 struct Untold {
     decided: bool,
     nodes: Vec<usize>,
 }
 
-/// Releases a lock at all nodes. The lock is free when a majority says that this holder does not hold it any more. The
-/// others are told in the background.
+/// Releases a lock at all nodes. The lock is free when a majority answers that this holder does not hold it any more.
+/// The release reaches the other nodes in the background.
 pub(super) async fn release(
     inner: &Arc<QuorumShared>,
     request: NodeRequest,
@@ -220,7 +220,7 @@ pub(super) async fn inspect(
     let mut seen: Vec<Option<Snapshot>> = Vec::with_capacity(nodes);
     loop {
         let free = seen.iter().filter(|seen| seen.is_none()).count();
-        // An answer that would stand against all silent nodes stands, whatever they will say.
+        // An answer that no silent node could change is final.
         if free >= majority(nodes) {
             return Ok(None);
         }

@@ -42,7 +42,7 @@ pub(crate) fn check(nodes: &[Location]) -> Result<(), LockError> {
     Ok(())
 }
 
-/// Connects to all nodes at once. Those that are away are connected to in the background, if a majority is there.
+/// Connects to all nodes at once. If a majority is there, the other nodes are connected to in the background.
 ///
 /// # Errors
 /// The first [`LockError::Unavailable`] if a majority is away; the error of any node that refuses for good.

@@ -45,7 +45,7 @@ pub(super) async fn hand_over(
         }
     }
     if not_held >= needed {
-        // A minority may have named the new holder, which will never know.
+        // A minority may have named the new holder, and nothing else would release it there.
         for node in grants.withdraw() {
             inner.errand(node, to.clone());
         }

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use super::QuorumShared;
 use crate::values::{Checkup, NodeHealth, ShutdownCause, clock};
 
-/// Asks every node at once. One that restarted a short while ago counts as down although it answers.
+/// Asks every node at once. A node that restarted a short while ago counts as down although it answers.
 pub(super) async fn ask(inner: &Arc<QuorumShared>, timeout: Duration) -> Checkup {
     let mut asking = JoinSet::new();
     for index in 0..inner.nodes.len() {

@@ -18,7 +18,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct QuorumListener {
     listeners: Vec<NodeListener>,
-    /// The time to wake although fewer than a majority have told since the caller last woke.
+    /// The time to wake although fewer than a majority have sent a message since the caller last woke.
     wake: Option<Moment>,
     pauses: Backoff,
 }
@@ -65,7 +65,7 @@ fn heard(listener: &mut dyn Listen) -> Boxed<'_, u64> {
     listener.heard()
 }
 
-/// Waits for the first of the listeners that has something to say, and marks it.
+/// Waits for the first listener that has news, and marks it.
 async fn any<T>(
     listeners: &mut [NodeListener],
     is_open: fn(&NodeListener) -> bool,
@@ -123,7 +123,7 @@ impl Listen for QuorumListener {
                 );
                 let Some(wake) = self.wake else {
                     told.await;
-                    // The pause is random, so that waiters that were told by one message do not ask at the same time.
+                    // The pause is random, so that waiters that got the same message do not ask at the same time.
                     self.wake = Some(clock::now() + self.pauses.pause());
                     continue;
                 };

@@ -78,8 +78,8 @@ impl Votes {
         if self.faults.len() > nodes - needed {
             return Err(no_majority(nodes, &self.faults));
         }
-        // The result is the time until so many of the leases are over that a majority is possible. A lease without an
-        // end is over last.
+        // The result is the time until enough of the leases are over for a majority. A lease without an end is over
+        // last.
         self.busy.sort_by_key(|left| left.unwrap_or(Duration::MAX));
         let missing = needed.saturating_sub(self.granted);
         Ok(missing

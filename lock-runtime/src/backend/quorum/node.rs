@@ -7,7 +7,7 @@ use crate::backend::{Backend, Fault};
 use crate::sync::Mutex;
 use crate::values::{Moment, Ttl, clock};
 
-/// The time for which a vote is awaited that is not needed any more.
+/// The time to wait for a vote that is no longer needed.
 pub(super) const LATE_VOTE_WAIT: Duration = Duration::from_millis(50);
 
 /// A function that returns the time for which a store has kept what it was given, at least. It returns `None` while

@@ -161,8 +161,8 @@ impl Poll {
         }
     }
 
-    /// Waits for the nodes that are only a little slower, so that a hold has as many votes as it can. The others go on
-    /// by themselves, so that one that has stopped answering does not delay every acquisition.
+    /// Waits for the nodes that are only a little slower, so that a hold has as many votes as it can. Still slower
+    /// nodes go on by themselves, so that a node that has stopped answering does not delay every acquisition.
     async fn wait_for_the_others(&mut self, took: Duration) {
         const LEAST: Duration = Duration::from_millis(1);
         let others = async { while self.expects_more() && self.hear().await {} };

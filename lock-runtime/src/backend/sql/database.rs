@@ -27,13 +27,13 @@ pub(crate) trait Database: Send + Sync + 'static {
     fn listen(&self, topic: String) -> Box<dyn Listen>;
 
     /// Notes that something is held until `end`, unless it is released before. A database that reports forced releases
-    /// by itself need not know.
+    /// by itself need not note it.
     fn holds_until(&self, end: Moment) {
         let _ = end;
     }
 
-    /// Reports the forced releases that the database has not reported yet. It is called when a renewal finds that
-    /// something is not held any more, before the holder learns that.
+    /// Reports the forced releases that the database has not reported yet. It is called when a renewal finds that a
+    /// hold is lost, before that loss is reported.
     fn misses_holds(&self) -> Boxed<'_> {
         Box::pin(std::future::ready(()))
     }

@@ -88,7 +88,7 @@ struct SqlShared {
     standing: Standing,
     /// The number of compensations under way.
     pending: Arc<Count>,
-    /// A permit for each compensation that may have a connection.
+    /// A permit for each compensation that may use a connection.
     undoing: Semaphore,
 }
 
@@ -170,7 +170,7 @@ impl Drop for SqlBackend {
 }
 
 impl SqlShared {
-    /// Runs a statement on a connection that any request may have.
+    /// Runs a statement on a connection that any request may use.
     async fn run(
         &self,
         statement: &Arc<Statement>,
@@ -193,7 +193,7 @@ impl SqlShared {
         Ok(answer.rows.into_iter().next())
     }
 
-    /// Runs a statement on a connection that acquires may have. The statement's date was computed from the same `now`.
+    /// Runs a statement on a connection that acquires may use. The statement's date was computed from the same `now`.
     fn run_acquire<'a>(
         &'a self,
         holder: HolderId,
@@ -313,7 +313,8 @@ impl HandOff for SqlBackend {
                 Kind::Mutex | Kind::Fenced | Kind::Read | Kind::Write => {
                     exclusive::hand_over(&self.inner, from, to, spare).await
                 }
-                // Nobody owns the turn at a semaphore, and the successor of a fair lock is the first in its queue.
+                // The front at a semaphore has no owner, and the successor at a fair lock is the first waiter in its
+                // queue.
                 Kind::Semaphore | Kind::Fair => Ok(HandedOver::NotHeld),
             }
         })

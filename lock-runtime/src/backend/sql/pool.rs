@@ -18,8 +18,8 @@ use crate::observe::metrics;
 use crate::sync::Mutex;
 use crate::values::{HolderId, HolderIds, Moment, clock};
 
-/// A server that has given no answer for so long seems to be away. Less is no sign: the last question of a wait may have
-/// some milliseconds.
+/// A server that has not answered for this time seems to be away. A shorter silence is no sign: the last request of a
+/// wait may have only a few milliseconds.
 const SILENCE: Duration = Duration::from_millis(250);
 
 /// The time for which a statement that nobody waits for any more may keep its place, at least. The server may end the
@@ -77,7 +77,7 @@ pub(crate) trait Calls: Send + Sync + 'static {
         until: Until,
     ) -> Reply<'a, Answer>;
 
-    /// Returns what a recent statement has taken.
+    /// Returns the time that a recent statement took.
     fn round_trip(&self) -> Duration;
 
     /// Ends all connections, except those of statements that are under way.
@@ -207,7 +207,8 @@ impl<C: Connector> Pool<C> {
     }
 
     /// Takes the idle connections away, because the server was silent on another one: after a failover all of them are
-    /// dead, and each would cost a caller as much time as the first one. Those that give a sign of life come back.
+    /// dead, and each would cost a caller as much time as the first one. Connections that give a sign of life come
+    /// back.
     fn doubt(&self) {
         let Some(pool) = self.own.upgrade() else {
             return;
@@ -390,7 +391,7 @@ impl<T> Drop for Aborted<T> {
 /// The permit of an acquire, if the statement is one, and the permit of any statement.
 type PoolPlaces = (Option<OwnedSemaphorePermit>, OwnedSemaphorePermit);
 
-/// A connection that one statement has.
+/// A connection that is lent to one statement.
 struct Lent<C: Connector> {
     pool: Arc<Pool<C>>,
     /// `None` before there is a connection, and after it went back or was given up.

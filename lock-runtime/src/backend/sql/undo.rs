@@ -47,7 +47,7 @@ impl SqlCompensation {
         while !self.over.has_passed() {
             let early = match self.settle_once().await {
                 Ok(time) if time > self.not_after => return,
-                // It is sent once more when the acquire is certainly too late.
+                // The release is sent once more when the acquire is certainly too late.
                 Ok(time) => Duration::from_micros(self.not_after - time),
                 Err(Fault::Closed(_)) => return,
                 Err(_) => Duration::ZERO,

@@ -16,8 +16,8 @@ const POOLS: std::ops::RangeInclusive<usize> = 2..=100;
 /// The options that name a file of certificates to other programs.
 const FOR_THE_BUILDER: &str = "sslrootcert sslcert sslkey ssl-ca ssl-cert ssl-key";
 
-/// What a URL names: a server with several hosts perhaps, each as settings of its driver, and the settings of the locks
-/// there.
+/// The target that a URL names: a server, perhaps with several hosts, each as settings of its driver, and the settings
+/// of the locks there.
 #[derive(Clone)]
 pub(crate) struct Target<H> {
     pub(crate) hosts: Hosts<H>,
@@ -47,7 +47,7 @@ pub(crate) trait HostSettings: Host {
 }
 
 impl<H: HostSettings> Target<H> {
-    /// `hosts` are looked at in their order.
+    /// The hosts `each` are tried in their order.
     pub(crate) fn new(each: Vec<H>, settings: Settings) -> Target<H> {
         let mut all: Vec<String> = each.iter().map(HostSettings::shown).collect();
         all.dedup();
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_at_sign_in_a_parameter_hides_no_parameter_and_a_password_may_be_unencoded() {
+    fn an_at_sign_in_a_parameter_or_password_hides_no_parameter() {
         for (url, place, query) in [
             ("a://u:p@h/d?x=1&y=a@b", "a://u:p@h/d", "x=1&y=a@b"),
             ("a://u:p@h?x=1&y=a@b", "a://u:p@h", "x=1&y=a@b"),
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_at_sign_that_ends_a_parameter_or_a_password_is_refused_with_both_ways_to_write_it() {
+    fn an_ambiguous_at_sign_is_refused_with_both_ways_to_write_it() {
         for url in [
             "a://h/d?sslmode=require&y=hunter2@b",
             "a://h:1?sslmode=require&y=hunter2@b",

@@ -72,7 +72,7 @@ async fn a_long_chain_is_dropped_and_printed_without_recursion() {
 }
 
 #[tokio::test]
-async fn ancestors_that_were_given_back_are_forgotten_at_each_further_link() {
+async fn released_ancestors_are_forgotten_at_each_further_link() {
     const WINDOW: usize = 3;
     let mut window = std::collections::VecDeque::from([hold()]);
     let mut inner = body(&window[0], None);
@@ -89,7 +89,7 @@ async fn ancestors_that_were_given_back_are_forgotten_at_each_further_link() {
 }
 
 #[tokio::test]
-async fn a_guard_that_left_is_no_ancestor_though_its_hold_lives_on_in_another() {
+async fn a_guard_that_left_is_no_ancestor_while_its_hold_lives_on() {
     let hold = hold();
     let outer = body(&hold, None);
     let mut inner = body(&hold, Some(&outer));

@@ -96,7 +96,7 @@ fn one_caller_after_the_other_draws_one_id_each_time() {
 }
 
 #[test]
-fn callers_who_come_meanwhile_share_the_next_range_in_order() {
+fn callers_during_a_draw_share_the_next_range_in_order() {
     let mut bench = Bench::new();
     let first = bench.ask(1);
     let want = bench.next().unwrap();
@@ -171,7 +171,7 @@ fn a_million_ids_a_second_cost_a_request_for_thousands() {
 }
 
 #[test]
-fn what_is_left_is_thrown_away_once_a_clock_or_a_connection_says_so() {
+fn a_clock_or_a_connection_ends_what_is_left_of_a_range() {
     type Change = fn(&mut Bench);
     let changes: [(&str, Change); 6] = [
         ("nothing", |_| ()),
@@ -209,7 +209,7 @@ fn many_ids_at_once_follow_one_another_and_those_before() {
     bench.answer(want, sent);
     bench.draw_all(MS);
     assert_eq!(ids(first), Some(vec![1]));
-    // Four are left: too few, and no later caller may have them.
+    // Four are left: too few, and no later caller may get them.
     let many = bench.ask(6);
     assert!(many.draw.is_some());
     bench.draw_all(MS);
@@ -220,7 +220,7 @@ fn many_ids_at_once_follow_one_another_and_those_before() {
 }
 
 #[test]
-fn more_than_a_range_may_have_is_drawn_in_several() {
+fn more_ids_than_a_range_may_have_are_drawn_in_several() {
     let mut bench = Bench::new();
     let waiting: Vec<_> = (0..3).map(|_| bench.ask(MOST_IDS)).collect();
     bench.draw_all(MS);
@@ -241,7 +241,7 @@ fn a_caller_who_left_is_passed_over() {
 }
 
 #[test]
-fn a_fault_is_told_to_those_whom_the_draw_was_for_and_to_nobody_else() {
+fn a_fault_goes_only_to_the_callers_that_the_draw_was_for() {
     let mut bench = Bench::new();
     let waiting: Vec<_> = (0..3).map(|_| bench.ask(1)).collect();
     bench.next().unwrap();
@@ -261,7 +261,7 @@ fn a_fault_is_told_to_those_whom_the_draw_was_for_and_to_nobody_else() {
 }
 
 #[test]
-fn a_task_that_nobody_drives_is_replaced_and_its_ids_are_nobodys() {
+fn a_task_that_nobody_drives_is_replaced_and_gives_no_ids() {
     let mut bench = Bench::new();
     let (first, stuck) = (bench.ask(1), bench.task());
     let want = bench.next().unwrap();
@@ -274,7 +274,7 @@ fn a_task_that_nobody_drives_is_replaced_and_its_ids_are_nobodys() {
     assert_eq!(Some(bench.task()), next.draw);
     bench.draw_all(MS);
     assert_eq!((ids(first), ids(next)), (Some(vec![1]), Some(vec![2])));
-    // It goes on after all.
+    // The first task goes on after all.
     let range = IdRange::new(100, want.count, None).unwrap();
     bench.source.drew(stuck, range, sent, bench.now);
     bench.source.failed(stuck, &Fault::runtime_ended());

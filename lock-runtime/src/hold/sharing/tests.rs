@@ -1,4 +1,4 @@
-//! Tests of who is counted, and of what the last to leave takes along. Time is paused.
+//! Tests of which guards are counted, and of what the last guard takes along. Time is paused.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -114,7 +114,7 @@ async fn a_longer_lease_is_asked_for_once_and_a_shorter_one_never() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_who_wants_renewal_late_is_told_that_it_is_due() {
+async fn a_sharer_that_wants_renewal_late_finds_it_due() {
     for (passed, is_due) in [(9, false), (11, true)] {
         let hold = hold(Kind::Mutex, false);
         advance(passed * SECOND).await;
@@ -125,7 +125,7 @@ async fn one_who_wants_renewal_late_is_told_that_it_is_due() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_writer_leaves_the_hold_to_those_who_read() {
+async fn the_last_writer_leaves_the_hold_to_the_readers() {
     let hold = hold(Kind::Write, false);
     hold.share(options(LEASE, false), Kind::Write).unwrap();
     hold.share(options(LEASE, false), Kind::Read).unwrap();
@@ -217,7 +217,7 @@ async fn a_key_stays_taken_until_the_latest_that_a_sharer_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn everybody_who_asked_is_told_of_the_end_whatever_ends_it() {
+async fn every_end_of_a_hold_notifies_waiters_and_guards() {
     for is_lost in [true, false] {
         let hold = hold(Kind::Mutex, false);
         let (group, gone) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -239,7 +239,7 @@ async fn everybody_who_asked_is_told_of_the_end_whatever_ends_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn everybody_who_is_to_be_told_of_the_end_is_told() {
+async fn the_end_notifies_all_guards_that_hold_several_locks() {
     let hold = hold(Kind::Mutex, false);
     let told: Vec<Arc<Notify>> = (0..3).map(|_| Arc::default()).collect();
     for over in &told {

@@ -1,4 +1,4 @@
-//! Tests of who gets the lock without the store, and of who does not. Time is paused.
+//! Tests of which callers get the lock without the store, and of which do not. Time is paused.
 
 use crate::TryAcquire;
 use std::future::Future;
@@ -76,7 +76,7 @@ impl Scene {
         (guard, others.try_into().ok().unwrap())
     }
 
-    /// The same of the usual requests.
+    /// The same with the usual requests.
     async fn begin_usual<const N: usize>(&self) -> (LockGuard, [Acquire; N]) {
         self.begin(self.request(), [(); N].map(|()| self.request()))
             .await
@@ -94,7 +94,7 @@ async fn now(acquire: &mut Acquire) -> LockGuard {
     guard.expect("it has the lock").unwrap()
 }
 
-/// The store cannot be reached, so the release is not known to have happened, and the next one still waits.
+/// The store cannot be reached, so the release is not known to have happened, and the next caller still waits.
 async fn the_store_is_asked(scene: &Scene, guard: LockGuard, next: &mut Acquire) {
     scene.switch.set(Mode::Away);
     let released = guard.release().await;
@@ -109,7 +109,7 @@ async fn the_store_is_asked(scene: &Scene, guard: LockGuard, next: &mut Acquire)
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lock_goes_from_waiter_to_waiter_without_the_store_in_the_order_in_which_they_came() {
+async fn waiters_get_the_lock_in_order_without_the_store() {
     let scene = Scene::new();
     let (mut guard, others) = scene.begin_usual::<20>().await;
     scene.switch.set(Mode::Away);
@@ -147,7 +147,7 @@ async fn a_waiter_that_has_left_is_passed_over() {
     scene.switch.set(Mode::Away);
     drop(second);
     guard.release().await.unwrap();
-    // It has the lock, and never took it.
+    // The third caller has the lock, and never took it.
     drop(third);
     assert!(now(&mut fourth).await.is_held());
 }
@@ -170,8 +170,8 @@ async fn a_request_for_another_lease_goes_through_the_store() {
     }
 }
 
-/// Lets each of them have the lock for so long. How many of them asked the store: the clock stands still while a memory
-/// store answers, so a token that it gave is told by a jump.
+/// Lets each caller hold the lock for `long`. Returns how many of them asked the store: the clock stands still while a
+/// memory store answers, so a jump shows a token that it gave.
 async fn goes_round(mut guard: LockGuard, others: Vec<Acquire>, long: Duration) -> usize {
     let mut asked = 0;
     for mut next in others {
@@ -209,7 +209,7 @@ async fn one_request_that_no_tenure_serves_does_not_end_all_tenures() {
 }
 
 #[test]
-fn a_lease_of_which_little_is_left_is_not_passed_on() {
+fn a_lease_with_little_time_left_is_not_passed_on() {
     let options = Overrides::default().hold_options("k", &Options::default(), "test");
     let options = HoldOptions {
         fenced: false,
@@ -232,7 +232,7 @@ fn a_lease_of_which_little_is_left_is_not_passed_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_for_a_token_goes_through_the_store_if_the_next_one_is_ahead_of_its_clock() {
+async fn the_store_is_asked_if_the_next_token_is_ahead_of_its_clock() {
     let scene = Scene::new();
     let (mut guard, others) = scene.begin_usual::<12>().await;
     // Ten microseconds have passed.
@@ -302,7 +302,7 @@ async fn after_a_nested_request_for_a_longer_lease_the_store_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_hold_is_believed_in_for_longer_than_the_store_has_granted() {
+async fn no_hold_lasts_longer_than_the_store_has_granted() {
     let scene = Scene::new();
     let fixed = || scene.request().auto_renew(false);
     let (guard, [mut next]) = scene.begin(fixed(), [fixed()]).await;
@@ -318,7 +318,7 @@ async fn no_hold_is_believed_in_for_longer_than_the_store_has_granted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_longest_hold_is_counted_from_when_its_caller_got_the_lock() {
+async fn max_hold_counts_from_when_the_caller_got_the_lock() {
     let scene = Scene::new();
     let short = scene.request().max_hold(50 * MS);
     let (guard, [mut next]) = scene.begin(scene.request(), [short]).await;
@@ -329,7 +329,7 @@ async fn the_longest_hold_is_counted_from_when_its_caller_got_the_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_that_followed_another_is_renewed_once_its_caller_has_it_and_not_before() {
+async fn a_handed_over_hold_is_renewed_once_its_caller_has_it() {
     let scene = Scene::new();
     let (guard, [mut next]) = scene.begin_usual().await;
     guard.release().await.unwrap();
@@ -353,7 +353,7 @@ async fn a_hold_that_followed_another_is_renewed_once_its_caller_has_it_and_not_
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_follows_a_hold_that_was_released_by_force_asks_the_store() {
+async fn after_a_forced_release_the_next_caller_asks_the_store() {
     let scene = Scene::new();
     let (guard, [mut second, mut third]) = scene.begin_usual().await;
     guard.release().await.unwrap();
@@ -368,7 +368,7 @@ async fn who_follows_a_hold_that_was_released_by_force_asks_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_holds_of_a_tenure_have_one_entry_in_the_watchdog_and_the_last_one_takes_it_out() {
+async fn all_holds_of_a_tenure_share_one_entry_in_the_watchdog() {
     let scene = Scene::new();
     let (mut guard, others) = scene.begin_usual::<5>().await;
     let watch = guard.handles.parts()[0].core().watch.clone();
@@ -385,7 +385,7 @@ async fn all_holds_of_a_tenure_have_one_entry_in_the_watchdog_and_the_last_one_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_forgot_the_lock_is_noticed_two_milliseconds_later() {
+async fn a_store_that_forgot_the_lock_is_noticed_after_two_ms() {
     let scene = Scene::new();
     let (guard, [mut second, third]) = scene.begin_usual().await;
     scene.store.clear();
@@ -450,7 +450,7 @@ async fn a_manager_that_closes_gives_the_lock_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn numbers_of_a_fenced_lock_leave_no_gap_among_those_who_waited() {
+async fn numbers_of_a_fenced_lock_leave_no_gap_among_waiters() {
     let scene = Scene::new();
     let fenced = || scene.locks.fenced("f").lease(LEASE).wait_forever();
     let mut guard = fenced().acquire().await.unwrap();
@@ -479,7 +479,7 @@ async fn numbers_of_a_fenced_lock_leave_no_gap_among_those_who_waited() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_range_gives_each_token_once_and_none_ahead_of_the_stores_clock() {
+async fn a_range_gives_each_token_once_and_none_ahead_of_the_clock() {
     let token = |number| FencingToken::checked(number).unwrap();
     let heard = clock::now();
     let mut range = TokenRange::new(token(100), token(104), Some((101, heard)));
@@ -495,7 +495,7 @@ async fn a_range_gives_each_token_once_and_none_ahead_of_the_stores_clock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_of_an_earlier_turn_is_over_and_hears_of_no_later_loss() {
+async fn a_lease_of_an_earlier_turn_is_over_and_not_lost_later() {
     let scene = Scene::new();
     let (guard, [mut next]) = scene.begin_usual().await;
     let (earlier, ended) = (guard.lease(), guard.ended());

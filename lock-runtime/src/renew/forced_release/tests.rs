@@ -67,7 +67,7 @@ fn force(watch: &Watch, hold: &Tenure) {
 }
 
 #[tokio::test]
-async fn five_thousand_victims_among_five_thousand_holds_cost_one_hash_each() {
+async fn five_thousand_victims_cost_one_hash_for_each_hold() {
     let (watch, ids) = (Watch::default(), HolderIds::new());
     let kinds = [Kind::Mutex, Kind::Semaphore].into_iter().cycle();
     let mut holds: Vec<_> = kinds
@@ -81,7 +81,7 @@ async fn five_thousand_victims_among_five_thousand_holds_cost_one_hash_each() {
         assert_eq!(loss(hold), Some(LostReason::ForceReleased));
     }
     assert_eq!(hashed(), 5_000);
-    // Those of other managers cost nothing.
+    // Victims of other managers cost nothing.
     let others = HolderIds::new();
     for _ in 0..1_000 {
         force(&watch, &tenure(&others, Kind::Mutex));
@@ -90,7 +90,7 @@ async fn five_thousand_victims_among_five_thousand_holds_cost_one_hash_each() {
 }
 
 #[tokio::test]
-async fn a_hold_that_comes_or_goes_between_two_messages_costs_two_hashes_at_most() {
+async fn a_hold_between_two_messages_costs_two_hashes_at_most() {
     let (watch, ids) = (Watch::default(), HolderIds::new());
     let mut stays = Vec::new();
     for round in 0..1_000 {
@@ -118,7 +118,7 @@ async fn a_hold_that_comes_or_goes_between_two_messages_costs_two_hashes_at_most
 }
 
 #[tokio::test]
-async fn a_hold_that_comes_after_the_news_of_its_forced_release_is_lost_at_once() {
+async fn a_hold_after_the_message_of_its_forced_release_is_lost() {
     let (watch, ids) = (Watch::default(), HolderIds::new());
     for kind in Kind::ALL {
         let (named, other) = (tenure(&ids, kind), tenure(&ids, kind));
@@ -131,7 +131,7 @@ async fn a_hold_that_comes_after_the_news_of_its_forced_release_is_lost_at_once(
 }
 
 #[tokio::test]
-async fn holds_that_nobody_asks_about_are_hashed_no_more_and_found_all_the_same() {
+async fn without_messages_holds_are_not_hashed_and_found_later() {
     let (watch, ids) = (Watch::default(), HolderIds::new());
     force(&watch, &watched(&watch, &ids, Kind::Mutex));
     hashed();

@@ -14,7 +14,7 @@ use crate::api::manager::LockManager;
 use crate::values::error::LockError;
 
 #[tokio::test(start_paused = true)]
-async fn a_minority_that_is_away_or_silent_does_not_delay_an_acquisition() {
+async fn an_absent_or_silent_minority_delays_no_acquisition() {
     for mode in [Mode::Away, Mode::Silent, Mode::Slow(1_000 * MS)] {
         let rig = Rig::new(5);
         let locks = rig.manager();
@@ -181,7 +181,7 @@ async fn an_acquire_that_is_dropped_at_any_poll_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_is_told_to_nodes_that_come_back() {
+async fn a_release_is_sent_to_nodes_that_come_back() {
     let rig = Rig::new(3);
     let locks = rig.manager();
     let guard = locks.mutex("k").acquire().await.unwrap();

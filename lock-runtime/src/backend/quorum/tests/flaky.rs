@@ -28,15 +28,15 @@ pub(crate) enum Mode {
     Away,
     /// Answers nothing, and does nothing.
     Silent,
-    /// Up, but the way there and the way back take so long each.
+    /// Up, but the way there and the way back take this time each.
     Slow(Duration),
     /// Up, but the way there and the way back take a random time each, up to this one.
     Jittery(Duration),
-    /// Up, but it renews one hold after the other, and takes so long for each.
+    /// Up, but it renews one hold after the other, and takes this time for each.
     Busy(Duration),
-    /// Up, but another node is the nearest for each manager, and each step away takes so long.
+    /// Up, but another node is the nearest for each manager, and each step away takes this time.
     Crossed(Duration),
-    /// Up, but others write the keys whose names begin with `hot`: their renewals are left out, or wait for so long.
+    /// Up, but others write the keys whose names begin with `hot`: their renewals are left out, or wait for this time.
     Hot(Duration),
 }
 
@@ -96,7 +96,7 @@ impl Switch {
     }
 }
 
-/// A manager on a store behind a switch, and one that always reaches it.
+/// A manager on a store behind a switch, and a manager that always reaches the store.
 pub(crate) fn managers(options: Options) -> (LockManager, Arc<Switch>, LockManager, MemoryStore) {
     let (store, switch) = (MemoryStore::new(), Arc::new(Switch::default()));
     let locks = LockManager::build(options, |events| {

@@ -76,7 +76,7 @@ async fn a_refusal_by_a_majority_is_a_loss() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_majority_of_either_answer_a_hold_lasts_to_its_deadline() {
+async fn without_a_majority_a_hold_lasts_to_its_deadline() {
     let rig = Rig::new(3);
     let locks = rig.manager();
     let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
@@ -103,13 +103,14 @@ async fn the_lease_counts_from_before_the_first_node_was_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_restarted_empty_has_no_vote_for_the_longest_lease() {
+async fn a_node_restarted_empty_has_no_vote_for_the_longest_lease() {
     let rig = Rig::new(3);
     let (locks, other) = (rig.manager(), rig.manager());
     rig.switches[2].set(Mode::Away);
     let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
     assert_eq!(rig.held(), [1, 1, 0]);
-    // With the vote that it has forgotten and that of the node that missed it, a second holder would have a majority.
+    // With the vote that it has forgotten and the vote of the node that missed it, a second holder would have a
+    // majority.
     rig.restarts_empty(1);
     rig.switches[2].set(Mode::Up);
     let refused = other.mutex("k").try_acquire().await.unwrap();

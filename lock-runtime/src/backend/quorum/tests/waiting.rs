@@ -10,7 +10,7 @@ use super::flaky::Mode;
 use super::{MS, Rig};
 use crate::api::manager::LockManager;
 
-/// Has every task of every manager take the lock `rounds` times. Nobody is inside with another.
+/// Has every task of every manager take the lock `rounds` times. No two tasks hold it at once.
 async fn contend(rig: &Rig, managers: usize, tasks: usize, rounds: usize) {
     all_get_it(rig, managers, tasks, rounds).await;
     rig.becomes_clean().await;
@@ -67,7 +67,7 @@ async fn split_votes_resolve() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_inside_with_another_while_nodes_come_and_go() {
+async fn no_two_tasks_hold_the_lock_while_nodes_come_and_go() {
     let rig = Rig::new(5);
     let switches = rig.switches.clone();
     let faults = tokio::spawn(async move {
@@ -114,7 +114,7 @@ async fn local_waiters_are_handed_the_lock_at_every_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hand_over_leaves_nothing_at_a_node_that_is_slow_silent_or_away() {
+async fn a_hand_over_leaves_nothing_at_a_slow_silent_or_absent_node() {
     for mode in [
         Mode::Away,
         Mode::Silent,
@@ -139,7 +139,7 @@ async fn a_hand_over_leaves_nothing_at_a_node_that_is_slow_silent_or_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hand_over_without_a_majority_is_undone_and_the_heir_asks_for_itself() {
+async fn a_hand_over_without_a_majority_is_undone_and_the_heir_asks() {
     let rig = Rig::new(3);
     let locks = rig.manager();
     let first = locks.mutex("k").acquire().await.unwrap();
@@ -186,7 +186,7 @@ async fn waiters_do_not_wake_each_other_while_a_hold_lasts() {
     rig.switches[2].set(Mode::Away);
     let guard = locks.mutex("k").acquire().await.unwrap();
     rig.switches[2].set(Mode::Up);
-    // The third node is free: every attempt takes its vote and gives it back, which tells everybody.
+    // The third node is free: every attempt takes its vote and gives it back, which sends a message to every waiter.
     let mut waiters = tokio::task::JoinSet::new();
     for _ in 0..4 {
         let other = rig.manager();

@@ -88,9 +88,8 @@ pub(in crate::backend::sql) async fn acquire(
     }
 }
 
-/// Returns `true` if a refused request needs nothing else when it is known how long the lock may be held. The other
-/// kinds may have to look at the row, or to note in it that they wait. Where releases are notified, all kinds may have
-/// to.
+/// Returns `true` if a refused request needs to know no more than how long the lock may be held. Other kinds may have
+/// to look at the row, or to note in it that they wait. Where releases are notified, all kinds may have to.
 fn one_statement_tells(inner: &SqlShared, request: &AcquireRequest<'_>) -> bool {
     let is_alone = matches!(request.hold_ref.key.kind(), Kind::Mutex | Kind::Fenced);
     is_alone && !inner.database.notifies()
@@ -115,9 +114,9 @@ impl<'a> SqlAcquire<'a> {
         inner.run_acquire(holder, statement, args, now, self.deadline)
     }
 
-    /// Returns `true` if the request waits for a row that another transaction has locked. Where many write one row in
-    /// turn, a request that does not wait for the row might starve: of a reader, of a writer beside readers, for
-    /// permits, or in the queue of a fair lock.
+    /// Returns `true` if the request waits for a row that another transaction has locked. Where many transactions write
+    /// one row in turn, these requests might starve if they did not wait for it: reads, writes beside reads, requests
+    /// for permits, and those in the queue of a fair lock.
     fn waits_for_row(&self) -> bool {
         match self.request.hold_ref.key.kind() {
             Kind::Mutex | Kind::Fenced => false,
@@ -126,7 +125,7 @@ impl<'a> SqlAcquire<'a> {
         }
     }
 
-    /// Takes the lock if it is free. If `thorough`, it is also taken after other holders that are dead.
+    /// Takes the lock if it is free. If `thorough`, also replaces other holders that are dead.
     async fn take(&self, now: Moment, thorough: bool) -> Result<Option<Granted>, Fault> {
         let (inner, request, deadline) = (self.inner, self.request, self.deadline);
         let not_after = inner.clock.not_after(now, deadline);
@@ -223,14 +222,14 @@ impl<'a> SqlAcquire<'a> {
         made.await.map(drop)
     }
 
-    /// Makes sure that a caller that goes on waiting is told of a release, and that readers are kept out for
+    /// Makes sure that a release notifies a caller that goes on waiting, and that readers are kept out for
     /// `keeping_out`.
     async fn wait_for(&self, seen: &Seen, keeping_out: Duration) -> Result<(), Fault> {
         let (inner, request, deadline) = (self.inner, self.request, self.deadline);
         let Some(waits) = request.waits else {
             return Ok(());
         };
-        // A message of its own tells a fair waiter.
+        // A fair waiter gets a message of its own.
         let told =
             seen.waited || !inner.database.notifies() || request.hold_ref.key.kind() == Kind::Fair;
         if told && keeping_out.is_zero() {
@@ -250,7 +249,7 @@ impl<'a> SqlAcquire<'a> {
                     };
                     clock::sleep(pause.min(deadline.remaining())).await;
                 }
-                // The lock is busy all the same. A waiter that is not told asks again.
+                // The lock is busy in any case. A waiter that gets no message asks again.
                 Err(fault) if !fault.is_passing() => return Err(fault),
                 Ok(_) | Err(_) => return Ok(()),
             }

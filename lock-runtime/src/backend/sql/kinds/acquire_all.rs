@@ -106,9 +106,9 @@ async fn take(
 
 /// The reason why a set was not granted.
 enum WhyNot {
-    /// Somebody has one of them.
+    /// Another holder has one of the locks.
     Busy,
-    /// One of them was never used.
+    /// One of the locks was never used.
     Rows,
     Other,
 }

@@ -52,7 +52,7 @@ impl SqlShared {
         Ok(row)
     }
 
-    /// Makes sure that those who may wait for the counter are told of changes.
+    /// Makes sure that changes are notified to callers that may wait for the counter.
     async fn wait_for_counter(
         &self,
         key: &Key,
@@ -91,8 +91,8 @@ impl Counters for SqlBackend {
                 if counter.kind != CounterKind::Semaphore {
                     return Ok(false);
                 }
-                // A semaphore that a request has set stays from now on. To add none does that, unless its last permit has
-                // come back meanwhile.
+                // A semaphore that a request has set stays from now on. Adding zero permits does that, unless its last
+                // permit has come back meanwhile.
                 match self.add(counter.key, 0, timeout).await {
                     Err(Fault::NotSet) => {}
                     added => return added.map(|()| false),
@@ -122,7 +122,7 @@ impl Counters for SqlBackend {
         Box::pin(async move {
             let inner = &self.inner;
             let seen = inner.counter(counter, timeout).await?;
-            // Those who wait for a latch only read it, so a read notes that they wait.
+            // Waiters for a latch only read it, so a read notes that they wait.
             if let (CounterKind::Latch, Some(seen)) = (counter.kind, &seen) {
                 inner.wait_for_counter(counter.key, seen, timeout).await?;
             }
@@ -140,7 +140,7 @@ impl Counters for SqlBackend {
             ];
             let counter = CounterRef::semaphore(key);
             let added = self.inner.change(counter, statement, args, timeout);
-            // A database may count the rows that change, and to add none may change nothing.
+            // A database may count the rows that change, and adding zero permits may change nothing.
             let is_set =
                 added.await?.is_some() || self.inner.counter(counter, timeout).await?.is_some();
             is_set.then_some(()).ok_or(Fault::NotSet)

@@ -121,8 +121,9 @@ fn fitting(items: &[(&Renewal, &String)]) -> usize {
     items.iter().take_while(fits).count().max(1)
 }
 
-/// Asks about these items, by one statement as far as they fit into it. Items whose statement is refused are asked about
-/// by halves, so that none pays for another one. One that is refused alone among others counts as left out.
+/// Asks about these items, by as few statements as they fit into. Items whose statement is refused are asked about by
+/// halves, so that no item fails because of another one. If one item alone is refused and there are others, it counts
+/// as left out.
 async fn ask(
     inner: &SqlShared,
     by: By,

@@ -15,7 +15,7 @@ pub(super) struct Seen {
     pub(super) left: Duration,
     /// The number of readers, or of leases of permits.
     pub(super) shares: u64,
-    /// The holder of one of them.
+    /// The holder of one of these shares.
     pub(super) sharer: Option<String>,
     /// The number of leased permits.
     pub(super) units: i64,
@@ -76,9 +76,9 @@ fn read(row: &Row) -> Result<Seen, Fault> {
 pub(super) enum Blocked {
     /// Nothing is in its way any more.
     No,
-    /// It has to wait for so long at most.
+    /// The request has to wait for this time at most.
     For(Duration),
-    /// It is a writer that waits for readers, for so long at most.
+    /// The request is of a writer that waits for readers, for this time at most.
     ByReaders(Duration),
 }
 
@@ -156,8 +156,8 @@ impl Seen {
     }
 }
 
-/// Whether a request says how many permits there are in all, and wants no more, so that it may set a semaphore that is not
-/// set.
+/// Refuses a request that may not set a semaphore that is not set. A request may set it if it names the number of
+/// permits in all, and wants no more.
 pub(super) fn may_set(request: &AcquireRequest<'_>) -> Result<(), Fault> {
     let HoldRef { key, permits, .. } = request.hold_ref;
     let in_all = request.in_all.ok_or(Fault::NotSet)?.get();
