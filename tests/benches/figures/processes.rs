@@ -14,7 +14,11 @@ use tests::{CommandStats, RedisServer};
 pub(crate) const CHILD: &str = "processes-child";
 
 /// The rows: processes, tasks of each, and milliseconds of a hold.
-const ROWS: [(usize, usize, u64); 11] = [
+const ROWS: [(usize, usize, u64); 14] = [
+    // Alone: what the same holds and timers allow.
+    (1, 1, 0),
+    (1, 1, 1),
+    (1, 1, 10),
     (2, 1, 0),
     (2, 1, 1),
     (2, 1, 10),
