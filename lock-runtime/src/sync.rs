@@ -22,18 +22,37 @@ impl<T> Mutex<T> {
     }
 }
 
+/// Whether a model runs on this thread.
+pub(crate) fn is_modelled() -> bool {
+    #[cfg(test)]
+    return shuttle::current::try_get_current_task().is_some();
+    #[cfg(not(test))]
+    false
+}
+
 #[cfg(not(test))]
 pub(crate) use self::{Mutex as Modelled, MutexGuard as ModelledGuard};
 
 #[cfg(test)]
-pub(crate) use self::either::{Modelled, ModelledGuard};
+pub(crate) use self::either::{Modelled, ModelledGuard, taken};
 
 #[cfg(test)]
 mod either {
+    use std::cell::RefCell;
+    use std::collections::BTreeMap;
     use std::ops::{Deref, DerefMut};
     use std::sync::PoisonError;
 
     use super::{Mutex, MutexGuard};
+
+    thread_local! {
+        static TAKEN: RefCell<BTreeMap<&'static str, usize>> = RefCell::default();
+    }
+
+    /// Returns how often this thread has locked what, by the type of the data, and begins anew.
+    pub(crate) fn taken() -> BTreeMap<&'static str, usize> {
+        TAKEN.take()
+    }
 
     /// Either mutex for its whole life: a model's if a model made it.
     #[derive(Debug)]
@@ -64,15 +83,20 @@ mod either {
 
     impl<T> Modelled<T> {
         pub(crate) fn new(value: T) -> Modelled<T> {
-            match shuttle::current::try_get_current_task() {
-                None => Modelled::Std(Mutex::new(value)),
-                Some(_) => Modelled::Model(shuttle::sync::Mutex::new(value)),
+            if super::is_modelled() {
+                Modelled::Model(shuttle::sync::Mutex::new(value))
+            } else {
+                Modelled::Std(Mutex::new(value))
             }
         }
 
         pub(crate) fn lock(&self) -> ModelledGuard<'_, T> {
             match self {
-                Modelled::Std(mutex) => ModelledGuard::Std(mutex.lock()),
+                Modelled::Std(mutex) => {
+                    let of = std::any::type_name::<T>();
+                    TAKEN.with_borrow_mut(|taken| *taken.entry(of).or_default() += 1);
+                    ModelledGuard::Std(mutex.lock())
+                }
                 Modelled::Model(mutex) => {
                     let guard = mutex.lock().unwrap_or_else(PoisonError::into_inner);
                     ModelledGuard::Model(Some(guard))

@@ -17,36 +17,13 @@ use crate::values::{HolderId, Kind, LockError, Moment, clock};
 /// For how long a store need not be asked again who is in the way.
 const RELIED_ON: Duration = Duration::from_secs(5);
 
-/// Deals with the store for everybody in this process who wants the key.
-pub(crate) async fn at_the_head(
-    attempt: &Attempt,
-    head: Head,
-    mut now: Moment,
-) -> Result<HoldHandle, LockError> {
-    let round_trip = attempt.core.backend.round_trip(attempt.key());
-    let deadline = &attempt.deadline;
-    let mut seat = HeadSeat::new(attempt, head);
-    if let Some(away) = seat.take_over(round_trip) {
-        away.await;
-        now = clock::now();
-    }
-    // A caller who comes to the head when its time is over makes no call any more; one who does not wait makes one.
-    if deadline.is_over_at(now) && attempt.request.wait != Some(Duration::ZERO) {
-        return Err(attempt.gave_up(seat.head.as_ref().and_then(Head::fault)));
-    }
-    seat.listen_before_asking();
-    match seat.ask(now).await {
-        Asked::Granted(handle) => Ok(handle),
-        // Boxed: the uncontended path, and the thousands that queue, need not carry its size.
-        first => Box::pin(seat.contend(first)).await,
-    }
-}
-
 /// The head of a local queue, who deals with the store for everybody in this process who wants the key.
 pub(crate) struct HeadSeat<'a> {
     attempt: &'a Attempt,
     /// Gone once the lock was granted.
     head: Option<Head>,
+    /// Nobody of this process was at the key when the caller came, and the store was not asked yet.
+    is_first: bool,
     holder: HolderId,
     /// The listener of a caller that has listened since before its first question.
     listener: Option<Box<dyn Listen>>,
@@ -58,10 +35,18 @@ pub(crate) struct HeadSeat<'a> {
 }
 
 impl<'a> HeadSeat<'a> {
+    /// Of a caller who finds nobody of this process at the key.
+    pub(crate) fn first(attempt: &'a Attempt, head: Head) -> HeadSeat<'a> {
+        let mut seat = HeadSeat::new(attempt, head);
+        seat.is_first = true;
+        seat
+    }
+
     pub(crate) fn new(attempt: &'a Attempt, head: Head) -> HeadSeat<'a> {
         HeadSeat {
             attempt,
             head: Some(head),
+            is_first: false,
             holder: attempt.core.ids.fresh(),
             listener: None,
             place: None,
@@ -69,9 +54,32 @@ impl<'a> HeadSeat<'a> {
         }
     }
 
+    /// Deals with the store until the caller has the lock or gives up.
+    pub(crate) async fn acquire(mut self, mut now: Moment) -> Result<HoldHandle, LockError> {
+        let attempt = self.attempt;
+        let round_trip = attempt.core.backend.round_trip(attempt.key());
+        if let Some(away) = self.take_over(round_trip) {
+            away.await;
+            now = clock::now();
+        }
+        // A caller who comes to the head when its time is over makes no call any more; one who does not wait makes one.
+        if attempt.deadline.is_over_at(now) && self.waits() {
+            return Err(attempt.gave_up(self.head.as_ref().and_then(Head::fault)));
+        }
+        self.listen_before_asking();
+        match self.ask(now).await {
+            Asked::Granted(handle) => Ok(handle),
+            // Boxed: the uncontended path, and the thousands that queue, need not carry its size.
+            first => Box::pin(self.contend(first)).await,
+        }
+    }
+
     /// Goes on where the caller before has left off. Returns the time for which the key is left to others first. Boxed: that is
     /// seldom, and every request would carry its size.
     fn take_over(&mut self, round_trip: Duration) -> Option<Boxed<'_>> {
+        if self.is_first {
+            return None;
+        }
         let (pause, legacy) = self.head.as_ref()?.takes_over(round_trip);
         if let Some(place) = legacy.place {
             self.holder = place.holder;
@@ -169,7 +177,10 @@ impl<'a> HeadSeat<'a> {
     fn others_wait(&self) -> bool {
         let Attempt { core, .. } = self.attempt;
         let waiters = || self.head.as_ref().map_or(0, Head::waiters);
-        self.attempt.kind() == Kind::Mutex && core.backend.hand_off().is_some() && waiters() > 0
+        !self.is_first
+            && self.attempt.kind() == Kind::Mutex
+            && core.backend.hand_off().is_some()
+            && waiters() > 0
     }
 
     /// Takes the place under which the next question is asked, if there is one or the caller is to have one.
@@ -247,6 +258,7 @@ impl Contender for HeadSeat<'_> {
             knows_left: known_left.is_some(),
             ..Asker::from(self.holder)
         };
+        self.is_first = false;
         let answer = self.attempt.ask_as(&mut asker, now).await;
         self.holder = asker.holder;
         match answer {

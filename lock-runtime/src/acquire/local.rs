@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::acquire::attempt::Attempt;
 use crate::acquire::contend::{Asked, Contender, unless_kept};
-use crate::acquire::head_seat::{HeadSeat, at_the_head};
+use crate::acquire::head_seat::HeadSeat;
 use crate::backend::Fault;
 use crate::hold::{Hold, HoldHandle};
 use crate::observe;
-use crate::queue::{self, Entered, Head, Ticket, Waiter};
+use crate::queue::{self, Entered, Ticket, Waiter};
 use crate::release::idle;
 use crate::values::{LockError, Moment, clock};
 
@@ -22,21 +22,19 @@ pub(crate) async fn acquire(
     attempt: &Attempt,
     mut now: Moment,
 ) -> Result<(HoldHandle, Moment), LockError> {
-    loop {
-        let ticket = match attempt.enter(now)? {
-            Entered::Head(head) => Ticket::Head(head),
+    let seat = loop {
+        let waiter = match attempt.enter(now)? {
+            Entered::Head(head) => break HeadSeat::first(attempt, head),
             Entered::Held(hold) => return Ok((attempt.begins(hold), now)),
             Entered::Unsuited(tenure, turn) => {
                 // The first of those who wait by then gets it.
                 idle::give_back(&attempt.core, tenure, *turn, now);
                 continue;
             }
-            Entered::Queued(waiter) => {
-                let ticket = attempt.wait_in_queue(waiter).await?;
-                now = clock::now();
-                ticket
-            }
+            Entered::Queued(waiter) => waiter,
         };
+        let ticket = attempt.wait_in_queue(waiter).await?;
+        now = clock::now();
         match ticket {
             Ticket::Held(offer) => {
                 if let Some(handle) = offer.claim() {
@@ -44,14 +42,13 @@ pub(crate) async fn acquire(
                 }
                 // Lost before this caller was polled: it asks again.
             }
-            Ticket::Head(head) => {
-                let handle = at_the_head(attempt, head, now).await?;
-                return Ok((handle, clock::now()));
-            }
+            Ticket::Head(head) => break HeadSeat::new(attempt, head),
             // Said to readers alone.
             Ticket::Go => {}
         }
-    }
+    };
+    let handle = seat.acquire(now).await?;
+    Ok((handle, clock::now()))
 }
 
 /// Asks the store once, if nobody of this process is before the caller. `None` if somebody is.
@@ -60,7 +57,10 @@ pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Option<Asked<HoldHa
     let options = &attempt.request.hold_options;
     let queues = &attempt.core.queues;
     match queues.enter_at_once(attempt.key(), options, now) {
-        Some(Entered::Head(head)) => return ask_once(attempt, head, now).await.map(Some),
+        Some(Entered::Head(head)) => {
+            let seat = HeadSeat::first(attempt, head);
+            return ask_once(seat, now).await.map(Some);
+        }
         Some(Entered::Held(hold)) => return Ok(Some(Asked::Granted(attempt.begins(hold)))),
         Some(Entered::Unsuited(tenure, turn)) => {
             idle::give_back(&attempt.core, tenure, *turn, now);
@@ -73,12 +73,7 @@ pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Option<Asked<HoldHa
 }
 
 /// Asks the store once, or as often as it takes to hear of a process that may only keep the lock.
-async fn ask_once(
-    attempt: &Attempt,
-    head: Head,
-    now: Moment,
-) -> Result<Asked<HoldHandle>, LockError> {
-    let mut seat = HeadSeat::new(attempt, head);
+async fn ask_once(mut seat: HeadSeat<'_>, now: Moment) -> Result<Asked<HoldHandle>, LockError> {
     let first = seat.ask(now).await;
     unless_kept(&mut seat, first).await
 }
@@ -86,21 +81,26 @@ async fn ask_once(
 /// As [`try_acquire`], behind others of this process, at a key that may admit several, or is being given back: the turn is
 /// near, unless the one at the head has to wait itself.
 async fn try_in_short_queue(attempt: &Attempt) -> Result<Option<Asked<HoldHandle>>, LockError> {
-    let ticket = loop {
+    let waiter = loop {
         let now = clock::now();
-        break match attempt.enter(now)? {
-            Entered::Head(head) => Ok(Ticket::Head(head)),
+        match attempt.enter(now)? {
+            Entered::Head(head) => {
+                let seat = HeadSeat::first(attempt, head);
+                return ask_once(seat, now).await.map(Some);
+            }
             // Somebody was quicker, and is done with it already.
             Entered::Held(hold) => return Ok(Some(Asked::Granted(attempt.begins(hold)))),
             Entered::Unsuited(tenure, turn) => {
                 idle::give_back(&attempt.core, tenure, *turn, now);
-                continue;
             }
-            Entered::Queued(waiter) => attempt.wait_in_queue(waiter).await,
-        };
+            Entered::Queued(waiter) => break waiter,
+        }
     };
-    match ticket {
-        Ok(Ticket::Head(head)) => ask_once(attempt, head, clock::now()).await.map(Some),
+    match attempt.wait_in_queue(waiter).await {
+        Ok(Ticket::Head(head)) => {
+            let seat = HeadSeat::new(attempt, head);
+            ask_once(seat, clock::now()).await.map(Some)
+        }
         Ok(Ticket::Held(offer)) => Ok(offer.claim().map(Asked::Granted)),
         Ok(Ticket::Go) | Err(LockError::Busy { .. }) => Ok(None),
         Err(error) => Err(error),

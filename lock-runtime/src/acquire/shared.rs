@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::acquire::attempt::{Asker, Attempt};
 use crate::acquire::contend::Asked;
-use crate::acquire::head_seat::{HeadSeat, at_the_head};
+use crate::acquire::head_seat::HeadSeat;
 use crate::backend::Acquired;
 use crate::hold::HoldHandle;
 use crate::queue::{Entered, Ticket};
@@ -33,7 +33,9 @@ pub(crate) async fn acquire(attempt: &Attempt) -> Result<HoldHandle, LockError> 
             // No read is ever kept.
             Entered::Held(_) | Entered::Unsuited(..) => return Err(attempt.busy(None)),
             Entered::Queued(waiter) => match attempt.wait_in_queue(waiter).await? {
-                Ticket::Head(head) => return at_the_head(attempt, head, clock::now()).await,
+                Ticket::Head(head) => {
+                    return HeadSeat::new(attempt, head).acquire(clock::now()).await;
+                }
                 // Holds of readers do not own the turn, and are not handed over.
                 Ticket::Held(_) => continue,
                 Ticket::Go if deadline.is_over() && !at_once => return Err(attempt.busy(None)),
@@ -41,7 +43,7 @@ pub(crate) async fn acquire(attempt: &Attempt) -> Result<HoldHandle, LockError> 
             },
         };
         let Some(asked) = asked else {
-            return at_the_head(attempt, head, clock::now()).await;
+            return HeadSeat::new(attempt, head).acquire(clock::now()).await;
         };
         if let Asked::Busy(_) = &asked {
             head.heard_from_store(None);

@@ -136,7 +136,7 @@ impl Hold {
         if state.turn().is_some_and(Turn::is_last_at_the_head) {
             // The queues are locked before a tenure's state.
             drop(state);
-            queues = Some(core.queues.lock());
+            queues = Some(core.queues.lock(&tenure.key));
             state = tenure.state.lock();
         }
         let news = tenure.expire(&mut state, now);
@@ -246,7 +246,7 @@ impl Hold {
                 return Next::Turn(successor, hold);
             }
         }
-        queues.held_no_more(&head);
+        turn.nobody_waits = queues.held_no_more(&head);
         turn.head = Some(head);
         Next::GiveBack
     }

@@ -33,6 +33,8 @@ pub(crate) struct Turn {
     /// The front of this process at the key, if turns of this kind own it. It leaves with the turn, or at once when the
     /// turn is lost: the next local waiter need not wait for a guard that means nothing any more.
     pub(crate) head: Option<Head>,
+    /// Nobody waited behind the head when the turn ended: the release need not look for a successor.
+    pub(crate) nobody_waits: bool,
     /// Boxed, because few turns need any of it.
     rare: Option<Box<Rare>>,
 }
@@ -81,6 +83,7 @@ impl Turn {
             writers: 0,
             keep_for: None,
             head,
+            nobody_waits: false,
             rare: None,
         }
     }

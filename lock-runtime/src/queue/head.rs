@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::{InQueue, KeyQueue, Legacy, LocalQueues, Locked, State, Ticket};
+use super::{InQueue, KeyQueue, Legacy, LocalQueues, Locked, Shard, Ticket};
 use crate::backend::Fault;
 use crate::queue::handoff_budget::{HandoffBudget, Pause};
 use crate::values::{HoldOptions, Key, KeyMap, LockError};
@@ -40,7 +41,7 @@ impl Head {
 
     /// Decides when to hand over and when to stand back.
     pub(crate) fn budget<T>(&self, read: impl FnOnce(&mut HandoffBudget) -> T) -> Option<T> {
-        self.queues.lock().budget(self, read)
+        self.queues.lock(&self.key).budget(self, read)
     }
 
     /// Takes what the one before has left, and says how long to stay away first, given a recent round trip.
@@ -67,12 +68,12 @@ impl Head {
     }
 
     fn with<T>(&self, read: impl FnOnce(&mut KeyQueue) -> T) -> Option<T> {
-        self.queue_in(&mut self.queues.state.lock()).map(read)
+        self.queue_in(&mut self.queues.shard(&self.key)).map(read)
     }
 
     /// The queue, if this is still its head.
-    pub(super) fn queue_in<'a>(&self, state: &'a mut State) -> Option<&'a mut KeyQueue> {
-        self.queue_of(&mut state.queues)
+    pub(super) fn queue_in<'a>(&self, shard: &'a mut Shard) -> Option<&'a mut KeyQueue> {
+        self.queue_of(&mut shard.queues)
     }
 
     fn queue_of<'a>(&self, queues: &'a mut KeyMap<KeyQueue>) -> Option<&'a mut KeyQueue> {
@@ -86,13 +87,13 @@ impl Head {
     /// # Errors
     /// [`LockError::TooManyWaiters`].
     pub(crate) fn count_as_waiting(&self) -> Result<(), LockError> {
-        let mut state = self.queues.state.lock();
-        let Some(queue) = self.queue_in(&mut state).filter(|queue| !queue.head_waits) else {
+        let mut shard = self.queues.shard(&self.key);
+        let Some(queue) = self.queue_in(&mut shard).filter(|queue| !queue.head_waits) else {
             return Ok(());
         };
         let here = queue.waiting();
-        self.queues.check_caps(&self.key, here, state.waiting)?;
-        state.count_head(&self.key, true);
+        self.queues.admit(&self.key, here)?;
+        queue.head_waits = true;
         Ok(())
     }
 
@@ -114,12 +115,12 @@ impl Head {
 
     /// Notes that a hold owns the head from now on.
     pub(crate) fn now_held_by(&self, label: &'static str) {
-        self.queues.lock().held_by(self, label);
+        self.queues.lock(&self.key).held_by(self, label);
     }
 
     /// Marks who waits by now: before a question whose answer is for them, and for nobody who comes later.
     pub(crate) fn so_far(&self) -> SoFar {
-        SoFar(self.queues.state.lock().next_number)
+        SoFar(self.queues.shard(&self.key).next_number)
     }
 
     /// Lets everybody go who waits: the store admits them together.
@@ -130,13 +131,13 @@ impl Head {
     /// Lets those go who waited at the mark. The turn goes to the next of the others.
     pub(crate) fn let_go(self, mark: SoFar) {
         let queue = {
-            let mut state = self.queues.state.lock();
-            let queue = self.queue_in(&mut state).map(|queue| {
+            let mut shard = self.queues.shard(&self.key);
+            let queue = self.queue_in(&mut shard).map(|queue| {
                 let later = queue.waiters.split_off(&mark.0.saturating_add(1));
                 std::mem::replace(&mut queue.waiters, later)
             });
             let queue = queue.unwrap_or_default();
-            state.waiting -= queue.len();
+            shard.wait_no_more(queue.len());
             queue
         };
         for (_, waiter) in queue {
@@ -147,8 +148,8 @@ impl Head {
 
     /// The waiter to hand the hold over to: the next one, if there is one and the budget allows.
     pub(crate) fn successor(&self) -> Option<Successor> {
-        let mut state = self.queues.state.lock();
-        let queue = self.queue_in(&mut state)?;
+        let mut shard = self.queues.shard(&self.key);
+        let queue = self.queue_in(&mut shard)?;
         if queue.waiters.is_empty() {
             return None;
         }
@@ -156,16 +157,19 @@ impl Head {
             queue.budget.stand_back();
             return None;
         }
-        self.next_if(&mut state, |_| true)
+        self.next_if(&mut shard, |_| true)
     }
 
     /// Takes out the first of those who still wait, if it `suits`.
     fn next_if(
         &self,
-        state: &mut State,
+        shard: &mut Shard,
         mut suits: impl FnMut(&HoldOptions) -> bool,
     ) -> Option<Successor> {
-        let queue = self.queue_of(&mut state.queues)?;
+        let Shard {
+            queues, waiting, ..
+        } = shard;
+        let queue = self.queue_of(queues)?;
         loop {
             let first = queue.waiters.first_entry()?;
             let has_left = first.get().ticket.is_closed();
@@ -176,7 +180,7 @@ impl Head {
                 ticket,
                 hold_options,
             } = first.remove();
-            state.waiting -= 1;
+            waiting.fetch_sub(1, Ordering::Relaxed);
             if !has_left {
                 return Some(Successor {
                     ticket,
@@ -205,11 +209,13 @@ impl Locked<'_> {
         }
     }
 
-    /// Notes that no caller has the lock any more. Its release may be left to a caller who is not polled any more.
-    pub(crate) fn held_no_more(&mut self, head: &Head) {
-        if let Some(queue) = head.queue_in(&mut self.0) {
+    /// Notes that no caller has the lock any more. Its release may be left to a caller who is not polled any more. Whether
+    /// nobody waits behind the head.
+    pub(crate) fn held_no_more(&mut self, head: &Head) -> bool {
+        head.queue_in(&mut self.0).is_none_or(|queue| {
             queue.held_by = None;
-        }
+            queue.waiters.is_empty()
+        })
     }
 
     /// Decides when to hand over and when to stand back.
@@ -227,15 +233,15 @@ impl Drop for Head {
     fn drop(&mut self) {
         // The place of a queue that is gone is dropped without the lock.
         let (next, _gone) = {
-            let mut state = self.queues.state.lock();
-            if self.queue_in(&mut state).is_none() {
+            let mut shard = self.queues.shard(&self.key);
+            if self.queue_in(&mut shard).is_none() {
                 return;
             }
-            let next = state.pop(&self.key);
+            let next = shard.pop(&self.key);
             // The next one goes on waiting, and was counted in the queue.
-            state.count_head(&self.key, next.is_some());
-            let number = state.number();
-            let gone = match (&next, state.queues.get_mut(&*self.key)) {
+            shard.count_head(&self.key, next.is_some());
+            let number = shard.number();
+            let gone = match (&next, shard.queues.get_mut(&*self.key)) {
                 (Some(_), Some(queue)) => {
                     queue.head = number;
                     queue.held_by = None;
@@ -243,7 +249,7 @@ impl Drop for Head {
                     queue.heard &= self.key.kind().is_exclusive();
                     None
                 }
-                _ => state.queues.remove(&*self.key),
+                _ => shard.queues.remove(&*self.key),
             };
             (next.map(|waiter| (waiter, number)), gone)
         };
@@ -273,9 +279,9 @@ impl Successor {
     pub(crate) fn give(self, ticket: Ticket) -> Option<Ticket> {
         if let Ticket::Head(head) = &ticket {
             // It goes on waiting, and needs no leave: it was counted in the queue.
-            let mut state = head.queues.state.lock();
-            if head.queue_in(&mut state).is_some() {
-                state.count_head(&head.key, true);
+            let mut shard = head.queues.shard(&head.key);
+            if head.queue_in(&mut shard).is_some() {
+                shard.count_head(&head.key, true);
             }
         }
         self.ticket.send(ticket).err()

@@ -61,16 +61,17 @@ impl LocalQueues {
 
     /// Ends all that is idle. Each tenure with what is to be given back.
     pub(crate) fn end_all_idle(&self, now: Moment) -> Vec<(Arc<Tenure>, Turn)> {
-        let mut state = self.state.lock();
         let mut ended = Vec::new();
-        for queue in state.queues.values_mut() {
-            // One that was ended by others is taken out by them.
-            if let Some(tenure) = &queue.idle
-                && let Some(turn) = tenure.stop_idling(now)
-            {
-                ended.push((tenure.clone(), turn));
-                queue.idle = None;
-                queue.heard = false;
+        for shard in &self.shards {
+            for queue in shard.lock().queues.values_mut() {
+                // One that was ended by others is taken out by them.
+                if let Some(tenure) = &queue.idle
+                    && let Some(turn) = tenure.stop_idling(now)
+                {
+                    ended.push((tenure.clone(), turn));
+                    queue.idle = None;
+                    queue.heard = false;
+                }
             }
         }
         ended

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{Notify, oneshot};
 
@@ -15,26 +16,33 @@ use crate::backend::{Fault, Listen};
 use crate::hold::{Hold, Offer, Tenure, Turn, refused};
 use crate::queue::handoff_budget::HandoffBudget;
 use crate::release::place::Place;
-use crate::sync::{Modelled, ModelledGuard};
+use crate::sync::{Modelled, ModelledGuard, is_modelled};
 use crate::values::{HoldOptions, Key, KeyMap, Kind, LockError, Moment, ShutdownCause, WaiterCap};
 
 pub(crate) use crate::queue::head::{Head, Successor};
 pub(crate) use crate::queue::waiter::{Waiter, Waiting};
 
-/// The local queues of one manager.
-pub(crate) struct LocalQueues {
-    state: Modelled<State>,
-    max_per_key: usize,
-    max_in_all: usize,
+/// The number of shards. Callers of different keys rarely meet at one of so many mutexes. A model has one: each further
+/// mutex multiplies the orders of its threads.
+fn shards() -> usize {
+    if is_modelled() { 1 } else { 32 }
 }
 
-#[derive(Default)]
-struct State {
+/// The local queues of one manager, in shards by the hash of the key. No two shards are locked at the same time.
+pub(crate) struct LocalQueues {
+    shards: Box<[Modelled<Shard>]>,
+    max_per_key: usize,
+    max_in_all: usize,
+    waiting: Arc<AtomicUsize>,
+}
+
+/// The queues of some keys.
+struct Shard {
     queues: KeyMap<KeyQueue>,
     /// Callers per key that wait in the store's queue instead of one of these.
     in_store_queue: KeyMap<usize>,
-    /// In all queues, the store's included.
-    waiting: usize,
+    /// The callers that wait in the queues of all shards, the store's included.
+    waiting: Arc<AtomicUsize>,
     /// Of waiters and heads. Never given twice: they may outlive the queue that they were for.
     next_number: u64,
     closed: bool,
@@ -76,7 +84,7 @@ pub(crate) struct Legacy {
     pub(crate) listener: Option<Box<dyn Listen>>,
 }
 
-impl State {
+impl Shard {
     fn number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number
@@ -86,16 +94,22 @@ impl State {
     fn pop(&mut self, key: &Key) -> Option<InQueue> {
         let queue = self.queues.get_mut(key)?;
         let (_, waiter) = queue.waiters.pop_first()?;
-        self.waiting -= 1;
+        self.wait_no_more(1);
         Some(waiter)
+    }
+
+    /// Counts so many callers of this shard as waiting no more.
+    fn wait_no_more(&self, callers: usize) {
+        self.waiting.fetch_sub(callers, Ordering::Relaxed);
     }
 
     /// Counts the head among those who wait, or no more.
     fn count_head(&mut self, key: &Key, waits: bool) {
         if let Some(queue) = self.queues.get_mut(key) {
             let waited = std::mem::replace(&mut queue.head_waits, waits);
-            self.waiting += usize::from(waits);
-            self.waiting -= usize::from(waited);
+            self.waiting
+                .fetch_add(usize::from(waits), Ordering::Relaxed);
+            self.wait_no_more(usize::from(waited));
         }
     }
 }
@@ -123,8 +137,8 @@ impl KeyQueue {
     }
 }
 
-/// The queues of all keys, locked.
-pub(crate) struct Locked<'a>(ModelledGuard<'a, State>);
+/// The queue of a key, locked with the others of its shard.
+pub(crate) struct Locked<'a>(ModelledGuard<'a, Shard>);
 
 struct InQueue {
     ticket: oneshot::Sender<Ticket>,
@@ -154,20 +168,38 @@ pub(crate) enum Entered {
 
 impl LocalQueues {
     pub(crate) fn new(max_per_key: usize, max_in_all: usize) -> Arc<LocalQueues> {
+        let waiting: Arc<AtomicUsize> = Arc::default();
+        let shard = |_| {
+            Modelled::new(Shard {
+                queues: KeyMap::default(),
+                in_store_queue: KeyMap::default(),
+                waiting: waiting.clone(),
+                next_number: 0,
+                closed: false,
+            })
+        };
         Arc::new(LocalQueues {
-            state: Modelled::default(),
+            shards: (0..shards()).map(shard).collect(),
             max_per_key,
             max_in_all,
+            waiting,
         })
+    }
+
+    /// Locks the shard of the key.
+    fn shard(&self, key: &Key) -> ModelledGuard<'_, Shard> {
+        // The tables go by the first and the last bits of the hash.
+        let place = (key.digest() >> 32) % self.shards.len() as u64;
+        self.shards[usize::try_from(place).unwrap_or(0)].lock()
     }
 
     /// Becomes the head at `key` if nobody in this process deals with it.
     pub(crate) fn try_enter(self: &Arc<LocalQueues>, key: &Arc<Key>) -> Option<Head> {
-        let mut state = self.state.lock();
-        if state.queues.contains_key(key) {
+        let mut shard = self.shard(key);
+        if shard.queues.contains_key(key) {
             return None;
         }
-        Some(self.open(&mut state, key))
+        Some(self.open(&mut shard, key))
     }
 
     /// As [`enter`](LocalQueues::enter), for a caller that does not queue: `None` if somebody is before it.
@@ -177,26 +209,26 @@ impl LocalQueues {
         hold_options: &HoldOptions,
         now: Moment,
     ) -> Option<Entered> {
-        let mut state = self.state.lock();
-        match state.queues.get_mut(key) {
-            None => Some(Entered::Head(self.open(&mut state, key))),
+        let mut shard = self.shard(key);
+        match shard.queues.get_mut(key) {
+            None => Some(Entered::Head(self.open(&mut shard, key))),
             Some(queue) => queue.take_idle(hold_options, now),
         }
     }
 
-    /// Locks the queues of all keys. The lock of a tenure's state comes after it.
-    pub(crate) fn lock(&self) -> Locked<'_> {
-        Locked(self.state.lock())
+    /// Locks the queue of the key. The lock of a tenure's state comes after it.
+    pub(crate) fn lock(&self, key: &Key) -> Locked<'_> {
+        Locked(self.shard(key))
     }
 
     /// The first head at a key.
-    fn open(self: &Arc<LocalQueues>, state: &mut State, key: &Arc<Key>) -> Head {
-        let head = state.number();
+    fn open(self: &Arc<LocalQueues>, shard: &mut Shard, key: &Arc<Key>) -> Head {
+        let head = shard.number();
         let queue = KeyQueue {
             head,
             ..KeyQueue::default()
         };
-        state.queues.insert(key.clone(), queue);
+        shard.queues.insert(key.clone(), queue);
         Head::new(self, key, head)
     }
 
@@ -207,20 +239,19 @@ impl LocalQueues {
         hold_options: HoldOptions,
         now: Moment,
     ) -> Result<Entered, LockError> {
-        let mut guard = self.state.lock();
-        let state = &mut *guard;
-        if state.closed {
+        let mut guard = self.shard(key);
+        let shard = &mut *guard;
+        if shard.closed {
             return Err(closed(key));
         }
-        let number = state.number();
-        let Some(queue) = state.queues.get_mut(key) else {
-            return Ok(Entered::Head(self.open(state, key)));
+        let number = shard.number();
+        let Some(queue) = shard.queues.get_mut(key) else {
+            return Ok(Entered::Head(self.open(shard, key)));
         };
         if let Some(entered) = queue.take_idle(&hold_options, now) {
             return Ok(entered);
         }
-        self.check_caps(key, queue.waiting(), state.waiting)?;
-        state.waiting += 1;
+        self.admit(key, queue.waiting())?;
         let (ticket, given) = oneshot::channel();
         let waiter = InQueue {
             ticket,
@@ -242,15 +273,13 @@ impl LocalQueues {
         self: &Arc<LocalQueues>,
         key: &Arc<Key>,
     ) -> Result<Waiting, LockError> {
-        let mut guard = self.state.lock();
-        let state = &mut *guard;
-        if state.closed {
+        let mut shard = self.shard(key);
+        if shard.closed {
             return Err(closed(key));
         }
-        let in_store_queue = state.in_store_queue.get(key).copied().unwrap_or(0);
-        self.check_caps(key, in_store_queue, state.waiting)?;
-        state.waiting += 1;
-        state.in_store_queue.insert(key.clone(), in_store_queue + 1);
+        let in_store_queue = shard.in_store_queue.get(key).copied().unwrap_or(0);
+        self.admit(key, in_store_queue)?;
+        shard.in_store_queue.insert(key.clone(), in_store_queue + 1);
         Ok(Waiting {
             queues: self.clone(),
             key: key.clone(),
@@ -259,35 +288,46 @@ impl LocalQueues {
 
     /// Whether nobody of this process waits for the key in the store's queue.
     pub(crate) fn store_queue_is_empty(&self, key: &Key) -> bool {
-        !self.state.lock().in_store_queue.contains_key(key)
+        !self.shard(key).in_store_queue.contains_key(key)
     }
 
     /// Returns the number of waiting callers for each key that has any.
     pub(crate) fn waited_for(&self) -> Vec<(Arc<Key>, usize)> {
-        let state = self.state.lock();
-        let here = state
-            .queues
-            .iter()
-            .map(|(key, queue)| (key, queue.waiting()));
-        let there = state
-            .in_store_queue
-            .iter()
-            .map(|(key, count)| (key, *count));
-        let waited_for = here.chain(there).filter(|(_, callers)| *callers > 0);
-        waited_for
-            .map(|(key, callers)| (key.clone(), callers))
-            .collect()
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            let here = shard
+                .queues
+                .iter()
+                .map(|(key, queue)| (key, queue.waiting()));
+            let there = shard
+                .in_store_queue
+                .iter()
+                .map(|(key, count)| (key, *count));
+            let waited_for = here.chain(there).filter(|(_, callers)| *callers > 0);
+            all.extend(waited_for.map(|(key, callers)| (key.clone(), callers)));
+        }
+        all
     }
 
     /// Returns the number of callers that wait, over all keys.
     pub(crate) fn waiting(&self) -> usize {
-        self.state.lock().waiting
+        self.waiting.load(Ordering::Relaxed)
     }
 
-    fn check_caps(&self, key: &Key, for_key: usize, in_all: usize) -> Result<(), LockError> {
+    /// Counts one more caller that waits, if the caps allow that. `for_key`: the number of those that wait for the key.
+    ///
+    /// # Errors
+    /// [`LockError::TooManyWaiters`].
+    fn admit(&self, key: &Key, for_key: usize) -> Result<(), LockError> {
+        let one_more = |in_all| (in_all < self.max_in_all).then_some(in_all + 1);
         let (limit, cap) = if for_key >= self.max_per_key {
             (self.max_per_key, WaiterCap::PerKey)
-        } else if in_all >= self.max_in_all {
+        } else if self
+            .waiting
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more)
+            .is_err()
+        {
             (self.max_in_all, WaiterCap::InAll)
         } else {
             return Ok(());
@@ -301,43 +341,43 @@ impl LocalQueues {
 
     /// Whether somebody in this process deals with the key.
     pub(crate) fn is_open(&self, key: &Key) -> bool {
-        self.state.lock().queues.contains_key(key)
+        self.shard(key).queues.contains_key(key)
     }
 
     /// Returns the number of local callers that queue for the name of `key`, whatever the kind.
     pub(crate) fn waiters(&self, key: &Key) -> usize {
-        let state = self.state.lock();
         let queued = |kind| {
             let key = key.as_kind(kind);
-            let here = state.queues.get(&key).map_or(0, KeyQueue::waiting);
-            here + state.in_store_queue.get(&key).copied().unwrap_or(0)
+            let shard = self.shard(&key);
+            let here = shard.queues.get(&key).map_or(0, KeyQueue::waiting);
+            here + shard.in_store_queue.get(&key).copied().unwrap_or(0)
         };
         Kind::ALL.into_iter().map(queued).sum()
     }
 
     /// Sends every waiter away and admits no more. What is kept by then is to be given back: nothing is kept later.
     pub(crate) fn close(&self) {
-        let mut state = self.state.lock();
-        state.closed = true;
-        let queues: Vec<_> = state
-            .queues
-            .values_mut()
-            .map(|queue| {
-                let waiters = std::mem::take(&mut queue.waiters);
-                (waiters, std::mem::take(&mut queue.legacy))
-            })
-            .collect();
-        state.waiting -= queues
-            .iter()
-            .map(|(waiters, _)| waiters.len())
-            .sum::<usize>();
-        drop(state);
-        // Each waiter's channel closes: it answers `ShuttingDown`. A place on the store's list is given back.
-        drop(queues);
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            shard.closed = true;
+            let queues: Vec<_> = shard
+                .queues
+                .values_mut()
+                .map(|queue| {
+                    let waiters = std::mem::take(&mut queue.waiters);
+                    (waiters, std::mem::take(&mut queue.legacy))
+                })
+                .collect();
+            let waiters = queues.iter().map(|(waiters, _)| waiters.len());
+            shard.wait_no_more(waiters.sum());
+            drop(shard);
+            // Each waiter's channel closes: it answers `ShuttingDown`. A place on the store's list is given back.
+            drop(queues);
+        }
     }
 
     fn with<T>(&self, key: &Key, read: impl FnOnce(&mut KeyQueue) -> T) -> Option<T> {
-        self.state.lock().queues.get_mut(key).map(read)
+        self.shard(key).queues.get_mut(key).map(read)
     }
 
     fn fault(&self, key: &Key) -> Option<Fault> {
@@ -348,13 +388,11 @@ impl LocalQueues {
 
 impl fmt::Debug for LocalQueues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (keys, waiting) = {
-            let state = self.state.lock();
-            (state.queues.len(), state.waiting)
-        };
+        let keys = |shard: &Modelled<Shard>| shard.lock().queues.len();
+        let keys: usize = self.shards.iter().map(keys).sum();
         f.debug_struct("LocalQueues")
             .field("keys", &keys)
-            .field("waiting", &waiting)
+            .field("waiting", &self.waiting())
             .finish_non_exhaustive()
     }
 }

@@ -87,7 +87,7 @@ async fn a_hold_is_not_passed_over() {
     }
     assert_eq!(queues.waiters(&key), 1);
     // Its release may be in the hands of a caller.
-    queues.lock().held_no_more(&head);
+    queues.lock(&head.key).held_no_more(&head);
     next.look_at_head();
     assert!(matches!(next.ticket().await, Some(Ticket::Head(_))));
     drop(head);

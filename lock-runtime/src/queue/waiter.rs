@@ -56,10 +56,10 @@ impl Waiter {
     /// a caller that is polled needs between two signs of life. A hold is never passed over: it ends by itself.
     pub(crate) fn look_at_head(&mut self) {
         let head = {
-            let mut guard = self.queues.state.lock();
-            let state = &mut *guard;
-            let number = state.number();
-            let Some(queue) = state.queues.get_mut(&self.key) else {
+            let mut guard = self.queues.shard(&self.key);
+            let shard = &mut *guard;
+            let number = shard.number();
+            let Some(queue) = shard.queues.get_mut(&self.key) else {
                 return;
             };
             let seen = Some((queue.head, queue.signs));
@@ -92,10 +92,10 @@ impl Drop for Waiter {
         if self.is_out {
             return;
         }
-        let mut state = self.queues.state.lock();
-        let queue = state.queues.get_mut(&self.key);
+        let mut shard = self.queues.shard(&self.key);
+        let queue = shard.queues.get_mut(&self.key);
         if queue.is_some_and(|queue| queue.waiters.remove(&self.number).is_some()) {
-            state.waiting -= 1;
+            shard.wait_no_more(1);
         }
     }
 }
@@ -109,12 +109,12 @@ pub(crate) struct Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let mut state = self.queues.state.lock();
-        state.waiting -= 1;
-        if let Some(in_store_queue) = state.in_store_queue.get_mut(&self.key) {
+        let mut shard = self.queues.shard(&self.key);
+        shard.wait_no_more(1);
+        if let Some(in_store_queue) = shard.in_store_queue.get_mut(&self.key) {
             *in_store_queue -= 1;
             if *in_store_queue == 0 {
-                state.in_store_queue.remove(&self.key);
+                shard.in_store_queue.remove(&self.key);
             }
         }
     }

@@ -50,6 +50,9 @@ impl Following {
 impl Work {
     /// Who has the lock next without asking for it.
     pub(super) fn next(&self) -> Option<Following> {
+        if self.turn.nobody_waits && self.turn.keep_for.is_none() {
+            return None;
+        }
         self.core.backend.hand_off()?;
         let head = self.turn.head.as_ref()?;
         if let Some(successor) = head.successor() {

@@ -311,6 +311,7 @@ impl Work {
     fn listen_before_pause(&self) {
         let (backend, key) = (&self.core.backend, self.tenure.key());
         if let Some(head) = &self.turn.head
+            && !self.turn.nobody_waits
             && head.budget(|budget| budget.stands_back()) == Some(true)
             && backend.waiting_list(key).is_none()
             && backend.hears(key)

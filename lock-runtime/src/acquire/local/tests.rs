@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::LockManager;
 use crate::backend::quorum::tests::flaky::managers;
+use crate::sync::taken;
 use crate::values::options::Options;
 
 const KEEP: Duration = Duration::from_secs(10);
@@ -33,4 +34,25 @@ async fn a_try_has_what_a_quicker_caller_keeps_by_then() {
         // Given back after that hold, or given up.
         drop(other.mutex("k").acquire().await.unwrap());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_uncontended_cycle_takes_few_locks() {
+    let (locks, ..) = managers(Options::default());
+    let cycle = async || {
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        guard.release().await.unwrap();
+    };
+    cycle().await;
+    taken();
+    cycle().await;
+    let taken = taken();
+    let of = |data: &str| {
+        let all = taken.iter().filter(|(name, _)| name.ends_with(data));
+        all.map(|(_, times)| times).sum::<usize>()
+    };
+    // The caller comes, has the lock, leaves, and is out of the way.
+    assert_eq!(of("::Shard"), 4, "{taken:?}");
+    // In at the grant, and out at the release.
+    assert_eq!(of("::Schedule"), 2, "{taken:?}");
 }
