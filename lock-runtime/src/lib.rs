@@ -22,6 +22,7 @@
 //! # Ok(())
 //! # }
 //! ```
+#![warn(clippy::match_bool)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     feature = "macros",

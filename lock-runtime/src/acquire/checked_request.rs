@@ -56,9 +56,10 @@ impl Deadline {
 
     /// Returns how long the caller has waited; zero if it does not wait.
     pub(crate) fn waited(self) -> Duration {
-        match self.is_over_at(self.since) {
-            true => Duration::ZERO,
-            false => self.since.elapsed(),
+        if self.is_over_at(self.since) {
+            Duration::ZERO
+        } else {
+            self.since.elapsed()
         }
     }
 

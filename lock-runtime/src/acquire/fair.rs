@@ -168,9 +168,10 @@ impl Contender for FairSeat<'_> {
                 self.known = true;
                 self.first = first;
                 self.kept |= kept;
-                match kept {
-                    true => Asked::Kept(left),
-                    false => Asked::Busy(left),
+                if kept {
+                    Asked::Kept(left)
+                } else {
+                    Asked::Busy(left)
                 }
             }
             Ok(Acquired::Busy { left }) => Asked::Busy(left),
@@ -199,9 +200,10 @@ impl Contender for FairSeat<'_> {
         let Attempt { core, request, .. } = self.attempt;
         let (backend, key) = (&core.backend, &request.key);
         let alone = backend.listen_alone(key, self.place);
-        match self.kept {
-            true => Box::new(Both(alone, backend.listen(key))),
-            false => alone,
+        if self.kept {
+            Box::new(Both(alone, backend.listen(key)))
+        } else {
+            alone
         }
     }
 

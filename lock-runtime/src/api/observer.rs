@@ -156,12 +156,11 @@ impl LeaderObserver {
             listener: core.backend.listen(key),
             is_ready: false,
         });
-        let pause = match seen.held {
-            true => {
-                self.pauses.reset();
-                nap(&core.options, seen.ttl)
-            }
-            false => self.pauses.pause(),
+        let pause = if seen.held {
+            self.pauses.reset();
+            nap(&core.options, seen.ttl)
+        } else {
+            self.pauses.pause()
         };
         self.next_look = Some(clock::now() + pause);
         Ok(seen.holder)

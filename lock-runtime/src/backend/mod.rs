@@ -1,8 +1,6 @@
 //! The [`Backend`] trait: the operations that every store provides. Everything above this trait is the same for every
 //! backend.
 
-#![warn(clippy::match_bool)]
-
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;

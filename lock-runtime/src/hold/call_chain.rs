@@ -185,9 +185,10 @@ impl Frame {
     /// Returns the call chain of a body that runs under the nearest guard, of this frame or those around it, that is
     /// not over.
     pub(crate) fn call_chain(self: &Arc<Frame>) -> Option<CallChain> {
-        let nearest = match self.is_over() {
-            true => self.outer()?,
-            false => self.clone(),
+        let nearest = if self.is_over() {
+            self.outer()?
+        } else {
+            self.clone()
         };
         Some(CallChain {
             level: nearest.level.clone(),

@@ -44,9 +44,10 @@ impl Core {
         let record = ClientRecord::of_this_process(options.app.as_deref());
         let key = Key::of_client(&options.namespace, ids.client_alias());
         let presence = Presence::new(record, ids.short(), key);
-        let runtimes = match backend.traits().lives_in_a_runtime {
-            true => Runtimes::default(),
-            false => Runtimes::any(),
+        let runtimes = if backend.traits().lives_in_a_runtime {
+            Runtimes::default()
+        } else {
+            Runtimes::any()
         };
         Arc::new(Core {
             backend,

@@ -203,10 +203,11 @@ impl IdSource {
     pub(crate) fn ask(&self, count: u32, now: Now) -> Served {
         let mut state = self.state.lock();
         state.asked += u64::from(count);
-        let ready = match state.waiters.is_empty() {
-            true => state.take(count, now),
-            // The waiters come first.
-            false => None,
+        // The waiters come first.
+        let ready = if state.waiters.is_empty() {
+            state.take(count, now)
+        } else {
+            None
         };
         let ids = ready.ok_or_else(|| {
             let (tell, told) = oneshot::channel();
@@ -344,9 +345,10 @@ impl State {
             0 => 0,
             elapsed => u128::from(self.asked) * time.as_nanos() / elapsed,
         };
-        let ahead = match self.is_low() && in_time(self.took) >= 2 {
-            true => in_time(AHEAD.max(self.took * 2)).min(u128::from(self.last) * 2),
-            false => 0,
+        let ahead = if self.is_low() && in_time(self.took) >= 2 {
+            in_time(AHEAD.max(self.took * 2)).min(u128::from(self.last) * 2)
+        } else {
+            0
         };
         let most = u64::from(MOST_IDS);
         let size = waiting.max(u64::try_from(ahead).unwrap_or(most)).min(most);

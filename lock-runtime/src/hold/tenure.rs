@@ -213,10 +213,10 @@ impl State {
         now: Moment,
     ) -> Option<Turn> {
         let free_until = self.reserved.as_ref()?.free_until?;
-        match now.has_reached(free_until) {
-            true => None,
-            false => self.next_turn(ttl, options, now),
+        if now.has_reached(free_until) {
+            return None;
         }
+        self.next_turn(ttl, options, now)
     }
 
     /// Whether turns have used all tokens that were set aside: it is time to ask the store for more.

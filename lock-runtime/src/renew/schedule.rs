@@ -179,12 +179,11 @@ impl Schedule {
         }
         let ttl = watched.tenure.ttl();
         let last_call = watched.confirmed + ttl.last_call();
-        let until = match watched.waits() {
-            true => last_call,
-            false => {
-                let heard = self.places.last_answer(place)?;
-                last_call.earlier(heard + ttl.call_timeout(timeout))
-            }
+        let until = if watched.waits() {
+            last_call
+        } else {
+            let heard = self.places.last_answer(place)?;
+            last_call.earlier(heard + ttl.call_timeout(timeout))
         };
         (!now.has_reached(until)).then_some(until)
     }

@@ -53,9 +53,12 @@ pub(crate) fn check_app(app: Option<&str>) -> Result<(), LockError> {
 /// Returns another client's text, as a line of a log may show it.
 pub(crate) fn presentable(text: &str) -> String {
     let mut bytes = 0;
-    let shown = text.chars().map(|character| match character.is_control() {
-        true => char::REPLACEMENT_CHARACTER,
-        false => character,
+    let shown = text.chars().map(|character| {
+        if character.is_control() {
+            char::REPLACEMENT_CHARACTER
+        } else {
+            character
+        }
     });
     let fits = |character: &char| {
         bytes += character.len_utf8();

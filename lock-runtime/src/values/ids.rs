@@ -55,9 +55,10 @@ pub(crate) fn draw(last: Option<i64>, micros: u64, count: u32, shuffled: bool) -
     let seconds = (micros / 1_000_000).checked_sub(EPOCH)?;
     let begin = i64::try_from(seconds.checked_mul(1 << 32)?).ok()?;
     let now = begin + (micros % 1_000_000 * PER_MICRO).cast_signed();
-    let last = last.unwrap_or(match shuffled {
-        true => now | ((1 << BLOCK_BITS) - 1),
-        false => now - 1,
+    let last = last.unwrap_or(if shuffled {
+        now | ((1 << BLOCK_BITS) - 1)
+    } else {
+        now - 1
     });
     let first = last.checked_add(1)?.max(now);
     let end = first.checked_add(i64::from(count))?;

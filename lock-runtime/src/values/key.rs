@@ -175,9 +175,10 @@ impl Key {
     /// Refuses a name whose derived names would be in other slots than it is: no script could use them together.
     /// Redisson puts braces around a name that has no `{`, and takes a name that has a `{` as it is.
     pub(crate) fn check_one_slot(&self) -> Result<(), LockError> {
-        let one = match self.raw.contains('{') {
-            true => tag(self.raw.as_bytes()).is_some(),
-            false => !self.raw.contains('}'),
+        let one = if self.raw.contains('{') {
+            tag(self.raw.as_bytes()).is_some()
+        } else {
+            !self.raw.contains('}')
         };
         if one {
             return Ok(());

@@ -133,6 +133,32 @@ async fn take_turns(number: usize) {
     server.assert_clean().await;
 }
 
+/// On one thread, the process that gives the lock back asks for it again before another one hears of the release.
+#[tokio::test]
+async fn a_process_that_is_never_refused_gives_its_second_release_to_the_one_that_waits() {
+    let server = RedisServer::start();
+    let round = async || {
+        let [greedy, patient] = &*processes(&server, 2).await else {
+            unreachable!("two were asked for")
+        };
+        let mut guard = acquire(greedy).await;
+        let waiting = tokio::spawn(patient.mutex("k").wait(LONG).acquire());
+        eventually("the other one waits", async || list(&server).len() == 1).await;
+        let mut holds = 1;
+        while !waiting.is_finished() {
+            guard.release().await.unwrap();
+            guard = acquire(greedy).await;
+            holds += 1;
+        }
+        waiting.await.unwrap().unwrap().release().await.unwrap();
+        guard.release().await.unwrap();
+        // The third hold began after the other one's.
+        holds <= 3
+    };
+    // A process that comes too late for its reservation waits for another turn.
+    eventually_within(LONG, "it has its turn", round).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_turn_of_a_waiter_that_leaves_goes_to_the_next_one() {
     let server = RedisServer::start();
