@@ -161,9 +161,9 @@ pub const ALL: &[Bug] = &[
         edits: &[
             edit(
                 "hold/tenure.rs",
-                "match now.has_reached(free_until) {",
+                "if now.has_reached(free_until) {",
                 "if PLANTED { self.deadline = now + ttl.trusted(); }
-                match !PLANTED && now.has_reached(free_until) {",
+                if !PLANTED && now.has_reached(free_until) {",
             ),
             edit(
                 "values/fence.rs",
