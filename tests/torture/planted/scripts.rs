@@ -152,10 +152,10 @@ pub(super) const ALL: &[Planted] = &[
         tasks: Tasks::Hot,
         faults: &[],
         caught_by: &["change"],
-        // All others are told: the channel of a process has a longer name.
+        // As if it was heard. All other messages are sent: the channel of a process has a longer name.
         broken: Broken::Scripts(&[(
             Script::ListedRelease,
-            instead_of!("PUBLISH", "if (...) ~= ARGV[2] then return 0 end"),
+            instead_of!("PUBLISH", "if (...) ~= ARGV[2] then return 1 end"),
             "",
         )]),
     },
