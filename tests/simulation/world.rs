@@ -2,7 +2,10 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,8 +28,13 @@ const WINDING_DOWN: Duration = Duration::from_secs(30);
 /// How long a free key may take to be had at the end, by one process after the other.
 pub(crate) const LAST_WAIT: Duration = Duration::from_secs(20);
 
+/// The number of turns in the end, when there are no more.
+pub(crate) const OVER: u64 = u64::MAX;
+
 pub(crate) struct World {
     plan: Plan,
+    /// The number of turns so far, or [`OVER`].
+    pub(crate) turns: Arc<AtomicU64>,
     rng: Rng,
     now: Duration,
     stores: Vec<Store>,
@@ -131,6 +139,7 @@ impl World {
             strikes: plan.strikes.iter().copied().collect(),
             log: Arc::default(),
             tells,
+            turns: Arc::default(),
             plan,
         };
         for _ in 0..world.plan.processes {
@@ -240,6 +249,7 @@ impl World {
         verdict.find("ending", found);
         verdict.find("last-wait", self.last_waits());
         verdict.find("leftover", self.leftovers());
+        self.turns.store(OVER, Relaxed);
         if !self.plan.may_repeat_ids() {
             verdict.find("ids", self.ids.repeated());
         }
@@ -287,6 +297,7 @@ impl World {
             self.let_run(place, until);
         }
         self.now = until;
+        self.turns.fetch_add(1, Relaxed);
     }
 
     fn let_run(&mut self, place: usize, until: Duration) {
