@@ -65,6 +65,8 @@ pub(crate) enum Strike {
     CutOff(usize, Duration),
     /// A process cannot connect for so long, and knows it.
     Refuse(usize, Duration),
+    /// What stores send to a process comes so much later, for so long. Then it is cut off.
+    Fade(usize, Duration, Duration),
     /// A store does not answer for so long.
     Silence(usize, Duration),
     /// No push arrives anywhere for so long.
@@ -194,7 +196,7 @@ fn strikes(
     stores: usize,
     lasts: Duration,
 ) -> Vec<(Duration, Strike)> {
-    const SORTS: u32 = 12;
+    const SORTS: u32 = 13;
     let sorts: Vec<u32> = (0..SORTS).filter(|_| rng.u8(..4) == 0).collect();
     let mut strikes = Vec::new();
     if sorts.is_empty() {
@@ -226,7 +228,9 @@ fn strikes(
                 9 => Strike::Forget(store),
                 10 if rng.bool() => Strike::Step(store, time),
                 10 => Strike::Stand(store, time),
-                _ => Strike::Force(process),
+                11 => Strike::Force(process),
+                // Within the call timeout of an acquire, or within that of a renewal alone.
+                _ => Strike::Fade(process, MS * rng.u32(20..400), time),
             },
         ));
         at += MS * rng.u32(50..4_000);

@@ -84,6 +84,11 @@ const GROUPS: &[&[Job]] = &[
     &[Job::Body(Manner::Nested), Job::Body(Manner::Nested)],
     &[Job::Body(Manner::Downgrade), job(How::Read, &["rw-2"])],
     &[Job::Body(Manner::Ids)],
+    &[
+        Job::Body(Manner::Ids),
+        Job::Body(Manner::Ids),
+        Job::Body(Manner::Ids),
+    ],
 ];
 
 /// Chooses the tasks of each process.

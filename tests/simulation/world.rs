@@ -390,6 +390,13 @@ impl World {
                 self.roads
                     .refuse(self.crew[place].process.number(), now + time);
             }
+            Strike::Fade(place, by, time) => {
+                let number = self.crew[place].process.number();
+                self.roads.delay(number, by, now + time);
+                let cut_off = Strike::CutOff(place, 2 * LEASE);
+                let at = self.strikes.partition_point(|(at, _)| *at < now + time);
+                self.strikes.insert(at, (now + time, cut_off));
+            }
             Strike::Silence(store, time) => self.roads.silence(store, now + time),
             Strike::Mute(time) => self.roads.mute(now + time),
             Strike::Forget(store) => self.stores[store].forget(),

@@ -286,6 +286,15 @@ pub const ALL: &[Bug] = &[
     },
     // Torture does not have these: only a schedule shows them, and only the simulation makes schedules.
     Bug {
+        name: "a renewal that is dated at its answer",
+        edits: &[edit(
+            "hold/tenure.rs",
+            "self.deadline = self.deadline.later(sent_at + ttl.trusted());",
+            "let sent_at = if PLANTED { clock::now() } else { sent_at };
+            self.deadline = self.deadline.later(sent_at + ttl.trusted());",
+        )],
+    },
+    Bug {
         name: "a hand-over that is dated at its answer",
         edits: &[edit(
             "release/hand_over.rs",
@@ -338,6 +347,14 @@ pub const ALL: &[Bug] = &[
             "protect/driver.rs",
             "held.loss().filter(|_| !finish)",
             "held.loss().filter(|_| !finish && !PLANTED)",
+        )],
+    },
+    Bug {
+        name: "ids that are handed out twice",
+        edits: &[edit(
+            "values/ids.rs",
+            "self.first += i64::from(count);",
+            "self.first += i64::from(if PLANTED { count - 1 } else { count });",
         )],
     },
     Bug {
