@@ -373,11 +373,10 @@ fn look_for_planted_bugs(options: &Options, mut program: Program) -> bool {
     };
     let is_chosen = |bug: &&Bug| match &options.bug {
         Some(name) => bug.name == name,
-        // Below the trait of stores, the simulation has a store of its own.
-        None => !bug.is_in("backend/") || bug.is_in("backend/quorum/"),
+        None => bug.is_above_the_trait(),
     };
     let mut all_found = true;
-    println!("| bug | seeds, median | worst | found by |\n|---|---|---|---|");
+    println!("| planted bug | seeds, median | worst | by |\n| --- | ---: | ---: | --- |");
     for bug in planted::ALL.iter().filter(is_chosen) {
         program.bug = Some(bug.name);
         let mut took = Vec::new();

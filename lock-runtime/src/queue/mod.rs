@@ -262,6 +262,17 @@ impl LocalQueues {
         !self.state.lock().in_store_queue.contains_key(key)
     }
 
+    /// Returns the number of keys with a queue here, of keys with callers in the store's queue, and of waiting callers.
+    #[cfg(simulation)]
+    pub(crate) fn sizes(&self) -> [usize; 3] {
+        let state = self.state.lock();
+        [
+            state.queues.len(),
+            state.in_store_queue.len(),
+            state.waiting,
+        ]
+    }
+
     /// Returns the number of waiting callers for each key that has any.
     pub(crate) fn waited_for(&self) -> Vec<(Arc<Key>, usize)> {
         let state = self.state.lock();

@@ -358,6 +358,40 @@ pub const ALL: &[Bug] = &[
         )],
     },
     Bug {
+        name: "a lost lock that takes along what is renewed with it",
+        edits: &[edit(
+            "renew/answers.rs",
+            "tenure.answered(renewal, answer, *sent_at);",
+            "let is_lost = |it: &Renewed| *it == Renewed::NotHeld;
+            let answer = match PLANTED && answers.iter().flatten().any(is_lost) {
+                true => Renewed::NotHeld,
+                false => answer,
+            };
+            tenure.answered(renewal, answer, *sent_at);",
+        )],
+    },
+    Bug {
+        name: "a request that waits while others wait for other keys",
+        edits: &[edit(
+            "acquire/attempt.rs",
+            "let until = now + timeout;",
+            "if PLANTED && core.queues.waiting() > 2 {
+                clock::sleep(Duration::from_millis(100)).await;
+            }
+            let until = now + timeout;",
+        )],
+    },
+    Bug {
+        name: "a waiter that is counted for ever",
+        edits: &[edit(
+            "queue/waiter.rs",
+            "state.waiting -= 1;
+        if let Some(in_store_queue)",
+            "state.waiting -= usize::from(!PLANTED);
+        if let Some(in_store_queue)",
+        )],
+    },
+    Bug {
         name: "two acquires with one holder id",
         edits: &[edit(
             "values/holder.rs",
