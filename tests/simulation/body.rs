@@ -3,12 +3,15 @@
 //! A body says that it is certain of its hold whenever it is polled, without asking: the library looks for a loss before
 //! each poll, and drops a body whose hold is lost.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use http::{Request, Response};
-use lock_runtime::{FencingToken, Lease, LockError, LockManager, distributed_lock, simulation};
+use lock_runtime::{
+    FencingToken, Lease, LockError, LockGuard, LockManager, distributed_lock, simulation,
+};
 use tests::Hold;
 use tests::history::now_ns;
 use tests::judge::{Log, names};
@@ -34,6 +37,8 @@ pub(crate) enum Manner {
     Downgrade,
     /// Without a lock: it draws ids.
     Ids,
+    /// Without others: no other process uses its lock.
+    Alone,
 }
 
 impl Manner {
@@ -46,6 +51,7 @@ impl Manner {
             Manner::Nested => &["nested-1"],
             Manner::Downgrade => &["rw-2"],
             Manner::Ids => &["beside-ids"],
+            Manner::Alone => &["alone"],
         }
     }
 
@@ -81,20 +87,92 @@ impl Note {
 
 /// The ids that were drawn.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Drawn(Arc<Mutex<(BTreeSet<i64>, Vec<String>)>>);
+pub(crate) struct Drawn(Arc<Mutex<AllDrawn>>);
+
+#[derive(Debug, Default)]
+struct AllDrawn {
+    ids: BTreeSet<i64>,
+    calls: u64,
+    /// The ids of each process, by the number of the call.
+    by_process: BTreeMap<String, BTreeMap<u64, Vec<i64>>>,
+    repeated: Vec<String>,
+}
 
 impl Drawn {
-    fn add(&self, ids: Vec<i64>, holder: &str) {
-        let (all, repeated) = &mut *locked(&self.0);
-        for id in ids {
-            if !all.insert(id) {
-                repeated.push(format!("{holder} drew {id}, which somebody had"));
+    /// Numbers a call.
+    fn calls(&self) -> u64 {
+        let all = &mut *locked(&self.0);
+        all.calls += 1;
+        all.calls
+    }
+
+    fn add(&self, call: u64, ids: Vec<i64>, holder: &str) {
+        let all = &mut *locked(&self.0);
+        for id in &ids {
+            if !all.ids.insert(*id) {
+                let repeated = format!("{holder} drew {id}, which somebody had");
+                all.repeated.push(repeated);
             }
         }
+        let process = names::client_of(holder).to_owned();
+        all.by_process.entry(process).or_default().insert(call, ids);
     }
 
     pub(crate) fn repeated(&self) -> Vec<String> {
-        locked(&self.0).1.clone()
+        locked(&self.0).repeated.clone()
+    }
+
+    /// The ids of one process that do not rise in the order of the calls.
+    pub(crate) fn fell(&self) -> Vec<String> {
+        let all = locked(&self.0);
+        let mut fell = Vec::new();
+        for (process, calls) in &all.by_process {
+            let ids: Vec<i64> = calls.values().flatten().copied().collect();
+            let pairs = ids.windows(2).filter(|pair| pair[1] <= pair[0]);
+            fell.extend(pairs.map(|pair| format!("{process} got {} after {}", pair[1], pair[0])));
+        }
+        fell
+    }
+}
+
+/// One use of a lock that no other process uses.
+#[derive(Debug, Clone)]
+pub(crate) struct Use {
+    pub(crate) holder: String,
+    pub(crate) asked: Duration,
+    pub(crate) granted: Duration,
+    pub(crate) leaving: Duration,
+    pub(crate) ended: Duration,
+    pub(crate) went: Result<(), String>,
+}
+
+/// The uses of locks that one process uses alone, and the times in which something disturbed them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Alone(Arc<Mutex<(Vec<Use>, Vec<Disturbed>)>>);
+
+/// The process, or all of them, since when, and until when.
+type Disturbed = (Option<String>, Duration, Duration);
+
+impl Alone {
+    /// Something strikes this process, or all of them.
+    pub(crate) fn disturb(&self, process: Option<String>, from: Duration, until: Duration) {
+        locked(&self.0).1.push((process, from, until));
+    }
+
+    pub(crate) fn undisturbed(&self) -> Vec<Use> {
+        let (uses, disturbed) = &*locked(&self.0);
+        let is_disturbed = |it: &Use| {
+            let process = names::client_of(&it.holder);
+            disturbed.iter().any(|(who, from, until)| {
+                who.as_deref().is_none_or(|who| who == process)
+                    && *from < it.ended
+                    && it.asked < *until
+            })
+        };
+        uses.iter()
+            .filter(|it| !is_disturbed(it))
+            .cloned()
+            .collect()
     }
 }
 
@@ -143,12 +221,23 @@ pub(crate) struct Body {
     pub(crate) note: Note,
     pub(crate) way: Way,
     pub(crate) ids: Drawn,
+    pub(crate) alone: Alone,
 }
 
 #[distributed_lock(key = "attribute-1", manager = locks, wait = "2s", guard = lease)]
 async fn attributed(locks: &LockManager, body: &mut Body) -> Result<(), LockError> {
     body.works(lease.fencing_token()).await;
     Ok(())
+}
+
+/// Gives a lock back. The body is done: a loss that only the release tells came after it.
+async fn released(guard: LockGuard) -> Result<(), LockError> {
+    let was_held = guard.is_held();
+    let mut released = guard.release().await;
+    if let Err(LockError::Lost { completed, .. }) = &mut released {
+        *completed = was_held;
+    }
+    released
 }
 
 impl Body {
@@ -168,6 +257,7 @@ impl Body {
             }
             Manner::Attribute => attributed(locks, &mut self).await,
             Manner::Layer => return self.serves(locks, key).await,
+            Manner::Alone => self.is_alone(locks, key).await,
             Manner::Lead => {
                 let body = Arc::new(tokio::sync::Mutex::new(self));
                 let leads = async |lease: Lease| {
@@ -188,8 +278,9 @@ impl Body {
             Manner::Downgrade => self.downgrades(locks, key).await,
             Manner::Ids => {
                 let count = self.way.rng.u32(1..20);
+                let call = self.ids.calls();
                 let drawn = locks.ids("ids").take(count).await;
-                drawn.map(|ids| self.ids.add(ids, &holder))
+                drawn.map(|ids| self.ids.add(call, ids, &holder))
             }
         };
         match ended {
@@ -285,13 +376,37 @@ impl Body {
             reads.is_polled();
         }
         drop(reads);
-        let was_held = guard.is_held();
-        let mut released = guard.release().await;
-        if let Err(LockError::Lost { completed, .. }) = &mut released {
-            // As after a body that has come to its end.
-            *completed = was_held;
-        }
-        released
+        released(guard).await
+    }
+
+    /// Takes a lock that no other process uses, and holds it for up to two leases.
+    async fn is_alone(&mut self, locks: &LockManager, key: &str) -> Result<(), LockError> {
+        let key = format!("{key}-{}", names::client_of(&self.holder));
+        let asked = simulation::now();
+        let acquired = locks.mutex(&*key).wait(WAIT).acquire().await;
+        let granted = simulation::now();
+        let mut leaving = granted;
+        let went = match acquired {
+            Ok(guard) => {
+                let time = match self.way.rng.u8(..8) {
+                    0 => MS * self.way.rng.u32(..2_000),
+                    _ => MS * self.way.rng.u32(..10),
+                };
+                tokio::time::sleep(time).await;
+                leaving = simulation::now();
+                released(guard).await
+            }
+            Err(error) => Err(error),
+        };
+        locked(&self.alone.0).0.push(Use {
+            holder: self.holder.clone(),
+            asked,
+            granted,
+            leaving,
+            ended: simulation::now(),
+            went: went.as_ref().copied().map_err(LockError::to_string),
+        });
+        went
     }
 
     /// Serves a request behind the layer.

@@ -20,6 +20,8 @@ struct State {
     cut_off: HashMap<usize, Duration>,
     /// A process cannot send until then, and knows it.
     refused: HashMap<usize, Duration>,
+    /// What is sent to a process comes so much later until then.
+    late: HashMap<usize, (Duration, Duration)>,
     /// A store does not hear or answer until then.
     silent: HashMap<usize, Duration>,
     /// No push arrives until then.
@@ -37,6 +39,7 @@ impl Roads {
             weather,
             cut_off: HashMap::new(),
             refused: HashMap::new(),
+            late: HashMap::new(),
             silent: HashMap::new(),
             mute: Duration::ZERO,
             last: HashMap::new(),
@@ -60,6 +63,10 @@ impl Roads {
         self.with(|state| state.refused.insert(process, until));
     }
 
+    pub(crate) fn delay(&self, process: usize, by: Duration, until: Duration) {
+        self.with(|state| state.late.insert(process, (by, until)));
+    }
+
     pub(crate) fn silence(&self, store: usize, until: Duration) {
         self.with(|state| state.silent.insert(store, until));
     }
@@ -73,6 +80,7 @@ impl Roads {
         self.with(|state| {
             state.cut_off.clear();
             state.refused.clear();
+            state.late.clear();
             state.silent.clear();
             state.mute = Duration::ZERO;
             state.weather = Weather {
@@ -120,6 +128,14 @@ impl State {
         let is_cut = until(&self.cut_off, process) || until(&self.silent, store);
         let refused = until(&self.refused, process);
         let (mut there, mut back) = (self.delay(), self.delay());
+        if let Some((by, until)) = self.late.get(&process)
+            && at < *until
+        {
+            match message {
+                Message::Push => there += *by,
+                Message::Request { .. } => back += *by,
+            }
+        }
         let weather = self.weather;
         let (lost_there, lost_back, repeats) = match message {
             Message::Push => (weather.lost_push, 0, true),

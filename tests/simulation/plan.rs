@@ -4,7 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use fastrand::Rng;
-use tests::judge::Terms;
+use tests::judge::names::client_of;
+use tests::judge::{Terms, Wait};
 
 use crate::work::{self, Job};
 
@@ -65,12 +66,16 @@ pub(crate) enum Strike {
     CutOff(usize, Duration),
     /// A process cannot connect for so long, and knows it.
     Refuse(usize, Duration),
+    /// What stores send to a process comes so much later, for so long. Then it is cut off.
+    Fade(usize, Duration, Duration),
     /// A store does not answer for so long.
     Silence(usize, Duration),
     /// No push arrives anywhere for so long.
     Mute(Duration),
     /// A store forgets everything.
     Forget(usize),
+    /// A store forgets one key, the same one in the whole plan.
+    ForgetKey(usize, &'static str),
     /// A store's clock steps forward.
     Step(usize, Duration),
     /// A store's clock stands still for so long, as one does that was set back.
@@ -110,7 +115,7 @@ impl Plan {
         let rate = 1.0 + (rng.f64() - 0.5) / 125.0;
         let lasts = Duration::from_secs(rng.u64(10..60));
         let strikes = match !is_calm && is_struck {
-            true => strikes(rng, processes, stores, lasts),
+            true => strikes(rng, processes, stores, &jobs, lasts),
             false => Vec::new(),
         };
         Self {
@@ -142,19 +147,22 @@ impl Plan {
         self.strikes.iter().any(|(_, strike)| is(strike))
     }
 
-    /// For how long this lock may be unused while somebody waits for it, if that is known: where requests are neither lost nor
-    /// late. A waiter looks for itself after 1.2 s, or 1.6 s in a fair queue; an acquire that was dropped half-way is undone.
+    /// Whether requests are neither lost nor late, and nothing strikes but the end of processes and the loss of messages.
+    fn is_smooth(&self) -> bool {
+        let is_harmless =
+            |(_, strike): &(_, _)| matches!(strike, Strike::Mute(_) | Strike::Kill(..));
+        self.longest_request().is_some() && self.strikes.iter().all(is_harmless)
+    }
+
+    /// For how long this lock may be unused while somebody waits for it, if that is known. A waiter looks for itself after 1.2 s, or 1.6 s in a fair queue; an acquire that was dropped half-way is undone.
     /// What a dead process had ends with its lease.
     pub(crate) fn longest_rest(&self, key: &str) -> Option<Duration> {
-        let weather = &self.weather;
-        let is_late = weather.lost_there + weather.lost_back + weather.spikes > 0;
         let kills = self.has(|strike| matches!(strike, Strike::Kill(..)));
-        let is_struck = self.has(|strike| !matches!(strike, Strike::Mute(_) | Strike::Kill(..)));
         // Fair waiters behind dead ones wait for longer.
-        if is_late || is_struck || kills && key.starts_with("fair") {
+        if !self.is_smooth() || kills && key.starts_with("fair") {
             return None;
         }
-        let rest = MS * 1_600 + LEASE / 6 + 6 * weather.most;
+        let rest = MS * 1_600 + LEASE / 6 + 6 * self.weather.most;
         Some(if kills { rest + LEASE } else { rest })
     }
 
@@ -162,6 +170,42 @@ impl Plan {
     pub(crate) fn may_repeat_ids(&self) -> bool {
         self.has(|strike| matches!(strike, Strike::Forget(_)))
             && self.has(|strike| matches!(strike, Strike::Stand(..)))
+    }
+
+    pub(crate) fn forgets_one_key(&self) -> bool {
+        self.has(|strike| matches!(strike, Strike::ForgetKey(..)))
+    }
+
+    /// Whether a store forgot the key, but not all keys. The locks of a set are lost with one of them.
+    pub(crate) fn is_forgotten_alone(&self, key: &str) -> bool {
+        self.strikes.iter().any(|(_, strike)| match strike {
+            Strike::ForgetKey(_, one) => {
+                let mut sets = self.jobs.iter().map(|job| job.work().keys);
+                *one == key || sets.any(|set| set.contains(one) && set.contains(&key))
+            }
+            _ => false,
+        })
+    }
+
+    /// The longest time of a request, there and back, if none is lost or late: it may be sent twice, and once more with a
+    /// date by a clock that is known better. A quorum waits for a slow node for a while.
+    pub(crate) fn longest_request(&self) -> Option<Duration> {
+        let weather = &self.weather;
+        let is_late = weather.lost_there + weather.lost_back + weather.spikes > 0;
+        let patience = if self.stores > 1 { MS * 50 } else { MS };
+        (!is_late).then_some(2 * (3 * weather.most + patience))
+    }
+
+    /// The margin of the order of two waits for one key, if these are in order: those of one process are, exactly. Fair waiters
+    /// are in the order in which the store got their questions. A lock that is lost on its way to its caller is asked for anew.
+    pub(crate) fn order(&self, one: &Wait, other: &Wait) -> Option<Duration> {
+        if !self.is_smooth() {
+            return None;
+        }
+        if one.key.starts_with("fair") {
+            return self.longest_request().filter(|_| self.strikes.is_empty());
+        }
+        (client_of(&one.holder) == client_of(&other.holder)).then_some(Duration::ZERO)
     }
 
     /// What the checks have to know.
@@ -192,10 +236,13 @@ fn strikes(
     rng: &mut Rng,
     processes: usize,
     stores: usize,
+    jobs: &[Job],
     lasts: Duration,
 ) -> Vec<(Duration, Strike)> {
-    const SORTS: u32 = 12;
+    const SORTS: u32 = 14;
     let sorts: Vec<u32> = (0..SORTS).filter(|_| rng.u8(..4) == 0).collect();
+    let job = rng.choice(jobs).expect("every plan has jobs");
+    let one_key = *rng.choice(job.work().keys).expect("every job has keys");
     let mut strikes = Vec::new();
     if sorts.is_empty() {
         return strikes;
@@ -226,7 +273,10 @@ fn strikes(
                 9 => Strike::Forget(store),
                 10 if rng.bool() => Strike::Step(store, time),
                 10 => Strike::Stand(store, time),
-                _ => Strike::Force(process),
+                11 => Strike::Force(process),
+                12 => Strike::ForgetKey(store, one_key),
+                // Within the call timeout of an acquire, or within that of a renewal alone.
+                _ => Strike::Fade(process, MS * rng.u32(20..400), time),
             },
         ));
         at += MS * rng.u32(50..4_000);

@@ -56,6 +56,7 @@ const GROUPS: &[&[Job]] = &[
     &[job(How::Mutex, &["lone-1"])],
     &[job(How::Long, &["long-1"])],
     &[job(How::Long, &["long-2"]), job(How::Mutex, &["long-2"])],
+    &[job(How::Whole, &["whole-1"]), job(How::Mutex, &["whole-1"])],
     &[job(How::Fair, &["fair-1"])],
     &[job(How::Fair, &["fair-1"]), job(How::Fair, &["fair-1"])],
     &[
@@ -83,7 +84,13 @@ const GROUPS: &[&[Job]] = &[
     &[Job::Body(Manner::Lead)],
     &[Job::Body(Manner::Nested), Job::Body(Manner::Nested)],
     &[Job::Body(Manner::Downgrade), job(How::Read, &["rw-2"])],
+    &[Job::Body(Manner::Alone)],
     &[Job::Body(Manner::Ids)],
+    &[
+        Job::Body(Manner::Ids),
+        Job::Body(Manner::Ids),
+        Job::Body(Manner::Ids),
+    ],
 ];
 
 /// Chooses the tasks of each process.
@@ -102,7 +109,10 @@ pub(crate) fn choose(rng: &mut Rng, quorum: bool) -> Vec<Job> {
 
 /// Whether a quorum keeps such locks.
 fn is_for_quorums(how: How) -> bool {
-    matches!(how, How::Mutex | How::Long | How::Multi | How::Try)
+    matches!(
+        how,
+        How::Mutex | How::Long | How::Whole | How::Multi | How::Try
+    )
 }
 
 /// The resource that all processes touch. No fault touches it.

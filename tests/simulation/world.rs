@@ -2,7 +2,10 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +17,7 @@ use tests::judge::Log;
 use tests::judge::names::client_name;
 use tests::workload::{How, Task, set_permits};
 
-use crate::body::{Body, Drawn, Note};
+use crate::body::{Alone, Body, Drawn, Note};
 use crate::network::Roads;
 use crate::plan::{LEASE, MS, Plan, Strike};
 use crate::verdict::{self, Verdict};
@@ -25,8 +28,13 @@ const WINDING_DOWN: Duration = Duration::from_secs(30);
 /// How long a free key may take to be had at the end, by one process after the other.
 pub(crate) const LAST_WAIT: Duration = Duration::from_secs(20);
 
+/// The number of turns in the end, when there are no more.
+pub(crate) const OVER: u64 = u64::MAX;
+
 pub(crate) struct World {
     plan: Plan,
+    /// The number of turns so far, or [`OVER`].
+    pub(crate) turns: Arc<AtomicU64>,
     rng: Rng,
     now: Duration,
     stores: Vec<Store>,
@@ -35,6 +43,7 @@ pub(crate) struct World {
     begun: usize,
     registers: Registers,
     ids: Drawn,
+    alone: Alone,
     strikes: VecDeque<(Duration, Strike)>,
     pub(crate) log: Arc<Mutex<Log>>,
     /// Whether every line that is said is printed.
@@ -128,9 +137,11 @@ impl World {
             begun: 0,
             registers: Registers::default(),
             ids: Drawn::default(),
+            alone: Alone::default(),
             strikes: plan.strikes.iter().copied().collect(),
             log: Arc::default(),
             tells,
+            turns: Arc::default(),
             plan,
         };
         for _ in 0..world.plan.processes {
@@ -180,7 +191,7 @@ impl World {
                     process.spawn(cycles(task, note, rng, ended));
                 }
                 Job::Body(manner) => {
-                    let (locks, ids) = (locks.clone(), self.ids.clone());
+                    let (locks, ids, alone) = (locks.clone(), self.ids.clone(), self.alone.clone());
                     process.spawn(async move {
                         for cycle in 0.. {
                             if stop.load(SeqCst) {
@@ -195,6 +206,7 @@ impl World {
                                     rng: rng.fork(),
                                 },
                                 ids: ids.clone(),
+                                alone: alone.clone(),
                             };
                             body.run(&locks).await;
                             tokio::time::sleep(MS * rng.u32(1..6)).await;
@@ -239,12 +251,16 @@ impl World {
         let mut verdict = Verdict::new();
         verdict.find("ending", found);
         verdict.find("last-wait", self.last_waits());
+        verdict.find("at-rest", self.kept_at_rest());
         verdict.find("leftover", self.leftovers());
+        self.turns.store(OVER, Relaxed);
         if !self.plan.may_repeat_ids() {
             verdict.find("ids", self.ids.repeated());
+            verdict.find("ids-order", self.ids.fell());
         }
         let log = locked(&self.log);
-        verdict::judge(&mut verdict, &log, &self.plan, &self.registers);
+        let (plan, registers) = (&self.plan, &self.registers);
+        verdict::judge(&mut verdict, &log, plan, registers, &self.alone);
         if let Some(folder) = histories {
             verdict.write_histories(folder, self.plan.seed, &log);
         }
@@ -287,6 +303,7 @@ impl World {
             self.let_run(place, until);
         }
         self.now = until;
+        self.turns.fetch_add(1, Relaxed);
     }
 
     fn let_run(&mut self, place: usize, until: Duration) {
@@ -335,8 +352,32 @@ impl World {
         }
     }
 
+    /// Notes which processes a strike can disturb in the use of their own keys, and for how long.
+    fn disturb(&self, strike: Strike) {
+        use Strike::{
+            CutOff, Fade, Force, Forget, ForgetKey, Freeze, Kill, Mute, Refuse, Shutdown, Silence,
+            Stand, Step, Suspend,
+        };
+        let (place, time) = match strike {
+            Freeze(place, time)
+            | Suspend(place, time, _)
+            | CutOff(place, time)
+            | Refuse(place, time) => (Some(place), time),
+            Fade(place, by, time) => (Some(place), by + time),
+            Kill(place, _) | Shutdown(place) => (Some(place), Duration::MAX),
+            Silence(_, time) | Stand(_, time) | Step(_, time) => (None, time),
+            Forget(_) => (None, Duration::ZERO),
+            // They are about other keys, or about messages that nobody waits for.
+            ForgetKey(..) | Force(_) | Mute(_) => return,
+        };
+        let process = place.map(|place| client_name(self.crew[place].process.number()));
+        let until = self.now.saturating_add(time).saturating_add(LEASE);
+        self.alone.disturb(process, self.now, until);
+    }
+
     fn strike(&mut self, strike: Strike) {
         let now = self.now;
+        self.disturb(strike);
         match strike {
             Strike::Freeze(place, time) => {
                 self.stop(place, State::Frozen { until: now + time });
@@ -379,9 +420,17 @@ impl World {
                 self.roads
                     .refuse(self.crew[place].process.number(), now + time);
             }
+            Strike::Fade(place, by, time) => {
+                let number = self.crew[place].process.number();
+                self.roads.delay(number, by, now + time);
+                let cut_off = Strike::CutOff(place, 2 * LEASE);
+                let at = self.strikes.partition_point(|(at, _)| *at < now + time);
+                self.strikes.insert(at, (now + time, cut_off));
+            }
             Strike::Silence(store, time) => self.roads.silence(store, now + time),
             Strike::Mute(time) => self.roads.mute(now + time),
             Strike::Forget(store) => self.stores[store].forget(),
+            Strike::ForgetKey(store, key) => self.stores[store].forget_key(key),
             Strike::Step(store, time) => self.stores[store].step(time),
             Strike::Stand(store, time) => self.stores[store].stand_still(time),
             Strike::Force(place) => {
@@ -452,6 +501,31 @@ impl World {
         std::mem::take(&mut *locked(&found))
     }
 
+    /// Nobody uses anything any more. Returns what managers and stores still have.
+    fn kept_at_rest(&mut self) -> Vec<String> {
+        // Locks that their processes keep, leases of the dead, and listeners of those who waited end by then.
+        self.run_until(self.now + 4 * LEASE);
+        let mut found = Vec::new();
+        for member in &self.crew {
+            let name = client_name(member.process.number());
+            let sizes = simulation::sizes(&member.locks).into_iter();
+            let left = sizes.filter(|(_, size)| *size > 0);
+            found.extend(left.map(|(what, size)| format!("{name} has {size} {what}")));
+        }
+        found.extend(self.left_in_stores());
+        found
+    }
+
+    fn left_in_stores(&mut self) -> Vec<String> {
+        let left = self.stores.iter_mut().filter_map(|store| {
+            let [held, queues, topics] = store.left();
+            (held + topics > 0).then(|| {
+                format!("{store:?} has {held} held keys, {queues} queues and {topics} topics left")
+            })
+        });
+        left.collect()
+    }
+
     /// All processes shut down. Returns what they left behind.
     fn leftovers(&mut self) -> Vec<String> {
         let left = Arc::new(Mutex::new(self.crew.len()));
@@ -472,14 +546,7 @@ impl World {
         }
         // What nobody could give back ends with its lease, and a dead waiter's place some seconds later.
         self.run_until(self.now + LEASE + Duration::from_secs(2));
-        for store in &mut self.stores {
-            let [held, queues, topics] = store.left();
-            if held + topics > 0 {
-                found.push(format!(
-                    "{store:?} has {held} held keys, {queues} queues and {topics} topics left"
-                ));
-            }
-        }
+        found.extend(self.left_in_stores());
         for member in &self.crew {
             let tasks = member.process.tasks();
             if tasks > 0 {

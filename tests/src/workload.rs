@@ -131,7 +131,7 @@ impl<R: Resource> Task<R> {
             && let Some(Ok(TryAcquire::Acquired(_)) | Err(LockError::Busy { .. })) = answer
         {
             let key = self.work.keys[0];
-            self.say(format_args!("waited {key} {asked} {}", now_ns()));
+            self.say(format_args!("waited {key} {holder} {asked} {}", now_ns()));
         }
         match answer {
             None => self.say(format_args!("none dropped")),

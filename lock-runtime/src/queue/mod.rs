@@ -291,6 +291,17 @@ impl LocalQueues {
         !self.shard(key).in_store_queue.contains_key(key)
     }
 
+    /// Returns the number of keys with a queue here, of keys with callers in the store's queue, and of waiting callers.
+    #[cfg(simulation)]
+    pub(crate) fn sizes(&self) -> [usize; 3] {
+        let state = self.state.lock();
+        [
+            state.queues.len(),
+            state.in_store_queue.len(),
+            state.waiting,
+        ]
+    }
+
     /// Returns the number of waiting callers for each key that has any.
     pub(crate) fn waited_for(&self) -> Vec<(Arc<Key>, usize)> {
         let mut all = Vec::new();

@@ -99,6 +99,12 @@ impl Watch {
         self.schedule.lock().tenures.len()
     }
 
+    /// Returns the number of entries of the watchdog: tenures, times at which something is due, and names of keepers.
+    #[cfg(simulation)]
+    pub(crate) fn sizes(&self) -> [usize; 3] {
+        self.schedule.lock().sizes()
+    }
+
     /// Wakes the loop if something is due before it wakes by itself.
     fn wake_in_time(&self, schedule: ModelledGuard<'_, Schedule>) {
         let next = schedule.queue.first().map(|(at, _)| *at);

@@ -93,6 +93,11 @@ pub(super) struct Due {
 type Group = (Kind, u32, usize, Option<Arc<Key>>);
 
 impl Schedule {
+    #[cfg(simulation)]
+    pub(super) fn sizes(&self) -> [usize; 3] {
+        [self.tenures.len(), self.queue.len(), self.keepers.len()]
+    }
+
     /// Takes in a tenure that was confirmed by a request sent at `confirmed`, unless it is over already.
     pub(super) fn add(&mut self, tenure: Arc<Tenure>, confirmed: Moment) {
         let Some(end) = tenure.end_if_live() else {

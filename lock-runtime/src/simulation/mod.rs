@@ -38,6 +38,30 @@ pub fn now() -> Duration {
     clock::simulated_now()
 }
 
+/// Returns what a manager has in its memory, with the name of each: zero of everything while nobody uses it.
+pub fn sizes(locks: &LockManager) -> Vec<(&'static str, usize)> {
+    let core = locks.core();
+    let [queues, store_queues, waiters] = core.queues.sizes();
+    let [tenures, renewals, keepers] = core.watch.sizes();
+    let counts = [
+        &core.life.in_hand,
+        &core.life.under_way,
+        &core.life.background,
+    ];
+    let [in_hand, under_way, background] = counts.map(|count| count.count());
+    vec![
+        ("local queues", queues),
+        ("keys waited for in the store's queue", store_queues),
+        ("waiters", waiters),
+        ("tenures", tenures),
+        ("renewals to come", renewals),
+        ("keepers", keepers),
+        ("guards", in_hand),
+        ("bodies and questions under way", under_way),
+        ("releases in the background", background),
+    ]
+}
+
 /// Returns a manager of the process whose store is this one, or a quorum of these.
 ///
 /// # Errors

@@ -237,6 +237,11 @@ impl Store {
         self.memory.clear();
     }
 
+    /// Forgets one key.
+    pub fn forget_key(&mut self, key: &str) {
+        self.memory.forget(key);
+    }
+
     /// Sets how fast its clock goes.
     pub fn set_rate(&mut self, rate: f64) {
         self.rate = rate;

@@ -8,6 +8,7 @@ use lock_runtime::LostReason;
 use super::log::{Log, Loss, Share, Wait, Write};
 use super::names::{self, client_of};
 use crate::history::{Hold, Violation, violations};
+use crate::workload::WAIT;
 
 /// A check that failed.
 #[derive(Debug, Clone)]
@@ -289,6 +290,30 @@ pub fn unused_while_waited_for(log: &Log, bound: impl Fn(&str) -> Option<Duratio
         format!("nobody used `{key}` for {rest:.1?}, and it was waited for: {wait:?}")
     })
     .collect()
+}
+
+/// Returns the waits that were granted their key before an earlier one was. `margin`: by how much later the second one has to
+/// ask, and by how much sooner to end; `None` if these two are in no order.
+pub fn overtaken(log: &Log, margin: impl Fn(&Wait, &Wait) -> Option<Duration>) -> Vec<String> {
+    let mut waits: Vec<&Wait> = log.waits.iter().collect();
+    waits.sort_by_key(|wait| (&wait.key, wait.asked));
+    let mut found = Vec::new();
+    for (index, first) in waits.iter().enumerate() {
+        let during = waits[index + 1..].iter();
+        let during = during.take_while(|it| it.key == first.key && it.asked < first.until);
+        // Others may have ended without the lock.
+        let granted = during.filter(|it| it.until - it.asked < nanos(WAIT));
+        for second in granted {
+            let is_overtaken = margin(first, second).is_some_and(|margin| {
+                let margin = nanos(margin);
+                first.asked + margin < second.asked && second.until + margin < first.until
+            });
+            if is_overtaken {
+                found.push(format!("{second:?} overtook {first:?}"));
+            }
+        }
+    }
+    found
 }
 
 /// Returns the longest time within a wait in which nobody held the lock.

@@ -88,6 +88,8 @@ pub enum Answer {
 pub struct Wait {
     /// The lock's name.
     pub key: String,
+    /// The one that asked.
+    pub holder: String,
     /// The time of the call.
     pub asked: u64,
     /// The time of its end.
@@ -95,7 +97,7 @@ pub struct Wait {
 }
 
 /// Everything said in one round.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Log {
     /// Holds that exclude all others of their key.
     pub holds: Vec<Hold>,
@@ -143,6 +145,25 @@ impl Log {
     /// Returns the number of writes with a token below one that the register had seen.
     pub fn stale_tries(&self) -> u64 {
         self.writes.iter().filter(|write| !write.accepted).count() as u64
+    }
+
+    /// Takes out what was said of some keys, and the counts of refusals and ends, which are of all keys.
+    #[must_use]
+    pub fn split_off(&mut self, is: impl Fn(&str) -> bool) -> Self {
+        Self {
+            holds: self.holds.extract_if(.., |hold| is(&hold.key)).collect(),
+            shares: self
+                .shares
+                .extract_if(.., |share| is(&share.hold.key))
+                .collect(),
+            losses: self.losses.extract_if(.., |loss| is(&loss.key)).collect(),
+            writes: self.writes.extract_if(.., |write| is(&write.key)).collect(),
+            refusals: std::mem::take(&mut self.refusals),
+            ends: std::mem::take(&mut self.ends),
+            untold: self.untold.clone(),
+            killed: self.killed.clone(),
+            ..Self::default()
+        }
     }
 
     /// Takes note of a line.
@@ -200,8 +221,9 @@ impl Log {
                     over: over.parse().ok()?,
                 });
             }
-            ("waited", [key, asked, until]) => self.waits.push(Wait {
+            ("waited", [key, holder, asked, until]) => self.waits.push(Wait {
                 key: (*key).to_owned(),
+                holder: (*holder).to_owned(),
                 asked: asked.parse().ok()?,
                 until: until.parse().ok()?,
             }),

@@ -286,6 +286,15 @@ pub const ALL: &[Bug] = &[
     },
     // Torture does not have these: only a schedule shows them, and only the simulation makes schedules.
     Bug {
+        name: "a renewal that is dated at its answer",
+        edits: &[edit(
+            "hold/tenure.rs",
+            "self.deadline = self.deadline.later(sent_at + ttl.trusted());",
+            "let sent_at = if PLANTED { clock::now() } else { sent_at };
+            self.deadline = self.deadline.later(sent_at + ttl.trusted());",
+        )],
+    },
+    Bug {
         name: "a hand-over that is dated at its answer",
         edits: &[edit(
             "release/hand_over.rs",
@@ -338,6 +347,48 @@ pub const ALL: &[Bug] = &[
             "protect/driver.rs",
             "held.loss().filter(|_| !finish)",
             "held.loss().filter(|_| !finish && !PLANTED)",
+        )],
+    },
+    Bug {
+        name: "ids that are handed out twice",
+        edits: &[edit(
+            "values/ids.rs",
+            "self.first += i64::from(count);",
+            "self.first += i64::from(if PLANTED { count - 1 } else { count });",
+        )],
+    },
+    Bug {
+        name: "a lost lock that takes along what is renewed with it",
+        edits: &[edit(
+            "renew/answers.rs",
+            "tenure.answered(renewal, answer, *sent_at);",
+            "let is_lost = |it: &Renewed| *it == Renewed::NotHeld;
+            let answer = match PLANTED && answers.iter().flatten().any(is_lost) {
+                true => Renewed::NotHeld,
+                false => answer,
+            };
+            tenure.answered(renewal, answer, *sent_at);",
+        )],
+    },
+    Bug {
+        name: "a request that waits while others wait for other keys",
+        edits: &[edit(
+            "acquire/attempt.rs",
+            "let until = now + timeout;",
+            "if PLANTED && core.queues.waiting() > 2 {
+                clock::sleep(Duration::from_millis(100)).await;
+            }
+            let until = now + timeout;",
+        )],
+    },
+    Bug {
+        name: "a waiter that is counted for ever",
+        edits: &[edit(
+            "queue/waiter.rs",
+            "state.waiting -= 1;
+        if let Some(in_store_queue)",
+            "state.waiting -= usize::from(!PLANTED);
+        if let Some(in_store_queue)",
         )],
     },
     Bug {

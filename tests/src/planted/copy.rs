@@ -46,6 +46,12 @@ pub fn build(program: &str) -> Result<PathBuf, String> {
         .args(["build", "--quiet", "--offline"]);
     cargo.args(["--package", "tests", "--bin", &planted, "--target-dir"]);
     cargo.arg(target);
+    // Of the package that `cargo run` runs. Build scripts of dependencies that look at them would run again.
+    for (name, _) in std::env::vars() {
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            cargo.env_remove(name);
+        }
+    }
     match cargo.status() {
         Ok(status) if status.success() => Ok(profile.join(planted)),
         Ok(status) => Err(format!("{cargo:?}: {status}")),

@@ -35,6 +35,11 @@ impl Bug {
         ALL.iter().find(|bug| bug.name == name)
     }
 
+    /// Whether the simulation has it: below the trait of stores, that has a store of its own.
+    pub fn is_above_the_trait(&self) -> bool {
+        !self.is_in("backend/") || self.is_in("backend/quorum/")
+    }
+
     /// Whether it is in a folder of the library, such as `/sql/`.
     pub fn is_in(&self, folder: &str) -> bool {
         self.edits.iter().any(|edit| edit.file.contains(folder))

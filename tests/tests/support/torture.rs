@@ -1,8 +1,11 @@
-//! Tests of the bugs that are planted to see the torture catch them, and of what is written about the torture.
+//! Tests of the bugs that are planted to see the torture catch them, and of what is written about torture and simulation.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+
+use tests::judge::SIMULATED;
 
 /// A bug changes text of the library, which may move or change. Then the bug has to follow.
 #[test]
@@ -29,4 +32,84 @@ fn the_page_of_evidence_has_the_tables_of_the_torture() {
             "docs/evidence.md needs this table of `scripts/torture --tables`:\n{table}"
         );
     }
+}
+
+/// A file of the workspace.
+fn read(path: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    fs::read_to_string(root.join(path)).unwrap()
+}
+
+/// The cells of the table whose first line begins so.
+fn table(page: &str, head: &str) -> Vec<Vec<String>> {
+    let (_, rows) = page.split_once(&format!("\n{head}")).unwrap();
+    let rows = rows.lines().skip(2).take_while(|row| row.starts_with('|'));
+    let cells = |row: &str| {
+        row.trim_matches('|')
+            .split('|')
+            .map(|it| it.trim().to_owned())
+            .collect()
+    };
+    rows.map(cells).collect()
+}
+
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+#[test]
+fn the_table_of_promises_has_every_check_of_the_simulation() {
+    let page = read("tests/README.md");
+    let promises = table(&page, "| promise | checks |");
+    let named: BTreeSet<&str> = promises.iter().flat_map(|row| quoted(&row[1])).collect();
+    let checks: BTreeSet<&str> = SIMULATED.iter().copied().collect();
+    assert_eq!(named, checks);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let sources = [
+        "simulation/runner.rs",
+        "simulation/verdict.rs",
+        "simulation/world.rs",
+        "src/judge/checks.rs",
+    ];
+    let code: String = sources
+        .iter()
+        .map(|file| fs::read_to_string(folder.join(file)).unwrap())
+        .collect();
+    for check in checks {
+        let is_printed =
+            code.contains(&format!("(\"{check}\"")) || code.contains(&format!("[{check}]"));
+        assert!(is_printed, "no code finds `{check}`");
+    }
+}
+
+#[test]
+fn the_table_of_promises_has_every_promise() {
+    let page = read("tests/README.md");
+    let rows = table(&page, "| promise | checks |");
+    let rows: BTreeSet<&str> = rows.iter().map(|row| row[0].as_str()).collect();
+    let guarantees = read("docs/guarantees.md");
+    let (_, guaranteed) = guarantees.split_once("\n## Guaranteed\n").unwrap();
+    let (guaranteed, sections) = guaranteed.split_once("\n## ").unwrap();
+    let promises = guaranteed.lines().filter_map(|line| {
+        let (promise, _) = line.strip_prefix("**")?.split_once("**")?;
+        Some((promise.trim_end_matches('.'), "guaranteed".to_owned()))
+    });
+    let sections = sections.lines().enumerate().filter_map(|(number, line)| {
+        let section = if number == 0 {
+            line
+        } else {
+            line.strip_prefix("## ")?
+        };
+        Some((
+            section,
+            section.to_lowercase().replace(' ', "-").replace('/', ""),
+        ))
+    });
+    let mut found = 0;
+    for (promise, anchor) in promises.chain(sections) {
+        let row = format!("[{promise}](../docs/guarantees.md#{anchor})");
+        assert!(rows.contains(row.as_str()), "tests/README.md has no {row}");
+        found += 1;
+    }
+    assert_eq!(rows.len(), found + 1, "a row is of no promise");
 }

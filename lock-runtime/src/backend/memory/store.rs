@@ -155,6 +155,16 @@ impl MemoryStore {
         state.clients.clear();
     }
 
+    /// Forgets what it keeps of one key, as `DEL` of all of it would.
+    #[cfg(simulation)]
+    pub(crate) fn forget(&self, key: &str) {
+        let mut state = self.lock();
+        state.locks.remove(key);
+        state.queues.remove(key);
+        state.counters.remove(key);
+        state.writers_waiting.remove(key);
+    }
+
     /// What is left in it: keys that are held, queues, and topics that somebody listens to.
     #[cfg(simulation)]
     pub(crate) fn left(&self) -> [usize; 3] {
