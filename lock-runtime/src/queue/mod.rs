@@ -294,12 +294,13 @@ impl LocalQueues {
     /// Returns the number of keys with a queue here, of keys with callers in the store's queue, and of waiting callers.
     #[cfg(simulation)]
     pub(crate) fn sizes(&self) -> [usize; 3] {
-        let state = self.state.lock();
-        [
-            state.queues.len(),
-            state.in_store_queue.len(),
-            state.waiting,
-        ]
+        let mut sizes = [0, 0, self.waiting()];
+        for shard in &self.shards {
+            let shard = shard.lock();
+            sizes[0] += shard.queues.len();
+            sizes[1] += shard.in_store_queue.len();
+        }
+        sizes
     }
 
     /// Returns the number of waiting callers for each key that has any.

@@ -385,9 +385,9 @@ pub const ALL: &[Bug] = &[
         name: "a waiter that is counted for ever",
         edits: &[edit(
             "queue/waiter.rs",
-            "state.waiting -= 1;
+            "shard.wait_no_more(1);
         if let Some(in_store_queue)",
-            "state.waiting -= usize::from(!PLANTED);
+            "shard.wait_no_more(usize::from(!PLANTED));
         if let Some(in_store_queue)",
         )],
     },
