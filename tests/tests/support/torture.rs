@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use tests::judge::SIMULATED;
+use tests::planted;
 
 /// A bug changes text of the library, which may move or change. Then the bug has to follow.
 #[test]
@@ -112,4 +113,17 @@ fn the_table_of_promises_has_every_promise() {
         found += 1;
     }
     assert_eq!(rows.len(), found + 1, "a row is of no promise");
+}
+
+#[test]
+fn the_page_of_evidence_has_every_planted_bug_of_the_simulation() {
+    let page = read("docs/evidence.md");
+    let rows = table(&page, "| planted bug | seeds, median |");
+    let rows: Vec<&str> = rows.iter().map(|row| row[0].as_str()).collect();
+    let bugs = planted::ALL.iter().filter(|bug| bug.is_above_the_trait());
+    let bugs: Vec<&str> = bugs.map(|bug| bug.name).collect();
+    assert_eq!(
+        rows, bugs,
+        "`scripts/simulate --planted-bugs` prints the table"
+    );
 }
