@@ -90,18 +90,22 @@ impl<'a> HeadSeat<'a> {
         match self.list() {
             Some(list) if pause.others > 0 && self.waits() => {
                 let listener = list.listen(self.attempt.key(), self.holder);
-                Some(Box::pin(self.until_ready(listener)))
+                Some(Box::pin(self.come_to_list(listener, pause)))
             }
             _ => Some(Box::pin(self.stand_back(pause, legacy.listener))),
         }
     }
 
-    /// Comes to the store's list with the first question: the lock was just left to the processes that wait on the list.
-    async fn until_ready(&self, mut listener: Box<dyn Listen>) {
+    /// Waits until the first question can put the holder on the store's list: the lock was just left to the processes that
+    /// wait there. A process that may not listen leaves the key to them by a pause.
+    async fn come_to_list(&self, mut listener: Box<dyn Listen>, pause: Pause) {
         let Attempt { core, deadline, .. } = self.attempt;
         tokio::select! {
             () = listener.ready() => {}
             () = deadline.pause(core.options.longest_nap) => {}
+        }
+        if !self.hears() {
+            self.stand_back(pause, None).await;
         }
     }
 
