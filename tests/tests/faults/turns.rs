@@ -142,7 +142,11 @@ async fn a_process_that_is_never_refused_gives_its_second_release_to_the_one_tha
             unreachable!("two were asked for")
         };
         let mut guard = acquire(greedy).await;
-        let waiting = tokio::spawn(patient.mutex("k").wait(LONG).acquire());
+        let request = patient.mutex("k").wait(LONG);
+        let waiting = tokio::spawn(async move {
+            let guard = request.acquire().await.unwrap();
+            guard.release().await.unwrap();
+        });
         eventually("the other one waits", async || list(&server).len() == 1).await;
         let mut holds = 1;
         while !waiting.is_finished() {
@@ -150,7 +154,7 @@ async fn a_process_that_is_never_refused_gives_its_second_release_to_the_one_tha
             guard = acquire(greedy).await;
             holds += 1;
         }
-        waiting.await.unwrap().unwrap().release().await.unwrap();
+        waiting.await.unwrap();
         guard.release().await.unwrap();
         // The third hold began after the other one's.
         holds <= 3
