@@ -17,8 +17,9 @@ use tests::randomness::{SEED, same_randomness};
 use crate::plan::Plan;
 use crate::world::{OVER, World};
 
-/// The longest real time of one seed. Only a thread that is blocked for ever takes as long.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest real time of one seed. Only a thread that is blocked for ever takes as long, also on a machine that leaves this
+/// program hardly any time.
+const PATIENCE: Duration = Duration::from_secs(600);
 /// The most processor time of one turn of the world, which takes a millisecond or two. More takes only a task that runs on
 /// without a wait: no virtual time passes then.
 const LONGEST_TURN: Duration = Duration::from_secs(3);
