@@ -106,10 +106,12 @@ impl Shard {
     /// Counts the head among those who wait, or no more.
     fn count_head(&mut self, key: &Key, waits: bool) {
         if let Some(queue) = self.queues.get_mut(key) {
-            let waited = std::mem::replace(&mut queue.head_waits, waits);
-            self.waiting
-                .fetch_add(usize::from(waits), Ordering::Relaxed);
-            self.wait_no_more(usize::from(waited));
+            // An uncontended cycle changes nothing, and must not touch a count that all keys share.
+            match (std::mem::replace(&mut queue.head_waits, waits), waits) {
+                (false, true) => _ = self.waiting.fetch_add(1, Ordering::Relaxed),
+                (true, false) => self.wait_no_more(1),
+                _ => {}
+            }
         }
     }
 }
