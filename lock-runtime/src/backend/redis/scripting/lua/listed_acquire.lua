@@ -40,7 +40,7 @@ if fields > 0 and not has_it then
 end
 
 if not has_it then
-  local first, left_until = first_of(waiting)
+  local first, left_until, far = first_of(waiting)
   if failed(left_until) then
     return left_until
   end
@@ -51,7 +51,8 @@ if not has_it then
     if unlisted then
       return unlisted
     end
-    local left = is_left and math.ceil((left_until - now) / 1000) or reserve_first(lock, waiting, channel, holder)
+    local left = is_left and math.ceil((left_until - now) / 1000)
+      or reserve_first(lock, waiting, channel, first, far, holder)
     if left then
       return {'BUSY', left, digits(now)}
     end

@@ -32,7 +32,7 @@ local function end_hold()
   give_back(KEYS[3], ARGV[5], ARGV[6])
 end
 
-local first, left_until = first_of(waiting)
+local first, left_until, far = first_of(waiting)
 if failed(left_until) then
   return left_until
 end
@@ -50,7 +50,7 @@ if first and leave then
 end
 
 if first and not leave then
-  local reserved, heard = reserve_first(lock, waiting, channel)
+  local reserved, heard = reserve_first(lock, waiting, channel, first, far)
   if reserved then
     end_hold()
     return heard and 1 or 2

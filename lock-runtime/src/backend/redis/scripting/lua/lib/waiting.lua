@@ -2,9 +2,9 @@
 --
 -- Offers: put(waiting, holder, now, trip), at the end of the list, if it is not there; an error if that is refused
 --         | first_of(waiting), the first holder or false, the time in µs until which the lock is left to others, and
---         whether the holder is far; or nil and the error if that is refused | reserve_first(lock, waiting, channel, but),
---         for how many ms, and false if its message was refused; or false if there is nobody on the list but `but`, or
---         it cannot be reserved | LIFE in ms | LEFT, the member with that time | LEFT_AT_MOST, how many µs it is ahead
+--         whether the holder is far; or nil and the error if that is refused | reserve_first(lock, waiting, channel,
+--         first, far, but), for how many ms, and false if its message was refused; or false if there is nobody on the
+--         list but `but`, or it cannot be reserved | LIFE in ms | LEFT, the member with that time | LEFT_AT_MOST, how many µs it is ahead
 -- After: digits, publish, failed
 -- Why: A reservation is a short hold of the lock, so it keeps out every client, whatever that knows of the list. It
 --      gives its holder nothing: the holder believes only the answer to its own request, which finds its field. It is
@@ -38,9 +38,8 @@ local function first_of(waiting)
   return list[first] or false, left_until, list[first] and tonumber(list[first + 1]) % 1 ~= 0
 end
 
-local function reserve_first(lock, waiting, channel, but)
+local function reserve_first(lock, waiting, channel, first, far, but)
   for _ = 1, 8 do
-    local first, _, far = first_of(waiting)
     if not first or first == but or redis.pcall('ZREM', waiting, first) ~= 1 then
       return false
     end
@@ -55,6 +54,8 @@ local function reserve_first(lock, waiting, channel, but)
       return ms, heard
     end
     redis.call('HDEL', lock, first)
+    local next_one, _, next_is_far = first_of(waiting)
+    first, far = next_one, next_is_far
   end
   return false
 end
