@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use crate::acquire::attempt::{Attempt, LastWords};
+use crate::acquire::checked_request::Deadline;
 use crate::backend::{Fault, Listen};
 use crate::hold::Asking;
 use crate::queue;
@@ -27,6 +28,18 @@ pub(crate) fn nap(options: &Options, left: Option<Duration>) -> Duration {
     let cap = options.longest_nap.mul_f64(0.8 + fastrand::f64() * 0.4);
     // A millisecond past the lease's end, or the store has not noticed it yet.
     left.map_or(cap, |left| (left + Duration::from_millis(1)).min(cap))
+}
+
+/// Waits until the listener hears what is said from now on, or the caller asks all the same.
+pub(crate) async fn until_ready(
+    listener: &mut Box<dyn Listen>,
+    deadline: Deadline,
+    options: &Options,
+) {
+    tokio::select! {
+        () = listener.ready() => {}
+        () = deadline.pause(options.longest_nap) => {}
+    }
 }
 
 /// The outcome of one question to the store.
@@ -182,10 +195,7 @@ pub(crate) async fn contend<C: Contender>(
             match (&last.fault, &mut listener) {
                 (None, Some(listener)) if !listens_already => {
                     // A release between the question and the subscription would be missed: ask again after it.
-                    tokio::select! {
-                        () = listener.ready() => {}
-                        () = deadline.pause(core.options.longest_nap) => {}
-                    }
+                    until_ready(listener, deadline, &core.options).await;
                 }
                 (None, Some(listener)) => {
                     tokio::select! {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::acquire::attempt::{Asker, Attempt};
-use crate::acquire::contend::{Asked, Contender, contend};
+use crate::acquire::contend::{Asked, Contender, contend, until_ready};
 use crate::backend::{Acquired, Boxed, Fault, Granted, Listen, WaitingList};
 use crate::hold::{HoldHandle, Reserved};
 use crate::queue::handoff_budget::{HandoffBudget, Pause};
@@ -100,10 +100,7 @@ impl<'a> HeadSeat<'a> {
     /// wait there. A process that may not listen leaves the key to them by a pause.
     async fn come_to_list(&self, mut listener: Box<dyn Listen>, pause: Pause) {
         let Attempt { core, deadline, .. } = self.attempt;
-        tokio::select! {
-            () = listener.ready() => {}
-            () = deadline.pause(core.options.longest_nap) => {}
-        }
+        until_ready(&mut listener, *deadline, &core.options).await;
         if !self.hears() {
             self.stand_back(pause, None).await;
         }
