@@ -1,12 +1,12 @@
 //! Tests of the bugs that are planted to see the torture catch them, and of what is written about torture and simulation.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 use tests::judge::SIMULATED;
 use tests::planted;
+
+use crate::pasted::read;
 
 /// A bug changes text of the library, which may move or change. Then the bug has to follow.
 #[test]
@@ -23,8 +23,7 @@ fn the_page_of_evidence_has_the_tables_of_the_torture() {
     let mut torture = Command::new(env!("CARGO_BIN_EXE_torture"));
     let printed = torture.arg("--tables").output().unwrap();
     let tables = String::from_utf8_lossy(&printed.stdout);
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let page = fs::read_to_string(root.join("docs/evidence.md")).unwrap();
+    let page = read("docs/evidence.md");
     let tables: Vec<&str> = tables.split("\n\n").collect();
     assert_eq!(tables.len(), 2, "faults, and planted bugs: {tables:?}");
     for table in tables {
@@ -33,12 +32,6 @@ fn the_page_of_evidence_has_the_tables_of_the_torture() {
             "docs/evidence.md needs this table of `scripts/torture --tables`:\n{table}"
         );
     }
-}
-
-/// A file of the workspace.
-fn read(path: &str) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    fs::read_to_string(root.join(path)).unwrap()
 }
 
 /// The cells of the table whose first line begins so.
@@ -65,17 +58,13 @@ fn the_table_of_promises_has_every_check_of_the_simulation() {
     let named: BTreeSet<&str> = promises.iter().flat_map(|row| quoted(&row[1])).collect();
     let checks: BTreeSet<&str> = SIMULATED.iter().copied().collect();
     assert_eq!(named, checks);
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let sources = [
-        "simulation/runner.rs",
-        "simulation/verdict.rs",
-        "simulation/world.rs",
-        "src/judge/checks.rs",
+        "tests/simulation/runner.rs",
+        "tests/simulation/verdict.rs",
+        "tests/simulation/world.rs",
+        "tests/src/judge/checks.rs",
     ];
-    let code: String = sources
-        .iter()
-        .map(|file| fs::read_to_string(folder.join(file)).unwrap())
-        .collect();
+    let code: String = sources.into_iter().map(read).collect();
     for check in checks {
         let is_printed =
             code.contains(&format!("(\"{check}\"")) || code.contains(&format!("[{check}]"));
