@@ -5,14 +5,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::acquire::attempt::{Asker, Attempt};
-use crate::acquire::contend::{Asked, Contender, contend, until_ready};
-use crate::backend::{Acquired, Boxed, Fault, Granted, Listen, WaitingList};
+use crate::acquire::contend::{Asked, Contender, contend};
+use crate::backend::{Acquired, Fault, Granted, Listen, WaitingList};
 use crate::hold::{HoldHandle, Reserved};
-use crate::queue::handoff_budget::{HandoffBudget, Pause};
-use crate::queue::{Head, Legacy};
+use crate::queue::Head;
 use crate::release::hand_over::reserve;
 use crate::release::place::Place;
-use crate::values::{HolderId, Kind, LockError, Moment, clock};
+use crate::values::{HolderId, Kind, LockError, Moment};
 
 /// For how long a store need not be asked again who is in the way.
 const RELIED_ON: Duration = Duration::from_secs(5);
@@ -55,17 +54,13 @@ impl<'a> HeadSeat<'a> {
     }
 
     /// Deals with the store until the caller has the lock or gives up.
-    pub(crate) async fn acquire(mut self, mut now: Moment) -> Result<HoldHandle, LockError> {
+    pub(crate) async fn acquire(mut self, now: Moment) -> Result<HoldHandle, LockError> {
         let attempt = self.attempt;
-        let round_trip = attempt.core.backend.round_trip(attempt.key());
-        if let Some(away) = self.take_over(round_trip) {
-            away.await;
-            now = clock::now();
-        }
         // A caller who comes to the head when its time is over makes no call any more; one who does not wait makes one.
         if attempt.deadline.is_over_at(now) && self.waits() {
             return Err(attempt.gave_up(self.head.as_ref().and_then(Head::fault)));
         }
+        self.take_over();
         self.listen_before_asking();
         match self.ask(now).await {
             Asked::Granted(handle) => Ok(handle),
@@ -74,75 +69,12 @@ impl<'a> HeadSeat<'a> {
         }
     }
 
-    /// Goes on where the caller before has left off. Returns the time for which the key is left to others first. Boxed: that is
-    /// seldom, and every request would carry its size.
-    fn take_over(&mut self, round_trip: Duration) -> Option<Boxed<'_>> {
-        if self.is_first {
-            return None;
-        }
-        let (pause, legacy) = self.head.as_ref()?.takes_over(round_trip);
-        if let Some(place) = legacy.place {
+    /// Goes on where the caller before has left off.
+    fn take_over(&mut self) {
+        let before = self.head.as_ref().filter(|_| !self.is_first);
+        if let Some(place) = before.and_then(Head::takes_over) {
             self.holder = place.holder;
             self.place = Some(place);
-        }
-        let pause = pause?;
-        // Processes that wait on a list take turns without pauses. Who waits elsewhere is given a chance by a pause alone.
-        match self.list() {
-            Some(list) if pause.others > 0 && self.waits() => {
-                let listener = list.listen(self.attempt.key(), self.holder);
-                Some(Box::pin(self.come_to_list(listener, pause)))
-            }
-            _ => Some(Box::pin(self.stand_back(pause, legacy.listener))),
-        }
-    }
-
-    /// Waits until the first question can put the holder on the store's list: the lock was just left to the processes that
-    /// wait there. A process that may not listen leaves the key to them by a pause.
-    async fn come_to_list(&self, mut listener: Box<dyn Listen>, pause: Pause) {
-        let Attempt { core, deadline, .. } = self.attempt;
-        until_ready(&mut listener, *deadline, &core.options).await;
-        if !self.hears() {
-            self.stand_back(pause, None).await;
-        }
-    }
-
-    /// Leaves the key to others for a while. `listener` has listened since before this process's own release.
-    async fn stand_back(&self, pause: Pause, listener: Option<Box<dyn Listen>>) {
-        let deadline = self.attempt.deadline;
-        let Some(mut listener) = listener else {
-            // Others may not hear of the release either, and ask at some time of the pause.
-            return deadline.pause(pause.most).await;
-        };
-        // It counts from the release, not from its answer: others have their turns from then on, and the answer comes late
-        // where they keep the processors busy.
-        let gone = pause.since.elapsed();
-        let [least, most] = [pause.least, pause.most].map(|time| time.saturating_sub(gone));
-        let least = clock::now() + least;
-        let mut heard = 0;
-        let turns = async {
-            // The first message is that of this process's own release. A message that comes after the least time ends the
-            // pause at once: the timer may be two milliseconds late, as long as another process's turn.
-            loop {
-                let may_end = least.has_passed();
-                if may_end && heard > pause.releases {
-                    break;
-                }
-                tokio::select! {
-                    messages = listener.heard() => heard += messages,
-                    () = clock::sleep_until(least), if !may_end => {}
-                }
-            }
-        };
-        tokio::select! {
-            // First: what it has heard counts, even if the time is over.
-            biased;
-            () = turns => {}
-            () = deadline.pause(most) => {}
-        }
-        if heard > 1 {
-            self.note(|head| {
-                head.budget(HandoffBudget::heard_others);
-            });
         }
     }
 
@@ -278,10 +210,7 @@ impl Contender for HeadSeat<'_> {
                 ),
             ) => {
                 self.place = place;
-                self.note(|head| {
-                    head.heard_from_store(None);
-                    head.budget(HandoffBudget::saw_another);
-                });
+                self.note(|head| head.heard_from_store(None));
                 if known_left.is_none() {
                     self.known = left.map(|left| Box::new((now + left, (now + RELIED_ON).tick())));
                 }
@@ -325,12 +254,8 @@ impl Contender for HeadSeat<'_> {
 
 impl Drop for HeadSeat<'_> {
     fn drop(&mut self) {
-        if let (Some(head), place @ Some(_)) = (&self.head, self.place.take()) {
-            let listener = None;
-            head.bequeath(Legacy { place, listener });
+        if let (Some(head), Some(place)) = (&self.head, self.place.take()) {
+            head.leave_place(place);
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

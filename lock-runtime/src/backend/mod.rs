@@ -189,6 +189,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
         self.around().is_some_and(|inner| inner.hears(key))
     }
 
+    /// Whether other processes were seen to wait for the key in the last seconds. This is a hint.
+    fn is_wanted(&self, key: &Key) -> bool {
+        self.around().is_some_and(|inner| inner.is_wanted(key))
+    }
+
     /// The current place of the key, such as its node. Keys of different places are renewed by different calls, so
     /// that a place that does not answer does not delay the others. This is a hint. It is called under a lock.
     fn place(&self, key: &Key) -> usize {

@@ -215,7 +215,7 @@ impl Hold {
         };
         if state.wanted {
             turn.keep_for = None;
-            queues.budget(&head, |budget| budget.is_wanted(now));
+            queues.slice(&head, |slice| slice.is_wanted(now));
         }
         // Not after a nested request for a longer lease, nor while the key is to stay taken, nor in a manager that closes.
         let is_whole = turn.ttl == tenure.ttl && matches!(state.stage, Stage::Leaving);

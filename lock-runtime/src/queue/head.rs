@@ -3,13 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::{InQueue, KeyQueue, Legacy, LocalQueues, Locked, Shard, Ticket};
+use super::{InQueue, KeyQueue, LocalQueues, Locked, Shard, Ticket};
 use crate::backend::Fault;
-use crate::queue::handoff_budget::{HandoffBudget, Pause};
+use crate::queue::slice::Slice;
+use crate::release::place::Place;
 use crate::values::{HoldOptions, Key, KeyMap, LockError};
 
 /// The waiters of some moment: those up to this number.
@@ -39,32 +39,24 @@ impl Head {
         &self.key
     }
 
-    /// Decides when to hand over and when to stand back.
-    pub(crate) fn budget<T>(&self, read: impl FnOnce(&mut HandoffBudget) -> T) -> Option<T> {
-        self.queues.lock(&self.key).budget(self, read)
+    /// Decides when to hand over, and when to leave the key to other processes.
+    pub(crate) fn slice<T>(&self, read: impl FnOnce(&mut Slice) -> T) -> Option<T> {
+        self.queues.lock(&self.key).slice(self, read)
     }
 
-    /// Takes what the one before has left, and says how long to stay away first, given a recent round trip.
-    pub(crate) fn takes_over(&self, round_trip: Duration) -> (Option<Pause>, Legacy) {
-        let takes_over = |queue: &mut KeyQueue| {
-            let legacy = std::mem::take(&mut queue.legacy);
-            (queue.budget.pause(round_trip), legacy)
-        };
-        self.with(takes_over).unwrap_or_default()
-    }
-
-    /// Leaves something to the next one. If nobody comes, it is dropped.
-    pub(crate) fn bequeath(&self, mut legacy: Legacy) {
-        // What this replaces, or nobody takes, is dropped without the lock.
+    /// Follows another caller at the head. Takes the place on the store's list that it left.
+    pub(crate) fn takes_over(&self) -> Option<Box<Place>> {
         self.with(|queue| {
-            if legacy.place.is_some() {
-                std::mem::swap(&mut queue.legacy.place, &mut legacy.place);
-            }
-            // The first one has heard the most.
-            if queue.legacy.listener.is_none() {
-                std::mem::swap(&mut queue.legacy.listener, &mut legacy.listener);
-            }
-        });
+            queue.slice.begins_anew();
+            queue.place.take()
+        })?
+    }
+
+    /// Leaves the place to the next caller at the head. If nobody comes, it is dropped.
+    pub(crate) fn leave_place(&self, place: Box<Place>) {
+        // What this replaces, or nobody takes, is dropped without the lock.
+        let mut place = Some(place);
+        self.with(|queue| std::mem::swap(&mut queue.place, &mut place));
     }
 
     fn with<T>(&self, read: impl FnOnce(&mut KeyQueue) -> T) -> Option<T> {
@@ -146,15 +138,14 @@ impl Head {
         }
     }
 
-    /// The waiter to hand the hold over to: the next one, if there is one and the budget allows.
+    /// The waiter to hand the hold over to: the next one, if there is one and the slice is not over.
     pub(crate) fn successor(&self) -> Option<Successor> {
         let mut shard = self.queues.shard(&self.key);
         let queue = self.queue_in(&mut shard)?;
         if queue.waiters.is_empty() {
             return None;
         }
-        if !queue.budget.may_hand_over() {
-            queue.budget.stand_back();
+        if !queue.slice.may_hand_over() {
             return None;
         }
         self.next_if(&mut shard, |_| true)
@@ -218,14 +209,14 @@ impl Locked<'_> {
         })
     }
 
-    /// Decides when to hand over and when to stand back.
-    pub(crate) fn budget<T>(
+    /// See [`Head::slice`].
+    pub(crate) fn slice<T>(
         &mut self,
         head: &Head,
-        read: impl FnOnce(&mut HandoffBudget) -> T,
+        read: impl FnOnce(&mut Slice) -> T,
     ) -> Option<T> {
         let queue = head.queue_in(&mut self.0)?;
-        Some(read(&mut queue.budget))
+        Some(read(&mut queue.slice))
     }
 }
 

@@ -38,7 +38,7 @@ impl Locked<'_> {
         let Some(queue) = head.queue_in(&mut self.0) else {
             return false;
         };
-        if closed || !queue.waiters.is_empty() || !queue.budget.may_keep(now) {
+        if closed || !queue.waiters.is_empty() || !queue.slice.may_keep(now) {
             return false;
         }
         queue.held_by = None;

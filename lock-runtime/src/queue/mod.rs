@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::backend::{Fault, Listen};
+use crate::backend::Fault;
 use crate::hold::{Hold, Offer, Tenure, Turn, refused};
-use crate::queue::handoff_budget::HandoffBudget;
+use crate::queue::slice::Slice;
 use crate::release::place::Place;
 use crate::sync::{Modelled, ModelledGuard, is_modelled};
 use crate::values::{HoldOptions, Key, KeyMap, Kind, LockError, Moment, ShutdownCause, WaiterCap};
@@ -62,8 +62,9 @@ struct KeyQueue {
     idle: Option<Arc<Tenure>>,
     /// By the waiter's number, so the order is that of arrival.
     waiters: BTreeMap<u64, InQueue>,
-    budget: HandoffBudget,
-    legacy: Legacy,
+    slice: Slice,
+    /// The place on the store's list that the last caller at the head left to the next one.
+    place: Option<Box<Place>>,
     /// The last failure of the store while a head asked it; `None` after any answer.
     /// Boxed: each key that is held has a queue.
     fault: Option<Box<Fault>>,
@@ -73,15 +74,6 @@ struct KeyQueue {
     /// The label of the local hold, if a hold owns the head, and whether a long wait was warned of.
     held_by: Option<&'static str>,
     warned: bool,
-}
-
-/// What a caller at the head leaves to the next one.
-#[derive(Default)]
-pub(crate) struct Legacy {
-    /// The place on the store's list.
-    pub(crate) place: Option<Box<Place>>,
-    /// Has listened since before the release after which the next one stands back.
-    pub(crate) listener: Option<Box<dyn Listen>>,
 }
 
 impl Shard {
@@ -379,7 +371,7 @@ impl LocalQueues {
                 .values_mut()
                 .map(|queue| {
                     let waiters = std::mem::take(&mut queue.waiters);
-                    (waiters, std::mem::take(&mut queue.legacy))
+                    (waiters, queue.place.take())
                 })
                 .collect();
             let waiters = queues.iter().map(|(waiters, _)| waiters.len());
@@ -415,11 +407,11 @@ pub(crate) fn closed(key: &Key) -> LockError {
     refused(key, ShutdownCause::Shutdown)
 }
 
-pub(crate) mod handoff_budget;
 pub(crate) mod head;
 pub(crate) mod idle;
 #[cfg(test)]
 mod models;
+pub(crate) mod slice;
 #[cfg(test)]
 mod tests;
 pub(crate) mod waiter;

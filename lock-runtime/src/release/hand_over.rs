@@ -13,7 +13,7 @@ use crate::values::{HoldOptions, Key, Kind, LockError, SPARE_TOKENS, clock};
 pub(crate) fn reserve(core: &Core, head: &Head, terms: TenureTerms) -> Option<Reserved> {
     let TenureTerms { strangers, spare } = terms;
     let round_trip = core.backend.round_trip(head.key());
-    let until = head.budget(|budget| budget.tenure_begins(strangers, round_trip));
+    let until = head.slice(|slice| slice.tenure_begins(strangers, round_trip));
     Reserved::new(spare, Some(until?))
 }
 
@@ -66,8 +66,8 @@ impl Work {
             });
         }
         let keep_for = self.turn.keep_for.filter(|_| self.core.life.is_open());
-        // Those who wait although the budget is spent come after others.
-        let may_keep = head.budget(|budget| budget.may_keep(self.left_at));
+        // Those who wait although the slice is over come after others.
+        let may_keep = head.slice(|slice| slice.may_keep(self.left_at));
         let keeps = keep_for.is_some() && may_keep == Some(true) && head.waiters() == 0;
         keeps.then(|| Following {
             options: HoldOptions {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::Release;
 use crate::backend::{Granted, TenureTerms};
-use crate::hold::{Core, Left, Next, Reserved, Share, Tenure, Turn, current_runtime};
+use crate::hold::{Core, Left, Next, Reserved, Share, Tenure, Turn};
 use crate::queue::Head;
-use crate::queue::handoff_budget::HandoffBudget;
+use crate::queue::slice::Slice;
 use crate::values::{HoldOptions, HolderId, Kind, LostReason, Moment, SPARE_TOKENS, clock};
 
 /// How many numbers of a counted fence are set aside: what nobody takes is a gap that people see.
@@ -33,7 +33,7 @@ pub(super) fn keep(
     let TenureTerms { strangers, spare } = terms;
     // It is believed from here on, and so it cannot be over yet.
     let (key, now) = (head.key().clone(), granted.sent_at);
-    head.budget(|budget| budget.keeps(options.keep_for.unwrap_or_default(), now));
+    head.slice(|slice| slice.keeps(options.keep_for.unwrap_or_default(), now));
     let of = Arc::downgrade(core);
     let reserved = Reserved::new(spare, None);
     let hold = Tenure::begin(of, key, Some(head), holder, &options, granted, reserved);
@@ -56,29 +56,13 @@ pub(super) fn keep(
     }
 }
 
-/// The lock has been given back, and the turn at its key goes on: after a while, if others are to have it first.
-pub(super) fn turn_goes_on(core: &Core, head: Head, now: Moment) {
-    let round_trip = core.backend.round_trip(head.key());
-    let alone = head.budget(|budget| budget.leave_alone(round_trip, now));
-    if let Some(alone) = alone.flatten() {
-        // A shutdown need not wait for it.
-        core.life.spawn_uncounted(async move {
-            // Outside of a runtime there are no timers, and nobody to wait for.
-            if current_runtime().is_ok() {
-                clock::sleep(alone).await;
-            }
-            drop(head);
-        });
-    }
-}
-
 /// An idle time is over: nobody of this process came in time, somebody else asked for the lock, or it was lost. `turn` has
 /// the head.
 pub(crate) fn ended(core: &Arc<Core>, tenure: &Arc<Tenure>, turn: Turn, reason: LostReason) {
     core.watch.remove(tenure);
     core.queues.idles_no_more(tenure);
     if let Some(head) = &turn.head {
-        head.budget(HandoffBudget::rests);
+        head.slice(Slice::was_unused);
     }
     match reason {
         // The store has said so: nothing is left to give back.

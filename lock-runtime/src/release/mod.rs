@@ -23,7 +23,8 @@ use self::keep::Covered;
 use crate::backend::{Fault, HoldRef, Released};
 use crate::hold::{Core, HoldHandle, Left, Next, Offer, Tenure, Turn, current_runtime};
 use crate::observe::{self, metrics};
-use crate::queue::Legacy;
+use crate::queue::Head;
+use crate::queue::slice::Others;
 use crate::release::downgrade::Downgrade;
 use crate::values::ttl::LEAST_CALL;
 use crate::values::{Backoff, Counted, LockError, LostReason, Moment, UnusedTokens, clock};
@@ -267,9 +268,11 @@ impl Release {
     fn done(&mut self) -> Option<Work> {
         let mut work = self.work.take()?;
         let keeps = work.turn.keep_for.is_some() || work.tenure.holder().keeps();
-        match work.turn.head.take() {
-            Some(head) if keeps => idle::turn_goes_on(&work.core, head, work.left_at),
-            head => drop(head),
+        if let Some(head) = work.turn.head.take() {
+            let is_wanted = work.core.backend.is_wanted(head.key());
+            if keeps || is_wanted || !work.turn.nobody_waits {
+                work.rest(head, is_wanted);
+            }
         }
         Some(work)
     }
@@ -300,25 +303,29 @@ impl Work {
     }
 
     async fn release_until_answered(&mut self, until: Moment) -> Result<Released, Fault> {
-        self.listen_before_pause();
         let hold_ref = self.tenure.hold_ref();
         let (unused, unanswered) = (self.unused.as_ref(), &mut self.unanswered);
         release_until_answered(&self.core, hold_ref, unused, until, unanswered).await
     }
 
-    /// Lets the next head count the releases of others while it stands back. The message of this one is among those it
-    /// hears.
-    fn listen_before_pause(&self) {
-        let (backend, key) = (&self.core.backend, self.tenure.key());
-        if let Some(head) = &self.turn.head
-            && !self.turn.nobody_waits
-            && head.budget(|budget| budget.stands_back()) == Some(true)
-            && backend.waiting_list(key).is_none()
-            && backend.hears(key)
-        {
-            head.bequeath(Legacy {
-                place: None,
-                listener: Some(backend.listen(key)),
+    /// Passes the head on: after a while, if other processes are to have the lock first.
+    fn rest(&self, head: Head, is_wanted: bool) {
+        let (backend, key) = (&self.core.backend, head.key());
+        let others = match backend.waiting_list(key) {
+            Some(list) if list.hears(key, self.tenure.holder()) => Others::InTurns,
+            _ if is_wanted => Others::Seen,
+            _ => Others::Unseen,
+        };
+        let round_trip = backend.round_trip(key);
+        let rest = head.slice(|slice| slice.rest(others, round_trip, self.left_at));
+        if let Some(rest) = rest.flatten() {
+            // A shutdown need not wait for it.
+            self.core.life.spawn_uncounted(async move {
+                // Outside of a runtime there are no timers, and nobody to wait for.
+                if current_runtime().is_ok() {
+                    clock::sleep(rest).await;
+                }
+                drop(head);
             });
         }
     }

@@ -1,10 +1,13 @@
-//! What a release does while the store is away. Time is paused.
+//! What a release does while the store is away, and whom it lets in. Time is paused.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use crate::LockManager;
+use crate::backend::memory::MemoryStore;
 use crate::backend::quorum::tests::flaky::{Mode, managers};
+use crate::values::Kind;
 use crate::values::error::{LockError, LostReason};
 use crate::values::options::Options;
 
@@ -116,4 +119,57 @@ async fn a_waiter_whose_lock_is_released_by_force_while_it_is_handed_over_asks_a
     released.await.unwrap().unwrap();
     let guard = waiter.await.unwrap().unwrap();
     guard.release().await.unwrap();
+}
+
+/// Managers of one store, which are strangers to each other, as processes are.
+fn processes<const N: usize>() -> [LockManager; N] {
+    let store = MemoryStore::new();
+    std::array::from_fn(|_| {
+        let builder = LockManager::builder().memory_store(&store);
+        builder.in_memory().unwrap()
+    })
+}
+
+/// Returns how often each process had the lock in a minute, with this number of tasks in each.
+async fn holds_in_a_minute<const N: usize>(kind: Kind, tasks: usize) -> [u32; N] {
+    let until = Instant::now() + 60 * SECOND;
+    let held = processes::<N>().map(|locks| {
+        let all = (0..tasks).map(|_| {
+            let request = match kind {
+                Kind::Write => locks.write("k"),
+                _ => locks.mutex("k"),
+            };
+            tokio::spawn(async move {
+                let mut holds = 0;
+                while Instant::now() < until {
+                    let guard = request.clone().wait_forever().acquire().await.unwrap();
+                    sleep(SECOND / 100).await;
+                    guard.release().await.unwrap();
+                    holds += 1;
+                }
+                holds
+            })
+        });
+        all.collect::<Vec<_>>()
+    });
+    let mut holds = [0; N];
+    for (tasks, holds) in held.into_iter().zip(&mut holds) {
+        for task in tasks {
+            *holds += task.await.unwrap();
+        }
+    }
+    holds
+}
+
+#[tokio::test(start_paused = true)]
+async fn processes_that_want_one_lock_have_it_alike() {
+    for kind in [Kind::Mutex, Kind::Write] {
+        for tasks in [1, 4] {
+            let holds = holds_in_a_minute::<4>(kind, tasks).await;
+            let fair = holds.iter().sum::<u32>() / 4;
+            let is_alike = |holds: &u32| (fair * 3 / 4..=fair * 5 / 4).contains(holds);
+            assert!(holds.iter().all(is_alike), "{kind:?}, {tasks}: {holds:?}");
+            assert!(fair > 1_000, "the lock is not left unused: {holds:?}");
+        }
+    }
 }

@@ -1,20 +1,35 @@
 //! One key that several processes want: the rate, the changes of hands, the waits and the shares.
 //!
-//! `… -- processes [SECONDS]`, 3 s a row by default.
+//! `… -- processes [SECONDS] [STORE]`, 3 s a row by default. The stores are `redis` (the default, mutexes), `write` (write
+//! locks on Redis), `quorum` (three Redis servers), `postgres` and `mariadb`. Only the first has a waiting list.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lock_runtime::LockManager;
+use lock_runtime::{LockManager, LockRequest, QuorumNode};
 use tests::history::now_ns;
-use tests::{CommandStats, RedisServer};
+use tests::{CommandStats, MariadbTable, PostgresTable, Quorum, RedisServer};
 
 pub(crate) const CHILD: &str = "processes-child";
 
-/// The rows: processes, tasks of each, and milliseconds of a hold.
-const ROWS: [(usize, usize, u64); 14] = [
+/// Processes, tasks of each, and milliseconds of a hold.
+type Size = (usize, usize, u64);
+
+/// The rows of a store without a list.
+const FEW_ROWS: [Size; 8] = [
+    (1, 1, 10),
+    (2, 1, 10),
+    (4, 1, 10),
+    (1, 16, 0),
+    (2, 16, 0),
+    (4, 16, 0),
+    (4, 16, 1),
+    (8, 4, 1),
+];
+
+const ROWS: [Size; 14] = [
     // Alone: what the same holds and timers allow.
     (1, 1, 0),
     (1, 1, 1),
@@ -42,9 +57,79 @@ struct Row {
     seconds: u64,
 }
 
-fn begin(url: &str, row: &Row) -> Child {
+/// What the processes lock in.
+enum Store {
+    Redis(RedisServer),
+    /// Its locks are write locks.
+    Write(RedisServer),
+    Quorum(Quorum),
+    Postgres(PostgresTable),
+    Mariadb(MariadbTable),
+}
+
+impl Store {
+    fn start(name: &str) -> Store {
+        match name {
+            "redis" => Store::Redis(RedisServer::start()),
+            "write" => Store::Write(RedisServer::start()),
+            "quorum" => {
+                let runtime = tokio::runtime::Runtime::new().unwrap();
+                Store::Quorum(runtime.block_on(Quorum::redis(3)))
+            }
+            "postgres" => Store::Postgres(PostgresTable::new()),
+            "mariadb" => Store::Mariadb(MariadbTable::new()),
+            _ => panic!("no such store: {name}"),
+        }
+    }
+
+    /// Several URLs, with blanks between them, are the nodes of a quorum.
+    fn url(&self) -> String {
+        match self {
+            Store::Redis(server) | Store::Write(server) => server.url(),
+            Store::Quorum(quorum) => [0, 1, 2].map(|node| quorum.url(node)).join(" "),
+            Store::Postgres(table) => table.url(),
+            Store::Mariadb(table) => table.url(),
+        }
+    }
+
+    /// The number of scripts that the server has run.
+    fn scripts(&self) -> Option<CommandStats> {
+        match self {
+            Store::Redis(server) | Store::Write(server) => Some(CommandStats::of(server)),
+            _ => None,
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Store::Write(_) => "write",
+            _ => "mutex",
+        }
+    }
+}
+
+async fn connect(url: &str) -> LockManager {
+    let nodes: Vec<QuorumNode> = url.split(' ').map(QuorumNode::from).collect();
+    let builder = LockManager::builder();
+    if nodes.len() == 1 {
+        let schema = !url.starts_with("redis");
+        return builder.ensure_schema(schema).connect(url).await.unwrap();
+    }
+    let lease = Duration::from_secs(2);
+    let builder = builder.lease(lease).longest_lease(lease);
+    builder.quorum(nodes).await.unwrap()
+}
+
+fn lock(locks: &LockManager, kind: &str) -> LockRequest {
+    match kind {
+        "write" => locks.write("hot"),
+        _ => locks.mutex("hot"),
+    }
+}
+
+fn begin(url: &str, kind: &str, row: &Row) -> Child {
     let child = Command::new(std::env::current_exe().unwrap())
-        .args([CHILD, url])
+        .args([CHILD, url, kind])
         .args([row.tasks as u64, row.hold_ms, row.seconds].map(|number| number.to_string()))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -53,10 +138,10 @@ fn begin(url: &str, row: &Row) -> Child {
 }
 
 /// Runs the processes at the same time. Returns the grants of each, and the number of scripts that they sent.
-fn grants_of(row: &Row) -> (Vec<Vec<Grant>>, u64) {
-    let server = RedisServer::start();
+fn grants_of(store: &str, row: &Row) -> (Vec<Vec<Grant>>, Option<u64>) {
+    let store = Store::start(store);
     let mut children: Vec<_> = (0..row.processes)
-        .map(|_| begin(&server.url(), row))
+        .map(|_| begin(&store.url(), store.kind(), row))
         .collect();
     let mut outputs = Vec::new();
     for child in &mut children {
@@ -64,7 +149,7 @@ fn grants_of(row: &Row) -> (Vec<Vec<Grant>>, u64) {
         output.read_line(&mut String::new()).unwrap();
         outputs.push(output);
     }
-    let before = CommandStats::of(&server);
+    let before = store.scripts();
     for child in &mut children {
         child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     }
@@ -79,7 +164,8 @@ fn grants_of(row: &Row) -> (Vec<Vec<Grant>>, u64) {
         }
         all.push(grants);
     }
-    let scripts = CommandStats::of(&server).since(&before).scripts();
+    let scripts = before.zip(store.scripts());
+    let scripts = scripts.map(|(before, after)| after.since(&before).scripts());
     for mut child in children {
         child.wait().unwrap();
     }
@@ -88,18 +174,23 @@ fn grants_of(row: &Row) -> (Vec<Vec<Grant>>, u64) {
 
 pub(crate) fn run(args: &[String]) {
     let seconds = args.first().map_or(3, |seconds| seconds.parse().unwrap());
-    println!("one key, several processes, {seconds} s each");
+    let store = args.get(1).map_or("redis", String::as_str);
+    let rows: &[Size] = match store {
+        "redis" => &ROWS,
+        _ => &FEW_ROWS,
+    };
+    println!("one key, several processes, {seconds} s each, {store}");
     println!(
         "  processes  tasks  hold ms   pairs/s  of ideal  changes/s  scripts   p50 ms   p99 ms   max ms  shares"
     );
-    for (processes, tasks, hold_ms) in ROWS {
+    for &(processes, tasks, hold_ms) in rows {
         let row = Row {
             processes,
             tasks,
             hold_ms,
             seconds,
         };
-        let (all, scripts) = grants_of(&row);
+        let (all, scripts) = grants_of(store, &row);
         let mut order: Vec<(u64, usize)> = Vec::new();
         let mut waits: Vec<u64> = Vec::new();
         for (process, grants) in all.iter().enumerate() {
@@ -123,11 +214,13 @@ pub(crate) fn run(args: &[String]) {
                 (total as u64 * ms) as f64 / (seconds * 1000) as f64
             ),
         };
+        let scripts = scripts.map_or("-".to_owned(), |scripts| {
+            format!("{:.2}", scripts as f64 / total as f64)
+        });
         println!(
-            "  {processes:9}  {tasks:5}  {hold_ms:7}  {:8.0}  {ideal:>8}  {:9.0}  {:7.2}  {:7.2}  {:7.2}  {:7.2}  {least:.2} to {most:.2}",
+            "  {processes:9}  {tasks:5}  {hold_ms:7}  {:8.0}  {ideal:>8}  {:9.0}  {scripts:>7}  {:7.2}  {:7.2}  {:7.2}  {least:.2} to {most:.2}",
             total as f64 / seconds as f64,
             changes as f64 / seconds as f64,
-            scripts as f64 / total as f64,
             ms(0.5),
             ms(0.99),
             ms(1.0),
@@ -137,12 +230,12 @@ pub(crate) fn run(args: &[String]) {
 
 /// Runs as one of the processes.
 pub(crate) fn child(args: &[String]) {
-    let [url, numbers @ ..] = args else {
-        panic!("{CHILD} URL TASKS HOLD_MS SECONDS")
+    let [url, kind, numbers @ ..] = args else {
+        panic!("{CHILD} URL KIND TASKS HOLD_MS SECONDS")
     };
     let numbers: Vec<u64> = numbers.iter().map(|it| it.parse().unwrap()).collect();
     let &[tasks, hold_ms, seconds] = numbers.as_slice() else {
-        panic!("{CHILD} URL TASKS HOLD_MS SECONDS")
+        panic!("{CHILD} URL KIND TASKS HOLD_MS SECONDS")
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -150,17 +243,17 @@ pub(crate) fn child(args: &[String]) {
         .unwrap();
     let grants: Arc<Mutex<Vec<Grant>>> = Arc::default();
     runtime.block_on(async {
-        let locks = LockManager::connect(url).await.unwrap();
+        let locks = connect(url).await;
         println!("ready");
         std::io::stdin().read_line(&mut String::new()).unwrap();
         let over = Instant::now() + Duration::from_secs(seconds);
         let tasks: Vec<_> = (0..tasks)
             .map(|_| {
-                let (locks, grants) = (locks.clone(), grants.clone());
+                let (lock, grants) = (lock(&locks, kind), grants.clone());
                 tokio::spawn(async move {
                     while Instant::now() < over {
                         let asked = now_ns();
-                        let guard = locks.mutex("hot").wait_forever().acquire().await.unwrap();
+                        let guard = lock.clone().wait_forever().acquire().await.unwrap();
                         let at = now_ns();
                         grants.lock().unwrap().push((at, at - asked));
                         if hold_ms > 0 {

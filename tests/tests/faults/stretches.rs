@@ -1,16 +1,13 @@
-//! Tests of a key that goes from process to process: how often a process asks, what becomes of its tokens, and when one
-//! that stands back comes again.
+//! Tests of a key that goes from process to process: how often a process asks, and what becomes of its tokens.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lock_runtime::{LockError, LockGuard, LockManager};
 use tests::faults::{free_within, told};
 use tests::{CommandStats, RedisServer, eventually, eventually_within};
 use tokio::task::JoinHandle;
 
-const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(60);
-const CHANNEL: &str = "redisson_lock__channel:{lock:k}";
 
 struct Scene {
     server: RedisServer,
@@ -23,24 +20,10 @@ type Waiting = JoinHandle<Result<LockGuard, LockError>>;
 
 impl Scene {
     async fn new() -> Scene {
-        Scene::of(RedisServer::start(), RedisServer::url).await
-    }
-
-    /// The managers have no right to the waiting list, so processes race for the lock.
-    async fn without_list() -> Scene {
         let server = RedisServer::start();
-        let user = "ACL SETUSER racer reset on >secret +@all &* ~lock:k ~lock:other ~lock:fence:* ~lock:connect-check:* ~redisson*";
-        let user: Vec<_> = user.split(' ').collect();
-        let _: redis::Value = server.query(&user);
-        Scene::of(server, |server| server.url_with("racer", "secret")).await
-    }
-
-    async fn of(server: RedisServer, url: impl Fn(&RedisServer) -> String) -> Scene {
-        let [ours, other] = [url(&server), url(&server)]
-            .map(|url| async move { told().connect(&url).await.unwrap() });
         Scene {
-            ours: ours.await,
-            other: other.await,
+            ours: told().connect(&server.url()).await.unwrap(),
+            other: told().connect(&server.url()).await.unwrap(),
             server,
         }
     }
@@ -128,59 +111,4 @@ async fn tokens_that_a_stretch_leaves_over_go_back_with_the_lock() {
         }
         assert_eq!(scene.fence(), last);
     }
-}
-
-#[tokio::test]
-async fn a_process_that_stands_back_comes_when_all_others_have_had_their_turns() {
-    const OTHERS: usize = 3;
-    let scene = Scene::without_list().await;
-    let mut listening = Vec::new();
-    for _ in 0..OTHERS {
-        let client = redis::Client::open(scene.server.url()).unwrap();
-        let mut channel = client.get_async_pubsub().await.unwrap();
-        channel.subscribe(CHANNEL).await.unwrap();
-        listening.push(channel);
-    }
-    // Returns how long the process stands back after a stretch. Zero if it does not, for the stretch is not over: where
-    // round trips take long, it lasts long.
-    let away = async |others_release: bool| {
-        // The process has waited for others, so it hears of releases.
-        let guard = scene.other.mutex("k").acquire().await.unwrap();
-        let first = scene.wait_behind(0).await;
-        let second = scene.wait_behind(1).await;
-        guard.release().await.unwrap();
-        let guard = first.await.unwrap().unwrap();
-        // Its stretch is over after this hold. The next caller stands back.
-        tokio::time::sleep(200 * MS).await;
-        let since = Instant::now();
-        guard.release().await.unwrap();
-        let stands_back = !scene.server.exists("lock:k");
-        if others_release {
-            // A busy process hears of several at once.
-            let releases =
-                format!("for _ = 1, {OTHERS} do redis.call('PUBLISH', ARGV[1], 0) end return 0");
-            let _: i64 = scene.server.query(&["EVAL", &releases, "0", CHANNEL]);
-        }
-        let guard = second.await.unwrap().unwrap();
-        let away = since.elapsed();
-        guard.release().await.unwrap();
-        if stands_back { away } else { Duration::ZERO }
-    };
-    // The pause lasts for 50 ms give or take a quarter, and for half of that once the others have had their turns. A busy
-    // machine makes rounds longer, and none shorter: where the others were not heard, none is as short as this.
-    let unheard = 37 * MS;
-    let mut rounds = 0;
-    eventually_within(LONG, "it stands back", async || {
-        let silent = away(false).await;
-        assert!(silent.is_zero() || silent >= unheard, "{silent:?}");
-        rounds += usize::from(!silent.is_zero());
-        rounds == 5
-    })
-    .await;
-    // No round without them follows: their messages may be late.
-    eventually_within(LONG, "it comes after their turns", async || {
-        let heard = away(true).await;
-        !heard.is_zero() && heard < unheard
-    })
-    .await;
 }

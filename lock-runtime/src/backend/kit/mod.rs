@@ -31,3 +31,5 @@ pub(crate) mod undo;
 pub(crate) mod uptime;
 #[cfg(any(feature = "mysql", feature = "redis", feature = "postgres"))]
 pub(crate) mod url_options;
+#[cfg(any(feature = "mysql", feature = "redis", feature = "postgres"))]
+pub(crate) mod wanted;

@@ -264,6 +264,10 @@ impl Backend for MemoryBackend {
         Some(self)
     }
 
+    fn is_wanted(&self, key: &Key) -> bool {
+        self.store.lock().strangers(key) > Some(0)
+    }
+
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
         self.listen_to_topic(key.raw())
     }

@@ -283,6 +283,11 @@ impl Backend for QuorumBackend {
         }
     }
 
+    fn is_wanted(&self, key: &Key) -> bool {
+        let mut nodes = self.inner.nodes.iter();
+        nodes.any(|node| node.backend.is_wanted(key))
+    }
+
     fn round_trip(&self, key: &Key) -> Duration {
         self.inner.round_trip(key)
     }

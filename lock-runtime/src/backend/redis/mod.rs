@@ -26,7 +26,6 @@ mod sentinel;
 
 #[cfg(test)]
 mod tests;
-mod wanted;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -169,6 +168,10 @@ impl Backend for RedisBackend {
         let topics = &self.router.topics;
         // Nearly always nobody waits for anything: the name of the channel costs more than that.
         !topics.is_empty() && topics.is_open(&channel(key))
+    }
+
+    fn is_wanted(&self, key: &Key) -> bool {
+        self.router.wanted.is_noted(key)
     }
 
     fn place(&self, key: &Key) -> usize {

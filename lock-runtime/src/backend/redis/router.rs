@@ -12,7 +12,7 @@ use super::connection::{Link, Live, Target};
 use super::pubsub::messages::CONTROL;
 use super::pubsub::topics::Topics;
 use super::scripting;
-use super::wanted::Wanted;
+use crate::backend::kit::wanted::Wanted;
 use crate::backend::opening::Opening;
 use crate::backend::{Fault, Reply};
 use crate::values::{Count, Key, Kind, Moment, StoreError, clock};

@@ -45,7 +45,7 @@ pub(super) use self::statements::{Arg, Row, Statement, Statements, Value, malfor
 pub(super) use self::table::Table;
 use self::topic::{own_topic, topic};
 use self::undo::SqlCompensation;
-use super::kit::{server_clock::ServerClock, standing::Standing};
+use super::kit::{server_clock::ServerClock, standing::Standing, wanted::Wanted};
 use super::opening::Opening;
 use super::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Counters, Directory, Fault, HandOff,
@@ -86,6 +86,7 @@ struct SqlShared {
     waiting: WaitingRenewals,
     /// The time since which the server answers, or does not.
     standing: Standing,
+    wanted: Wanted,
     /// The number of compensations under way.
     pending: Arc<Count>,
     /// A permit for each compensation that may use a connection.
@@ -140,6 +141,7 @@ impl SqlBackend {
             waiting_renewals,
             handle,
             standing: Standing::default(),
+            wanted: Wanted::default(),
             pending: Arc::default(),
             undoing: Semaphore::new(UNDOING),
         };
@@ -217,7 +219,14 @@ impl SqlShared {
 
 impl Backend for SqlBackend {
     fn acquire<'a>(&'a self, request: AcquireRequest<'a>) -> Reply<'a, Acquired> {
-        Box::pin(acquire::acquire(&self.inner, request))
+        Box::pin(async move {
+            let key = request.hold_ref.key;
+            let acquired = acquire::acquire(&self.inner, request).await?;
+            if let Acquired::Busy { .. } = acquired {
+                self.inner.wanted.note(key);
+            }
+            Ok(acquired)
+        })
     }
 
     fn acquire_all<'a>(&'a self, requests: &'a [AcquireRequest<'a>]) -> Reply<'a, AcquiredAll> {
@@ -286,6 +295,10 @@ impl Backend for SqlBackend {
 
     fn health(&self, timeout: Duration) -> Boxed<'_, Checkup> {
         Box::pin(operators::health(&self.inner, timeout))
+    }
+
+    fn is_wanted(&self, key: &Key) -> bool {
+        self.inner.wanted.is_noted(key)
     }
 
     fn round_trip(&self, _: &Key) -> Duration {

@@ -58,7 +58,13 @@ pub(crate) async fn acquire(
                 });
                 (Some(Acquired::Granted(granted, terms)), time)
             }
-            AcquireReply::Busy { left, time } => (Some(Acquired::Busy { left }), time),
+            AcquireReply::Busy { left, time } => {
+                // Where there is a list, a release tells: a look at the list costs more than a rest.
+                if !router.keeps_list(key) {
+                    router.wanted.note(key);
+                }
+                (Some(Acquired::Busy { left }), time)
+            }
             AcquireReply::Kept { left, time } => (Some(Acquired::Kept { left }), time),
             AcquireReply::Queued {
                 left,

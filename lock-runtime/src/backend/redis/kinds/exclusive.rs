@@ -186,10 +186,7 @@ async fn release_by_list(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
 
 fn gave_back(releasing: &Releasing<'_>, reply: ReleaseReply) -> GaveBack {
     let key = releasing.hold_ref.key;
-    let router = releasing.router;
-    if reply == ReleaseReply::Heard && !router.topics.is_open(&channel(key)) {
-        router.wanted.note(key);
-    }
+    releasing.note_others(&reply);
     reply.gave_back(|| releasing.router.publish(channel(key), RELEASED.to_owned()))
 }
 

@@ -77,6 +77,7 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
         .call(&script)
         .await?
         .heard_of(releasing.live.asking);
+    releasing.note_others(&reply);
     Ok(reply.gave_back(|| publish(releasing.router, channel)))
 }
 
@@ -154,7 +155,7 @@ script! {
 
 script! {
     "read_write_release", "allow-oom",
-    ["digits", "time", "failed", "timeout_key", "holder", "readers", "publish"]
+    ["digits", "time", "failed", "timeout_key", "holder", "readers", "publish", "told"]
     struct ReadWriteRelease<'a> {
         keys { lock: &'a str, timeout: &'a str, writer_waits: &'a str }
         args { holder: &'a str, channel: &'a str, time_to_come_ms: u64 }

@@ -3,7 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use crate::backend::redis::connection::Live;
+use crate::backend::redis::pubsub::messages::channel;
 use crate::backend::redis::router::{AcquireRoute, Router};
+use crate::backend::redis::scripting::outcomes::ReleaseReply;
 use crate::backend::redis::scripting::rights::{self, Rights};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::{AcquireRequest, Fault, HoldRef, Renewal};
@@ -89,6 +91,15 @@ impl Releasing<'_> {
 
     pub(crate) async fn call<S: Script>(&self, script: &S) -> Result<S::Reply, Fault> {
         self.live.call(script, self.sent_at, self.deadline).await
+    }
+
+    /// Notes that other processes wait for the key, if the reply says so. A process that listens itself cannot tell: it counts
+    /// among those that heard the message.
+    pub(super) fn note_others(&self, reply: &ReleaseReply) {
+        let (router, key) = (self.router, self.hold_ref.key);
+        if *reply == ReleaseReply::Heard && !router.topics.is_open(&channel(key)) {
+            router.wanted.note(key);
+        }
     }
 }
 

@@ -107,7 +107,7 @@ pub(crate) fn acquire_reply(
 #[derive(Debug, PartialEq)]
 pub(crate) enum ReleaseReply {
     Done,
-    /// The lock was released, and listeners heard that it is free. Only of a mutex.
+    /// The lock was released, and listeners heard that it is free. Only of a mutex or a write.
     Heard,
     /// The lock was released, but the message was not published.
     Unpublished,

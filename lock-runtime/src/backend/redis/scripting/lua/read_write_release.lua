@@ -1,10 +1,11 @@
 -- Gives back what a holder has of a read/write lock, be it a read or a write, and wakes who waits for it.
 --
 -- Flags: allow-oom
--- Uses: digits, time, failed, timeout_key, holder, readers, publish
+-- Uses: digits, time, failed, timeout_key, holder, readers, publish, told
 -- Keys: lock, timeout, writer_waits
 -- Args: holder, channel, time_to_come_ms
--- Returns: 1 released | 2 released, but a message could not be published | {0, time_us} not a holder
+-- Returns: 1 released | 2 released, but a message could not be published | 3 released, and somebody heard it
+--          | {0, time_us} not a holder
 -- Why: A write may have become a read whose release overtakes the news of it, so both are taken out. What the other
 --      readers have left then bounds the hash, as in Redisson; but a reader that is found to have half of it left
 --      ends the search, or the release of one of many readers would look at all of them. So do more than can be looked
@@ -56,8 +57,7 @@ if free then
   redis.pcall('PEXPIRE', writer_waits, time_to_come, 'LT')
 end
 
-local told = not writes or published(channel, '1')
-if writes or free then
-  told = published(channel, '0') and told
+if writes and not published(channel, '1') then
+  return 2
 end
-return told and 1 or 2
+return (writes or free) and told(channel, '0') or 1

@@ -294,7 +294,8 @@ async fn a_writer_publishes_one_and_then_zero() {
     let mut messages = bench.server.listen(&[RW_CHANNEL]).await;
     let w = Names::of("w");
     bench.call(w.write()).await.unwrap();
-    bench.call(w.release()).await.unwrap();
+    let heard = bench.call(w.release()).await.unwrap();
+    assert_eq!(heard, ReleaseReply::Heard);
     for payload in ["1", "0"] {
         assert_eq!(messages.recv().await.unwrap().1, payload);
     }

@@ -1,4 +1,4 @@
-//! The mutexes for which other processes wait, as this process has seen.
+//! The keys for which other processes wait, as this process has seen.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -16,7 +16,7 @@ const WANTED_FOR: Duration = Duration::from_secs(2);
 /// only by what the server says: how many listeners heard of a release.
 ///
 /// Two keys may share a mark. One look at the list too many costs the server a few microseconds.
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     since: Moment,
     /// The tenths of a second from `since` until which each mark counts.
     until: Box<[AtomicU32]>,
@@ -38,7 +38,7 @@ impl Wanted {
     }
 
     /// Another process waits for the lock.
-    pub(super) fn note(&self, key: &Key) {
+    pub(crate) fn note(&self, key: &Key) {
         if let Some(until) = self.until(key) {
             let end = tenths(self.since.elapsed() + WANTED_FOR);
             until.store(end, Ordering::Relaxed);
@@ -46,7 +46,7 @@ impl Wanted {
     }
 
     /// Whether another process waited for the lock lately.
-    pub(super) fn is_noted(&self, key: &Key) -> bool {
+    pub(crate) fn is_noted(&self, key: &Key) -> bool {
         let until = self.until(key).map_or(0, |it| it.load(Ordering::Relaxed));
         // Nearly always there is no mark, and the clock need not be read.
         until > 0 && tenths(self.since.elapsed()) < until

@@ -1,0 +1,157 @@
+//! The time for which a process keeps a key to itself, and for which it then leaves the key alone. A local hand-over is the
+//! fastest way to serve many tasks, and unfair to other processes: a mere publish never lets them in, because the next local
+//! waiter asks first.
+
+use std::time::Duration;
+
+use crate::values::{Moment, clock};
+
+/// The length of a slice while other processes may be waiting. A slice ends with the hold that outlasts it.
+const SLICE: Duration = Duration::from_millis(2);
+/// The least number of round trips in a slice.
+const SLICE_IN_ROUND_TRIPS: u32 = 8;
+/// The length of a slice if no other process is known to wait: peers that neither subscribe nor publish still get a chance.
+const SLICE_ALONE: Duration = Duration::from_secs(1);
+/// The length of a tenure: the lock goes round in this process without a request to the store. After it, other processes may
+/// wait, or the lock may have been released by force.
+const TENURE: Duration = Duration::from_millis(2);
+/// The least number of round trips in a tenure: each tenure costs one, in which no caller has the lock.
+const TENURE_IN_ROUND_TRIPS: u32 = 4;
+
+/// The least rest after a slice: a waiter of another process receives the release's message, and asks, within a round trip of
+/// its own.
+const REST: Duration = Duration::from_millis(1);
+/// One rest in this many is a long one, by chance: waiters that are further from the store than this process get their turn.
+const LONG_ONE_IN: u32 = 32;
+const LONG_REST: Duration = Duration::from_millis(50);
+/// The number of round trips in a long rest of a process that is far away: three slices.
+const LONG_REST_IN_ROUND_TRIPS: u32 = SLICE_IN_ROUND_TRIPS * 3;
+/// The longest rest, however long the round trips are. So one slow answer does not cost seconds.
+const LONGEST_REST: Duration = Duration::from_millis(250);
+/// The part of `keep_for` for which a process rests after it: some peers neither announce that they want the key nor listen,
+/// and only try now and then.
+const REST_AFTER_KEEPING: u32 = 100;
+/// The longest such rest: callers of this process who come then wait for no holder.
+const LONGEST_REST_AFTER_KEEPING: Duration = Duration::from_millis(10);
+
+/// For how long this process may keep one key. A fresh one has its whole time.
+#[derive(Debug, Default)]
+pub(crate) struct Slice {
+    handed_over: Option<HandedOver>,
+    /// Until when the process may keep the key between its holds, and for how long it then rests at least.
+    kept: Option<(Moment, Duration)>,
+}
+
+/// The lock goes from caller to caller of this process.
+#[derive(Clone, Copy, Debug)]
+struct HandedOver {
+    since: Moment,
+    until: Moment,
+    /// Whether waiters of other processes are known to the store, as of its last answer.
+    others_wait: bool,
+}
+
+/// What this process knows of other processes that want a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Others {
+    Unseen,
+    /// Other processes were seen to wait lately.
+    Seen,
+    /// They and this process take turns by the store's list: a release reserves the lock for the first on it.
+    InTurns,
+}
+
+impl Slice {
+    /// Whether there is time for one more hand-over.
+    pub(crate) fn may_hand_over(&self) -> bool {
+        self.handed_over
+            .is_none_or(|slice| !slice.until.has_passed())
+    }
+
+    /// The store has granted the lock to this process, or to its next holder. Returns until when the lock may go round in this
+    /// process without the store. `round_trip`: a recent one.
+    pub(crate) fn tenure_begins(&mut self, strangers: Option<u64>, round_trip: Duration) -> Moment {
+        let now = clock::now();
+        let since = self.handed_over.map_or(now, |slice| slice.since);
+        let until = since
+            + match strangers {
+                Some(0) => SLICE_ALONE,
+                _ => SLICE.max(round_trip * SLICE_IN_ROUND_TRIPS),
+            };
+        self.handed_over = Some(HandedOver {
+            since,
+            until,
+            others_wait: strangers > Some(0),
+        });
+        (now + TENURE.max(round_trip * TENURE_IN_ROUND_TRIPS)).earlier(until)
+    }
+
+    /// Another caller of this process asks the store: what it gets begins a slice.
+    pub(crate) fn begins_anew(&mut self) {
+        self.handed_over = None;
+    }
+
+    /// The process keeps the key between its holds, from now on or still.
+    pub(crate) fn keeps(&mut self, keep_for: Duration, now: Moment) {
+        let rest = (keep_for / REST_AFTER_KEEPING).min(LONGEST_REST_AFTER_KEEPING);
+        self.kept.get_or_insert((now + keep_for, rest));
+    }
+
+    /// Whether the process may still keep the key.
+    pub(crate) fn may_keep(&self, now: Moment) -> bool {
+        self.kept.is_none_or(|(until, _)| !now.has_reached(until))
+    }
+
+    /// No caller of this process has used the key for a while: others had their chance.
+    pub(crate) fn was_unused(&mut self) {
+        self.kept = None;
+    }
+
+    /// Another process wants the key. It asks as soon as it receives the release's message, and this process not before it.
+    pub(crate) fn is_wanted(&mut self, now: Moment) {
+        self.kept = Some((now, Duration::ZERO));
+    }
+
+    /// The key has been given back. Returns for how long no caller of this process asks for it. Without that, other processes
+    /// would have to win a race for each hold or slice, and one whose core is busy would lose nearly all of these races.
+    ///
+    /// The length depends on nothing that happened before. Rests that grew while a process kept winning starved processes
+    /// that met nobody.
+    pub(crate) fn rest(
+        &mut self,
+        others: Others,
+        round_trip: Duration,
+        now: Moment,
+    ) -> Option<Duration> {
+        let kept = self.kept.take_if(|(until, _)| now.has_reached(*until));
+        let slice = self
+            .handed_over
+            .take()
+            .filter(|slice| slice.until.has_passed());
+        let others_come_first = match others {
+            Others::Unseen => slice.is_some(),
+            Others::Seen => true,
+            // Those that are not on the list need a rest.
+            Others::InTurns => slice.is_some_and(|slice| !slice.others_wait),
+        };
+        let least = a_few(round_trip);
+        if others_come_first {
+            let is_long = fastrand::u32(..LONG_ONE_IN) == 0;
+            let rest = if is_long { long(round_trip) } else { least };
+            return Some(rest.mul_f64(0.75 + fastrand::f64() / 2.0));
+        }
+        kept.map(|(_, rest)| rest.max(least))
+    }
+}
+
+fn long(round_trip: Duration) -> Duration {
+    (round_trip * LONG_REST_IN_ROUND_TRIPS).clamp(LONG_REST, LONGEST_REST)
+}
+
+/// Long enough for others to ask.
+fn a_few(round_trips: Duration) -> Duration {
+    (round_trips * 4).clamp(REST, LONGEST_REST)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! Tests of how long a process hands over to itself, and how long it rests.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_slice_lasts_two_milliseconds_or_eight_round_trips() {
+    for strangers in [None, Some(1), Some(1_000)] {
+        for (round_trip, length) in [(0, 2_000), (100, 2_000), (1_000, 8_000)] {
+            let round_trip = Duration::from_micros(round_trip);
+            let mut slice = Slice::default();
+            assert!(slice.may_hand_over());
+            slice.tenure_begins(strangers, round_trip);
+            // Later tenures do not begin it anew.
+            tokio::time::advance(Duration::from_millis(1)).await;
+            slice.tenure_begins(strangers, round_trip);
+            tokio::time::advance(Duration::from_micros(length - 2_000)).await;
+            assert!(slice.may_hand_over());
+            tokio::time::advance(Duration::from_millis(1)).await;
+            assert!(!slice.may_hand_over());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn alone_a_slice_lasts_a_second() {
+    let mut slice = Slice::default();
+    for _ in 0..1_000 {
+        slice.tenure_begins(Some(0), Duration::ZERO);
+    }
+    tokio::time::advance(Duration::from_millis(999)).await;
+    assert!(slice.may_hand_over());
+    tokio::time::advance(Duration::from_millis(1)).await;
+    assert!(!slice.may_hand_over());
+}
+
+/// The rest after a slice of ten seconds.
+async fn rest_after(
+    strangers: Option<u64>,
+    round_trip: Duration,
+    others: Others,
+) -> Option<Duration> {
+    let mut slice = Slice::default();
+    slice.tenure_begins(strangers, round_trip);
+    tokio::time::advance(Duration::from_secs(10)).await;
+    let rest = slice.rest(others, round_trip, clock::now());
+    assert_eq!(slice.rest(others, round_trip, clock::now()), None, "once");
+    rest
+}
+
+fn is_about(rest: Duration, millis: u64) -> bool {
+    let about = Duration::from_millis(millis);
+    rest >= about.mul_f64(0.75) && rest <= about.mul_f64(1.25)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_rests_after_its_slice_and_now_and_then_for_long() {
+    for (round_trip, few, long) in [(0, 1, 50), (3, 12, 72), (50, 200, 250), (1_000, 250, 250)] {
+        let round_trip = Duration::from_millis(round_trip);
+        let mut rests = Vec::new();
+        for strangers in [None, Some(0), Some(3)].into_iter().cycle().take(1_000) {
+            rests.push(
+                rest_after(strangers, round_trip, Others::Unseen)
+                    .await
+                    .unwrap(),
+            );
+        }
+        assert!(
+            rests
+                .iter()
+                .all(|rest| is_about(*rest, few) || is_about(*rest, long))
+        );
+        let long = rests.iter().filter(|rest| is_about(**rest, long)).count();
+        assert!(few > 100 || (5..100).contains(&long), "{long} of 1,000");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_does_not_rest_before_its_slice_is_over() {
+    let mut slice = Slice::default();
+    assert_eq!(
+        slice.rest(Others::Unseen, Duration::ZERO, clock::now()),
+        None
+    );
+    slice.tenure_begins(Some(1), Duration::ZERO);
+    assert_eq!(
+        slice.rest(Others::Unseen, Duration::ZERO, clock::now()),
+        None
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_does_not_rest_where_others_take_turns_with_it() {
+    assert_eq!(
+        rest_after(Some(1), Duration::ZERO, Others::InTurns).await,
+        None
+    );
+    let alone = rest_after(Some(0), Duration::ZERO, Others::InTurns).await;
+    assert!(alone.is_some(), "the others may not be on the list");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_asks_the_store_begins_a_slice() {
+    let mut slice = Slice::default();
+    slice.tenure_begins(Some(1), Duration::ZERO);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    slice.begins_anew();
+    assert!(slice.may_hand_over());
+    assert_eq!(
+        slice.rest(Others::Unseen, Duration::ZERO, clock::now()),
+        None
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_rests_for_a_hundredth_of_the_time_it_kept() {
+    for (keep_for, round_trip, rest) in [
+        (50, 0, 1_000),
+        (500, 0, 5_000),
+        (60_000, 0, 10_000),
+        (50, 3, 12_000),
+    ] {
+        let [keep_for, round_trip] = [keep_for, round_trip].map(Duration::from_millis);
+        let mut slice = Slice::default();
+        slice.keeps(keep_for, clock::now());
+        // Later calls do not begin it anew.
+        tokio::time::advance(keep_for / 2).await;
+        slice.keeps(keep_for, clock::now());
+        assert!(slice.may_keep(clock::now()));
+        assert_eq!(slice.rest(Others::InTurns, round_trip, clock::now()), None);
+        tokio::time::advance(keep_for / 2).await;
+        let now = clock::now();
+        assert!(!slice.may_keep(now));
+        let rested = slice.rest(Others::InTurns, round_trip, now);
+        assert_eq!(rested, Some(Duration::from_micros(rest)));
+        assert!(slice.may_keep(now), "then it begins anew");
+    }
+}
+
+#[test]
+fn a_process_rests_shortly_for_others_that_want_the_key() {
+    let mut slice = Slice::default();
+    let now = clock::now();
+    slice.keeps(Duration::from_secs(60), now);
+    slice.is_wanted(now);
+    assert!(!slice.may_keep(now));
+    assert_eq!(slice.rest(Others::InTurns, Duration::ZERO, now), Some(REST));
+}
+
+#[test]
+fn a_process_that_did_not_use_the_key_does_not_rest() {
+    let mut slice = Slice::default();
+    let now = clock::now();
+    slice.keeps(Duration::ZERO, now);
+    slice.was_unused();
+    assert_eq!(slice.rest(Others::Unseen, Duration::ZERO, now), None);
+}
+
+#[test]
+fn a_process_that_has_seen_others_rests_after_each_release() {
+    let mut slice = Slice::default();
+    for _ in 0..100 {
+        let rest = slice.rest(Others::Seen, Duration::ZERO, clock::now());
+        assert!(rest.is_some_and(|rest| is_about(rest, 1) || is_about(rest, 50)));
+    }
+}
