@@ -1,5 +1,5 @@
-//! The error for a key that is used as two kinds: it names the kind found and the kind asked for, in the same words
-//! for every store.
+//! The error for a key that is used as two kinds. It names the kind that was found and the kind that was asked for, in
+//! the same words for every store.
 
 use super::{CounterKind, Fault};
 use crate::values::{Key, Kind};
@@ -7,16 +7,16 @@ use crate::values::{Key, Kind};
 /// The kind of entry that was found at a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// A mutex, a fenced or a fair lock: they look the same, and serve each other.
+    /// A mutex, a fenced or a fair lock. Their entries look the same, and an entry of one serves the others.
     Exclusive,
     ReadWrite,
     /// Leased permits.
     Semaphore,
-    /// A number: a semaphore of which no permit is leased, or a latch.
+    /// A number: a semaphore without leased permits, or a latch.
     Counter,
     /// The last id of a source.
     Ids,
-    /// Nobody's lock.
+    /// Something that is not an entry of this library.
     #[cfg(feature = "redis")]
     Other(&'static str),
 }
@@ -74,7 +74,7 @@ impl Asked {
     }
 }
 
-/// The fault of a key that is something else.
+/// Returns the fault of a key that holds an entry of another kind.
 pub(crate) fn clash(key: &Key, found: Found, asked: Asked) -> Fault {
     Fault::Foreign {
         key: key.raw().to_owned(),
@@ -82,7 +82,7 @@ pub(crate) fn clash(key: &Key, found: Found, asked: Asked) -> Fault {
     }
 }
 
-/// The fault of a source whose ids are shuffled for some of its users only.
+/// Returns the fault of a source whose ids are shuffled for some of its users only.
 pub(crate) fn shuffle_clash(key: &Key, is_shuffled: bool) -> Fault {
     let (is, asked) = if is_shuffled {
         ("shuffled", "plain")
@@ -95,7 +95,7 @@ pub(crate) fn shuffle_clash(key: &Key, is_shuffled: bool) -> Fault {
     }
 }
 
-/// Returns the error text for any other problem with a key, with the given reason.
+/// Returns the error text for any other problem with a key.
 #[cfg(feature = "redis")]
 pub(crate) fn not_as_asked(why: &str, asked: Asked) -> String {
     format!("{why}; you asked for {}", asked.name())

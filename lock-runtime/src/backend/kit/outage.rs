@@ -1,9 +1,9 @@
-//! The log messages about an outage.
+//! The log messages of an outage.
 
 use crate::backend::Fault;
 use crate::values::clock;
 
-/// One outage: a warning at its beginning, a word at its end.
+/// One outage: a warning at its beginning, and a message at its end.
 #[derive(Debug)]
 pub(crate) struct Outage {
     what: &'static str,
@@ -15,18 +15,18 @@ impl Outage {
         Outage { what, since: None }
     }
 
-    /// What there was is lost.
+    /// Notes that the connection is lost.
     pub(crate) fn is_on(&mut self, server: &str, fault: &Fault) {
         if self.begins() {
             tracing::warn!(server, reason = %fault, "{} is lost; reconnecting", self.what);
         }
     }
 
-    /// A new one cannot be had. That is no news while it is lost.
+    /// Notes that no new connection could be opened. This is logged only if the outage begins with it.
     #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
     pub(crate) fn goes_on(&mut self, server: &str, fault: &Fault) {
         if self.begins() {
-            tracing::warn!(server, reason = %fault, "{} cannot be had; trying again", self.what);
+            tracing::warn!(server, reason = %fault, "{} cannot be opened; retrying", self.what);
         }
     }
 
@@ -41,7 +41,7 @@ impl Outage {
         let Some(since) = self.since.take() else {
             return false;
         };
-        tracing::info!(server, after = ?since.elapsed(), "{} is there again", self.what);
+        tracing::info!(server, after = ?since.elapsed(), "{} is back", self.what);
         true
     }
 }

@@ -1,5 +1,5 @@
-//! Wake-up messages inside one process. Each topic has a counter that listeners compare with the last value they saw, so
-//! that nothing is missed between two looks, however many listeners share it.
+//! Wake-up messages inside one process. Each topic has a counter, and each listener compares it with the value that it
+//! last saw. So no listener misses a message between two looks, however many listeners share the topic.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -21,7 +21,7 @@ pub(crate) struct WakeUps {
 type HeardTopic = (Arc<Topic>, usize);
 
 impl WakeUps {
-    /// Returns a listener that hears the messages from now on.
+    /// Returns a listener that receives the messages from now on.
     pub(crate) fn listen(self: &Arc<Self>, name: &str) -> TopicListener {
         let mut topics = self.topics.lock();
         let (topic, listeners) = topics.entry(name.into()).or_default();
@@ -78,11 +78,11 @@ impl Topic {
         self.messages.load(Ordering::Acquire)
     }
 
-    /// Resolves once the counter differs from `seen`, and returns it.
+    /// Waits until the counter differs from `seen`, and returns it.
     async fn beyond(&self, seen: u64) -> u64 {
         let mut raised = pin!(self.raised.notified());
         loop {
-            // Registered before the counter is read: a raise in between is not missed.
+            // The waiter is registered before the counter is read, so that a raise in between is not missed.
             raised.as_mut().enable();
             let messages = self.messages();
             if messages != seen {
@@ -94,7 +94,7 @@ impl Topic {
     }
 }
 
-/// A listener of a topic, which remembers how much of it was heard.
+/// A listener of a topic. It remembers the last count that it saw.
 #[derive(Debug)]
 pub(crate) struct TopicListener {
     topic: Arc<Topic>,
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn messages_between_two_looks_are_heard_once_and_counted() {
+    async fn messages_between_two_looks_are_counted_once() {
         let topics = Arc::new(WakeUps::default());
         let (mut first, mut second) = (topics.listen("a"), topics.listen("a"));
         topics.raise("b");
