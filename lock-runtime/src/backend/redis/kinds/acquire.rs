@@ -1,4 +1,4 @@
-//! Acquire, and the release that undoes it when its outcome is unknown.
+//! Acquires, and the releases that undo them when their outcome is unknown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,8 @@ pub(crate) async fn acquire(
             if redirect.splits() && key.kind().is_mutex() && fence == Fence::Together {
                 fence = Fence::Apart;
             }
-            // Another request: the lease counts from its sending, and its date is by the other node's clock.
+            // This is another request: its lease counts from its own sending, and its date is by the other node's
+            // clock.
             let followed = router.follow_acquire(redirect, at, key, request.deadline());
             at = Box::pin(followed).await?;
             continue;
@@ -72,7 +73,8 @@ pub(crate) async fn acquire(
         if let Some(acquired) = acquired {
             return Ok(acquired);
         }
-        // The second attempt is for a first one that was refused as too late: then the clock was not known, or jumped.
+        // The second attempt follows a first one that was refused as too late: the server's clock was not known, or has
+        // jumped.
         if std::mem::replace(&mut late, true) {
             return Err(Fault::too_late());
         }
@@ -80,18 +82,18 @@ pub(crate) async fn acquire(
     }
 }
 
-/// The way in which the fencing token is made.
+/// How the fencing token is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fence {
     None,
-    /// The script that takes the lock also makes the token.
+    /// The script that acquires the lock also makes the token.
     Together,
-    /// Another script makes the token afterwards: while a slot of a cluster moves, the fence's key may be at another
+    /// Another script makes the token after the grant: while a slot of a cluster moves, the fence may be at another
     /// node.
     Apart,
 }
 
-/// One request on that connection.
+/// Sends one request on the connection of the route.
 async fn attempt(
     router: &Arc<Router>,
     at: &mut AcquireRoute,
@@ -116,12 +118,12 @@ async fn attempt(
     if fence == Fence::Apart
         && let Ok(AcquireReply::Granted { token, .. }) = &mut reply
     {
-        // The token's request has a permit of its own, perhaps of another node's connection.
+        // The request for the token takes a permit of its own, perhaps of another node's connection.
         at.permit = None;
-        // Still armed: without a token it is given back.
+        // The guard is still armed: without a token, the lock is given back.
         *token = Box::pin(exclusive::token(router, request)).await?;
     }
-    // A fair waiter without an answer asks again as the same holder: only a drop ends that.
+    // A fair waiter without an answer asks again as the same holder, so only a drop undoes its request.
     let asks_again = request.hold_ref.key.kind() == Kind::Fair;
     if asks_again || !matches!(reply, Err(Fault::Unknown(_) | Fault::Closed(_))) {
         undo.disarm();
@@ -129,38 +131,39 @@ async fn attempt(
     reply
 }
 
-/// Asks once.
+/// Sends the request once.
 async fn ask(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
     match sending.request.hold_ref.key.kind() {
         Kind::Mutex | Kind::Fenced => exclusive::acquire(sending).await,
-        // Boxed: a mutex need not carry their size.
+        // Boxed, so that the future of a mutex does not have their size.
         Kind::Semaphore => Box::pin(permits::acquire(sending)).await,
         Kind::Fair => Box::pin(fair::acquire(sending)).await,
         Kind::Read | Kind::Write => Box::pin(read_write::acquire(sending)).await,
     }
 }
 
-/// The estimate of the server's time may be late by a round trip, and so may a lease's end.
+/// The estimate of the server's time may be late by a round trip, and then the lease's end is late, too.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// A release that undoes an acquire which happened or may have happened. It is repeated until it is done, or the
-/// acquire cannot happen any more.
+/// A release that undoes an acquire that was executed, or may have been. It is repeated until the server confirms it,
+/// or until the acquire cannot be executed any more.
 pub(crate) struct Compensation {
     router: Arc<Router>,
     key: Key,
     holder: HolderId,
     permits: u32,
     listed: bool,
-    /// The connection that carried the acquire, and its date. `None` if it was answered: no acquire is under way.
+    /// The connection that carried the acquire, and the acquire's date. `None` if the acquire was answered, so that no
+    /// copy of it is under way.
     sent: Option<(Live, u64)>,
-    /// The time at which the lease has ended by itself, even if it was granted at the last moment.
+    /// The time at which the lease has ended by itself, even if the lock was granted at the last moment.
     over: Moment,
     /// Keeps the backend from closing.
     _pending: Counted,
 }
 
 impl Compensation {
-    /// `granted_by`: when the server granted it at the latest.
+    /// `granted_by`: the latest time at which the server may have granted the lock.
     pub(crate) fn of(
         router: &Arc<Router>,
         request: &AcquireRequest<'_>,
@@ -180,7 +183,7 @@ impl Compensation {
         }
     }
 
-    /// Whether this is the connection that carried the acquire.
+    /// Returns `true` if this connection carried the acquire.
     fn is_behind(&self, live: &Live) -> bool {
         let sent = self.sent.as_ref();
         sent.is_some_and(|(carried, _)| live.is_one_with(carried))
@@ -220,10 +223,10 @@ impl Compensation {
                     };
                     let answer = release::ask(&releasing).await;
                     // A node that redirects this release has either executed the acquire before it, or has redirected
-                    // the acquire, too, to a caller that had gone. So the acquire has already had all of its effect.
-                    // Where the slot is being moved to, the key has arrived as a whole, because a node redirects only
-                    // requests for keys that it does not have any more, and a slot is given away only when it is
-                    // empty. No acquire can come after this release.
+                    // the acquire as well, to a caller that had gone. So the acquire has already had all of its effect.
+                    // At the node to which the slot moves, all of the lock's keys have arrived: a node redirects only
+                    // requests for keys that it no longer has, and gives a slot away only when it is empty. So no
+                    // acquire can come after this release.
                     if let Some(redirect) = self.router.redirect(&answer) {
                         past |= self.is_behind(&live);
                         let next_node = self.router.follow(redirect, &live, &self.key, deadline);
@@ -238,10 +241,11 @@ impl Compensation {
             };
             match answer {
                 Err(Fault::Closed(_)) => return,
-                // The lock was certainly granted, so it ends with its lease.
+                // The lock was certainly granted, and ends with its lease.
                 Err(Fault::Denied(_)) if self.sent.is_none() => return,
-                // On the connection of the acquire, this release was executed after it. On another one it may have
-                // been before it, until the server itself is past the time after which it refuses the acquire.
+                // On the connection of the acquire, this release was executed after it. On another connection, the
+                // release may have been executed first, as long as the server's own time is not past the acquire's
+                // date.
                 Ok((answer, live)) => {
                     let settled = match answer {
                         GaveBack::Done => true,

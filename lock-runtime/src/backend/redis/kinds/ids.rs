@@ -1,4 +1,4 @@
-//! Ids: ranges that are drawn from a source.
+//! Draws ranges of ids from a source.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ script! {
         keys { source: &'a str }
         args {
             count: u32,
-            /// Of a source of shuffled ids. It is the source's secret if the source is made by this script.
+            /// The secret for a source of shuffled ids. It becomes the source's secret if this script makes the source.
             secret: Option<String>
         }
     }
@@ -67,9 +67,9 @@ script! {
 #[derive(Debug)]
 pub(crate) enum Drawn {
     Range(IdRange),
-    /// The block of the ids has not begun.
+    /// The block of the next ids has not begun yet.
     NotYet,
-    /// The source's ids are shuffled and plain ones are wanted, or the reverse.
+    /// The source has shuffled ids and the caller wants plain ones, or the reverse.
     Otherwise {
         is_shuffled: bool,
     },

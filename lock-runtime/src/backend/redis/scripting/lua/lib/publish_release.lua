@@ -1,11 +1,12 @@
--- Fragment told: tells those who listen that a mutex is free.
+-- Fragment publish_release: publishes that a mutex is free.
 --
--- Offers: told(channel, payload), which is the reply of the release: 1 nobody heard it | 2 it could not be published
---         | 3 somebody heard it
+-- Offers: publish_release(channel, payload), which returns the reply of the release: 1 no listener received the message
+--         | 2 it could not be published
+--         | 3 a listener received it
 -- After: publish
--- Why: Who releases a lock again and again, and is never refused, learns in this way that others wait.
+-- Why: A process that releases a lock again and again, and is never refused, sees by this that other processes wait.
 
-local function told(channel, payload)
+local function publish_release(channel, payload)
   local heard = published(channel, payload)
   return heard and (heard > 0 and 3 or 1) or 2
 end

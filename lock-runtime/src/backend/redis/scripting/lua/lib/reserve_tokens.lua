@@ -1,12 +1,13 @@
--- Fragment ahead: writes a token, and sets some more aside for later holders of the same process.
+-- Fragment reserve_tokens: writes a token, and reserves further tokens for later holders of the same process.
 --
--- Offers: set_aside(fence, token, base, spare), the last of them, which is the token if there are none
+-- Offers: reserve_tokens(fence, token, base, spare), which returns the last reserved token, or the token itself if none is
+--         reserved
 -- After: digits
--- Why: They are at most `spare` more than `base`, which is the time, or the token where a fence counts by one. None are set
---      aside while the fence is ahead of the clock: else each request would push it on, and nobody could use what it set
---      aside.
+-- Why: The reserved tokens go up to `base` + `spare`. `base` is the time, or the token where a fence counts by one.
+--      While the fence is ahead of the clock, no tokens are reserved: otherwise each request would push the fence on,
+--      and no process could use the tokens that it reserved.
 
-local function set_aside(fence, token, base, spare)
+local function reserve_tokens(fence, token, base, spare)
   local last = token
   if base >= tonumber(token) then
     last = digits(base + spare)
