@@ -1,4 +1,5 @@
-//! The task that keeps the table true. It asks several nodes, every so often and whenever there is doubt.
+//! The task that keeps the table up to date. It asks several nodes, at intervals and whenever a caller doubts the
+//! table.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +18,10 @@ use crate::values::{StoreError, clock, jittered};
 
 /// The pause while all is well, jittered.
 const SELDOM: Duration = Duration::from_secs(10);
-/// The pause while the connection to a master is down or a slot has no node, jittered: another node may have it by now.
+/// The pause while a slot has no node, or the connection to a master is down, jittered: another node may have the slot
+/// by now.
 const OFTEN: Duration = Duration::from_millis(250);
-/// The same, when nothing has changed for long.
+/// The same pause after a long time without changes.
 const RARELY: Duration = Duration::from_secs(2);
 /// The least pause between two refreshes, however many callers doubt the table, jittered.
 const LEAST: Duration = Duration::from_millis(50);
@@ -31,23 +33,26 @@ const ASKED: usize = 5;
 const ENOUGH: usize = 3;
 
 impl Cluster {
-    /// Keeps the table true until the backend is closed.
+    /// Keeps the table up to date until the backend is closed.
     pub(in super::super) async fn keep_table(self: Arc<Self>) {
         until_closed(&self.closed, self.keep_refreshing()).await;
     }
 
     async fn keep_refreshing(self: &Arc<Self>) {
         let mut failing = false;
-        // The last state, and the time since which it has been so.
+        // The last state, and the time since which it has lasted.
         let (mut state, mut since) = (None, clock::now());
         loop {
             let refreshed = self.refresh().await;
             match &refreshed {
                 Err(fault) if !failing => {
-                    tracing::warn!(cluster = self.shown, reason = %fault, "no node tells who has which slots");
+                    tracing::warn!(cluster = self.shown, reason = %fault, "no node reports the owners of the slots");
                 }
                 Ok(()) if failing => {
-                    tracing::info!(cluster = self.shown, "nodes tell again who has which slots");
+                    tracing::info!(
+                        cluster = self.shown,
+                        "nodes report the owners of the slots again"
+                    );
                 }
                 _ => {}
             }
@@ -122,8 +127,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Returns the nodes to ask: first those that are connected, then seeds and nodes that are away, because a new
-    /// master may be none of those that are known.
+    /// Returns the nodes to ask: first nodes with a connection, then seeds and nodes without one, because a new master
+    /// may be none of the known nodes.
     fn to_ask(self: &Arc<Self>) -> Vec<(Address, Option<Wire>)> {
         let mut nodes = self.table.masters();
         fastrand::shuffle(&mut nodes);
@@ -179,9 +184,9 @@ impl Cluster {
 /// The pauses before the next refresh. Both are jittered.
 #[derive(Debug, PartialEq)]
 struct Pauses {
-    /// The pause that comes first, even if callers doubt the table.
+    /// The first pause, which a doubt does not end.
     least: Duration,
-    /// The pause after that, which a doubt ends.
+    /// The second pause, which a doubt ends.
     longest: Duration,
 }
 
@@ -191,9 +196,9 @@ impl Pauses {
         longest: SELDOM,
     };
 
-    /// Returns pauses that grow to an eighth of the time for which nothing has changed. So a failover is seen with
-    /// little delay, and a lasting failure costs little. Requests that have to wait for a node still raise doubts,
-    /// which are acted on a few times in a second.
+    /// Returns pauses that grow to an eighth of the time for which nothing has changed. So a failover is noticed with
+    /// little delay, and a lasting failure costs little. Requests that wait for a node still raise doubts, which make
+    /// the task ask a few times in a second.
     fn in_trouble(unchanged: Duration) -> Pauses {
         Pauses {
             least: (unchanged / 8).clamp(LEAST, OFTEN),
@@ -204,15 +209,15 @@ impl Pauses {
 
 fn read(reply: &Value, address: &str) -> Result<View, Fault> {
     slots::read(reply, address)
-        .ok_or_else(|| Fault::not_done("it tells of no slots: it may be in no cluster yet"))
+        .ok_or_else(|| Fault::not_done("it reports no slots: it may not be in a cluster yet"))
 }
 
-/// Returns the fault of a refused question. A server that is in no cluster will not be in one if we wait.
+/// Returns the fault of a refused question. A server that is not in a cluster will not be in one later.
 fn of_refusal(address: &str, fault: Fault) -> Fault {
     match fault {
         Fault::NotDone(source) if source.to_string().contains("cluster support disabled") => {
             Fault::Impossible(format!(
-                "the server {address} is no node of a cluster: use `redis://`"
+                "the server {address} is not a node of a cluster: use `redis://`"
             ))
         }
         Fault::Unknown(source) => Fault::NotDone(source),
@@ -235,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_change_is_looked_at_less_and_less() {
+    fn refreshes_get_rarer_while_nothing_changes() {
         let ms = Duration::from_millis;
         for (unchanged, least, longest) in [
             (0, 50, 250),

@@ -26,8 +26,8 @@ impl Cluster {
         in_order(batch.len(), parts.iter().map(Vec::as_slice), answered)
     }
 
-    /// Renews the holds of one slot. While the slot moves, its keys are not all in one place, so they are then renewed
-    /// one by one, at once, because leases run on.
+    /// Renews the holds of one slot. While the slot moves, its keys may be at two nodes. The holds are then renewed one
+    /// by one, without a pause, because their leases may end.
     fn renew_part<'a>(
         self: &'a Arc<Self>,
         router: &'a Router,

@@ -8,7 +8,7 @@ use super::super::sentinel::Address;
 use super::url;
 use crate::values::key::SLOTS;
 
-/// One node's view: which master has which slots.
+/// The slots of each master, as one node reports them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct View(Vec<(RangeInclusive<u16>, Address)>);
 
@@ -21,10 +21,10 @@ impl View {
     }
 }
 
-/// Reads an answer to CLUSTER SLOTS. `from` stands in for a node that does not know its own name.
+/// Parses an answer to CLUSTER SLOTS. `from` replaces the host of a node that does not know its own name.
 ///
-/// Returns `None` if the answer is malformed, or names no master at all, such as that of a node that was just started
-/// or reset.
+/// Returns `None` if the answer is malformed, or names no master at all, as that of a node that was just started or
+/// reset.
 pub(in super::super) fn read(reply: &Value, from: &str) -> Option<View> {
     let Value::Array(ranges) = reply else {
         return None;
@@ -51,7 +51,7 @@ pub(in super::super) fn read(reply: &Value, from: &str) -> Option<View> {
         let host = match host {
             Value::Nil => own_host,
             Value::BulkString(host) if host.is_empty() => own_host,
-            // The node is set up to be named by a host name, and has none.
+            // The node is configured to announce a host name, and has none.
             Value::BulkString(host) if host == b"?" => continue,
             Value::BulkString(host) => std::str::from_utf8(host).ok()?,
             _ => return None,
@@ -67,19 +67,19 @@ fn slot(number: i64) -> Option<u16> {
     (usize::from(slot) < SLOTS).then_some(slot)
 }
 
-/// The previously known owner of a slot.
+/// The owner of a slot that is known so far.
 pub(super) struct Before {
     pub(super) owner: Address,
-    /// True if it can be reached.
+    /// Whether the connection to the owner is live.
     pub(super) live: bool,
 }
 
-/// Returns for each slot the master that most of the views name, each view with the node that gave it. On a tie, the
-/// previously known master stays.
+/// Returns for each slot the master that most of the views name. Each view comes with the node that gave it. On a tie,
+/// the known master stays.
 ///
-/// A master that was cut off from the others, or frozen, still names itself. It is outvoted; and if no other node
-/// names it, it is not believed against a known master that is live. Otherwise it would be asked about holds that it
-/// never heard of. If it is right, the other master will say so itself.
+/// A master that was cut off from the others, or frozen, still names itself. It is outvoted. If no other node names it,
+/// it does not replace a known master that is live; otherwise requests would ask it about holds that it never received.
+/// If it is right, the other master itself will redirect requests to it.
 pub(super) fn agree(
     views: &[(Address, View)],
     before: impl Fn(u16) -> Option<Before>,
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_no_view() {
+    fn a_malformed_answer_is_not_a_view() {
         for bad in [
             Value::Nil,
             Value::Array(vec![]),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn nobodys_word_about_itself_alone_counts_against_a_node_that_is_there() {
+    fn a_node_that_names_only_itself_replaces_no_live_owner() {
         let views = [("old:1".into(), view(&[(0, 16_383, "old:1")]))];
         assert!(all(&agree(&views, before("new:1", true)), "new:1"));
         assert!(all(&agree(&views, before("new:1", false)), "old:1"));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_nobody_names_has_no_owner() {
+    fn a_slot_that_no_node_names_has_no_owner() {
         let views = [("a:1".into(), view(&[(1, 1, "a:1")]))];
         let owners = agree(&views, |_| None);
         assert_eq!(owners.len(), SLOTS);

@@ -1,4 +1,4 @@
-//! The task that subscribes to each channel on the node that has the channel's slot, wherever the slot is by now.
+//! The task that subscribes to each channel on the node that has the channel's slot, and follows the slot.
 //!
 //! This holds for classic channels, too: their messages reach every node, but a node counts only its own listeners.
 
@@ -16,19 +16,19 @@ use crate::backend::redis::pubsub::subscriber::{Command, Note, Subscriber};
 use crate::backend::redis::pubsub::topics::Topics;
 use crate::values::{Backoff, Moment, clock, key};
 
-/// The pause before a channel that its node does not want is tried again. Meanwhile the table is brought up to date.
+/// The pause before a channel is tried again that a node has refused. Meanwhile the table is brought up to date.
 const RETRY: Duration = Duration::from_millis(100);
-/// The longest such pause. The pause is doubled each time, if that brings nothing new.
+/// The longest such pause. The pause doubles each time that a try changes nothing.
 const LATEST_RETRY: Duration = Duration::from_secs(2);
 
-/// The task that sends channels to the sessions of nodes.
+/// The task that sends channels to the subscribers of nodes.
 pub(in super::super) struct Subscriptions {
     pub(in super::super) cluster: Arc<Cluster>,
     pub(in super::super) topics: Arc<Topics>,
-    /// The callback for events. The control channel, which names the victims of forced releases, is a classic one and
-    /// is heard on every connection.
+    /// The callback for events. The control channel, which names the holders of forced releases, is a classic channel,
+    /// and every connection receives its messages.
     pub(in super::super) events: EventSink,
-    /// Set to true after the first connection has begun, or could not.
+    /// Set to true once the first connection has begun, or could not.
     pub(in super::super) tried: watch::Sender<bool>,
     pub(in super::super) closed: watch::Receiver<bool>,
 }
@@ -44,7 +44,7 @@ struct Switchboard<'a> {
     notes: mpsc::UnboundedSender<(Address, Note)>,
     sessions: HashMap<Address, Session>,
     homes: HashMap<Arc<str>, Address>,
-    /// Channels that no node wants at the moment.
+    /// Channels that no node accepts at the moment.
     homeless: Vec<Arc<str>>,
     retry: Option<Moment>,
     /// The pauses between two tries.
@@ -96,7 +96,7 @@ impl Subscriptions {
 }
 
 impl Switchboard<'_> {
-    /// Sends the channel to the node that has its slot. With `renewed`, the listeners may have missed something.
+    /// Sends the channel to the node that has its slot. With `renewed`, the listeners may have missed messages.
     fn settle(&mut self, channel: Arc<str>, renewed: bool) {
         let slot = key::slot(channel.as_bytes());
         let Some(node) = self.subscriptions.cluster.table.owner(slot) else {
@@ -147,7 +147,7 @@ impl Switchboard<'_> {
         }
     }
 
-    /// Moves the channels whose slots have moved, and tries those again that have no home.
+    /// Moves the channels whose slots have moved, and retries the channels without a node.
     fn move_house(&mut self) {
         let table = &self.subscriptions.cluster.table;
         let mut moved = std::mem::take(&mut self.homeless);
@@ -167,7 +167,7 @@ impl Switchboard<'_> {
         }
         let masters = table.masters();
         let homes = &self.homes;
-        // A subscriber ends when nobody can send it commands any more.
+        // A subscriber ends when the last sender of its commands is dropped.
         self.sessions.retain(|address, _| {
             masters.iter().any(|node| node.address == *address)
                 || homes.values().any(|home| home == address)
@@ -179,7 +179,7 @@ impl Switchboard<'_> {
             Note::Up => self.is_up(&address, true),
             Note::Down(_) => self.is_up(&address, false),
             Note::Refused(channel) => {
-                // The channel may have another home by now.
+                // The channel may be at another node by now.
                 if self.homes.get(&channel) == Some(&address) {
                     self.homes.remove(&channel);
                     self.is_homeless(channel);
@@ -198,7 +198,7 @@ impl Switchboard<'_> {
         }
     }
 
-    /// Makes sure that at least one subscriber hears the control channel, if any node is there.
+    /// Makes sure that at least one subscriber receives the control channel, if any node answers.
     fn hear_control(&mut self) {
         let is_heard = |subscriber: &Session| subscriber.up != Some(false);
         if self.sessions.values().any(is_heard) {

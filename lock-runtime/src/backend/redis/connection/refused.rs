@@ -1,4 +1,4 @@
-//! Explains why a connection could not be opened: whether the reason can pass, and what to do about it.
+//! Explains why a connection could not be opened: whether a retry can help, and what to do about it.
 
 use std::io;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use crate::backend::kit::tls_refusal;
 use crate::backend::redis::scripting::faults::{io_kind, of_call};
 use crate::values::{Moment, StoreError};
 
-/// The server that is connected to, and how.
+/// The facts about an attempt to connect that its errors depend on.
 #[derive(Clone, Copy)]
 pub(crate) struct DialAttempt {
     database: i64,
     way: Way,
     part: ServerPart,
-    /// The time that it may take.
+    /// The time that the attempt may take.
     within: Duration,
 }
 
-/// The part that a server has.
+/// The role of a server in the store.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServerPart {
-    /// A URL names it by itself.
+    /// The URL names it as a single server.
     Server,
     /// The sentinels name it as a master.
     NamedMaster,
@@ -32,7 +32,7 @@ pub(crate) enum ServerPart {
 }
 
 impl ServerPart {
-    /// What to do if it speaks TLS, and was spoken to without.
+    /// Returns advice for a server that may speak TLS, after an attempt without TLS.
     fn by_tls(self) -> &'static str {
         match self {
             ServerPart::Server => "If it is a TLS port, use `rediss://`",
@@ -46,21 +46,21 @@ impl ServerPart {
         }
     }
 
-    /// What to do if it speaks no TLS, and was spoken to by TLS.
+    /// Returns advice for a server that may not speak TLS, after an attempt with TLS.
     fn plainly(self) -> &'static str {
         match self {
-            ServerPart::Server => "If it is no TLS port, use `redis://`",
+            ServerPart::Server => "If it is not a TLS port, use `redis://`",
             ServerPart::NamedMaster => {
-                "If it is no TLS port, use `redis-sentinel://`, with `?sentinel_tls=on` if the sentinels speak TLS"
+                "If it is not a TLS port, use `redis-sentinel://`, with `?sentinel_tls=on` if the sentinels speak TLS"
             }
             ServerPart::Sentinel => {
                 "If the sentinels speak no TLS, use `redis-sentinel://`, or `?sentinel_tls=off` if the servers speak TLS"
             }
-            ServerPart::Node => "If it is no TLS port, use `redis-cluster://`",
+            ServerPart::Node => "If it is not a TLS port, use `redis-cluster://`",
         }
     }
 
-    /// What to do about a certificate for other names, where the host was announced.
+    /// Returns advice about a certificate for other names, if the host was announced by a sentinel or a node.
     fn announced(self) -> Option<&'static str> {
         match self {
             ServerPart::Server | ServerPart::Sentinel => None,
@@ -107,7 +107,7 @@ impl DialAttempt {
         }
     }
 
-    /// Makes a step, until that moment at most.
+    /// Runs a step, until that moment at most.
     pub(super) async fn step<T, E: Into<RedisError>>(
         self,
         step: Step,
@@ -120,7 +120,7 @@ impl DialAttempt {
         }
     }
 
-    /// Whatever it was, no request has been sent.
+    /// Returns the fault of a failed step. No request has been sent.
     fn fault(self, error: &RedisError) -> Fault {
         match error.kind() {
             ErrorKind::RESP3NotSupported => Fault::denied(
@@ -140,7 +140,7 @@ impl DialAttempt {
         }
     }
 
-    /// Finds the lasting refusals among the errors that usually pass.
+    /// Finds the lasting refusals among the errors after which a retry usually helps.
     fn passing(self, said: StoreError) -> Fault {
         let text = said.to_string();
         let database = self.database;
@@ -184,7 +184,7 @@ impl DialAttempt {
             Some(io::ErrorKind::InvalidInput) => {
                 Fault::Impossible(advised("check the address").to_string())
             }
-            // rustls reports the data that it refuses as invalid data.
+            // rustls reports data that it refuses as invalid data.
             Some(io::ErrorKind::InvalidData) if self.way == Way::Tls => {
                 match self.part.announced() {
                     Some(advice) if text.contains("not valid for name") => {
@@ -214,7 +214,7 @@ impl DialAttempt {
         }
     }
 
-    /// There was no answer in time. It may be slow, so it may pass.
+    /// Returns the fault of a step without an answer in time. The server may be slow, so a retry can help.
     fn silent(self, step: Step) -> Fault {
         let why = match (step, self.way) {
             (Step::Connect, Way::Unix) => "the server does not take the connection",
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_connections_pass_and_say_what_may_be_wrong() {
+    fn cut_connections_pass_and_say_the_possible_cause() {
         for (way, named) in [(Way::Tcp, "`rediss://`"), (Way::Tls, "`redis://`")] {
             let cut = fault(way, io::ErrorKind::BrokenPipe);
             assert!(matches!(&cut, Fault::NotDone(_)), "{cut}");
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_to_change_is_told_for_the_part_that_the_server_has() {
+    fn the_advice_depends_on_the_role_of_the_server() {
         for (part, by_tls, plainly) in [
             (ServerPart::Server, "`rediss://`", "`redis://`"),
             (
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_without_rights_and_a_bad_certificate_are_refused_for_good() {
+    fn a_socket_without_rights_and_a_bad_certificate_are_denied() {
         let denied = fault(Way::Unix, io::ErrorKind::PermissionDenied);
         assert!(matches!(&denied, Fault::Denied(_)), "{denied}");
         assert!(denied.to_string().contains("right to write"), "{denied}");

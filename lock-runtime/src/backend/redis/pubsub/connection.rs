@@ -1,14 +1,14 @@
 //! One pub/sub connection. It separates the server's own messages about channels from the answers to commands.
 //!
-//! It is a connection of its own, so that a flood of messages never delays a renewal's reply, and so that the server can
-//! cut a slow subscriber without cutting the commands. It speaks RESP3: the task of the connection counts each message
-//! for the listeners at once, so no queue can grow.
+//! It is a connection of its own, so that a flood of messages never delays the reply to a renewal, and so that the
+//! server can cut a slow subscriber without cutting the commands. It speaks RESP3. The connection's task counts each
+//! message for the listeners at once, so no queue can grow.
 //!
-//! A node of a cluster that loses a slot ends the sharded subscriptions there with the same message that answers
-//! SUNSUBSCRIBE, and the client takes it for the answer to whatever command is under way. So where there are sharded
-//! channels, each batch of commands ends with a PING whose answer is unique. If the last answer is not that one, another
-//! message came in between, and the batch is sent again once everything on its way has arrived. Subscribing or
-//! unsubscribing twice does no harm.
+//! A node of a cluster that loses a slot ends the sharded subscriptions there. Its message for that has the form of an
+//! answer to SUNSUBSCRIBE, and the client takes it for the answer to any command that is under way. So where there are
+//! sharded channels, each batch of commands ends with a PING whose answer is unique. If the last answer is another one,
+//! another message came in between, and the batch is sent again once all messages on their way have arrived.
+//! Subscribing or unsubscribing twice does no harm.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -42,17 +42,17 @@ pub(super) struct PubsubConnection {
 #[derive(Default)]
 pub(super) struct Heard {
     pub(super) cut: Notify,
-    /// Signalled when the server has ended subscriptions by itself. [`take_dropped`](Heard::take_dropped) tells which.
+    /// Signalled when the server has ended subscriptions by itself. [`take_dropped`](ServerMessages::take_dropped)
+    /// returns their channels.
     pub(super) dropped: Notify,
     ends: Mutex<Ends>,
-    /// The number of times that the control channel was subscribed to. These messages come in the order of the
-    /// answers.
+    /// The number of answers to subscriptions of the control channel. They arrive in the order of all answers.
     marks: watch::Sender<u64>,
 }
 
 #[derive(Default)]
 struct Ends {
-    /// The subscriptions whose end was asked for.
+    /// The channels whose subscriptions this process has asked to end.
     asked: HashSet<Vec<u8>>,
     dropped: Vec<Vec<u8>>,
 }
@@ -160,7 +160,8 @@ impl PubsubConnection {
         let sending = connection.send_packed_commands(&pipeline, 0, count);
         let mut replies = within(self.timeout, sending).await?;
         if ends {
-            // A node that had already lost the slot refuses the command, so no answer would remove these names.
+            // A node that had already lost the slot refuses the command. Then no answer removes these names, so they
+            // are removed here.
             let mut heard = self.heard.ends.lock();
             for name in names.clone() {
                 heard.asked.remove(name);
@@ -179,14 +180,14 @@ impl PubsubConnection {
         answers.collect::<Result<_, _>>().map(Some)
     }
 
-    /// Waits until everything that is on its way has arrived. Then no answer is outstanding.
+    /// Waits until all messages on their way have arrived. After that, no answer is outstanding.
     async fn catch_up(&mut self) -> Result<(), Fault> {
         let mut marks = self.heard.marks.subscribe();
         if *marks.borrow_and_update() == 0 {
-            // The control channel is refused to this user, so nothing would tell a new answer from a late one.
+            // The control channel is refused to this user, so a new answer could not be told from a late one.
             return Err(foreign());
         }
-        // It does not matter what comes as the answer. Only the mark counts.
+        // The content of the answer does not matter. Only the mark counts.
         if let Err(fault @ Fault::Unknown(_)) = self.hear_control().await {
             return Err(fault);
         }
@@ -197,7 +198,7 @@ impl PubsubConnection {
     }
 }
 
-/// Counts a message. It runs on the connection's task.
+/// Counts a message. Runs on the connection's task.
 fn deliver(push: &PushInfo, topics: &Topics, events: &EventSink) {
     let [Value::BulkString(channel), Value::BulkString(payload)] = push.data.as_slice() else {
         return;
@@ -223,7 +224,7 @@ async fn within<T>(
     }
 }
 
-/// Returns `true` for the answer to the last PING. If the user may not PING, that is the refusal.
+/// Returns `true` for the answer to the last PING. If the user may not send PING, that answer is the refusal.
 fn is_last(reply: &Value, last: &str) -> bool {
     match reply {
         Value::BulkString(text) => text == last.as_bytes(),

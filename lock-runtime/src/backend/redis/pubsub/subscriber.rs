@@ -1,4 +1,4 @@
-//! The task that keeps channels of one server subscribed to, on one pub/sub connection after the other.
+//! The task that keeps channels of one server subscribed, on one pub/sub connection after the other.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -23,14 +23,14 @@ use crate::values::{ClusterChannels, StoreError, clock};
 const PING_EVERY: Duration = Duration::from_secs(10);
 /// The most channels in one message to the connection's task.
 const BATCH: usize = 512;
-/// The number of connections that have to be cut, each when SUBSCRIBE is sent on it, before this no longer counts as
-/// an accident.
+/// The number of connections that are cut during SUBSCRIBE before the subscriber reports that the server lacks pub/sub.
+/// Fewer cuts may be an accident.
 const CUTS: u32 = 3;
 
 pub(crate) enum Command {
     Join {
         channel: Arc<str>,
-        /// True if the listeners may have missed something.
+        /// Whether the listeners may have missed messages.
         renewed: bool,
     },
     Leave {
@@ -40,9 +40,9 @@ pub(crate) enum Command {
 
 pub(crate) enum Note {
     Up,
-    /// There is no connection. The verdict counts if there has been none before.
+    /// There is no connection. The verdict counts only if it is the first one.
     Down(FirstTry),
-    /// The server is a node that does not have the channel's slot, or not any more.
+    /// The server is a node that does not have the channel's slot, or no longer has it.
     Refused(Arc<str>),
 }
 
@@ -50,9 +50,9 @@ pub(crate) enum Note {
 #[derive(Clone, Debug)]
 pub(crate) enum FirstTry {
     UnderWay,
-    /// Well; or not, as it happens to any connection.
+    /// The attempt has succeeded, or has failed as any connection may.
     Over,
-    /// Everything but SUBSCRIBE works.
+    /// All commands work except SUBSCRIBE.
     NoPubSub(Fault),
 }
 
@@ -66,11 +66,11 @@ pub(crate) struct Subscriber {
     pub(crate) on_note: Box<dyn Fn(Note) + Send + Sync>,
 }
 
-/// The channels of this subscriber, and whether their listeners may have missed something.
+/// The channels of this subscriber, and whether their listeners may have missed messages.
 type Mine = HashMap<Arc<str>, bool>;
 type Commands = mpsc::UnboundedReceiver<Command>;
 
-/// The error that nobody will send commands any more.
+/// The error that no more commands will come.
 struct Ended;
 
 impl Subscriber {
@@ -104,7 +104,7 @@ impl Subscriber {
         topics.unreachable();
     }
 
-    /// Carries out commands until nobody can send any more.
+    /// Carries out commands until all senders are gone.
     pub(crate) async fn run(self, mut commands: Commands) {
         let _ = self.keep_alive(&mut commands).await;
     }
@@ -131,7 +131,8 @@ impl Subscriber {
                             (self.on_note)(Note::Up);
                             let since = clock::now();
                             let fault = talk.serve(commands, &mut mine).await?;
-                            // A server that accepts and cuts at once is not to be asked without a pause.
+                            // A server that accepts connections and cuts them at once must not be asked without a
+                            // pause.
                             if since.elapsed() > STABLE {
                                 pauses.reset();
                             }
@@ -146,7 +147,7 @@ impl Subscriber {
                 }
                 Err(fault) => fault,
             };
-            // The listeners have been deaf, or will have been, when the next connection is subscribed.
+            // Until the next connection is subscribed, the listeners get no messages.
             deaf = true;
             let channels: Vec<_> = mine.keys().cloned().collect();
             self.topics.deaf(&channels);
@@ -176,7 +177,7 @@ impl Subscriber {
             Fault::NotDone(said) if said.to_string().starts_with("ERR") => {
                 FirstTry::NoPubSub(Fault::Impossible(without()).at(shown))
             }
-            // It may be a slow network.
+            // The network may be slow.
             Fault::Unknown(_) if waited >= self.timeout => {
                 FirstTry::NoPubSub(Fault::not_done(without()))
             }
@@ -186,8 +187,8 @@ impl Subscriber {
         }
     }
 
-    /// Connects, and takes commands meanwhile. Listeners do not have to wait for a node that is away before they look
-    /// for themselves.
+    /// Connects, and accepts commands meanwhile. Listeners need not wait for a node that does not answer before they
+    /// ask the store.
     async fn connect(
         &self,
         commands: &mut Commands,
@@ -225,7 +226,7 @@ impl Subscriber {
     }
 }
 
-/// Warned once of each, however many channels and connections it concerns.
+/// The warnings that were logged. Each is logged once, however many channels and connections it is about.
 #[derive(Default)]
 struct Refusals {
     locks: bool,
@@ -248,14 +249,14 @@ impl Refusals {
             tracing::warn!(
                 %reason,
                 channel,
-                "the lock store refuses lock channels: waiters are not woken by releases of other processes, but look \
+                "the lock store refuses lock channels: waiters are not woken by releases of other processes, but ask \
                  again about once a second"
             );
         }
     }
 }
 
-/// One connection's life.
+/// One connection, and the commands that are carried out on it.
 struct Talk<'a> {
     subscriber: &'a Subscriber,
     pubsub: PubsubConnection,
@@ -309,7 +310,7 @@ impl Talk<'_> {
         }
     }
 
-    /// Carries out this command and those after it, in their order.
+    /// Carries out this command and the commands after it, in their order.
     async fn obey(
         &mut self,
         first: Command,
@@ -321,7 +322,7 @@ impl Talk<'_> {
         while let Some(command) = next {
             match command {
                 Command::Join { channel, renewed } => {
-                    // This comes first, because the command is not sent again if the connection ends now.
+                    // The channel is noted first, because the command is not sent again if the connection ends now.
                     mine.insert(channel.clone(), renewed);
                     if !leaving.is_empty() {
                         self.leave(std::mem::take(&mut leaving)).await?;
@@ -400,8 +401,7 @@ impl Talk<'_> {
         self.end_classic(&gone).await
     }
 
-    /// Ends the classic subscriptions to channels that are gone. Classic channels stay where they are when a slot
-    /// leaves.
+    /// Ends the classic subscriptions to channels that are gone. The server does not end them when a slot leaves.
     async fn end_classic(&mut self, gone: &[Arc<str>]) -> Result<(), Fault> {
         if self.subscriber.channels.are_classic() {
             for batch in gone.chunks(BATCH) {
@@ -415,9 +415,9 @@ impl Talk<'_> {
         for batch in channels.chunks(BATCH) {
             for verb in self.verbs("SUNSUBSCRIBE", "UNSUBSCRIBE") {
                 for answer in self.pubsub.send(verb, batch).await? {
-                    // A node that has lost the slot refuses as well, and has ended the subscription by itself. Without
-                    // the right to unsubscribe, only the end of the connection ends it. Otherwise subscriptions would
-                    // add up.
+                    // A node that has lost the slot refuses as well, but has already ended the subscription. A user
+                    // without the right to unsubscribe can end subscriptions only by ending the connection; otherwise
+                    // they would add up.
                     if let Err(fault @ Fault::Denied(_)) = answer {
                         return Err(fault);
                     }
@@ -450,7 +450,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(200);
 
     #[tokio::test]
-    async fn what_was_ordered_while_the_connection_ended_is_not_forgotten() {
+    async fn commands_during_the_end_of_a_connection_are_carried_out() {
         let server = Server::start().await;
         let topics = Arc::new(Topics::default());
         let (commands, taken) = mpsc::unbounded_channel();
@@ -474,7 +474,7 @@ mod tests {
         // On a busy machine the first connection may have failed.
         while noted.try_recv().is_ok() {}
         server.signal("STOP");
-        // Both are sent in one burst, with no other task running in between.
+        // Both commands are sent in one burst, with no other task running in between.
         let channel = "left".into();
         assert!(commands.send(Command::Leave { channel }).is_ok());
         assert!(commands.send(join("joined")).is_ok());

@@ -1,5 +1,5 @@
-//! The listeners of each channel: shared, reference-counted topics with a counter, so that nothing is missed between
-//! two looks.
+//! The listeners of each channel. They share a reference-counted topic with a counter, so that no listener misses a
+//! message between two looks.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use crate::backend::{Boxed, Listen};
 use crate::sync::Modelled;
 use crate::values::{Moment, clock};
 
-/// The time for which a channel stays subscribed after its last listener went. On a hot key, the next waiter comes
-/// soon.
+/// The time for which a channel stays subscribed after its last listener is dropped. On a hot key, the next waiter
+/// comes soon.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// The channels that somebody listens to. Callers add and remove listeners; the subscriber's task opens and
-/// closes the channels at the server; the connection's task counts messages.
+/// The channels that have listeners. Callers add and remove listeners; the subscriber's task opens and closes the
+/// channels at the server; the connection's task counts messages.
 #[derive(Debug, Default)]
 pub(crate) struct Topics {
     table: Modelled<TopicTable>,
-    /// Signalled by callers: there is something to subscribe to, or a first channel lingers.
+    /// Signalled by callers if there is a channel to subscribe to, or a first channel begins to linger.
     changed: Notify,
 }
 
@@ -29,7 +29,7 @@ struct TopicTable {
     topics: HashMap<Arc<str>, ChannelTopic>,
     /// The channels that are still to be subscribed to.
     fresh: Vec<Arc<str>>,
-    /// Without listeners, each once, and when to look at it.
+    /// The channels without listeners, each once, and the time at which to check it.
     idle: VecDeque<(Moment, Arc<str>)>,
     unreachable: bool,
 }
@@ -39,7 +39,7 @@ struct ChannelTopic {
     signal: watch::Sender<Signal>,
     listeners: usize,
     idle_since: Moment,
-    /// True while it is in `TopicTable::idle`.
+    /// Whether the topic is in `TopicTable::idle`.
     lingers: bool,
 }
 
@@ -90,7 +90,7 @@ impl Topics {
         }
     }
 
-    /// Returns `true` if this process hears the messages on `channel`.
+    /// Returns `true` if this process receives the messages on `channel`.
     pub(crate) fn is_open(&self, channel: &str) -> bool {
         self.table
             .lock()
@@ -99,20 +99,20 @@ impl Topics {
             .is_some_and(|topic| topic.signal.borrow().state == SubscriptionState::Open)
     }
 
-    /// Returns `true` if this process hears no messages at all.
+    /// Returns `true` if this process listens to no channel.
     pub(crate) fn is_empty(&self) -> bool {
         self.table.lock().topics.is_empty()
     }
 
-    /// A message came in.
+    /// Counts a message on the channel.
     pub(crate) fn heard(&self, channel: &str) {
         if let Some(topic) = self.table.lock().topics.get(channel) {
             topic.signal.send_modify(|signal| signal.count += 1);
         }
     }
 
-    /// Notes that there will be no connection any more, so that listeners do not wait for one before they look for
-    /// themselves.
+    /// Notes that there will be no connection any more, so that listeners do not wait for one before they ask the
+    /// store.
     pub(crate) fn unreachable(&self) {
         let mut table = self.table.lock();
         table.unreachable = true;
@@ -123,7 +123,7 @@ impl Topics {
         }
     }
 
-    /// Waits until there is something to [take](Topics::take_fresh), or until that time.
+    /// Waits until there are channels to [take](Topics::take_fresh), or until that time.
     pub(crate) async fn changed_or(&self, until: Option<Moment>) {
         let until = async {
             match until {
@@ -142,7 +142,7 @@ impl Topics {
         std::mem::take(&mut self.table.lock().fresh)
     }
 
-    /// These channels are subscribed to. After a time of deafness everybody must look again.
+    /// Notes that these channels are subscribed to. If messages may have been missed, wakes all listeners.
     pub(crate) fn opened(&self, channels: &[Arc<str>], renewed: bool) {
         let table = self.table.lock();
         for topic in channels
@@ -158,15 +158,15 @@ impl Topics {
         }
     }
 
-    /// Notes that these channels are not subscribed to at the moment, so that listeners do not wait before they look
-    /// for themselves.
+    /// Notes that these channels are not subscribed to at the moment, so that listeners do not wait before they ask the
+    /// store.
     pub(crate) fn deaf(&self, channels: &[Arc<str>]) {
         for channel in channels {
             self.refused(channel);
         }
     }
 
-    /// The server refuses this channel.
+    /// Notes that the server refuses this channel.
     pub(crate) fn refused(&self, channel: &str) {
         if let Some(topic) = self.table.lock().topics.get(channel) {
             topic
@@ -175,8 +175,8 @@ impl Topics {
         }
     }
 
-    /// Forgets the channels that lingered long enough; a listener that comes from now on makes a new topic, whose
-    /// subscription is sent after the end of this one. Also says when to look again.
+    /// Forgets the channels that have lingered long enough. A later listener makes a new topic, whose subscription is
+    /// sent after the end of the old one. Also returns the time at which to look again.
     pub(crate) fn take_idle(&self) -> (Vec<Arc<str>>, Option<Moment>) {
         let mut table = self.table.lock();
         let table = &mut *table;
@@ -211,14 +211,14 @@ pub(crate) struct Listener {
     topics: Arc<Topics>,
     channel: Arc<str>,
     signal: watch::Receiver<Signal>,
-    /// Whether messages that come together are heard as so many, and not as one.
+    /// Whether several messages at once count as several; otherwise they count as one.
     counts: bool,
     /// The count at the last look.
     seen: u64,
 }
 
 impl Listener {
-    /// Hears messages that come together as one.
+    /// Makes several messages at once count as one.
     pub(crate) fn uncounted(mut self) -> Listener {
         self.counts = false;
         self
@@ -228,7 +228,7 @@ impl Listener {
 impl Listen for Listener {
     fn ready(&mut self) -> Boxed<'_> {
         Box::pin(async {
-            // An error means that the topic is gone: nothing will be heard.
+            // An error means that the topic is gone, and with it all messages.
             let _ = self
                 .signal
                 .wait_for(|signal| signal.state != SubscriptionState::Opening)
@@ -245,7 +245,8 @@ impl Listen for Listener {
                     let messages = count - std::mem::replace(&mut self.seen, count);
                     if self.counts { messages } else { 1 }
                 }
-                // The topic lives as long as its listeners; without it there is nothing to hear.
+                // The topic lives as long as its listeners, so this branch is not reached; there would be no more
+                // messages.
                 None => std::future::pending().await,
             }
         })

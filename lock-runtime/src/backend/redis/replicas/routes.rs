@@ -1,5 +1,5 @@
-//! The choice of the server whose replicas are asked about a key: the one server, or the node of a cluster that has the
-//! key.
+//! The choice of the server whose replicas are asked about a key: the only server, or the node of a cluster that has
+//! the key.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -70,8 +70,8 @@ impl Routes {
         }
     }
 
-    /// Finds the errors that would prevent `WAIT`. If there are several servers, it is enough that one can be asked
-    /// and none refuses.
+    /// Finds the errors that would prevent `WAIT`. If there are several servers, it is enough that one can be asked and
+    /// none refuses.
     pub(super) async fn try_all(&self) -> Result<(), Fault> {
         let wait_queue = match self {
             Routes::One(wait_queue) => vec![wait_queue.clone()],
@@ -99,13 +99,13 @@ impl Routes {
         }
     }
 
-    /// Asks about holds that are all on `key`'s server.
+    /// Asks about holds that are all at `key`'s server.
     ///
-    /// In a cluster, that is the node that has the slot now, as far as this process knows. It need not be the node
-    /// that granted the lock. If it is another one, it either has the hold with all of its keys, or refuses the
-    /// request, or does not know the hold; in the last two cases nothing is confirmed. A node that is only being given
-    /// the slot is not asked: if the slot's owner fails over, the keys on that node are lost to all others, however
-    /// many of its replicas have them.
+    /// In a cluster, that is the node that has the slot now, as far as this process knows. It need not be the node that
+    /// granted the lock. If it is another node, it has the hold with all of its keys, or refuses the request, or does
+    /// not have the hold; in the last two cases nothing is confirmed. A node to which the slot is only being moved is
+    /// not asked: if the slot's owner fails over, the keys on that node are lost to all others, however many of its
+    /// replicas have them.
     pub(super) fn ask(
         &self,
         key: &Key,

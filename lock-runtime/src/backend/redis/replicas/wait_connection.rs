@@ -1,4 +1,4 @@
-//! One connection that waits for replicas, on behalf of all callers that asked while it was busy.
+//! One connection that waits for replicas, for all callers that asked while it was busy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -14,7 +14,7 @@ use crate::backend::{Fault, Renewal};
 use crate::sync::Mutex;
 use crate::values::{Moment, Replicas, clock};
 
-/// The time by which a `WAIT` is to end early, because a server ends it late by the period of its housekeeping.
+/// The time by which a `WAIT` is to end early: a server ends it late by the period of its housekeeping.
 const LATE: Duration = Duration::from_millis(150);
 /// The rest of a request's time that is too short for another `WAIT`.
 const SOON: Duration = Duration::from_millis(20);
@@ -37,11 +37,11 @@ impl WaitRequest {
     }
 }
 
-/// The parts that all wait connections of a manager share, whichever server they lead to.
+/// The parts that all wait connections of a manager share, to whichever server they lead.
 pub(in super::super) struct Common {
     pub(super) replicas: Replicas,
     pub(super) timeout: Duration,
-    /// True if the servers are nodes of a cluster.
+    /// Whether the servers are nodes of a cluster.
     pub(super) clustered: bool,
     /// The most replicas that a server had when a connection to it was opened. All nodes of a cluster share this
     /// number: a replica that was just promoted has few replicas of its own, and needs as many as the master before it.
@@ -150,7 +150,7 @@ impl WaitSettings {
     }
 }
 
-/// Waits until `need` replicas have everything that was written on this connection. Returns how many have it.
+/// Waits until `need` replicas have all writes of this connection. Returns how many have them.
 async fn wait(connection: &Wire, need: u32, millis: u64) -> Result<u32, Fault> {
     let wait = redis::cmd("WAIT").arg(need).arg(millis).take();
     let reply = scripting::send(&mut connection.clone(), &wait).await;
@@ -169,7 +169,7 @@ fn too_few(confirmed: u32, need: u32) -> Fault {
 
 /// The outcome of one `WAIT`.
 struct ToldReplicas {
-    /// The outcome for each of the holds.
+    /// The outcome for each hold.
     touches: Vec<Touch>,
     confirmed: u32,
     need: u32,
@@ -202,7 +202,7 @@ impl WaitConnection {
         }
     }
 
-    /// Answers the requests, after one `WAIT` for all of them or several.
+    /// Answers the requests, after one or several `WAIT`s for all of them.
     pub(super) async fn serve(&mut self, mut requests: Vec<WaitRequest>) {
         // A connection that was open before may lead to a server that is no longer the master.
         let mut fresh = false;
@@ -239,7 +239,7 @@ impl WaitConnection {
         }
     }
 
-    /// Answers the requests that it can answer. Returns the others, which have to be asked about again.
+    /// Answers the requests that it can answer. Returns the others, which need another `WAIT`.
     fn settle(
         &self,
         requests: Vec<WaitRequest>,
@@ -282,7 +282,7 @@ impl WaitConnection {
         left
     }
 
-    /// Asks once, about all requests. Also returns the earliest of their deadlines.
+    /// Sends one `WAIT` for all requests. Also returns the earliest of their deadlines.
     async fn ask(&mut self, requests: &[WaitRequest]) -> Result<(ToldReplicas, Moment), Fault> {
         let open = match self.open.take() {
             Some(open) => open,
@@ -305,8 +305,8 @@ impl WaitConnection {
         let need = common.need();
         let asked = async {
             let touches = touch(&open.connection, &holds, common.clustered).await?;
-            // The touches must be answered before: a script that had to be loaded first would come after the `WAIT`,
-            // which would not wait for it.
+            // The touches must be answered first: a script that has to be loaded would be sent after the `WAIT`, which
+            // would then not wait for its write.
             let made = touches.iter().any(|touch| matches!(touch, Touch::Made));
             let confirmed = if made {
                 Some(wait(&open.connection, need, millis).await?)

@@ -4,13 +4,13 @@
 //! |---|---|
 //! | `url` | `redis-sentinel://` → sentinels, service, logins |
 //! | `ask` | one question to one sentinel |
-//! | `answers` | many answers → one address to try |
+//! | `answers` | choosing one address to try from many answers |
 //! | `watch` | `+switch-master`: one listener per sentinel |
 //!
-//! The client's own Sentinel support resolves the master once, when it connects. Here every attempt to connect asks
-//! all sentinels anew, and the node that they name must itself say that it is a master. A connection to a node that is
-//! no longer the newest master is replaced as soon as one sentinel says so, because after a manual failover the old
-//! master goes on taking writes for seconds.
+//! The client's own Sentinel support resolves the master once, when it connects. Here every attempt to connect asks all
+//! sentinels anew, and the node that they name must itself say that it is a master. A connection to a node that is no
+//! longer the newest master is replaced as soon as one sentinel reports that: after a manual failover, the old master
+//! accepts writes for some seconds more.
 
 mod answers;
 mod ask;
@@ -48,9 +48,9 @@ pub(crate) struct Sentinels {
     pub(super) login: RedisConnectionInfo,
     /// Whether the servers speak TLS.
     pub(super) tls: bool,
-    /// Whether the sentinels do.
+    /// Whether the sentinels speak TLS.
     pub(super) own_tls: bool,
-    /// The newest master that was heard of. Written by every resolution and by the watchers.
+    /// The newest master that any sentinel has named. Written by every resolution and by the watchers.
     known: channel::Sender<Option<KnownMaster>>,
 }
 
@@ -81,13 +81,13 @@ impl Sentinels {
         }
     }
 
-    /// Asks all sentinels at once for the master. When one has answered, slower ones are waited for only a little.
+    /// Asks all sentinels at once for the master. When one has answered, waits only a little for slower ones.
     pub(super) async fn resolve(
         self: &Arc<Self>,
         options: &Arc<DialOptions>,
         timeout: Duration,
     ) -> Result<Named, Fault> {
-        // A sentinel that is silent has to be known as that, and why, before the time is over.
+        // A silent sentinel must be recognised as silent, with the reason, before the time is over.
         let each = timeout.mul_f64(0.9);
         let mut questions = JoinSet::new();
         for index in 0..self.hosts.len() {
@@ -131,9 +131,9 @@ impl Sentinels {
         self.learn(named.address.clone(), named.epoch, true);
     }
 
-    /// Notes a newer master. A master that is `certain` also counts if the sentinels do not tell their epoch, or count
-    /// from zero again. A connection that was begun before the last failover is certain of an older epoch, too, so an
-    /// older epoch counts only after the known master has been known for [`NEWS`].
+    /// Notes a newer master. If the report is `certain`, it also counts if the sentinels report no epoch, or count from
+    /// zero again. A connection that was begun before the last failover reports an older epoch with certainty, too. So
+    /// an older epoch counts only after the known master has been known for [`NEWS`].
     fn learn(&self, address: Address, epoch: Option<u64>, certain: bool) {
         self.known.send_if_modified(|known| {
             let newer = match known {
@@ -148,7 +148,7 @@ impl Sentinels {
             let same = known
                 .as_ref()
                 .is_some_and(|known| known.address == address && known.epoch == epoch);
-            // Ignore an answer that repeats what is known.
+            // Ignore an answer that repeats the known master.
             if !newer || same {
                 return false;
             }
@@ -171,12 +171,12 @@ impl Sentinels {
                 .is_some_and(|known| *known.address != *address)
         };
         if known.wait_for(other).await.is_err() {
-            // The sender is in `self`.
+            // This cannot happen: the sender is in `self`.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Sleeps for this long, or less if the master moves meanwhile.
+    /// Sleeps for this time, or less if the master moves meanwhile.
     pub(super) async fn pause(&self, pause: Duration) {
         let mut known = self.known.subscribe();
         tokio::select! {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn sentinels_that_count_from_zero_again_are_believed_once_the_old_count_is_no_news() {
+    async fn a_restarted_epoch_counts_once_the_known_one_is_old() {
         let sentinels = sentinels();
         sentinels.learn("a:1".into(), Some(5), true);
         tokio::time::advance(NEWS).await;
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn without_epochs_only_what_is_certain_counts() {
+    fn without_epochs_only_a_certain_report_counts() {
         let sentinels = sentinels();
         sentinels.learn("a:1".into(), None, false);
         sentinels.learn("b:1".into(), None, false);

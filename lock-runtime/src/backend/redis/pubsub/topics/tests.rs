@@ -1,7 +1,7 @@
 use super::*;
 use tokio_test_shim::is_pending;
 
-/// Polls once.
+/// Polls a future once.
 mod tokio_test_shim {
     use std::pin::pin;
     use std::task::{Context, Waker};
@@ -19,7 +19,7 @@ fn open(topics: &Arc<Topics>) {
 }
 
 #[tokio::test]
-async fn nothing_is_missed_between_two_looks_and_nothing_is_heard_twice() {
+async fn a_message_between_two_looks_is_received_once() {
     let topics = Arc::new(Topics::default());
     let mut listener = topics.listen("c".to_owned());
     assert!(is_pending(listener.ready()));
@@ -44,7 +44,7 @@ async fn nothing_is_missed_between_two_looks_and_nothing_is_heard_twice() {
 }
 
 #[tokio::test]
-async fn a_renewed_subscription_wakes_everybody() {
+async fn a_renewed_subscription_wakes_all_listeners() {
     let topics = Arc::new(Topics::default());
     let mut listener = topics.listen("c".to_owned());
     open(&topics);
