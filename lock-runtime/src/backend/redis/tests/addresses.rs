@@ -1,4 +1,4 @@
-//! Tests of a name that has several addresses, of which one is of use.
+//! Tests of a name with several addresses, only one of which is usable.
 
 use std::net::{IpAddr, TcpListener};
 
@@ -41,9 +41,9 @@ async fn take_a_lock(backend: &RedisBackend) {
 }
 
 #[tokio::test]
-async fn a_silent_host_and_a_replica_at_the_first_addresses_keep_nobody_from_the_master() {
+async fn connecting_skips_a_silent_host_and_a_replica() {
     let server = Server::start().await;
-    // It takes connections, and says nothing.
+    // It accepts connections, and sends nothing.
     let _silent = TcpListener::bind(("127.0.0.2", server.port())).unwrap();
     let replica = replica_of(&server).await;
     let backend = connect(&server, &[2, 3, 1]).await.unwrap();
@@ -52,7 +52,7 @@ async fn a_silent_host_and_a_replica_at_the_first_addresses_keep_nobody_from_the
 }
 
 #[tokio::test]
-async fn where_no_address_is_of_use_the_error_names_each_and_what_was_waited_for() {
+async fn the_error_names_every_address_and_its_reason() {
     let server = Server::start().await;
     let mut replica = replica_of(&server).await;
     let _silent = TcpListener::bind(("127.0.0.2", server.port())).unwrap();
@@ -61,7 +61,7 @@ async fn where_no_address_is_of_use_the_error_names_each_and_what_was_waited_for
     for part in [
         "at 127.0.0.2: no connection within",
         "does not answer HELLO",
-        "at 127.0.0.3: it is no master but a",
+        "at 127.0.0.3: it is not a master but a",
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }

@@ -63,7 +63,7 @@ async fn a_lock_is_taken_renewed_handed_over_and_given_back() {
 }
 
 #[tokio::test]
-async fn the_two_messages_of_one_write_are_heard_as_one_and_those_of_two_mutexes_as_two() {
+async fn two_messages_of_a_write_count_once_of_two_mutexes_twice() {
     let server = Server::start().await;
     let backend = connect(&server).await;
     let mutex = key("k");
@@ -79,7 +79,7 @@ async fn the_two_messages_of_one_write_are_heard_as_one_and_those_of_two_mutexes
 }
 
 #[tokio::test]
-async fn a_release_elsewhere_is_heard_and_a_forced_one_is_told_to_the_holder() {
+async fn a_release_wakes_listeners_and_a_forced_one_also_its_holder() {
     let server = Server::start().await;
     let (here, events) = connect_with(&server.url(), Options::default())
         .await

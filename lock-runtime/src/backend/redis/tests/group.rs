@@ -1,4 +1,5 @@
-//! Requests that share a script: each has its own answer, and a caller that leaves early leaves no lock behind.
+//! Tests of requests that share a script: each gets its own answer, and a caller that leaves early leaves no lock
+//! behind.
 
 use std::task::Poll;
 use std::time::Instant;
@@ -44,7 +45,7 @@ fn names(count: usize) -> Vec<String> {
     (0..count).map(|i| format!("k{i}")).collect()
 }
 
-/// Returns the number of scripts that the server was sent.
+/// Returns the number of scripts that were sent to the server.
 async fn scripts(server: &Server) -> u64 {
     let stats = server.text("INFO commandstats").await;
     let calls = stats.lines().find_map(|line| {
@@ -54,13 +55,12 @@ async fn scripts(server: &Server) -> u64 {
     calls.unwrap_or(0)
 }
 
-/// The size up to which glibc keeps blocks ready for each thread. It looks for larger blocks, and joins them when they
-/// are freed.
+/// The size up to which glibc keeps blocks ready for each thread. For larger blocks, it searches its lists, and it
+/// joins such blocks when they are freed.
 const SERVED_AT_ONCE: usize = 1032;
 
 #[tokio::test]
-async fn the_futures_of_requests_that_share_a_script_are_small_enough_for_the_allocator_to_serve_at_once()
- {
+async fn futures_of_grouped_requests_fit_the_allocators_cache() {
     let server = Server::start().await;
     let backend = connect(&server).await;
     let (key, holder) = (key("k"), HolderIds::new().fresh());
@@ -74,10 +74,10 @@ async fn the_futures_of_requests_that_share_a_script_are_small_enough_for_the_al
 }
 
 #[tokio::test]
-async fn requests_that_are_made_at_once_share_scripts_and_each_has_its_own_answer() {
+async fn requests_at_once_share_scripts_and_get_their_own_answers() {
     let server = Server::start().await;
     let backend = connect(&server).await;
-    // The shared scripts are loaded when they are first asked for. Until then, each request is sent alone.
+    // The shared scripts are loaded when they are first sent. Until then, each request is sent alone.
     let first = acquire_many(&backend, &names(TASKS)).await;
     release_many(&backend, first).await;
     let before = scripts(&server).await;
@@ -108,10 +108,10 @@ async fn requests_that_are_made_at_once_share_scripts_and_each_has_its_own_answe
 }
 
 #[tokio::test]
-async fn requests_that_differ_in_lease_token_or_time_have_what_each_asked_for() {
+async fn requests_of_different_terms_each_get_their_own_terms() {
     let server = Server::start().await;
     let backend = connect(&server).await;
-    // The shared scripts are loaded when they are first asked for. Until then, each request is sent alone.
+    // The shared scripts are loaded when they are first sent. Until then, each request is sent alone.
     let first = acquire_many(&backend, &names(TASKS)).await;
     release_many(&backend, first).await;
     let before = scripts(&server).await;
@@ -220,7 +220,7 @@ async fn a_server_that_is_out_of_memory_takes_releases_of_many() {
         assert!(matches!(refused, Err(Fault::NotDone(_))), "{refused:?}");
         assert_eq!(released.unwrap(), Released::Done);
     }
-    // Each acquire was refused in its group, and then by itself. The releases are as few as ever.
+    // Each acquire was refused in its group, and then by itself. The number of releases is as small as before.
     let sent = scripts(&server).await - before;
     assert!(sent < 160, "{sent}");
     server.run("CONFIG SET maxmemory 0").await;
@@ -228,7 +228,7 @@ async fn a_server_that_is_out_of_memory_takes_releases_of_many() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callers_who_leave_at_any_moment_leave_no_locks() {
+async fn callers_that_leave_at_any_moment_leave_no_locks() {
     let server = Server::start().await;
     let backend = connect(&server).await;
     let ids = HolderIds::new();
@@ -238,7 +238,7 @@ async fn callers_who_leave_at_any_moment_leave_no_locks() {
             server.run("SCRIPT FLUSH").await;
         }
         if round % 6 == 0 {
-            // With this, a release is known to the server, and the acquire before it is not.
+            // Because of this, the server has executed a release, but not the acquire before it.
             let mut load = redis::cmd("SCRIPT");
             load.arg("LOAD").arg(ReleaseEach::source().text);
             server::run(&mut server.connection().await, load)
@@ -249,7 +249,7 @@ async fn callers_who_leave_at_any_moment_leave_no_locks() {
             let (backend, key, holder) = (backend.clone(), key(&format!("k{i}")), ids.fresh());
             tokio::spawn(async move {
                 let mut acquire = backend.acquire(request(&key, holder, 60_000));
-                // After this time it is dropped: waiting, on its way, or granted.
+                // After this time the request is dropped: while it waits, on its way, or after the grant.
                 let leaves = Instant::now() + Duration::from_micros((i % 40) * 40);
                 while Instant::now() < leaves {
                     let polled = std::future::poll_fn(|cx| Poll::Ready(acquire.as_mut().poll(cx)));
@@ -277,7 +277,7 @@ async fn callers_who_leave_at_any_moment_leave_no_locks() {
 }
 
 #[test]
-fn those_who_share_a_script_are_told_when_the_managers_runtime_is_gone() {
+fn grouped_requests_fail_when_the_managers_runtime_ends() {
     let runtime = || {
         tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -291,7 +291,7 @@ fn those_who_share_a_script_are_told_when_the_managers_runtime_is_gone() {
         let backend = connect(&server).await;
         (server, backend)
     });
-    // Calls on a connection that is gone end at once. Without these calls under way, each request would be alone.
+    // Calls on a connection that is gone end at once. Without these calls under way, each request would be sent alone.
     let live = backend.router.link().live().unwrap();
     let _under_way = [(); 16].map(|()| UnderWay::enter(&live));
     manager.shutdown_timeout(Duration::from_secs(5));
@@ -304,12 +304,12 @@ fn those_who_share_a_script_are_told_when_the_managers_runtime_is_gone() {
 }
 
 #[tokio::test]
-async fn without_the_right_to_load_scripts_nobody_goes_on_trying_to_share_one() {
+async fn without_the_right_to_load_scripts_requests_stop_sharing() {
     let server = Server::start().await;
     server
         .run("ACL SETUSER app on >secret ~* &* +@all -script|load")
         .await;
-    // One more attempt is made in a second, because rights may be given. A round that takes longer says nothing.
+    // One more attempt is made in a second, because rights may be given. A slower round proves nothing.
     for _ in 0..20 {
         let options = Options {
             lazy: true,

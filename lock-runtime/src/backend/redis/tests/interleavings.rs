@@ -1,6 +1,6 @@
-//! Tests of our scripts in random order against a model. They run alone and in batches, between those of an older
-//! version and Redisson's published steps, with second and late copies of each of ours. After every step, the server
-//! must be in exactly the state that the model says.
+//! Tests of our scripts in random order against a model. The scripts run alone and in batches, between those of an
+//! older version and Redisson's published steps, with second and late copies of each of ours. After every step, the
+//! server must be in exactly the state of the model.
 
 mod forms;
 mod redisson;
@@ -49,30 +49,30 @@ enum Request {
     ForceRelease,
 }
 
-/// The holder of the lock, and how often it holds the lock.
+/// The holder of the lock, and the number of its holds.
 type State = Option<(String, u64)>;
 
 struct Run {
     connection: MultiplexedConnection,
     random: Rng,
-    /// The state by the model.
+    /// The state of the model.
     state: State,
     sent: Vec<Request>,
     holders: u64,
     last_token: u64,
-    /// The tokens of each holder that others of its process may have: the last of those that they have had, and the last of
-    /// all.
+    /// The tokens that each holder has for later holders of its process: the last token that was used, and the last
+    /// reserved token.
     ranges: HashMap<String, (u64, u64)>,
     trace: Vec<String>,
 }
 
 #[tokio::test]
-async fn whatever_the_order_there_is_one_holder_a_ttl_and_a_rising_token() {
+async fn any_order_of_steps_gives_one_holder_a_ttl_and_rising_tokens() {
     let server = Server::start().await;
     let first: u64 = std::env::var("SEED").map_or(1, |seed| seed.parse().unwrap());
     for seed in first..first + SEEDS {
         server.run("FLUSHALL").await;
-        // The process of all holders listens: it waits on the list, and hears of its reservations.
+        // The process of all holders listens: it waits on the list, and receives the messages of its reservations.
         let ours = format!("{CHANNEL}:ours");
         let own = format!("{CHANNEL}:{}", &CLIENT[..8]);
         let _listening = server.listen(&[CHANNEL, &ours, &own]).await;
@@ -106,7 +106,7 @@ impl Run {
                 self.send(request).await?
             }
             40..70 if !self.sent.is_empty() => {
-                // Late copies may be of anything that was ever sent. In half of the cases, only something recent is
+                // Late copies may be of any request that was ever sent. In half of the cases, only a recent request is
                 // copied.
                 let window = if self.random.bool() {
                     4
@@ -127,7 +127,7 @@ impl Run {
         if actual.is_some() && left <= 0 {
             return Err(format!("a holder without an expiry: {left}"));
         }
-        // The slack is for the time between the two looks.
+        // The slack is for the time between the two measurements.
         if keeps_lease && before == actual && left + 10_000 < left_before {
             return Err(format!(
                 "the lease was shortened from {left_before} to {left}"
@@ -136,14 +136,14 @@ impl Run {
         Ok(())
     }
 
-    /// Returns a request that nobody has sent before.
+    /// Returns a request that was not sent before.
     async fn fresh(&mut self) -> Request {
         let current = self.state.as_ref().map(|(holder, _)| holder.clone());
         let lease = LEASES[self.random.usize(..2)];
         match self.random.u8(..10) {
             0..4 => {
                 self.holders += 1;
-                // Some of them are already late, and others will be when a copy of them arrives.
+                // Some of the requests are already late, and others will be when a copy of them arrives.
                 let time = redis::cmd("TIME");
                 let reply = server::run(&mut self.connection, time).await.unwrap();
                 let now = crate::backend::redis::connection::check::micros(&reply).unwrap();
@@ -174,7 +174,7 @@ impl Run {
         }
     }
 
-    /// Returns mostly the holder, if it is ours. Never returns a holder of somebody else, whose id we do not know.
+    /// Returns mostly the holder, if it is ours. Never returns a holder of another client, whose id we do not know.
     fn somebody(&mut self, current: Option<String>) -> String {
         match current {
             Some(holder) if holder.starts_with(CLIENT) && self.random.u8(..4) > 0 => holder,
@@ -182,9 +182,10 @@ impl Run {
         }
     }
 
-    /// Sends one copy, judges the reply and moves the model. Returns `true` if the lease must not have become shorter.
+    /// Sends one copy, checks the reply and updates the model. Returns `true` if the lease must not have become
+    /// shorter.
     async fn send(&mut self, request: Request) -> Result<bool, String> {
-        // A copy may come in another form than the first: a request that was left alone by a batch is sent by itself.
+        // A copy may have another form than the first: a request that a batch left alone is sent by itself.
         let form = Form::ALL[self.random.usize(..Form::ALL.len())];
         self.trace.push(format!("{form:?} {request:?}"));
         let held_by =
@@ -288,22 +289,22 @@ impl Run {
         Ok(true)
     }
 
-    /// Returns the first holder on the list of those that wait, `asker` not counted.
+    /// Returns the first holder on the waiting list, except `asker`.
     async fn first_on_list(&mut self, asker: &str) -> Option<String> {
         let list = redis::cmd("ZRANGE").arg(WAITING).arg(0).arg(1).take();
         let list: Vec<String> = list.query_async(&mut self.connection).await.unwrap();
         list.into_iter().find(|holder| holder != asker)
     }
 
-    /// The lock was reserved. The reservation is prolonged further, to a lease like others.
+    /// Notes that the lock was reserved. The test extends the reservation to a lease like others.
     async fn is_reserved_for(&mut self, holder: String) {
         let longer = redis::cmd("PEXPIRE").arg(LOCK).arg(LEASES[0]).take();
         let () = longer.query_async(&mut self.connection).await.unwrap();
         self.state = Some((holder, 1));
     }
 
-    /// The holder has the tokens from `token` to `last`, and some of them go to those that follow it in its process. It will
-    /// give back the others.
+    /// Notes that the holder has the tokens from `token` to `last`. Later holders of its process use some of them. It
+    /// will return the others.
     fn saw_range(&mut self, holder: String, token: u64, last: u64) -> Result<(), String> {
         self.saw(token)?;
         self.last_token = self.random.u64(token..=last);

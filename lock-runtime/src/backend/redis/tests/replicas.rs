@@ -1,4 +1,4 @@
-//! Tests of a wait connection by itself, and of whose replicas it believes.
+//! Tests of a wait connection by itself, and of the server whose replicas count.
 
 use super::super::replicas::wait_connection::Common;
 use super::super::replicas::wait_queue::WaitQueue;
@@ -60,7 +60,7 @@ fn renewal(name: &str, holder: HolderId) -> Renewal {
 }
 
 #[tokio::test]
-async fn replicas_of_a_server_that_does_not_have_the_lock_prove_nothing() {
+async fn replicas_of_a_server_without_the_lock_prove_nothing() {
     let scene = scene().await;
     let elsewhere = Server::start().await;
     let other = connect(&elsewhere).await;
@@ -86,7 +86,7 @@ async fn replicas_of_a_server_that_does_not_have_the_lock_prove_nothing() {
         .await
         .unwrap_err();
     assert!(why.contains("not at the server"), "{why}");
-    // Callers that ask together are answered one by one.
+    // Requests that are made together are answered one by one.
     let mixed = [here.clone(), there.clone()];
     let (good, bad, both) = tokio::join!(
         scene.confirmed(std::slice::from_ref(&here)),
@@ -97,7 +97,7 @@ async fn replicas_of_a_server_that_does_not_have_the_lock_prove_nothing() {
 }
 
 #[tokio::test]
-async fn a_lane_that_was_cut_is_opened_anew_and_nobody_notices() {
+async fn a_cut_wait_connection_is_reopened_unnoticed() {
     let scene = scene().await;
     let holder = HolderIds::new().fresh();
     granted(

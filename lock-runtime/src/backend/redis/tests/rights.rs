@@ -4,7 +4,7 @@ use super::*;
 use crate::backend::{Backend, Fault, HandOff, Renewal, Renewed, Within};
 use crate::values::holder::HolderIds;
 
-/// The least rights that a user needs under the default namespace, as the documentation says.
+/// The least rights that a user needs under the default namespace, according to the documentation.
 const LEAST: &str = "-@all ~lock:* ~{lock:* ~redisson_lock_queue:* ~redisson_lock_timeout:* ~redisson_lock_token:* \
      &lock:control:* &redisson_lock__channel:* &redisson_sc:* &redisson_rwlock:* \
      &redisson_countdownlatch__channel__* \
@@ -123,7 +123,7 @@ async fn a_right_that_is_missing_is_named_at_connect() {
 }
 
 #[tokio::test]
-async fn a_release_that_could_not_publish_in_its_script_publishes_by_itself() {
+async fn a_release_whose_script_cannot_publish_publishes_by_itself() {
     let server = Server::start().await;
     let url = user(&server, &format!("{LEAST} -publish")).await;
     let (backend, _) = connect_with(&url, Options::default()).await.unwrap();
@@ -132,7 +132,7 @@ async fn a_release_that_could_not_publish_in_its_script_publishes_by_itself() {
     let holder = ids.fresh();
     granted(backend.acquire(request(&key, holder, 5_000)).await.unwrap());
     backend.release(hold_ref(&key, holder), CALL).await.unwrap();
-    // This is refused as well, and the server logs where it came from.
+    // This message is refused as well, and the server logs where it came from.
     until("the client tried by itself", async || {
         let log = format!("{:?}", server.run("ACL LOG").await);
         log.contains("toplevel") && log.contains("publish")
@@ -191,7 +191,7 @@ async fn an_evicting_server_is_refused_when_strict() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_unavailable_at_once_but_not_when_lazy() {
+async fn a_missing_server_is_an_error_at_once_unless_lazy() {
     let mut server = Server::start().await;
     server.kill();
     let error = refusal(&server.url(), Options::default()).await;
@@ -264,7 +264,7 @@ async fn a_unix_socket_and_another_database_work_as_well() {
 }
 
 #[tokio::test]
-async fn many_keys_that_a_user_may_not_touch_any_more_keep_no_other_hold_from_being_renewed() {
+async fn refused_keys_do_not_stop_the_renewal_of_other_holds() {
     const ALL: usize = 64;
     // In one step of the halving, all eight parts of the first half are refused.
     let is_refused = |number: usize| number < ALL / 2 && number.is_multiple_of(4);

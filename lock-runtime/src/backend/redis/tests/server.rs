@@ -1,4 +1,4 @@
-//! A server that one test has for itself.
+//! A server that belongs to one test.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -22,7 +22,7 @@ impl Server {
 
     pub(in super::super) async fn start_with(arguments: &[&str]) -> Server {
         let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
-        // Between finding a free port and using it, somebody else may take it. Then this tries the next one.
+        // Another process may take the free port before the server does. Then this tries the next port.
         loop {
             let port = TcpListener::bind("127.0.0.1:0")
                 .unwrap()
@@ -125,7 +125,7 @@ impl Server {
         crate::backend::redis::connection::check::micros(&self.run("TIME").await).unwrap()
     }
 
-    /// Receives what is published on `channels` from now on: channel and payload.
+    /// Receives the messages on `channels` from now on: channel and payload.
     pub(in super::super) async fn listen(
         &self,
         channels: &[&str],
@@ -188,8 +188,8 @@ impl Drop for Server {
     }
 }
 
-/// The file into which a replica copies its master before it reads it. A server reads this file when it starts, so no
-/// two servers have the same one.
+/// The file into which a replica copies its master before it loads it. A server loads this file when it starts, so each
+/// server needs a file of its own.
 fn database(port: u16) -> String {
     format!("lock-runtime-test-{port}.rdb")
 }
@@ -216,8 +216,8 @@ fn spawn(port: u16, arguments: &[String]) -> Child {
         .expect("a redis-server to test with: install one or set REDIS_SERVER_BIN")
 }
 
-/// The configuration of a connection that waits for as long as it takes. By default, the client gives up after half a
-/// second, and a busy machine may stand still for longer.
+/// The configuration of a connection without a timeout. By default, the client gives up after half a second, and a busy
+/// machine may stand still for longer.
 pub(in super::super) fn patient() -> redis::AsyncConnectionConfig {
     redis::AsyncConnectionConfig::new()
         .set_connection_timeout(None)

@@ -1,6 +1,5 @@
-//! The forms in which a request may reach the server: in a script of its own, in one that it shares with others, in that
-//! of a crowd, or in that of an older version, which knows nothing of batches, of crowds, of locks that are kept, or of
-//! tokens that were set aside.
+//! The forms in which a request may reach the server: in a script of its own, in a shared script, in a script with the
+//! waiting list, or in the script of an older version without batches, waiting lists, kept locks, and reserved tokens.
 
 use redis::{Cmd, Value};
 
@@ -24,7 +23,8 @@ use crate::values::fence::SPARE_TOKENS;
 pub(super) enum Form {
     Alone,
     Batch,
-    /// Those that cannot have the lock are on a list, and a release reserves the lock for the first of them.
+    /// A holder that cannot acquire the lock is put on the waiting list, and a release reserves the lock for the first
+    /// holder on it.
     Crowd,
     Older,
 }
@@ -49,7 +49,7 @@ impl Run {
         reply.map_or_else(|fault| Err(fault.to_string()), |(reply, _)| Ok(reply))
     }
 
-    /// Checks that a lock that a batch left alone is as it was.
+    /// Checks that a batch that left a lock alone has not changed it.
     async fn is_untouched(&mut self) -> Result<(), String> {
         match self.actual().await? {
             actual if actual == self.state => Ok(()),
@@ -102,7 +102,7 @@ impl Run {
                     holder: holder_id(holder),
                     not_after_us,
                 };
-                // Sometimes with a copy of itself, which must not be granted a second time.
+                // Sometimes a copy of the request is in the same batch. It must not be granted a second time.
                 let all: Vec<_> = (0..self.random.usize(1..=2)).map(|_| one()).collect();
                 let terms = AcquireTerms::new(lease_ms, true, CALL);
                 let mut answers = self.run(&AcquireEach { terms, all }).await?.into_iter();
@@ -149,7 +149,7 @@ impl Run {
             };
             return self.run_prolonged(&release).await;
         }
-        // An older version has the same script, but for tokens to give back.
+        // An older version has the same script, except for tokens to return.
         let release = Release {
             fence,
             last,
@@ -159,8 +159,8 @@ impl Run {
         self.run(&release).await
     }
 
-    /// Returns the tokens of the new holder: its own, and the last of those set aside. Returns `None` if the old holder
-    /// did not have the lock.
+    /// Returns the token of the new holder, and the last reserved token. Returns `None` if the old holder did not have
+    /// the lock.
     pub(super) async fn hand_over(
         &mut self,
         form: Form,
@@ -194,7 +194,7 @@ impl Run {
     }
 }
 
-/// The acquire as it was sent before processes set tokens aside, without its comments. It asks no keeper for a lock.
+/// The acquire of the version before tokens were reserved, without its comments. It asks no keeper for a lock.
 struct OlderAcquire<'a>(Acquire<'a>);
 
 impl Script for OlderAcquire<'_> {
@@ -222,7 +222,7 @@ impl Script for OlderAcquire<'_> {
     }
 }
 
-/// The hand-over of the same version as [`OlderAcquire`]. It knows no tokens that are set aside.
+/// The hand-over of the same version as [`OlderAcquire`]. It reserves no tokens.
 struct OlderHandOver<'a>(HandOver<'a>);
 
 impl Script for OlderHandOver<'_> {

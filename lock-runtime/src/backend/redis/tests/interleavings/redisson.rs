@@ -6,7 +6,7 @@ use super::{LEASES, Run, State};
 use crate::backend::redis::tests::scripts::{CHANNEL, LOCK};
 use crate::backend::redis::tests::server;
 
-/// A step of somebody else.
+/// A step of another client.
 #[derive(Clone, Debug)]
 enum Foreign {
     Lock(&'static str),
@@ -34,7 +34,8 @@ const JAVA: [&str; 2] = [
 ];
 
 impl Run {
-    /// Does one of these steps, at random, and moves the model. Returns `false`, because Redisson sets its lease anew.
+    /// Runs one of these steps, at random, and updates the model. Returns `false`, because Redisson sets its lease
+    /// anew.
     pub(super) async fn foreign(&mut self) -> Result<bool, String> {
         let who = JAVA[self.random.usize(..JAVA.len())];
         let step = match self.random.u8(..10) {

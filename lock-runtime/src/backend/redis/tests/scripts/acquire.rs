@@ -21,7 +21,7 @@ async fn an_acquire_is_granted_once_and_busy_for_others() {
 }
 
 #[tokio::test]
-async fn a_second_copy_of_an_acquire_counts_nothing_and_never_shortens_the_lease() {
+async fn a_second_copy_of_an_acquire_never_shortens_the_lease() {
     let bench = Bench::new().await;
     let first = bench.token("a").await;
     let copy = Acquire {
@@ -67,7 +67,7 @@ async fn an_acquire_that_comes_too_late_is_refused_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_lease_that_redis_would_refuse_is_refused_before_the_first_write() {
+async fn a_lease_out_of_range_is_refused_before_the_first_write() {
     let bench = Bench::new().await;
     for lease in [
         "0",
@@ -96,7 +96,7 @@ async fn a_lease_that_redis_would_refuse_is_refused_before_the_first_write() {
             ),
             (Renew::source(), &[LOCK], vec!["a", lease]),
         ] {
-            // These values look and mark.
+            // These values check and mark.
             if source.name == "renew" && ["0", "-1"].contains(&lease) {
                 continue;
             }

@@ -48,7 +48,7 @@ impl Set {
 }
 
 #[tokio::test]
-async fn each_lock_of_a_set_has_a_lease_and_locks_of_one_slot_have_different_tokens() {
+async fn each_lock_of_a_set_has_a_lease_and_a_token_of_its_own() {
     let (bench, set) = (Bench::new().await, Set::new());
     let tokens = set.tokens(&bench).await;
     assert!(tokens[1] > tokens[0], "one fence: {tokens:?}");
@@ -59,7 +59,7 @@ async fn each_lock_of_a_set_has_a_lease_and_locks_of_one_slot_have_different_tok
 }
 
 #[tokio::test]
-async fn a_second_copy_takes_nothing_twice_and_does_not_shorten_a_lease() {
+async fn a_second_copy_acquires_nothing_twice_and_shortens_no_lease() {
     let (bench, set) = (Bench::new().await, Set::new());
     let first = set.tokens(&bench).await;
     let name = set.keys[0].raw();
@@ -78,7 +78,7 @@ async fn a_second_copy_takes_nothing_twice_and_does_not_shorten_a_lease() {
 }
 
 #[tokio::test]
-async fn nothing_is_taken_where_one_lock_is_busy_or_foreign_or_the_request_is_late() {
+async fn a_busy_or_foreign_lock_or_a_late_request_acquires_nothing() {
     let (bench, set) = (Bench::new().await, Set::new());
     let last = set.keys[2].raw();
     bench.run(&format!("HSET {last} somebody:1 1")).await;

@@ -1,6 +1,6 @@
 //! Tests of hashes, queues and leases that others made too long. No script works on them for longer than a few
-//! milliseconds, and none takes a lock for free because it did not look at all of it. The time is counted in commands,
-//! because a clock would fail where the machine is busy. A thousand of these commands take about a millisecond.
+//! milliseconds, and none acquires a lock because it did not look at all of it. The tests count commands instead of
+//! measuring time, because a clock would fail on a busy machine. A thousand of these commands take about a millisecond.
 
 use super::fair::{TIMEOUTS, fair_acquire, fair_release};
 use super::read_write::Names;
@@ -8,7 +8,7 @@ use super::*;
 use crate::backend::redis::kinds::fair::FairReleaseReply;
 use crate::values::kind::LockMode;
 
-/// The commands that a script may run.
+/// The largest number of commands that a script may run.
 const MOST: i64 = 1_100;
 
 impl Bench {
@@ -26,7 +26,7 @@ impl Bench {
         (done, calls.sum())
     }
 
-    /// Makes so many readers, each with that count. Only the reader `alive`, if any, has a lease.
+    /// Makes `many` readers, each with that count. Only the reader `alive`, if any, has a lease.
     async fn readers(&self, many: usize, count: u64, alive: Option<usize>) {
         self.run("FLUSHALL").await;
         self.run("HSET lock:k mode read").await;
@@ -47,7 +47,7 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn a_writer_looks_at_so_many_dead_readers_and_takes_the_others_for_living_ones() {
+async fn a_writer_checks_some_dead_readers_and_spares_the_rest() {
     let bench = Bench::new().await;
     let w = Names::of("w");
     for (many, count, free) in [
@@ -92,7 +92,7 @@ async fn a_release_among_many_dead_readers_leaves_the_hash_its_lease() {
 }
 
 #[tokio::test]
-async fn an_inspection_counts_those_it_cannot_look_at_as_readers() {
+async fn an_inspection_counts_unchecked_readers_as_alive() {
     let bench = Bench::new().await;
     for (many, count, readers) in [(100, 1, 1), (1_000, 10_000, 1_000), (20_000, 1, 19_000)] {
         bench.readers(many, count, Some(7)).await;
@@ -109,7 +109,7 @@ async fn an_inspection_counts_those_it_cannot_look_at_as_readers() {
 }
 
 #[tokio::test]
-async fn a_forced_release_tells_so_many_readers_and_says_how_many_it_does_not() {
+async fn a_forced_release_names_some_readers_and_counts_the_others() {
     let bench = Bench::new().await;
     for (many, count, untold) in [
         (100, 1, 0),
@@ -142,9 +142,9 @@ async fn a_forced_release_tells_so_many_readers_and_says_how_many_it_does_not() 
     assert_eq!(bench.integer("HLEN lock:k").await, 10_001);
 }
 
-/// A hash that was long keeps its places when its fields go, so a scan looks at empty places.
+/// A hash that was long keeps its empty places when its fields are deleted, and a scan looks at them.
 #[tokio::test]
-async fn a_hash_that_was_long_once_costs_no_more_pages_than_one_script_may_read() {
+async fn a_hash_that_was_once_long_costs_a_limited_number_of_pages() {
     let bench = Bench::new().await;
     bench.readers(200_000, 1, None).await;
     let gone: Vec<_> = (10..200_000)
@@ -159,7 +159,7 @@ async fn a_hash_that_was_long_once_costs_no_more_pages_than_one_script_may_read(
 }
 
 impl Bench {
-    /// Makes a fair lock that somebody has, with a queue of so many waiters.
+    /// Makes a fair lock with a holder and a queue of waiters.
     async fn queue_of(&self, many: usize, name: impl Fn(usize) -> String, dead_at: i64) {
         self.run("FLUSHALL").await;
         self.acquire("holder").await;
@@ -177,7 +177,7 @@ impl Bench {
     }
 }
 
-/// Returns the id of a waiter of this library, or of one of Redisson.
+/// Returns the id of a waiter of this library, or of a waiter of Redisson's.
 fn waiter(version: char, number: usize) -> String {
     format!("00000000-0000-{version}000-8000-{number:012}:1")
 }
@@ -201,7 +201,7 @@ async fn a_queue_of_dead_waiters_is_swept_a_part_at_a_time() {
 }
 
 #[tokio::test]
-async fn behind_a_redisson_waiter_far_away_a_newcomer_is_parked_as_the_last_one_is() {
+async fn a_newcomer_behind_a_distant_java_waiter_is_parked() {
     let bench = Bench::new().await;
     let later = i64::try_from(bench.server.time().await / 1_000).unwrap() + 600_000;
     let java = |number| waiter(if number == 0 { '4' } else { '8' }, number);
@@ -220,7 +220,7 @@ async fn behind_a_redisson_waiter_far_away_a_newcomer_is_parked_as_the_last_one_
 }
 
 #[tokio::test]
-async fn a_waiter_that_leaves_a_very_long_queue_is_dead_at_once_and_goes_at_its_turn() {
+async fn a_waiter_that_leaves_a_long_queue_is_marked_as_dead() {
     let bench = Bench::new().await;
     let later = i64::try_from(bench.server.time().await / 1_000).unwrap() + 600_000;
     bench

@@ -1,5 +1,5 @@
-//! Tests of counts that are none, holders that are no text, and fences that hold no token: every operation says the
-//! same.
+//! Tests of malformed counts, holder ids that are not text, and fences without a token: every operation reports the
+//! same error.
 
 use super::fair::fair_acquire;
 use super::read_write::Names;
@@ -39,7 +39,7 @@ fn what_runs<S: Script>(_: &S) -> &'static str {
 }
 
 #[tokio::test]
-async fn a_count_that_is_none_is_foreign_to_every_operation() {
+async fn a_malformed_count_is_foreign_to_every_operation() {
     let bench = Bench::new().await;
     let key = key("k");
     let requests = [request(&key, HolderIds::new().fresh(), LEASE)];
@@ -75,7 +75,7 @@ async fn a_count_that_is_none_is_foreign_to_every_operation() {
 }
 
 #[tokio::test]
-async fn a_read_write_lock_without_a_holder_or_with_strange_ones_is_foreign_to_every_operation() {
+async fn a_malformed_read_write_lock_is_foreign_to_every_operation() {
     let bench = Bench::new().await;
     for hash in [
         "mode read",
@@ -108,7 +108,7 @@ async fn a_large_count_is_seen_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_holder_that_is_no_text_is_foreign_to_those_who_want_to_see_it() {
+async fn a_holder_id_that_is_not_text_is_foreign_to_an_inspection() {
     let bench = Bench::new().await;
     for mode in [&[][..], &["mode", "read"]] {
         let mut set = redis::cmd("HSET");
@@ -127,9 +127,9 @@ async fn a_holder_that_is_no_text_is_foreign_to_those_who_want_to_see_it() {
     }
 }
 
-/// A message that could not be published to a channel whose name is no text is left out, because nobody can hear it.
+/// A message for a channel whose name is not text is left out of the reply, because it can have no listener.
 #[tokio::test]
-async fn a_waiter_that_is_no_text_does_not_spoil_the_answer_to_a_forced_release() {
+async fn a_waiter_id_that_is_not_text_does_not_spoil_a_forced_release() {
     let bench = Bench::new().await;
     bench.acquire("a").await;
     let mut push = redis::cmd("RPUSH");
@@ -144,7 +144,7 @@ async fn a_waiter_that_is_no_text_does_not_spoil_the_answer_to_a_forced_release(
 }
 
 #[tokio::test]
-async fn a_fence_that_holds_no_token_is_shown_with_what_mends_it() {
+async fn the_error_of_a_bad_fence_says_how_to_mend_it() {
     let bench = Bench::new().await;
     let own = "redisson_lock_token:{lock:k}";
     for (junk, shown) in [

@@ -119,7 +119,7 @@ impl Bench {
         }
     }
 
-    /// Returns the time for which a waiter is taken for alive, in ms from now.
+    /// Returns the time for which a waiter counts as alive, in ms from now.
     async fn life(&self, holder: &str) -> i64 {
         let score = self.text(&format!("ZSCORE {TIMEOUTS} {holder}")).await;
         let score: f64 = score.unwrap().parse().unwrap();
@@ -132,7 +132,7 @@ impl Bench {
             .await;
     }
 
-    /// Takes Redisson's steps. Returns `true` if they got the lock.
+    /// Runs Redisson's steps. Returns `true` if they acquired the lock.
     async fn java(&self, holder: &str, wait: u64) -> bool {
         let now = self.server.time().await / 1_000;
         let mut command = redis::cmd("EVAL");
@@ -184,7 +184,7 @@ async fn a_try_is_refused_while_others_queue_and_leaves_no_trace() {
 }
 
 #[tokio::test]
-async fn a_waiter_that_leaves_takes_only_its_own_away_and_a_second_copy_nothing() {
+async fn a_leaving_waiter_removes_its_own_place_once() {
     let bench = Bench::new().await;
     let [a, b, c, d] = OURS;
     for holder in OURS {
@@ -202,7 +202,7 @@ async fn a_waiter_that_leaves_takes_only_its_own_away_and_a_second_copy_nothing(
 }
 
 #[tokio::test]
-async fn only_the_first_is_told_and_only_when_the_lock_is_free() {
+async fn only_the_first_waiter_is_woken_and_only_for_a_free_lock() {
     let bench = Bench::new().await;
     let [a, b, c, d] = OURS;
     for holder in OURS {
@@ -228,7 +228,7 @@ async fn only_the_first_is_told_and_only_when_the_lock_is_free() {
 }
 
 #[tokio::test]
-async fn a_deserted_place_is_passed_over_and_the_next_is_told() {
+async fn a_dead_waiter_is_skipped_and_the_next_one_woken() {
     let bench = Bench::new().await;
     let [a, b, c, d] = OURS;
     for holder in OURS {
@@ -243,7 +243,7 @@ async fn a_deserted_place_is_passed_over_and_the_next_is_told() {
     bench.leave(a).await;
     assert_eq!(heard.recv().await.unwrap().0, format!("{CHANNEL}:{d}"));
     assert_eq!(bench.line().await, [d]);
-    // The next to ask finds the place of d deserted, too, and there is nobody else.
+    // The next request finds that d is dead, too, and that there is no other waiter.
     bench.set_life(d, -1).await;
     assert!(bench.is_granted(a).await);
 }
@@ -260,13 +260,13 @@ async fn a_question_that_removes_a_dead_head_wakes_the_next() {
     bench.set_life(b, -1).await;
     assert!(!bench.is_first(d).await);
     assert_eq!(heard.recv().await.unwrap().0, format!("{CHANNEL}:{c}"));
-    // A waiter that asks is alive, whatever its score says.
+    // A waiter that asks is alive, whatever its score is.
     bench.set_life(c, -1_000_000).await;
     assert!(bench.is_granted(c).await);
 }
 
 #[tokio::test]
-async fn an_inspection_names_the_first_of_those_who_wait() {
+async fn an_inspection_names_the_first_waiters() {
     let bench = Bench::new().await;
     bench.run(&format!("HSET {LOCK} a:1 1")).await;
     let seen = async || bench.call(inspect()).await.unwrap().unwrap();
@@ -283,7 +283,7 @@ async fn an_inspection_names_the_first_of_those_who_wait() {
 }
 
 #[tokio::test]
-async fn half_a_queue_is_mended() {
+async fn a_queue_that_lost_half_of_its_data_is_repaired() {
     let bench = Bench::new().await;
     let [_, b, c, d] = OURS;
     for holder in OURS {
@@ -340,7 +340,7 @@ async fn java_and_our_waiters_keep_the_order_in_which_they_came() {
         assert_eq!(bench.line().await, mixed);
         let mut last = OURS[0];
         for (served, holder) in mixed.into_iter().enumerate() {
-            // A Java hold ends like this: the lock is deleted, and the head, if it is not dead, is told.
+            // A Java hold ends like this: the lock is deleted, and the head gets a message if it is not dead.
             if is_java(last) {
                 bench.run(&format!("DEL {LOCK}")).await;
             } else {
@@ -370,7 +370,7 @@ async fn java_and_our_waiters_keep_the_order_in_which_they_came() {
 }
 
 #[tokio::test]
-async fn ours_behind_a_java_waiter_survive_what_it_takes_off_and_no_longer() {
+async fn our_waiters_behind_a_java_waiter_survive_its_subtraction() {
     let bench = Bench::new().await;
     let [a, b, c, d] = OURS;
     bench.ask(a).await;
@@ -383,7 +383,7 @@ async fn ours_behind_a_java_waiter_survive_what_it_takes_off_and_no_longer() {
     for holder in [b, c] {
         assert!(bench.life(holder).await > 0, "{holder}");
     }
-    // b is dead, and is the head now. The next waiter that asks gives it a life like any other.
+    // b is dead, and is the head now. The next waiter that asks gives it the usual life.
     bench.ask(c).await;
     assert!(bench.life(b).await <= 5_000);
     assert!(bench.life(c).await <= 5_000, "no Java waiter is before it");
@@ -392,7 +392,7 @@ async fn ours_behind_a_java_waiter_survive_what_it_takes_off_and_no_longer() {
 }
 
 #[tokio::test]
-async fn a_try_that_removes_the_dead_head_of_a_free_lock_wakes_the_next() {
+async fn a_try_that_removes_a_dead_head_wakes_the_next_waiter() {
     let bench = Bench::new().await;
     let [a, b, c, d] = OURS;
     for holder in [a, b, c] {

@@ -1,4 +1,4 @@
-//! Tests of what holders do (release, hand over, renew), and of what is done to them.
+//! Tests of the steps of holders (release, hand over, renew), and of steps against them.
 
 use super::*;
 use crate::values::fence::SPARE_TOKENS;
@@ -88,7 +88,7 @@ async fn a_hand_over_moves_the_lock_once_and_never_acquires() {
 }
 
 #[tokio::test]
-async fn a_hand_over_counts_who_listens_if_it_may() {
+async fn a_hand_over_counts_listeners_if_it_has_the_right() {
     let bench = Bench::new().await;
     let _one = bench.server.listen(&[CHANNEL]).await;
     let _other = bench.server.listen(&["elsewhere"]).await;
@@ -113,7 +113,7 @@ async fn a_hand_over_counts_who_listens_if_it_may() {
 }
 
 #[tokio::test]
-async fn a_mark_is_a_write_that_changes_nothing_and_a_look_is_none() {
+async fn a_mark_writes_the_hold_as_it_is_and_a_check_writes_nothing() {
     let bench = Bench::new().await;
     bench.acquire("a").await;
     bench.run("SET lock:text v").await;
@@ -142,7 +142,7 @@ async fn a_mark_is_a_write_that_changes_nothing_and_a_look_is_none() {
     let items = renewals(&[(LOCK, "a", -90_000)]);
     bench.call(Renew { items: &items }).await.unwrap();
     assert!(bench.integer("PTTL lock:k").await > 80_000, "extended");
-    // If the lease is longer already, this is a write all the same.
+    // This is a write even if the lease is already longer.
     let before = stands().await;
     let changes = bench.changes().await;
     let items = renewals(&[(LOCK, "a", -1_000)]);
@@ -152,7 +152,7 @@ async fn a_mark_is_a_write_that_changes_nothing_and_a_look_is_none() {
 }
 
 #[tokio::test]
-async fn a_renewal_extends_its_own_and_only_looks_when_told_so() {
+async fn a_renewal_extends_its_own_hold_or_only_checks_it() {
     let bench = Bench::new().await;
     bench.acquire("a").await;
     bench.run("HSET lock:java uuid:1 3").await;
@@ -185,7 +185,7 @@ async fn a_renewal_extends_its_own_and_only_looks_when_told_so() {
 }
 
 #[tokio::test]
-async fn a_forced_release_tells_waiters_and_the_holder() {
+async fn a_forced_release_notifies_waiters_and_the_holder() {
     let bench = Bench::new().await;
     let mut messages = bench.server.listen(&[CHANNEL, CONTROL]).await;
     assert!(!bench.call(force()).await.unwrap().released);
@@ -217,7 +217,7 @@ async fn an_inspection_sees_foreign_holders_and_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_hand_over_sets_tokens_aside_unless_the_fence_is_ahead_of_the_clock() {
+async fn a_hand_over_reserves_tokens_unless_the_fence_is_ahead() {
     let bench = Bench::new().await;
     bench.token("a").await;
     let mut from = "a".to_owned();

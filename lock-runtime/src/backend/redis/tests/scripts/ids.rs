@@ -29,7 +29,7 @@ fn at(micros: u64) -> i64 {
     }
 }
 
-/// The id as the key holds it.
+/// Returns the id as the key holds it.
 fn kept(id: i64) -> String {
     format!("{}-{}", id >> 32, id & 0xFFFF_FFFF)
 }
@@ -42,7 +42,7 @@ impl Bench {
         }
     }
 
-    /// The ids once their block has begun.
+    /// Draws ids until their block has begun.
     async fn drawn_in_time<'a>(&self, script: impl Fn() -> DrawIds<'a>) -> IdRange {
         loop {
             match self.call(script()).await.unwrap() {
@@ -53,7 +53,7 @@ impl Bench {
         }
     }
 
-    /// The script's answer if the server's clock says `micros`.
+    /// Returns the script's answer if the server's clock shows `micros`.
     async fn drawn_at(&self, micros: u64, script: &DrawIds<'_>) -> Option<Result<Drawn, Fault>> {
         let text = DrawIds::source().text;
         let text = text.replace("redis.call('TIME')", "{ARGV[#ARGV - 1], ARGV[#ARGV]}");
@@ -195,7 +195,7 @@ async fn all_processes_shuffle_by_the_secret_of_the_first() {
 }
 
 #[tokio::test]
-async fn what_is_no_source_is_refused_and_left_as_it_is() {
+async fn an_entry_that_is_not_a_source_is_left_alone() {
     let bench = Bench::new().await;
     let secret = "0123456789abcdef0123456789abcdef";
     let junk = [

@@ -1,4 +1,4 @@
-//! Tests of each script alone: its answers, and what it leaves behind.
+//! Tests of each script alone: its answers, and the state that it leaves behind.
 
 mod acquire;
 mod acquire_all;
@@ -90,7 +90,7 @@ impl Bench {
         reply::text(self.run(words).await)
     }
 
-    /// Returns the number of commands that changed something, and of which replicas are told.
+    /// Returns the number of commands that changed data, and so were sent to replicas.
     async fn changes(&self) -> u64 {
         let info = self.text("INFO persistence").await.unwrap();
         let changes = |line: &str| {
@@ -101,7 +101,7 @@ impl Bench {
         info.lines().find_map(changes).unwrap()
     }
 
-    /// Runs a script with arguments that the typed call would not let through.
+    /// Runs a script with arguments that the typed call would refuse.
     async fn raw(
         &self,
         source: &Source,

@@ -13,7 +13,7 @@ pub(super) const COUNT: &str = "lock:s";
 pub(super) const LEASES: &str = "{lock:s}:timeout";
 const TOLD: &str = "redisson_sc:{lock:s}";
 
-/// Returns the ids of so many permits of one holder.
+/// Returns the ids of `permits` permits of one holder.
 pub(super) fn ids(holder: u8, permits: usize) -> Vec<u8> {
     (0..permits)
         .flat_map(|index| {
@@ -124,7 +124,7 @@ impl Bench {
         }
     }
 
-    /// Returns the free permits and the number of leases.
+    /// Returns the number of free permits and the number of leases.
     async fn stands(&self) -> (String, i64) {
         let free = self.text("GET lock:s").await.unwrap_or_default();
         (free, self.integer("ZCARD {lock:s}:timeout").await)
@@ -192,7 +192,7 @@ async fn permits_are_leased_once_until_the_servers_own_date() {
 }
 
 #[tokio::test]
-async fn a_lease_that_comes_too_late_or_asks_for_nonsense_changes_nothing() {
+async fn a_late_or_malformed_request_for_permits_changes_nothing() {
     let bench = Bench::with_permits(3).await;
     let one = ids(1, 1);
     let now = bench.server.time().await;
@@ -225,7 +225,7 @@ async fn a_lease_that_comes_too_late_or_asks_for_nonsense_changes_nothing() {
         let tried = bench
             .raw(RenewPermits::source(), &[LEASES], &[text, lease_ms])
             .await;
-        // These values look and mark.
+        // These values check and mark.
         let known = ["0", "-1"].contains(&lease_ms);
         assert!(tried.is_err() || known, "{lease_ms}");
     }
@@ -292,7 +292,7 @@ async fn a_semaphore_that_a_request_sets_goes_with_its_last_lease() {
 }
 
 #[tokio::test]
-async fn a_request_sets_no_more_than_the_leases_leave_and_not_too_few() {
+async fn a_request_sets_a_semaphore_to_its_number_less_the_leases() {
     let bench = Bench::with_permits(3).await;
     let two = ids(1, 2);
     assert!(bench.leases(&two).await);
@@ -308,7 +308,7 @@ async fn a_request_sets_no_more_than_the_leases_leave_and_not_too_few() {
 }
 
 #[tokio::test]
-async fn a_semaphore_stays_if_somebody_sets_it_by_hand_or_takes_permits_for_good() {
+async fn a_semaphore_set_by_hand_or_with_plain_permits_taken_stays() {
     let one = ids(1, 1);
     for (by_hand, left) in [
         ("set", "3"),
@@ -330,7 +330,7 @@ async fn a_semaphore_stays_if_somebody_sets_it_by_hand_or_takes_permits_for_good
             }
             "add" => drop(bench.call(add(1)).await.unwrap()),
             "take" => drop(bench.call(take(1)).await.unwrap()),
-            // What a user of the store sets is no expiry of a request.
+            // An expiry that a user of the store sets is not that of a request.
             _ => assert_eq!(bench.integer("PEXPIRE lock:s 100000").await, 1),
         }
         bench.call(give(&one)).await.unwrap();
@@ -339,7 +339,7 @@ async fn a_semaphore_stays_if_somebody_sets_it_by_hand_or_takes_permits_for_good
 }
 
 #[tokio::test]
-async fn permits_come_back_once_and_are_told() {
+async fn permits_are_returned_once_and_published() {
     let bench = Bench::with_permits(3).await;
     let mut messages = bench.server.listen(&[TOLD]).await;
     let (two, other) = (ids(1, 2), ids(2, 1));
@@ -371,7 +371,7 @@ async fn permits_come_back_once_and_are_told() {
 }
 
 #[tokio::test]
-async fn permits_are_marked_by_a_lease_that_lasts_a_millisecond_longer() {
+async fn a_mark_lengthens_the_lease_of_permits_by_a_millisecond() {
     let bench = Bench::with_permits(5).await;
     let (two, none) = (ids(1, 2), ids(2, 1));
     assert!(bench.leases(&two).await);
@@ -383,12 +383,12 @@ async fn permits_are_marked_by_a_lease_that_lasts_a_millisecond_longer() {
     let changes = bench.changes().await;
     assert_eq!(marks(&none).await, Renewed::NotHeld);
     assert_eq!(bench.changes().await, changes);
-    // One of them stands for all.
+    // One permit stands for all.
     assert_eq!(marks(&two[..16]).await, Renewed::Held);
     assert!(bench.changes().await > changes);
     assert_eq!(bench.score(&two[..16]).await, Some(ends + 1));
     assert_eq!(bench.score(&two[16..]).await, Some(ends));
-    // With a TTL, all of them are extended as well.
+    // With a TTL, the leases of all permits are extended as well.
     let items = [(LEASES.to_owned(), two.clone(), -90_000)];
     bench.call(RenewPermits { items: &items }).await.unwrap();
     for id in [&two[..16], &two[16..]] {
@@ -397,7 +397,7 @@ async fn permits_are_marked_by_a_lease_that_lasts_a_millisecond_longer() {
 }
 
 #[tokio::test]
-async fn leases_that_are_over_are_taken_back_and_told_and_cannot_be_renewed() {
+async fn ended_leases_are_taken_back_published_and_not_renewed() {
     let bench = Bench::with_permits(4).await;
     let (gone, mine) = (ids(1, 3), ids(2, 2));
     assert!(bench.leases(&gone).await);
@@ -429,7 +429,7 @@ async fn leases_that_are_over_are_taken_back_and_told_and_cannot_be_renewed() {
 }
 
 #[tokio::test]
-async fn a_set_that_lost_one_permit_is_not_held_and_the_rest_comes_back() {
+async fn a_set_that_lost_a_permit_is_lost_and_returns_the_others() {
     let bench = Bench::with_permits(3).await;
     let three = ids(1, 3);
     assert!(bench.leases(&three).await);
@@ -447,7 +447,7 @@ async fn a_set_that_lost_one_permit_is_not_held_and_the_rest_comes_back() {
 }
 
 #[tokio::test]
-async fn what_waiting_cannot_help_is_said() {
+async fn a_request_that_waiting_cannot_help_gets_an_error() {
     let bench = Bench::new().await;
     let impossible = async |permits| {
         let ids = ids(9, permits);
@@ -463,8 +463,8 @@ async fn what_waiting_cannot_help_is_said() {
     bench.call(set(3)).await.unwrap();
     assert!(bench.leases(&ids(1, 2)).await);
     assert!(impossible(4).await.contains("3 permits"));
-    // A semaphore that lost its count does not come back by a release. It comes back by being set: to what the leases
-    // leave.
+    // A release does not restore the count of a semaphore that lost it. Setting the semaphore does, to the number less
+    // the leases.
     bench.run("DEL lock:s").await;
     bench.call(give(&ids(1, 1))).await.unwrap();
     assert_eq!(bench.stands().await, (String::new(), 1));

@@ -1,4 +1,4 @@
-//! Tests of read/write locks: Redisson's exact shapes, dead readers, second copies, and what is left alone.
+//! Tests of read/write locks: Redisson's exact shapes, dead readers, second copies, and keys that are left alone.
 
 use super::*;
 use crate::values::kind::LockMode;
@@ -195,7 +195,7 @@ async fn a_late_request_is_refused() {
 }
 
 #[tokio::test]
-async fn a_dead_reader_keeps_no_writer_out_whatever_the_hash_has_left() {
+async fn a_dead_reader_keeps_no_writer_out() {
     let bench = Bench::new().await;
     bench.reads("a").await;
     bench.reads("b").await;
@@ -260,7 +260,7 @@ async fn a_java_writer_that_also_reads_is_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn the_last_reader_publishes_and_others_bound_the_lease_by_theirs() {
+async fn the_last_reader_publishes_and_others_bound_the_lease() {
     let bench = Bench::new().await;
     let mut messages = bench.server.listen(&[RW_CHANNEL]).await;
     let (a, b) = (Names::of("a"), Names::of("b"));
@@ -279,7 +279,7 @@ async fn the_last_reader_publishes_and_others_bound_the_lease_by_theirs() {
     assert!(messages.try_recv().is_err(), "a still reads");
     bench.call(a.release()).await.unwrap();
     assert_eq!(messages.recv().await.unwrap().1, "0");
-    // If only dead readers are left besides it, the last reader that lives ends the lock.
+    // If only dead readers are left beside it, the last living reader ends the lock.
     bench.call(a.read()).await.unwrap();
     bench.call(b.read()).await.unwrap();
     bench.run("DEL {lock:k}:a:rwlock_timeout:1").await;
@@ -354,7 +354,7 @@ async fn the_release_of_a_read_also_ends_the_write_that_it_was() {
 }
 
 #[tokio::test]
-async fn a_reader_is_marked_beside_others_and_as_the_writer_that_it_was() {
+async fn a_mark_finds_a_reader_and_a_writer_that_becomes_one() {
     let bench = Bench::new().await;
     let (w, gone) = (Names::of("w"), Names::of("gone"));
     bench.call(w.write()).await.unwrap();
@@ -391,7 +391,7 @@ async fn a_reader_is_marked_beside_others_and_as_the_writer_that_it_was() {
 }
 
 #[tokio::test]
-async fn a_waiting_writer_keeps_further_readers_out_for_so_long_and_no_longer() {
+async fn a_waiting_writer_keeps_readers_out_for_a_limited_time() {
     let bench = Bench::new().await;
     let w = Names::of("w");
     bench.reads("a").await;
@@ -453,7 +453,7 @@ async fn a_waiting_writer_keeps_further_readers_out_for_so_long_and_no_longer() 
 }
 
 #[tokio::test]
-async fn what_is_no_read_write_lock_is_foreign_to_it_and_left_alone() {
+async fn other_entries_are_foreign_to_a_read_write_lock() {
     let bench = Bench::new().await;
     for (made, what) in [
         ("SET lock:k v", "a string"),

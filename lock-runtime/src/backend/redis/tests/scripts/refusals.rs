@@ -1,4 +1,4 @@
-//! Tests of what a server refuses in the middle of a script, or altogether.
+//! Tests of commands that a server refuses in the middle of a script, or altogether.
 
 use super::*;
 
@@ -75,7 +75,7 @@ async fn a_flushed_script_is_loaded_again_or_sent_whole() {
 }
 
 #[tokio::test]
-async fn a_full_server_refuses_acquires_but_lets_holders_renew_and_release() {
+async fn a_full_server_refuses_acquires_but_not_renewals_or_releases() {
     let bench = Bench::new().await;
     bench.acquire("a").await;
     bench.run("CONFIG SET maxmemory 1").await;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_forced_release_gives_back_all_that_is_leased_and_names_it() {
+async fn a_forced_release_returns_and_names_all_leased_permits() {
     let bench = Bench::with_permits(600).await;
     let many = ids(1, 300);
     assert_eq!(bench.call(force()).await.unwrap().permits, 0);
@@ -32,7 +32,7 @@ async fn a_forced_release_gives_back_all_that_is_leased_and_names_it() {
 }
 
 impl Bench {
-    /// Adds so many leases that end at `ends`, without taking permits for them.
+    /// Adds `many` leases that end at `ends`, without taking permits for them.
     async fn leased(&self, many: usize, ends: i64) {
         let leases: Vec<_> = (0..many)
             .map(|number| format!("{ends} {number:016}"))

@@ -1,4 +1,4 @@
-//! Tests of the scripts of permits and latches that nobody leases.
+//! Tests of the scripts of plain permits and latches.
 
 use super::*;
 
@@ -28,7 +28,7 @@ async fn plain_permits_are_taken_in_time_all_or_none() {
 }
 
 #[tokio::test]
-async fn a_latch_counts_down_to_nothing_and_tells_once() {
+async fn a_latch_counts_down_to_zero_and_publishes_once() {
     let bench = Bench::new().await;
     let closed = SetCounter {
         payload: "1",

@@ -38,7 +38,7 @@ async fn other_values_are_foreign_and_stay_as_they_are() {
 }
 
 #[tokio::test]
-async fn what_the_server_refuses_half_way_neither_loses_nor_makes_permits() {
+async fn a_refusal_in_mid_script_neither_loses_nor_makes_permits() {
     let bench = Bench::with_permits(5).await;
     let (held, more) = (ids(1, 2), ids(2, 1));
     for refused in ["get", "incrby", "zadd", "zcount", "zscore", "time"] {
