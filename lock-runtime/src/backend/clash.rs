@@ -6,7 +6,7 @@ use crate::values::{Key, Kind};
 
 /// The kind of entry that was found at a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum FoundKind {
     /// A mutex, a fenced or a fair lock. Their entries look the same, and an entry of one serves the others.
     Exclusive,
     ReadWrite,
@@ -21,37 +21,39 @@ pub(crate) enum Found {
     Other(&'static str),
 }
 
-impl Found {
+impl FoundKind {
     fn name(self) -> &'static str {
         match self {
-            Found::Exclusive => "a mutex, or a fenced or fair lock",
-            Found::ReadWrite => "a read/write lock",
-            Found::Semaphore => "a semaphore",
-            Found::Counter => "a semaphore or a latch",
-            Found::Ids => "a source of ids",
+            FoundKind::Exclusive => "a mutex, or a fenced or fair lock",
+            FoundKind::ReadWrite => "a read/write lock",
+            FoundKind::Semaphore => "a semaphore",
+            FoundKind::Counter => "a semaphore or a latch",
+            FoundKind::Ids => "a source of ids",
             #[cfg(feature = "redis")]
-            Found::Other(name) => name,
+            FoundKind::Other(name) => name,
         }
     }
 
     /// Returns `true` if an entry of this kind can serve the request.
     #[cfg(feature = "redis")]
-    pub(crate) fn serves(self, asked: Asked) -> bool {
+    pub(crate) fn serves(self, asked: AskedKind) -> bool {
         match asked {
-            Asked::Lock(Kind::Mutex | Kind::Fenced | Kind::Fair) => self == Found::Exclusive,
-            Asked::Lock(Kind::Read | Kind::Write) => self == Found::ReadWrite,
-            Asked::Lock(Kind::Semaphore) | Asked::Counter(_) => {
-                matches!(self, Found::Semaphore | Found::Counter)
+            AskedKind::Lock(Kind::Mutex | Kind::Fenced | Kind::Fair) => {
+                self == FoundKind::Exclusive
             }
-            Asked::Ids => self == Found::Ids,
-            Asked::Any => !matches!(self, Found::Ids | Found::Other(_)),
+            AskedKind::Lock(Kind::Read | Kind::Write) => self == FoundKind::ReadWrite,
+            AskedKind::Lock(Kind::Semaphore) | AskedKind::Counter(_) => {
+                matches!(self, FoundKind::Semaphore | FoundKind::Counter)
+            }
+            AskedKind::Ids => self == FoundKind::Ids,
+            AskedKind::Any => !matches!(self, FoundKind::Ids | FoundKind::Other(_)),
         }
     }
 }
 
 /// The kind that was asked for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Asked {
+pub(crate) enum AskedKind {
     Lock(Kind),
     Counter(CounterKind),
     Ids,
@@ -59,23 +61,25 @@ pub(crate) enum Asked {
     Any,
 }
 
-impl Asked {
+impl AskedKind {
     fn name(self) -> &'static str {
         match self {
-            Asked::Lock(Kind::Mutex) => "a mutex",
-            Asked::Lock(Kind::Fenced) => "a fenced lock",
-            Asked::Lock(Kind::Fair) => "a fair lock",
-            Asked::Lock(Kind::Read | Kind::Write) => "a read/write lock",
-            Asked::Lock(Kind::Semaphore) | Asked::Counter(CounterKind::Semaphore) => "a semaphore",
-            Asked::Counter(CounterKind::Latch) => "a latch",
-            Asked::Ids => "ids",
-            Asked::Any => "a lock",
+            AskedKind::Lock(Kind::Mutex) => "a mutex",
+            AskedKind::Lock(Kind::Fenced) => "a fenced lock",
+            AskedKind::Lock(Kind::Fair) => "a fair lock",
+            AskedKind::Lock(Kind::Read | Kind::Write) => "a read/write lock",
+            AskedKind::Lock(Kind::Semaphore) | AskedKind::Counter(CounterKind::Semaphore) => {
+                "a semaphore"
+            }
+            AskedKind::Counter(CounterKind::Latch) => "a latch",
+            AskedKind::Ids => "ids",
+            AskedKind::Any => "a lock",
         }
     }
 }
 
 /// Returns the fault of a key that holds an entry of another kind.
-pub(crate) fn clash(key: &Key, found: Found, asked: Asked) -> Fault {
+pub(crate) fn clash(key: &Key, found: FoundKind, asked: AskedKind) -> Fault {
     Fault::Foreign {
         key: key.raw().to_owned(),
         why: format!("it is {}; you asked for {}", found.name(), asked.name()),
@@ -97,6 +101,6 @@ pub(crate) fn shuffle_clash(key: &Key, is_shuffled: bool) -> Fault {
 
 /// Returns the error text for any other problem with a key.
 #[cfg(feature = "redis")]
-pub(crate) fn not_as_asked(why: &str, asked: Asked) -> String {
+pub(crate) fn not_as_asked(why: &str, asked: AskedKind) -> String {
     format!("{why}; you asked for {}", asked.name())
 }

@@ -3,9 +3,9 @@
 use super::Boxed;
 
 /// A listener of a store that sends no messages.
-pub(super) struct Deaf;
+pub(super) struct SilentListener;
 
-impl Listen for Deaf {
+impl Listen for SilentListener {
     fn heard(&mut self) -> Boxed<'_, u64> {
         Box::pin(std::future::pending())
     }

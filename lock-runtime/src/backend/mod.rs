@@ -34,11 +34,11 @@ mod types;
 
 #[cfg(feature = "redis")]
 pub(crate) use self::clash::not_as_asked;
-pub(crate) use self::clash::{Asked, Found, clash, shuffle_clash};
+pub(crate) use self::clash::{AskedKind, FoundKind, clash, shuffle_clash};
 pub(crate) use self::counters::{CounterKind, CounterRef, Counters};
 pub(crate) use self::directory::{Directory, Introduction, KnownClient};
 pub(crate) use self::fault::Fault;
-use self::listen::Deaf;
+use self::listen::SilentListener;
 pub(crate) use self::listen::{Both, Listen};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use self::transactions::{GIVEN, Give, TOO_EARLY, Transactions};
@@ -170,7 +170,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
         match self.around() {
             Some(inner) => inner.listen(key),
-            None => Box::new(Deaf),
+            None => Box::new(SilentListener),
         }
     }
 

@@ -170,9 +170,9 @@ mod tests {
 
     /// A name whose addresses are 127.0.0.1 to 127.0.0.3, or one of them.
     #[derive(Clone)]
-    struct Name(Option<IpAddr>);
+    struct TestName(Option<IpAddr>);
 
-    impl Host for Name {
+    impl Host for TestName {
         fn name(&self) -> Option<(&str, u16)> {
             Some(("three", 1))
         }
@@ -181,22 +181,22 @@ mod tests {
             self.0
         }
 
-        fn at(&self, address: IpAddr, others: bool) -> Name {
+        fn at(&self, address: IpAddr, others: bool) -> TestName {
             assert!(others);
-            Name(Some(address))
+            TestName(Some(address))
         }
     }
 
-    fn three() -> Hosts<Name> {
+    fn three() -> Hosts<TestName> {
         let addresses = (1..=3).map(|n| IpAddr::from([127, 0, 0, n])).collect();
-        Hosts::with(vec![Name(None)], HostNames::of("three", addresses))
+        Hosts::with(vec![TestName(None)], HostNames::of("three", addresses))
     }
 
     #[tokio::test(start_paused = true)]
     async fn connecting_skips_an_address_that_is_silent_or_refuses() {
         let hosts = three();
         let asked = &Mutex::new(Vec::new());
-        let connect = |name: Name, share| {
+        let connect = |name: TestName, share| {
             in_share(share, async move {
                 asked.lock().push(name.0);
                 match name.0 {
@@ -221,13 +221,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_servers_refusal_outranks_errors_of_its_other_addresses() {
         let hosts = three();
-        let connect = async |name: Name, _| -> Result<(), Fault> {
+        let connect = async |name: TestName, _| -> Result<(), Fault> {
             Err(match name.0 {
                 Some(IpAddr::V4(address)) if address.octets()[3] == 2 => Fault::denied("password"),
                 _ => Fault::not_done("nobody listens"),
             })
         };
-        let shown = |_: &Name| "three".to_owned();
+        let shown = |_: &TestName| "three".to_owned();
         let refused = hosts.connect(false, Duration::from_secs(1), shown, connect);
         assert!(matches!(refused.await, Err(Fault::Denied(_))));
     }

@@ -35,14 +35,14 @@ pub(crate) fn before_the_end(valid_for: Duration) -> Duration {
 }
 
 /// The attempts to renew a login. The old login stays good until the server refuses it.
-pub(crate) struct Tries {
+pub(crate) struct LoginRetries {
     pauses: Backoff,
     warned: bool,
 }
 
-impl Tries {
-    pub(crate) fn new() -> Tries {
-        Tries {
+impl LoginRetries {
+    pub(crate) fn new() -> LoginRetries {
+        LoginRetries {
             pauses: Backoff::new(LEAST, 10 * LEAST),
             warned: false,
         }

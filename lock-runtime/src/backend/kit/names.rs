@@ -12,17 +12,17 @@ use crate::sync::Mutex;
 /// The names that one store looks up. Clones share what was found.
 #[derive(Clone, Default)]
 pub(crate) struct HostNames {
-    known: Arc<Mutex<HashMap<Name, Known>>>,
+    known: Arc<Mutex<HashMap<NameAndPort, KnownAddresses>>>,
     /// The addresses of a name that exists in a test alone.
     #[cfg(test)]
     made_up: Option<(&'static str, Vec<IpAddr>)>,
 }
 
 /// A name and a port.
-type Name = (String, u16);
+type NameAndPort = (String, u16);
 
 #[derive(Default)]
-struct Known {
+struct KnownAddresses {
     /// The addresses of the last answer.
     addresses: Vec<IpAddr>,
     /// The address to which a connection was last opened.

@@ -16,7 +16,7 @@ impl Outage {
     }
 
     /// Notes that the connection is lost.
-    pub(crate) fn is_on(&mut self, server: &str, fault: &Fault) {
+    pub(crate) fn notice_loss(&mut self, server: &str, fault: &Fault) {
         if self.begins() {
             tracing::warn!(server, reason = %fault, "{} is lost; reconnecting", self.what);
         }
@@ -24,7 +24,7 @@ impl Outage {
 
     /// Notes that no new connection could be opened. This is logged only if the outage begins with it.
     #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
-    pub(crate) fn goes_on(&mut self, server: &str, fault: &Fault) {
+    pub(crate) fn notice_failure(&mut self, server: &str, fault: &Fault) {
         if self.begins() {
             tracing::warn!(server, reason = %fault, "{} cannot be opened; retrying", self.what);
         }
@@ -37,7 +37,7 @@ impl Outage {
     }
 
     /// Ends the outage. Returns `true` if there was one.
-    pub(crate) fn is_over(&mut self, server: &str) -> bool {
+    pub(crate) fn notice_end(&mut self, server: &str) -> bool {
         let Some(since) = self.since.take() else {
             return false;
         };
@@ -53,11 +53,11 @@ mod tests {
     #[tokio::test]
     async fn an_outage_is_over_once() {
         let mut outage = Outage::new("the connection");
-        assert!(!outage.is_over("server"), "there was none");
+        assert!(!outage.notice_end("server"), "there was none");
         for _ in 0..2 {
-            outage.is_on("server", &Fault::not_done("no answer"));
+            outage.notice_loss("server", &Fault::not_done("no answer"));
         }
-        assert!(outage.is_over("server"));
-        assert!(!outage.is_over("server"));
+        assert!(outage.notice_end("server"));
+        assert!(!outage.notice_end("server"));
     }
 }

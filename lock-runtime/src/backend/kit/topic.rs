@@ -14,11 +14,11 @@ use crate::sync::Mutex;
 /// The topics that have listeners, by name.
 #[derive(Debug, Default)]
 pub(crate) struct WakeUps {
-    topics: Mutex<HashMap<Box<str>, HeardTopic>>,
+    topics: Mutex<HashMap<Box<str>, CountedTopic>>,
 }
 
 /// A topic, and the number of its listeners.
-type HeardTopic = (Arc<Topic>, usize);
+type CountedTopic = (Arc<WakeUpTopic>, usize);
 
 impl WakeUps {
     /// Returns a listener that receives the messages from now on.
@@ -63,12 +63,12 @@ impl WakeUps {
 
 /// A counter of messages, which publishers raise and listeners compare.
 #[derive(Debug, Default)]
-struct Topic {
+struct WakeUpTopic {
     messages: AtomicU64,
     raised: Notify,
 }
 
-impl Topic {
+impl WakeUpTopic {
     fn raise(&self) {
         self.messages.fetch_add(1, Ordering::Release);
         self.raised.notify_waiters();
@@ -79,7 +79,7 @@ impl Topic {
     }
 
     /// Waits until the counter differs from `seen`, and returns it.
-    async fn beyond(&self, seen: u64) -> u64 {
+    async fn wait_past(&self, seen: u64) -> u64 {
         let mut raised = pin!(self.raised.notified());
         loop {
             // The waiter is registered before the counter is read, so that a raise in between is not missed.
@@ -97,7 +97,7 @@ impl Topic {
 /// A listener of a topic. It remembers the last count that it saw.
 #[derive(Debug)]
 pub(crate) struct TopicListener {
-    topic: Arc<Topic>,
+    topic: Arc<WakeUpTopic>,
     seen: u64,
     name: Box<str>,
     topics: Arc<WakeUps>,
@@ -106,7 +106,7 @@ pub(crate) struct TopicListener {
 impl Listen for TopicListener {
     fn heard(&mut self) -> Boxed<'_, u64> {
         Box::pin(async {
-            let messages = self.topic.beyond(self.seen).await;
+            let messages = self.topic.wait_past(self.seen).await;
             messages - std::mem::replace(&mut self.seen, messages)
         })
     }

@@ -29,11 +29,11 @@ impl RunIds {
 pub(crate) struct Uptime {
     node: usize,
     run_ids: Arc<RunIds>,
-    record: Mutex<Option<Record>>,
+    record: Mutex<Option<RunRecord>>,
 }
 
 #[derive(Clone, Debug)]
-struct Record {
+struct RunRecord {
     run_id: String,
     /// The server's minimum age at `at`.
     age: Duration,
@@ -55,7 +55,7 @@ impl Uptime {
         Some(record.age.saturating_add(record.at.elapsed()))
     }
 
-    fn record(&self) -> Option<Record> {
+    fn record(&self) -> Option<RunRecord> {
         let record = self.record.lock();
         record.clone()
     }
@@ -83,7 +83,7 @@ impl Uptime {
             None if tells => lasts,
             None => Duration::ZERO,
         };
-        *record = Some(Record {
+        *record = Some(RunRecord {
             run_id: run_id.to_owned(),
             age,
             at,

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use super::cluster::{Cluster, Seeds, Subscriptions};
 use super::connection::opened::CONNECT;
 use super::connection::{Check, Opened, Supervisor, Target};
-use super::pubsub::subscriber::{FirstTry, Note, Subscriber};
+use super::pubsub::subscriber::{FirstTry, Subscriber, SubscriberNote};
 use super::pubsub::topics::Topics;
 use super::router::{Nodes, Router};
 use super::{RedisBackend, sentinel};
@@ -69,10 +69,10 @@ impl RedisBackend {
             timeout,
             on_note: Box::new(move |note| {
                 let outcome = match note {
-                    Note::Up => FirstTry::Over,
-                    Note::Down(outcome) => outcome,
+                    SubscriberNote::Up => FirstTry::Over,
+                    SubscriberNote::Down(outcome) => outcome,
                     // A server that is not a node of a cluster has all channels.
-                    Note::Refused(_) => return,
+                    SubscriberNote::Refused(_) => return,
                 };
                 tried.send_if_modified(|tried| {
                     let is_first = matches!(tried, FirstTry::UnderWay);

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::super::sentinel::Address;
 use super::Cluster;
-use super::slots::{self, Before, View};
+use super::slots::{self, KnownOwner, SlotView};
 use crate::backend::Fault;
 use crate::backend::kit::closed::until_closed;
 use crate::backend::redis::connection::{Wire, dial, refused::refused};
@@ -66,9 +66,9 @@ impl Cluster {
                 since = clock::now();
             }
             let pauses = if failing || troubles > 0 {
-                Pauses::in_trouble(since.elapsed())
+                RefreshPauses::in_trouble(since.elapsed())
             } else {
-                Pauses::ALL_IS_WELL
+                RefreshPauses::ALL_IS_WELL
             };
             clock::sleep(jittered(pauses.least)).await;
             tokio::select! {
@@ -118,7 +118,7 @@ impl Cluster {
         }
         let before = |slot| {
             let node = self.table.owner(slot)?;
-            Some(Before {
+            Some(KnownOwner {
                 owner: node.address.clone(),
                 live: node.link.get().is_some_and(|link| link.is_live()),
             })
@@ -160,7 +160,7 @@ impl Cluster {
         self: &Arc<Self>,
         address: &Address,
         connection: Option<Wire>,
-    ) -> Result<View, Fault> {
+    ) -> Result<SlotView, Fault> {
         if *self.closed.borrow() {
             return Err(Fault::closed());
         }
@@ -183,15 +183,15 @@ impl Cluster {
 
 /// The pauses before the next refresh. Both are jittered.
 #[derive(Debug, PartialEq)]
-struct Pauses {
+struct RefreshPauses {
     /// The first pause, which a doubt does not end.
     least: Duration,
     /// The second pause, which a doubt ends.
     longest: Duration,
 }
 
-impl Pauses {
-    const ALL_IS_WELL: Pauses = Pauses {
+impl RefreshPauses {
+    const ALL_IS_WELL: RefreshPauses = RefreshPauses {
         least: LEAST,
         longest: SELDOM,
     };
@@ -199,15 +199,15 @@ impl Pauses {
     /// Returns pauses that grow to an eighth of the time for which nothing has changed. So a failover is noticed with
     /// little delay, and a lasting failure costs little. Requests that wait for a node still raise doubts, which make
     /// the task ask a few times in a second.
-    fn in_trouble(unchanged: Duration) -> Pauses {
-        Pauses {
+    fn in_trouble(unchanged: Duration) -> RefreshPauses {
+        RefreshPauses {
             least: (unchanged / 8).clamp(LEAST, OFTEN),
             longest: (unchanged / 8).clamp(OFTEN, RARELY),
         }
     }
 }
 
-fn read(reply: &Value, address: &str) -> Result<View, Fault> {
+fn read(reply: &Value, address: &str) -> Result<SlotView, Fault> {
     slots::read(reply, address)
         .ok_or_else(|| Fault::not_done("it reports no slots: it may not be in a cluster yet"))
 }
@@ -248,11 +248,15 @@ mod tests {
             (4_000, 250, 500),
             (60_000, 250, 2_000),
         ] {
-            let pauses = Pauses {
+            let pauses = RefreshPauses {
                 least: ms(least),
                 longest: ms(longest),
             };
-            assert_eq!(Pauses::in_trouble(ms(unchanged)), pauses, "{unchanged}");
+            assert_eq!(
+                RefreshPauses::in_trouble(ms(unchanged)),
+                pauses,
+                "{unchanged}"
+            );
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::Cluster;
-use crate::backend::redis::kinds::renewals::{RenewalPart, Times, all, by_script, in_order};
+use crate::backend::redis::kinds::renewals::{RenewalPart, RenewalTimes, all, by_script, in_order};
 use crate::backend::redis::router::Router;
 use crate::backend::{Fault, Renewal, Renewed};
 use crate::values::{Key, clock};
@@ -16,7 +16,7 @@ impl Cluster {
         self: &Arc<Self>,
         router: &Router,
         batch: &[Renewal],
-        times: Times,
+        times: RenewalTimes,
     ) -> Result<Vec<Renewed>, Fault> {
         let parts = by_script(batch, Key::slot);
         let renewals = parts
@@ -33,7 +33,7 @@ impl Cluster {
         router: &'a Router,
         batch: &'a [Renewal],
         part: &'a [usize],
-        times: Times,
+        times: RenewalTimes,
     ) -> RenewalPart<'a> {
         Box::pin(self.renew_slot(router, batch, part, times))
     }
@@ -43,7 +43,7 @@ impl Cluster {
         router: &Router,
         batch: &[Renewal],
         part: &[usize],
-        times: Times,
+        times: RenewalTimes,
     ) -> Result<Vec<Renewed>, Fault> {
         let items: Vec<&Renewal> = part.iter().filter_map(|&at| batch.get(at)).collect();
         let Some(first) = items.first() else {

@@ -10,9 +10,9 @@ use crate::values::key::SLOTS;
 
 /// The slots of each master, as one node reports them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) struct View(Vec<(RangeInclusive<u16>, Address)>);
+pub(in super::super) struct SlotView(Vec<(RangeInclusive<u16>, Address)>);
 
-impl View {
+impl SlotView {
     /// Returns `true` if one master has all slots that any master has.
     pub(in super::super) fn is_of_one_master(&self) -> bool {
         let mut masters = self.0.iter().map(|(_, master)| master);
@@ -25,7 +25,7 @@ impl View {
 ///
 /// Returns `None` if the answer is malformed, or names no master at all, as that of a node that was just started or
 /// reset.
-pub(in super::super) fn read(reply: &Value, from: &str) -> Option<View> {
+pub(in super::super) fn read(reply: &Value, from: &str) -> Option<SlotView> {
     let Value::Array(ranges) = reply else {
         return None;
     };
@@ -59,7 +59,7 @@ pub(in super::super) fn read(reply: &Value, from: &str) -> Option<View> {
         let port = u16::try_from(*port).ok()?;
         view.push((first..=last, url::address(host, port)));
     }
-    (!view.is_empty()).then_some(View(view))
+    (!view.is_empty()).then_some(SlotView(view))
 }
 
 fn slot(number: i64) -> Option<u16> {
@@ -68,7 +68,7 @@ fn slot(number: i64) -> Option<u16> {
 }
 
 /// The owner of a slot that is known so far.
-pub(super) struct Before {
+pub(super) struct KnownOwner {
     pub(super) owner: Address,
     /// Whether the connection to the owner is live.
     pub(super) live: bool,
@@ -81,11 +81,11 @@ pub(super) struct Before {
 /// it does not replace a known master that is live; otherwise requests would ask it about holds that it never received.
 /// If it is right, the other master itself will redirect requests to it.
 pub(super) fn agree(
-    views: &[(Address, View)],
-    before: impl Fn(u16) -> Option<Before>,
+    views: &[(Address, SlotView)],
+    before: impl Fn(u16) -> Option<KnownOwner>,
 ) -> Vec<Option<Address>> {
     let mut votes: Vec<Vec<(&Address, usize, bool)>> = vec![Vec::new(); SLOTS];
-    for (voter, View(ranges)) in views {
+    for (voter, SlotView(ranges)) in views {
         for (range, master) in ranges {
             for slot in range.clone() {
                 let Some(votes) = votes.get_mut(usize::from(slot)) else {
@@ -109,7 +109,7 @@ pub(super) fn agree(
                 _ => Some((*only).clone()),
             },
             (Some((one, ..)), Some(_)) => {
-                let is_one = |before: &Before| {
+                let is_one = |before: &KnownOwner| {
                     let mut even = votes.iter().filter(|(_, count, _)| *count == most);
                     even.any(|(named, ..)| **named == before.owner)
                 };
@@ -148,9 +148,9 @@ mod tests {
         ])
     }
 
-    fn view(ranges: &[(u16, u16, &str)]) -> View {
+    fn view(ranges: &[(u16, u16, &str)]) -> SlotView {
         let range = |&(first, last, master): &(u16, u16, &str)| (first..=last, master.into());
-        View(ranges.iter().map(range).collect())
+        SlotView(ranges.iter().map(range).collect())
     }
 
     #[test]
@@ -181,10 +181,10 @@ mod tests {
         }
     }
 
-    fn before(owner: &str, live: bool) -> impl Fn(u16) -> Option<Before> {
+    fn before(owner: &str, live: bool) -> impl Fn(u16) -> Option<KnownOwner> {
         move |_| {
             let owner = owner.into();
-            Some(Before { owner, live })
+            Some(KnownOwner { owner, live })
         }
     }
 

@@ -12,7 +12,7 @@ use super::super::sentinel::Address;
 use super::Cluster;
 use crate::backend::EventSink;
 use crate::backend::kit::closed::until_closed;
-use crate::backend::redis::pubsub::subscriber::{Command, Note, Subscriber};
+use crate::backend::redis::pubsub::subscriber::{ChannelCommand, Subscriber, SubscriberNote};
 use crate::backend::redis::pubsub::topics::Topics;
 use crate::values::{Backoff, Moment, clock, key};
 
@@ -33,16 +33,16 @@ pub(in super::super) struct Subscriptions {
     pub(in super::super) closed: watch::Receiver<bool>,
 }
 
-struct Session {
-    commands: mpsc::UnboundedSender<Command>,
+struct NodeSubscriber {
+    commands: mpsc::UnboundedSender<ChannelCommand>,
     /// `None` while it connects for the first time.
     up: Option<bool>,
 }
 
 struct Switchboard<'a> {
     subscriptions: &'a Subscriptions,
-    notes: mpsc::UnboundedSender<(Address, Note)>,
-    sessions: HashMap<Address, Session>,
+    notes: mpsc::UnboundedSender<(Address, SubscriberNote)>,
+    sessions: HashMap<Address, NodeSubscriber>,
     homes: HashMap<Arc<str>, Address>,
     /// Channels that no node accepts at the moment.
     homeless: Vec<Arc<str>>,
@@ -78,12 +78,12 @@ impl Subscriptions {
                 board.settle(channel, false);
             }
             board.settle_again();
-            board.hear_control();
+            board.ensure_control();
             let wake = [next_idle, board.retry].into_iter().flatten();
             let wake = wake.reduce(Moment::earlier);
             tokio::select! {
                 () = self.topics.changed_or(wake) => {}
-                _ = changed.changed() => board.move_house(),
+                _ = changed.changed() => board.move_channels(),
                 Some(note) = heard.recv() => {
                     board.note(note);
                     while let Ok(note) = heard.try_recv() {
@@ -100,19 +100,21 @@ impl Switchboard<'_> {
     fn settle(&mut self, channel: Arc<str>, renewed: bool) {
         let slot = key::slot(channel.as_bytes());
         let Some(node) = self.subscriptions.cluster.table.owner(slot) else {
-            self.is_homeless(channel);
+            self.retry_later(channel);
             return;
         };
         self.homes.insert(channel.clone(), node.address.clone());
         let subscriber = self.subscriber(&node.address);
         // An error means that the backend is closing.
-        let _ = subscriber.commands.send(Command::Join { channel, renewed });
+        let _ = subscriber
+            .commands
+            .send(ChannelCommand::Join { channel, renewed });
     }
 
-    fn is_homeless(&mut self, channel: Arc<str>) {
+    fn retry_later(&mut self, channel: Arc<str>) {
         self.subscriptions
             .topics
-            .deaf(std::slice::from_ref(&channel));
+            .not_subscribed(std::slice::from_ref(&channel));
         self.subscriptions.cluster.doubt();
         self.homeless.push(channel);
         if self.retry.is_none() {
@@ -143,12 +145,12 @@ impl Switchboard<'_> {
 
     fn leave(&self, home: &Address, channel: Arc<str>) {
         if let Some(subscriber) = self.sessions.get(home) {
-            let _ = subscriber.commands.send(Command::Leave { channel });
+            let _ = subscriber.commands.send(ChannelCommand::Leave { channel });
         }
     }
 
     /// Moves the channels whose slots have moved, and retries the channels without a node.
-    fn move_house(&mut self) {
+    fn move_channels(&mut self) {
         let table = &self.subscriptions.cluster.table;
         let mut moved = std::mem::take(&mut self.homeless);
         self.retry = None;
@@ -174,15 +176,15 @@ impl Switchboard<'_> {
         });
     }
 
-    fn note(&mut self, (address, note): (Address, Note)) {
+    fn note(&mut self, (address, note): (Address, SubscriberNote)) {
         match note {
-            Note::Up => self.is_up(&address, true),
-            Note::Down(_) => self.is_up(&address, false),
-            Note::Refused(channel) => {
+            SubscriberNote::Up => self.is_up(&address, true),
+            SubscriberNote::Down(_) => self.is_up(&address, false),
+            SubscriberNote::Refused(channel) => {
                 // The channel may be at another node by now.
                 if self.homes.get(&channel) == Some(&address) {
                     self.homes.remove(&channel);
-                    self.is_homeless(channel);
+                    self.retry_later(channel);
                 }
             }
         }
@@ -199,9 +201,9 @@ impl Switchboard<'_> {
     }
 
     /// Makes sure that at least one subscriber receives the control channel, if any node answers.
-    fn hear_control(&mut self) {
-        let is_heard = |subscriber: &Session| subscriber.up != Some(false);
-        if self.sessions.values().any(is_heard) {
+    fn ensure_control(&mut self) {
+        let may_receive = |subscriber: &NodeSubscriber| subscriber.up != Some(false);
+        if self.sessions.values().any(may_receive) {
             return;
         }
         let mut masters = self.subscriptions.cluster.table.masters();
@@ -213,7 +215,7 @@ impl Switchboard<'_> {
         }
     }
 
-    fn subscriber(&mut self, address: &Address) -> &Session {
+    fn subscriber(&mut self, address: &Address) -> &NodeSubscriber {
         self.sessions.entry(address.clone()).or_insert_with(|| {
             let (sender, commands) = mpsc::unbounded_channel();
             let cluster = &self.subscriptions.cluster;
@@ -231,7 +233,7 @@ impl Switchboard<'_> {
             let running = subscriber.run(commands);
             let runtime = &cluster.opening.runtime;
             runtime.spawn(async move { until_closed(&closed, running).await });
-            Session {
+            NodeSubscriber {
                 commands: sender,
                 up: None,
             }

@@ -176,7 +176,7 @@ impl Check {
             items: &[(lock, from.clone(), LEASE_MS.cast_signed())],
         };
         if self.call(connection, &renew).await? != [Renewed::Held] {
-            return Err(self.senseless("renew"));
+            return Err(self.inconsistent("renew"));
         }
         let hand_over = HandOver {
             lock,
@@ -197,7 +197,7 @@ impl Check {
                     );
                 }
             }
-            HandOverReply::NotHeld => return Err(self.senseless("handover")),
+            HandOverReply::NotHeld => return Err(self.inconsistent("handover")),
         }
         if !self.give_back(connection, key, &to).await? {
             tracing::warn!(
@@ -236,7 +236,7 @@ impl Check {
                 }
                 AcquireReply::Busy { .. }
                 | AcquireReply::Kept { .. }
-                | AcquireReply::Queued { .. } => return Err(self.senseless("acquire")),
+                | AcquireReply::Queued { .. } => return Err(self.inconsistent("acquire")),
                 AcquireReply::Stale { time } => clock.saw(time, sent_at),
             }
         }
@@ -253,9 +253,9 @@ impl Check {
         let channel = channel(key);
         let release = Release::of(key.raw(), holder, &channel);
         match self.call(connection, &release).await? {
-            ReleaseReply::Done | ReleaseReply::Heard => Ok(true),
+            ReleaseReply::Done | ReleaseReply::Received => Ok(true),
             ReleaseReply::Unpublished => Ok(false),
-            ReleaseReply::NotHeld { .. } => Err(self.senseless("release")),
+            ReleaseReply::NotHeld { .. } => Err(self.inconsistent("release")),
         }
     }
 
@@ -277,7 +277,7 @@ impl Check {
     }
 
     /// Returns the fault of an answer that makes no sense, because no other client knows the check's key.
-    fn senseless(&self, script: &str) -> Fault {
+    fn inconsistent(&self, script: &str) -> Fault {
         Fault::not_done(format!(
             "the lock store did not keep a new lock until the script `{script}` asked for it"
         ))

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, PushInfo, Value};
 
-use super::refused::{DialAttempt, ServerPart, Step};
+use super::refused::{DialAttempt, DialStep, ServerPart};
 use super::target::Topology;
 use super::{DialOptions, Relogin, Target, Wire, dial_options, stream};
 use crate::backend::Fault;
 use crate::backend::kit::hosts::{Host, Hosts};
 use crate::backend::kit::login;
 use crate::backend::redis::scripting::{self, faults};
-use crate::backend::redis::sentinel::{Address, Named, Sentinels};
+use crate::backend::redis::sentinel::{Address, NamedMaster, Sentinels};
 use crate::values::{Backoff, StoreError, clock};
 
 /// Advice for a user who has given the address of a replica.
@@ -106,7 +106,7 @@ async fn log_in(
 }
 
 /// Adds to the fault the address of the master, and the sentinel that named it.
-fn of_master(fault: Fault, sentinels: &Sentinels, named: &Named) -> Fault {
+fn of_master(fault: Fault, sentinels: &Sentinels, named: &NamedMaster) -> Fault {
     let explained = |source: StoreError| {
         let (address, by, service) = (&named.address, &named.by, &sentinels.service);
         StoreError::new(format!(
@@ -201,7 +201,7 @@ pub(crate) async fn connect(
         let greeting = Wire::begin(place.info.redis_settings(), stream, move |push| {
             on_push(push)
         });
-        let mut wire = attempt.step(Step::Greeting, until, greeting).await?;
+        let mut wire = attempt.step(DialStep::Greeting, until, greeting).await?;
         match part {
             ServerPart::Sentinel | ServerPart::Node => {}
             ServerPart::NamedMaster => ask_role(&mut wire, until.remaining()).await?,

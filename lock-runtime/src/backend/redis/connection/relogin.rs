@@ -7,7 +7,7 @@ use tokio::task::AbortHandle;
 
 use super::wire::Wire;
 use crate::backend::Fault;
-use crate::backend::kit::login::{self, Tries};
+use crate::backend::kit::login::{self, LoginRetries};
 use crate::backend::redis::scripting::{self, faults};
 use crate::values::{Credentials, Login, clock};
 
@@ -45,7 +45,7 @@ async fn keep(
 ) {
     loop {
         clock::sleep(login::before_the_end(valid_for)).await;
-        let mut tries = Tries::new();
+        let mut tries = LoginRetries::new();
         let login = loop {
             match log_in(&mut connection, &credentials, timeout).await {
                 Ok(login) => break login,

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::DialOptions;
-use super::refused::{DialAttempt, Step};
+use super::refused::{DialAttempt, DialStep};
 use crate::backend::Fault;
 use crate::values::Moment;
 
@@ -37,18 +37,18 @@ pub(super) async fn open(
     match server {
         ConnectionAddr::Tcp(host, port) => {
             let connecting = tcp(host, *port, at);
-            let socket = attempt.step(Step::Connect, until, connecting).await?;
+            let socket = attempt.step(DialStep::Connect, until, connecting).await?;
             Ok(Box::pin(socket))
         }
         ConnectionAddr::TcpTls { host, port, .. } => {
             let connecting = tcp(host, *port, at);
-            let socket = attempt.step(Step::Connect, until, connecting).await?;
+            let socket = attempt.step(DialStep::Connect, until, connecting).await?;
             encrypted(socket, host, options, attempt, until).await
         }
         #[cfg(unix)]
         ConnectionAddr::Unix(path) => {
             let connecting = tokio::net::UnixStream::connect(path);
-            let socket = attempt.step(Step::Connect, until, connecting).await?;
+            let socket = attempt.step(DialStep::Connect, until, connecting).await?;
             Ok(Box::pin(socket))
         }
         _ => Err(Fault::impossible(
@@ -94,7 +94,7 @@ async fn encrypted(
         .map_err(|_| Fault::impossible("a certificate cannot contain the host's name"))?;
     let connector = TlsConnector::from(options.tls()?);
     let shaking = connector.connect(name, socket);
-    Ok(Box::pin(attempt.step(Step::Tls, until, shaking).await?))
+    Ok(Box::pin(attempt.step(DialStep::Tls, until, shaking).await?))
 }
 
 #[cfg(not(feature = "tls-rustls"))]

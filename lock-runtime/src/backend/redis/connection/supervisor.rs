@@ -135,25 +135,25 @@ impl Supervisor {
                     Some(opened) => Ok(opened),
                     None => tokio::select! {
                         biased;
-                        opened = Silent::answers(&mut silent) => Ok(opened),
+                        opened = SilentConnection::answers(&mut silent) => Ok(opened),
                         attempt = self.attempt() => attempt,
                     },
                 };
                 match attempt {
                     Ok(opened) => break opened,
                     Err(fault) => {
-                        outage.goes_on(self.target.shown(), &fault);
+                        outage.notice_failure(self.target.shown(), &fault);
                         self.is_down(state, fault);
                         tokio::select! {
                             biased;
-                            opened = Silent::answers(&mut silent) => next = Some(opened),
+                            opened = SilentConnection::answers(&mut silent) => next = Some(opened),
                             () = dial::pause(&mut pauses, &self.target) => {}
                         }
                     }
                 }
             };
             drop(silent.take());
-            outage.is_over(self.target.shown());
+            outage.notice_end(self.target.shown());
             let since = clock::now();
             LinkState::replace(state, LinkState::Live(Connected::new(&opened)));
             self.standing.note(true);
@@ -161,7 +161,7 @@ impl Supervisor {
             let fault;
             (fault, silent) = self.watch(opened).await;
             drop(up);
-            outage.is_on(self.target.shown(), &fault);
+            outage.notice_loss(self.target.shown(), &fault);
             self.is_down(state, fault);
             // A server that accepts connections and cuts them at once must not be asked without a pause.
             if since.elapsed() > STABLE {
@@ -205,7 +205,7 @@ impl Supervisor {
     ///
     /// An overloaded server answers the sign of life after all requests that were sent before it. As long as it answers
     /// calls, the connection stays: another one would only make the server do the same work again.
-    async fn watch(&self, opened: Opened) -> (Fault, Option<Silent>) {
+    async fn watch(&self, opened: Opened) -> (Fault, Option<SilentConnection>) {
         loop {
             tokio::select! {
                 () = opened.cut.notified() => {
@@ -221,7 +221,7 @@ impl Supervisor {
                         () = silence(&self.answers) => {
                             // Behind sentinels, a node that is silent may be deposed meanwhile.
                             let may_return = self.target.sentinels().is_none();
-                            return (dial::silent(), may_return.then_some(Silent { opened, asked }));
+                            return (dial::silent(), may_return.then_some(SilentConnection { opened, asked }));
                         }
                         () = self.target.superseded(&opened.master) => return (moved(), None),
                     }
@@ -249,17 +249,17 @@ type SignOfLife = Reply<'static, ()>;
 
 /// A connection that has given no sign of life yet. The sign may only be late: if every answer of a store is late, no
 /// new connection would be opened in time either.
-struct Silent {
+struct SilentConnection {
     opened: Opened,
     asked: SignOfLife,
 }
 
-impl Silent {
+impl SilentConnection {
     /// Returns the connection once it answers after all. Never resolves if there is none, or if it has failed.
-    async fn answers(silent: &mut Option<Silent>) -> Opened {
+    async fn answers(silent: &mut Option<SilentConnection>) -> Opened {
         if let Some(waiting) = silent {
             let answer = waiting.asked.as_mut().await;
-            if let Some(Silent { opened, .. }) = silent.take()
+            if let Some(SilentConnection { opened, .. }) = silent.take()
                 && answer.is_ok()
             {
                 return opened;

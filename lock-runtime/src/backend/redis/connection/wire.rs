@@ -20,12 +20,12 @@ const QUEUE: usize = 1 << 20;
 #[derive(Clone)]
 pub(crate) struct Wire {
     connection: MultiplexedConnection,
-    _driver: Arc<Driver>,
+    _driver: Arc<WireDriver>,
 }
 
-struct Driver(AbortHandle);
+struct WireDriver(AbortHandle);
 
-impl Drop for Driver {
+impl Drop for WireDriver {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -49,7 +49,7 @@ impl Wire {
             });
         let beginning = MultiplexedConnection::new_with_config(login, stream, config);
         let (connection, driving) = beginning.await?;
-        let driver = Arc::new(Driver(tokio::spawn(driving).abort_handle()));
+        let driver = Arc::new(WireDriver(tokio::spawn(driving).abort_handle()));
         Ok(Wire {
             connection,
             _driver: driver,

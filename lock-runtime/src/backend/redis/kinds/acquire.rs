@@ -8,8 +8,8 @@ use super::{exclusive, fair, permits, read_write, release};
 use crate::backend::kit::undo::Undo;
 use crate::backend::redis::connection::Live;
 use crate::backend::redis::router::{AcquireRoute, Router};
-use crate::backend::redis::scripting::outcomes::{AcquireReply, GaveBack, Look};
-use crate::backend::{AcquireRequest, Acquired, Asked, Fault, Granted, HoldRef};
+use crate::backend::redis::scripting::outcomes::{AcquireReply, GaveBack, TenureReply};
+use crate::backend::{AcquireRequest, Acquired, AskedKind, Fault, Granted, HoldRef};
 use crate::values::{Backoff, Counted, HolderId, Key, Kind, Moment, clock};
 
 pub(crate) async fn acquire(
@@ -21,16 +21,16 @@ pub(crate) async fn acquire(
     let mut at = routed.await?;
 
     let mut fence = if request.fenced {
-        Fence::Together
+        TokenScript::Together
     } else {
-        Fence::None
+        TokenScript::None
     };
     let mut late = false;
     loop {
         let reply = attempt(router, &mut at, request, fence).await;
         if let Some(redirect) = router.redirect(&reply) {
-            if redirect.splits() && key.kind().is_mutex() && fence == Fence::Together {
-                fence = Fence::Apart;
+            if redirect.splits() && key.kind().is_mutex() && fence == TokenScript::Together {
+                fence = TokenScript::Apart;
             }
             // This is another request: its lease counts from its own sending, and its date is by the other node's
             // clock.
@@ -40,14 +40,18 @@ pub(crate) async fn acquire(
         }
         let AcquireRoute { live, sent_at, .. } = &mut at;
         let reply = match reply {
-            Err(fault) => return Err(router.named(fault, key, Asked::Lock(key.kind())).await),
+            Err(fault) => return Err(router.named(fault, key, AskedKind::Lock(key.kind())).await),
             Ok(reply) => reply,
         };
         let (acquired, time) = match reply {
-            AcquireReply::Granted { token, time, look } => {
+            AcquireReply::Granted {
+                token,
+                time,
+                tenure,
+            } => {
                 let sent_at = *sent_at;
                 let granted = Granted { token, sent_at };
-                let terms = look.as_deref().map(|&Look { last, subscribers }| {
+                let terms = tenure.as_deref().map(|&TenureReply { last, subscribers }| {
                     let tokens = Option::zip(token, last);
                     Box::new(exclusive::tenure_terms(
                         router,
@@ -84,7 +88,7 @@ pub(crate) async fn acquire(
 
 /// How the fencing token is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fence {
+enum TokenScript {
     None,
     /// The script that acquires the lock also makes the token.
     Together,
@@ -98,7 +102,7 @@ async fn attempt(
     router: &Arc<Router>,
     at: &mut AcquireRoute,
     request: &AcquireRequest<'_>,
-    fence: Fence,
+    fence: TokenScript,
 ) -> Result<AcquireReply, Fault> {
     let live = &at.live;
     live.may_carry(request.hold_ref.holder)?;
@@ -111,11 +115,11 @@ async fn attempt(
         router,
         at,
         request,
-        fenced: fence == Fence::Together,
+        fenced: fence == TokenScript::Together,
         not_after,
     };
     let mut reply = ask(&sending).await;
-    if fence == Fence::Apart
+    if fence == TokenScript::Apart
         && let Ok(AcquireReply::Granted { token, .. }) = &mut reply
     {
         // The request for the token takes a permit of its own, perhaps of another node's connection.

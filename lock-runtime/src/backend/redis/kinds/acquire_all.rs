@@ -8,7 +8,7 @@ use super::acquire::Compensation;
 use crate::backend::kit::undo::Undo;
 use crate::backend::redis::router::{AcquireRoute, Nodes, Router};
 use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, source};
-use crate::backend::{AcquireRequest, AcquiredAll, Asked, Fault, Granted};
+use crate::backend::{AcquireRequest, AcquiredAll, AskedKind, Fault, Granted};
 use crate::values::{FencingToken, Key, Kind, Moment, clock};
 
 pub(crate) async fn acquire_all(
@@ -51,7 +51,7 @@ async fn named(router: &Router, fault: Fault, requests: &[AcquireRequest<'_>]) -
         _ => None,
     };
     match refused {
-        Some(key) => router.named(fault, key, Asked::Lock(key.kind())).await,
+        Some(key) => router.named(fault, key, AskedKind::Lock(key.kind())).await,
         None => fault,
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::counters::leases;
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::{Items, Script, Source, lua, script, source};
-use crate::backend::{Asked, Fault, Found, clash, not_as_asked};
+use crate::backend::{AskedKind, Fault, FoundKind, clash, not_as_asked};
 use crate::values::Key;
 use crate::values::key::FENCE_PREFIX;
 
@@ -18,7 +18,7 @@ const WRONG_TYPE: &str = "it holds no ";
 
 impl Router {
     /// Adds to the fault what the key holds, and the kind that was asked for. Returns any other fault as it is.
-    pub(crate) async fn named(&self, fault: Fault, key: &Key, asked: Asked) -> Fault {
+    pub(crate) async fn named(&self, fault: Fault, key: &Key, asked: AskedKind) -> Fault {
         match fault {
             Fault::Foreign { key: which, why } => {
                 // Boxed: it is rare, and would enlarge the future of every call.
@@ -28,7 +28,7 @@ impl Router {
         }
     }
 
-    async fn name(&self, which: String, why: String, key: &Key, asked: Asked) -> Fault {
+    async fn name(&self, which: String, why: String, key: &Key, asked: AskedKind) -> Fault {
         let is_fence = which.starts_with(FENCE_PREFIX) || which == key.fence();
         let why = if which == key.raw() {
             let script = KindOf {
@@ -57,19 +57,19 @@ script! {
         keys { key: &'a str }
         args { leases: &'a str }
     }
-    |_, mut items| -> Option<Found> {
+    |_, mut items| -> Option<FoundKind> {
         let found = match items.text()?.as_str() {
             "none" => None,
-            "exclusive" => Some(Found::Exclusive),
-            "read_write" => Some(Found::ReadWrite),
-            "semaphore" => Some(Found::Semaphore),
-            "counter" => Some(Found::Counter),
-            "ids" => Some(Found::Ids),
-            "hash" => Some(Found::Other("a hash that is not a lock")),
-            "string" => Some(Found::Other("a string")),
-            "list" => Some(Found::Other("a list")),
-            "sorted set" => Some(Found::Other("a sorted set")),
-            "other" => Some(Found::Other("of another type")),
+            "exclusive" => Some(FoundKind::Exclusive),
+            "read_write" => Some(FoundKind::ReadWrite),
+            "semaphore" => Some(FoundKind::Semaphore),
+            "counter" => Some(FoundKind::Counter),
+            "ids" => Some(FoundKind::Ids),
+            "hash" => Some(FoundKind::Other("a hash that is not a lock")),
+            "string" => Some(FoundKind::Other("a string")),
+            "list" => Some(FoundKind::Other("a list")),
+            "sorted set" => Some(FoundKind::Other("a sorted set")),
+            "other" => Some(FoundKind::Other("of another type")),
             _ => return None,
         };
         items.end(Ok(found))

@@ -5,7 +5,9 @@ use std::time::Duration;
 use crate::backend::redis::pubsub::messages::channel_of_permits;
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, script, source};
-use crate::backend::{Asked, CounterKind, CounterRef, Counters, Fault, Listen, Reply, Snapshot};
+use crate::backend::{
+    AskedKind, CounterKind, CounterRef, Counters, Fault, Listen, Reply, Snapshot,
+};
 use crate::values::{IdRange, IdSecret, Key, clock};
 
 /// The message that Redisson publishes when a latch has opened.
@@ -48,7 +50,7 @@ impl Router {
     ) -> Result<T, Fault> {
         match answer.await {
             Err(fault) => {
-                let asked = Asked::Counter(counter.kind);
+                let asked = AskedKind::Counter(counter.kind);
                 Err(self.named(fault, counter.key, asked).await)
             }
             answer => answer,

@@ -188,7 +188,7 @@ async fn release_by_list(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
 fn gave_back(releasing: &Releasing<'_>, reply: ReleaseReply) -> GaveBack {
     let key = releasing.hold_ref.key;
     let router = releasing.router;
-    if reply == ReleaseReply::Heard && !router.topics.is_open(&channel(key)) {
+    if reply == ReleaseReply::Received && !router.topics.is_open(&channel(key)) {
         router.wanted.note(key);
     }
     reply.gave_back(|| releasing.router.publish(channel(key), RELEASED.to_owned()))
@@ -203,7 +203,7 @@ async fn release_alone(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault>
         (script.last, script.used) = (Some(unused.last.get()), Some(unused.used.get()));
     }
     let reply = releasing.call(&script).await?;
-    Ok(reply.heard_of(releasing.live.asking))
+    Ok(reply.while_slot_moves(releasing.live.asking))
 }
 
 /// `tokens`: the token of the hold, and the last reserved token. `time`: the server's time, a moment ago.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, script, source};
-use crate::backend::{Asked, Fault, shuffle_clash};
+use crate::backend::{AskedKind, Fault, shuffle_clash};
 use crate::values::{IdRange, IdSecret, Key};
 
 impl Router {
@@ -24,7 +24,7 @@ impl Router {
             Ok(Drawn::Range(range)) => Ok(Some(range)),
             Ok(Drawn::NotYet) => Ok(None),
             Ok(Drawn::Otherwise { is_shuffled }) => Err(shuffle_clash(key, is_shuffled)),
-            Err(fault) => Err(self.named(fault, key, Asked::Ids).await),
+            Err(fault) => Err(self.named(fault, key, AskedKind::Ids).await),
         }
     }
 }

@@ -8,7 +8,7 @@ use super::{fair, permits};
 use crate::backend::redis::pubsub::messages::{CONTROL, RELEASED, channel};
 use crate::backend::redis::router::{Nodes, Router};
 use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, script, source};
-use crate::backend::{Asked, FIRST_WAITERS, Fault, Snapshot};
+use crate::backend::{AskedKind, FIRST_WAITERS, Fault, Snapshot};
 use crate::values::{Checkup, Key, Kind, LockMode, clock};
 
 impl Router {
@@ -28,7 +28,7 @@ impl Router {
                 match permits::inspect(self, key, timeout).await {
                     Err(Fault::Foreign { .. }) => {
                         let fault = Fault::Foreign { key: foreign, why };
-                        Err(self.named(fault, key, Asked::Any).await)
+                        Err(self.named(fault, key, AskedKind::Any).await)
                     }
                     answer => answer,
                 }
@@ -65,7 +65,7 @@ impl Router {
                 return match permits::force_release(self, key, timeout).await {
                     Err(Fault::Foreign { .. }) => {
                         let fault = Fault::Foreign { key: foreign, why };
-                        Err(self.named(fault, key, Asked::Any).await)
+                        Err(self.named(fault, key, AskedKind::Any).await)
                     }
                     answer => answer,
                 };

@@ -56,7 +56,7 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
     let later = [
         ReadWriteRelease::source(),
         Renew::source(),
-        Downgrade::source(),
+        ReadWriteDowngrade::source(),
     ];
     sending.call_before(&later, &script).await
 }
@@ -76,7 +76,7 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
     let reply = releasing
         .call(&script)
         .await?
-        .heard_of(releasing.live.asking);
+        .while_slot_moves(releasing.live.asking);
     Ok(reply.gave_back(|| publish(releasing.router, channel)))
 }
 
@@ -87,7 +87,7 @@ pub(crate) async fn downgrade(
     timeout: Duration,
 ) -> Result<Released, Fault> {
     let (holder, channel) = (hold_ref.holder.text(), channel(hold_ref.key));
-    let script = Downgrade {
+    let script = ReadWriteDowngrade {
         lock: hold_ref.key.raw(),
         timeout: &timeout_key(hold_ref.key, hold_ref.holder),
         holder: &holder,
@@ -164,7 +164,7 @@ script! {
 
 script! {
     "read_write_downgrade", "allow-oom", ["digits", "range", "failed", "publish"]
-    struct Downgrade<'a> {
+    struct ReadWriteDowngrade<'a> {
         keys { lock: &'a str, timeout: &'a str }
         args { holder: &'a str, lease_ms: u64, channel: &'a str }
     }

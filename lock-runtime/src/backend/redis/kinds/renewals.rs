@@ -18,7 +18,7 @@ use crate::values::{Key, Kind, Moment, clock};
 
 /// The time until which an answer usually arrives, and the time until which it is of use.
 #[derive(Clone, Copy)]
-pub(crate) struct Times {
+pub(crate) struct RenewalTimes {
     pub(crate) usual: Moment,
     pub(super) useful: Moment,
 }
@@ -34,7 +34,7 @@ impl Router {
             return Ok(Vec::new());
         }
         let asked_at = clock::now();
-        let times = Times {
+        let times = RenewalTimes {
             usual: asked_at + timeout,
             useful: asked_at + useful.max(timeout),
         };
@@ -65,7 +65,7 @@ impl Router {
         live: &Live,
         batch: &[Renewal],
         now: Moment,
-        times: Times,
+        times: RenewalTimes,
     ) -> Result<Vec<Renewed>, Fault> {
         let slots = live.keeps_to_slots();
         let parts = by_script(batch, |key| if slots { key.slot() } else { 0 });
@@ -89,7 +89,7 @@ impl Router {
         live: &Live,
         batch: &[&Renewal],
         now: Moment,
-        times: Times,
+        times: RenewalTimes,
     ) -> Result<Vec<Renewed>, Fault> {
         match self.ask_in_time(live, batch, now, times).await {
             Err(refused) if batch.len() > 1 && faults::may_be_of_one_key(&refused) => {
@@ -105,7 +105,7 @@ impl Router {
         &self,
         live: &Live,
         batch: &[&Renewal],
-        times: Times,
+        times: RenewalTimes,
         refused: Fault,
     ) -> Result<Vec<Renewed>, Fault> {
         let mut answers = vec![Renewed::Unknown; batch.len()];
@@ -151,7 +151,7 @@ impl Router {
         live: &Live,
         batch: &[&Renewal],
         now: Moment,
-        times: Times,
+        times: RenewalTimes,
     ) -> Result<Vec<Renewed>, Fault> {
         let mut asked = pin!(self.ask_on(live, batch, now, times.useful));
         match tokio::time::timeout_at(times.usual.tick(), &mut asked).await {

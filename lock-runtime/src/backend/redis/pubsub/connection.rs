@@ -35,35 +35,35 @@ pub(super) struct PubsubConnection {
     timeout: Duration,
     /// The number of the last batch.
     batches: u64,
-    pub(super) heard: Arc<Heard>,
+    pub(super) messages: Arc<ServerMessages>,
 }
 
 /// The server's messages. The connection's task writes them.
 #[derive(Default)]
-pub(super) struct Heard {
+pub(super) struct ServerMessages {
     pub(super) cut: Notify,
     /// Signalled when the server has ended subscriptions by itself. [`take_dropped`](ServerMessages::take_dropped)
     /// returns their channels.
     pub(super) dropped: Notify,
-    ends: Mutex<Ends>,
+    ends: Mutex<SubscriptionEnds>,
     /// The number of answers to subscriptions of the control channel. They arrive in the order of all answers.
     marks: watch::Sender<u64>,
 }
 
 #[derive(Default)]
-struct Ends {
+struct SubscriptionEnds {
     /// The channels whose subscriptions this process has asked to end.
     asked: HashSet<Vec<u8>>,
     dropped: Vec<Vec<u8>>,
 }
 
-impl Heard {
+impl ServerMessages {
     /// Takes the channels whose subscriptions the server has ended by itself since the last call.
     pub(super) fn take_dropped(&self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.ends.lock().dropped)
     }
 
-    fn hear(&self, push: &PushInfo) {
+    fn receive(&self, push: &PushInfo) {
         let Some(Value::BulkString(channel)) = push.data.first() else {
             return;
         };
@@ -90,12 +90,12 @@ impl PubsubConnection {
         topics: Arc<Topics>,
         events: EventSink,
     ) -> Result<PubsubConnection, Fault> {
-        let heard = Arc::new(Heard::default());
-        let hearing = heard.clone();
+        let messages = Arc::new(ServerMessages::default());
+        let receiver = messages.clone();
         let on_push = move |push: PushInfo| match push.kind {
             PushKind::Message | PushKind::SMessage => deliver(&push, &topics, &events),
-            PushKind::Disconnection => hearing.cut.notify_one(),
-            _ => hearing.hear(&push),
+            PushKind::Disconnection => receiver.cut.notify_one(),
+            _ => receiver.receive(&push),
         };
         let dialed = dial::open(target, timeout, on_push).await?;
         Ok(PubsubConnection {
@@ -103,11 +103,11 @@ impl PubsubConnection {
             sharded,
             timeout,
             batches: 0,
-            heard,
+            messages,
         })
     }
 
-    pub(super) async fn hear_control(&mut self) -> Result<(), Fault> {
+    pub(super) async fn subscribe_control(&mut self) -> Result<(), Fault> {
         let subscribing = self.dialed.connection.subscribe(CONTROL);
         within(self.timeout, subscribing).await
     }
@@ -139,9 +139,9 @@ impl PubsubConnection {
         channels: &[Arc<str>],
     ) -> Result<Option<Vec<Result<(), Fault>>>, Fault> {
         let names = channels.iter().map(|channel| channel.as_bytes());
-        let ends = verb == "SUNSUBSCRIBE";
-        if ends {
-            self.heard
+        let unsubscribes = verb == "SUNSUBSCRIBE";
+        if unsubscribes {
+            self.messages
                 .ends
                 .lock()
                 .asked
@@ -159,12 +159,12 @@ impl PubsubConnection {
         let (connection, count) = (&mut self.dialed.connection, pipeline.len());
         let sending = connection.send_packed_commands(&pipeline, 0, count);
         let mut replies = within(self.timeout, sending).await?;
-        if ends {
+        if unsubscribes {
             // A node that had already lost the slot refuses the command. Then no answer removes these names, so they
             // are removed here.
-            let mut heard = self.heard.ends.lock();
+            let mut ends = self.messages.ends.lock();
             for name in names.clone() {
-                heard.asked.remove(name);
+                ends.asked.remove(name);
             }
         }
         if let Some(last) = last
@@ -182,13 +182,13 @@ impl PubsubConnection {
 
     /// Waits until all messages on their way have arrived. After that, no answer is outstanding.
     async fn catch_up(&mut self) -> Result<(), Fault> {
-        let mut marks = self.heard.marks.subscribe();
+        let mut marks = self.messages.marks.subscribe();
         if *marks.borrow_and_update() == 0 {
             // The control channel is refused to this user, so a new answer could not be told from a late one.
             return Err(foreign());
         }
         // The content of the answer does not matter. Only the mark counts.
-        if let Err(fault @ Fault::Unknown(_)) = self.hear_control().await {
+        if let Err(fault @ Fault::Unknown(_)) = self.subscribe_control().await {
             return Err(fault);
         }
         match tokio::time::timeout(self.timeout, marks.changed()).await {
@@ -207,7 +207,7 @@ fn deliver(push: &PushInfo, topics: &Topics, events: &EventSink) {
         return;
     };
     if channel != CONTROL {
-        topics.heard(channel);
+        topics.count_message(channel);
     } else if let Some(event) = event(payload) {
         events(event);
     }

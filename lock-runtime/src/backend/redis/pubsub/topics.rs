@@ -55,11 +55,11 @@ enum SubscriptionState {
     Opening,
     Open,
     /// The channel is not subscribed to. The count is raised once it is.
-    Deaf,
+    NotSubscribed,
 }
 
 impl Topics {
-    pub(crate) fn listen(self: &Arc<Self>, channel: String) -> Listener {
+    pub(crate) fn listen(self: &Arc<Self>, channel: String) -> ChannelListener {
         let channel: Arc<str> = channel.into();
         let mut table = self.table.lock();
         let table = &mut *table;
@@ -67,7 +67,7 @@ impl Topics {
             table.fresh.push(channel.clone());
             self.changed.notify_one();
             let state = if table.unreachable {
-                SubscriptionState::Deaf
+                SubscriptionState::NotSubscribed
             } else {
                 SubscriptionState::Opening
             };
@@ -81,7 +81,7 @@ impl Topics {
         topic.listeners += 1;
         let signal = topic.signal.subscribe();
         let seen = signal.borrow().count;
-        Listener {
+        ChannelListener {
             topics: self.clone(),
             channel,
             signal,
@@ -105,7 +105,7 @@ impl Topics {
     }
 
     /// Counts a message on the channel.
-    pub(crate) fn heard(&self, channel: &str) {
+    pub(crate) fn count_message(&self, channel: &str) {
         if let Some(topic) = self.table.lock().topics.get(channel) {
             topic.signal.send_modify(|signal| signal.count += 1);
         }
@@ -119,7 +119,7 @@ impl Topics {
         for topic in table.topics.values() {
             topic
                 .signal
-                .send_modify(|signal| signal.state = SubscriptionState::Deaf);
+                .send_modify(|signal| signal.state = SubscriptionState::NotSubscribed);
         }
     }
 
@@ -150,7 +150,7 @@ impl Topics {
             .filter_map(|channel| table.topics.get(channel))
         {
             topic.signal.send_modify(|signal| {
-                if renewed || signal.state == SubscriptionState::Deaf {
+                if renewed || signal.state == SubscriptionState::NotSubscribed {
                     signal.count += 1;
                 }
                 signal.state = SubscriptionState::Open;
@@ -160,7 +160,7 @@ impl Topics {
 
     /// Notes that these channels are not subscribed to at the moment, so that listeners do not wait before they ask the
     /// store.
-    pub(crate) fn deaf(&self, channels: &[Arc<str>]) {
+    pub(crate) fn not_subscribed(&self, channels: &[Arc<str>]) {
         for channel in channels {
             self.refused(channel);
         }
@@ -171,7 +171,7 @@ impl Topics {
         if let Some(topic) = self.table.lock().topics.get(channel) {
             topic
                 .signal
-                .send_modify(|signal| signal.state = SubscriptionState::Deaf);
+                .send_modify(|signal| signal.state = SubscriptionState::NotSubscribed);
         }
     }
 
@@ -207,7 +207,7 @@ impl Topics {
 
 /// One listener of one channel.
 #[derive(Debug)]
-pub(crate) struct Listener {
+pub(crate) struct ChannelListener {
     topics: Arc<Topics>,
     channel: Arc<str>,
     signal: watch::Receiver<Signal>,
@@ -217,15 +217,15 @@ pub(crate) struct Listener {
     seen: u64,
 }
 
-impl Listener {
+impl ChannelListener {
     /// Makes several messages at once count as one.
-    pub(crate) fn uncounted(mut self) -> Listener {
+    pub(crate) fn uncounted(mut self) -> ChannelListener {
         self.counts = false;
         self
     }
 }
 
-impl Listen for Listener {
+impl Listen for ChannelListener {
     fn ready(&mut self) -> Boxed<'_> {
         Box::pin(async {
             // An error means that the topic is gone, and with it all messages.
@@ -253,7 +253,7 @@ impl Listen for Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for ChannelListener {
     fn drop(&mut self) {
         let mut table = self.topics.table.lock();
         let table = &mut *table;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::wait_connection::Common;
+use super::wait_connection::WaitCommon;
 use super::wait_queue::{AskedReplicas, WaitQueue};
 use crate::backend::redis::cluster::{Cluster, ClusterNode};
 use crate::backend::redis::connection::opened::CONNECT;
@@ -25,7 +25,7 @@ pub(super) enum Routes {
 /// The connections to each node of a cluster, made when they are first needed.
 pub(super) struct NodeQueues {
     cluster: Arc<Cluster>,
-    common: Arc<Common>,
+    common: Arc<WaitCommon>,
     handle: Handle,
     closed: watch::Receiver<bool>,
     started: Arc<Mutex<HashMap<Address, Arc<WaitQueue>>>>,
@@ -53,7 +53,7 @@ impl NodeQueues {
 
 impl Routes {
     pub(super) fn of(router: &Router, replicas: Replicas) -> Routes {
-        let common = |clustered| Common::new(replicas, router.call_timeout, clustered);
+        let common = |clustered| WaitCommon::new(replicas, router.call_timeout, clustered);
         let (handle, closed) = (router.handle.clone(), router.closed.subscribe());
         match &router.nodes {
             Nodes::One(_) => {

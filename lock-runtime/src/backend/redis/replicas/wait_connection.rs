@@ -38,7 +38,7 @@ impl WaitRequest {
 }
 
 /// The parts that all wait connections of a manager share, to whichever server they lead.
-pub(in super::super) struct Common {
+pub(in super::super) struct WaitCommon {
     pub(super) replicas: Replicas,
     pub(super) timeout: Duration,
     /// Whether the servers are nodes of a cluster.
@@ -49,13 +49,13 @@ pub(in super::super) struct Common {
     warned: AtomicBool,
 }
 
-impl Common {
+impl WaitCommon {
     pub(in super::super) fn new(
         replicas: Replicas,
         timeout: Duration,
         clustered: bool,
-    ) -> Arc<Common> {
-        Arc::new(Common {
+    ) -> Arc<WaitCommon> {
+        Arc::new(WaitCommon {
             replicas,
             timeout,
             clustered,
@@ -73,13 +73,13 @@ impl Common {
 /// The parts that the connections to one server share.
 pub(super) struct WaitSettings {
     target: Arc<Target>,
-    common: Arc<Common>,
+    common: Arc<WaitCommon>,
     /// The number of replicas that had everything when a `WAIT` was last answered, and the number that was needed.
     last: Mutex<Option<(u32, u32)>>,
 }
 
 impl WaitSettings {
-    pub(super) fn new(target: Arc<Target>, common: Arc<Common>) -> WaitSettings {
+    pub(super) fn new(target: Arc<Target>, common: Arc<WaitCommon>) -> WaitSettings {
         WaitSettings {
             target,
             common,
@@ -168,7 +168,7 @@ fn too_few(confirmed: u32, need: u32) -> Fault {
 }
 
 /// The outcome of one `WAIT`.
-struct ToldReplicas {
+struct WaitOutcome {
     /// The outcome for each hold.
     touches: Vec<Touch>,
     confirmed: u32,
@@ -214,17 +214,17 @@ impl WaitConnection {
             if self.open.is_none() {
                 fresh = true;
             }
-            let told = self.ask(&requests).await;
-            if told.is_err() {
+            let outcome = self.ask(&requests).await;
+            if outcome.is_err() {
                 self.open = None;
             }
-            match told {
-                Ok((told, asked_until)) => {
-                    requests = self.settle(requests, &told, asked_until, fresh);
+            match outcome {
+                Ok((outcome, asked_until)) => {
+                    requests = self.settle(requests, &outcome, asked_until, fresh);
                     // A caller that left meanwhile may itself have given back the hold that was not found.
                     requests.retain(WaitRequest::is_wanted);
                     let is_missing = |touch: &Touch| matches!(touch, Touch::NotHeld);
-                    if !fresh && told.touches.iter().any(is_missing) && !requests.is_empty() {
+                    if !fresh && outcome.touches.iter().any(is_missing) && !requests.is_empty() {
                         self.open = None;
                     }
                 }
@@ -243,12 +243,12 @@ impl WaitConnection {
     fn settle(
         &self,
         requests: Vec<WaitRequest>,
-        told: &ToldReplicas,
+        outcome: &WaitOutcome,
         asked_until: Moment,
         fresh: bool,
     ) -> Vec<WaitRequest> {
-        let (confirmed, need) = (told.confirmed, told.need);
-        let mut touches = told.touches.iter();
+        let (confirmed, need) = (outcome.confirmed, outcome.need);
+        let mut touches = outcome.touches.iter();
         let mut left = Vec::new();
         for request in requests {
             let of_it: Vec<&Touch> = touches.by_ref().take(request.holds.len()).collect();
@@ -283,7 +283,7 @@ impl WaitConnection {
     }
 
     /// Sends one `WAIT` for all requests. Also returns the earliest of their deadlines.
-    async fn ask(&mut self, requests: &[WaitRequest]) -> Result<(ToldReplicas, Moment), Fault> {
+    async fn ask(&mut self, requests: &[WaitRequest]) -> Result<(WaitOutcome, Moment), Fault> {
         let open = match self.open.take() {
             Some(open) => open,
             None => self.settings.open().await?,
@@ -317,8 +317,8 @@ impl WaitConnection {
         };
         let silent = || Fault::unknown("no answer to WAIT");
         let (touches, confirmed) = tokio::select! {
-            told = tokio::time::timeout(time + common.timeout, asked) => {
-                told.unwrap_or_else(|_| Err(silent()))?
+            outcome = tokio::time::timeout(time + common.timeout, asked) => {
+                outcome.unwrap_or_else(|_| Err(silent()))?
             }
             () = self.settings.target.superseded(&open.master) => {
                 return Err(Fault::unknown("the master has moved"));
@@ -327,11 +327,11 @@ impl WaitConnection {
         if let Some(confirmed) = confirmed {
             *self.settings.last.lock() = Some((confirmed, need));
         }
-        let told = ToldReplicas {
+        let outcome = WaitOutcome {
             touches,
             confirmed: confirmed.unwrap_or(0),
             need,
         };
-        Ok((told, until))
+        Ok((outcome, until))
     }
 }

@@ -9,7 +9,7 @@ use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use crate::backend::kit::closed::until_closed;
 use crate::backend::redis::connection::Target;
 use crate::backend::redis::replicas::wait_connection::{
-    Common, WaitConnection, WaitRequest, WaitSettings,
+    WaitCommon, WaitConnection, WaitRequest, WaitSettings,
 };
 use crate::backend::{Fault, Renewal};
 use crate::values::{Moment, ShutdownCause};
@@ -34,7 +34,7 @@ impl WaitQueue {
     /// Starts the connections. They end when `closed` becomes true or is gone, and when the queue is dropped.
     pub(in super::super) fn start(
         target: Arc<Target>,
-        common: &Arc<Common>,
+        common: &Arc<WaitCommon>,
         handle: &Handle,
         closed: &watch::Receiver<bool>,
     ) -> Arc<WaitQueue> {

@@ -101,7 +101,7 @@ impl Script for AcquireEach {
             Some(AcquireReply::Granted {
                 token,
                 time,
-                look: None,
+                tenure: None,
             })
         };
         let mut answers = Vec::with_capacity(self.all.len());

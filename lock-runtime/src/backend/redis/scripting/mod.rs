@@ -28,13 +28,13 @@ pub(crate) struct Source {
     pub(crate) name: &'static str,
     pub(crate) text: &'static str,
     /// The text of the script for each sort of channels.
-    classic: OnceLock<Form>,
-    sharded: OnceLock<Form>,
-    both: OnceLock<Form>,
+    classic: OnceLock<ScriptText>,
+    sharded: OnceLock<ScriptText>,
+    both: OnceLock<ScriptText>,
 }
 
 #[derive(Debug)]
-struct Form {
+struct ScriptText {
     text: Cow<'static, str>,
     hash: String,
 }
@@ -59,7 +59,7 @@ impl Source {
         &self.form(channels).text
     }
 
-    fn form(&self, channels: ClusterChannels) -> &Form {
+    fn form(&self, channels: ClusterChannels) -> &ScriptText {
         let (form, others) = match channels {
             ClusterChannels::Classic => (&self.classic, None),
             ClusterChannels::Sharded => {
@@ -82,7 +82,7 @@ impl Source {
                     .into();
             }
             let hash = sha1_smol::Sha1::from(&*text).digest().to_string();
-            Form { text, hash }
+            ScriptText { text, hash }
         })
     }
 }

@@ -15,7 +15,7 @@ pub(crate) enum AcquireReply {
         token: Option<FencingToken>,
         time: u64,
         /// Boxed, because few requests ask for it.
-        look: Option<Box<Look>>,
+        tenure: Option<Box<TenureReply>>,
     },
     Busy {
         left: Option<Duration>,
@@ -41,7 +41,7 @@ pub(crate) enum AcquireReply {
 /// The part of a reply that says how many clients listen, and which tokens are reserved for callers of the same
 /// process.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
+pub(crate) struct TenureReply {
     /// The last reserved token.
     pub(crate) last: Option<FencingToken>,
     pub(crate) subscribers: Option<u64>,
@@ -53,7 +53,7 @@ pub(crate) fn acquire_reply(
     word: &str,
     mut items: Items,
     keys: &[(&str, Option<&str>)],
-    ahead: bool,
+    has_tenure: bool,
 ) -> Option<Result<AcquireReply, Fault>> {
     let is_fence = |(name, key): &(&str, Option<&str>)| *name == "fence" && key.is_some();
     let is_fenced = keys.iter().any(is_fence);
@@ -64,8 +64,8 @@ pub(crate) fn acquire_reply(
                 return None;
             }
             let time = items.digits()?;
-            let look = if ahead {
-                Some(Box::new(Look {
+            let tenure = if has_tenure {
+                Some(Box::new(TenureReply {
                     last: items.token()?,
                     // -1 if the ACL does not allow the question.
                     subscribers: u64::try_from(items.integer()?).ok(),
@@ -73,7 +73,11 @@ pub(crate) fn acquire_reply(
             } else {
                 None
             };
-            AcquireReply::Granted { token, time, look }
+            AcquireReply::Granted {
+                token,
+                time,
+                tenure,
+            }
         }
         "BUSY" => AcquireReply::Busy {
             left: items.expiry()?,
@@ -97,7 +101,7 @@ pub(crate) fn acquire_reply(
                     None
                 },
                 time,
-                look: None,
+                tenure: None,
             }
         }
         _ => return None,
@@ -109,7 +113,7 @@ pub(crate) fn acquire_reply(
 pub(crate) enum ReleaseReply {
     Done,
     /// The lock was released, and a listener received the message that it is free. Only for a mutex.
-    Heard,
+    Received,
     /// The lock was released, but the message was not published.
     Unpublished,
     NotHeld {
@@ -123,16 +127,16 @@ impl ReleaseReply {
         match released {
             1 => Some(ReleaseReply::Done),
             2 => Some(ReleaseReply::Unpublished),
-            3 => Some(ReleaseReply::Heard),
+            3 => Some(ReleaseReply::Received),
             _ => None,
         }
     }
 
-    /// Returns the reply, with `Done` or `Heard` changed to `Unpublished` while a slot moves. The listeners are then at
+    /// Returns the reply, with `Done` or `Received` changed to `Unpublished` while a slot moves. The listeners are then at
     /// the node that still has the slot, so they did not receive the message that a script published at the other node.
-    pub(crate) fn heard_of(self, slot_moves: bool) -> ReleaseReply {
+    pub(crate) fn while_slot_moves(self, slot_moves: bool) -> ReleaseReply {
         match self {
-            ReleaseReply::Done | ReleaseReply::Heard if slot_moves => ReleaseReply::Unpublished,
+            ReleaseReply::Done | ReleaseReply::Received if slot_moves => ReleaseReply::Unpublished,
             reply => reply,
         }
     }
@@ -140,7 +144,7 @@ impl ReleaseReply {
     /// Returns the outcome for the backend. Calls `publish` if the message was not published.
     pub(crate) fn gave_back(self, publish: impl FnOnce()) -> GaveBack {
         match self {
-            ReleaseReply::Done | ReleaseReply::Heard => GaveBack::Done,
+            ReleaseReply::Done | ReleaseReply::Received => GaveBack::Done,
             ReleaseReply::Unpublished => {
                 publish();
                 GaveBack::Done

@@ -152,14 +152,14 @@ pub(crate) fn foreign<T>(
     let key = keys.iter().find(|(name, _)| *name == which)?.1?;
     let mut why = items.words()?;
     if which == "fence" {
-        why.push_str(&mend(key));
+        why.push_str(&advice_on_fence(key));
     }
     let key = key.to_owned();
     items.end(Err(Fault::Foreign { key, why }))
 }
 
 /// Returns advice about a fence that holds no token.
-fn mend(fence: &str) -> String {
+fn advice_on_fence(fence: &str) -> String {
     if fence.starts_with(FENCE_PREFIX) {
         format!(
             "; no lock of its slot that has tokens can be acquired until it is mended: `DEL {fence}` does, tokens then \

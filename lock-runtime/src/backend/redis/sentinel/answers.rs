@@ -21,7 +21,7 @@ pub(super) struct KnownMaster {
 }
 
 #[derive(Debug)]
-pub(super) struct Chosen {
+pub(super) struct ChosenMaster {
     pub(super) address: Address,
     pub(super) epoch: Option<u64>,
     /// The sentinels that named it.
@@ -63,7 +63,7 @@ impl SentinelAnswers {
         self,
         service: &str,
         known: Option<&KnownMaster>,
-    ) -> Result<Chosen, Fault> {
+    ) -> Result<ChosenMaster, Fault> {
         let votes = |address: &Address| {
             let same = self.named.iter().filter(|(_, other, _)| other == address);
             same.count()
@@ -79,13 +79,13 @@ impl SentinelAnswers {
             && known.epoch > *epoch
             && (known.at.elapsed() < NEWS || self.named.len() * 2 <= self.asked)
         {
-            return Ok(Chosen {
+            return Ok(ChosenMaster {
                 address: known.address.clone(),
                 epoch: known.epoch,
                 by: "known from a later failover".to_owned(),
             });
         }
-        Ok(Chosen {
+        Ok(ChosenMaster {
             address: address.clone(),
             epoch: *epoch,
             by: format!("named by sentinel {sentinel}"),

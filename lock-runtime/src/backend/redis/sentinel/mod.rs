@@ -55,7 +55,7 @@ pub(crate) struct Sentinels {
 }
 
 /// The master to connect to, as the sentinels named it.
-pub(super) struct Named {
+pub(super) struct NamedMaster {
     pub(super) info: ConnectionInfo,
     pub(super) address: Address,
     /// The sentinels that named it, for error messages.
@@ -86,7 +86,7 @@ impl Sentinels {
         self: &Arc<Self>,
         options: &Arc<DialOptions>,
         timeout: Duration,
-    ) -> Result<Named, Fault> {
+    ) -> Result<NamedMaster, Fault> {
         // A silent sentinel must be recognised as silent, with the reason, before the time is over.
         let each = timeout.mul_f64(0.9);
         let mut questions = JoinSet::new();
@@ -118,7 +118,7 @@ impl Sentinels {
             .into_connection_info()
             .map_err(|error| self.not_done(&error.to_string()))?
             .set_redis_settings(self.login.clone());
-        Ok(Named {
+        Ok(NamedMaster {
             info,
             address: chosen.address,
             by: chosen.by,
@@ -127,7 +127,7 @@ impl Sentinels {
     }
 
     /// Notes that the node itself said that it is a master. All connections have to use it.
-    pub(super) fn confirmed(&self, named: &Named) {
+    pub(super) fn confirmed(&self, named: &NamedMaster) {
         self.learn(named.address.clone(), named.epoch, true);
     }
 

@@ -10,7 +10,7 @@ use crate::backend::redis::DialOptions;
 const NAME: &str = "several.invalid";
 
 /// Connects to a name with these addresses of this machine.
-async fn connect(server: &Server, last_bytes: &[u8]) -> Result<Arc<RedisBackend>, LockError> {
+async fn connect(server: &TestServer, last_bytes: &[u8]) -> Result<Arc<RedisBackend>, LockError> {
     let addresses = last_bytes
         .iter()
         .map(|last| IpAddr::from([127, 0, 0, *last]));
@@ -21,7 +21,7 @@ async fn connect(server: &Server, last_bytes: &[u8]) -> Result<Arc<RedisBackend>
 }
 
 /// Starts a replica of the server at another address.
-async fn replica_of(server: &Server) -> Server {
+async fn replica_of(server: &TestServer) -> TestServer {
     let replica = server.replica_at("127.0.0.3");
     until("the replica is one", async || {
         server
@@ -42,7 +42,7 @@ async fn take_a_lock(backend: &RedisBackend) {
 
 #[tokio::test]
 async fn connecting_skips_a_silent_host_and_a_replica() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     // It accepts connections, and sends nothing.
     let _silent = TcpListener::bind(("127.0.0.2", server.port())).unwrap();
     let replica = replica_of(&server).await;
@@ -53,7 +53,7 @@ async fn connecting_skips_a_silent_host_and_a_replica() {
 
 #[tokio::test]
 async fn the_error_names_every_address_and_its_reason() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let mut replica = replica_of(&server).await;
     let _silent = TcpListener::bind(("127.0.0.2", server.port())).unwrap();
     let said = connect(&server, &[2, 3]).await.map(drop).unwrap_err();

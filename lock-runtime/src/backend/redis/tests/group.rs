@@ -12,10 +12,10 @@ use crate::values::holder::HolderIds;
 
 const TASKS: usize = 200;
 
-type Asked = (Arc<Key>, HolderId, Result<Acquired, Fault>);
+type AskedKind = (Arc<Key>, HolderId, Result<Acquired, Fault>);
 
 /// Acquires a lock for each name, all at once, and returns the answers in the order of the names.
-async fn acquire_many(backend: &Arc<RedisBackend>, names: &[String]) -> Vec<Asked> {
+async fn acquire_many(backend: &Arc<RedisBackend>, names: &[String]) -> Vec<AskedKind> {
     let ids = HolderIds::new();
     let asked = names.iter().map(|name| {
         let (backend, key, holder) = (backend.clone(), key(name), ids.fresh());
@@ -31,7 +31,7 @@ async fn acquire_many(backend: &Arc<RedisBackend>, names: &[String]) -> Vec<Aske
     answers
 }
 
-async fn release_many(backend: &Arc<RedisBackend>, held: Vec<Asked>) {
+async fn release_many(backend: &Arc<RedisBackend>, held: Vec<AskedKind>) {
     let released = held.into_iter().map(|(key, holder, _)| {
         let backend = backend.clone();
         tokio::spawn(async move { backend.release(hold_ref(&key, holder), CALL).await })
@@ -46,7 +46,7 @@ fn names(count: usize) -> Vec<String> {
 }
 
 /// Returns the number of scripts that were sent to the server.
-async fn scripts(server: &Server) -> u64 {
+async fn scripts(server: &TestServer) -> u64 {
     let stats = server.text("INFO commandstats").await;
     let calls = stats.lines().find_map(|line| {
         let rest = line.strip_prefix("cmdstat_evalsha:calls=")?;
@@ -61,7 +61,7 @@ const SERVED_AT_ONCE: usize = 1032;
 
 #[tokio::test]
 async fn futures_of_grouped_requests_fit_the_allocators_cache() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     let (key, holder) = (key("k"), HolderIds::new().fresh());
     let acquire = backend.acquire(request(&key, holder, 60_000));
@@ -75,7 +75,7 @@ async fn futures_of_grouped_requests_fit_the_allocators_cache() {
 
 #[tokio::test]
 async fn requests_at_once_share_scripts_and_get_their_own_answers() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     // The shared scripts are loaded when they are first sent. Until then, each request is sent alone.
     let first = acquire_many(&backend, &names(TASKS)).await;
@@ -109,7 +109,7 @@ async fn requests_at_once_share_scripts_and_get_their_own_answers() {
 
 #[tokio::test]
 async fn requests_of_different_terms_each_get_their_own_terms() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     // The shared scripts are loaded when they are first sent. Until then, each request is sent alone.
     let first = acquire_many(&backend, &names(TASKS)).await;
@@ -155,7 +155,7 @@ async fn requests_of_different_terms_each_get_their_own_terms() {
 
 #[tokio::test]
 async fn a_key_that_cannot_be_locked_fails_alone() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     server.run("SET lock:k50 x").await;
     server.run("HSET lock:k60 a 1 b 1").await;
@@ -172,7 +172,7 @@ async fn a_key_that_cannot_be_locked_fails_alone() {
 
 #[tokio::test]
 async fn a_key_without_a_right_fails_alone() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     server
         .run("ACL SETUSER app on >secret &* +@all ~lock:fence:* ~lock:k* ~lock:connect-check:*")
         .await;
@@ -196,7 +196,7 @@ async fn a_key_without_a_right_fails_alone() {
 
 #[tokio::test]
 async fn a_server_that_is_out_of_memory_takes_releases_of_many() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     let before = acquire_many(&backend, &names(100)).await;
     release_many(&backend, before).await;
@@ -229,7 +229,7 @@ async fn a_server_that_is_out_of_memory_takes_releases_of_many() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_that_leave_at_any_moment_leave_no_locks() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     let ids = HolderIds::new();
     let mut left = 0;
@@ -287,7 +287,7 @@ fn grouped_requests_fail_when_the_managers_runtime_ends() {
     };
     let (manager, user) = (runtime(), runtime());
     let (server, backend) = manager.block_on(async {
-        let server = Server::start().await;
+        let server = TestServer::start().await;
         let backend = connect(&server).await;
         (server, backend)
     });
@@ -305,7 +305,7 @@ fn grouped_requests_fail_when_the_managers_runtime_ends() {
 
 #[tokio::test]
 async fn without_the_right_to_load_scripts_requests_stop_sharing() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     server
         .run("ACL SETUSER app on >secret ~* &* +@all -script|load")
         .await;

@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use fastrand::Rng;
 use redis::aio::MultiplexedConnection;
 
-use self::forms::Form;
+use self::forms::RequestForm;
 use super::run;
 use super::scripts::{CHANNEL, LOCK, QUEUE, WAITING};
-use super::server::{self, Server};
+use super::server::{self, TestServer};
 use crate::backend::Renewed;
 use crate::backend::redis::kinds::operators::ForceRelease;
 use crate::backend::redis::scripting::exclusive::Renew;
@@ -28,7 +28,7 @@ const CLIENT: &str = "6f1c1a9e-0000-8000-8000-000000000002";
 
 /// One request of ours, as it was sent. A copy is the same request again.
 #[derive(Clone, Debug)]
-enum Request {
+enum SentRequest {
     Acquire {
         holder: String,
         lease: u64,
@@ -52,12 +52,12 @@ enum Request {
 /// The holder of the lock, and the number of its holds.
 type State = Option<(String, u64)>;
 
-struct Run {
+struct ModelRun {
     connection: MultiplexedConnection,
     random: Rng,
     /// The state of the model.
     state: State,
-    sent: Vec<Request>,
+    sent: Vec<SentRequest>,
     holders: u64,
     last_token: u64,
     /// The tokens that each holder has for later holders of its process: the last token that was used, and the last
@@ -68,7 +68,7 @@ struct Run {
 
 #[tokio::test]
 async fn any_order_of_steps_gives_one_holder_a_ttl_and_rising_tokens() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let first: u64 = std::env::var("SEED").map_or(1, |seed| seed.parse().unwrap());
     for seed in first..first + SEEDS {
         server.run("FLUSHALL").await;
@@ -76,7 +76,7 @@ async fn any_order_of_steps_gives_one_holder_a_ttl_and_rising_tokens() {
         let ours = format!("{CHANNEL}:ours");
         let own = format!("{CHANNEL}:{}", &CLIENT[..8]);
         let _listening = server.listen(&[CHANNEL, &ours, &own]).await;
-        let mut run = Run {
+        let mut run = ModelRun {
             connection: server.connection().await,
             random: Rng::with_seed(seed),
             state: None,
@@ -95,7 +95,7 @@ async fn any_order_of_steps_gives_one_holder_a_ttl_and_rising_tokens() {
     }
 }
 
-impl Run {
+impl ModelRun {
     async fn step(&mut self) -> Result<(), String> {
         let before = self.state.clone();
         let left_before = self.left().await;
@@ -137,7 +137,7 @@ impl Run {
     }
 
     /// Returns a request that was not sent before.
-    async fn fresh(&mut self) -> Request {
+    async fn fresh(&mut self) -> SentRequest {
         let current = self.state.as_ref().map(|(holder, _)| holder.clone());
         let lease = LEASES[self.random.usize(..2)];
         match self.random.u8(..10) {
@@ -148,29 +148,29 @@ impl Run {
                 let reply = server::run(&mut self.connection, time).await.unwrap();
                 let now = crate::backend::redis::connection::check::micros(&reply).unwrap();
                 let not_after = now + self.random.u64(..20_000) - 1_000;
-                Request::Acquire {
+                SentRequest::Acquire {
                     holder: format!("{CLIENT}:{}", self.holders),
                     lease,
                     not_after,
                 }
             }
-            4..6 => Request::Release {
+            4..6 => SentRequest::Release {
                 holder: self.somebody(current),
             },
             6..8 => {
                 self.holders += 1;
                 let to = format!("{CLIENT}:{}", self.holders);
-                Request::HandOver {
+                SentRequest::HandOver {
                     from: self.somebody(current),
                     to,
                     lease,
                 }
             }
-            8 => Request::Renew {
+            8 => SentRequest::Renew {
                 holder: self.somebody(current),
                 ttl: lease,
             },
-            _ => Request::ForceRelease,
+            _ => SentRequest::ForceRelease,
         }
     }
 
@@ -184,15 +184,15 @@ impl Run {
 
     /// Sends one copy, checks the reply and updates the model. Returns `true` if the lease must not have become
     /// shorter.
-    async fn send(&mut self, request: Request) -> Result<bool, String> {
+    async fn send(&mut self, request: SentRequest) -> Result<bool, String> {
         // A copy may have another form than the first: a request that a batch left alone is sent by itself.
-        let form = Form::ALL[self.random.usize(..Form::ALL.len())];
+        let form = RequestForm::ALL[self.random.usize(..RequestForm::ALL.len())];
         self.trace.push(format!("{form:?} {request:?}"));
         let held_by =
             |state: &State, who: &str| state.as_ref().is_some_and(|(holder, _)| holder == who);
         let mut connection = self.connection.clone();
         match request {
-            Request::Acquire {
+            SentRequest::Acquire {
                 holder,
                 lease,
                 not_after,
@@ -200,7 +200,11 @@ impl Run {
                 let first = self.first_on_list(&holder).await;
                 let reply = self.acquire(form, &holder, lease, not_after).await?;
                 match reply {
-                    AcquireReply::Granted { token, time, look } => {
+                    AcquireReply::Granted {
+                        token,
+                        time,
+                        tenure,
+                    } => {
                         if time > not_after {
                             return Err("granted too late".to_owned());
                         }
@@ -209,12 +213,12 @@ impl Run {
                         }
                         self.state = Some((holder.clone(), 1));
                         let token = token.map_or(0, |token| token.get());
-                        let last = look.and_then(|look| look.last);
+                        let last = tenure.and_then(|tenure| tenure.last);
                         self.saw_range(holder, token, last.map_or(token, |last| last.get()))?;
                     }
                     AcquireReply::Busy { left, .. } => {
                         if self.state.is_none()
-                            && form == Form::Crowd
+                            && form == RequestForm::Crowd
                             && let Some(first) = first
                         {
                             self.is_reserved_for(first).await;
@@ -229,22 +233,22 @@ impl Run {
                     AcquireReply::Stale { .. } => return Err("refused in time".to_owned()),
                 }
             }
-            Request::Release { holder } => {
+            SentRequest::Release { holder } => {
                 let first = self.first_on_list(&holder).await;
                 let reply = self.release(form, &holder).await?;
                 let held = held_by(&self.state, &holder);
-                if held != matches!(reply, ReleaseReply::Done | ReleaseReply::Heard) {
+                if held != matches!(reply, ReleaseReply::Done | ReleaseReply::Received) {
                     return Err(format!("{reply:?}"));
                 }
                 if held {
                     self.state = None;
-                    if let Some(first) = first.filter(|_| form == Form::Crowd) {
+                    if let Some(first) = first.filter(|_| form == RequestForm::Crowd) {
                         self.is_reserved_for(first).await;
                         return Ok(false);
                     }
                 }
             }
-            Request::HandOver { from, to, lease } => {
+            SentRequest::HandOver { from, to, lease } => {
                 let tokens = self.hand_over(form, &from, &to, lease).await?;
                 let held = held_by(&self.state, &from) || held_by(&self.state, &to);
                 match tokens {
@@ -256,7 +260,7 @@ impl Run {
                     other => return Err(format!("{other:?}")),
                 }
             }
-            Request::Renew { holder, ttl } => {
+            SentRequest::Renew { holder, ttl } => {
                 let held = held_by(&self.state, &holder);
                 let items = [(LOCK, holder, ttl.cast_signed())];
                 let reply = run(&mut connection, &Renew { items: &items }).await;
@@ -271,7 +275,7 @@ impl Run {
                     return Err(format!("{reply:?}"));
                 }
             }
-            Request::ForceRelease => {
+            SentRequest::ForceRelease => {
                 let script = ForceRelease {
                     lock: LOCK,
                     queue: QUEUE,

@@ -18,7 +18,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 
-use self::server::Server;
+use self::server::TestServer;
 use super::{RedisBackend, Target};
 use crate::backend::opening::Opening;
 use crate::backend::redis::scripting::{self, Script};
@@ -90,7 +90,7 @@ async fn connect_to(
     Ok((backend, events))
 }
 
-async fn connect(server: &Server) -> Arc<RedisBackend> {
+async fn connect(server: &TestServer) -> Arc<RedisBackend> {
     let options = Options {
         call_timeout: CALL,
         ..Options::default()

@@ -15,7 +15,7 @@ const SHORT: Duration = Duration::from_millis(200);
 /// After this time, requests that were sent on a lost connection are not looked for any more.
 const CUT: Duration = Duration::from_secs(2);
 
-async fn connect(server: &Server) -> Arc<RedisBackend> {
+async fn connect(server: &TestServer) -> Arc<RedisBackend> {
     let connected = connect_with(&server.url(), Options::default()).await;
     connected.unwrap().0
 }
@@ -37,7 +37,7 @@ async fn drained(backend: &RedisBackend) {
 
 #[tokio::test]
 async fn an_acquire_that_is_dropped_at_any_moment_leaves_no_lock() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     let (ids, key) = (backend.router.link().ids(), key("k"));
     let mut dropped = 0;
@@ -72,7 +72,7 @@ async fn an_acquire_that_is_dropped_at_any_moment_leaves_no_lock() {
 
 #[tokio::test]
 async fn requests_to_a_frozen_server_are_undone_when_it_wakes() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     let (ids, key) = (backend.router.link().ids(), key("k"));
     let before = ids.fresh();
@@ -119,7 +119,7 @@ async fn requests_to_a_frozen_server_are_undone_when_it_wakes() {
 
 #[tokio::test]
 async fn a_late_acquire_on_a_lost_connection_is_undone_on_another() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     let (ids, key) = (backend.router.link().ids(), key("k"));
     let holder = ids.fresh();
@@ -158,7 +158,7 @@ async fn a_late_acquire_on_a_lost_connection_is_undone_on_another() {
 
 #[tokio::test]
 async fn a_server_clock_that_jumped_costs_one_more_round_trip() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     let (ids, key) = (backend.router.link().ids(), key("k"));
     backend.router.link().clock().saw(1, clock::now());
@@ -184,7 +184,7 @@ async fn a_server_clock_that_jumped_costs_one_more_round_trip() {
 
 #[tokio::test]
 async fn an_outage_ends_with_the_servers_return_and_wakes_listeners() {
-    let mut server = Server::start().await;
+    let mut server = TestServer::start().await;
     let backend = connect(&server).await;
     let (ids, key) = (backend.router.link().ids(), key("k"));
     let mut listener = backend.listen(&key);
@@ -222,7 +222,7 @@ async fn an_outage_ends_with_the_servers_return_and_wakes_listeners() {
 
 #[tokio::test]
 async fn a_cut_subscription_is_renewed_and_wakes_all_listeners() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     let (ids, key) = (backend.router.link().ids(), key("k"));
     let mut listener = backend.listen(&key);
@@ -242,7 +242,7 @@ async fn a_cut_subscription_is_renewed_and_wakes_all_listeners() {
 
 #[tokio::test]
 async fn a_call_during_a_cut_is_unknown_and_the_next_one_works() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     let (ids, key) = (backend.router.link().ids(), key("k"));
     for _ in 0..5 {
@@ -268,7 +268,7 @@ async fn a_call_during_a_cut_is_unknown_and_the_next_one_works() {
 
 #[tokio::test]
 async fn renewals_are_answered_while_acquires_flood_the_connection() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     let (ids, held) = (backend.router.link().ids(), key("held"));
     let holder = ids.fresh();
@@ -322,7 +322,7 @@ async fn renewals_are_answered_while_acquires_flood_the_connection() {
 
 #[tokio::test]
 async fn closing_ends_connections_tasks_and_calls() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let (backend, dropped) = (connect(&server).await, connect(&server).await);
     let key = key("k");
     let mut listener = backend.listen(&key);
@@ -355,7 +355,7 @@ fn a_backend_whose_runtime_is_gone_says_so() {
         .build()
         .unwrap();
     let (server, backend) = first.block_on(async {
-        let server = Server::start().await;
+        let server = TestServer::start().await;
         let backend = connect(&server).await;
         (server, backend)
     });
@@ -379,7 +379,7 @@ fn a_backend_whose_runtime_is_gone_says_so() {
 /// Without an end, publishing would wait for as long as the server is frozen, past a shutdown.
 #[tokio::test]
 async fn publishing_to_a_frozen_server_ends() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let options = Options {
         call_timeout: SHORT,
         ..Options::default()
@@ -406,7 +406,7 @@ async fn publishing_to_a_frozen_server_ends() {
 
 #[tokio::test]
 async fn health_is_good_after_the_servers_clock_has_jumped() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     backend.router.link().clock().saw(1, clock::now());
     let health = backend.health(Duration::from_secs(20)).await;

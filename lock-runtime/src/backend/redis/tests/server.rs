@@ -9,18 +9,18 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::mpsc;
 
-pub(in super::super) struct Server {
+pub(in super::super) struct TestServer {
     process: Child,
     port: u16,
     arguments: Vec<String>,
 }
 
-impl Server {
-    pub(in super::super) async fn start() -> Server {
-        Server::start_with(&[]).await
+impl TestServer {
+    pub(in super::super) async fn start() -> TestServer {
+        TestServer::start_with(&[]).await
     }
 
-    pub(in super::super) async fn start_with(arguments: &[&str]) -> Server {
+    pub(in super::super) async fn start_with(arguments: &[&str]) -> TestServer {
         let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
         // Another process may take the free port before the server does. Then this tries the next port.
         loop {
@@ -30,7 +30,7 @@ impl Server {
                 .unwrap()
                 .port();
             let process = spawn(port, &arguments);
-            let mut server = Server {
+            let mut server = TestServer {
                 process,
                 port,
                 arguments: arguments.clone(),
@@ -42,13 +42,13 @@ impl Server {
     }
 
     /// Starts a replica of the server at another address of this machine, on the same port.
-    pub(in super::super) fn replica_at(&self, address: &str) -> Server {
+    pub(in super::super) fn replica_at(&self, address: &str) -> TestServer {
         let (port, of) = (self.port, format!("127.0.0.1 {}", self.port));
         let arguments = ["--bind", address, "--replicaof", &of];
         let whole = ["--repl-diskless-load", "swapdb", "--dbfilename", "none.rdb"];
         let arguments = arguments.iter().chain(&whole);
         let arguments: Vec<String> = arguments.map(|&text| text.to_owned()).collect();
-        Server {
+        TestServer {
             process: spawn(port, &arguments),
             port,
             arguments,
@@ -174,14 +174,14 @@ impl Server {
         let _ = self.process.wait();
     }
 
-    /// Starts the server again on the same port, after [`kill`](Server::kill).
+    /// Starts the server again on the same port, after [`kill`](TestServer::kill).
     pub(in super::super) async fn restart(&mut self) {
         self.process = spawn(self.port, &self.arguments);
         assert!(self.answers().await);
     }
 }
 
-impl Drop for Server {
+impl Drop for TestServer {
     fn drop(&mut self) {
         self.kill();
         let _ = std::fs::remove_file(std::env::temp_dir().join(database(self.port)));

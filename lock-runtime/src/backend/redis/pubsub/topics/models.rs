@@ -26,7 +26,7 @@ fn a_message_on_an_open_channel_is_received() {
                 let topics = topics.clone();
                 thread::spawn(move || {
                     subscribes(&topics);
-                    topics.heard("c");
+                    topics.count_message("c");
                 })
             };
             let other = {
@@ -53,7 +53,7 @@ fn a_renewed_subscription_makes_up_for_missed_messages() {
                 let topics = topics.clone();
                 thread::spawn(move || {
                     let again = ["c".into()];
-                    topics.deaf(&again);
+                    topics.not_subscribed(&again);
                     // A message that is published now reaches no listener.
                     topics.opened(&again, true);
                 })
@@ -105,7 +105,7 @@ fn a_listener_of_a_closing_channel_reopens_it() {
             }
             topics.opened(&fresh, false);
             block_on(listener.ready());
-            topics.heard("c");
+            topics.count_message("c");
             block_on(listener.heard());
             drop(listener);
             clock::suspend(LINGER);

@@ -3,7 +3,7 @@
 
 use redis::{Cmd, Value};
 
-use super::{CLIENT, Run};
+use super::{CLIENT, ModelRun};
 use crate::backend::Fault;
 use crate::backend::redis::scripting::exclusive::*;
 use crate::backend::redis::scripting::grouped::{
@@ -20,7 +20,7 @@ use crate::values::HolderId;
 use crate::values::fence::SPARE_TOKENS;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum RequestForm {
     Alone,
     Batch,
     /// A holder that cannot acquire the lock is put on the waiting list, and a release reserves the lock for the first
@@ -29,15 +29,20 @@ pub(super) enum Form {
     Older,
 }
 
-impl Form {
-    pub(super) const ALL: [Form; 4] = [Form::Alone, Form::Batch, Form::Crowd, Form::Older];
+impl RequestForm {
+    pub(super) const ALL: [RequestForm; 4] = [
+        RequestForm::Alone,
+        RequestForm::Batch,
+        RequestForm::Crowd,
+        RequestForm::Older,
+    ];
 }
 
 fn holder_id(holder: &str) -> HolderId {
     HolderId::parse(holder).unwrap_or_else(|| panic!("{holder} is none of {CLIENT}"))
 }
 
-impl Run {
+impl ModelRun {
     async fn run<S: Script>(&self, script: &S) -> Result<S::Reply, String> {
         let reply = run(&mut self.connection.clone(), script).await;
         reply.map_err(|fault| fault.to_string())
@@ -59,7 +64,7 @@ impl Run {
 
     pub(super) async fn acquire(
         &mut self,
-        form: Form,
+        form: RequestForm,
         holder: &str,
         lease_ms: u64,
         not_after_us: u64,
@@ -77,7 +82,7 @@ impl Run {
         };
         let spare = self.random.bool().then_some(SPARE_TOKENS);
         match form {
-            Form::Alone => {
+            RequestForm::Alone => {
                 let ahead = Acquire {
                     channel: spare.map(|_| CHANNEL),
                     spare,
@@ -85,8 +90,8 @@ impl Run {
                 };
                 self.run(&ahead).await
             }
-            Form::Older => self.run(&OlderAcquire(acquire)).await,
-            Form::Crowd => {
+            RequestForm::Older => self.run(&OlderAcquire(acquire)).await,
+            RequestForm::Crowd => {
                 let listed = ListedAcquire {
                     fence: Some(&fence),
                     lease_ms,
@@ -96,7 +101,7 @@ impl Run {
                 };
                 self.run_prolonged(&listed).await
             }
-            Form::Batch => {
+            RequestForm::Batch => {
                 let one = || OneAcquire {
                     key: key.as_ref().clone(),
                     holder: holder_id(holder),
@@ -123,10 +128,10 @@ impl Run {
 
     pub(super) async fn release(
         &mut self,
-        form: Form,
+        form: RequestForm,
         holder: &str,
     ) -> Result<ReleaseReply, String> {
-        if form == Form::Batch {
+        if form == RequestForm::Batch {
             let all = vec![OneRelease {
                 key: key("k").as_ref().clone(),
                 holder: holder_id(holder),
@@ -137,10 +142,13 @@ impl Run {
                 None => self.is_untouched().await?,
             }
         }
-        let range = self.ranges.get(holder).filter(|_| form != Form::Older);
+        let range = self
+            .ranges
+            .get(holder)
+            .filter(|_| form != RequestForm::Older);
         let (used, last) = range.copied().unzip();
         let fence = range.map(|_| key("k").fence());
-        if form == Form::Crowd {
+        if form == RequestForm::Crowd {
             let release = ListedRelease {
                 fence,
                 last,
@@ -163,7 +171,7 @@ impl Run {
     /// the lock.
     pub(super) async fn hand_over(
         &mut self,
-        form: Form,
+        form: RequestForm,
         from: &str,
         to: &str,
         lease_ms: u64,
@@ -180,8 +188,10 @@ impl Run {
             spare: SPARE_TOKENS,
         };
         let reply = match form {
-            Form::Older => self.run(&OlderHandOver(hand_over)).await?,
-            Form::Alone | Form::Batch | Form::Crowd => self.run(&hand_over).await?,
+            RequestForm::Older => self.run(&OlderHandOver(hand_over)).await?,
+            RequestForm::Alone | RequestForm::Batch | RequestForm::Crowd => {
+                self.run(&hand_over).await?
+            }
         };
         match reply {
             HandOverReply::Done {

@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use super::{LEASES, Run, State};
+use super::{LEASES, ModelRun, State};
 use crate::backend::redis::tests::scripts::{CHANNEL, LOCK};
 use crate::backend::redis::tests::server;
 
@@ -33,7 +33,7 @@ const JAVA: [&str; 2] = [
     "6f1c1a9e-0000-4000-8000-000000000001:-2",
 ];
 
-impl Run {
+impl ModelRun {
     /// Runs one of these steps, at random, and updates the model. Returns `false`, because Redisson sets its lease
     /// anew.
     pub(super) async fn foreign(&mut self) -> Result<bool, String> {

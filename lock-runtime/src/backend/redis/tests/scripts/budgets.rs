@@ -3,7 +3,7 @@
 //! measuring time, because a clock would fail on a busy machine. A thousand of these commands take about a millisecond.
 
 use super::fair::{TIMEOUTS, fair_acquire, fair_release};
-use super::read_write::Names;
+use super::read_write::ReadWriteKeys;
 use super::*;
 use crate::backend::redis::kinds::fair::FairReleaseReply;
 use crate::values::kind::LockMode;
@@ -11,7 +11,7 @@ use crate::values::kind::LockMode;
 /// The largest number of commands that a script may run.
 const MOST: i64 = 1_100;
 
-impl Bench {
+impl ScriptBench {
     /// Returns the result of `what`, and the number of commands that the scripts ran meanwhile.
     async fn commands<T>(&self, what: impl Future<Output = T>) -> (T, i64) {
         self.run("CONFIG RESETSTAT").await;
@@ -48,8 +48,8 @@ impl Bench {
 
 #[tokio::test]
 async fn a_writer_checks_some_dead_readers_and_spares_the_rest() {
-    let bench = Bench::new().await;
-    let w = Names::of("w");
+    let bench = ScriptBench::new().await;
+    let w = ReadWriteKeys::of("w");
     for (many, count, free) in [
         (100, 1, true),
         (400, 1, true),
@@ -69,8 +69,8 @@ async fn a_writer_checks_some_dead_readers_and_spares_the_rest() {
 
 #[tokio::test]
 async fn a_release_among_many_dead_readers_leaves_the_hash_its_lease() {
-    let bench = Bench::new().await;
-    let a = Names::of("a");
+    let bench = ScriptBench::new().await;
+    let a = ReadWriteKeys::of("a");
     for (many, count, free) in [(100, 1, true), (1_000, 10_000, false), (20_000, 1, false)] {
         bench.readers(many, count, None).await;
         bench.call(a.read()).await.unwrap();
@@ -93,7 +93,7 @@ async fn a_release_among_many_dead_readers_leaves_the_hash_its_lease() {
 
 #[tokio::test]
 async fn an_inspection_counts_unchecked_readers_as_alive() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     for (many, count, readers) in [(100, 1, 1), (1_000, 10_000, 1_000), (20_000, 1, 19_000)] {
         bench.readers(many, count, Some(7)).await;
         let (answer, commands) = bench.commands(bench.call(inspect())).await;
@@ -110,7 +110,7 @@ async fn an_inspection_counts_unchecked_readers_as_alive() {
 
 #[tokio::test]
 async fn a_forced_release_names_some_readers_and_counts_the_others() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     for (many, count, untold) in [
         (100, 1, 0),
         (300, 1, 0),
@@ -145,7 +145,7 @@ async fn a_forced_release_names_some_readers_and_counts_the_others() {
 /// A hash that was long keeps its empty places when its fields are deleted, and a scan looks at them.
 #[tokio::test]
 async fn a_hash_that_was_once_long_costs_a_limited_number_of_pages() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     bench.readers(200_000, 1, None).await;
     let gone: Vec<_> = (10..200_000)
         .map(|reader| format!("reader:{reader}"))
@@ -158,7 +158,7 @@ async fn a_hash_that_was_once_long_costs_a_limited_number_of_pages() {
     assert!(commands < 100, "{commands}");
 }
 
-impl Bench {
+impl ScriptBench {
     /// Makes a fair lock with a holder and a queue of waiters.
     async fn queue_of(&self, many: usize, name: impl Fn(usize) -> String, dead_at: i64) {
         self.run("FLUSHALL").await;
@@ -184,7 +184,7 @@ fn waiter(version: char, number: usize) -> String {
 
 #[tokio::test]
 async fn a_queue_of_dead_waiters_is_swept_a_part_at_a_time() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     bench.queue_of(2_000, |number| waiter('8', number), 1).await;
     bench.call(release("holder")).await.unwrap();
     let me = waiter('8', 9_999);
@@ -202,7 +202,7 @@ async fn a_queue_of_dead_waiters_is_swept_a_part_at_a_time() {
 
 #[tokio::test]
 async fn a_newcomer_behind_a_distant_java_waiter_is_parked() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let later = i64::try_from(bench.server.time().await / 1_000).unwrap() + 600_000;
     let java = |number| waiter(if number == 0 { '4' } else { '8' }, number);
     bench.queue_of(2_000, java, later).await;
@@ -221,7 +221,7 @@ async fn a_newcomer_behind_a_distant_java_waiter_is_parked() {
 
 #[tokio::test]
 async fn a_waiter_that_leaves_a_long_queue_is_marked_as_dead() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let later = i64::try_from(bench.server.time().await / 1_000).unwrap() + 600_000;
     bench
         .queue_of(10_001, |number| waiter('8', number), later)

@@ -46,7 +46,7 @@ fn shown(answers: &[Option<AcquireReply>]) -> Vec<&'static str> {
 
 #[tokio::test]
 async fn each_of_many_acquires_has_its_own_answer() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     bench.run("HSET lock:busy other 1").await;
     bench.run("PEXPIRE lock:busy 5000").await;
     bench.run("HSET lock:forever other 1").await;
@@ -80,7 +80,7 @@ async fn each_of_many_acquires_has_its_own_answer() {
 
 #[tokio::test]
 async fn many_free_locks_are_taken_with_the_time_as_their_token() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     for fenced in [true, false] {
         let answers = bench.call(acquires_as(&["k", "l"], LEASE, fenced)).await;
         for answer in answers.unwrap() {
@@ -103,7 +103,7 @@ async fn many_free_locks_are_taken_with_the_time_as_their_token() {
 
 #[tokio::test]
 async fn a_lock_that_two_of_a_script_want_is_given_to_one_of_them() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let mut each = acquires(&["k", "l", "k"]);
     let first = each.all[0].holder.text();
     let answers = bench.call(each).await.unwrap();
@@ -125,7 +125,7 @@ async fn a_lock_that_two_of_a_script_want_is_given_to_one_of_them() {
 
 #[tokio::test]
 async fn a_group_has_its_earliest_date_and_refuses_a_bad_lease() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let mut late = acquires(&["k", "l"]);
     late.all[1].not_after_us = 1;
     for each in [
@@ -141,7 +141,7 @@ async fn a_group_has_its_earliest_date_and_refuses_a_bad_lease() {
 
 #[tokio::test]
 async fn a_user_without_exists_still_acquires_free_locks() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     bench.run("HSET lock:busy other 1").await;
     let mut limited = bench.user("-exists").await;
     let answers = run(&mut limited, &acquires(&["k", "busy", "k"])).await;
@@ -153,7 +153,7 @@ async fn a_user_without_exists_still_acquires_free_locks() {
 
 #[tokio::test]
 async fn a_batch_that_comes_too_late_asks_for_no_right() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     // This counts the questions for rights that the script asks.
     const COUNTS: &str = "local redis = setmetatable({acl_check_cmd = function() return redis.call('INCR', 'asked') end}, \
          {__index = redis})";
@@ -173,7 +173,7 @@ async fn a_batch_that_comes_too_late_asks_for_no_right() {
 
 #[tokio::test]
 async fn a_second_copy_of_many_acquires_is_left_to_their_own_script() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let each = acquires(&["k", "l"]);
     let mut copy = acquires(&["k", "l"]);
     for (copy, first) in copy.all.iter_mut().zip(&each.all) {
@@ -186,7 +186,7 @@ async fn a_second_copy_of_many_acquires_is_left_to_their_own_script() {
 
 #[tokio::test]
 async fn many_acquires_with_one_fence_have_rising_tokens() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let fence = key("{tag}").fence();
     let ahead = bench.server.time().await + 60_000_000;
     for last in [
@@ -222,7 +222,7 @@ async fn many_acquires_with_one_fence_have_rising_tokens() {
 
 #[tokio::test]
 async fn a_fence_that_holds_no_token_is_left_as_it_was() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let fence = key("k").fence();
     for junk in [
         "5",
@@ -255,7 +255,7 @@ async fn a_fence_that_holds_no_token_is_left_as_it_was() {
 
 #[tokio::test]
 async fn each_of_many_releases_has_its_own_answer() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     bench.run("SET lock:string x").await;
     bench.run("HSET lock:other other 1").await;
     let each = releases(&["held", "free", "other", "string", "held-too"]);
@@ -280,7 +280,7 @@ async fn each_of_many_releases_has_its_own_answer() {
 
 #[tokio::test]
 async fn a_refused_command_fails_one_request_of_a_group() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     for command in ["get", "hlen", "set", "hset", "pexpire", "hgetall", "pttl"] {
         bench.run("FLUSHALL").await;
         bench.run("HSET lock:busy other 1").await;

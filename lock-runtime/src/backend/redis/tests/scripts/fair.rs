@@ -81,7 +81,7 @@ pub(super) fn fair_release(holder: &str) -> FairRelease<'_> {
     }
 }
 
-impl Bench {
+impl ScriptBench {
     async fn ask(&self, holder: &str) -> AcquireReply {
         self.call(fair_acquire(holder)).await.unwrap()
     }
@@ -146,7 +146,7 @@ impl Bench {
 
 #[tokio::test]
 async fn waiters_are_served_in_the_order_of_their_first_question() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let [a, b, c, d] = OURS;
     assert!(bench.is_granted(a).await);
     assert!(bench.is_first(b).await);
@@ -164,7 +164,7 @@ async fn waiters_are_served_in_the_order_of_their_first_question() {
 
 #[tokio::test]
 async fn a_try_is_refused_while_others_queue_and_leaves_no_trace() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let [a, b, c, _] = OURS;
     assert!(bench.is_granted(a).await);
     assert!(bench.is_first(b).await);
@@ -185,7 +185,7 @@ async fn a_try_is_refused_while_others_queue_and_leaves_no_trace() {
 
 #[tokio::test]
 async fn a_leaving_waiter_removes_its_own_place_once() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let [a, b, c, d] = OURS;
     for holder in OURS {
         bench.ask(holder).await;
@@ -203,7 +203,7 @@ async fn a_leaving_waiter_removes_its_own_place_once() {
 
 #[tokio::test]
 async fn only_the_first_waiter_is_woken_and_only_for_a_free_lock() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let [a, b, c, d] = OURS;
     for holder in OURS {
         bench.ask(holder).await;
@@ -229,7 +229,7 @@ async fn only_the_first_waiter_is_woken_and_only_for_a_free_lock() {
 
 #[tokio::test]
 async fn a_dead_waiter_is_skipped_and_the_next_one_woken() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let [a, b, c, d] = OURS;
     for holder in OURS {
         bench.ask(holder).await;
@@ -250,7 +250,7 @@ async fn a_dead_waiter_is_skipped_and_the_next_one_woken() {
 
 #[tokio::test]
 async fn a_question_that_removes_a_dead_head_wakes_the_next() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let [a, b, c, d] = OURS;
     for holder in OURS {
         bench.ask(holder).await;
@@ -267,7 +267,7 @@ async fn a_question_that_removes_a_dead_head_wakes_the_next() {
 
 #[tokio::test]
 async fn an_inspection_names_the_first_waiters() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     bench.run(&format!("HSET {LOCK} a:1 1")).await;
     let seen = async || bench.call(inspect()).await.unwrap().unwrap();
     assert!(seen().await.first_waiters.is_empty());
@@ -284,7 +284,7 @@ async fn an_inspection_names_the_first_waiters() {
 
 #[tokio::test]
 async fn a_queue_that_lost_half_of_its_data_is_repaired() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let [_, b, c, d] = OURS;
     for holder in OURS {
         bench.ask(holder).await;
@@ -307,7 +307,7 @@ async fn a_queue_that_lost_half_of_its_data_is_repaired() {
 #[tokio::test]
 async fn keys_of_another_type_are_named_and_left_alone() {
     for (wrong, command) in [(QUEUE, "SET"), (TIMEOUTS, "SET")] {
-        let bench = Bench::new().await;
+        let bench = ScriptBench::new().await;
         bench.run(&format!("{command} {wrong} v")).await;
         let answer = bench.call(fair_acquire("a")).await;
         assert!(is_foreign(answer, wrong), "{wrong}");
@@ -320,7 +320,7 @@ async fn keys_of_another_type_are_named_and_left_alone() {
 #[tokio::test]
 async fn java_and_our_waiters_keep_the_order_in_which_they_came() {
     for order in 0..4 {
-        let bench = Bench::new().await;
+        let bench = ScriptBench::new().await;
         bench.ask(OURS[0]).await;
         let mixed = match order {
             0 => [OURS[1], JAVA[0], OURS[2], JAVA[1], OURS[3]],
@@ -371,7 +371,7 @@ async fn java_and_our_waiters_keep_the_order_in_which_they_came() {
 
 #[tokio::test]
 async fn our_waiters_behind_a_java_waiter_survive_its_subtraction() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let [a, b, c, d] = OURS;
     bench.ask(a).await;
     assert!(!bench.java(JAVA[0], 300_000).await);
@@ -393,7 +393,7 @@ async fn our_waiters_behind_a_java_waiter_survive_its_subtraction() {
 
 #[tokio::test]
 async fn a_try_that_removes_a_dead_head_wakes_the_next_waiter() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let [a, b, c, d] = OURS;
     for holder in [a, b, c] {
         bench.ask(holder).await;

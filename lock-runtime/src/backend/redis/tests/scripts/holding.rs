@@ -5,12 +5,15 @@ use crate::values::fence::SPARE_TOKENS;
 
 #[tokio::test]
 async fn a_release_deletes_publishes_and_repeats_harmlessly() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let mut messages = bench.server.listen(&[CHANNEL]).await;
     bench.acquire("a").await;
     let other = bench.call(release("b")).await.unwrap();
     assert!(matches!(other, ReleaseReply::NotHeld { .. }));
-    assert_eq!(bench.call(release("a")).await.unwrap(), ReleaseReply::Heard);
+    assert_eq!(
+        bench.call(release("a")).await.unwrap(),
+        ReleaseReply::Received
+    );
     assert_eq!(bench.integer("EXISTS lock:k").await, 0);
     assert_eq!(
         messages.recv().await.unwrap(),
@@ -32,7 +35,7 @@ async fn a_release_deletes_publishes_and_repeats_harmlessly() {
 
 #[tokio::test]
 async fn a_hand_over_moves_the_lock_once_and_never_acquires() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     assert!(matches!(
         bench.call(hand_over("a", "b")).await.unwrap(),
         HandOverReply::NotHeld
@@ -89,7 +92,7 @@ async fn a_hand_over_moves_the_lock_once_and_never_acquires() {
 
 #[tokio::test]
 async fn a_hand_over_counts_listeners_if_it_has_the_right() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let _one = bench.server.listen(&[CHANNEL]).await;
     let _other = bench.server.listen(&["elsewhere"]).await;
     bench.acquire("a").await;
@@ -114,7 +117,7 @@ async fn a_hand_over_counts_listeners_if_it_has_the_right() {
 
 #[tokio::test]
 async fn a_mark_writes_the_hold_as_it_is_and_a_check_writes_nothing() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     bench.acquire("a").await;
     bench.run("SET lock:text v").await;
     let stands = async || {
@@ -153,7 +156,7 @@ async fn a_mark_writes_the_hold_as_it_is_and_a_check_writes_nothing() {
 
 #[tokio::test]
 async fn a_renewal_extends_its_own_hold_or_only_checks_it() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     bench.acquire("a").await;
     bench.run("HSET lock:java uuid:1 3").await;
     bench.run("PEXPIRE lock:java 5000").await;
@@ -186,7 +189,7 @@ async fn a_renewal_extends_its_own_hold_or_only_checks_it() {
 
 #[tokio::test]
 async fn a_forced_release_notifies_waiters_and_the_holder() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let mut messages = bench.server.listen(&[CHANNEL, CONTROL]).await;
     assert!(!bench.call(force()).await.unwrap().released);
     bench.run("HSET lock:k uuid:7 3").await;
@@ -203,7 +206,7 @@ async fn a_forced_release_notifies_waiters_and_the_holder() {
 
 #[tokio::test]
 async fn an_inspection_sees_foreign_holders_and_writes_nothing() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     assert!(bench.call(inspect()).await.unwrap().is_none());
     bench.run("HSET lock:k uuid:7 3").await;
     let seen = bench.call(inspect()).await.unwrap().unwrap();
@@ -218,7 +221,7 @@ async fn an_inspection_sees_foreign_holders_and_writes_nothing() {
 
 #[tokio::test]
 async fn a_hand_over_reserves_tokens_unless_the_fence_is_ahead() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     bench.token("a").await;
     let mut from = "a".to_owned();
     for (step, (ahead, set_aside)) in [(0, 1_900), (5_000_000, 0)].into_iter().enumerate() {

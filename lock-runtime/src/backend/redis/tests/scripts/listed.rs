@@ -43,7 +43,7 @@ pub(in super::super) fn listed_release(holder: &str) -> ListedRelease<'_> {
     }
 }
 
-impl Bench {
+impl ScriptBench {
     async fn asks(&self, holder: &str) -> Option<u64> {
         match self.prolonged(listed_acquire(holder)).await.0 {
             AcquireReply::Granted { token, .. } => Some(token.unwrap().get()),
@@ -59,7 +59,7 @@ impl Bench {
 
     async fn is_released(&self, release: ListedRelease<'_>) -> i64 {
         let (reply, left) = self.prolonged(release).await;
-        assert!(matches!(reply, ReleaseReply::Done | ReleaseReply::Heard));
+        assert!(matches!(reply, ReleaseReply::Done | ReleaseReply::Received));
         left
     }
 
@@ -92,7 +92,7 @@ impl Bench {
 }
 
 /// Returns the messages that have arrived so far.
-async fn all_told(bench: &Bench, messages: &mut Messages) -> Vec<(String, String)> {
+async fn all_told(bench: &ScriptBench, messages: &mut Messages) -> Vec<(String, String)> {
     bench.run(&format!("PUBLISH {CHANNEL} end")).await;
     let mut all = Vec::new();
     loop {
@@ -106,7 +106,7 @@ async fn all_told(bench: &Bench, messages: &mut Messages) -> Vec<(String, String
 
 #[tokio::test]
 async fn a_release_reserves_the_lock_for_the_first_on_the_list() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let mut messages = bench.ours().await;
     let first = bench.asks(A).await.unwrap();
     assert_eq!((bench.asks(B).await, bench.asks(C).await), (None, None));
@@ -131,7 +131,7 @@ async fn a_release_reserves_the_lock_for_the_first_on_the_list() {
 
 #[tokio::test]
 async fn a_release_wakes_all_listeners_if_the_list_is_empty() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let mut messages = bench.ours().await;
     bench.asks(A).await.unwrap();
     bench.gives_back(A).await;
@@ -142,17 +142,20 @@ async fn a_release_wakes_all_listeners_if_the_list_is_empty() {
 
 #[tokio::test]
 async fn a_release_says_whether_a_listener_received_it() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     bench.acquire("a").await;
     assert_eq!(bench.call(release("a")).await.unwrap(), ReleaseReply::Done);
     let _listener = bench.server.listen(&[CHANNEL]).await;
     bench.acquire("a").await;
-    assert_eq!(bench.call(release("a")).await.unwrap(), ReleaseReply::Heard);
+    assert_eq!(
+        bench.call(release("a")).await.unwrap(),
+        ReleaseReply::Received
+    );
 }
 
 #[tokio::test]
 async fn a_process_that_receives_no_message_is_passed_over() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let channels = ["", ":ours", ":cccccccc"].map(|end| CHANNEL.to_owned() + end);
     let channels = channels.each_ref().map(String::as_str);
     let _messages = bench.server.listen(&channels).await;
@@ -173,7 +176,7 @@ async fn a_process_that_receives_no_message_is_passed_over() {
 
 #[tokio::test]
 async fn a_free_lock_is_reserved_for_the_first_on_the_list() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let mut messages = bench.ours().await;
     bench.asks(A).await.unwrap();
     assert_eq!((bench.asks(B).await, bench.asks(C).await), (None, None));
@@ -191,7 +194,7 @@ async fn a_free_lock_is_reserved_for_the_first_on_the_list() {
 
 #[tokio::test]
 async fn a_reservation_lasts_ten_times_longer_for_a_far_process() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let _messages = bench.ours().await;
     let ways = [(30_000, true), (30_000, false), (100, true), (100, false)];
     for (trip_us, by_release) in ways {
@@ -218,7 +221,7 @@ async fn a_reservation_lasts_ten_times_longer_for_a_far_process() {
 
 #[tokio::test]
 async fn a_clock_that_is_set_back_puts_no_newcomer_before_a_waiter() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let _messages = bench.ours().await;
     bench.asks(A).await.unwrap();
     // B was listed by the clock of before, which was far ahead.
@@ -240,7 +243,7 @@ async fn a_clock_that_is_set_back_puts_no_newcomer_before_a_waiter() {
 #[tokio::test]
 async fn listeners_that_only_look_on_cost_at_most_every_other_turn() {
     const LOOK_ON: usize = 20;
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let _ours = bench.ours().await;
     let mut lookers = Vec::new();
     for _ in 0..LOOK_ON {
@@ -260,7 +263,7 @@ async fn listeners_that_only_look_on_cost_at_most_every_other_turn() {
 
 #[tokio::test]
 async fn a_leaving_holder_is_removed_and_passes_its_reservation_on() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let _messages = bench.ours().await;
     bench.asks(A).await.unwrap();
     assert_eq!((bench.asks(B).await, bench.asks(C).await), (None, None));
@@ -279,7 +282,7 @@ async fn a_leaving_holder_is_removed_and_passes_its_reservation_on() {
 
 #[tokio::test]
 async fn listeners_off_the_list_get_the_lock_in_their_turn() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let _ours = bench.ours().await;
     let mut strangers = bench.server.listen(&[CHANNEL]).await;
     let (mut left, mut reserved, mut kept_away) = (0, 0, 0);
@@ -330,7 +333,7 @@ async fn eventually(mut is_so: impl AsyncFnMut() -> bool) {
 
 #[tokio::test]
 async fn a_lock_works_without_a_usable_waiting_list() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let _messages = bench.ours().await;
     bench.run("SET lock:waiting:{lock:k} x").await;
     bench.asks(A).await.unwrap();
@@ -363,7 +366,7 @@ async fn a_lock_works_without_a_usable_waiting_list() {
 
 #[tokio::test]
 async fn without_the_rights_to_the_list_nothing_is_done_to_the_lock() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let _messages = bench.ours().await;
     for rules in ["-zadd", "-zrange", "-zrem"] {
         bench.run("DEL lock:k lock:waiting:{lock:k}").await;
@@ -387,7 +390,7 @@ async fn without_the_rights_to_the_list_nothing_is_done_to_the_lock() {
 
 #[tokio::test]
 async fn a_reservation_without_a_lease_leaves_no_lock_behind() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let _messages = bench.ours().await;
     bench.run(&format!("HSET lock:k {A} 1")).await;
     bench.run("PEXPIRE lock:k 30000").await;
@@ -396,7 +399,7 @@ async fn a_reservation_without_a_lease_leaves_no_lock_behind() {
         .await;
     let mut limited = bench.user("-pexpire").await;
     let released = run(&mut limited, &listed_release(A)).await.unwrap();
-    assert_eq!(released, ReleaseReply::Heard);
+    assert_eq!(released, ReleaseReply::Received);
     assert_eq!(bench.holder().await, None);
     bench
         .run(&format!("ZADD lock:waiting:{{lock:k}} 5 {B}"))
@@ -408,7 +411,7 @@ async fn a_reservation_without_a_lease_leaves_no_lock_behind() {
 
 #[tokio::test]
 async fn a_bad_listed_acquire_is_refused_before_any_write() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let far = FAR.to_string();
     for lease in ["0", "-1", "1.5", "x", "86400001"] {
         let arguments = [A, lease, &far, "0", CHANNEL, "100"];

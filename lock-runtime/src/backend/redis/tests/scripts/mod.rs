@@ -20,11 +20,11 @@ mod table;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
 
-use super::server::{self, Server};
+use super::server::{self, TestServer};
 use super::*;
 use crate::backend::redis::kinds::operators::{ForceRelease, Inspect};
 use crate::backend::redis::kinds::read_write::{
-    Downgrade, ReadAcquire, ReadRenew, ReadWriteRelease, WriteAcquire,
+    ReadAcquire, ReadRenew, ReadWriteDowngrade, ReadWriteRelease, WriteAcquire,
 };
 use crate::backend::redis::kinds::request::{LOOK, MARK};
 use crate::backend::redis::pubsub::messages::CONTROL;
@@ -49,16 +49,16 @@ const LEASE: u64 = 30_000;
 const FAR: u64 = 1 << 52;
 
 /// A server and a connection, with short methods for what is done on it.
-struct Bench {
-    server: Server,
+struct ScriptBench {
+    server: TestServer,
     connection: MultiplexedConnection,
 }
 
-impl Bench {
-    async fn new() -> Bench {
-        let server = Server::start().await;
+impl ScriptBench {
+    async fn new() -> ScriptBench {
+        let server = TestServer::start().await;
         let connection = server.connection().await;
-        Bench { server, connection }
+        ScriptBench { server, connection }
     }
 
     async fn call<S: Script>(&self, script: S) -> Result<S::Reply, Fault> {

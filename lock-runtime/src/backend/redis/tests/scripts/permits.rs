@@ -109,9 +109,9 @@ pub(super) fn count_down() -> CountDown<'static> {
     }
 }
 
-impl Bench {
-    async fn with_permits(permits: u64) -> Bench {
-        let bench = Bench::new().await;
+impl ScriptBench {
+    async fn with_permits(permits: u64) -> ScriptBench {
+        let bench = ScriptBench::new().await;
         assert!(bench.call(set(permits)).await.unwrap().done);
         bench
     }
@@ -159,7 +159,7 @@ impl Bench {
 
 #[tokio::test]
 async fn permits_are_leased_once_until_the_servers_own_date() {
-    let bench = Bench::with_permits(3).await;
+    let bench = ScriptBench::with_permits(3).await;
     let before = bench.server.time().await / 1_000;
     let two = ids(1, 2);
     // The second request is a copy of the first.
@@ -193,7 +193,7 @@ async fn permits_are_leased_once_until_the_servers_own_date() {
 
 #[tokio::test]
 async fn a_late_or_malformed_request_for_permits_changes_nothing() {
-    let bench = Bench::with_permits(3).await;
+    let bench = ScriptBench::with_permits(3).await;
     let one = ids(1, 1);
     let now = bench.server.time().await;
     let late = AcquirePermits {
@@ -274,7 +274,7 @@ pub(super) fn lease_of(in_all: u64, ids: &[u8]) -> AcquirePermits<'_> {
 
 #[tokio::test]
 async fn a_semaphore_that_a_request_sets_goes_with_its_last_lease() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let (two, one) = (ids(1, 2), ids(2, 1));
     for in_all in [3, 1_000_000_000_000] {
         bench.call(lease_of(in_all, &two)).await.unwrap();
@@ -293,7 +293,7 @@ async fn a_semaphore_that_a_request_sets_goes_with_its_last_lease() {
 
 #[tokio::test]
 async fn a_request_sets_a_semaphore_to_its_number_less_the_leases() {
-    let bench = Bench::with_permits(3).await;
+    let bench = ScriptBench::with_permits(3).await;
     let two = ids(1, 2);
     assert!(bench.leases(&two).await);
     bench.integer("DEL lock:s").await;
@@ -317,7 +317,7 @@ async fn a_semaphore_set_by_hand_or_with_plain_permits_taken_stays() {
         ("take", "2"),
         ("expire", "3"),
     ] {
-        let bench = Bench::new().await;
+        let bench = ScriptBench::new().await;
         bench.call(lease_of(3, &one)).await.unwrap();
         match by_hand {
             "set" => assert!(!bench.call(set(3)).await.unwrap().done),
@@ -340,7 +340,7 @@ async fn a_semaphore_set_by_hand_or_with_plain_permits_taken_stays() {
 
 #[tokio::test]
 async fn permits_are_returned_once_and_published() {
-    let bench = Bench::with_permits(3).await;
+    let bench = ScriptBench::with_permits(3).await;
     let mut messages = bench.server.listen(&[TOLD]).await;
     let (two, other) = (ids(1, 2), ids(2, 1));
     assert!(bench.leases(&two).await);
@@ -372,7 +372,7 @@ async fn permits_are_returned_once_and_published() {
 
 #[tokio::test]
 async fn a_mark_lengthens_the_lease_of_permits_by_a_millisecond() {
-    let bench = Bench::with_permits(5).await;
+    let bench = ScriptBench::with_permits(5).await;
     let (two, none) = (ids(1, 2), ids(2, 1));
     assert!(bench.leases(&two).await);
     let ends = bench.score(&two[..16]).await.unwrap();
@@ -398,7 +398,7 @@ async fn a_mark_lengthens_the_lease_of_permits_by_a_millisecond() {
 
 #[tokio::test]
 async fn ended_leases_are_taken_back_published_and_not_renewed() {
-    let bench = Bench::with_permits(4).await;
+    let bench = ScriptBench::with_permits(4).await;
     let (gone, mine) = (ids(1, 3), ids(2, 2));
     assert!(bench.leases(&gone).await);
     assert!(!bench.leases(&mine).await);
@@ -430,7 +430,7 @@ async fn ended_leases_are_taken_back_published_and_not_renewed() {
 
 #[tokio::test]
 async fn a_set_that_lost_a_permit_is_lost_and_returns_the_others() {
-    let bench = Bench::with_permits(3).await;
+    let bench = ScriptBench::with_permits(3).await;
     let three = ids(1, 3);
     assert!(bench.leases(&three).await);
     // Redisson takes ended permits back one by one.
@@ -448,7 +448,7 @@ async fn a_set_that_lost_a_permit_is_lost_and_returns_the_others() {
 
 #[tokio::test]
 async fn a_request_that_waiting_cannot_help_gets_an_error() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let impossible = async |permits| {
         let ids = ids(9, permits);
         match bench.call(lease(&ids)).await {

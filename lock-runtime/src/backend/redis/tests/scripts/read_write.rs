@@ -6,14 +6,14 @@ use crate::values::kind::LockMode;
 const WAITS: &str = "lock:rw:waiting:{lock:k}";
 
 /// A holder and the keys of its request.
-pub(super) struct Names {
+pub(super) struct ReadWriteKeys {
     holder: &'static str,
     timeout: String,
 }
 
-impl Names {
-    pub(super) fn of(holder: &'static str) -> Names {
-        Names {
+impl ReadWriteKeys {
+    pub(super) fn of(holder: &'static str) -> ReadWriteKeys {
+        ReadWriteKeys {
             holder,
             timeout: format!("{{lock:k}}:{holder}:rwlock_timeout:1"),
         }
@@ -53,8 +53,8 @@ impl Names {
         }
     }
 
-    pub(super) fn downgrade(&self) -> Downgrade<'_> {
-        Downgrade {
+    pub(super) fn downgrade(&self) -> ReadWriteDowngrade<'_> {
+        ReadWriteDowngrade {
             lock: LOCK,
             timeout: &self.timeout,
             holder: self.holder,
@@ -77,13 +77,13 @@ fn is_busy(answer: &AcquireReply) -> bool {
     matches!(answer, AcquireReply::Busy { .. })
 }
 
-impl Bench {
+impl ScriptBench {
     async fn reads(&self, holder: &'static str) -> AcquireReply {
-        self.call(Names::of(holder).read()).await.unwrap()
+        self.call(ReadWriteKeys::of(holder).read()).await.unwrap()
     }
 
     async fn writes(&self, holder: &'static str) -> AcquireReply {
-        self.call(Names::of(holder).write()).await.unwrap()
+        self.call(ReadWriteKeys::of(holder).write()).await.unwrap()
     }
 
     /// Returns the hash as `field=value`, in order.
@@ -106,7 +106,7 @@ impl Bench {
 
 #[tokio::test]
 async fn readers_and_writers_have_redissons_shapes() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     assert!(is_granted(&bench.reads("a").await));
     assert!(is_granted(&bench.reads("b").await));
     assert_eq!(bench.hash().await, "a=1 b=1 mode=read");
@@ -118,7 +118,10 @@ async fn readers_and_writers_have_redissons_shapes() {
     assert_eq!(value.as_deref(), Some("1"));
     assert!(is_busy(&bench.writes("w").await));
     for holder in ["a", "b"] {
-        bench.call(Names::of(holder).release()).await.unwrap();
+        bench
+            .call(ReadWriteKeys::of(holder).release())
+            .await
+            .unwrap();
     }
     assert_eq!(bench.integer("DBSIZE").await, 0);
     assert!(matches!(
@@ -127,14 +130,14 @@ async fn readers_and_writers_have_redissons_shapes() {
     ));
     assert_eq!(bench.hash().await, "mode=write w:write=1");
     assert!(is_busy(&bench.reads("a").await) && is_busy(&bench.writes("v").await));
-    bench.call(Names::of("w").release()).await.unwrap();
+    bench.call(ReadWriteKeys::of("w").release()).await.unwrap();
     assert_eq!(bench.integer("EXISTS lock:k").await, 0);
 }
 
 #[tokio::test]
 async fn a_second_copy_counts_nothing_and_shortens_nothing() {
-    let bench = Bench::new().await;
-    let (a, w) = (Names::of("a"), Names::of("w"));
+    let bench = ScriptBench::new().await;
+    let (a, w) = (ReadWriteKeys::of("a"), ReadWriteKeys::of("w"));
     for lease in [LEASE, 1_000] {
         let answer = bench
             .call(ReadAcquire {
@@ -173,8 +176,8 @@ async fn a_second_copy_counts_nothing_and_shortens_nothing() {
 
 #[tokio::test]
 async fn a_late_request_is_refused() {
-    let bench = Bench::new().await;
-    let (a, w) = (Names::of("a"), Names::of("w"));
+    let bench = ScriptBench::new().await;
+    let (a, w) = (ReadWriteKeys::of("a"), ReadWriteKeys::of("w"));
     let read = ReadAcquire {
         not_after_us: 1,
         ..a.read()
@@ -196,7 +199,7 @@ async fn a_late_request_is_refused() {
 
 #[tokio::test]
 async fn a_dead_reader_keeps_no_writer_out() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     bench.reads("a").await;
     bench.reads("b").await;
     bench.run("DEL {lock:k}:a:rwlock_timeout:1").await;
@@ -207,7 +210,7 @@ async fn a_dead_reader_keeps_no_writer_out() {
     assert_eq!(bench.hash().await, "mode=write w:write=1");
     let answers = bench
         .call(ReadRenew {
-            items: &[Names::of("a").renewal(LEASE)],
+            items: &[ReadWriteKeys::of("a").renewal(LEASE)],
         })
         .await
         .unwrap();
@@ -216,7 +219,7 @@ async fn a_dead_reader_keeps_no_writer_out() {
 
 #[tokio::test]
 async fn a_java_reader_lives_as_long_as_any_of_its_holds() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     bench.run("HSET lock:k mode read uuid:7 3").await;
     bench.run("PEXPIRE lock:k 60000").await;
     bench
@@ -225,7 +228,7 @@ async fn a_java_reader_lives_as_long_as_any_of_its_holds() {
     assert!(is_busy(&bench.writes("w").await));
     assert!(is_granted(&bench.reads("a").await));
     assert_eq!(bench.hash().await, "a=1 mode=read uuid:7=3");
-    bench.call(Names::of("a").release()).await.unwrap();
+    bench.call(ReadWriteKeys::of("a").release()).await.unwrap();
     assert_eq!(bench.hash().await, "mode=read uuid:7=3");
     let seen = bench.call(inspect()).await.unwrap().unwrap();
     assert_eq!(
@@ -238,7 +241,7 @@ async fn a_java_reader_lives_as_long_as_any_of_its_holds() {
 
 #[tokio::test]
 async fn a_java_writer_that_also_reads_is_left_as_it_is() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     bench
         .run("HSET lock:k mode write uuid:7:write 2 uuid:7 1")
         .await;
@@ -246,9 +249,15 @@ async fn a_java_writer_that_also_reads_is_left_as_it_is() {
     let before = bench.hash().await;
     assert!(is_busy(&bench.writes("w").await) && is_busy(&bench.reads("a").await));
     for holder in ["w", "a"] {
-        let released = bench.call(Names::of(holder).release()).await.unwrap();
+        let released = bench
+            .call(ReadWriteKeys::of(holder).release())
+            .await
+            .unwrap();
         assert!(matches!(released, ReleaseReply::NotHeld { .. }));
-        let downgraded = bench.call(Names::of(holder).downgrade()).await.unwrap();
+        let downgraded = bench
+            .call(ReadWriteKeys::of(holder).downgrade())
+            .await
+            .unwrap();
         assert!(matches!(downgraded, ReleaseReply::NotHeld { .. }));
     }
     assert_eq!(bench.hash().await, before);
@@ -261,9 +270,9 @@ async fn a_java_writer_that_also_reads_is_left_as_it_is() {
 
 #[tokio::test]
 async fn the_last_reader_publishes_and_others_bound_the_lease() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let mut messages = bench.server.listen(&[RW_CHANNEL]).await;
-    let (a, b) = (Names::of("a"), Names::of("b"));
+    let (a, b) = (ReadWriteKeys::of("a"), ReadWriteKeys::of("b"));
     bench
         .call(ReadAcquire {
             lease_ms: 5_000,
@@ -290,9 +299,9 @@ async fn the_last_reader_publishes_and_others_bound_the_lease() {
 
 #[tokio::test]
 async fn a_writer_publishes_one_and_then_zero() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let mut messages = bench.server.listen(&[RW_CHANNEL]).await;
-    let w = Names::of("w");
+    let w = ReadWriteKeys::of("w");
     bench.call(w.write()).await.unwrap();
     bench.call(w.release()).await.unwrap();
     for payload in ["1", "0"] {
@@ -307,8 +316,8 @@ async fn a_writer_publishes_one_and_then_zero() {
 
 #[tokio::test]
 async fn a_downgrade_happens_once_keeps_the_lease_and_wakes_readers() {
-    let bench = Bench::new().await;
-    let w = Names::of("w");
+    let bench = ScriptBench::new().await;
+    let w = ReadWriteKeys::of("w");
     let mut messages = bench.server.listen(&[RW_CHANNEL]).await;
     let nothing = bench.call(w.downgrade()).await.unwrap();
     assert!(matches!(nothing, ReleaseReply::NotHeld { .. }));
@@ -334,7 +343,10 @@ async fn a_downgrade_happens_once_keeps_the_lease_and_wakes_readers() {
     assert!(messages.try_recv().is_err());
     assert!(is_granted(&bench.reads("a").await) && is_busy(&bench.writes("v").await));
     for holder in ["a", "w"] {
-        bench.call(Names::of(holder).release()).await.unwrap();
+        bench
+            .call(ReadWriteKeys::of(holder).release())
+            .await
+            .unwrap();
     }
     let late = bench.call(w.downgrade()).await.unwrap();
     assert!(matches!(late, ReleaseReply::NotHeld { .. }));
@@ -342,8 +354,8 @@ async fn a_downgrade_happens_once_keeps_the_lease_and_wakes_readers() {
 
 #[tokio::test]
 async fn the_release_of_a_read_also_ends_the_write_that_it_was() {
-    let bench = Bench::new().await;
-    let w = Names::of("w");
+    let bench = ScriptBench::new().await;
+    let w = ReadWriteKeys::of("w");
     bench.call(w.write()).await.unwrap();
     let items = [w.renewal(90_000)];
     let answers = bench.call(ReadRenew { items: &items }).await.unwrap();
@@ -355,8 +367,8 @@ async fn the_release_of_a_read_also_ends_the_write_that_it_was() {
 
 #[tokio::test]
 async fn a_mark_finds_a_reader_and_a_writer_that_becomes_one() {
-    let bench = Bench::new().await;
-    let (w, gone) = (Names::of("w"), Names::of("gone"));
+    let bench = ScriptBench::new().await;
+    let (w, gone) = (ReadWriteKeys::of("w"), ReadWriteKeys::of("gone"));
     bench.call(w.write()).await.unwrap();
     for downgraded in [false, true] {
         if downgraded {
@@ -366,7 +378,7 @@ async fn a_mark_finds_a_reader_and_a_writer_that_becomes_one() {
         let fields = bench.run("HGETALL lock:k").await;
         let expires = bench.run("PEXPIRETIME lock:k").await;
         let changes = bench.changes().await;
-        let mark = |names: &Names| {
+        let mark = |names: &ReadWriteKeys| {
             let (lock, timeout, holder, _) = names.renewal(0);
             (lock, timeout, holder, MARK)
         };
@@ -392,8 +404,8 @@ async fn a_mark_finds_a_reader_and_a_writer_that_becomes_one() {
 
 #[tokio::test]
 async fn a_waiting_writer_keeps_readers_out_for_a_limited_time() {
-    let bench = Bench::new().await;
-    let w = Names::of("w");
+    let bench = ScriptBench::new().await;
+    let w = ReadWriteKeys::of("w");
     bench.reads("a").await;
     bench.call(w.write()).await.unwrap();
     assert!(
@@ -433,7 +445,10 @@ async fn a_waiting_writer_keeps_readers_out_for_a_limited_time() {
     assert!(is_granted(&bench.reads("c").await));
     bench.call(waits(60_000)).await.unwrap();
     for holder in ["a", "b", "c"] {
-        bench.call(Names::of(holder).release()).await.unwrap();
+        bench
+            .call(ReadWriteKeys::of(holder).release())
+            .await
+            .unwrap();
     }
     let AcquireReply::Busy {
         left: Some(left), ..
@@ -447,14 +462,14 @@ async fn a_waiting_writer_keeps_readers_out_for_a_limited_time() {
         tokio::task::yield_now().await;
     }
     bench.call(waits(1_500)).await.unwrap();
-    bench.call(Names::of("d").release()).await.unwrap();
+    bench.call(ReadWriteKeys::of("d").release()).await.unwrap();
     assert!(is_granted(&bench.writes("w").await));
     assert_eq!(bench.integer(&format!("EXISTS {WAITS}")).await, 0);
 }
 
 #[tokio::test]
 async fn other_entries_are_foreign_to_a_read_write_lock() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     for (made, what) in [
         ("SET lock:k v", "a string"),
         ("HSET lock:k uuid:1 1", "a mutex"),
@@ -462,7 +477,7 @@ async fn other_entries_are_foreign_to_a_read_write_lock() {
     ] {
         bench.run(made).await;
         let before = bench.run("DUMP lock:k").await;
-        let (a, w) = (Names::of("a"), Names::of("w"));
+        let (a, w) = (ReadWriteKeys::of("a"), ReadWriteKeys::of("w"));
         assert!(is_foreign(bench.call(a.read()).await, LOCK), "{what}");
         assert!(is_foreign(bench.call(w.write()).await, LOCK), "{what}");
         for names in [a, w] {
@@ -487,8 +502,8 @@ async fn other_entries_are_foreign_to_a_read_write_lock() {
 
 #[tokio::test]
 async fn a_refused_right_leaves_no_lock_without_a_lease() {
-    let bench = Bench::new().await;
-    let (a, w) = (Names::of("a"), Names::of("w"));
+    let bench = ScriptBench::new().await;
+    let (a, w) = (ReadWriteKeys::of("a"), ReadWriteKeys::of("w"));
     for rights in ["-set", "-hset", "-pexpire", "resetkeys ~lock:*"] {
         let mut limited = bench.user(rights).await;
         let answer = run(&mut limited, &a.read()).await;
@@ -509,7 +524,7 @@ async fn a_refused_right_leaves_no_lock_without_a_lease() {
 
 #[tokio::test]
 async fn a_forced_release_ends_every_reader_and_names_each() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let mut messages = bench.server.listen(&[RW_CHANNEL, CONTROL]).await;
     bench.reads("a").await;
     bench.reads("b").await;
@@ -532,7 +547,7 @@ async fn a_forced_release_ends_every_reader_and_names_each() {
 
 #[tokio::test]
 async fn names_with_braces_keep_their_readers_leases_beside_them() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let key = |name: &str| {
         let name = crate::values::name::LockName::from(name);
         Key::new("lock:", &name, Kind::Read).unwrap()
@@ -540,7 +555,7 @@ async fn names_with_braces_keep_their_readers_leases_beside_them() {
     for name in ["a{b}c", "plain", "x:y"] {
         let key = key(name);
         let timeout = key.suffixed("a:rwlock_timeout:1");
-        let a = Names {
+        let a = ReadWriteKeys {
             holder: "a",
             timeout,
         };
@@ -549,7 +564,7 @@ async fn names_with_braces_keep_their_readers_leases_beside_them() {
             ..a.read()
         };
         assert!(is_granted(&bench.call(read).await.unwrap()));
-        let w = Names::of("w");
+        let w = ReadWriteKeys::of("w");
         let write = || WriteAcquire {
             lock: key.raw(),
             ..w.write()

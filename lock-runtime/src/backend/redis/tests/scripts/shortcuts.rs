@@ -112,7 +112,7 @@ fn state(answers: Vec<Value>, time: Option<i64>) -> Vec<String> {
     state
 }
 
-impl Bench {
+impl ScriptBench {
     async fn both_ways(&self, source: &Source, keys: &[&str], arguments: &[&str]) {
         self.both_ways_after("", source, keys, arguments).await;
     }
@@ -182,7 +182,7 @@ const LEASES: [&str; 9] = [
 
 #[tokio::test]
 async fn an_acquire_by_the_shortcut_is_an_acquire() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let far = FAR.to_string();
     for keys in [&[LOCK][..], &[LOCK, FENCE]] {
         for lease in LEASES {
@@ -201,7 +201,7 @@ async fn an_acquire_by_the_shortcut_is_an_acquire() {
 
 #[tokio::test]
 async fn a_release_by_the_shortcut_is_a_release() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     for holder in ["a", "b"] {
         bench
             .both_ways(Release::source(), &[LOCK], &[holder, CHANNEL, RELEASED])
@@ -214,7 +214,7 @@ async fn a_release_by_the_shortcut_is_a_release() {
 
 #[tokio::test]
 async fn a_hand_over_by_the_shortcut_is_a_hand_over() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     for keys in [&[LOCK][..], &[LOCK, FENCE]] {
         let leases = LEASES.map(|lease| (lease, "0", "1900"));
         let spares = ["0", "1", "2000", "2001", "-1", "1.5", "nan", "x"];
@@ -229,7 +229,7 @@ async fn a_hand_over_by_the_shortcut_is_a_hand_over() {
 
 #[tokio::test]
 async fn a_shortcut_without_a_lease_leaves_no_lock_behind() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let mut limited = bench.user("-pexpire").await;
     let refused = run(&mut limited, &acquire("a")).await;
     assert!(matches!(refused, Err(Fault::Denied(_))), "{refused:?}");
@@ -251,7 +251,7 @@ const TRIPS: [&str; 2] = ["25000", "25001"];
 
 #[tokio::test]
 async fn a_listed_acquire_by_the_shortcut_is_a_listed_acquire() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let far = FAR.to_string();
     for list in LISTS {
         for keys in [&[LOCK, WAITING][..], &[LOCK, WAITING, FENCE]] {
@@ -276,7 +276,7 @@ async fn a_listed_acquire_by_the_shortcut_is_a_listed_acquire() {
 
 #[tokio::test]
 async fn a_listed_release_by_the_shortcut_is_a_listed_release() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let ours = format!("{CHANNEL}:ours");
     for channels in [["nobody", "here"], [CHANNEL, &ours]] {
         let _listening = bench.server.listen(&channels).await;

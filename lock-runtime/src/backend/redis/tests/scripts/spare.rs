@@ -38,7 +38,7 @@ pub(super) fn listed_release_after(holder: &str, used: u64, last: u64) -> Listed
 }
 
 /// Requests of a process whose callers wait, without and with the waiting list.
-impl Bench {
+impl ScriptBench {
     /// Returns the token, and the last reserved token.
     async fn ahead(&self, holder: &str, in_crowd: bool) -> (u64, u64) {
         let reply = if in_crowd {
@@ -47,10 +47,10 @@ impl Bench {
             self.call(acquire_ahead(holder)).await
         };
         match reply.unwrap() {
-            AcquireReply::Granted { token, look, .. } => {
-                let look = look.unwrap();
-                assert_eq!(look.subscribers, Some(1));
-                (token.unwrap().get(), look.last.unwrap().get())
+            AcquireReply::Granted { token, tenure, .. } => {
+                let tenure = tenure.unwrap();
+                assert_eq!(tenure.subscribers, Some(1));
+                (token.unwrap().get(), tenure.last.unwrap().get())
             }
             other => panic!("{other:?}"),
         }
@@ -73,7 +73,7 @@ impl Bench {
 
 #[tokio::test]
 async fn an_acquire_reserves_tokens_and_a_release_returns_unused_ones() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let _listening = bench.server.listen(&[CHANNEL]).await;
     for in_crowd in [false, true] {
         let (token, last) = bench.ahead("a", in_crowd).await;
@@ -89,7 +89,7 @@ async fn an_acquire_reserves_tokens_and_a_release_returns_unused_ones() {
 
 #[tokio::test]
 async fn a_fence_ahead_of_the_clock_reserves_no_tokens() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let _listening = bench.server.listen(&[CHANNEL]).await;
     for in_crowd in [false, true] {
         bench.run(&format!("SET {FENCE} 8000000000000000")).await;
@@ -101,7 +101,7 @@ async fn a_fence_ahead_of_the_clock_reserves_no_tokens() {
 
 #[tokio::test]
 async fn a_fence_with_a_later_token_is_not_set_back() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let _listening = bench.server.listen(&[CHANNEL]).await;
     for in_crowd in [false, true] {
         let (token, last) = bench.ahead("a", in_crowd).await;
@@ -119,14 +119,14 @@ async fn a_fence_with_a_later_token_is_not_set_back() {
 
 #[tokio::test]
 async fn a_release_without_rights_to_the_fence_still_releases() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let _listening = bench.server.listen(&[CHANNEL]).await;
     for rules in ["-get", "-set"] {
         let (token, last) = bench.ahead("a", false).await;
         let mut limited = bench.user(rules).await;
         let release = release_after("a", token, last);
         let reply = run(&mut limited, &release).await.unwrap();
-        assert_eq!(reply, ReleaseReply::Heard, "{rules}");
+        assert_eq!(reply, ReleaseReply::Received, "{rules}");
         assert_eq!(bench.fence().await, last, "{rules}");
         bench.run(&format!("DEL {FENCE}")).await;
     }
@@ -134,7 +134,7 @@ async fn a_release_without_rights_to_the_fence_still_releases() {
 
 #[tokio::test]
 async fn too_many_reserved_tokens_are_refused() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let far = FAR.to_string();
     for spare in ["2001", "-1", "1.5", "nan", "x"] {
         let arguments = ["a", "30000", &*far, "0", CHANNEL, spare];

@@ -172,7 +172,7 @@ fn every_header_names_the_keys_and_arguments() {
     check(&permits::take(1), 1);
     check(&permits::count_down(), 1);
     check(&permits::read_counter(), 1);
-    let rw = read_write::Names::of("a");
+    let rw = read_write::ReadWriteKeys::of("a");
     check(&rw.read(), 1);
     check(&rw.write(), 1);
     check(&rw.release(), 1);
@@ -247,7 +247,7 @@ fn sharded_channels_change_only_publishing_and_counting() {
 
 #[tokio::test]
 async fn a_token_by_itself_rises_and_comes_in_time_or_not_at_all() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let before = bench.token("a").await;
     let token = |not_after, counted| {
         bench.call(NextToken {
@@ -375,7 +375,7 @@ fn a_malformed_reply_is_an_error_and_never_a_panic() {
         }
         let read = permits::read_counter().read(reply.clone());
         assert!(!matches!(read, Some(Ok(Some(_)))), "{said}");
-        let rw = read_write::Names::of("a");
+        let rw = read_write::ReadWriteKeys::of("a");
         for granted in [
             rw.read().read(reply.clone()),
             rw.write().read(reply.clone()),

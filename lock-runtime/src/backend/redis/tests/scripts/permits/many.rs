@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_forced_release_returns_and_names_all_leased_permits() {
-    let bench = Bench::with_permits(600).await;
+    let bench = ScriptBench::with_permits(600).await;
     let many = ids(1, 300);
     assert_eq!(bench.call(force()).await.unwrap().permits, 0);
     assert!(bench.leases(&many).await);
@@ -31,7 +31,7 @@ async fn a_forced_release_returns_and_names_all_leased_permits() {
     assert!(named.contains(&hex));
 }
 
-impl Bench {
+impl ScriptBench {
     /// Adds `many` leases that end at `ends`, without taking permits for them.
     async fn leased(&self, many: usize, ends: i64) {
         let leases: Vec<_> = (0..many)
@@ -46,7 +46,7 @@ impl Bench {
 
 #[tokio::test]
 async fn leases_that_are_over_are_taken_back_a_part_at_a_time() {
-    let bench = Bench::with_permits(1).await;
+    let bench = ScriptBench::with_permits(1).await;
     bench.leased(1_200, 1).await;
     let many = ids(1, 1_000);
     for (free, left) in [("501", 700), ("1001", 200)] {
@@ -69,7 +69,7 @@ async fn leases_that_are_over_are_taken_back_a_part_at_a_time() {
 
 #[tokio::test]
 async fn a_counter_with_very_many_leases_is_not_deleted_in_one_step() {
-    let bench = Bench::with_permits(1).await;
+    let bench = ScriptBench::with_permits(1).await;
     bench.leased(5_001, 1 << 50).await;
     let Err(Fault::Foreign { key, why }) = bench.call(delete()).await else {
         panic!("to delete them takes too long")

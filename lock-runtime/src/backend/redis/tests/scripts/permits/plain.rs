@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn plain_permits_are_taken_in_time_all_or_none() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     assert!(matches!(bench.call(take(1)).await, Err(Fault::NotSet)));
     bench.call(set(3)).await.unwrap();
     let late = TakePermits {
@@ -29,7 +29,7 @@ async fn plain_permits_are_taken_in_time_all_or_none() {
 
 #[tokio::test]
 async fn a_latch_counts_down_to_zero_and_publishes_once() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let closed = SetCounter {
         payload: "1",
         ..set(2)

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn other_values_are_foreign_and_stay_as_they_are() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let one = ids(1, 1);
     for (make, key) in [
         ("HSET lock:s a 1", COUNT),
@@ -39,7 +39,7 @@ async fn other_values_are_foreign_and_stay_as_they_are() {
 
 #[tokio::test]
 async fn a_refusal_in_mid_script_neither_loses_nor_makes_permits() {
-    let bench = Bench::with_permits(5).await;
+    let bench = ScriptBench::with_permits(5).await;
     let (held, more) = (ids(1, 2), ids(2, 1));
     for refused in ["get", "incrby", "zadd", "zcount", "zscore", "time"] {
         let mut limited = bench.user(&format!("-{refused}")).await;
@@ -88,7 +88,7 @@ async fn a_refusal_in_mid_script_neither_loses_nor_makes_permits() {
 
 #[tokio::test]
 async fn permits_come_back_and_are_renewed_when_the_memory_is_full() {
-    let bench = Bench::with_permits(5).await;
+    let bench = ScriptBench::with_permits(5).await;
     let two = ids(1, 2);
     assert!(bench.leases(&two).await);
     bench.run("CONFIG SET maxmemory 1").await;
