@@ -178,7 +178,8 @@ impl Location {
 
     /// Connects. If the options are `lazy`, only starts to connect.
     ///
-    /// A store without replicas must refuse [`Options::replicas`](crate::values::Options::replicas): they would be ignored in silence.
+    /// A store without replicas must refuse [`Options::replicas`](crate::values::Options::replicas), which it would ignore
+    /// otherwise.
     pub(crate) async fn open(self, opening: Opening) -> Result<Arc<dyn Backend>, LockError> {
         let options = &opening.options;
         match self {

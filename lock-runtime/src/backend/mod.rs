@@ -48,11 +48,11 @@ pub(crate) use self::types::{
 };
 
 /// The time for which one request of a waiting writer keeps new readers out. It is longer than the pause between two
-/// requests of the writer, so that readers are kept out for as long as the writer waits. It is short because nobody
-/// revokes it when the writer is killed.
+/// requests of the writer, so that readers are kept out for as long as the writer waits. It is short because no
+/// process revokes it when the writer is killed.
 pub(crate) const READERS_KEPT_OUT: Duration = Duration::from_millis(1_500);
-/// The time for which new readers are kept out after the last reader has left and the waiting writer has been told.
-/// The writer may be gone, so this is short.
+/// The time for which new readers are kept out after the last reader has left and the waiting writer has got its
+/// message. The writer may be gone, so this is short.
 pub(crate) const WRITER_HAS_TO_COME: Duration = Duration::from_millis(300);
 
 /// Boxed because a manager holds its backend as `dyn`: one allocation beside a network round trip.

@@ -114,7 +114,7 @@ mod tests {
         };
         let (first, second) = tokio::join!(get(&limit), second);
         assert!(matches!(first, Err(Fault::NotDone(_))), "{first:?}");
-        assert!(second.unwrap().is_none(), "it is told to come again");
+        assert!(second.unwrap().is_none(), "it has to ask again");
         let mut fresh = Vec::new();
         for _ in 0..MAX_ACQUIRES {
             fresh.push(get(&limit).await.unwrap().unwrap());

@@ -33,7 +33,7 @@ fn channel(counter: CounterRef<'_>) -> String {
     }
 }
 
-/// Returns the message for a new count. An empty string stands for the count itself.
+/// Returns the message for a new count. An empty string means the count itself.
 fn payload(counter: CounterRef<'_>) -> &'static str {
     match counter.kind {
         CounterKind::Semaphore => "",

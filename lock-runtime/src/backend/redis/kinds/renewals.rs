@@ -222,7 +222,7 @@ const MOST_PERMITS: u64 = 512;
 /// A script whose keys have this number of bytes gets no further hold, because some proxies refuse long requests.
 const MOST_BYTES: usize = 32 * 1024;
 
-/// Returns indices into the batch, for one script each. `slot` tells which keys may be in one script.
+/// Returns indices into the batch, for one script each. Keys with the same `slot` may be in one script.
 pub(crate) fn by_script(batch: &[Renewal], slot: impl Fn(&Key) -> u16) -> Vec<Vec<usize>> {
     let mut parts: HashMap<(RenewalKind, u16), Vec<usize>> = HashMap::new();
     for (at, item) in batch.iter().enumerate() {

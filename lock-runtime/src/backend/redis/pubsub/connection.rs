@@ -184,7 +184,7 @@ impl PubsubConnection {
     async fn catch_up(&mut self) -> Result<(), Fault> {
         let mut marks = self.messages.marks.subscribe();
         if *marks.borrow_and_update() == 0 {
-            // The control channel is refused to this user, so a new answer could not be told from a late one.
+            // The control channel is refused to this user, so a new answer could not be distinguished from a late one.
             return Err(foreign());
         }
         // The content of the answer does not matter. Only the mark counts.

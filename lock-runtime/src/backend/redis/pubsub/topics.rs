@@ -239,8 +239,8 @@ impl Listen for ChannelListener {
     fn heard(&mut self) -> Boxed<'_, u64> {
         Box::pin(async {
             let seen = self.seen;
-            let heard = self.signal.wait_for(|signal| signal.count != seen).await;
-            match heard.map(|signal| signal.count).ok() {
+            let changed = self.signal.wait_for(|signal| signal.count != seen).await;
+            match changed.map(|signal| signal.count).ok() {
                 Some(count) => {
                     let messages = count - std::mem::replace(&mut self.seen, count);
                     if self.counts { messages } else { 1 }

@@ -8,9 +8,10 @@
 //! | `touch` | writing holds once more as they are |
 //! | `give_back` | giving back a lock that too few replicas confirm |
 //!
-//! `WAIT` blocks its connection, and is about the writes that were sent on that connection. But replication is one
-//! ordered stream: when the replicas have a write that was made *after* the acquire was answered, they have the
-//! acquire. So the connection touches the hold, that is, writes it once more as it is, and waits for that write.
+//! `WAIT` blocks its connection, and proves only that replicas have the writes that were sent before it on that
+//! connection. But replication is one ordered stream: when the replicas have a write that was made *after* the acquire
+//! was answered, they have the acquire. So the connection touches the hold, that is, writes it once more as it is, and
+//! waits for that write.
 //!
 //! This proves something only if the server granted the lock and has forgotten nothing since. Addresses, run ids and
 //! generations of connections each miss a case: a name that moved to another node, or a master that was demoted and

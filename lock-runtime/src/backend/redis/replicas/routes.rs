@@ -119,7 +119,7 @@ impl Routes {
                 owner.map(|node| queues.to(&node))
             }
         };
-        let nobody = || Fault::too_few("no node is known to have the lock's slot");
-        Ok(wait_queue.ok_or_else(nobody)?.ask(holds, deadline))
+        let no_owner = || Fault::too_few("no node is known to have the lock's slot");
+        Ok(wait_queue.ok_or_else(no_owner)?.ask(holds, deadline))
     }
 }

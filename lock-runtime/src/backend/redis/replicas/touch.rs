@@ -101,7 +101,7 @@ async fn mark_part(
             let script = ReadRenew { items: &items };
             scripting::run(&mut connection, &script, Manner::PLAIN).await
         }
-        // Permits are taken and returned together, so one permit stands for all, unless the leases are extended.
+        // Permits are taken and returned together, so one permit represents all, unless the leases are extended.
         Some(RenewalKind::Permits) => {
             let items = items.map(|item| {
                 let permits = item.ttl.map_or(1, |_| item.permits);

@@ -73,7 +73,7 @@ impl SentinelAnswers {
             .iter()
             .max_by_key(|(_, address, epoch)| (*epoch, votes(address)));
         let Some((sentinel, address, epoch)) = best else {
-            return Err(self.nobody(service));
+            return Err(self.no_master(service));
         };
         if let Some(known) = known
             && known.epoch > *epoch
@@ -92,7 +92,7 @@ impl SentinelAnswers {
         })
     }
 
-    fn nobody(self, service: &str) -> Fault {
+    fn no_master(self, service: &str) -> Fault {
         let unheard = self.asked - self.strangers.len() - self.failed.len();
         let denied = self
             .failed

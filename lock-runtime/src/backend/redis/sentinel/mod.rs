@@ -238,7 +238,7 @@ mod tests {
         sentinels.learn("a:1".into(), Some(5), true);
         tokio::time::advance(NEWS).await;
         sentinels.learn("b:1".into(), Some(1), false);
-        assert_eq!(known(&sentinels), "a:1", "one that nobody has asked");
+        assert_eq!(known(&sentinels), "a:1", "a report that is not certain");
         sentinels.learn("b:1".into(), Some(1), true);
         assert_eq!(known(&sentinels), "b:1");
         let moved = tokio::time::timeout(NEWS, sentinels.superseded("b:1"));

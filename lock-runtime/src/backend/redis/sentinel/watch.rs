@@ -53,10 +53,10 @@ async fn listen(
 ) -> Result<std::convert::Infallible, Fault> {
     let signal = Arc::new(Notify::new());
     let cut = Arc::new(Notify::new());
-    let (told, gone, about) = (signal.clone(), cut.clone(), sentinels.clone());
+    let (on_switch, gone, about) = (signal.clone(), cut.clone(), sentinels.clone());
     let on_push = move |push: PushInfo| match push.kind {
         PushKind::Disconnection => gone.notify_one(),
-        PushKind::Message if is_switch(&push, &about.service) => told.notify_one(),
+        PushKind::Message if is_switch(&push, &about.service) => on_switch.notify_one(),
         _ => {}
     };
     let mut connection = ask::connect(sentinels, index, options, timeout, on_push).await?;

@@ -401,7 +401,7 @@ async fn publishing_to_a_frozen_server_ends() {
             .publish("channel".to_owned(), "payload".to_owned());
     }
     assert!(tasks() >= before + 10);
-    until("nobody waits for an answer", async || tasks() <= before).await;
+    until("no task waits for an answer", async || tasks() <= before).await;
 }
 
 #[tokio::test]

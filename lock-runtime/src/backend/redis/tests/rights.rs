@@ -73,7 +73,7 @@ async fn the_documented_rights_are_enough_for_everything() {
             .unwrap(),
     );
     assert!(backend.force_release(&key, CALL).await.unwrap());
-    until("the holder is told", async || {
+    until("the holder gets the event", async || {
         events.lock().unwrap().len() == 1
     })
     .await;

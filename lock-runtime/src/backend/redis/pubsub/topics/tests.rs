@@ -51,7 +51,7 @@ async fn a_renewed_subscription_wakes_all_listeners() {
     topics.unreachable();
     assert!(
         !is_pending(listener.ready()),
-        "nobody waits for a connection"
+        "no listener waits for a connection"
     );
     let mut second = topics.listen("d".to_owned());
     assert!(!is_pending(second.ready()));

@@ -7,7 +7,7 @@
 -- Returns: {'OK', free, 0 | 1 published or no message needed} | {'SHORT', ''} not set | {'FOREIGN', 'lock', why}
 -- Why: Not idempotent, so it is sent once. It does not make a semaphore that is not set: if it did, a later request to
 --      set the number would be ignored. After it, a semaphore that a request has set counts as set by hand, and stays.
---      A number below 1 is not published, because nobody could take a permit.
+--      A number below 1 is not published, because no permit would be free.
 
 local by = tonumber(ARGV[1])
 local wrong = out_of_range(by, -1000000000000, 1000000000000, 'permits')

@@ -50,10 +50,10 @@ if first and leave then
 end
 
 if first and not leave then
-  local reserved, heard = reserve_first(lock, waiting, channel, first, far)
+  local reserved, receivers = reserve_first(lock, waiting, channel, first, far)
   if reserved then
     end_hold()
-    return heard and 1 or 2
+    return receivers and 1 or 2
   end
 end
 end_hold()

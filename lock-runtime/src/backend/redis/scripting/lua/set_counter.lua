@@ -15,15 +15,15 @@ local wrong = out_of_range(value, 0, 1000000000000, 'count')
 if wrong then
   return wrong
 end
-local stands, refused = count_at(KEYS[1])
+local current, refused = count_at(KEYS[1])
 if refused then
   return refused
 end
 -- Only a semaphore has an empty payload. Setting a latch at a semaphore's key is a mistake, and changes nothing.
-local is_by_request = stands and ARGV[3] == '' and all_by_request(KEYS[1])
-if stands and ARGV[4] ~= '1' then
+local is_by_request = current and ARGV[3] == '' and all_by_request(KEYS[1])
+if current and ARGV[4] ~= '1' then
   if is_by_request then
-    redis.call('SET', KEYS[1], digits(stands))
+    redis.call('SET', KEYS[1], digits(current))
   end
   return {'OK', 0, 1}
 end

@@ -97,7 +97,7 @@ async fn an_inspection_counts_unchecked_readers_as_alive() {
     for (many, count, readers) in [(100, 1, 1), (1_000, 10_000, 1_000), (20_000, 1, 19_000)] {
         bench.readers(many, count, Some(7)).await;
         let (answer, commands) = bench.commands(bench.call(inspect())).await;
-        let seen = answer.unwrap().expect("somebody may read");
+        let seen = answer.unwrap().expect("there are readers");
         assert_eq!(seen.mode, LockMode::Read);
         assert!(
             seen.readers >= readers && seen.readers <= many as u64,

@@ -293,7 +293,7 @@ async fn a_queue_that_lost_half_of_its_data_is_repaired() {
     for holder in [d, b, c] {
         bench.ask(holder).await;
     }
-    assert_eq!(bench.line().await, [b, c, d], "nobody is twice in it");
+    assert_eq!(bench.line().await, [b, c, d], "no waiter is in it twice");
     bench.run(&format!("DEL {QUEUE}")).await;
     for holder in [b, c, d] {
         bench.ask(holder).await;
@@ -301,7 +301,7 @@ async fn a_queue_that_lost_half_of_its_data_is_repaired() {
     assert_eq!(bench.line().await, [b, c, d]);
     bench.run(&format!("ZREM {TIMEOUTS} {b}")).await;
     bench.ask(d).await;
-    assert!(bench.life(b).await <= 5_000, "no head is without an end");
+    assert!(bench.life(b).await <= 5_000, "every head has an end");
 }
 
 #[tokio::test]
@@ -398,7 +398,7 @@ async fn a_try_that_removes_a_dead_head_wakes_the_next_waiter() {
     for holder in [a, b, c] {
         bench.ask(holder).await;
     }
-    let mut told = bench.listen().await;
+    let mut received = bench.listen().await;
     bench.run(&format!("DEL {LOCK}")).await;
     bench.set_life(b, -1).await;
     let attempt = FairAcquire {
@@ -408,6 +408,6 @@ async fn a_try_that_removes_a_dead_head_wakes_the_next_waiter() {
     let busy = bench.call(attempt).await.unwrap();
     assert!(matches!(busy, AcquireReply::Busy { .. }), "{busy:?}");
     assert_eq!(bench.line().await, [c]);
-    let (channel, _) = told.recv().await.unwrap();
+    let (channel, _) = received.recv().await.unwrap();
     assert_eq!(channel, format!("{CHANNEL}:{c}"));
 }

@@ -120,13 +120,13 @@ async fn a_mark_writes_the_hold_as_it_is_and_a_check_writes_nothing() {
     let bench = ScriptBench::new().await;
     bench.acquire("a").await;
     bench.run("SET lock:text v").await;
-    let stands = async || {
+    let state = async || {
         (
             bench.run("HGETALL lock:k").await,
             bench.run("PEXPIRETIME lock:k").await,
         )
     };
-    let before = stands().await;
+    let before = state().await;
     for (ttl, writes) in [(LOOK, false), (MARK, true), (MARK, true)] {
         let changes = bench.changes().await;
         let items = renewals(&[
@@ -139,19 +139,19 @@ async fn a_mark_writes_the_hold_as_it_is_and_a_check_writes_nothing() {
         let none = Renewed::NotHeld;
         assert_eq!(answers, [Renewed::Held, none, none, none]);
         assert_eq!(bench.changes().await > changes, writes);
-        assert_eq!(stands().await, before);
+        assert_eq!(state().await, before);
         assert_eq!(bench.integer("EXISTS lock:none").await, 0);
     }
     let items = renewals(&[(LOCK, "a", -90_000)]);
     bench.call(Renew { items: &items }).await.unwrap();
     assert!(bench.integer("PTTL lock:k").await > 80_000, "extended");
     // This is a write even if the lease is already longer.
-    let before = stands().await;
+    let before = state().await;
     let changes = bench.changes().await;
     let items = renewals(&[(LOCK, "a", -1_000)]);
     bench.call(Renew { items: &items }).await.unwrap();
     assert!(bench.changes().await > changes);
-    assert_eq!(stands().await, before);
+    assert_eq!(state().await, before);
 }
 
 #[tokio::test]

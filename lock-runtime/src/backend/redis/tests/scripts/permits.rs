@@ -125,7 +125,7 @@ impl ScriptBench {
     }
 
     /// Returns the number of free permits and the number of leases.
-    async fn stands(&self) -> (String, i64) {
+    async fn state(&self) -> (String, i64) {
         let free = self.text("GET lock:s").await.unwrap_or_default();
         (free, self.integer("ZCARD {lock:s}:timeout").await)
     }
@@ -165,7 +165,7 @@ async fn permits_are_leased_once_until_the_servers_own_date() {
     // The second request is a copy of the first.
     for _ in 0..2 {
         assert!(bench.leases(&two).await);
-        assert_eq!(bench.stands().await, ("1".to_owned(), 2));
+        assert_eq!(bench.state().await, ("1".to_owned(), 2));
     }
     for id in two.chunks(16) {
         let until = bench.score(id).await.unwrap();
@@ -188,7 +188,7 @@ async fn permits_are_leased_once_until_the_servers_own_date() {
         left.unwrap() <= Duration::from_millis(LEASE) && left.unwrap() > Duration::from_secs(20)
     );
     assert!(bench.leases(&ids(3, 1)).await);
-    assert_eq!(bench.stands().await, ("0".to_owned(), 3));
+    assert_eq!(bench.state().await, ("0".to_owned(), 3));
 }
 
 #[tokio::test]
@@ -250,7 +250,7 @@ async fn a_late_or_malformed_request_for_permits_changes_nothing() {
         assert!(tried.is_err() || value == "-1", "{value}");
     }
     assert_eq!(
-        bench.stands().await,
+        bench.state().await,
         ("2".to_owned(), 0),
         "one was taken away"
     );
@@ -262,7 +262,7 @@ async fn a_late_or_malformed_request_for_permits_changes_nothing() {
         bench.call(give(&most)).await.unwrap().released,
         ReleaseReply::Done
     ));
-    assert_eq!(bench.stands().await, ("1000".to_owned(), 0));
+    assert_eq!(bench.state().await, ("1000".to_owned(), 0));
 }
 
 pub(super) fn lease_of(in_all: u64, ids: &[u8]) -> AcquirePermits<'_> {
@@ -280,9 +280,9 @@ async fn a_semaphore_that_a_request_sets_goes_with_its_last_lease() {
         bench.call(lease_of(in_all, &two)).await.unwrap();
         // Another number does not change it.
         bench.call(lease_of(9, &one)).await.unwrap();
-        assert_eq!(bench.stands().await, ((in_all - 3).to_string(), 3));
+        assert_eq!(bench.state().await, ((in_all - 3).to_string(), 3));
         bench.call(give(&two)).await.unwrap();
-        assert_eq!(bench.stands().await, ((in_all - 1).to_string(), 1));
+        assert_eq!(bench.state().await, ((in_all - 1).to_string(), 1));
         bench.call(give(&one)).await.unwrap();
         assert_eq!(bench.integer("EXISTS lock:s {lock:s}:timeout").await, 0);
     }
@@ -299,10 +299,10 @@ async fn a_request_sets_a_semaphore_to_its_number_less_the_leases() {
     bench.integer("DEL lock:s").await;
     let short = bench.call(lease_of(1, &ids(2, 2))).await;
     assert!(matches!(short, Err(Fault::Impossible(_))), "{short:?}");
-    assert_eq!(bench.stands().await, (String::new(), 2));
+    assert_eq!(bench.state().await, (String::new(), 2));
     let busy = bench.call(lease_of(3, &ids(2, 2))).await.unwrap();
     assert!(matches!(busy, AcquireReply::Busy { .. }), "{busy:?}");
-    assert_eq!(bench.stands().await, ("1".to_owned(), 2));
+    assert_eq!(bench.state().await, ("1".to_owned(), 2));
     bench.call(give(&two)).await.unwrap();
     assert_eq!(bench.integer("EXISTS lock:s").await, 0);
 }
@@ -334,7 +334,7 @@ async fn a_semaphore_set_by_hand_or_with_plain_permits_taken_stays() {
             _ => assert_eq!(bench.integer("PEXPIRE lock:s 100000").await, 1),
         }
         bench.call(give(&one)).await.unwrap();
-        assert_eq!(bench.stands().await, (left.to_owned(), 0), "{by_hand}");
+        assert_eq!(bench.state().await, (left.to_owned(), 0), "{by_hand}");
     }
 }
 
@@ -354,14 +354,14 @@ async fn permits_are_returned_once_and_published() {
     for _ in 0..2 {
         let again = bench.call(give(&two)).await.unwrap();
         assert!(matches!(again.released, ReleaseReply::NotHeld { .. }));
-        assert_eq!(bench.stands().await, ("2".to_owned(), 1));
+        assert_eq!(bench.state().await, ("2".to_owned(), 1));
     }
     assert_eq!(bench.renews(&two, LEASE).await, Renewed::NotHeld);
-    assert_eq!(bench.stands().await.1, 1, "a renewal makes no lease");
+    assert_eq!(bench.state().await.1, 1, "a renewal makes no lease");
     assert_eq!(bench.renews(&other, LEASE).await, Renewed::Held);
     bench.call(add(-10)).await.unwrap();
     bench.call(give(&other)).await.unwrap();
-    assert_eq!(bench.stands().await, ("-7".to_owned(), 0));
+    assert_eq!(bench.state().await, ("-7".to_owned(), 0));
     bench.call(add(17)).await.unwrap();
     assert_eq!(
         messages.recv().await.unwrap().1,
@@ -406,14 +406,14 @@ async fn ended_leases_are_taken_back_published_and_not_renewed() {
     let reading = bench.call(read_counter()).await.unwrap().unwrap();
     assert_eq!((reading.free(), reading.seen().count), (4, 0));
     assert_eq!(
-        bench.stands().await,
+        bench.state().await,
         ("1".to_owned(), 3),
         "looking changes nothing"
     );
     assert_eq!(bench.renews(&gone, LEASE).await, Renewed::NotHeld);
     let mut messages = bench.server.listen(&[TOLD]).await;
     assert!(bench.leases(&mine).await);
-    assert_eq!(bench.stands().await, ("2".to_owned(), 2));
+    assert_eq!(bench.state().await, ("2".to_owned(), 2));
     assert_eq!(
         messages.recv().await.unwrap().1,
         "2",
@@ -422,7 +422,7 @@ async fn ended_leases_are_taken_back_published_and_not_renewed() {
     let late = bench.call(give(&gone)).await.unwrap();
     assert!(matches!(late.released, ReleaseReply::NotHeld { .. }));
     assert_eq!(
-        bench.stands().await,
+        bench.state().await,
         ("2".to_owned(), 2),
         "the late release gives nothing back"
     );
@@ -443,7 +443,7 @@ async fn a_set_that_lost_a_permit_is_lost_and_returns_the_others() {
     assert_eq!(bench.renews(&three, LEASE).await, Renewed::NotHeld);
     let given = bench.call(give(&three)).await.unwrap();
     assert!(matches!(given.released, ReleaseReply::NotHeld { .. }));
-    assert_eq!(bench.stands().await, ("3".to_owned(), 0));
+    assert_eq!(bench.state().await, ("3".to_owned(), 0));
 }
 
 #[tokio::test]
@@ -467,8 +467,8 @@ async fn a_request_that_waiting_cannot_help_gets_an_error() {
     // the leases.
     bench.run("DEL lock:s").await;
     bench.call(give(&ids(1, 1))).await.unwrap();
-    assert_eq!(bench.stands().await, (String::new(), 1));
+    assert_eq!(bench.state().await, (String::new(), 1));
     assert!(bench.call(set(3)).await.unwrap().done);
     assert!(!bench.call(set(9)).await.unwrap().done);
-    assert_eq!(bench.stands().await, ("2".to_owned(), 1));
+    assert_eq!(bench.state().await, ("2".to_owned(), 1));
 }

@@ -454,7 +454,7 @@ async fn a_waiting_writer_keeps_readers_out_for_a_limited_time() {
         left: Some(left), ..
     } = bench.reads("d").await
     else {
-        panic!("the writer has been told that the lock is free")
+        panic!("the writer got the message that the lock is free")
     };
     assert!(left <= Duration::from_secs(20), "{left:?} to come");
     bench.run(&format!("PEXPIRE {WAITS} 1")).await;
@@ -530,15 +530,15 @@ async fn a_forced_release_ends_every_reader_and_names_each() {
     bench.reads("b").await;
     assert!(bench.call(force()).await.unwrap().released);
     assert_eq!(bench.integer("DBSIZE").await, 0);
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     for _ in 0..3 {
-        told.push(messages.recv().await.unwrap().1);
+        received.push(messages.recv().await.unwrap().1);
     }
     assert!(
-        told[0] == names(&["a", "b"]) || told[0] == names(&["b", "a"]),
-        "{told:?}"
+        received[0] == names(&["a", "b"]) || received[0] == names(&["b", "a"]),
+        "{received:?}"
     );
-    assert_eq!(told[1..], ["1", "0"]);
+    assert_eq!(received[1..], ["1", "0"]);
     bench.writes("w").await;
     assert!(bench.call(force()).await.unwrap().released);
     assert_eq!(messages.recv().await.unwrap().1, names(&["w"]));

@@ -1,11 +1,11 @@
 -- Fragment common_case: the common case of an acquire, in few commands: the lock is free, or another holder has it.
 --
 -- Offers: in_time(lease, not_after, now), true if the lease is allowed, and the request came in time
---         | common_case(lock, fence, holder, lease, now, free, known_token), which returns the token (or the time where no fence
---         is named) and the token before it
+--         | common_case(lock, fence, holder, lease, now, free, known_token), which returns the token (or the time where
+--         no fence is named) and the token before it
 --         | the PTTL of the other holder's lease
---         | false in any other case: then the lock is as it was. `free`: no key existed when the script began; `known_token`:
---         a text that is known to be a token.
+--         | false in any other case: then the lock is as it was. `free`: no key existed when the script began;
+--         `known_token`: a text that is known to be a token.
 -- After:
 -- Why: Nearly every acquire is the common case, and the full script spends more on its fragments than on its commands.
 --      No command here raises an error, because other requests may share the script. In such a script, an earlier

@@ -5,7 +5,7 @@
 -- Why: A refused message cannot undo the writes before it. The reply tells the client, which publishes it by itself.
 
 local function published(channel, payload)
-  local heard = redis.pcall('PUBLISH', channel, payload)
-  return type(heard) == 'number' and heard
+  local receivers = redis.pcall('PUBLISH', channel, payload)
+  return type(receivers) == 'number' and receivers
 end
 

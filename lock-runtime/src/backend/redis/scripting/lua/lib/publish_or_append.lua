@@ -1,8 +1,8 @@
 -- Fragment publish_or_append: publishes messages, and adds refused ones to the reply.
 --
 -- Offers: publish_or_append(reply, channel, payload), which appends channel and payload if the message was refused
---         | name_holders(reply, channel, aliases), which names holders, 256 in a message, on a channel of the whole store that
---         is never sharded; refused messages are appended as well
+--         | name_holders(reply, channel, aliases), which names holders, 256 in a message, on a channel of the whole
+--         store that is never sharded; refused messages are appended as well
 -- After: publish
 
 local function publish_or_append(reply, channel, payload)

@@ -7,7 +7,7 @@
 -- Why: A process that releases a lock again and again, and is never refused, sees by this that other processes wait.
 
 local function publish_release(channel, payload)
-  local heard = published(channel, payload)
-  return heard and (heard > 0 and 3 or 1) or 2
+  local receivers = published(channel, payload)
+  return receivers and (receivers > 0 and 3 or 1) or 2
 end
 

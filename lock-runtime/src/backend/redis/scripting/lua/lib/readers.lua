@@ -4,8 +4,8 @@
 --         | each_holder(lock, visit), which calls visit(holder, count) until that returns a value
 --         | each_lease(lock, reader, count, visit), which calls visit(PTTL of a timeout key) until that returns a value
 --         | any_read(lock, wanted), which does both: true if wanted(PTTL) is true for the lease of any read. All return
---         the last result, or OUT_OF_STEPS if the script may take no more steps. Functions that read counts return as their
---         second result the reply of the script if one of them is not a count.
+--         the last result, or OUT_OF_STEPS if the script may take no more steps. Functions that read counts return as
+--         their second result the reply of the script if one of them is not a count.
 -- After: timeout_key, holder
 -- Why: Others may write such a hash, with any number of fields and with any counts, and the server does nothing else
 --      while a script runs. A thousand steps, each for one field or one key, take about a millisecond. A page costs

@@ -54,9 +54,9 @@ local function reserve_first(lock, waiting, channel, first, far, but)
       redis.call('HDEL', lock, first)
       return false
     end
-    local heard = published(channel .. ':' .. string.sub(first, 1, 8), '0')
-    if heard ~= 0 then
-      return ms, heard
+    local receivers = published(channel .. ':' .. string.sub(first, 1, 8), '0')
+    if receivers ~= 0 then
+      return ms, receivers
     end
     redis.call('HDEL', lock, first)
     local next_one, _, next_is_far = first_of(waiting)

@@ -16,10 +16,10 @@ if not KEYS[3] and try('HGET', lock, ARGV[1]) == '1' then
         redis.call('HDEL', lock, first, ARGV[1])
         return publish_release(channel, ARGV[4])
       end
-      local heard = published(channel .. ':' .. string.sub(first, 1, 8), '0')
-      if heard ~= 0 then
+      local receivers = published(channel .. ':' .. string.sub(first, 1, 8), '0')
+      if receivers ~= 0 then
         redis.call('HDEL', lock, ARGV[1])
-        return heard and 1 or 2
+        return receivers and 1 or 2
       end
       redis.call('HDEL', lock, first)
     elseif not first and not list.err then

@@ -13,7 +13,7 @@ async fn a_forced_release_returns_and_names_all_leased_permits() {
     for (permits, left, free) in [(256, 44, "556"), (44, 0, "600")] {
         let forced = bench.call(force()).await.unwrap();
         assert_eq!((forced.permits, forced.left), (permits, left));
-        assert_eq!(bench.stands().await, (free.to_owned(), left));
+        assert_eq!(bench.state().await, (free.to_owned(), left));
         let (channel, payload) = messages.recv().await.unwrap();
         let hex = payload.strip_prefix("holders:").unwrap();
         assert_eq!(
@@ -57,14 +57,14 @@ async fn leases_that_are_over_are_taken_back_a_part_at_a_time() {
                 matches!(answer, AcquireReply::Busy { left, .. } if left == now),
                 "{answer:?}"
             );
-            assert_eq!(bench.stands().await, (free.to_owned(), left));
+            assert_eq!(bench.state().await, (free.to_owned(), left));
         } else {
             assert!(matches!(answer, AcquireReply::Granted { .. }), "{answer:?}");
         }
     }
-    assert_eq!(bench.stands().await, ("1".to_owned(), 1_200));
+    assert_eq!(bench.state().await, ("1".to_owned(), 1_200));
     assert!(bench.leases(&ids(2, 1)).await);
-    assert_eq!(bench.stands().await, ("200".to_owned(), 1_001));
+    assert_eq!(bench.state().await, ("200".to_owned(), 1_001));
 }
 
 #[tokio::test]
@@ -75,8 +75,8 @@ async fn a_counter_with_very_many_leases_is_not_deleted_in_one_step() {
         panic!("to delete them takes too long")
     };
     assert!(key == LEASES && why.contains("5001"), "{why}");
-    assert_eq!(bench.stands().await, ("1".to_owned(), 5_001));
+    assert_eq!(bench.state().await, ("1".to_owned(), 5_001));
     bench.call(force()).await.unwrap();
     assert!(bench.call(delete()).await.unwrap().done);
-    assert_eq!(bench.stands().await, (String::new(), 0));
+    assert_eq!(bench.state().await, (String::new(), 0));
 }

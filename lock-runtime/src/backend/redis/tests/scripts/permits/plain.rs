@@ -20,7 +20,7 @@ async fn plain_permits_are_taken_in_time_all_or_none() {
     assert!(matches!(taken, TakePermitsReply::Taken { .. }));
     let short = bench.call(take(2)).await.unwrap();
     assert!(matches!(short, TakePermitsReply::Busy { .. }));
-    assert_eq!(bench.stands().await, ("1".to_owned(), 0));
+    assert_eq!(bench.state().await, ("1".to_owned(), 0));
     bench.run("DEL lock:s").await;
     bench.run("HSET lock:s a 1").await;
     assert!(is_foreign(bench.call(take(1)).await, COUNT));

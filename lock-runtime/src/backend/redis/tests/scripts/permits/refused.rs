@@ -48,7 +48,7 @@ async fn a_refusal_in_mid_script_neither_loses_nor_makes_permits() {
             matches!(answer, Err(Fault::Denied(_))),
             "{refused}: {answer:?}"
         );
-        assert_eq!(bench.stands().await, ("5".to_owned(), 0), "{refused}");
+        assert_eq!(bench.state().await, ("5".to_owned(), 0), "{refused}");
     }
     assert!(bench.leases(&held).await);
     bench.expire().await;
@@ -59,7 +59,7 @@ async fn a_refusal_in_mid_script_neither_loses_nor_makes_permits() {
             matches!(answer, Err(Fault::Denied(_))),
             "{refused}: {answer:?}"
         );
-        assert_eq!(bench.stands().await, ("3".to_owned(), 2), "{refused}");
+        assert_eq!(bench.state().await, ("3".to_owned(), 2), "{refused}");
     }
     for refused in ["get", "incrby", "zrem", "zscore"] {
         let mut limited = bench.user(&format!("-{refused}")).await;
@@ -68,7 +68,7 @@ async fn a_refusal_in_mid_script_neither_loses_nor_makes_permits() {
             matches!(answer, Err(Fault::Denied(_))),
             "{refused}: {answer:?}"
         );
-        assert_eq!(bench.stands().await, ("3".to_owned(), 2), "{refused}");
+        assert_eq!(bench.state().await, ("3".to_owned(), 2), "{refused}");
     }
     for refused in ["incrby", "zrange", "zrem"] {
         let mut limited = bench.user(&format!("-{refused}")).await;
@@ -77,13 +77,13 @@ async fn a_refusal_in_mid_script_neither_loses_nor_makes_permits() {
             matches!(answer, Err(Fault::Denied(_))),
             "{refused}: {answer:?}"
         );
-        assert_eq!(bench.stands().await, ("3".to_owned(), 2), "{refused}");
+        assert_eq!(bench.state().await, ("3".to_owned(), 2), "{refused}");
     }
     let mut deaf = bench.user("-publish").await;
     let given = run(&mut deaf, &give(&held)).await.unwrap();
     assert!(matches!(given.released, ReleaseReply::Unpublished));
     assert_eq!(given.unpublished.as_deref(), Some("5"));
-    assert_eq!(bench.stands().await, ("5".to_owned(), 0));
+    assert_eq!(bench.state().await, ("5".to_owned(), 0));
 }
 
 #[tokio::test]
@@ -99,5 +99,5 @@ async fn permits_come_back_and_are_renewed_when_the_memory_is_full() {
     assert_eq!(bench.renews(&two, LEASE).await, Renewed::Held);
     let given = bench.call(give(&two)).await.unwrap();
     assert!(matches!(given.released, ReleaseReply::Done));
-    assert_eq!(bench.stands().await, ("5".to_owned(), 0));
+    assert_eq!(bench.state().await, ("5".to_owned(), 0));
 }

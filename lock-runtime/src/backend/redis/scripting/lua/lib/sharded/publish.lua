@@ -6,7 +6,7 @@
 --      the node of the channel's slot: if the name has odd braces, that may be another node than the key's.
 
 local function published(channel, payload)
-  local heard = redis.pcall('SPUBLISH', channel, payload)
-  return type(heard) == 'number' and heard
+  local receivers = redis.pcall('SPUBLISH', channel, payload)
+  return type(receivers) == 'number' and receivers
 end
 
