@@ -20,9 +20,9 @@ use crate::values::error::StoreError;
 use crate::values::{Handshake, LockError, config};
 
 /// The reason why a memory store refuses credentials and certificates.
-pub(crate) const NO_LOGIN: &str = "nobody logs in to a memory store";
+pub(crate) const NO_LOGIN: &str = "a memory store has no logins";
 
-/// A store, by its URL or by itself.
+/// A store, named by its URL or given as an object.
 #[derive(Clone, Debug)]
 pub(crate) enum Location {
     Memory(MemoryStore),
@@ -98,10 +98,10 @@ impl Location {
         )))
     }
 
-    /// The same, connected to as the builder was told.
+    /// Returns the location with the certificates and the credentials of the builder.
     ///
     /// # Errors
-    /// [`LockError::InvalidConfig`] if that does not fit the store.
+    /// [`LockError::InvalidConfig`] if they do not fit the store.
     pub(crate) fn with(self, handshake: &Handshake) -> Result<Location, LockError> {
         match self {
             Location::Memory(_) => {
@@ -144,7 +144,7 @@ impl Location {
         Ok(())
     }
 
-    /// Whether both fail together.
+    /// Returns `true` if both locations fail together, because they are in one server or store.
     pub(crate) fn is_one_with(&self, other: &Location) -> bool {
         match self {
             Location::Memory(one) => other.memory().is_some_and(|other| one.is(other)),
@@ -163,7 +163,7 @@ impl Location {
         }
     }
 
-    /// The memory store that it is, if it is one.
+    /// Returns the memory store, if the location is one.
     pub(crate) fn memory(&self) -> Option<&MemoryStore> {
         match self {
             Location::Memory(store) => Some(store),
@@ -176,9 +176,10 @@ impl Location {
         }
     }
 
-    /// Connects, or only begins to if the options are `lazy`.
+    /// Connects. If the options are `lazy`, only starts to connect.
     ///
-    /// A store without replicas must refuse [`Options::replicas`](crate::values::Options::replicas): they would be ignored in silence.
+    /// A store without replicas must refuse [`Options::replicas`](crate::values::Options::replicas), which it would ignore
+    /// otherwise.
     pub(crate) async fn open(self, opening: Opening) -> Result<Arc<dyn Backend>, LockError> {
         let options = &opening.options;
         match self {
@@ -227,7 +228,7 @@ fn is_of(schemes: &[&str], url: &str) -> bool {
         .is_some_and(|(scheme, _)| schemes.contains(&&*scheme.to_ascii_lowercase()))
 }
 
-/// Says so if it was a paused clock, and no silent server, that ended the wait for an answer.
+/// If a paused clock ended the wait for an answer, and not a silent server, adds that to the error.
 #[cfg(feature = "redis")]
 fn clock_blamed(error: LockError, began: Moment) -> LockError {
     match error {

@@ -1,6 +1,6 @@
-//! The counter operations of a store, for a semaphore's permits, a latch's count and the ids of a source. Counters have no
-//! holder, so most of these requests are not idempotent: an unknown outcome is reported, and the request is never retried.
-//! Only ids are drawn again: those of the unknown request are lost, and nobody misses them.
+//! The counter operations of a store: a semaphore's permits, a latch's count and the ids of a source. Counters have no
+//! holder, so most of these requests are not idempotent: an unknown outcome is reported, and the request is never
+//! retried. Only ids are drawn again: the ids of the unknown request are lost, which does no harm.
 
 use std::time::Duration;
 
@@ -51,33 +51,33 @@ pub(crate) trait Counters: Send + Sync {
     fn set<'a>(&'a self, counter: CounterRef<'a>, value: u64, timeout: Duration)
     -> Reply<'a, bool>;
 
-    /// Makes a semaphore have so many permits in all, leased ones included, and wakes waiters if there are free ones
-    /// then. It may be set or not.
+    /// Sets the number of all permits of a semaphore, leased permits included, and wakes waiters if permits are then
+    /// free. The semaphore may be set or not.
     fn limit<'a>(&'a self, key: &'a Key, permits: u64, timeout: Duration) -> Reply<'a, ()>;
 
-    /// The counter, with permits whose lease is over; `None` if it is not set. Changes nothing.
+    /// Returns the counter, including permits whose lease is over; `None` if the counter is not set. Changes nothing.
     fn read<'a>(&'a self, counter: CounterRef<'a>, timeout: Duration) -> Reply<'a, Option<i64>>;
 
-    /// Adds to a semaphore that is set, and wakes waiters if there are permits then.
+    /// Adds permits to a semaphore that is set, and wakes waiters if permits are then free.
     fn add<'a>(&'a self, key: &'a Key, permits: i64, timeout: Duration) -> Reply<'a, ()>;
 
-    /// Takes plain permits if there are enough. Not later than `timeout` from now, and never undone: they name no
-    /// holder.
+    /// Takes plain permits if enough are free. Takes none later than `timeout` from now. The call is never undone,
+    /// because plain permits name no holder.
     fn take<'a>(&'a self, key: &'a Key, permits: u32, timeout: Duration) -> Reply<'a, bool>;
 
-    /// Counts a latch down by one, to zero at most, and wakes waiters at zero. What is left.
+    /// Counts a latch down by one, to zero at most, and wakes waiters at zero. Returns the count that is left.
     fn count_down<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, u64>;
 
-    /// Deletes the counter and its leases. False if there was none.
+    /// Deletes the counter and its leases. Returns `false` if there was none.
     fn delete<'a>(&'a self, counter: CounterRef<'a>, timeout: Duration) -> Reply<'a, bool>;
 
-    /// Draws so many ids that follow one another, after all that the source has given and not before the store's time. A
-    /// source that is not there is made.
+    /// Draws `count` consecutive ids, after all ids that the source has given, and not before the store's time. Makes
+    /// the source if it does not exist.
     ///
-    /// None are given (`None`) before a [block](crate::values::ids::draw) has begun; that is a millisecond at most.
+    /// Returns `None` before a [block](crate::values::ids::draw) of ids has begun, which takes a millisecond at most.
     ///
-    /// `secret`: the one to shuffle the ids by if the source is made now. The range has the one that the source was made
-    /// with. A source whose ids are shuffled gives none to those that want them plain, and the reverse.
+    /// `secret` shuffles the ids if this call makes the source. The returned range has the secret that the source was
+    /// made with. A source of shuffled ids gives no plain ids, and the reverse.
     fn draw_ids<'a>(
         &'a self,
         key: &'a Key,

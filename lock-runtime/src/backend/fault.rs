@@ -7,31 +7,32 @@ use crate::values::{LockError, ShutdownCause, StoreError};
 /// The reason why an operation gave no answer.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
-    /// The store certainly did nothing; trying again can help.
+    /// The store certainly did nothing. A retry can help.
     NotDone(StoreError),
-    /// Nothing was sent. The connection is younger than the holder's id, and a copy of this process may have drawn the same
-    /// id. The caller draws another id and asks again at once.
+    /// Nothing was sent. The holder's id was drawn before the connection was opened, and a copy of this process may
+    /// have drawn the same id. The caller draws another id and asks again at once.
     Outdated,
-    /// Granted, and given back: too few replicas knew of it in time. A caller that asks again does so as another holder.
+    /// The lock was granted and given back, because too few replicas confirmed it in time. A caller that asks again
+    /// does so as another holder.
     TooFew(StoreError),
-    /// No answer: it may have happened, or may yet.
+    /// There was no answer. The request may have been executed, or may still be.
     Unknown(StoreError),
     /// Refused for good: login, ACL, TLS.
     Denied(StoreError),
-    /// As [`Denied`](Fault::Denied), by a store that served such requests before: somebody changes users or rights, and
-    /// it may pass.
+    /// As [`Denied`](Fault::Denied), by a store that served such requests before: its users or rights may be changing,
+    /// so a retry can help.
     Refused(StoreError),
-    /// The table of the locks was there before, and is not: somebody renames it, or makes it anew.
+    /// The table of the locks existed before, and does not exist now. It may be being renamed or made anew.
     #[cfg_attr(
         not(any(feature = "mysql", feature = "postgres")),
         allow(dead_code, reason = "only databases have tables")
     )]
     NoTable(StoreError),
-    /// The key exists and is something else.
+    /// The key exists and holds something else.
     Foreign { key: String, why: String },
     /// A semaphore whose permits were never set, or that the store lost.
     NotSet,
-    /// It cannot be served as things are set up, however long one waits.
+    /// The store cannot serve the request as it is set up. A retry cannot help.
     Impossible(String),
     /// The backend was closed, or its runtime is gone.
     Closed(ShutdownCause),
@@ -83,7 +84,7 @@ impl Fault {
         Fault::Closed(ShutdownCause::Shutdown)
     }
 
-    /// The runtime is gone that a task of the backend ran in.
+    /// Returns the fault of a backend whose task ended with its runtime.
     pub(crate) fn runtime_ended() -> Fault {
         Fault::Closed(ShutdownCause::RuntimeEnded)
     }
@@ -91,8 +92,8 @@ impl Fault {
     /// The store's clock gives no ids.
     pub(crate) fn no_ids_at_this_time() -> Fault {
         Fault::impossible(
-            "the lock store's clock, or the last id of the source, is not between 2026 and 2093: ids need a clock that goes \
-             right",
+            "the lock store's clock, or the last id of the source, is not between 2026 and 2093: ids need a correct \
+             clock",
         )
     }
 
@@ -101,7 +102,7 @@ impl Fault {
         Fault::not_done("the request reached the lock store too late")
     }
 
-    /// True if a request may succeed in a moment: this one, or the same as another holder.
+    /// Returns `true` if a retry may succeed in a moment, with the same holder or another one.
     pub(crate) fn is_passing(&self) -> bool {
         matches!(
             self,
@@ -114,7 +115,7 @@ impl Fault {
         )
     }
 
-    /// True if the store certainly did nothing, and the same request may succeed in a moment.
+    /// Returns `true` if the store certainly did nothing, and the same request may succeed in a moment.
     pub(crate) fn is_passing_no_op(&self) -> bool {
         matches!(
             self,
@@ -122,7 +123,8 @@ impl Fault {
         )
     }
 
-    /// True for a refusal that is about a name, as Redis has them. What was served for other names says nothing about it.
+    /// Returns `true` for a refusal that is about one key. Redis refuses by key, so requests that it served for other
+    /// keys prove nothing about this one.
     pub(crate) fn is_about_a_key(&self) -> bool {
         // Redis 7.0, then 7.2 and later and its forks.
         const SAID: [&str; 2] = ["access one of the keys", "permissions to access a key"];
@@ -135,13 +137,13 @@ impl Fault {
         }
     }
 
-    /// True for a store that answers, and refuses what it served before.
+    /// Returns `true` for a store that answers, and refuses requests that it served before.
     pub(crate) fn is_passing_refusal(&self) -> bool {
         matches!(self, Fault::Refused(_) | Fault::NoTable(_))
     }
 
-    /// Returns what is told at the end of a caller's time. A last question whose answer was waited for no longer tells
-    /// less than the fault `before` it.
+    /// Returns the fault to report when a caller's time is over. If the last request got no answer in time, the fault
+    /// `before` it says more.
     pub(crate) fn at_the_end(self, before: Option<Fault>) -> Fault {
         match before {
             Some(before) if matches!(self, Fault::Unknown(_)) => before,
@@ -149,7 +151,7 @@ impl Fault {
         }
     }
 
-    /// With the server's address where the error has no other place for it.
+    /// Adds the server's address if the error has no other place for it.
     #[cfg(feature = "redis")]
     pub(crate) fn at(self, server: &str) -> Fault {
         match self {
@@ -158,7 +160,8 @@ impl Fault {
         }
     }
 
-    /// A semaphore has fewer permits in all than a request wants; `None` if none were ever set.
+    /// Returns the fault for a semaphore that has fewer permits in all than a request wants. `all` is `None` if the
+    /// permits were never set.
     pub(crate) fn not_so_many_permits(name: &str, all: Option<i64>) -> Fault {
         match all {
             Some(all) => Fault::Impossible(format!(

@@ -2,16 +2,16 @@
 
 use super::Boxed;
 
-/// Hears nothing: where there is no push.
-pub(super) struct Deaf;
+/// A listener of a store that sends no messages.
+pub(super) struct SilentListener;
 
-impl Listen for Deaf {
+impl Listen for SilentListener {
     fn heard(&mut self) -> Boxed<'_, u64> {
         Box::pin(std::future::pending())
     }
 }
 
-/// Hears what either of them hears.
+/// A listener that receives the messages of two listeners.
 pub(crate) struct Both(pub(crate) Box<dyn Listen>, pub(crate) Box<dyn Listen>);
 
 impl Listen for Both {
@@ -34,13 +34,14 @@ impl Listen for Both {
 
 /// One listener's view of a key's wake-up messages.
 pub(crate) trait Listen: Send + Sync {
-    /// Resolves once messages published from now on will be heard, or it is clear that none will be.
+    /// Resolves once the listener receives every message that is published from now on, or once it is clear that it
+    /// will receive none.
     fn ready(&mut self) -> Boxed<'_> {
         Box::pin(std::future::ready(()))
     }
 
-    /// Waits until there was a message, or the subscription was renewed, since the last `heard` (or `listen`), and returns
-    /// how many messages that were; 1 where they are not counted. Nothing is missed between two calls. A hint, not a
-    /// promise: the caller looks for itself.
+    /// Waits until a message has arrived, or the subscription was renewed, since the last `heard` (or `listen`).
+    /// Returns the number of messages; 1 where they are not counted. No message is missed between two calls. A message
+    /// is a hint and not a promise: the caller checks the store.
     fn heard(&mut self) -> Boxed<'_, u64>;
 }

@@ -34,11 +34,11 @@ mod types;
 
 #[cfg(feature = "redis")]
 pub(crate) use self::clash::not_as_asked;
-pub(crate) use self::clash::{Asked, Found, clash, shuffle_clash};
+pub(crate) use self::clash::{AskedKind, FoundKind, clash, shuffle_clash};
 pub(crate) use self::counters::{CounterKind, CounterRef, Counters};
 pub(crate) use self::directory::{Directory, Introduction, KnownClient};
 pub(crate) use self::fault::Fault;
-use self::listen::Deaf;
+use self::listen::SilentListener;
 pub(crate) use self::listen::{Both, Listen};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use self::transactions::{GIVEN, Give, TOO_EARLY, Transactions};
@@ -48,11 +48,11 @@ pub(crate) use self::types::{
 };
 
 /// The time for which one request of a waiting writer keeps new readers out. It is longer than the pause between two
-/// requests of the writer, so that readers are kept out for as long as the writer waits. It is short because nobody
-/// revokes it when the writer is killed.
+/// requests of the writer, so that readers are kept out for as long as the writer waits. It is short because no
+/// process revokes it when the writer is killed.
 pub(crate) const READERS_KEPT_OUT: Duration = Duration::from_millis(1_500);
-/// The time for which new readers are kept out after the last reader has left and the waiting writer has been told.
-/// The writer may be gone, so this is short.
+/// The time for which new readers are kept out after the last reader has left and the waiting writer has got its
+/// message. The writer may be gone, so this is short.
 pub(crate) const WRITER_HAS_TO_COME: Duration = Duration::from_millis(300);
 
 /// Boxed because a manager holds its backend as `dyn`: one allocation beside a network round trip.
@@ -67,7 +67,7 @@ pub(crate) type Reply<'a, T> = Boxed<'a, Result<T, Fault>>;
 /// Every operation is idempotent, because it names its [`HolderId`], which is never reused. `timeout` bounds the whole
 /// call, including the wait for a connection.
 pub(crate) trait Backend: Send + Sync + 'static {
-    /// Takes the lock for `holder` if nobody has it.
+    /// Acquires the lock for `holder` if no other holder has it.
     ///
     /// Cancel safety is the backend's duty: when the future is dropped or ends in [`Fault::Unknown`], the backend
     /// undoes the acquisition in the background, whether it has happened or may still happen. Fair locks are the
@@ -77,7 +77,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Releases what the holder has at the key, and wakes a waiter.
     fn release<'a>(&'a self, hold_ref: HoldRef<'a>, timeout: Duration) -> Reply<'a, Released>;
 
-    /// As [`release`](Backend::release). Also gives back tokens that nobody has had, if the store can.
+    /// As [`release`](Backend::release). Also returns reserved tokens that no hold has used, if the store can.
     fn release_with<'a>(
         &'a self,
         hold_ref: HoldRef<'a>,
@@ -87,26 +87,28 @@ pub(crate) trait Backend: Send + Sync + 'static {
         self.release(hold_ref, timeout)
     }
 
-    /// Extends each lease to its TTL, never shortening one. The answers are in the order of the items.
+    /// Extends each lease to its TTL, and never shortens a lease. The answers are in the order of the items.
     ///
     /// Renewals that [wait](Renewal::waits) may be sent for as long as they are useful.
     fn renew<'a>(&'a self, batch: &'a [Renewal], within: Within) -> Reply<'a, Vec<Renewed>>;
 
-    /// Deletes the lock, no matter who holds it, wakes a waiter and tells the holder. Returns `true` if it was held.
+    /// Deletes the lock, whoever holds it, wakes a waiter, and reports the release to the holder. Returns `true` if the
+    /// lock was held.
     fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool>;
 
-    /// Looks without touching.
+    /// Reads the state of the lock, and changes nothing.
     fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<Snapshot>>;
 
     /// The store's kind and name, for errors, logs and metrics.
     fn store(&self) -> StoreKind;
 
-    /// The backend that this one wraps, if any. It answers the methods below that this one does not implement.
+    /// The backend that this one wraps, if any. The wrapped backend answers the methods below that this one does not
+    /// implement.
     fn around(&self) -> Option<&dyn Backend> {
         None
     }
 
-    /// What it is, for those who use it.
+    /// Describes the store to the code that uses it.
     fn traits(&self) -> StoreTraits {
         self.around()
             .map_or(StoreTraits::default(), |inner| inner.traits())
@@ -120,7 +122,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
         self.around().map_or(Ok(()), |inner| inner.check_key(key))
     }
 
-    /// Takes all of the locks, which are mutexes, or none of them. Cancel safe as [`acquire`](Backend::acquire).
+    /// Acquires all of the locks, which are mutexes, or none of them. Cancel safe as [`acquire`](Backend::acquire).
     fn acquire_all<'a>(&'a self, requests: &'a [AcquireRequest<'a>]) -> Reply<'a, AcquiredAll> {
         match self.around() {
             Some(inner) => inner.acquire_all(requests),
@@ -144,18 +146,18 @@ pub(crate) trait Backend: Send + Sync + 'static {
         self.around()?.counters()
     }
 
-    /// Locks that a transaction of the caller's has.
+    /// Locks that belong to a transaction of the caller's.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     fn transactions(&self) -> Option<&dyn Transactions> {
         None
     }
 
-    /// The records of the store's clients. Without them, operators see only ids.
+    /// The records of the store's clients. Without them, operators see only the ids of holders.
     fn directory(&self) -> Option<&dyn Directory> {
         self.around()?.directory()
     }
 
-    /// Asks its servers whether locks can be had of them, within `timeout`. The default is that of a store without servers.
+    /// Checks for each server, within `timeout`, whether it grants locks. The default is for a store without servers.
     fn health(&self, timeout: Duration) -> Boxed<'_, Checkup> {
         match self.around() {
             Some(inner) => inner.health(timeout),
@@ -163,15 +165,16 @@ pub(crate) trait Backend: Send + Sync + 'static {
         }
     }
 
-    /// Starts listening for releases of `key`. Never fails: where there is no push, the waiter's cap decides.
+    /// Starts listening for releases of `key`. Never fails: in a store that sends no messages, waiters ask again after
+    /// the longest pause.
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
         match self.around() {
             Some(inner) => inner.listen(key),
-            None => Box::new(Deaf),
+            None => Box::new(SilentListener),
         }
     }
 
-    /// Like [`listen`](Backend::listen), for one waiter of a kind whose waiters are woken one by one.
+    /// Like [`listen`](Backend::listen), for one waiter of a kind whose waiters are woken one at a time.
     fn listen_alone(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
         match self.around() {
             Some(inner) => inner.listen_alone(key, holder),
@@ -179,34 +182,35 @@ pub(crate) trait Backend: Send + Sync + 'static {
         }
     }
 
-    /// The list of the processes that wait for the lock. Without one, a release wakes all of them.
+    /// The waiting list of the lock. Without one, a release wakes all waiting processes.
     fn waiting_list(&self, key: &Key) -> Option<&dyn WaitingList> {
         self.around()?.waiting_list(key)
     }
 
-    /// Whether this process hears of releases of `key` already: a listener of now misses none.
+    /// Returns `true` if this process already receives messages about releases of `key`: then a new listener misses
+    /// none.
     fn hears(&self, key: &Key) -> bool {
         self.around().is_some_and(|inner| inner.hears(key))
     }
 
-    /// Whether other processes were seen to wait for the key in the last seconds. This is a hint.
+    /// Whether other processes were seen to wait for the key in the last seconds. The result is a hint.
     fn is_wanted(&self, key: &Key) -> bool {
         self.around().is_some_and(|inner| inner.is_wanted(key))
     }
 
-    /// The current place of the key, such as its node. Keys of different places are renewed by different calls, so
-    /// that a place that does not answer does not delay the others. This is a hint. It is called under a lock.
+    /// The current place of the key, such as its node. Keys of different places are renewed by different calls, so that
+    /// a place that does not answer does not delay the others. The result is a hint. The method is called under a lock.
     fn place(&self, key: &Key) -> usize {
         self.around().map_or(0, |inner| inner.place(key))
     }
 
-    /// A recent round trip to where the key is, for pauses that must be longer than one.
+    /// A recent round trip to the place of the key, for pauses that must be longer than a round trip.
     fn round_trip(&self, key: &Key) -> Duration {
         self.around()
             .map_or(Duration::ZERO, |inner| inner.round_trip(key))
     }
 
-    /// Resolves once nothing is being undone in the background any more.
+    /// Resolves once the backend undoes nothing in the background any more.
     fn drained(&self) -> Boxed<'_> {
         match self.around() {
             Some(inner) => inner.drained(),
@@ -223,19 +227,19 @@ pub(crate) trait Backend: Send + Sync + 'static {
     }
 }
 
-/// What a store is. By default, a store of mutexes with connections.
+/// The properties of a store. The default is a store of mutexes with connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoreTraits {
-    /// The kinds that it keeps.
+    /// The kinds that the store keeps.
     pub(crate) kinds: &'static [Kind],
     /// The number of keys that one [`renew`](Backend::renew) call may carry.
     pub(crate) renew_batch: usize,
     /// True for a quorum: one of its nodes may still keep a lock that the majority reported as not held.
     pub(crate) divided: bool,
-    /// Whether a holder that keeps a lock between its holds is told that somebody else wants it
+    /// Whether the store notifies a holder that keeps a lock between its turns when another process wants the lock
     /// ([`Event::Wanted`]). Such a store has a [`hand_off`](Backend::hand_off).
     pub(crate) tells_keepers: bool,
-    /// Whether its connections end with the runtime that they were opened in. The manager then ends with it.
+    /// Whether the store's connections end with the runtime that they were opened in. The manager then ends with it.
     pub(crate) lives_in_a_runtime: bool,
 }
 
@@ -251,25 +255,27 @@ impl Default for StoreTraits {
     }
 }
 
-/// The operations of a store in which processes wait for a lock on a list: a release reserves the lock for the first process
-/// on the list.
+/// The operations of a store with a waiting list for mutexes: a release reserves the lock for the first process on the
+/// list.
 ///
-/// The store decides which release looks at the list: each one while another process was seen to wait lately.
+/// The store decides which releases look at the list: those of a mutex for which another process waited lately.
 pub(crate) trait WaitingList: Send + Sync {
-    /// Like [`Backend::listen`], and hears when the lock is reserved for the process of `holder`.
+    /// Like [`Backend::listen`]. The listener also receives the message that the lock is reserved for the process of
+    /// `holder`.
     fn listen(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen>;
 
-    /// Whether the process of `holder` hears when the lock is reserved for it. A holder of another process must not be
-    /// [listed](HoldRef::listed). It has [listened](WaitingList::listen) lately then.
+    /// Returns `true` if the process of `holder` receives the message that the lock is reserved for it. Only then may a
+    /// holder be [listed](HoldRef::listed). The process must have [listened](WaitingList::listen) lately.
     fn hears(&self, key: &Key, holder: HolderId) -> bool;
 }
 
 /// The operation of a store that can pass a lock from one holder to the next.
 pub(crate) trait HandOff: Send + Sync {
-    /// Makes `to` the holder if `from` holds the lock, and counts the others that may be waiting. Wakes nobody.
+    /// Makes `to` the holder if `from` holds the lock, and counts the other processes that may be waiting. Sends no
+    /// message.
     ///
-    /// `spare` is the number of further tokens to set aside, if `to` wants a token. Tokens that follow the clock are
-    /// never more than that many µs ahead of it.
+    /// `spare` is the number of further tokens to reserve, if `to` wants a token. Tokens that follow the clock are at
+    /// most that many µs ahead of it.
     fn hand_over<'a>(
         &'a self,
         from: HolderId,

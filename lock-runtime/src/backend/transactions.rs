@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use super::{HoldRef, Reply};
 
-/// The answer of [`Transactions::give`] if the transaction has the lock.
+/// The answer of [`Transactions::give`] if the transaction holds the lock.
 pub(crate) const GIVEN: &str = "given";
-/// The answer if the transaction sees nothing newer than its own beginning.
+/// The answer if the transaction's snapshot is too old: it sees nothing newer than its own beginning.
 pub(crate) const TOO_EARLY: &str = "too early";
 
 /// The statements that a transaction runs to take over a hold.
 pub(crate) struct Give {
-    /// It answers [`GIVEN`] or [`TOO_EARLY`]. If nothing is held, it answers something else or no row. It also answers
-    /// no row while another statement has the row locked.
+    /// Answers [`GIVEN`] or [`TOO_EARLY`]. If nothing is held, it answers something else or no row. It also answers no
+    /// row while another statement has the row locked.
     pub(crate) take: String,
-    /// The statement to run after [`GIVEN`]. It has no answer, and cannot fail because somebody else was faster.
+    /// The statement to run after [`GIVEN`]. It has no answer, and no other transaction can make it fail.
     pub(crate) then: Option<String>,
     /// The parameters of each statement.
     pub(crate) params: Vec<String>,

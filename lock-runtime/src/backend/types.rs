@@ -1,4 +1,4 @@
-//! What passes through the trait: requests, answers, and what a store tells by itself.
+//! The values that pass through the trait: requests, answers, and events.
 
 use std::collections::HashSet;
 use std::num::NonZeroU64;
@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use crate::values::{Alias, FencingToken, HolderId, Key, LockMode, Moment, TokenRange, Ttl};
 
-/// A holder, and its share of a key that it has or wants.
+/// A holder, and its share of a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HoldRef<'a> {
     pub(crate) key: &'a Key,
     pub(crate) holder: HolderId,
     /// The number of permits of a semaphore; 1 for every other kind.
     pub(crate) permits: u32,
-    /// Whether the holder is, or is to be, on the store's [waiting list](super::WaitingList). A request then puts the holder
-    /// on the list if the lock is busy. A release takes the holder off the list.
+    /// Whether the holder is, or is to be, on the store's [waiting list](super::WaitingList). If the lock is busy, a
+    /// request then puts the holder on the list. A release removes the holder from the list.
     pub(crate) listed: bool,
 }
 
@@ -32,13 +32,13 @@ impl<'a> HoldRef<'a> {
     }
 }
 
-/// A request for a lock: for whom, and for how long.
+/// A request for a lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AcquireRequest<'a> {
     pub(crate) hold_ref: HoldRef<'a>,
-    /// The id under which a fair waiter has its place in the store's queue, if it is another than that of the hold to be, because
-    /// it was [outdated](super::Fault::Outdated). The lock may have been granted to it by a question that had no answer: then
-    /// it passes to the hold.
+    /// The id under which a fair waiter has its place in the store's queue, if it differs from the holder's id. That is
+    /// so after the old id was [outdated](super::Fault::Outdated). An unanswered request may have granted the lock to
+    /// the old id; then it passes to the holder.
     pub(crate) place: Option<&'a HolderId>,
     pub(crate) ttl: Ttl,
     /// Whether a fencing token is wanted.
@@ -47,20 +47,20 @@ pub(crate) struct AcquireRequest<'a> {
     pub(crate) in_all: Option<NonZeroU64>,
     /// The time for which the caller goes on waiting if the lock is busy; `None` if it does not wait.
     pub(crate) waits: Option<Duration>,
-    /// Whether others of the process wait behind this caller, so that a [tenure](TenureTerms) is worth while. A store that
-    /// cannot give one grants the lock alone.
+    /// Whether other callers of the process wait behind this caller, so that a [tenure](TenureTerms) is useful. A store
+    /// that gives no tenures grants the lock alone.
     pub(crate) others_wait: bool,
-    /// Whether the store has told this caller lately how much of the holder's lease is left. If the lock is still busy, it
-    /// need not find out again.
+    /// Whether the store lately told this caller the rest of the other holder's lease. If the lock is still busy, the
+    /// store need not find it out again.
     pub(crate) knows_left: bool,
-    /// The time of the call, a moment ago. Requests that are sent without waiting for anything use it as the time of
-    /// sending.
+    /// The time of the call. A request that is sent at once uses it as the time of sending.
     pub(crate) asked_at: Moment,
     pub(crate) timeout: Duration,
 }
 
 impl<'a> AcquireRequest<'a> {
-    /// A request for a lock without a token, by a caller who does not wait and of whom nothing else is known.
+    /// Returns a request for a lock without a token, by a caller that does not wait. The other fields have their
+    /// defaults.
     pub(crate) fn of(
         hold_ref: HoldRef<'a>,
         ttl: Ttl,
@@ -81,7 +81,7 @@ impl<'a> AcquireRequest<'a> {
         }
     }
 
-    /// See [`place`](AcquireRequest::place). Without one, it is that of the hold.
+    /// Returns [`place`](AcquireRequest::place), or the holder's id if it is `None`.
     pub(crate) fn place(&self) -> HolderId {
         *self.place.unwrap_or(&self.hold_ref.holder)
     }
@@ -94,29 +94,31 @@ impl<'a> AcquireRequest<'a> {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Acquired {
-    /// With terms only if callers of the process [wait](AcquireRequest::others_wait). Boxed, for that is seldom.
+    /// The terms are there only if callers of the process [wait](AcquireRequest::others_wait). They are boxed because
+    /// that is rare.
     Granted(Granted, Option<Box<TenureTerms>>),
-    /// Somebody else holds it. `left` is the rest of the lease, if there is one.
+    /// Another holder has the lock. `left` is the rest of its lease, if it has one.
     Busy { left: Option<Duration> },
-    /// Like `Busy`; in addition, the holder keeps the lock between its holds, and was asked to give it up.
+    /// Like `Busy`; in addition, the holder keeps the lock between its turns, and was asked to give it up.
     Kept { left: Option<Duration> },
-    /// Like `Busy`; in addition, the caller has a place in the store's queue, which it keeps while it goes on asking.
+    /// Like `Busy`; in addition, the caller has a place in the store's queue, which it keeps as long as it asks again.
     Queued {
         left: Option<Duration>,
-        /// Nobody is before it.
+        /// No other waiter is before the caller.
         first: bool,
-        /// The holder keeps the lock between its holds, and was asked to give it up.
+        /// The holder keeps the lock between its turns, and was asked to give it up.
         kept: bool,
     },
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum AcquiredAll {
-    /// In the order of the requests.
+    /// The grants, in the order of the requests.
     Granted(Vec<Granted>),
-    /// Somebody else holds one of them.
+    /// Another holder has one of the locks.
     Busy,
-    /// They cannot be had by one request, or only a process that keeps one is in the way: ask for each by itself.
+    /// One request cannot acquire these locks, or only holders that may be keeping their locks are in the way. The
+    /// caller asks for each lock by itself.
     Apart,
 }
 
@@ -130,7 +132,7 @@ pub(crate) const QUEUE_LIFE: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Granted {
     pub(crate) token: Option<FencingToken>,
-    /// Taken before the request entered any queue; a resend does not move it.
+    /// The time before the request entered any queue. A second sending does not change it.
     pub(crate) sent_at: Moment,
 }
 
@@ -140,10 +142,10 @@ pub(crate) enum Released {
     NotHeld,
 }
 
-/// The terms on which holds of the same process may follow one that the store has just confirmed, without asking it.
+/// The terms on which further holds of the same process may follow this hold, without a request to the store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TenureTerms {
-    /// The number of waiters of other managers; `None` if that cannot be known.
+    /// The number of waiters of other processes; `None` if it cannot be known.
     pub(crate) strangers: Option<u64>,
     pub(crate) spare: Spare,
 }
@@ -158,9 +160,9 @@ pub(crate) enum HandedOver {
 /// The permission for further holds of the same process to run as the same holder without asking the store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Spare {
-    /// There are none: the store names every holder.
+    /// No further hold is allowed: the store names every holder.
     Nothing,
-    /// The lock, without a token.
+    /// Further holds of the lock are allowed, without tokens.
     Untokened,
     Tokens(TokenRange),
 }
@@ -172,18 +174,18 @@ pub(crate) struct Renewal {
     pub(crate) permits: u32,
     /// The lease to extend to; `None` only checks that the hold is there.
     pub(crate) ttl: Option<Ttl>,
-    /// Whether the renewal waits while others write the key; otherwise the store may skip it. All renewals of its
-    /// batch wait then, and all are of one key, so that no other renewal waits with them.
+    /// Whether the renewal waits while other transactions write the key; otherwise the store may skip it. If it waits,
+    /// all renewals of its batch wait and are about the same key, so that no other renewal waits with them.
     pub(crate) waits: bool,
 }
 
 /// The time that a renewal may take, counted from the call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Within {
-    /// It is sent by then, or has failed.
+    /// The renewal is sent within this time, or fails.
     pub(crate) timeout: Duration,
-    /// An answer that takes longer than that is waited for as long as it is useful, and the connection is looked at
-    /// meanwhile.
+    /// The time for which an answer is of use. If the answer takes longer than `timeout`, the caller goes on waiting
+    /// for it until then, and the store checks the connection meanwhile.
     pub(crate) useful: Duration,
 }
 
@@ -202,7 +204,7 @@ pub(crate) enum Renewed {
     NotHeld,
     /// The store failed at this key alone.
     Unknown,
-    /// Others were writing the key. It was left out, so that the rest of the batch did not wait for them.
+    /// Another transaction was writing the key. The renewal was left out, so that the rest of the batch did not wait.
     #[cfg_attr(
         not(any(feature = "mysql", feature = "postgres")),
         allow(dead_code, reason = "said by databases alone")
@@ -224,7 +226,7 @@ pub(crate) struct Snapshot {
     pub(crate) available: Option<i64>,
     /// The number of waiters in the store's queue, which only fair locks have.
     pub(crate) queued: u64,
-    /// The ids of the first of these, in their order, [`FIRST_WAITERS`] at most.
+    /// The ids of the first waiters in their order, [`FIRST_WAITERS`] at most.
     pub(crate) first_waiters: Vec<String>,
     /// The number of readers.
     pub(crate) readers: u64,
@@ -245,7 +247,7 @@ impl Snapshot {
         }
     }
 
-    /// A semaphore with so many leases or leased permits, or a counter without.
+    /// Returns the snapshot of a semaphore with `leased` leases or leased permits, or of a counter without leases.
     pub(crate) fn of_permits(leased: u64, free: i64) -> Snapshot {
         let mode = match leased {
             0 => LockMode::Counter,
@@ -259,12 +261,12 @@ impl Snapshot {
     }
 }
 
-/// Something the store says without being asked.
+/// A message from the store that answers no request.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    /// These holders were released by force: the listener looks for its own among them.
+    /// These holders were released by force. The receiver looks for its own holders among them.
     ForceReleased(Holders),
-    /// Somebody wants the lock that these holders keep. The listener gives it up if it is one of them.
+    /// Another client wants the lock that these holders keep. The receiver gives the lock up if it is one of them.
     Wanted(Holders),
 }
 
@@ -277,7 +279,7 @@ pub(crate) enum Holders {
 }
 
 impl Holders {
-    /// True if no other holder is meant once one is found.
+    /// Returns `true` if the event names one holder only.
     pub(crate) fn is_one(&self) -> bool {
         match self {
             Holders::Id(_) => true,

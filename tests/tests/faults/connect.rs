@@ -326,17 +326,17 @@ async fn servers_that_cannot_keep_locks_say_what_to_connect_to_instead() {
     let address = server.addr().to_string();
     let error = refused(&format!("redis-sentinel://{address}/mine")).await;
     assert_says(
-        "no Sentinel",
+        "not a Sentinel",
         &error,
         Config,
-        &["no Sentinel", "`redis://`", &address],
+        &["not a Sentinel", "`redis://`", &address],
     );
     let error = refused(&format!("redis-cluster://{address}/")).await;
     assert_says(
         "no cluster",
         &error,
         Config,
-        &["no node of a cluster", "`redis://`", &address],
+        &["not a node of a cluster", "`redis://`", &address],
     );
 
     let cluster = RedisCluster::start().await;

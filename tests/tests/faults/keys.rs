@@ -88,8 +88,11 @@ async fn what_stands_at_a_key_is_named_beside_what_was_asked_for() {
         (&["ZADD", "k", "1", "1"], "a sorted set"),
         (&["SADD", "k", "1"], "of another type"),
         (&["XADD", "k", "*", "1", "1"], "of another type"),
-        (&["HSET", "k", "a", "x"], "a hash that is no lock"),
-        (&["HSET", "k", "a", "1", "b", "1"], "a hash that is no lock"),
+        (&["HSET", "k", "a", "x"], "a hash that is not a lock"),
+        (
+            &["HSET", "k", "a", "1", "b", "1"],
+            "a hash that is not a lock",
+        ),
         (
             &["HSET", "k", "mode", "read", "a", "1"],
             "a read/write lock",

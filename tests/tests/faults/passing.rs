@@ -336,7 +336,7 @@ async fn a_table_that_is_missing_while_connections_end<D: Rights>() {
     assert_eq!(said.len(), 1, "{said:#?}");
     assert!(
         // The check of a new connection may find it missing, or its question for the rights.
-        said[0].contains("cannot be had")
+        said[0].contains("cannot be opened")
             && ["no table", "doesn't exist"]
                 .iter()
                 .any(|why| said[0].contains(why)),

@@ -99,7 +99,7 @@ async fn a_demoted_master_is_not_believed_that_a_hold_is_gone() {
         let guard = locks.mutex("old").lease(LEASE).acquire().await.unwrap();
         let _: Value = server.query(&["REPLICAOF", "127.0.0.1", "1"]);
         // The first one may be told by the refusal of its script alone.
-        refused(&locks, "it is no master but a").await;
+        refused(&locks, "it is not a master but a").await;
         let inspected = locks.inspect("old").await;
         assert!(
             matches!(inspected, Err(LockError::Unavailable { .. })),

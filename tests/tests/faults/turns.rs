@@ -416,7 +416,7 @@ async fn a_user_without_rights_to_the_list_races_for_locks() {
     let told = events.of(Level::INFO);
     let of_list: Vec<_> = told
         .iter()
-        .filter(|text| text.contains("cannot wait on a list"))
+        .filter(|text| text.contains("the waiting list of locks cannot be used"))
         .collect();
     // Each manager that found out says so once, with the right that is missing.
     assert!((1..=4).contains(&of_list.len()), "{told:?}");

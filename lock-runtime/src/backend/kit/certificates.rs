@@ -1,4 +1,4 @@
-//! Certificates as rustls takes them: those that a client trusts, and the one that it shows.
+//! The certificates for rustls: the authorities that a client trusts, and the certificate that it shows.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use rustls::{ClientConfig, RootCertStore};
 use crate::backend::Fault;
 use crate::values::{Certificates, LockError, PemPair, config};
 
-/// The authorities that the builder was given, if it was.
+/// Returns the authorities that the builder was given, if any.
 ///
 /// # Errors
-/// [`LockError::InvalidConfig`] if the text holds none, or something else.
+/// [`LockError::InvalidConfig`] if the text has no certificate, or has something else.
 pub(crate) fn given_authorities(
     certificates: &Certificates,
 ) -> Result<Option<Vec<CertificateDer<'static>>>, LockError> {
@@ -25,7 +25,7 @@ pub(crate) fn given_authorities(
     Ok(Some(authorities))
 }
 
-/// The same, as rustls takes them.
+/// Returns the authorities that the builder was given, if any, in rustls's form.
 pub(crate) fn given_roots(certificates: &Certificates) -> Result<Option<RootCertStore>, LockError> {
     let given = given_authorities(certificates)?;
     given.map(|given| roots_of(&given)).transpose()
@@ -40,7 +40,7 @@ fn roots_of(authorities: &[CertificateDer<'static>]) -> Result<RootCertStore, Lo
     Ok(roots)
 }
 
-/// The authorities that the operating system trusts.
+/// Returns the authorities that the operating system trusts.
 ///
 /// # Errors
 /// [`LockError::InvalidConfig`] if there are none.
@@ -59,16 +59,17 @@ pub(crate) fn system_authorities() -> Result<Vec<CertificateDer<'static>>, LockE
     )))
 }
 
-/// The same, as rustls takes them.
+/// Returns the authorities that the operating system trusts, in rustls's form.
 fn system_roots() -> Result<RootCertStore, LockError> {
     roots_of(&system_authorities()?)
 }
 
-/// A client that trusts the authorities that the builder was given, else those of the operating system, and shows the
-/// certificate that the builder was given.
+/// Returns a client that trusts the authorities of the builder, or else those of the operating system, and shows the
+/// certificate of the builder.
 ///
 /// # Errors
-/// [`LockError::InvalidConfig`] if there are no authorities, or the certificate cannot be read or is not that of its key.
+/// [`LockError::InvalidConfig`] if there are no authorities, or if the certificate cannot be read or does not fit its
+/// key.
 pub(crate) fn client(certificates: &Certificates) -> Result<ClientConfig, LockError> {
     let given = given_roots(certificates)?;
     client_of(
@@ -77,7 +78,7 @@ pub(crate) fn client(certificates: &Certificates) -> Result<ClientConfig, LockEr
     )
 }
 
-/// The chain and the key that the builder was given, as they are now.
+/// Returns the chain and the key that the builder was given, as they are now.
 ///
 /// # Errors
 /// [`LockError::InvalidConfig`] if they cannot be read.
@@ -89,10 +90,10 @@ pub(crate) fn shown(certificates: &Certificates) -> Result<Option<PemPair>, Lock
         .transpose()
 }
 
-/// A client that trusts these authorities, and shows this chain with its key.
+/// Returns a client that trusts these authorities, and shows this chain with its key.
 ///
 /// # Errors
-/// [`LockError::InvalidConfig`] if the certificate is not that of its key.
+/// [`LockError::InvalidConfig`] if the certificate does not fit its key.
 pub(crate) fn client_of(
     roots: RootCertStore,
     shown: Option<&PemPair>,
@@ -111,20 +112,20 @@ pub(crate) fn client_of(
     };
     let shown = chain(shown, "the client certificate")?;
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| {
-        config("the client certificate's key is no private key in PEM form, or is encrypted")
+        config("the client certificate's key is not a private key in PEM form, or is encrypted")
     })?;
     trusting.with_client_auth_cert(shown, key).map_err(unfit)
 }
 
-/// The provider of cryptography that the program has installed for its process. If there is none, ours, which is not
-/// installed: the program may want to install its own later.
+/// Returns the provider of cryptography that the program has installed for its process. If there is none, returns
+/// ring's and does not install it: the program may want to install its own later.
 fn provider() -> Arc<CryptoProvider> {
     let installed = CryptoProvider::get_default().cloned();
     installed.unwrap_or_else(|| Arc::new(ring::default_provider()))
 }
 
-/// Returns the fault of certificates that are of no use when a connection is opened. They were of use before, so somebody
-/// may be replacing them.
+/// Returns the fault of certificates that cannot be used when a connection is opened. They could be used before, so
+/// they may be being replaced.
 pub(crate) fn unusable(error: LockError) -> Fault {
     Fault::not_done(match error {
         LockError::InvalidConfig { why } => why,
@@ -136,6 +137,6 @@ fn chain(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, LockErr
     match CertificateDer::pem_slice_iter(pem).collect() {
         Ok(chain) if !Vec::is_empty(&chain) => Ok(chain),
         Ok(_) => Err(config(format!("{what} holds no certificate in PEM form"))),
-        Err(error) => Err(config(format!("{what} is no PEM text: {error}"))),
+        Err(error) => Err(config(format!("{what} is not PEM text: {error}"))),
     }
 }

@@ -2,7 +2,7 @@
 
 use tokio::sync::watch;
 
-/// Works until the backend is closed. An error of the channel means that the backend is gone: the same.
+/// Runs `work` until the backend is closed. An error of the channel means the same: the backend is gone.
 pub(crate) async fn until_closed(closed: &watch::Receiver<bool>, work: impl Future<Output = ()>) {
     let mut closed = closed.clone();
     tokio::select! {

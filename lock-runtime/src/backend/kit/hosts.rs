@@ -1,4 +1,4 @@
-//! The hosts of a URL, of which one is the primary, and the addresses of their names.
+//! The hosts of a URL, one of which is the primary, and the addresses of their names.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,20 +14,20 @@ pub(crate) trait Host: Clone + Sync {
     /// Returns the name and the port to look up; `None` for an address or a socket.
     fn name(&self) -> Option<(&str, u16)>;
 
-    /// Returns the address, if these are the settings for one of a name's.
+    /// Returns the address, if these are the settings for one address of a name.
     fn address(&self) -> Option<IpAddr>;
 
-    /// Returns the settings for one of the name's addresses, of which there may be `others`. The name stays, for the
-    /// server's certificate.
+    /// Returns the settings for one address of the name. `others`: whether the name has further addresses. The name
+    /// stays, because the server's certificate is checked against it.
     fn at(&self, address: IpAddr, others: bool) -> Self;
 }
 
-/// The settings for each host that a client may connect to, one or more.
+/// The settings for one or more hosts that a client may connect to.
 #[derive(Clone)]
 pub(crate) struct Hosts<T> {
     each: Vec<T>,
     names: HostNames,
-    /// The index of the host that served last. It is asked first.
+    /// The index of the host that served last. The next attempt begins there.
     last: Arc<Mutex<usize>>,
 }
 
@@ -37,7 +37,7 @@ impl<T: Host> Hosts<T> {
         Hosts::with(each, HostNames::default())
     }
 
-    /// Hosts whose names were looked up before.
+    /// Returns hosts whose names were looked up before.
     pub(crate) fn with(each: Vec<T>, names: HostNames) -> Hosts<T> {
         Hosts {
             each,
@@ -52,8 +52,8 @@ impl<T: Host> Hosts<T> {
     }
 
     /// Connects to the first host that can be written to, within `timeout`. Begins at the host that served last, or
-    /// with `at_any` at a random one. Each host, and each address of a name, has its share of the time, so that one
-    /// that is frozen does not keep the others from being asked. `connect` is told its share.
+    /// with `at_any` at a random host. Each host, and each address of a name, gets a share of the time, so that a
+    /// frozen host does not use up the time of the others. `connect` gets its share as an argument.
     pub(crate) async fn connect<C, F>(
         &self,
         at_any: bool,
@@ -94,7 +94,8 @@ impl<T: Host> Hosts<T> {
             };
             let before = refused.len();
             for (left, place) in (1..=places.len()).rev().zip(&places) {
-                // The first ones have more of it: equal shares of very many addresses would be too short for a login.
+                // The first addresses get a larger share: equal shares of very many addresses would be too short for a
+                // login.
                 let share = match left {
                     1 => until.remaining(),
                     _ => until.remaining() / 2,
@@ -115,7 +116,8 @@ impl<T: Host> Hosts<T> {
                 };
                 refused.push((shown, fault));
             }
-            // The server behind the name has refused. Its other addresses, where it does not listen, say nothing.
+            // The server behind the name has refused. Errors of its other addresses, where it does not listen, are of
+            // no interest.
             let denied = |(_, fault): &(String, Fault)| matches!(fault, Fault::Denied(_));
             if let Some(at) = refused[before..].iter().position(denied) {
                 let denied = refused.swap_remove(before + at);
@@ -127,7 +129,7 @@ impl<T: Host> Hosts<T> {
     }
 }
 
-/// Connects by a driver that does not tell what it waits for.
+/// Connects by a driver that does not report which step it waits for.
 #[cfg(any(feature = "mysql", feature = "postgres", test))]
 pub(crate) async fn in_share<C>(
     share: Duration,
@@ -143,7 +145,7 @@ pub(crate) async fn in_share<C>(
         .map_err(silent)?
 }
 
-/// Returns the error where no host could be connected to: the reasons of all of them if a retry can help with one,
+/// Returns the error if no host could be connected to: the reasons of all hosts if a retry can help with one of them,
 /// otherwise the last reason.
 fn together(mut refused: Vec<(String, Fault)>) -> Fault {
     let mut hopeful = refused
@@ -168,9 +170,9 @@ mod tests {
 
     /// A name whose addresses are 127.0.0.1 to 127.0.0.3, or one of them.
     #[derive(Clone)]
-    struct Name(Option<IpAddr>);
+    struct TestName(Option<IpAddr>);
 
-    impl Host for Name {
+    impl Host for TestName {
         fn name(&self) -> Option<(&str, u16)> {
             Some(("three", 1))
         }
@@ -179,22 +181,22 @@ mod tests {
             self.0
         }
 
-        fn at(&self, address: IpAddr, others: bool) -> Name {
+        fn at(&self, address: IpAddr, others: bool) -> TestName {
             assert!(others);
-            Name(Some(address))
+            TestName(Some(address))
         }
     }
 
-    fn three() -> Hosts<Name> {
+    fn three() -> Hosts<TestName> {
         let addresses = (1..=3).map(|n| IpAddr::from([127, 0, 0, n])).collect();
-        Hosts::with(vec![Name(None)], HostNames::of("three", addresses))
+        Hosts::with(vec![TestName(None)], HostNames::of("three", addresses))
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_address_that_is_silent_or_refuses_keeps_nobody_from_the_next() {
+    async fn connecting_skips_an_address_that_is_silent_or_refuses() {
         let hosts = three();
         let asked = &Mutex::new(Vec::new());
-        let connect = |name: Name, share| {
+        let connect = |name: TestName, share| {
             in_share(share, async move {
                 asked.lock().push(name.0);
                 match name.0 {
@@ -211,21 +213,21 @@ mod tests {
             let connecting = hosts.connect(false, second, |_| "three".to_owned(), connect);
             connecting.await.unwrap();
         }
-        // The address that served last is asked first.
+        // The host remembers the address that served last, and the next attempt begins there.
         let address = |n| Some(IpAddr::from([127, 0, 0, n]));
         assert_eq!(*asked.lock(), [1, 2, 3, 3].map(address));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_refusal_of_the_server_is_told_whatever_its_other_addresses_say() {
+    async fn a_servers_refusal_outranks_errors_of_its_other_addresses() {
         let hosts = three();
-        let connect = async |name: Name, _| -> Result<(), Fault> {
+        let connect = async |name: TestName, _| -> Result<(), Fault> {
             Err(match name.0 {
                 Some(IpAddr::V4(address)) if address.octets()[3] == 2 => Fault::denied("password"),
                 _ => Fault::not_done("nobody listens"),
             })
         };
-        let shown = |_: &Name| "three".to_owned();
+        let shown = |_: &TestName| "three".to_owned();
         let refused = hosts.connect(false, Duration::from_secs(1), shown, connect);
         assert!(matches!(refused.await, Err(Fault::Denied(_))));
     }

@@ -1,4 +1,4 @@
-//! Asking for a login, and when to ask for the next one.
+//! Gets logins from the program's credentials, and says when to get the next one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use crate::backend::Fault;
 use crate::values::{Backoff, Credentials, Login, StoreError, clock};
 
-/// Between two logins, however soon they expire.
+/// The shortest time between two logins, however soon they expire.
 const LEAST: Duration = Duration::from_secs(1);
 
-/// Asks for a login, within `timeout`. Nothing has been sent then: a retry can help, whatever went wrong.
+/// Gets a login, within `timeout`. Nothing has been sent to the server yet, so a retry can help after any failure.
 ///
-/// In a task of its own, for the code is not ours: a panic must not end the task that keeps the connection.
+/// The program's code runs in a task of its own, because a panic must not end the task that keeps the connection.
 pub(crate) async fn ask(
     credentials: &Arc<dyn Credentials>,
     timeout: Duration,
@@ -28,33 +28,33 @@ pub(crate) async fn ask(
     Err(Fault::NotDone(StoreError::shortened(&why)))
 }
 
-/// Returns the time after which a login that is valid for `valid_for` is renewed. The last quarter is left for
-/// retries.
+/// Returns the time after which a login that is valid for `valid_for` is renewed. The last quarter of its time is left
+/// for retries.
 pub(crate) fn before_the_end(valid_for: Duration) -> Duration {
     (valid_for / 4).saturating_mul(3).max(LEAST)
 }
 
-/// Renewing a login until that works. The login before it is good until the server says otherwise.
-pub(crate) struct Tries {
+/// The attempts to renew a login. The old login stays good until the server refuses it.
+pub(crate) struct LoginRetries {
     pauses: Backoff,
     warned: bool,
 }
 
-impl Tries {
-    pub(crate) fn new() -> Tries {
-        Tries {
+impl LoginRetries {
+    pub(crate) fn new() -> LoginRetries {
+        LoginRetries {
             pauses: Backoff::new(LEAST, 10 * LEAST),
             warned: false,
         }
     }
 
-    /// Warns of the first failure, and pauses.
+    /// Logs a warning at the first failure, and pauses.
     pub(crate) async fn failed(&mut self, server: &str, fault: &Fault) {
         if !std::mem::replace(&mut self.warned, true) {
             tracing::warn!(
                 server,
                 reason = %fault,
-                "a connection to the lock store could not be logged in again; trying on"
+                "a connection to the lock store could not be logged in again; retrying"
             );
         }
         clock::sleep(self.pauses.pause()).await;

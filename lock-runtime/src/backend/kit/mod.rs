@@ -1,4 +1,4 @@
-//! Parts that every store over a network shares.
+//! Parts that all stores over a network share.
 
 #[cfg(all(
     feature = "tls-rustls",

@@ -1,4 +1,4 @@
-//! The addresses of hosts' names, and what they were when they were last found.
+//! The addresses of hosts' names, and the addresses that were last found.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,32 +9,32 @@ use std::time::Duration;
 use crate::backend::Fault;
 use crate::sync::Mutex;
 
-/// The names that one store looks up. Clones share what they remember.
+/// The names that one store looks up. Clones share what was found.
 #[derive(Clone, Default)]
 pub(crate) struct HostNames {
-    known: Arc<Mutex<HashMap<Name, Known>>>,
+    known: Arc<Mutex<HashMap<NameAndPort, KnownAddresses>>>,
     /// The addresses of a name that exists in a test alone.
     #[cfg(test)]
     made_up: Option<(&'static str, Vec<IpAddr>)>,
 }
 
-/// A name, and the port there.
-type Name = (String, u16);
+/// A name and a port.
+type NameAndPort = (String, u16);
 
 #[derive(Default)]
-struct Known {
-    /// Those of the last answer.
+struct KnownAddresses {
+    /// The addresses of the last answer.
     addresses: Vec<IpAddr>,
-    /// The one that a connection was opened to last.
+    /// The address to which a connection was last opened.
     served: Option<IpAddr>,
 }
 
 impl HostNames {
-    /// Returns the addresses of a name, one or more. The one that served last is the first.
+    /// Returns the addresses of a name, one or more. The address that served last comes first.
     ///
-    /// The operating system looks names up on a thread, and tokio may have none that is free; name services fail, too.
-    /// Where they give no answer in a part of the time, the last addresses are returned: most names lead there for years.
-    /// An answer that comes later is remembered for the next time.
+    /// The operating system looks names up on a thread, and tokio may have no free thread; a name service may fail,
+    /// too. If there is no answer within a part of the time, the last addresses are returned: most names keep their
+    /// addresses for years. A later answer is remembered for the next call.
     pub(crate) async fn look_up(
         &self,
         name: (&str, u16),
@@ -50,7 +50,7 @@ impl HostNames {
             return Ok(self.in_order(name, addresses.clone()));
         }
         let (names, host, port) = (self.clone(), name.0.to_owned(), name.1);
-        // A task of its own: it goes on where nobody waits for it any more.
+        // The look-up runs in a task of its own, so that it goes on after its caller has gone.
         let looking = tokio::spawn(async move {
             let found = tokio::net::lookup_host((&*host, port)).await?;
             let addresses: Vec<IpAddr> = found.map(|address| address.ip()).collect();
@@ -78,7 +78,7 @@ impl HostNames {
                     _ => format!("no answer within {patience:?}"),
                 };
                 let name = name.0;
-                tracing::debug!(name, why, "its last addresses are used");
+                tracing::debug!(name, why, "the last addresses of the host are used");
                 known
             }
         };
@@ -109,7 +109,7 @@ impl HostNames {
         known.addresses = addresses;
     }
 
-    /// Puts the one that served last before the others.
+    /// Puts the address that served last before the others.
     fn in_order(&self, (name, port): (&str, u16), mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
         let all = self.known.lock();
         let served = all
@@ -127,8 +127,8 @@ impl HostNames {
     }
 }
 
-/// Returns `true` if the name service has answered that there is no such name, or no address of it. Otherwise it could not
-/// be asked. The operating system tells it in words alone.
+/// Returns `true` if the name service answered that the name, or an address for it, does not exist. Otherwise the
+/// service could not be asked. The operating system reports the difference only in the text of the error.
 fn is_an_answer(error: &io::Error) -> bool {
     // glibc and macOS, musl, Windows.
     let answers = [

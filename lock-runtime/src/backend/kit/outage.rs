@@ -1,9 +1,9 @@
-//! The log messages about an outage.
+//! The log messages of an outage.
 
 use crate::backend::Fault;
 use crate::values::clock;
 
-/// One outage: a warning at its beginning, a word at its end.
+/// One outage: a warning at its beginning, and a message at its end.
 #[derive(Debug)]
 pub(crate) struct Outage {
     what: &'static str,
@@ -15,18 +15,18 @@ impl Outage {
         Outage { what, since: None }
     }
 
-    /// What there was is lost.
-    pub(crate) fn is_on(&mut self, server: &str, fault: &Fault) {
+    /// Notes that the connection is lost.
+    pub(crate) fn notice_loss(&mut self, server: &str, fault: &Fault) {
         if self.begins() {
             tracing::warn!(server, reason = %fault, "{} is lost; reconnecting", self.what);
         }
     }
 
-    /// A new one cannot be had. That is no news while it is lost.
+    /// Notes that no new connection could be opened. This is logged only if the outage begins with it.
     #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
-    pub(crate) fn goes_on(&mut self, server: &str, fault: &Fault) {
+    pub(crate) fn notice_failure(&mut self, server: &str, fault: &Fault) {
         if self.begins() {
-            tracing::warn!(server, reason = %fault, "{} cannot be had; trying again", self.what);
+            tracing::warn!(server, reason = %fault, "{} cannot be opened; retrying", self.what);
         }
     }
 
@@ -37,11 +37,11 @@ impl Outage {
     }
 
     /// Ends the outage. Returns `true` if there was one.
-    pub(crate) fn is_over(&mut self, server: &str) -> bool {
+    pub(crate) fn notice_end(&mut self, server: &str) -> bool {
         let Some(since) = self.since.take() else {
             return false;
         };
-        tracing::info!(server, after = ?since.elapsed(), "{} is there again", self.what);
+        tracing::info!(server, after = ?since.elapsed(), "{} is back", self.what);
         true
     }
 }
@@ -53,11 +53,11 @@ mod tests {
     #[tokio::test]
     async fn an_outage_is_over_once() {
         let mut outage = Outage::new("the connection");
-        assert!(!outage.is_over("server"), "there was none");
+        assert!(!outage.notice_end("server"), "there was none");
         for _ in 0..2 {
-            outage.is_on("server", &Fault::not_done("no answer"));
+            outage.notice_loss("server", &Fault::not_done("no answer"));
         }
-        assert!(outage.is_over("server"));
-        assert!(!outage.is_over("server"));
+        assert!(outage.notice_end("server"));
+        assert!(!outage.notice_end("server"));
     }
 }

@@ -1,16 +1,16 @@
-//! Waiting at a store that does not publish releases.
+//! Waiting at a store that publishes no releases.
 
 use std::time::Duration;
 
 use crate::backend::{Boxed, Listen};
 use crate::values::{Backoff, clock};
 
-/// The first pause: many holds are short.
+/// The first pause. It is short because many holds are short.
 const FIRST: Duration = Duration::from_millis(10);
-/// The longest one. The caller's own cap is not much longer.
+/// The longest pause. The caller's own longest pause is not much longer.
 const LONGEST: Duration = Duration::from_millis(750);
 
-/// Hears nothing, and so has its caller ask again after pauses that grow.
+/// A listener that receives no messages. It makes its caller ask again after pauses that grow.
 pub(crate) struct Polling(Backoff);
 
 impl Polling {

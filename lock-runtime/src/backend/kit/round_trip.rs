@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// In µs, what a recent request has taken; 0 before the first sample.
+/// The time in µs that a recent request took; 0 before the first sample.
 ///
-/// It falls fast and rises slowly, for it is to be the way to the store and back: a process that is busy handing a lock over
-/// reads its answers late.
+/// The value falls fast and rises slowly, because it estimates the way to the store and back: a process that is busy
+/// with hand-overs reads its answers late.
 #[derive(Debug, Default)]
 pub(crate) struct RoundTrip(AtomicU64);
 
@@ -15,7 +15,7 @@ impl RoundTrip {
         Duration::from_micros(self.0.load(Ordering::Relaxed))
     }
 
-    /// Two samples at once may lose one of them, which does no harm.
+    /// Two samples at the same time may lose one of them, which does no harm.
     pub(crate) fn took(&self, sample: Duration) {
         let sample = u64::try_from(sample.as_micros()).unwrap_or(u64::MAX);
         let recent = match self.0.load(Ordering::Relaxed) {

@@ -1,12 +1,12 @@
-//! An estimate of the server's time, from the times in its replies.
+//! An estimate of the server's time, made of the times in its replies.
 
 use std::time::Duration;
 
 use crate::sync::Mutex;
 use crate::values::Moment;
 
-/// The server's TIME as last seen. Written by every reply that carries one, and for
-/// each new connection, which may lead to another server, by the supervisor of the connection.
+/// The last known TIME of the server. Every reply that carries a time updates it. For each new connection, which may
+/// lead to another server, the supervisor of the connection updates it.
 #[derive(Debug, Default)]
 pub(crate) struct ServerClock(Mutex<Option<ClockReading>>);
 
@@ -17,14 +17,14 @@ struct ClockReading {
 }
 
 impl ServerClock {
-    /// The server said `micros` in answer to a request that was sent at `sent_at`.
+    /// Notes that the server's time was `micros` in the answer to a request that was sent at `sent_at`.
     pub(crate) fn saw(&self, micros: u64, sent_at: Moment) {
         *self.0.lock() = Some(ClockReading { micros, sent_at });
     }
 
-    /// The server's time at `deadline`, as of now, in µs; late by as much as the last request took to be executed, a call
-    /// timeout at most, and never early. Zero, which every
-    /// server's clock has passed, if none was seen yet: the reply tells.
+    /// Returns the server's time at `deadline`, in µs. The result is late by the time that the last request took until
+    /// its execution, a call timeout at most, and never early. Returns zero if no time is known yet. Every server's
+    /// clock has passed zero, so the server refuses the request, and its reply carries the time.
     pub(crate) fn not_after(&self, now: Moment, deadline: Moment) -> u64 {
         let Some(reading) = *self.0.lock() else {
             return 0;
@@ -46,7 +46,7 @@ mod tests {
     use crate::values::clock;
 
     #[tokio::test(start_paused = true)]
-    async fn the_estimate_moves_with_the_local_clock_and_counts_from_the_sending() {
+    async fn the_estimate_counts_from_the_sending_by_the_local_clock() {
         let server = ServerClock::default();
         let ahead = |time| {
             let now = clock::now();

@@ -3,22 +3,22 @@
 use crate::sync::Mutex;
 use crate::values::{Moment, clock};
 
-/// Whether the server answers, and since when. The task that keeps the server's connection writes it, and so do health
+/// Whether the server answers, and since when. Written by the task that keeps the server's connection, and by health
 /// checks.
 #[derive(Debug)]
 pub(crate) struct Standing(Mutex<(bool, Moment)>);
 
 impl Default for Standing {
-    /// Starts as a server that has not been reached yet.
+    /// Starts as the state of a server that has not been reached yet.
     fn default() -> Standing {
         Standing(Mutex::new((false, clock::now())))
     }
 }
 
 impl Standing {
-    /// Records whether the server answers now. Returns the time since which that has been so.
+    /// Notes whether the server answers now. Returns the time since which this is so.
     pub(crate) fn note(&self, answers: bool) -> Moment {
-        // A copied value: nothing can be half done.
+        // The value is copied in one step, so no other thread can see half of it.
         let mut known = self.0.lock();
         if known.0 != answers {
             *known = (answers, clock::now());
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_time_that_it_was_seen_so_counts() {
+    async fn the_first_time_of_a_state_counts() {
         let second = Duration::from_secs(1);
         let standing = Standing::default();
         tokio::time::advance(5 * second).await;

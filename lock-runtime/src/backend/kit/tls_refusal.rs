@@ -3,7 +3,7 @@
 use crate::backend::Fault;
 use crate::values::StoreError;
 
-/// Returns the fault for the error text of rustls. `plain` says how to connect without TLS.
+/// Returns the fault for an error text of rustls. `plain` says how to connect without TLS.
 pub(crate) fn explained(said: &str, plain: &str) -> Fault {
     if said.contains("InvalidContentType") {
         return Fault::Impossible(format!(
@@ -21,10 +21,11 @@ fn shown(said: &str) -> StoreError {
     StoreError::shortened(&format!("TLS: {said}"))
 }
 
-/// Returns advice for an error, recognised by the names that rustls uses.
+/// Returns the advice for an error, which is recognised by names that rustls uses.
 fn advice(said: &str) -> Option<&'static str> {
     let reasons: [(&[&str], &str); 6] = [
-        // A new authority of the same name has another key: its signatures are bad ones of the old authority.
+        // If a new authority has the name of an old one and another key, its signatures look like bad signatures of the
+        // old authority.
         (
             &["UnknownIssuer", "BadSignature"],
             "have the operating system trust its authority, name the authority's file in SSL_CERT_FILE, or give it to \

@@ -1,5 +1,5 @@
-//! Wake-up messages inside one process. Each topic has a counter that listeners compare with the last value they saw, so
-//! that nothing is missed between two looks, however many listeners share it.
+//! Wake-up messages inside one process. Each topic has a counter, and each listener compares it with the value that it
+//! last saw. So no listener misses a message between two looks, however many listeners share the topic.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -14,14 +14,14 @@ use crate::sync::Mutex;
 /// The topics that have listeners, by name.
 #[derive(Debug, Default)]
 pub(crate) struct WakeUps {
-    topics: Mutex<HashMap<Box<str>, HeardTopic>>,
+    topics: Mutex<HashMap<Box<str>, CountedTopic>>,
 }
 
 /// A topic, and the number of its listeners.
-type HeardTopic = (Arc<Topic>, usize);
+type CountedTopic = (Arc<WakeUpTopic>, usize);
 
 impl WakeUps {
-    /// Returns a listener that hears the messages from now on.
+    /// Returns a listener that receives the messages from now on.
     pub(crate) fn listen(self: &Arc<Self>, name: &str) -> TopicListener {
         let mut topics = self.topics.lock();
         let (topic, listeners) = topics.entry(name.into()).or_default();
@@ -63,12 +63,12 @@ impl WakeUps {
 
 /// A counter of messages, which publishers raise and listeners compare.
 #[derive(Debug, Default)]
-struct Topic {
+struct WakeUpTopic {
     messages: AtomicU64,
     raised: Notify,
 }
 
-impl Topic {
+impl WakeUpTopic {
     fn raise(&self) {
         self.messages.fetch_add(1, Ordering::Release);
         self.raised.notify_waiters();
@@ -78,11 +78,11 @@ impl Topic {
         self.messages.load(Ordering::Acquire)
     }
 
-    /// Resolves once the counter differs from `seen`, and returns it.
-    async fn beyond(&self, seen: u64) -> u64 {
+    /// Waits until the counter differs from `seen`, and returns it.
+    async fn wait_past(&self, seen: u64) -> u64 {
         let mut raised = pin!(self.raised.notified());
         loop {
-            // Registered before the counter is read: a raise in between is not missed.
+            // The waiter is registered before the counter is read, so that a raise in between is not missed.
             raised.as_mut().enable();
             let messages = self.messages();
             if messages != seen {
@@ -94,10 +94,10 @@ impl Topic {
     }
 }
 
-/// A listener of a topic, which remembers how much of it was heard.
+/// A listener of a topic. It remembers the last count that it saw.
 #[derive(Debug)]
 pub(crate) struct TopicListener {
-    topic: Arc<Topic>,
+    topic: Arc<WakeUpTopic>,
     seen: u64,
     name: Box<str>,
     topics: Arc<WakeUps>,
@@ -106,7 +106,7 @@ pub(crate) struct TopicListener {
 impl Listen for TopicListener {
     fn heard(&mut self) -> Boxed<'_, u64> {
         Box::pin(async {
-            let messages = self.topic.beyond(self.seen).await;
+            let messages = self.topic.wait_past(self.seen).await;
             messages - std::mem::replace(&mut self.seen, messages)
         })
     }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn messages_between_two_looks_are_heard_once_and_counted() {
+    async fn messages_between_two_looks_are_counted_once() {
         let topics = Arc::new(WakeUps::default());
         let (mut first, mut second) = (topics.listen("a"), topics.listen("a"));
         topics.raise("b");

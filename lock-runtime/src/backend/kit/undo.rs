@@ -1,7 +1,7 @@
 //! A guard that undoes an acquire when its outcome is unknown.
 
-/// Runs a closure on drop unless it was disarmed. It is armed before a request is first polled, and disarmed by a
-/// definite answer. If the caller goes away in between, the acquire is undone.
+/// Runs a closure on drop unless the guard was disarmed. The guard is armed before a request is first polled, and
+/// disarmed by a definite answer. If the caller drops the request in between, the acquire is undone.
 pub(crate) struct Undo<F: FnOnce()>(Option<F>);
 
 impl<F: FnOnce()> Undo<F> {
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_armed_is_done_at_the_drop_and_what_is_disarmed_never() {
+    fn a_guard_runs_at_its_drop_unless_it_was_disarmed() {
         let done = Cell::new(0);
         let undo = || Undo::armed(|| done.set(done.get() + 1));
         drop(undo());

@@ -1,4 +1,4 @@
-//! The time for which a server has kept its data. A quorum must know of restarts, because a server that restarts may
+//! The time for which a server has kept its data. A quorum must notice restarts, because a server that restarts may
 //! have lost the locks that it granted.
 
 use std::collections::HashMap;
@@ -9,13 +9,14 @@ use crate::backend::Fault;
 use crate::sync::Mutex;
 use crate::values::Moment;
 
-/// Maps each server, by the id of its run, to the quorum node that has it. One server that is two nodes would vote
-/// twice: two names may lead to one server from the beginning, or come to do so later.
+/// Maps each server, by the id of its run, to its quorum node. A server that is two nodes would vote twice: two names
+/// may lead to one server from the beginning, or later.
 #[derive(Debug, Default)]
 pub(crate) struct RunIds(Mutex<HashMap<String, usize>>);
 
 impl RunIds {
-    /// Whether no other node has this server. The node that comes first has it, until it leads somewhere else.
+    /// Returns `true` if no other node has this server. The first node keeps the server until the node leads to another
+    /// server.
     fn claim(&self, node: usize, run_id: &str) -> bool {
         let mut run_ids = self.0.lock();
         run_ids.retain(|_, of| *of != node);
@@ -28,11 +29,11 @@ impl RunIds {
 pub(crate) struct Uptime {
     node: usize,
     run_ids: Arc<RunIds>,
-    record: Mutex<Option<Record>>,
+    record: Mutex<Option<RunRecord>>,
 }
 
 #[derive(Clone, Debug)]
-struct Record {
+struct RunRecord {
     run_id: String,
     /// The server's minimum age at `at`.
     age: Duration,
@@ -48,19 +49,19 @@ impl Uptime {
         }
     }
 
-    /// Returns the server's minimum age; `None` if it was never reached.
+    /// Returns the server's minimum age; `None` if the server was never reached.
     pub(crate) fn age(&self) -> Option<Duration> {
         let record = self.record()?;
         Some(record.age.saturating_add(record.at.elapsed()))
     }
 
-    fn record(&self) -> Option<Record> {
+    fn record(&self) -> Option<RunRecord> {
         let record = self.record.lock();
         record.clone()
     }
 
-    /// Records the answer of the server that was asked at `at`: the id of its run (empty if it does not tell), and the
-    /// time for which the run has lasted.
+    /// Records the answer of the server that was asked at `at`: the id of its run (empty if the server does not show
+    /// it), and the time for which the run has lasted.
     ///
     /// # Errors
     /// [`Fault::Impossible`] if another node has this server.
@@ -73,14 +74,16 @@ impl Uptime {
         }
         let mut record = self.record.lock();
         let age = match &*record {
-            // The same run: its age goes on, whatever its wall clock, of which it derives its uptime, did meanwhile.
+            // It is the same run. The server derives its uptime from its wall clock, which may have changed, so the
+            // known age counts.
             Some(known) if tells && known.run_id == run_id => return Ok(()),
-            // Another run has replaced the known one. It may be older, but it need not know of the locks granted here.
+            // Another run has replaced the known one. It may be older, but it need not have the locks that were granted
+            // here.
             Some(_) => Duration::ZERO,
             None if tells => lasts,
             None => Duration::ZERO,
         };
-        *record = Some(Record {
+        *record = Some(RunRecord {
             run_id: run_id.to_owned(),
             age,
             at,
@@ -111,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn another_run_starts_at_nothing_whatever_its_uptime() {
+    async fn another_run_starts_with_age_zero() {
         let uptime = uptime();
         uptime.saw("a", 100 * SECOND, clock::now()).unwrap();
         uptime.saw("b", 5_000 * SECOND, clock::now()).unwrap();
@@ -119,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_same_run_stays_as_old_as_it_was_when_its_wall_clock_steps() {
+    async fn a_runs_age_ignores_steps_of_its_wall_clock() {
         let uptime = uptime();
         uptime.saw("a", 100 * SECOND, clock::now()).unwrap();
         tokio::time::advance(5 * SECOND).await;
@@ -128,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_tells_nothing_is_new_at_every_connection() {
+    async fn a_server_without_a_run_id_is_new_at_every_connection() {
         let uptime = uptime();
         uptime.saw("", SECOND, clock::now()).unwrap();
         tokio::time::advance(5 * SECOND).await;
@@ -137,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_server_is_one_node_until_that_node_leads_somewhere_else() {
+    async fn a_server_is_one_node_until_that_node_leads_to_another() {
         let run_ids = Arc::default();
         let (one, other) = (Uptime::new(0, &run_ids), Uptime::new(1, &run_ids));
         one.saw("a", 100 * SECOND, clock::now()).unwrap();
@@ -147,7 +150,7 @@ mod tests {
         one.saw("a", 100 * SECOND, clock::now()).unwrap();
         one.saw("c", 100 * SECOND, clock::now()).unwrap();
         other.saw("a", 100 * SECOND, clock::now()).unwrap();
-        // Those that do not tell are not known to be one.
+        // Servers that show no run id are not known to be one server.
         one.saw("", SECOND, clock::now()).unwrap();
         other.saw("", SECOND, clock::now()).unwrap();
     }

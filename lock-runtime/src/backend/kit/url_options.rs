@@ -1,10 +1,10 @@
-//! The options of a URL, whichever store it names.
+//! The options of a URL of any store.
 
 use std::borrow::Cow;
 
 use crate::values::{LockError, config};
 
-/// The options that nobody has taken yet, and what the store takes.
+/// The options that no code has taken yet, and the options that the store takes.
 pub(crate) struct UrlOptions<'a> {
     left: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     known: Vec<String>,
@@ -16,7 +16,7 @@ impl<'a> UrlOptions<'a> {
         UrlOptions { left, known }
     }
 
-    /// Reads `name=value&…` without decoding it.
+    /// Splits `name=value&…` without decoding it.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn as_written(query: &'a str) -> UrlOptions<'a> {
         let pairs = query.split('&').filter(|pair| !pair.is_empty());
@@ -28,7 +28,7 @@ impl<'a> UrlOptions<'a> {
         )
     }
 
-    /// Takes the option of that name. The last one counts.
+    /// Takes the option of that name. The last option of a name counts.
     pub(crate) fn take(&mut self, name: &str) -> Option<Cow<'a, str>> {
         self.known.push(format!("`{name}`"));
         let given = self.left.extract_if(.., |(given, _)| given == name);
@@ -49,7 +49,7 @@ impl<'a> UrlOptions<'a> {
         }
     }
 
-    /// Takes all options whose names are among these words. Errors call them `what`.
+    /// Takes all options whose names are among these words. `what` names the options in errors.
     #[cfg(feature = "postgres")]
     pub(crate) fn take_all(
         &mut self,
@@ -62,13 +62,13 @@ impl<'a> UrlOptions<'a> {
         given.collect()
     }
 
-    /// Returns `true` if there is an option of that name that nobody has taken.
+    /// Returns `true` if there is an option of that name that was not taken.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn has(&self, name: &str) -> bool {
         self.left.iter().any(|(given, _)| given == name)
     }
 
-    /// Refuses what nobody has taken.
+    /// Refuses options that were not taken.
     ///
     /// # Errors
     /// [`LockError::InvalidConfig`].
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_option_is_refused_with_those_there_are() {
+    fn an_unknown_option_is_refused_with_the_known_options() {
         let said = refusal("a=1&look_table=x&c=2", &["a", "b", "c"]);
         let end =
             "the URL has an unknown option, `look_table`; options there are: `a`, `b` and `c`";
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_a_part_of_a_password_is_not_shown() {
+    fn a_possible_part_of_a_password_is_not_shown() {
         for query in ["hunter2", "hunter2=1", "%73slmode=require", "=hunter2"] {
             let said = refusal(query, &["a"]);
             assert!(said.contains("percent-encoded"), "{query}: {said}");

@@ -1,4 +1,4 @@
-//! The keys for which other processes wait, as this process has seen.
+//! The keys for which other processes wait, as far as this process has seen.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -7,15 +7,17 @@ use crate::values::{Key, Moment, clock};
 
 /// The number of marks.
 const MARKS: u64 = 1024;
-/// For how long a mark counts.
+/// The time for which a mark counts.
 const WANTED_FOR: Duration = Duration::from_secs(2);
 
-/// A mark for each mutex for which another process waited lately: its releases look at the waiting list.
+/// A mark for each key for which another process waited lately: releases of such a key look at the waiting list, or leave
+/// the key to others for a while.
 ///
-/// A process that takes a free lock again and again is never refused, so it never waits itself. It learns of the others
-/// only by what the server says: how many listeners heard of a release.
+/// A process that acquires a free lock again and again is never refused, so it never waits itself. It notices other
+/// processes only by the replies of the server: the number of listeners that received the message of a release.
 ///
-/// Two keys may share a mark. One look at the list too many costs the server a few microseconds.
+/// Two keys may share a mark. One look at the list too many costs the server a few microseconds, and one rest too many its
+/// process a millisecond.
 pub(crate) struct Wanted {
     since: Moment,
     /// The tenths of a second from `since` until which each mark counts.
@@ -37,7 +39,7 @@ impl Wanted {
         self.until.get(place.ok()?)
     }
 
-    /// Another process waits for the lock.
+    /// Notes that another process waits for the lock.
     pub(crate) fn note(&self, key: &Key) {
         if let Some(until) = self.until(key) {
             let end = tenths(self.since.elapsed() + WANTED_FOR);
@@ -45,10 +47,10 @@ impl Wanted {
         }
     }
 
-    /// Whether another process waited for the lock lately.
+    /// Returns `true` if another process waited for the lock lately.
     pub(crate) fn is_noted(&self, key: &Key) -> bool {
         let until = self.until(key).map_or(0, |it| it.load(Ordering::Relaxed));
-        // Nearly always there is no mark, and the clock need not be read.
+        // Nearly always there is no mark, and then the clock need not be read.
         until > 0 && tenths(self.since.elapsed()) < until
     }
 }

@@ -8,7 +8,7 @@ use super::MemoryBackend;
 use super::permits::{self, Permits};
 use super::store::{Entry, foreign};
 use crate::backend::{
-    Asked, CounterKind, CounterRef, Counters, Fault, Listen, Reply, shuffle_clash,
+    AskedKind, CounterKind, CounterRef, Counters, Fault, Listen, Reply, shuffle_clash,
 };
 use crate::values::ids::{Draw, SOURCE_LIFE, draw};
 use crate::values::{IdRange, IdSecret, Key, clock};
@@ -127,7 +127,7 @@ impl Counters for MemoryBackend {
             let kept = match state.live(key) {
                 None => None,
                 Some(Entry::Ids(source)) => Some((source.last, source.secret)),
-                Some(entry) => return Err(foreign(key, entry, Asked::Ids)),
+                Some(entry) => return Err(foreign(key, entry, AskedKind::Ids)),
             };
             if let Some((_, kept)) = kept
                 && kept.is_some() != secret.is_some()

@@ -4,8 +4,8 @@ use tokio::time::Instant;
 
 use super::store::{At, Entry, MemoryState, foreign, left};
 use crate::backend::{
-    AcquireRequest, Acquired, AcquiredAll, Asked, Fault, Granted, HandedOver, HoldRef, Released,
-    Renewal, Renewed, Snapshot, TenureTerms,
+    AcquireRequest, Acquired, AcquiredAll, AskedKind, Fault, Granted, HandedOver, HoldRef,
+    Released, Renewal, Renewed, Snapshot, TenureTerms,
 };
 use crate::values::{HolderId, Key, LockMode, Ttl, clock};
 
@@ -95,7 +95,7 @@ fn other_hold<'a>(
         Some(found) => Err(foreign(
             hold_ref.key,
             found,
-            Asked::Lock(hold_ref.key.kind()),
+            AskedKind::Lock(hold_ref.key.kind()),
         )),
     }
 }

@@ -18,9 +18,9 @@ use std::time::Duration;
 pub use self::store::MemoryStore;
 use self::store::{At, Entry, MemoryState, foreign};
 use super::{
-    AcquireRequest, Acquired, AcquiredAll, Asked, Backend, Counters, Directory, Event, EventSink,
-    Fault, HandOff, HandedOver, HoldRef, Holders, Listen, Released, Renewal, Renewed, Reply,
-    Shared, Snapshot, StoreTraits, Within,
+    AcquireRequest, Acquired, AcquiredAll, AskedKind, Backend, Counters, Directory, Event,
+    EventSink, Fault, HandOff, HandedOver, HoldRef, Holders, Listen, Released, Renewal, Renewed,
+    Reply, Shared, Snapshot, StoreTraits, Within,
 };
 use crate::values::{HolderId, Key, Kind, LockMode, Moment, StoreKind, Ttl, clock};
 
@@ -189,7 +189,7 @@ impl Backend for MemoryBackend {
                         state.locks.remove(key.raw());
                         victims
                     }
-                    Entry::Ids(_) => return Err(foreign(key, entry, Asked::Any)),
+                    Entry::Ids(_) => return Err(foreign(key, entry, AskedKind::Any)),
                 };
                 if victims.is_empty() {
                     return Ok(false);
@@ -216,7 +216,7 @@ impl Backend for MemoryBackend {
             };
             match entry {
                 Entry::Permits(permits) => drop(permits.reclaim()),
-                Entry::Ids(_) => return Err(foreign(key, entry, Asked::Any)),
+                Entry::Ids(_) => return Err(foreign(key, entry, AskedKind::Any)),
                 Entry::Exclusive(_) | Entry::ReadWrite(_) => {}
             }
             Ok(entry.seen().map(|seen| {

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::store::{At, Entry, FOR_EVER, MemoryState, foreign, left};
 use crate::backend::{
-    AcquireRequest, Acquired, Asked, CounterKind, Fault, Granted, HoldRef, Released, Renewal,
+    AcquireRequest, Acquired, AskedKind, CounterKind, Fault, Granted, HoldRef, Released, Renewal,
     Renewed, Snapshot,
 };
 use crate::values::{HolderId, Key, clock};
@@ -114,7 +114,7 @@ pub(super) fn permits<'a>(
             permits.reclaim();
             Ok(Some(permits))
         }
-        Some(found) => Err(foreign(key, found, Asked::Counter(kind))),
+        Some(found) => Err(foreign(key, found, AskedKind::Counter(kind))),
     }
 }
 

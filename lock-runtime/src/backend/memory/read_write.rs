@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::store::{At, Entry, MemoryState, foreign, left};
 use crate::backend::{
-    AcquireRequest, Acquired, Asked, Fault, Granted, HandedOver, HoldRef, READERS_KEPT_OUT,
+    AcquireRequest, Acquired, AskedKind, Fault, Granted, HandedOver, HoldRef, READERS_KEPT_OUT,
     Released, Renewal, Renewed, Snapshot, TenureTerms, WRITER_HAS_TO_COME,
 };
 use crate::values::{HolderId, Key, Kind, LockMode, clock};
@@ -108,7 +108,7 @@ pub(super) fn acquire(
     let HoldRef { key, holder, .. } = request.hold_ref;
     match state.live(key) {
         None | Some(Entry::ReadWrite(_)) => {}
-        Some(found) => return Err(foreign(key, found, Asked::Lock(key.kind()))),
+        Some(found) => return Err(foreign(key, found, AskedKind::Lock(key.kind()))),
     }
     if let Some(left) = blocked(state, request) {
         return Ok(Acquired::Busy { left: Some(left) });

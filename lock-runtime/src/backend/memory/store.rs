@@ -14,7 +14,9 @@ use super::fair;
 use super::permits::Permits;
 use super::read_write::ReadWrite;
 use crate::backend::kit::topic::WakeUps;
-use crate::backend::{AcquireRequest, Asked, EventSink, Fault, Found, Snapshot, Spare, clash};
+use crate::backend::{
+    AcquireRequest, AskedKind, EventSink, Fault, FoundKind, Snapshot, Spare, clash,
+};
 use crate::sync::{Mutex, MutexGuard};
 use crate::values::{FencingToken, Key, Kind, Moment, TokenRange, clock};
 
@@ -285,13 +287,13 @@ pub(super) fn left(expires: Instant) -> Duration {
 pub(super) const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// Returns the fault of a key that something else uses.
-pub(super) fn foreign(key: &Key, found: &Entry, asked: Asked) -> Fault {
+pub(super) fn foreign(key: &Key, found: &Entry, asked: AskedKind) -> Fault {
     let found = match found {
-        Entry::Exclusive(_) => Found::Exclusive,
-        Entry::ReadWrite(_) => Found::ReadWrite,
-        Entry::Permits(permits) if permits.leased() > 0 => Found::Semaphore,
-        Entry::Permits(_) => Found::Counter,
-        Entry::Ids(_) => Found::Ids,
+        Entry::Exclusive(_) => FoundKind::Exclusive,
+        Entry::ReadWrite(_) => FoundKind::ReadWrite,
+        Entry::Permits(permits) if permits.leased() > 0 => FoundKind::Semaphore,
+        Entry::Permits(_) => FoundKind::Counter,
+        Entry::Ids(_) => FoundKind::Ids,
     };
     clash(key, found, asked)
 }

@@ -15,7 +15,7 @@ use super::tls::Encrypted;
 use super::url::Target;
 use super::{connection, faults};
 use crate::backend::kit::topic::{TopicListener, WakeUps};
-use crate::backend::kit::{closed::until_closed, login::Tries, outage::Outage};
+use crate::backend::kit::{closed::until_closed, login::LoginRetries, outage::Outage};
 use crate::backend::{Boxed, Event, EventSink, Fault, Holders, Listen};
 use crate::values::{Backoff, HolderId, Moment, StoreError, clock};
 
@@ -94,7 +94,7 @@ impl PostgresSubscriber {
             };
             let fault = match opened {
                 Ok(connection) => {
-                    outage.is_over(self.target.shown());
+                    outage.notice_end(self.target.shown());
                     self.hearing.send_replace(Hearing::On);
                     self.topics.raise_all();
                     let since = clock::now();
@@ -113,7 +113,7 @@ impl PostgresSubscriber {
                 Err(fault) => fault,
             };
             self.hearing.send_replace(Hearing::Off);
-            outage.is_on(self.target.shown(), &fault);
+            outage.notice_loss(self.target.shown(), &fault);
             clock::sleep(pauses.pause()).await;
         }
     }
@@ -171,7 +171,7 @@ impl PostgresSubscriber {
             Some(renewal) => clock::sleep_until(renewal).await,
             None => pending().await,
         }
-        let mut tries = Tries::new();
+        let mut tries = LoginRetries::new();
         loop {
             match self.open().await {
                 Ok(connection) => return connection,

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use super::cluster::{Cluster, Seeds, Subscriptions};
 use super::connection::opened::CONNECT;
 use super::connection::{Check, Opened, Supervisor, Target};
-use super::pubsub::subscriber::{FirstTry, Note, Subscriber};
+use super::pubsub::subscriber::{FirstTry, Subscriber, SubscriberNote};
 use super::pubsub::topics::Topics;
 use super::router::{Nodes, Router};
 use super::{RedisBackend, sentinel};
@@ -18,8 +18,8 @@ use crate::backend::opening::Opening;
 use crate::values::{ClusterChannels, LockError, clock};
 
 impl RedisBackend {
-    /// Connects on the manager's runtime, where the backend's tasks live, and checks the server. With `lazy`, only starts to
-    /// do so.
+    /// Connects on the manager's runtime, which runs the backend's tasks, and checks the server. With `lazy`, only
+    /// starts to connect.
     pub(crate) async fn connect(
         target: Target,
         opening: Opening,
@@ -40,7 +40,8 @@ impl RedisBackend {
             (None, check)
         } else {
             let (server, clock) = (target.clone(), clock.clone());
-            // On the manager's runtime, for the connection is driven by a task where it was opened.
+            // The connection is opened on the manager's runtime, because its task runs on the runtime where it was
+            // opened.
             let connecting = handle.spawn(async move {
                 let opened = Opened::checked(&server, &check, &clock).await?;
                 Ok::<_, LockError>((opened, check))
@@ -68,10 +69,10 @@ impl RedisBackend {
             timeout,
             on_note: Box::new(move |note| {
                 let outcome = match note {
-                    Note::Up => FirstTry::Over,
-                    Note::Down(outcome) => outcome,
-                    // A server that is no node of a cluster has all channels.
-                    Note::Refused(_) => return,
+                    SubscriberNote::Up => FirstTry::Over,
+                    SubscriberNote::Down(outcome) => outcome,
+                    // A server that is not a node of a cluster has all channels.
+                    SubscriberNote::Refused(_) => return,
                 };
                 tried.send_if_modified(|tried| {
                     let is_first = matches!(tried, FirstTry::UnderWay);
@@ -89,9 +90,9 @@ impl RedisBackend {
             handle.spawn(sentinel::watch(sentinels, options, timeout, closed));
         }
         if !lazy {
-            // Subscribe first, so that a forced release right after the first acquire is heard. The connection and
-            // SUBSCRIBE each have one timeout. Locks do not depend on it, so only a failure that would repeat is an
-            // error.
+            // Subscribe first, so that a forced release right after the first acquire is received. The connection and
+            // SUBSCRIBE each have one timeout. Locks do not depend on the subscription, so only a failure that would
+            // repeat is an error.
             let tried = first_try.wait_for(|tried| !matches!(tried, FirstTry::UnderWay));
             if let Ok(Ok(tried)) = tokio::time::timeout(timeout * 2, tried).await
                 && let FirstTry::NoPubSub(fault) = &*tried

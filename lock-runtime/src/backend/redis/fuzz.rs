@@ -1,4 +1,5 @@
-//! Ways in for the fuzz targets (`fuzz/`). Compiled with `--cfg fuzzing` only, and no public API.
+//! The entry points for the fuzz targets (`fuzz/`). They are compiled only with `--cfg fuzzing`, and are not public
+//! API.
 
 use redis::Value;
 
@@ -24,7 +25,7 @@ pub fn victims(payload: &[u8]) -> Option<Vec<[u8; 16]>> {
     }
 }
 
-/// All that is ever shown of a URL, or of why it is refused.
+/// Returns all text that is ever shown of a URL, or of the reason why it is refused.
 pub fn url(url: &str) -> Result<String, String> {
     match Target::parse(url) {
         Ok(target) => Ok(format!("{} {target:?}", target.shown())),
@@ -32,7 +33,7 @@ pub fn url(url: &str) -> Result<String, String> {
     }
 }
 
-/// Gives a reply to the readers of all sorts of answers. True if one of them takes it for a granted lock.
+/// Gives a reply to the parsers of all sorts of answers. Returns `true` if one of them takes it for a granted lock.
 pub fn is_grant(reply: &Value, fenced: bool) -> bool {
     let key = "key";
     let fence = fenced.then_some(key);

@@ -1,16 +1,17 @@
-//! Redis, a single server, a master behind Sentinels, or a cluster: Redisson's `RLock` on the wire, our own scripts.
+//! Redis, as a single server, a master behind Sentinels, or a cluster: Redisson's `RLock` on the wire, with our own
+//! scripts.
 //!
 //! | file or folder | concept |
 //! |---|---|
 //! | `connect` | opening a backend |
-//! | `router` | what all requests share: the connection to ask for a key, and the check that its answer counts |
+//! | `router` | the parts that all requests share: the connection for a key, and the check that its answer counts |
 //! | `kinds/` | each lock kind's requests and part of the script table; renewals, inspect, forced release |
 //! | `scripting/` | calling scripts, those of a mutex, the strict parsing of replies, the outcome that an error implies, `lua/` |
 //! | `connection/` | URL → server; one connection, its supervisor, the check of a server before it may keep locks |
 //! | `pubsub/` | the messages, the listeners; the pub/sub connection and its supervisor |
 //! | `sentinel/` | finding the master of a service, and noticing when it moves |
 //! | `cluster/` | finding the node of a cluster that has a key; the channels that wake waiters there |
-//! | `replicas/` | locks that replicas know of before they are handed out: `WAIT` |
+//! | `replicas/` | locks that replicas confirm before they are handed out: `WAIT` |
 
 mod cluster;
 mod connect;
@@ -48,7 +49,7 @@ pub(crate) struct RedisBackend {
 }
 
 impl Drop for RedisBackend {
-    /// Compensations that are under way get one call's time before the connections end.
+    /// Compensations that are under way get the time of one call before the connections end.
     fn drop(&mut self) {
         if self.router.pending.count() == 0 {
             self.router.close();
@@ -148,7 +149,8 @@ impl Backend for RedisBackend {
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
         let listener = self.router.topics.listen(channel(key));
-        // The release of a write sends two messages, and so may each release in a cluster, by both sorts of channels.
+        // The release of a write sends two messages, and so may each release in a cluster, one for each sort of
+        // channels.
         if key.kind().is_mutex() && self.router.is_alone() {
             Box::new(listener)
         } else {
@@ -166,7 +168,7 @@ impl Backend for RedisBackend {
 
     fn hears(&self, key: &Key) -> bool {
         let topics = &self.router.topics;
-        // Nearly always nobody waits for anything: the name of the channel costs more than that.
+        // Nearly always there are no topics, and this check costs less than making the channel's name.
         !topics.is_empty() && topics.is_open(&channel(key))
     }
 
@@ -216,13 +218,13 @@ impl HandOff for RedisBackend {
     ) -> Reply<'a, HandedOver> {
         Box::pin(async move {
             match to.hold_ref.key.kind() {
-                // Readers come in beside each other: none of them hands over.
+                // Readers acquire a lock beside each other, so no read is handed over.
                 Kind::Mutex | Kind::Fenced | Kind::Read | Kind::Write => {
                     exclusive::hand_over(&self.router, from, to, spare).await
                 }
-                // The turn at a semaphore has no owner, so it cannot be handed over.
+                // The front at a semaphore has no owner, so it cannot be handed over.
                 Kind::Semaphore => Ok(HandedOver::NotHeld),
-                // Its successor is the first in the store's queue.
+                // The successor is the first waiter in the store's queue.
                 Kind::Fair => Ok(HandedOver::NotHeld),
             }
         })

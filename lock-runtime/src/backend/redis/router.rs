@@ -1,4 +1,5 @@
-//! What all requests of a backend share: whom to ask for a key, and whose word counts.
+//! The parts that all requests of a backend share: the choice of the node for a key, and the check that its answer
+//! counts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -17,7 +18,7 @@ use crate::backend::opening::Opening;
 use crate::backend::{Fault, Reply};
 use crate::values::{Count, Key, Kind, Moment, StoreError, clock};
 
-/// Whom to ask for a key.
+/// The node or nodes that have the keys.
 pub(super) enum Nodes {
     One(Arc<Link>),
     Cluster(Arc<Cluster>),
@@ -33,7 +34,7 @@ pub(crate) struct AcquireRoute {
 }
 
 impl Nodes {
-    /// The one connection that there is at this moment, if there can be only one.
+    /// Returns the connection that is open at this moment, if there can be only one.
     pub(super) fn live(&self) -> Option<Live> {
         match self {
             Nodes::One(link) => link.live(),
@@ -42,21 +43,21 @@ impl Nodes {
     }
 }
 
-/// What the requests of a backend share, and their compensations. The supervisors do not hold it.
+/// The parts that the requests of a backend and their compensations share. The supervisors do not hold it.
 pub(super) struct Router {
     pub(super) target: Arc<Target>,
     pub(super) call_timeout: Duration,
-    /// The kinds whose rights have been looked at: a bit for each.
+    /// The kinds whose rights were checked: a bit for each.
     pub(super) rights_of: AtomicU8,
-    /// The server has refused the waiting list.
+    /// Whether the server has refused the waiting list.
     list_is_refused: AtomicBool,
     pub(super) wanted: Wanted,
     pub(super) handle: Handle,
     pub(super) nodes: Nodes,
     pub(super) topics: Arc<Topics>,
-    /// Compensations under way.
+    /// The compensations that are under way.
     pub(super) pending: Arc<Count>,
-    /// The tasks of the connections end when it becomes true or is gone.
+    /// The tasks of the connections end when this becomes true or is gone.
     pub(super) closed: watch::Sender<bool>,
 }
 
@@ -82,23 +83,23 @@ impl Router {
         })
     }
 
-    /// Whether all keys are at one node.
+    /// Returns `true` if all keys are at one node.
     pub(super) fn is_alone(&self) -> bool {
         matches!(self.nodes, Nodes::One(_))
     }
 
-    /// Whether those that wait for the lock are on a list. In a cluster, its key could be at another node than the lock's
-    /// while their slot moves.
+    /// Returns `true` if processes that wait for the lock are on a waiting list. In a cluster, the list could be at
+    /// another node than the lock while their slot moves.
     pub(super) fn keeps_list(&self, key: &Key) -> bool {
         key.kind().is_mutex() && self.is_alone() && !self.list_is_refused.load(Ordering::Relaxed)
     }
 
-    /// Notes that the server has refused the list, for a reason that it does not have for other requests.
+    /// Notes that the server has refused the list, for a reason that does not concern other requests.
     pub(super) fn refuses_list(&self, why: &StoreError) {
         if !self.list_is_refused.swap(true, Ordering::Relaxed) {
             tracing::info!(
                 reason = %why,
-                "processes that want one lock cannot wait on a list: all of them ask at each release"
+                "the waiting list of locks cannot be used: all waiting processes ask again at each release"
             );
         }
     }
@@ -107,7 +108,7 @@ impl Router {
         self.closed.send_replace(true);
     }
 
-    /// The one connection of a single server.
+    /// Returns the connection of a single server.
     #[cfg(test)]
     pub(super) fn link(&self) -> &Arc<Link> {
         match &self.nodes {
@@ -131,7 +132,8 @@ impl Router {
         }
     }
 
-    /// Whether a node of a cluster has refused because it was not the one to ask, so that nothing was executed.
+    /// Returns the redirect if a node of a cluster refused because it does not have the key, so that nothing was
+    /// executed.
     pub(super) fn redirect<T>(&self, answer: &Result<T, Fault>) -> Option<Redirect> {
         match (&self.nodes, answer) {
             (Nodes::Cluster(_), Err(fault)) => Redirect::of(fault),
@@ -139,8 +141,7 @@ impl Router {
         }
     }
 
-    /// Returns the connection to ask instead of `from`, and the current time: the repeated request counts as a new
-    /// one.
+    /// Returns the connection to ask instead of `from`, and the current time: the repeated request counts as a new one.
     pub(super) async fn follow(
         &self,
         redirect: Redirect,
@@ -149,8 +150,8 @@ impl Router {
         deadline: Moment,
     ) -> Result<(Live, Moment), Fault> {
         let redirect = match key.kind() {
-            // The timeout keys of other readers are known to the script alone. Where they have not arrived, their owners
-            // would count as dead.
+            // Only the script knows the timeout keys of other readers. At a node where they have not arrived, those
+            // readers would count as dead.
             Kind::Read | Kind::Write => redirect.without_asking(),
             _ => redirect,
         };
@@ -174,7 +175,7 @@ impl Router {
         self.with_permit(routed, key, deadline).await
     }
 
-    /// Like [`follow`](Router::follow), for a request that acquires. Gives back the permit that it has first.
+    /// Like [`follow`](Router::follow), for a request that acquires. First gives back the permit of `from`.
     pub(super) async fn follow_acquire(
         &self,
         redirect: Redirect,
@@ -206,7 +207,7 @@ impl Router {
         }
     }
 
-    /// Asks the node that has the key.
+    /// Sends a script to the node that has the key.
     pub(super) async fn call<S: scripting::Script>(
         &self,
         key: &Key,
@@ -246,8 +247,9 @@ impl Router {
         });
     }
 
-    /// An answer that ends a hold has to come from the master: one that was deposed, or came back empty, does not know
-    /// it. Asks the sentinels, where there are any; where none answers, the node's own word counts.
+    /// Checks with the sentinels, if there are any, that an answer comes from the master. An answer that ends a hold
+    /// must: a master that was deposed, or restarted empty, does not have the hold. If no sentinel answers, the node's
+    /// own answer counts.
     pub(super) async fn vouch(&self, from: Option<Live>, deadline: Moment) -> Result<(), Fault> {
         let Some(sentinels) = self.target.sentinels() else {
             return Ok(());

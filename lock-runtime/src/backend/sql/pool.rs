@@ -302,7 +302,7 @@ impl<C: Connector> Pool<C> {
             drawn,
         } = self.connector.open().await?;
         let ids_from = self.ids.renew(&drawn);
-        let again = self.outage.lock().is_over(self.server());
+        let again = self.outage.lock().notice_end(self.server());
         self.reached.store(true, Ordering::Relaxed);
         Ok(Open {
             connection,
@@ -317,7 +317,7 @@ impl<C: Connector> Pool<C> {
             Ok(open) => Ok(open),
             Err(fault @ Fault::Closed(_)) => Err(fault),
             Err(fault) => {
-                self.outage.lock().goes_on(self.server(), &fault);
+                self.outage.lock().notice_failure(self.server(), &fault);
                 Err(match fault {
                     // A standby may be promoted, and a failover may lead to another server.
                     Fault::Impossible(why) if self.reached.load(Ordering::Relaxed) => {

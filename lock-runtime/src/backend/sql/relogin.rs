@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 
 use super::{Connector, Pool};
-use crate::backend::kit::login::Tries;
+use crate::backend::kit::login::LoginRetries;
 use crate::values::clock;
 
 /// The task that opens the other connection. It belongs to the first one, and ends with it.
@@ -39,7 +39,7 @@ impl Drop for PoolRelogin {
 
 async fn replace<C: Connector>(pool: Weak<Pool<C>>, is_over: Arc<AtomicBool>, after: Duration) {
     clock::sleep(after).await;
-    let mut tries = Tries::new();
+    let mut tries = LoginRetries::new();
     // The pool may end meanwhile.
     while let Some(pool) = pool.upgrade() {
         match pool.connect_once().await {

@@ -1,4 +1,4 @@
-//! A check of whether locks can be had of the masters of a cluster, and whether every slot has one.
+//! A check of whether the masters of a cluster grant locks, and whether every slot has a master.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl Cluster {
                 let is_new = node.link.get().is_none();
                 let link = cluster.link(&node);
                 if is_new {
-                    // Nobody has needed the connection yet, which says nothing about the node.
+                    // No request has needed the connection yet, which says nothing about the node.
                     let _ = link.get(clock::now(), deadline).await;
                 }
                 link.health(&node.address, deadline).await

@@ -12,7 +12,7 @@
 //! | `subscriptions` | each channel's node |
 //!
 //! The client's own cluster connection sends a request up to sixteen times, on connections of its choice. Here a
-//! request is sent once, on a known connection; only after a definite "not executed" does it go elsewhere.
+//! request is sent once, on a known connection. Only after a definite "not executed" is it sent to another node.
 
 mod health;
 pub(crate) mod redirect;
@@ -45,8 +45,8 @@ use crate::backend::redis::connection::{
 };
 use crate::values::{Backoff, ClusterChannels, LockError, Moment, clock, key};
 
-/// The number of nodes that may redirect a request before there is a pause. Two nodes that name each other would keep
-/// it busy.
+/// The number of nodes that may redirect a request before there is a pause. Two nodes that name each other would
+/// otherwise redirect it without end.
 const HOPS_AT_ONCE: u32 = 3;
 
 /// The nodes and slots of a cluster. They are shared by requests, the task that keeps the table true, and the
@@ -83,8 +83,8 @@ impl Cluster {
         })
     }
 
-    /// Learns the owners of the slots, connects to each master and checks it. If one master answers, the masters that
-    /// are away, or have not answered by `until`, are connected to when they are needed.
+    /// Finds the owners of the slots, connects to each master and checks it. If one master answers, the others are
+    /// connected to when they are needed, if they do not answer by `until`.
     pub(super) async fn connect(self: Arc<Self>, until: Moment) -> Result<(), LockError> {
         self.refresh()
             .await
@@ -151,7 +151,7 @@ impl Cluster {
         )
     }
 
-    /// Returns the node that has the slot, as far as is known.
+    /// Returns the node that has the slot, as far as this process knows.
     pub(super) fn owner(&self, slot: u16) -> Option<Arc<ClusterNode>> {
         self.table.owner(slot)
     }
@@ -181,7 +181,7 @@ impl Cluster {
     /// Returns the connection to the node that has the slot, waiting for it until `deadline`, and the current time,
     /// which is `now` if there was no wait.
     ///
-    /// A node that is away may be replaced meanwhile.
+    /// If the node does not answer, another node may get its slots meanwhile.
     pub(super) async fn route(
         self: &Arc<Self>,
         slot: u16,
@@ -237,7 +237,7 @@ impl Cluster {
         owner.map_or(0, |node| Arc::as_ptr(&node).addr())
     }
 
-    /// Waits until something new is known about the slots. Fails at `deadline`, or when the backend is closed.
+    /// Waits until the table of slots changes. Fails at `deadline`, or when the backend is closed.
     async fn change(&self, changed: &mut watch::Receiver<u64>, deadline: Moment) -> Result<(), ()> {
         let mut closed = self.closed.clone();
         let changed = async {
@@ -252,8 +252,8 @@ impl Cluster {
         }
     }
 
-    /// Finds the connection for a request that `from` did not execute. Waits if that may help. If there is no time for
-    /// it, the error is the one that `from` returned.
+    /// Finds the connection for a request that `from` did not execute. Waits if that may help. If there is no time to
+    /// wait, returns the error of `from`.
     pub(super) async fn follow(
         self: &Arc<Self>,
         redirect: Redirect,
@@ -296,7 +296,7 @@ impl Cluster {
         Ok((live, now))
     }
 
-    /// Publishes a message that a script could not publish, or that it published where nobody listens.
+    /// Publishes a message that a script could not publish, or that it published at a node without listeners.
     pub(super) async fn publish(
         self: Arc<Self>,
         channel: String,
@@ -328,12 +328,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// Makes the task that keeps the table look at once.
+    /// Makes the task that keeps the table ask the nodes at once.
     fn doubt(&self) {
         self.doubt.notify_one();
     }
 
-    /// Returns the round trip to the node that has the slot. Those of the other nodes do not matter to its keys.
+    /// Returns the round trip to the node that has the slot. The round trips to other nodes do not matter to its keys.
     pub(super) fn round_trip(&self, slot: u16) -> Duration {
         let owner = self.table.owner(slot);
         let link = owner.as_ref().and_then(|node| node.link.get());
@@ -346,7 +346,7 @@ impl Cluster {
 }
 
 /// Returns the whole address of a node that `from` named. A node that does not know its own name leaves the host out:
-/// the host is that of the node that was asked.
+/// it then has the host of the node that was asked.
 fn named(address: Address, from: &Live) -> Address {
     let asked = from.address().and_then(|asked| url::split(asked));
     match (url::split(&address), asked) {
@@ -356,7 +356,7 @@ fn named(address: Address, from: &Live) -> Address {
     }
 }
 
-/// Returns the pause before a request is sent on once more.
+/// Returns the pause before a request is sent to the next node.
 fn pause(hops: u32) -> Duration {
     let pauses = Backoff::new(Duration::from_millis(1), Duration::from_millis(50));
     pauses.after(hops).pause()

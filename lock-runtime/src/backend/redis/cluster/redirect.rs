@@ -1,4 +1,4 @@
-//! The answers of a cluster's node to a request that is not for it. The request was certainly not executed, and the
+//! The answers of a cluster's node to a request that it does not serve. The request was certainly not executed, and the
 //! answer may name another node.
 
 use super::super::sentinel::Address;
@@ -16,9 +16,9 @@ pub(in super::super) struct Redirect {
 pub(super) enum RedirectKind {
     /// Another node has the slot.
     Moved { slot: u16, address: Address },
-    /// The slot is being moved to that node. The requested keys are there already, or nowhere yet.
+    /// The slot is being moved to that node. The requested keys are already there, or do not exist.
     Ask { address: Address },
-    /// The slot is being moved, and the keys are not all in one place.
+    /// The slot is being moved, and the keys are at two nodes.
     Again,
     /// The cluster is not in order, perhaps because of a failover.
     Down,
@@ -36,13 +36,13 @@ impl Redirect {
         })
     }
 
-    /// Returns `true` if the keys of the request cannot be had together now, but perhaps each by itself.
+    /// Returns `true` if no script can use the keys of the request together now, but perhaps each key by itself.
     pub(in super::super) fn splits(&self) -> bool {
         self.kind == RedirectKind::Again
     }
 
-    /// Makes the request wait for the slot's move instead of asking in the middle of it. This is for scripts that look
-    /// at keys which they could not name, and which may not be where the others are.
+    /// Makes the request wait for the slot's move instead of asking in the middle of it. This is for scripts that read
+    /// keys which the request could not name, and which may be at another node.
     pub(in super::super) fn without_asking(mut self) -> Redirect {
         if matches!(self.kind, RedirectKind::Ask { .. }) {
             self.kind = RedirectKind::Again;
@@ -61,7 +61,7 @@ fn read(text: &str) -> Option<RedirectKind> {
     let place = |words: &mut std::str::SplitWhitespace<'_>| {
         let slot: u16 = words.next()?.parse().ok()?;
         let address = words.next()?;
-        // The node is set up to be named by a host name, and has none.
+        // The node is configured to announce a host name, and has none.
         let address = match address.strip_prefix('?') {
             Some(port) if port.starts_with(':') => port,
             _ => address,
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn detours_are_read() {
+    fn redirects_are_parsed() {
         let address: Address = "127.0.0.1:6381".into();
         let moved = RedirectKind::Moved {
             slot: 3_999,
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_no_detour() {
+    fn other_texts_are_not_redirects() {
         for text in [
             "",
             "MOVED",

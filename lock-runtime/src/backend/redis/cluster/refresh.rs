@@ -1,4 +1,5 @@
-//! The task that keeps the table true. It asks several nodes, every so often and whenever there is doubt.
+//! The task that keeps the table up to date. It asks several nodes, at intervals and whenever a caller doubts the
+//! table.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::super::sentinel::Address;
 use super::Cluster;
-use super::slots::{self, Before, View};
+use super::slots::{self, KnownOwner, SlotView};
 use crate::backend::Fault;
 use crate::backend::kit::closed::until_closed;
 use crate::backend::redis::connection::{Wire, dial, refused::refused};
@@ -17,9 +18,10 @@ use crate::values::{StoreError, clock, jittered};
 
 /// The pause while all is well, jittered.
 const SELDOM: Duration = Duration::from_secs(10);
-/// The pause while the connection to a master is down or a slot has no node, jittered: another node may have it by now.
+/// The pause while a slot has no node, or the connection to a master is down, jittered: another node may have the slot
+/// by now.
 const OFTEN: Duration = Duration::from_millis(250);
-/// The same, when nothing has changed for long.
+/// The same pause after a long time without changes.
 const RARELY: Duration = Duration::from_secs(2);
 /// The least pause between two refreshes, however many callers doubt the table, jittered.
 const LEAST: Duration = Duration::from_millis(50);
@@ -31,23 +33,26 @@ const ASKED: usize = 5;
 const ENOUGH: usize = 3;
 
 impl Cluster {
-    /// Keeps the table true until the backend is closed.
+    /// Keeps the table up to date until the backend is closed.
     pub(in super::super) async fn keep_table(self: Arc<Self>) {
         until_closed(&self.closed, self.keep_refreshing()).await;
     }
 
     async fn keep_refreshing(self: &Arc<Self>) {
         let mut failing = false;
-        // The last state, and the time since which it has been so.
+        // The last state, and the time since which it has lasted.
         let (mut state, mut since) = (None, clock::now());
         loop {
             let refreshed = self.refresh().await;
             match &refreshed {
                 Err(fault) if !failing => {
-                    tracing::warn!(cluster = self.shown, reason = %fault, "no node tells who has which slots");
+                    tracing::warn!(cluster = self.shown, reason = %fault, "no node reports the owners of the slots");
                 }
                 Ok(()) if failing => {
-                    tracing::info!(cluster = self.shown, "nodes tell again who has which slots");
+                    tracing::info!(
+                        cluster = self.shown,
+                        "nodes report the owners of the slots again"
+                    );
                 }
                 _ => {}
             }
@@ -61,9 +66,9 @@ impl Cluster {
                 since = clock::now();
             }
             let pauses = if failing || troubles > 0 {
-                Pauses::in_trouble(since.elapsed())
+                RefreshPauses::in_trouble(since.elapsed())
             } else {
-                Pauses::ALL_IS_WELL
+                RefreshPauses::ALL_IS_WELL
             };
             clock::sleep(jittered(pauses.least)).await;
             tokio::select! {
@@ -113,7 +118,7 @@ impl Cluster {
         }
         let before = |slot| {
             let node = self.table.owner(slot)?;
-            Some(Before {
+            Some(KnownOwner {
                 owner: node.address.clone(),
                 live: node.link.get().is_some_and(|link| link.is_live()),
             })
@@ -122,8 +127,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Returns the nodes to ask: first those that are connected, then seeds and nodes that are away, because a new
-    /// master may be none of those that are known.
+    /// Returns the nodes to ask: first nodes with a connection, then seeds and nodes without one, because a new master
+    /// may be none of the known nodes.
     fn to_ask(self: &Arc<Self>) -> Vec<(Address, Option<Wire>)> {
         let mut nodes = self.table.masters();
         fastrand::shuffle(&mut nodes);
@@ -155,7 +160,7 @@ impl Cluster {
         self: &Arc<Self>,
         address: &Address,
         connection: Option<Wire>,
-    ) -> Result<View, Fault> {
+    ) -> Result<SlotView, Fault> {
         if *self.closed.borrow() {
             return Err(Fault::closed());
         }
@@ -178,41 +183,41 @@ impl Cluster {
 
 /// The pauses before the next refresh. Both are jittered.
 #[derive(Debug, PartialEq)]
-struct Pauses {
-    /// The pause that comes first, even if callers doubt the table.
+struct RefreshPauses {
+    /// The first pause, which a doubt does not end.
     least: Duration,
-    /// The pause after that, which a doubt ends.
+    /// The second pause, which a doubt ends.
     longest: Duration,
 }
 
-impl Pauses {
-    const ALL_IS_WELL: Pauses = Pauses {
+impl RefreshPauses {
+    const ALL_IS_WELL: RefreshPauses = RefreshPauses {
         least: LEAST,
         longest: SELDOM,
     };
 
-    /// Returns pauses that grow to an eighth of the time for which nothing has changed. So a failover is seen with
-    /// little delay, and a lasting failure costs little. Requests that have to wait for a node still raise doubts,
-    /// which are acted on a few times in a second.
-    fn in_trouble(unchanged: Duration) -> Pauses {
-        Pauses {
+    /// Returns pauses that grow to an eighth of the time for which nothing has changed. So a failover is noticed with
+    /// little delay, and a lasting failure costs little. Requests that wait for a node still raise doubts, which make
+    /// the task ask a few times in a second.
+    fn in_trouble(unchanged: Duration) -> RefreshPauses {
+        RefreshPauses {
             least: (unchanged / 8).clamp(LEAST, OFTEN),
             longest: (unchanged / 8).clamp(OFTEN, RARELY),
         }
     }
 }
 
-fn read(reply: &Value, address: &str) -> Result<View, Fault> {
+fn read(reply: &Value, address: &str) -> Result<SlotView, Fault> {
     slots::read(reply, address)
-        .ok_or_else(|| Fault::not_done("it tells of no slots: it may be in no cluster yet"))
+        .ok_or_else(|| Fault::not_done("it reports no slots: it may not be in a cluster yet"))
 }
 
-/// Returns the fault of a refused question. A server that is in no cluster will not be in one if we wait.
+/// Returns the fault of a refused question. A server that is not in a cluster will not be in one later.
 fn of_refusal(address: &str, fault: Fault) -> Fault {
     match fault {
         Fault::NotDone(source) if source.to_string().contains("cluster support disabled") => {
             Fault::Impossible(format!(
-                "the server {address} is no node of a cluster: use `redis://`"
+                "the server {address} is not a node of a cluster: use `redis://`"
             ))
         }
         Fault::Unknown(source) => Fault::NotDone(source),
@@ -235,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_change_is_looked_at_less_and_less() {
+    fn refreshes_get_rarer_while_nothing_changes() {
         let ms = Duration::from_millis;
         for (unchanged, least, longest) in [
             (0, 50, 250),
@@ -243,11 +248,15 @@ mod tests {
             (4_000, 250, 500),
             (60_000, 250, 2_000),
         ] {
-            let pauses = Pauses {
+            let pauses = RefreshPauses {
                 least: ms(least),
                 longest: ms(longest),
             };
-            assert_eq!(Pauses::in_trouble(ms(unchanged)), pauses, "{unchanged}");
+            assert_eq!(
+                RefreshPauses::in_trouble(ms(unchanged)),
+                pauses,
+                "{unchanged}"
+            );
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::Cluster;
-use crate::backend::redis::kinds::renewals::{RenewalPart, Times, all, by_script, in_order};
+use crate::backend::redis::kinds::renewals::{RenewalPart, RenewalTimes, all, by_script, in_order};
 use crate::backend::redis::router::Router;
 use crate::backend::{Fault, Renewal, Renewed};
 use crate::values::{Key, clock};
@@ -16,7 +16,7 @@ impl Cluster {
         self: &Arc<Self>,
         router: &Router,
         batch: &[Renewal],
-        times: Times,
+        times: RenewalTimes,
     ) -> Result<Vec<Renewed>, Fault> {
         let parts = by_script(batch, Key::slot);
         let renewals = parts
@@ -26,14 +26,14 @@ impl Cluster {
         in_order(batch.len(), parts.iter().map(Vec::as_slice), answered)
     }
 
-    /// Renews the holds of one slot. While the slot moves, its keys are not all in one place, so they are then renewed
-    /// one by one, at once, because leases run on.
+    /// Renews the holds of one slot. While the slot moves, its keys may be at two nodes. The holds are then renewed one
+    /// by one, without a pause, because their leases may end.
     fn renew_part<'a>(
         self: &'a Arc<Self>,
         router: &'a Router,
         batch: &'a [Renewal],
         part: &'a [usize],
-        times: Times,
+        times: RenewalTimes,
     ) -> RenewalPart<'a> {
         Box::pin(self.renew_slot(router, batch, part, times))
     }
@@ -43,7 +43,7 @@ impl Cluster {
         router: &Router,
         batch: &[Renewal],
         part: &[usize],
-        times: Times,
+        times: RenewalTimes,
     ) -> Result<Vec<Renewed>, Fault> {
         let items: Vec<&Renewal> = part.iter().filter_map(|&at| batch.get(at)).collect();
         let Some(first) = items.first() else {

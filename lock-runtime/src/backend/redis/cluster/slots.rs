@@ -8,11 +8,11 @@ use super::super::sentinel::Address;
 use super::url;
 use crate::values::key::SLOTS;
 
-/// One node's view: which master has which slots.
+/// The slots of each master, as one node reports them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) struct View(Vec<(RangeInclusive<u16>, Address)>);
+pub(in super::super) struct SlotView(Vec<(RangeInclusive<u16>, Address)>);
 
-impl View {
+impl SlotView {
     /// Returns `true` if one master has all slots that any master has.
     pub(in super::super) fn is_of_one_master(&self) -> bool {
         let mut masters = self.0.iter().map(|(_, master)| master);
@@ -21,11 +21,11 @@ impl View {
     }
 }
 
-/// Reads an answer to CLUSTER SLOTS. `from` stands in for a node that does not know its own name.
+/// Parses an answer to CLUSTER SLOTS. `from` replaces the host of a node that does not know its own name.
 ///
-/// Returns `None` if the answer is malformed, or names no master at all, such as that of a node that was just started
-/// or reset.
-pub(in super::super) fn read(reply: &Value, from: &str) -> Option<View> {
+/// Returns `None` if the answer is malformed, or names no master at all, as that of a node that was just started or
+/// reset.
+pub(in super::super) fn read(reply: &Value, from: &str) -> Option<SlotView> {
     let Value::Array(ranges) = reply else {
         return None;
     };
@@ -51,7 +51,7 @@ pub(in super::super) fn read(reply: &Value, from: &str) -> Option<View> {
         let host = match host {
             Value::Nil => own_host,
             Value::BulkString(host) if host.is_empty() => own_host,
-            // The node is set up to be named by a host name, and has none.
+            // The node is configured to announce a host name, and has none.
             Value::BulkString(host) if host == b"?" => continue,
             Value::BulkString(host) => std::str::from_utf8(host).ok()?,
             _ => return None,
@@ -59,7 +59,7 @@ pub(in super::super) fn read(reply: &Value, from: &str) -> Option<View> {
         let port = u16::try_from(*port).ok()?;
         view.push((first..=last, url::address(host, port)));
     }
-    (!view.is_empty()).then_some(View(view))
+    (!view.is_empty()).then_some(SlotView(view))
 }
 
 fn slot(number: i64) -> Option<u16> {
@@ -67,25 +67,25 @@ fn slot(number: i64) -> Option<u16> {
     (usize::from(slot) < SLOTS).then_some(slot)
 }
 
-/// The previously known owner of a slot.
-pub(super) struct Before {
+/// The owner of a slot that is known so far.
+pub(super) struct KnownOwner {
     pub(super) owner: Address,
-    /// True if it can be reached.
+    /// Whether the connection to the owner is live.
     pub(super) live: bool,
 }
 
-/// Returns for each slot the master that most of the views name, each view with the node that gave it. On a tie, the
-/// previously known master stays.
+/// Returns for each slot the master that most of the views name. Each view comes with the node that gave it. On a tie,
+/// the known master stays.
 ///
-/// A master that was cut off from the others, or frozen, still names itself. It is outvoted; and if no other node
-/// names it, it is not believed against a known master that is live. Otherwise it would be asked about holds that it
-/// never heard of. If it is right, the other master will say so itself.
+/// A master that was cut off from the others, or frozen, still names itself. It is outvoted. If no other node names it,
+/// it does not replace a known master that is live; otherwise requests would ask it about holds that it never received.
+/// If it is right, the other master itself will redirect requests to it.
 pub(super) fn agree(
-    views: &[(Address, View)],
-    before: impl Fn(u16) -> Option<Before>,
+    views: &[(Address, SlotView)],
+    before: impl Fn(u16) -> Option<KnownOwner>,
 ) -> Vec<Option<Address>> {
     let mut votes: Vec<Vec<(&Address, usize, bool)>> = vec![Vec::new(); SLOTS];
-    for (voter, View(ranges)) in views {
+    for (voter, SlotView(ranges)) in views {
         for (range, master) in ranges {
             for slot in range.clone() {
                 let Some(votes) = votes.get_mut(usize::from(slot)) else {
@@ -109,7 +109,7 @@ pub(super) fn agree(
                 _ => Some((*only).clone()),
             },
             (Some((one, ..)), Some(_)) => {
-                let is_one = |before: &Before| {
+                let is_one = |before: &KnownOwner| {
                     let mut even = votes.iter().filter(|(_, count, _)| *count == most);
                     even.any(|(named, ..)| **named == before.owner)
                 };
@@ -148,9 +148,9 @@ mod tests {
         ])
     }
 
-    fn view(ranges: &[(u16, u16, &str)]) -> View {
+    fn view(ranges: &[(u16, u16, &str)]) -> SlotView {
         let range = |&(first, last, master): &(u16, u16, &str)| (first..=last, master.into());
-        View(ranges.iter().map(range).collect())
+        SlotView(ranges.iter().map(range).collect())
     }
 
     #[test]
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_no_view() {
+    fn a_malformed_answer_is_not_a_view() {
         for bad in [
             Value::Nil,
             Value::Array(vec![]),
@@ -181,10 +181,10 @@ mod tests {
         }
     }
 
-    fn before(owner: &str, live: bool) -> impl Fn(u16) -> Option<Before> {
+    fn before(owner: &str, live: bool) -> impl Fn(u16) -> Option<KnownOwner> {
         move |_| {
             let owner = owner.into();
-            Some(Before { owner, live })
+            Some(KnownOwner { owner, live })
         }
     }
 
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn nobodys_word_about_itself_alone_counts_against_a_node_that_is_there() {
+    fn a_node_that_names_only_itself_replaces_no_live_owner() {
         let views = [("old:1".into(), view(&[(0, 16_383, "old:1")]))];
         assert!(all(&agree(&views, before("new:1", true)), "new:1"));
         assert!(all(&agree(&views, before("new:1", false)), "old:1"));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_nobody_names_has_no_owner() {
+    fn a_slot_that_no_node_names_has_no_owner() {
         let views = [("a:1".into(), view(&[(1, 1, "a:1")]))];
         let owners = agree(&views, |_| None);
         assert_eq!(owners.len(), SLOTS);

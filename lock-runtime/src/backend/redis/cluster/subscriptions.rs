@@ -1,4 +1,4 @@
-//! The task that subscribes to each channel on the node that has the channel's slot, wherever the slot is by now.
+//! The task that subscribes to each channel on the node that has the channel's slot, and follows the slot.
 //!
 //! This holds for classic channels, too: their messages reach every node, but a node counts only its own listeners.
 
@@ -12,39 +12,39 @@ use super::super::sentinel::Address;
 use super::Cluster;
 use crate::backend::EventSink;
 use crate::backend::kit::closed::until_closed;
-use crate::backend::redis::pubsub::subscriber::{Command, Note, Subscriber};
+use crate::backend::redis::pubsub::subscriber::{ChannelCommand, Subscriber, SubscriberNote};
 use crate::backend::redis::pubsub::topics::Topics;
 use crate::values::{Backoff, Moment, clock, key};
 
-/// The pause before a channel that its node does not want is tried again. Meanwhile the table is brought up to date.
+/// The pause before a channel is tried again that a node has refused. Meanwhile the table is brought up to date.
 const RETRY: Duration = Duration::from_millis(100);
-/// The longest such pause. The pause is doubled each time, if that brings nothing new.
+/// The longest such pause. The pause doubles each time that a try changes nothing.
 const LATEST_RETRY: Duration = Duration::from_secs(2);
 
-/// The task that sends channels to the sessions of nodes.
+/// The task that sends channels to the subscribers of nodes.
 pub(in super::super) struct Subscriptions {
     pub(in super::super) cluster: Arc<Cluster>,
     pub(in super::super) topics: Arc<Topics>,
-    /// The callback for events. The control channel, which names the victims of forced releases, is a classic one and
-    /// is heard on every connection.
+    /// The callback for events. The control channel, which names the holders of forced releases, is a classic channel,
+    /// and every connection receives its messages.
     pub(in super::super) events: EventSink,
-    /// Set to true after the first connection has begun, or could not.
+    /// Set to true once the first connection has begun, or could not.
     pub(in super::super) tried: watch::Sender<bool>,
     pub(in super::super) closed: watch::Receiver<bool>,
 }
 
-struct Session {
-    commands: mpsc::UnboundedSender<Command>,
+struct NodeSubscriber {
+    commands: mpsc::UnboundedSender<ChannelCommand>,
     /// `None` while it connects for the first time.
     up: Option<bool>,
 }
 
 struct Switchboard<'a> {
     subscriptions: &'a Subscriptions,
-    notes: mpsc::UnboundedSender<(Address, Note)>,
-    sessions: HashMap<Address, Session>,
+    notes: mpsc::UnboundedSender<(Address, SubscriberNote)>,
+    sessions: HashMap<Address, NodeSubscriber>,
     homes: HashMap<Arc<str>, Address>,
-    /// Channels that no node wants at the moment.
+    /// Channels that no node accepts at the moment.
     homeless: Vec<Arc<str>>,
     retry: Option<Moment>,
     /// The pauses between two tries.
@@ -78,12 +78,12 @@ impl Subscriptions {
                 board.settle(channel, false);
             }
             board.settle_again();
-            board.hear_control();
+            board.ensure_control();
             let wake = [next_idle, board.retry].into_iter().flatten();
             let wake = wake.reduce(Moment::earlier);
             tokio::select! {
                 () = self.topics.changed_or(wake) => {}
-                _ = changed.changed() => board.move_house(),
+                _ = changed.changed() => board.move_channels(),
                 Some(note) = heard.recv() => {
                     board.note(note);
                     while let Ok(note) = heard.try_recv() {
@@ -96,23 +96,25 @@ impl Subscriptions {
 }
 
 impl Switchboard<'_> {
-    /// Sends the channel to the node that has its slot. With `renewed`, the listeners may have missed something.
+    /// Sends the channel to the node that has its slot. With `renewed`, the listeners may have missed messages.
     fn settle(&mut self, channel: Arc<str>, renewed: bool) {
         let slot = key::slot(channel.as_bytes());
         let Some(node) = self.subscriptions.cluster.table.owner(slot) else {
-            self.is_homeless(channel);
+            self.retry_later(channel);
             return;
         };
         self.homes.insert(channel.clone(), node.address.clone());
         let subscriber = self.subscriber(&node.address);
         // An error means that the backend is closing.
-        let _ = subscriber.commands.send(Command::Join { channel, renewed });
+        let _ = subscriber
+            .commands
+            .send(ChannelCommand::Join { channel, renewed });
     }
 
-    fn is_homeless(&mut self, channel: Arc<str>) {
+    fn retry_later(&mut self, channel: Arc<str>) {
         self.subscriptions
             .topics
-            .deaf(std::slice::from_ref(&channel));
+            .not_subscribed(std::slice::from_ref(&channel));
         self.subscriptions.cluster.doubt();
         self.homeless.push(channel);
         if self.retry.is_none() {
@@ -143,12 +145,12 @@ impl Switchboard<'_> {
 
     fn leave(&self, home: &Address, channel: Arc<str>) {
         if let Some(subscriber) = self.sessions.get(home) {
-            let _ = subscriber.commands.send(Command::Leave { channel });
+            let _ = subscriber.commands.send(ChannelCommand::Leave { channel });
         }
     }
 
-    /// Moves the channels whose slots have moved, and tries those again that have no home.
-    fn move_house(&mut self) {
+    /// Moves the channels whose slots have moved, and retries the channels without a node.
+    fn move_channels(&mut self) {
         let table = &self.subscriptions.cluster.table;
         let mut moved = std::mem::take(&mut self.homeless);
         self.retry = None;
@@ -167,22 +169,22 @@ impl Switchboard<'_> {
         }
         let masters = table.masters();
         let homes = &self.homes;
-        // A subscriber ends when nobody can send it commands any more.
+        // A subscriber ends when the last sender of its commands is dropped.
         self.sessions.retain(|address, _| {
             masters.iter().any(|node| node.address == *address)
                 || homes.values().any(|home| home == address)
         });
     }
 
-    fn note(&mut self, (address, note): (Address, Note)) {
+    fn note(&mut self, (address, note): (Address, SubscriberNote)) {
         match note {
-            Note::Up => self.is_up(&address, true),
-            Note::Down(_) => self.is_up(&address, false),
-            Note::Refused(channel) => {
-                // The channel may have another home by now.
+            SubscriberNote::Up => self.is_up(&address, true),
+            SubscriberNote::Down(_) => self.is_up(&address, false),
+            SubscriberNote::Refused(channel) => {
+                // The channel may be at another node by now.
                 if self.homes.get(&channel) == Some(&address) {
                     self.homes.remove(&channel);
-                    self.is_homeless(channel);
+                    self.retry_later(channel);
                 }
             }
         }
@@ -198,10 +200,10 @@ impl Switchboard<'_> {
         }
     }
 
-    /// Makes sure that at least one subscriber hears the control channel, if any node is there.
-    fn hear_control(&mut self) {
-        let is_heard = |subscriber: &Session| subscriber.up != Some(false);
-        if self.sessions.values().any(is_heard) {
+    /// Makes sure that at least one subscriber receives the control channel, if any node answers.
+    fn ensure_control(&mut self) {
+        let may_receive = |subscriber: &NodeSubscriber| subscriber.up != Some(false);
+        if self.sessions.values().any(may_receive) {
             return;
         }
         let mut masters = self.subscriptions.cluster.table.masters();
@@ -213,7 +215,7 @@ impl Switchboard<'_> {
         }
     }
 
-    fn subscriber(&mut self, address: &Address) -> &Session {
+    fn subscriber(&mut self, address: &Address) -> &NodeSubscriber {
         self.sessions.entry(address.clone()).or_insert_with(|| {
             let (sender, commands) = mpsc::unbounded_channel();
             let cluster = &self.subscriptions.cluster;
@@ -231,7 +233,7 @@ impl Switchboard<'_> {
             let running = subscriber.run(commands);
             let runtime = &cluster.opening.runtime;
             runtime.spawn(async move { until_closed(&closed, running).await });
-            Session {
+            NodeSubscriber {
                 commands: sender,
                 up: None,
             }

@@ -1,4 +1,4 @@
-//! Slot → node, and the nodes that are known.
+//! The node of each slot, and the known nodes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -13,18 +13,18 @@ use crate::sync::Mutex;
 use crate::values::key::SLOTS;
 use crate::values::{Moment, clock};
 
-/// The time after which a node without slots is forgotten. Until then, it may be a node that is only being given some.
+/// The time after which a node without slots is forgotten. Until then, slots may be moving to it.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// A node, and the connection to it, if somebody has needed it.
+/// A node, and the connection to it, if a request has needed one.
 pub(in super::super) struct ClusterNode {
     pub(in super::super) address: Address,
     pub(super) link: OnceLock<Arc<Link>>,
-    /// Its connection ends when this becomes true.
+    /// The node's connection ends when this becomes true.
     pub(in super::super) dismissed: watch::Sender<bool>,
 }
 
-/// The slots and their nodes. The table is written by the task that keeps it true, and by requests that a node has
+/// The slots and their nodes. Written by the task that keeps the table up to date, and by requests that a node has
 /// redirected.
 pub(super) struct SlotTable {
     known: Mutex<KnownNodes>,
@@ -36,7 +36,7 @@ struct KnownNodes {
     owners: Vec<Option<Arc<ClusterNode>>>,
     /// The known nodes, and the time when the slots or a redirect last named each.
     nodes: HashMap<Address, (Arc<ClusterNode>, Moment)>,
-    /// The reason why no node tells the owners of the slots, if time will not help.
+    /// The reason why no node reports the owners of the slots, if a retry cannot help.
     refusal: Option<Fault>,
 }
 
@@ -75,7 +75,7 @@ impl SlotTable {
         self.known.lock().owners.get(usize::from(slot))?.clone()
     }
 
-    /// Sets the reason that is told to requests for slots that no node is known to have.
+    /// Sets the reason for requests to fail whose slots have no known node.
     pub(super) fn is_refused(&self, refusal: Option<Fault>) {
         let mut known = self.known.lock();
         let told = refusal.is_some();
@@ -175,8 +175,8 @@ impl SlotTable {
         known.owners.iter().filter(|owner| owner.is_none()).count()
     }
 
-    /// Returns the number of reasons to ask again soon: ranges of slots without a node, or with a node whose connection is
-    /// down. A node without a connection is none: nobody has needed it yet, so nothing is known of it.
+    /// Returns the number of reasons to ask again soon: ranges of slots without a node, or with a node whose connection
+    /// is down. A node without a connection does not count: no request has needed it yet, so nothing is known about it.
     pub(super) fn troubles(&self) -> usize {
         let known = self.known.lock();
         let is_trouble = |owner: &Option<&Arc<ClusterNode>>| match owner {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_nodes_agree_on_replaces_what_one_said_and_nodes_without_slots_are_forgotten() {
+    async fn the_agreed_owners_replace_an_assignment_by_one_node() {
         let table = SlotTable::new();
         let mut changes = table.changes();
         assert!(table.is_in_trouble());
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn slots_that_nobody_names_stay_where_they_were() {
+    async fn slots_that_no_node_names_keep_their_owner() {
         let table = SlotTable::new();
         table.replace(&vec![Some("a:1".into()); SLOTS]);
         table.replace(&vec![None; SLOTS]);

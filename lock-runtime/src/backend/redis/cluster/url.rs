@@ -9,7 +9,7 @@ use crate::values::{LockError, config};
 const PORT: u16 = 6_379;
 const EXAMPLE: &str = "redis-cluster://user:password@host1:6379,host2:6379";
 
-/// The first nodes of a cluster, from which the others are learnt, and the login.
+/// The first nodes of a cluster, which name the others, and the login.
 #[derive(Clone)]
 pub(crate) struct Seeds {
     pub(in super::super) hosts: Vec<Address>,
@@ -25,10 +25,10 @@ pub(in super::super) fn parse(rest: &str, tls: bool) -> Result<Seeds, LockError>
             "a cluster has only database 0: leave the database out of the URL",
         ));
     }
-    // A login for each host would be read as a part of the first one's password.
+    // A login for each host would be read as a part of the first host's password.
     if parts.login.is_some_and(|login| login.contains('@')) {
         return Err(config(
-            "one login is for all nodes and stands before the first host; write an `@` in it as `%40`",
+            "one login is for all nodes: write it before the first host, and an `@` in it as `%40`",
         ));
     }
     let login = parts.login("")?;
@@ -56,7 +56,7 @@ pub(super) fn split(address: &str) -> Option<(&str, u16)> {
 }
 
 impl Seeds {
-    /// Returns the settings of a connection to the address, or `None` if the address makes no sense.
+    /// Returns the settings of a connection to the address, or `None` if the address is malformed.
     pub(super) fn info(&self, address: &str) -> Option<ConnectionInfo> {
         let (host, port) = split(address)?;
         if host.is_empty() {

@@ -1,4 +1,4 @@
-//! A limit on the acquires that are under way at once on one connection. More of them would only queue in front of
+//! A limit on the acquires that are under way at once on one connection. More acquires would only queue in front of
 //! renewals and releases, which need no permit.
 
 use std::sync::Arc;
@@ -16,8 +16,8 @@ pub(crate) const MAX_ACQUIRES: usize = 1024;
 /// way.
 ///
 /// A permit goes back when its caller is polled after the answer. A caller that is no longer polled keeps its permit.
-/// So if no waiting caller was given a permit during the whole wait of another caller, the calls count as over, and a
-/// new set of permits replaces the old one.
+/// So if no waiting caller got a permit during the whole wait of another caller, the calls count as over, and a new set
+/// of permits replaces the old one.
 #[derive(Debug)]
 pub(crate) struct AcquireLimit {
     set: Mutex<Arc<Semaphore>>,
@@ -49,7 +49,7 @@ impl AcquireLimit {
         deadline: Moment,
     ) -> Result<Option<(OwnedSemaphorePermit, Moment)>, Fault> {
         let set = self.set.lock().clone();
-        // This overtakes nobody: a permit that is given back while others wait goes to them.
+        // This overtakes no waiting caller: a permit that is given back while callers wait goes to them.
         match set.clone().try_acquire_owned() {
             Ok(permit) => return Ok(Some((permit, now))),
             Err(TryAcquireError::Closed) => return Ok(None),
@@ -57,7 +57,7 @@ impl AcquireLimit {
         }
         let before = self.given.load(Ordering::Relaxed);
         let waited = tokio::time::timeout_at(deadline.tick(), set.clone().acquire_owned());
-        // Boxed: it is rare, and every acquire would have to hold it.
+        // Boxed: it is rare, and would enlarge the future of every acquire.
         match Box::pin(waited).await {
             Ok(permit) => {
                 self.given.fetch_add(1, Ordering::Relaxed);
@@ -72,12 +72,12 @@ impl AcquireLimit {
         }
     }
 
-    /// Puts a new set in the place of `old`, if that is still the current one.
+    /// Replaces `old` by a new set, if `old` is still the current one.
     fn replace(&self, old: &Arc<Semaphore>) {
         let mut set = self.set.lock();
         if Arc::ptr_eq(&set, old) && !old.is_closed() {
             *set = fresh();
-            // Callers that wait for the old ones come for the new.
+            // Callers that wait for the old permits then ask for new ones.
             old.close();
         }
     }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn permits_that_nobody_gives_back_are_replaced_after_a_calls_time() {
+    async fn permits_that_are_not_given_back_are_replaced() {
         let limit = AcquireLimit::new();
         let mut parked = Vec::new();
         for _ in 0..MAX_ACQUIRES {
@@ -114,12 +114,12 @@ mod tests {
         };
         let (first, second) = tokio::join!(get(&limit), second);
         assert!(matches!(first, Err(Fault::NotDone(_))), "{first:?}");
-        assert!(second.unwrap().is_none(), "it is told to come again");
+        assert!(second.unwrap().is_none(), "it has to ask again");
         let mut fresh = Vec::new();
         for _ in 0..MAX_ACQUIRES {
             fresh.push(get(&limit).await.unwrap().unwrap());
         }
-        // Those that come back late are not added to the new ones.
+        // Old permits that come back late are not added to the new ones.
         drop(parked);
         let one_more = get(&limit).await;
         assert!(matches!(one_more, Err(Fault::NotDone(_))), "{one_more:?}");

@@ -1,5 +1,5 @@
 //! The check of a server before it may keep locks. A server that is too old is refused, and an eviction policy that
-//! evicts held locks is reported. One whole life of a lock proves that the ACL lets every script run.
+//! evicts held locks is reported. The whole life of one lock proves that the ACL allows every script.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::backend::redis::scripting::{self, Manner, Script, faults};
 use crate::backend::{Fault, Renewed};
 use crate::values::{ClusterChannels, Key, Kind, LockName, SPARE_TOKENS, clock, key};
 
-/// Should the check be interrupted, its key is gone after this.
+/// If the check is interrupted, its key expires after this time.
 const LEASE_MS: u64 = 2_000;
 
 pub(crate) struct Check {
@@ -36,7 +36,7 @@ impl Check {
         self.opening.options.call_timeout
     }
 
-    /// On every new connection, before it is used.
+    /// Reads the server's uptime, on every new connection, before it is used.
     pub(crate) async fn look_at_birth(&self, connection: &Wire) -> Result<(), Fault> {
         match &self.opening.uptime {
             Some(known) => uptime::look(known, &mut connection.clone(), self.timeout()).await,
@@ -49,13 +49,13 @@ impl Check {
         self.ask_info(&mut connection).await?;
         match self.own_key()? {
             Some(key) => self.unless_moved(self.live_once(&mut connection, clock, &key).await),
-            // The node is only just being given slots. Its first requests will show what it allows.
+            // The node has no slots yet. Its first requests will show what it allows.
             None => Ok(()),
         }
     }
 
-    /// Takes a lock of its own and gives it back. A server that answers is not yet one that can keep locks: it may be a
-    /// replica by now, be full, have too few replicas, or have taken a right away.
+    /// Acquires and releases a lock of its own. A server that answers need not grant locks: it may be a replica by now,
+    /// be full, have too few replicas, or have revoked a right.
     pub(crate) async fn can_lock(
         &self,
         connection: &Wire,
@@ -73,7 +73,8 @@ impl Check {
         self.unless_moved(locked.await.map(drop))
     }
 
-    /// A name of its own, in one slot for all: every check raises the same fence key. `None` at a node without slots.
+    /// Returns a key of its own, in one slot for all checks, so that every check raises the same fence. `None` at a
+    /// node without slots.
     fn own_key(&self) -> Result<Option<Key>, Fault> {
         match self.slot.as_ref().map(|slot| slot()) {
             None => own_key(&self.opening, None).map(Some),
@@ -82,7 +83,7 @@ impl Check {
         }
     }
 
-    /// A slot that is just being moved says nothing about the node.
+    /// Ignores an error about a slot that is being moved, which says nothing about the node.
     fn unless_moved(&self, checked: Result<(), Fault>) -> Result<(), Fault> {
         match checked {
             Err(fault) if self.slot.is_some() && Redirect::of(&fault).is_some() => Ok(()),
@@ -110,11 +111,12 @@ impl Check {
         Ok(())
     }
 
-    /// Refuses a node of a cluster that has other masters, too, as if it were a server by itself: most keys are theirs.
+    /// Refuses a node of a cluster that has other masters, too, if it is used as a single server: most keys belong to
+    /// the others.
     async fn is_whole_cluster(&self, connection: &mut Wire) -> Result<(), Fault> {
         let question = redis::cmd("CLUSTER").arg("SLOTS").take();
         let asked = tokio::time::timeout(self.timeout(), scripting::send(connection, &question));
-        // Its address does not matter where all it can name is itself.
+        // The address does not matter if the server can name only itself.
         let view = match asked.await {
             Ok(Ok(reply)) => slots::read(&reply, ":0"),
             _ => None,
@@ -158,7 +160,7 @@ impl Check {
         Ok(())
     }
 
-    /// Acquire, renew, hand over, release, on a key of its own.
+    /// Acquires, renews, hands over and releases a lock, on a key of its own.
     async fn live_once(
         &self,
         connection: &mut Wire,
@@ -174,7 +176,7 @@ impl Check {
             items: &[(lock, from.clone(), LEASE_MS.cast_signed())],
         };
         if self.call(connection, &renew).await? != [Renewed::Held] {
-            return Err(self.senseless("renew"));
+            return Err(self.inconsistent("renew"));
         }
         let hand_over = HandOver {
             lock,
@@ -191,16 +193,16 @@ impl Check {
                 if subscribers.is_none() {
                     tracing::warn!(
                         "the lock store does not show how many listen to a channel (PUBSUB NUMSUB, in a cluster PUBSUB \
-                         SHARDNUMSUB): this process stands back for others more often"
+                         SHARDNUMSUB): this process backs off for other processes more often"
                     );
                 }
             }
-            HandOverReply::NotHeld => return Err(self.senseless("handover")),
+            HandOverReply::NotHeld => return Err(self.inconsistent("handover")),
         }
         if !self.give_back(connection, key, &to).await? {
             tracing::warn!(
                 "the lock store refuses PUBLISH on lock channels (in a cluster SPUBLISH): waiters of other processes \
-                 will not be woken by a release, but look again about once a second"
+                 will not be woken by a release, but ask again about once a second"
             );
         }
         Ok(())
@@ -214,7 +216,7 @@ impl Check {
         holder: &str,
     ) -> Result<(), Fault> {
         let fence = key.fence();
-        // The second try is for a clock that has jumped since it was last seen.
+        // The second try is for a clock that has jumped since it was last read.
         for _ in 0..2 {
             let sent_at = clock::now();
             let acquire = Acquire {
@@ -234,14 +236,14 @@ impl Check {
                 }
                 AcquireReply::Busy { .. }
                 | AcquireReply::Kept { .. }
-                | AcquireReply::Queued { .. } => return Err(self.senseless("acquire")),
+                | AcquireReply::Queued { .. } => return Err(self.inconsistent("acquire")),
                 AcquireReply::Stale { time } => clock.saw(time, sent_at),
             }
         }
         Err(Fault::not_done("the lock store's clock jumped"))
     }
 
-    /// Whether the server has published the release.
+    /// Releases the lock. Returns `true` if the server has published the release.
     async fn give_back(
         &self,
         connection: &mut Wire,
@@ -251,9 +253,9 @@ impl Check {
         let channel = channel(key);
         let release = Release::of(key.raw(), holder, &channel);
         match self.call(connection, &release).await? {
-            ReleaseReply::Done | ReleaseReply::Heard => Ok(true),
+            ReleaseReply::Done | ReleaseReply::Received => Ok(true),
             ReleaseReply::Unpublished => Ok(false),
-            ReleaseReply::NotHeld { .. } => Err(self.senseless("release")),
+            ReleaseReply::NotHeld { .. } => Err(self.inconsistent("release")),
         }
     }
 
@@ -274,15 +276,16 @@ impl Check {
         })
     }
 
-    /// Nobody else knows the check's key.
-    fn senseless(&self, script: &str) -> Fault {
+    /// Returns the fault of an answer that makes no sense, because no other client knows the check's key.
+    fn inconsistent(&self, script: &str) -> Fault {
         Fault::not_done(format!(
             "the lock store did not keep a new lock until the script `{script}` asked for it"
         ))
     }
 }
 
-/// Returns the key of a lock that is taken to see whether it can be had. In a cluster, it is in that slot.
+/// Returns the key of a lock that is acquired only to check that the server grants it. In a cluster, the key is in
+/// `slot`.
 pub(crate) fn own_key(opening: &Opening, slot: Option<u16>) -> Result<Key, Fault> {
     let tag = slot.map_or(0, key::tag_of);
     // No other manager has this name, whatever random bytes it drew: see `HolderIds`.
@@ -292,7 +295,7 @@ pub(crate) fn own_key(opening: &Opening, slot: Option<u16>) -> Result<Key, Fault
         .map_err(|error| Fault::Impossible(format!("the namespace cannot be used: {error}")))
 }
 
-/// A TIME reply in µs.
+/// Parses a TIME reply into µs.
 pub(crate) fn micros(reply: &Value) -> Option<u64> {
     let Value::Array(parts) = reply else {
         return None;

@@ -1,4 +1,4 @@
-//! Opening one connection, and how to behave when another is opened after it was cut.
+//! Opens one connection, and says how to behave before another attempt.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -6,27 +6,27 @@ use std::time::Duration;
 
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, PushInfo, Value};
 
-use super::refused::{DialAttempt, ServerPart, Step};
+use super::refused::{DialAttempt, DialStep, ServerPart};
 use super::target::Topology;
 use super::{DialOptions, Relogin, Target, Wire, dial_options, stream};
 use crate::backend::Fault;
 use crate::backend::kit::hosts::{Host, Hosts};
 use crate::backend::kit::login;
 use crate::backend::redis::scripting::{self, faults};
-use crate::backend::redis::sentinel::{Address, Named, Sentinels};
+use crate::backend::redis::sentinel::{Address, NamedMaster, Sentinels};
 use crate::values::{Backoff, StoreError, clock};
 
-/// What a user does who has been given the address of a replica.
+/// Advice for a user who has given the address of a replica.
 pub(super) const NO_MASTER: &str =
     "The server is a replica: connect to its master, or to its Sentinels (`redis-sentinel://`)";
 
-/// A connection that lived so long is replaced at once.
+/// A connection that has lived this long is replaced at once.
 pub(crate) const STABLE: Duration = Duration::from_secs(1);
 
-/// A connection, and to whom.
+/// A connection, and the master to which it leads.
 pub(crate) struct Dialed {
     pub(crate) connection: Wire,
-    /// The master that the sentinels named; `None` where the URL names the server itself.
+    /// The master that the sentinels named; `None` if the URL names the server itself.
     pub(crate) master: Option<Address>,
     /// The task that renews the login. Keep it exactly as long as the connection.
     pub(super) relogin: Option<Relogin>,
@@ -34,8 +34,7 @@ pub(crate) struct Dialed {
 
 /// Connects and logs in, each step within `timeout`. Must run on the runtime that drives the connection.
 ///
-/// `on_push` is called by the connection's own task: it must not block. One of the pushes is the client's
-/// `Disconnection`.
+/// The connection's own task calls `on_push`, which must not block. One of the pushes is the client's `Disconnection`.
 pub(crate) async fn open(
     target: &Target,
     timeout: Duration,
@@ -77,7 +76,7 @@ pub(crate) async fn open(
     }
 }
 
-/// Connects with a login that the credentials give, if there are any; else with that of the URL.
+/// Connects with a login from the credentials, if there are any, or else with that of the URL.
 async fn log_in(
     target: &Target,
     info: ConnectionInfo,
@@ -107,7 +106,7 @@ async fn log_in(
 }
 
 /// Adds to the fault the address of the master, and the sentinel that named it.
-fn of_master(fault: Fault, sentinels: &Sentinels, named: &Named) -> Fault {
+fn of_master(fault: Fault, sentinels: &Sentinels, named: &NamedMaster) -> Fault {
     let explained = |source: StoreError| {
         let (address, by, service) = (&named.address, &named.by, &sentinels.service);
         StoreError::new(format!(
@@ -122,8 +121,9 @@ fn of_master(fault: Fault, sentinels: &Sentinels, named: &Named) -> Fault {
     }
 }
 
-/// Checks that a connection is still good: the server answers and, unless it is a node of a cluster, is a master. One that
-/// was deposed behind the same name lives on: a new connection leads to the master that has the name now.
+/// Checks that a connection is still good: the server answers and, unless it is a node of a cluster, is a master. A
+/// connection to a master that was deposed behind the same name stays open; a new connection leads to the master that
+/// has the name now.
 pub(crate) async fn sign_of_life(
     connection: &mut Wire,
     target: &Target,
@@ -136,7 +136,7 @@ pub(crate) async fn sign_of_life(
     answered.map(drop)
 }
 
-/// The answer to a command; `None` if the server refuses the command, which is a sign of life, too.
+/// Returns the answer to a command; `None` if the server refuses the command, which is a sign of life, too.
 pub(super) async fn sign(
     connection: &mut Wire,
     command: &Cmd,
@@ -150,12 +150,12 @@ pub(super) async fn sign(
     }
 }
 
-/// Asks for the role with HELLO, which every user may send. ROLE needs a right of its own.
+/// Asks for the role by HELLO, which every user may send. ROLE needs a right of its own.
 async fn ask_role(connection: &mut Wire, timeout: Duration) -> Result<(), Fault> {
     let hello = sign(connection, &redis::cmd("HELLO"), timeout).await?;
     match hello.as_ref().and_then(role) {
         Some(role) if role != b"master" => Err(Fault::not_done(format!(
-            "it is no master but a {}",
+            "it is not a master but a {}",
             String::from_utf8_lossy(role)
         ))),
         _ => Ok(()),
@@ -177,9 +177,10 @@ pub(crate) fn silent() -> Fault {
     Fault::unknown("the server gives no sign of life")
 }
 
-/// Connects to one server: at the first address of its name where there is one, and where a master is wanted, a master.
+/// Connects to one server: to the first address of its name that answers and, where a master is wanted, is a master.
 ///
-/// A cut of an attempt that has failed is pushed as well. After it, the connection may be opened once more for nothing.
+/// The end of a failed attempt is pushed as a `Disconnection`, too. The connection may then be opened once more without
+/// need.
 pub(crate) async fn connect(
     info: ConnectionInfo,
     part: ServerPart,
@@ -200,7 +201,7 @@ pub(crate) async fn connect(
         let greeting = Wire::begin(place.info.redis_settings(), stream, move |push| {
             on_push(push)
         });
-        let mut wire = attempt.step(Step::Greeting, until, greeting).await?;
+        let mut wire = attempt.step(DialStep::Greeting, until, greeting).await?;
         match part {
             ServerPart::Sentinel | ServerPart::Node => {}
             ServerPart::NamedMaster => ask_role(&mut wire, until.remaining()).await?,
@@ -218,7 +219,7 @@ pub(crate) async fn connect(
     connecting.await
 }
 
-/// A server, and one of the addresses that its name has.
+/// A server, and one of the addresses of its name.
 #[derive(Clone)]
 struct DialPlace {
     info: ConnectionInfo,
@@ -250,12 +251,12 @@ impl Host for DialPlace {
     }
 }
 
-/// The pauses between two attempts to connect.
+/// Returns the pauses between two attempts to connect.
 pub(crate) fn pauses() -> Backoff {
     Backoff::new(Duration::from_millis(50), Duration::from_millis(750))
 }
 
-/// Sleeps before the next attempt; wakes early when the master has moved.
+/// Sleeps before the next attempt. Ends early when the master has moved.
 pub(crate) async fn pause(pauses: &mut Backoff, target: &Target) {
     let pause = pauses.pause();
     match target.sentinels() {

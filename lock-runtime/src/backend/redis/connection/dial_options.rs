@@ -8,7 +8,7 @@ use redis::ConnectionInfo;
 use crate::backend::kit::names::HostNames;
 use crate::values::{Certificates, Credentials, Handshake, LockError, Login};
 
-/// Certificates, whom to ask for a login, and the names that were looked up. By default none.
+/// The certificates, the source of logins, and the names that were looked up. By default, there are none.
 #[derive(Clone, Default)]
 pub(crate) struct DialOptions {
     pub(super) credentials: Option<Arc<dyn Credentials>>,
@@ -77,7 +77,7 @@ impl fmt::Debug for DialOptions {
     }
 }
 
-/// The same server, with that login.
+/// Returns the settings for the same server with that login.
 pub(super) fn log_in_as(info: ConnectionInfo, login: &Login) -> ConnectionInfo {
     let mut settings = info.redis_settings().clone().set_password(&login.password);
     if let Some(user) = &login.user {

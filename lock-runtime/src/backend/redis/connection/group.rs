@@ -1,4 +1,5 @@
-//! The acquires and releases of one connection that may share a script, and which of them do. `sharing.rs` sends them.
+//! The acquires and releases of one connection that may share a script, and the choice of those that do. `sharing.rs`
+//! sends them.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -12,18 +13,17 @@ use crate::backend::redis::scripting::outcomes::{AcquireReply, ReleaseReply};
 use crate::sync::Mutex;
 use crate::values::{Key, Moment};
 
-/// The largest number of keys in a script. It keeps the server from doing other work for a fifth of a millisecond at
-/// most. An acquire takes 3 to 4 µs for each key, and half a microsecond more for every hundred bytes of the key.
+/// The largest number of keys in a script. Such a script keeps the server from other work for a fifth of a millisecond
+/// at most: an acquire takes 3 to 4 µs for each key, and half a microsecond more for every hundred bytes of the key.
 const LARGEST: usize = 48;
 
-/// A script whose keys have so many bytes gets no further one.
+/// A script whose keys have this number of bytes gets no further key.
 const MOST_BYTES: usize = 8192;
 
 /// The requests of one connection that may share a script.
 ///
 /// The release that compensates an acquire whose caller has gone must be sent after it, or the acquire must never be
-/// sent. So while a task is about to send the waiting requests, no request that might belong to them is sent by
-/// itself.
+/// sent. So while a task is about to send the waiting requests, no request that might belong to them is sent by itself.
 #[derive(Debug, Default)]
 pub(super) struct ScriptGroup {
     pub(super) under_way: AtomicUsize,
@@ -52,12 +52,13 @@ pub(super) struct GroupItem<T: Groupable> {
 /// `None` if the request is to be sent by itself.
 pub(super) type Answered<T> = Option<Result<<T as Groupable>::Answer, Fault>>;
 
-/// A request that may share its script with those of the same terms.
+/// A request that may share its script with requests of the same terms.
 #[expect(private_interfaces, reason = "implemented here alone")]
 pub(crate) trait Groupable: Sized {
     type Terms: Copy + Debug + PartialEq;
     type Answer: Debug;
-    /// Whether one that goes out by itself may be before those that wait. A release may compensate one of them.
+    /// Whether a request that is sent by itself may overtake the waiting ones. A release may not: it may compensate one
+    /// of them.
     const MAY_OVERTAKE: bool;
 
     fn among(waiting: &mut WaitingRequests) -> &mut VecDeque<GroupItem<Self>>;
@@ -101,8 +102,8 @@ impl WaitingRequests {
     }
 }
 
-/// Takes from the front as many requests as one script may have, if they agree with the very first. The others stay in
-/// place, and the next task sends them. Requests whose callers have gone are never sent.
+/// Takes from the front as many requests as one script may have, if they have the terms of the first one. The others
+/// keep their places, and the next task sends them. Requests whose callers have gone are never sent.
 pub(super) fn taken<T: Groupable>(waiting: &mut VecDeque<GroupItem<T>>) -> Vec<GroupItem<T>> {
     let mut taken: Vec<GroupItem<T>> = Vec::with_capacity(waiting.len().min(LARGEST));
     let (mut others, mut bytes) = (Vec::new(), 0);

@@ -22,13 +22,13 @@ use crate::backend::redis::sentinel::Address;
 use crate::values::HolderIds;
 use crate::values::{HolderId, Moment, NodeHealth, clock};
 
-/// One call in so many measures its round trip; the first one does.
+/// One call in this number measures its round trip, beginning with the first.
 const SAMPLED: u64 = 16;
 
-/// The state of the connection as callers see it, and their word back to the supervisor.
+/// The state of the connection as callers see it, and their signals to the supervisor.
 pub(crate) struct Link {
     pub(super) state: watch::Receiver<LinkState>,
-    /// Signalled by callers; the supervisor checks the connection.
+    /// Signalled by callers; the supervisor then checks the connection.
     pub(super) suspicion: Arc<Notify>,
     /// Written by one answered call in [`SAMPLED`].
     pub(super) round_trip: RoundTrip,
@@ -38,19 +38,19 @@ pub(crate) struct Link {
     pub(super) clock: Arc<ServerClock>,
     pub(super) standing: Arc<Standing>,
     pub(super) check: Arc<Check>,
-    /// The node of a cluster that it leads to.
+    /// The node of a cluster to which the connection leads.
     pub(super) address: Option<Address>,
-    /// The server has refused a script because its keys were of several slots. It looks like one server and is a cluster,
-    /// or a proxy in front of one.
+    /// Whether the server has refused a script because its keys were of several slots. Such a server looks like a
+    /// single one and is a cluster, or a proxy in front of one.
     pub(super) keeps_to_slots: AtomicBool,
 }
 
-/// A connection that answered when it was last asked. Cheap to clone.
+/// A connection that answered when it was last used. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Live {
     connected: Connected,
     link: Arc<Link>,
-    /// Scripts go to a node that is only just being given their slot: each is preceded by ASKING.
+    /// Whether ASKING precedes each script, because their slot is only being moved to this node.
     pub(crate) asking: bool,
     /// The number of nodes that have redirected the request.
     pub(crate) hops: u32,
@@ -60,11 +60,11 @@ pub(crate) struct Live {
 #[derive(Clone)]
 pub(super) struct Connected {
     connection: Wire,
-    /// The node, where sentinels named it.
+    /// The node, if sentinels named it.
     master: Option<Address>,
     /// See [`Opened`]. Requests on the connection with this number are executed in the order in which they were queued.
     ids_from: u64,
-    /// Closed once another state has taken the place of this one.
+    /// Closed once another state has replaced this one.
     limit: Arc<AcquireLimit>,
     group: Arc<ScriptGroup>,
 }
@@ -84,20 +84,20 @@ impl Connected {
 pub(super) enum LinkState {
     Down(Fault),
     Live(Connected),
-    /// The node is none of the cluster's masters any more.
+    /// The node is no longer a master of the cluster.
     Dismissed,
     Closed,
 }
 
 impl LinkState {
-    /// Replaces the state. Callers that wait for a permit of the replaced connection look for another one.
+    /// Replaces the state. Callers that wait for a permit of the replaced connection look for another connection.
     pub(super) fn replace(state: &watch::Sender<LinkState>, by: LinkState) {
         if let LinkState::Live(connected) = state.send_replace(by) {
             connected.limit.close();
         }
     }
 
-    /// The connection, or why there is none.
+    /// Returns the connection, or the reason why there is none.
     fn connected(&self) -> Result<&Connected, Fault> {
         match self {
             LinkState::Live(connected) => Ok(connected),
@@ -116,8 +116,8 @@ impl Live {
 }
 
 impl Link {
-    /// Returns the live connection, waiting for one until `deadline`, and the current time, which is `now` if there
-    /// was one at once.
+    /// Returns the live connection, waiting for one until `deadline`, and the current time, which is `now` if there was
+    /// one at once.
     pub(crate) async fn get(
         self: &Arc<Link>,
         now: Moment,
@@ -125,7 +125,7 @@ impl Link {
     ) -> Result<(Live, Moment), Fault> {
         match self.live() {
             Some(live) => Ok((live, now)),
-            // Boxed: it is rare, and every request would carry its size.
+            // Boxed: it is rare, and would enlarge the future of every request.
             None => Ok((Box::pin(self.wait(deadline)).await?, clock::now())),
         }
     }
@@ -169,7 +169,7 @@ impl Link {
         if now.has_reached(deadline) {
             return Err(Fault::not_done("no time was left to send the request"));
         }
-        // Every so often is enough.
+        // One call in several is enough.
         let sampled = self
             .calls
             .fetch_add(1, Ordering::Relaxed)
@@ -210,7 +210,7 @@ impl Link {
         }
     }
 
-    /// Takes in what an error says of the server.
+    /// Notes what an error shows about the server.
     fn learn(&self, fault: &Fault) {
         if faults::is_demotion(fault) {
             self.suspicion.notify_one();
@@ -220,7 +220,7 @@ impl Link {
         }
     }
 
-    /// Whether a script must have keys of one slot only.
+    /// Returns `true` if a script must have keys of one slot only.
     pub(crate) fn keeps_to_slots(&self) -> bool {
         self.keeps_to_slots.load(Ordering::Relaxed)
     }
@@ -247,7 +247,7 @@ impl Link {
         Fault::unknown("no answer within the call timeout")
     }
 
-    /// The reason why the supervisor has ended.
+    /// Returns the reason why the supervisor has ended.
     fn ended(&self) -> Fault {
         match &*self.state.borrow() {
             LinkState::Closed => Fault::closed(),
@@ -256,7 +256,7 @@ impl Link {
         }
     }
 
-    /// The live connection, if there is one at this moment.
+    /// Returns the live connection, if there is one at this moment.
     pub(crate) fn live(self: &Arc<Link>) -> Option<Live> {
         match &*self.state.borrow() {
             LinkState::Live(connected) => Some(self.on(connected)),
@@ -264,7 +264,7 @@ impl Link {
         }
     }
 
-    /// True if it leads to a node that is none of the cluster's masters any more.
+    /// Returns `true` if it leads to a node that is no longer a master of the cluster.
     pub(crate) fn is_dismissed(&self) -> bool {
         matches!(&*self.state.borrow(), LinkState::Dismissed)
     }
@@ -273,12 +273,13 @@ impl Link {
         matches!(&*self.state.borrow(), LinkState::Live(_))
     }
 
-    /// Makes the supervisor look whether the connection is still good.
+    /// Makes the supervisor check the connection.
     pub(crate) fn suspect(&self) {
         self.suspicion.notify_one();
     }
 
-    /// Whether locks can be had of the server. A connection that is down is not waited for: it is known not to.
+    /// Checks whether the server grants locks. Does not wait for a connection that is down: the server is then known
+    /// not to.
     pub(crate) async fn health(self: &Arc<Link>, node: &str, deadline: Moment) -> NodeHealth {
         let there = self
             .state
@@ -318,7 +319,7 @@ impl Link {
             Err(_) => return Err(self.unanswered()),
         };
         match answer {
-            // The right is one that can be left out: that this was refused is an answer.
+            // A user need not have the right to PING, so its refusal is an answer, too.
             Ok(_) | Err((true, _)) => {
                 self.answers.fetch_add(1, Ordering::Relaxed);
                 Ok(asked_at.elapsed())
@@ -330,7 +331,7 @@ impl Link {
         }
     }
 
-    /// The ids that its server's connections begin generations of.
+    /// The ids of holders, of which each connection begins a generation.
     #[cfg(test)]
     pub(crate) fn ids(&self) -> Arc<HolderIds> {
         self.check.opening.ids.clone()
@@ -347,7 +348,7 @@ impl Link {
 }
 
 fn dismissed() -> Fault {
-    Fault::not_done("the node is no master of the cluster any more")
+    Fault::not_done("the node is no longer a master of the cluster")
 }
 
 impl Live {
@@ -390,7 +391,7 @@ impl Live {
     }
 
     /// Returns one of the connection's permits to acquire and the current time, which is `now` if a permit was free at
-    /// once. Returns `None` if the connection was given up before there was one.
+    /// once. Returns `None` if the connection was given up before a permit was free.
     pub(crate) fn permit(
         &self,
         now: Moment,
@@ -399,12 +400,12 @@ impl Live {
         self.connected.limit.get(now, deadline)
     }
 
-    /// Makes the supervisor look whether the connection is still good.
+    /// Makes the supervisor check the connection.
     pub(crate) fn suspect(&self) {
         self.link.suspect();
     }
 
-    /// Publishes outside a script.
+    /// Publishes a message outside a script.
     pub(crate) async fn publish(
         mut self,
         verb: &str,
@@ -418,7 +419,7 @@ impl Live {
         }
     }
 
-    /// Whether requests on both are executed in the order in which they were queued.
+    /// Returns `true` if requests on both are executed in the order in which they were queued.
     pub(crate) fn is_one_with(&self, other: &Live) -> bool {
         Arc::ptr_eq(&self.link, &other.link) && self.connected.ids_from == other.connected.ids_from
     }
@@ -435,12 +436,12 @@ impl Live {
         }
     }
 
-    /// The node, where sentinels named it.
+    /// Returns the node, if sentinels named it.
     pub(crate) fn master(&self) -> Option<&Address> {
         self.connected.master.as_ref()
     }
 
-    /// The node of a cluster.
+    /// Returns the node, if it is one of a cluster.
     pub(crate) fn address(&self) -> Option<&Address> {
         self.link.address.as_ref()
     }

@@ -17,26 +17,26 @@ use crate::values::{LockError, clock};
 /// The time for connecting to a store and checking it.
 pub(crate) const CONNECT: Duration = Duration::from_secs(5);
 
-/// A fresh connection and the signal that it was cut.
+/// A fresh connection, and the signal that it was cut.
 pub(crate) struct Opened {
     pub(crate) connection: Wire,
     pub(crate) cut: Arc<Notify>,
     pub(crate) master: Option<Address>,
-    /// The ids of holders from this number on were drawn after it was opened. No other connection of the manager has this
-    /// number. See [`HolderIds::renew`](crate::values::HolderIds::renew).
+    /// The ids of holders from this number on were drawn after the connection was opened. No other connection of the
+    /// manager has this number. See [`HolderIds::renew`](crate::values::HolderIds::renew).
     pub(super) ids_from: u64,
     _relogin: Option<Relogin>,
 }
 
 impl Opened {
-    /// The first connection to a server, which is checked before anything else is asked of it.
+    /// Opens the first connection to a server, and checks it before any other request.
     pub(crate) async fn checked(
         target: &Target,
         check: &check::Check,
         clock: &ServerClock,
     ) -> Result<Opened, LockError> {
         let looked = async {
-            // Where a name has a silent address, there is time for the next one.
+            // If the first address of a name is silent, there is time for the next one.
             let timeout = check.timeout().min(CONNECT);
             let opened = Opened::open(target, timeout, check, clock).await?;
             check.look_at_birth(&opened.connection).await?;
@@ -49,7 +49,7 @@ impl Opened {
             .map_err(|fault: Fault| fault.into_error(target.shown()))
     }
 
-    /// Connects, and will be told when the connection is cut.
+    /// Connects, with a signal for the end of the connection.
     pub(crate) async fn dial(target: &Target, timeout: Duration) -> Result<Opened, Fault> {
         let cut = Arc::new(Notify::new());
         let signal = cut.clone();
@@ -88,7 +88,7 @@ impl Opened {
         let reply = scripting::in_time("TIME", timeout, asked).await?;
         let micros = check::micros(&reply).ok_or_else(|| faults::malformed("TIME"))?;
         clock.saw(micros, sent_at);
-        // Its reply has the number that the server gave this connection.
+        // The reply to HELLO contains the number that the server gave this connection.
         let (hello, connection) = (redis::cmd("HELLO"), &mut opened.connection.clone());
         let said = dial::sign(connection, &hello, timeout).await?;
         let ids = &check.opening.ids;

@@ -1,4 +1,4 @@
-//! Explains why a connection could not be opened: whether the reason can pass, and what to do about it.
+//! Explains why a connection could not be opened: whether a retry can help, and what to do about it.
 
 use std::io;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use crate::backend::kit::tls_refusal;
 use crate::backend::redis::scripting::faults::{io_kind, of_call};
 use crate::values::{Moment, StoreError};
 
-/// The server that is connected to, and how.
+/// The facts about an attempt to connect that its errors depend on.
 #[derive(Clone, Copy)]
 pub(crate) struct DialAttempt {
     database: i64,
-    way: Way,
+    transport: Transport,
     part: ServerPart,
-    /// The time that it may take.
+    /// The time that the attempt may take.
     within: Duration,
 }
 
-/// The part that a server has.
+/// The role of a server in the store.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServerPart {
-    /// A URL names it by itself.
+    /// The URL names it as a single server.
     Server,
     /// The sentinels name it as a master.
     NamedMaster,
@@ -32,7 +32,7 @@ pub(crate) enum ServerPart {
 }
 
 impl ServerPart {
-    /// What to do if it speaks TLS, and was spoken to without.
+    /// Returns advice for a server that may speak TLS, after an attempt without TLS.
     fn by_tls(self) -> &'static str {
         match self {
             ServerPart::Server => "If it is a TLS port, use `rediss://`",
@@ -46,21 +46,21 @@ impl ServerPart {
         }
     }
 
-    /// What to do if it speaks no TLS, and was spoken to by TLS.
+    /// Returns advice for a server that may not speak TLS, after an attempt with TLS.
     fn plainly(self) -> &'static str {
         match self {
-            ServerPart::Server => "If it is no TLS port, use `redis://`",
+            ServerPart::Server => "If it is not a TLS port, use `redis://`",
             ServerPart::NamedMaster => {
-                "If it is no TLS port, use `redis-sentinel://`, with `?sentinel_tls=on` if the sentinels speak TLS"
+                "If it is not a TLS port, use `redis-sentinel://`, with `?sentinel_tls=on` if the sentinels speak TLS"
             }
             ServerPart::Sentinel => {
                 "If the sentinels speak no TLS, use `redis-sentinel://`, or `?sentinel_tls=off` if the servers speak TLS"
             }
-            ServerPart::Node => "If it is no TLS port, use `redis-cluster://`",
+            ServerPart::Node => "If it is not a TLS port, use `redis-cluster://`",
         }
     }
 
-    /// What to do about a certificate for other names, where the host was announced.
+    /// Returns advice about a certificate for other names, if the host was announced by a sentinel or a node.
     fn announced(self) -> Option<&'static str> {
         match self {
             ServerPart::Server | ServerPart::Sentinel => None,
@@ -79,7 +79,7 @@ impl ServerPart {
 
 /// The steps of an attempt. Each waits for another answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum DialStep {
     Connect,
     #[cfg(feature = "tls-rustls")]
     Tls,
@@ -87,7 +87,7 @@ pub(super) enum Step {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Transport {
     Tcp,
     Tls,
     Unix,
@@ -99,18 +99,18 @@ impl DialAttempt {
             part,
             within,
             database: info.redis_settings().db(),
-            way: match info.addr() {
-                ConnectionAddr::TcpTls { .. } => Way::Tls,
-                ConnectionAddr::Unix(_) => Way::Unix,
-                _ => Way::Tcp,
+            transport: match info.addr() {
+                ConnectionAddr::TcpTls { .. } => Transport::Tls,
+                ConnectionAddr::Unix(_) => Transport::Unix,
+                _ => Transport::Tcp,
             },
         }
     }
 
-    /// Makes a step, until that moment at most.
+    /// Runs a step, until that moment at most.
     pub(super) async fn step<T, E: Into<RedisError>>(
         self,
-        step: Step,
+        step: DialStep,
         until: Moment,
         making: impl Future<Output = Result<T, E>>,
     ) -> Result<T, Fault> {
@@ -120,7 +120,7 @@ impl DialAttempt {
         }
     }
 
-    /// Whatever it was, no request has been sent.
+    /// Returns the fault of a failed step. No request has been sent.
     fn fault(self, error: &RedisError) -> Fault {
         match error.kind() {
             ErrorKind::RESP3NotSupported => Fault::denied(
@@ -140,7 +140,7 @@ impl DialAttempt {
         }
     }
 
-    /// Finds the lasting refusals among the errors that usually pass.
+    /// Finds the lasting refusals among the errors after which a retry usually helps.
     fn passing(self, said: StoreError) -> Fault {
         let text = said.to_string();
         let database = self.database;
@@ -168,24 +168,26 @@ impl DialAttempt {
         let advised =
             |advice: &str| StoreError::new(format!("{}: {advice}", StoreError::shortened(&text)));
         match io_kind(error) {
-            Some(io::ErrorKind::ConnectionRefused) => Fault::NotDone(advised(match self.way {
-                Way::Unix => {
-                    "no server listens at that socket. Check its path, and that the server runs"
-                }
-                _ => "nothing listens there. Check host and port, and that the server runs",
-            })),
-            Some(io::ErrorKind::NotFound) if self.way == Way::Unix => {
+            Some(io::ErrorKind::ConnectionRefused) => {
+                Fault::NotDone(advised(match self.transport {
+                    Transport::Unix => {
+                        "no server listens at that socket. Check its path, and that the server runs"
+                    }
+                    _ => "nothing listens there. Check host and port, and that the server runs",
+                }))
+            }
+            Some(io::ErrorKind::NotFound) if self.transport == Transport::Unix => {
                 Fault::NotDone(advised("check the socket's path, and that the server runs"))
             }
-            Some(io::ErrorKind::PermissionDenied) => Fault::Denied(advised(match self.way {
-                Way::Unix => "this process needs the right to write to the socket",
+            Some(io::ErrorKind::PermissionDenied) => Fault::Denied(advised(match self.transport {
+                Transport::Unix => "this process needs the right to write to the socket",
                 _ => "this process may not connect there",
             })),
             Some(io::ErrorKind::InvalidInput) => {
                 Fault::Impossible(advised("check the address").to_string())
             }
-            // rustls reports the data that it refuses as invalid data.
-            Some(io::ErrorKind::InvalidData) if self.way == Way::Tls => {
+            // rustls reports data that it refuses as invalid data.
+            Some(io::ErrorKind::InvalidData) if self.transport == Transport::Tls => {
                 match self.part.announced() {
                     Some(advice) if text.contains("not valid for name") => {
                         Fault::Denied(advised(advice))
@@ -198,34 +200,34 @@ impl DialAttempt {
                 | io::ErrorKind::ConnectionAborted
                 | io::ErrorKind::BrokenPipe
                 | io::ErrorKind::UnexpectedEof,
-            ) => Fault::NotDone(advised(&match self.way {
-                Way::Tcp => format!(
+            ) => Fault::NotDone(advised(&match self.transport {
+                Transport::Tcp => format!(
                     "the connection was closed without an answer. {}. If a proxy that does not know HELLO is in \
                      between, connect to Redis directly",
                     self.part.by_tls()
                 ),
-                Way::Tls => format!(
+                Transport::Tls => format!(
                     "the connection was closed without an answer. {}",
                     self.part.plainly()
                 ),
-                Way::Unix => "the connection was closed without an answer".to_owned(),
+                Transport::Unix => "the connection was closed without an answer".to_owned(),
             })),
             _ => Fault::NotDone(StoreError::shortened(&text)),
         }
     }
 
-    /// There was no answer in time. It may be slow, so it may pass.
-    fn silent(self, step: Step) -> Fault {
-        let why = match (step, self.way) {
-            (Step::Connect, Way::Unix) => "the server does not take the connection",
-            (Step::Connect, _) => {
+    /// Returns the fault of a step without an answer in time. The server may be slow, so a retry can help.
+    fn silent(self, step: DialStep) -> Fault {
+        let why = match (step, self.transport) {
+            (DialStep::Connect, Transport::Unix) => "the server does not take the connection",
+            (DialStep::Connect, _) => {
                 "nothing answers at the address. Check host and port, and that no firewall is in between"
             }
             #[cfg(feature = "tls-rustls")]
-            (Step::Tls, _) => {
+            (DialStep::Tls, _) => {
                 &format!("the TLS handshake is not answered. {}", self.part.plainly())
             }
-            (Step::Greeting, _) => {
+            (DialStep::Greeting, _) => {
                 "the server takes the connection, and does not answer HELLO. It may be busy or frozen, or no Redis \
                  server. Check host and port"
             }
@@ -265,10 +267,10 @@ pub(crate) fn refused(fault: Fault) -> Fault {
 mod tests {
     use super::*;
 
-    fn fault(way: Way, kind: io::ErrorKind) -> Fault {
+    fn fault(transport: Transport, kind: io::ErrorKind) -> Fault {
         let attempt = DialAttempt {
             database: 0,
-            way,
+            transport,
             part: ServerPart::Server,
             within: Duration::ZERO,
         };
@@ -276,16 +278,19 @@ mod tests {
     }
 
     #[test]
-    fn cut_connections_pass_and_say_what_may_be_wrong() {
-        for (way, named) in [(Way::Tcp, "`rediss://`"), (Way::Tls, "`redis://`")] {
-            let cut = fault(way, io::ErrorKind::BrokenPipe);
+    fn cut_connections_pass_and_say_the_possible_cause() {
+        for (transport, named) in [
+            (Transport::Tcp, "`rediss://`"),
+            (Transport::Tls, "`redis://`"),
+        ] {
+            let cut = fault(transport, io::ErrorKind::BrokenPipe);
             assert!(matches!(&cut, Fault::NotDone(_)), "{cut}");
             assert!(cut.to_string().contains(named), "{cut}");
         }
     }
 
     #[test]
-    fn what_to_change_is_told_for_the_part_that_the_server_has() {
+    fn the_advice_depends_on_the_role_of_the_server() {
         for (part, by_tls, plainly) in [
             (ServerPart::Server, "`rediss://`", "`redis://`"),
             (
@@ -304,10 +309,10 @@ mod tests {
                 "`redis-cluster://`",
             ),
         ] {
-            for (way, named) in [(Way::Tcp, by_tls), (Way::Tls, plainly)] {
+            for (transport, named) in [(Transport::Tcp, by_tls), (Transport::Tls, plainly)] {
                 let attempt = DialAttempt {
                     database: 0,
-                    way,
+                    transport,
                     part,
                     within: Duration::ZERO,
                 };
@@ -319,13 +324,13 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_without_rights_and_a_bad_certificate_are_refused_for_good() {
-        let denied = fault(Way::Unix, io::ErrorKind::PermissionDenied);
+    fn a_socket_without_rights_and_a_bad_certificate_are_denied() {
+        let denied = fault(Transport::Unix, io::ErrorKind::PermissionDenied);
         assert!(matches!(&denied, Fault::Denied(_)), "{denied}");
         assert!(denied.to_string().contains("right to write"), "{denied}");
-        let bad = fault(Way::Tls, io::ErrorKind::InvalidData);
+        let bad = fault(Transport::Tls, io::ErrorKind::InvalidData);
         assert!(matches!(&bad, Fault::Denied(_)), "{bad}");
-        let plain = fault(Way::Tcp, io::ErrorKind::InvalidData);
+        let plain = fault(Transport::Tcp, io::ErrorKind::InvalidData);
         assert!(matches!(&plain, Fault::NotDone(_)), "{plain}");
     }
 }

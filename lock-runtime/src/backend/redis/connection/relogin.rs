@@ -1,4 +1,4 @@
-//! Logging an open connection in anew, before its login expires.
+//! Logs an open connection in again, before its login expires.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use tokio::task::AbortHandle;
 
 use super::wire::Wire;
 use crate::backend::Fault;
-use crate::backend::kit::login::{self, Tries};
+use crate::backend::kit::login::{self, LoginRetries};
 use crate::backend::redis::scripting::{self, faults};
 use crate::values::{Credentials, Login, clock};
 
-/// The task that keeps a connection logged in. It has the connection, too: drop this with the connection, or the
+/// The task that keeps a connection logged in. It owns a clone of the connection: drop this with the connection, or the
 /// connection stays open.
 #[derive(Debug)]
 pub(crate) struct Relogin(AbortHandle);
@@ -45,7 +45,7 @@ async fn keep(
 ) {
     loop {
         clock::sleep(login::before_the_end(valid_for)).await;
-        let mut tries = Tries::new();
+        let mut tries = LoginRetries::new();
         let login = loop {
             match log_in(&mut connection, &credentials, timeout).await {
                 Ok(login) => break login,

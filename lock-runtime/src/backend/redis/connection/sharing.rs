@@ -15,15 +15,15 @@ use crate::backend::redis::scripting::Script;
 use crate::backend::redis::scripting::grouped::Each;
 use crate::values::{Moment, clock};
 
-/// Beside fewer requests than this, one goes out by itself and at once: too few would share its script to make up for the
-/// task that sends it. DESIGN.md has the measurements.
+/// If fewer requests than this are under way, a request is sent at once by itself: too few would share its script to
+/// make up for the task that sends it. DESIGN.md has the measurements.
 const FEW: usize = 2;
 
 /// The time for which the connection sends no groups after the server refused one because a right was missing: the
 /// right to load the script, or the right to one of its keys.
 const REFUSED: Duration = Duration::from_secs(1);
 
-/// A request that is counted as under way until this is dropped.
+/// Counts a request as under way until this is dropped.
 pub(crate) struct UnderWay<'a> {
     live: &'a Live,
     /// The number of requests that were under way before it.
@@ -37,10 +37,11 @@ impl<'a> UnderWay<'a> {
         UnderWay { live, others }
     }
 
-    /// Sends the request with others of its kind, or tells its caller to send it now, by itself: because few requests are
-    /// under way, or because the script of many has left it alone.
+    /// Sends the request with others of its kind. Returns `None` if the caller has to send it now, by itself: because
+    /// few requests are under way, or because the shared script did nothing for it.
     ///
-    /// Dropped, it may have been sent, or not. After the drop, it is sent only if a task has taken it already.
+    /// If this future is dropped, the request may have been sent or not. After the drop, it is sent only if a task has
+    /// already taken it.
     pub(crate) async fn share<T: Groupable>(
         &self,
         asked: impl FnOnce() -> (T::Terms, T),
@@ -49,7 +50,7 @@ impl<'a> UnderWay<'a> {
     ) -> Answered<T> {
         let group = self.live.group();
         let is_alone = self.others < FEW && !group.is_sending.load(Ordering::Acquire);
-        // In a cluster, hardly two of sixteen thousand slots are the same.
+        // In a cluster with its sixteen thousand slots, hardly two requests have the same slot.
         let is_cluster = self.live.address().is_some() || self.live.keeps_to_slots();
         if is_alone || is_cluster || now.has_reached(deadline) {
             return None;
@@ -110,7 +111,8 @@ impl Dispatch {
     }
 
     async fn send(self) {
-        // One reply from the server wakes many tasks. Those that are ready now add their requests before this goes on.
+        // One reply from the server wakes many tasks. Those that are ready now add their requests before the group is
+        // sent.
         after_ready_tasks().await;
         let (releases, acquires) = {
             let mut waiting = self.live.group().waiting.lock();
@@ -121,7 +123,7 @@ impl Dispatch {
             // Releases are polled first: an acquire may want a lock that one of them frees.
             tokio::join!(biased; ask(&live, releases, now), ask(&live, acquires, now))
         });
-        // The first poll puts both on the connection: whatever comes next comes after them.
+        // The first poll queues both scripts on the connection: any later request is queued after them.
         let first = poll_fn(|context| Poll::Ready(asked.as_mut().poll(context))).await;
         self.pass_on();
         if first.is_pending() {
@@ -129,7 +131,7 @@ impl Dispatch {
         }
     }
 
-    /// Starts the next task if more requests have come meanwhile.
+    /// Starts the next task if more requests have arrived meanwhile.
     fn pass_on(mut self) {
         self.is_over = true;
         let group = self.live.group();
@@ -153,7 +155,7 @@ impl Drop for Dispatch {
         let mut waiting = group.waiting.lock();
         let untold = std::mem::take(&mut *waiting);
         group.is_sending.store(false, Ordering::Release);
-        // Unlocked: this wakes them.
+        // The queue is unlocked first, because dropping the items wakes their callers.
         drop(waiting);
         drop(untold);
     }
@@ -191,7 +193,7 @@ where
     match live.call_once(&Each { terms, all }, now, deadline).await {
         Ok(replies) => {
             for (answer, reply) in answers.into_iter().zip(replies) {
-                // An error means that the caller has gone. It gives back by itself what it was granted.
+                // An error means that the caller has gone. Its own guard gives back a lock that it was granted.
                 _ = answer.send(reply.map(Ok));
             }
         }
@@ -201,7 +203,7 @@ where
             }
             for answer in answers {
                 _ = answer.send(match &fault {
-                    // Nothing was done: perhaps because of one key, or the server did not know the script.
+                    // Nothing was done: perhaps because of one key, or because the server did not know the script.
                     Fault::Denied(_) | Fault::NotDone(_) => None,
                     fault => Some(Err(fault.clone())),
                 });

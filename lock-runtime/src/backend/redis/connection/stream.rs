@@ -1,8 +1,8 @@
 //! The stream of bytes to one server: a socket, and TLS on it.
 //!
 //! The client could open it as well. But it takes rustls's provider of cryptography from the process, and installs one
-//! there if the program has not: that is the program's choice. It reads no certificates anew either, and does not say
-//! what it waits for.
+//! there if the program has not, which is the program's choice. It also reads no certificates anew, and does not report
+//! which step it waits for.
 
 use std::io;
 use std::net::IpAddr;
@@ -15,11 +15,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::DialOptions;
-use super::refused::{DialAttempt, Step};
+use super::refused::{DialAttempt, DialStep};
 use crate::backend::Fault;
 use crate::values::Moment;
 
-/// Bytes to and from a server, by whichever way.
+/// Bytes to and from a server, over any kind of socket.
 pub(super) type Stream = Pin<Box<dyn Duplex>>;
 
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Send {}
@@ -37,18 +37,18 @@ pub(super) async fn open(
     match server {
         ConnectionAddr::Tcp(host, port) => {
             let connecting = tcp(host, *port, at);
-            let socket = attempt.step(Step::Connect, until, connecting).await?;
+            let socket = attempt.step(DialStep::Connect, until, connecting).await?;
             Ok(Box::pin(socket))
         }
         ConnectionAddr::TcpTls { host, port, .. } => {
             let connecting = tcp(host, *port, at);
-            let socket = attempt.step(Step::Connect, until, connecting).await?;
+            let socket = attempt.step(DialStep::Connect, until, connecting).await?;
             encrypted(socket, host, options, attempt, until).await
         }
         #[cfg(unix)]
         ConnectionAddr::Unix(path) => {
             let connecting = tokio::net::UnixStream::connect(path);
-            let socket = attempt.step(Step::Connect, until, connecting).await?;
+            let socket = attempt.step(DialStep::Connect, until, connecting).await?;
             Ok(Box::pin(socket))
         }
         _ => Err(Fault::impossible(
@@ -66,7 +66,8 @@ async fn tcp(host: &str, port: u16, at: Option<IpAddr>) -> io::Result<TcpStream>
     Ok(socket)
 }
 
-/// Scripts are small and somebody waits for each: no Nagle. A silent peer is noticed by the kernel, too.
+/// Turns off Nagle's algorithm, because scripts are small and a caller waits for each. Makes the kernel notice a silent
+/// peer, too.
 fn configure(socket: &TcpStream) -> io::Result<()> {
     const IDLE: Duration = Duration::from_secs(10);
     const INTERVAL: Duration = Duration::from_secs(5);
@@ -90,10 +91,10 @@ async fn encrypted(
     use tokio_rustls::TlsConnector;
 
     let name = ServerName::try_from(host.to_owned())
-        .map_err(|_| Fault::impossible("the host's name is none that a certificate can hold"))?;
+        .map_err(|_| Fault::impossible("a certificate cannot contain the host's name"))?;
     let connector = TlsConnector::from(options.tls()?);
     let shaking = connector.connect(name, socket);
-    Ok(Box::pin(attempt.step(Step::Tls, until, shaking).await?))
+    Ok(Box::pin(attempt.step(DialStep::Tls, until, shaking).await?))
 }
 
 #[cfg(not(feature = "tls-rustls"))]

@@ -1,7 +1,7 @@
 //! The task that keeps a command connection alive.
 //!
-//! The client's own reconnection gives up after some tries, and it does not notice a server that is frozen. Here
-//! attempts are unlimited, and a call that timed out makes the supervisor ask the server for a sign of life.
+//! The client's own reconnection gives up after some tries, and does not notice a server that is frozen. Here attempts
+//! are unlimited, and a call that timed out makes the supervisor ask the server for a sign of life.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,18 +21,19 @@ use crate::values::{StoreKind, clock};
 
 /// The time in which a server has to show a sign of life after a call has timed out.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
-/// The time for which its answer is awaited while attempts to open another connection go on.
+/// The time for which that sign is awaited while attempts to open another connection go on.
 const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 
 /// The task that keeps the connection alive.
 pub(crate) struct Supervisor {
     target: Arc<Target>,
     check: Arc<check::Check>,
-    /// The node that passed the check; the empty one, where the URL names the server itself. `None` until then.
+    /// The node that passed the check, or `None` inside if the URL names the server itself. `None` outside until a
+    /// check has passed.
     checked: Option<Option<Address>>,
     clock: Arc<ServerClock>,
     suspicion: Arc<Notify>,
-    /// Calls that were answered.
+    /// The number of answered calls.
     answers: Arc<AtomicU64>,
     standing: Arc<Standing>,
     closed: watch::Receiver<bool>,
@@ -43,9 +44,9 @@ pub(crate) struct Supervisor {
 /// The signals between a node's connection and its cluster.
 pub(crate) struct ClusterMember {
     pub(crate) address: Address,
-    /// Becomes true when the node is none of the masters any more.
+    /// Becomes true when the node is no longer a master.
     pub(crate) dismissed: watch::Receiver<bool>,
-    /// Signalled when the node goes away.
+    /// Signalled when the node does not answer.
     pub(crate) alarm: Arc<Notify>,
 }
 
@@ -62,7 +63,7 @@ impl ClusterMember {
 impl Supervisor {
     /// Spawns the task. It ends when `closed` becomes true or its sender is gone.
     ///
-    /// `first`: a connection that is already checked, or none yet.
+    /// `first`: a connection that has passed its check, if there is one.
     pub(crate) fn start(
         target: Arc<Target>,
         check: check::Check,
@@ -107,7 +108,7 @@ impl Supervisor {
         let mut closed = self.closed.clone();
         let mut dismissed = self.member.as_ref().map(|node| node.dismissed.clone());
         let end = tokio::select! {
-            // An error means that the backend is gone: the same.
+            // An error means the same: the backend is gone.
             _ = closed.wait_for(|closed| *closed) => LinkState::Closed,
             () = ClusterMember::dismissed(&mut dismissed) => LinkState::Dismissed,
             () = self.keep_alive(&state, first) => LinkState::Closed,
@@ -115,7 +116,7 @@ impl Supervisor {
         LinkState::replace(&state, end);
     }
 
-    /// Records that the server does not answer. A cluster has to be alarmed, so that it reacts to the missing node.
+    /// Notes that the server does not answer. The alarm makes its cluster look for another node.
     fn is_down(&self, state: &watch::Sender<LinkState>, fault: Fault) {
         LinkState::replace(state, LinkState::Down(fault));
         self.standing.note(false);
@@ -134,25 +135,25 @@ impl Supervisor {
                     Some(opened) => Ok(opened),
                     None => tokio::select! {
                         biased;
-                        opened = Silent::answers(&mut silent) => Ok(opened),
+                        opened = SilentConnection::answers(&mut silent) => Ok(opened),
                         attempt = self.attempt() => attempt,
                     },
                 };
                 match attempt {
                     Ok(opened) => break opened,
                     Err(fault) => {
-                        outage.goes_on(self.target.shown(), &fault);
+                        outage.notice_failure(self.target.shown(), &fault);
                         self.is_down(state, fault);
                         tokio::select! {
                             biased;
-                            opened = Silent::answers(&mut silent) => next = Some(opened),
+                            opened = SilentConnection::answers(&mut silent) => next = Some(opened),
                             () = dial::pause(&mut pauses, &self.target) => {}
                         }
                     }
                 }
             };
             drop(silent.take());
-            outage.is_over(self.target.shown());
+            outage.notice_end(self.target.shown());
             let since = clock::now();
             LinkState::replace(state, LinkState::Live(Connected::new(&opened)));
             self.standing.note(true);
@@ -160,9 +161,9 @@ impl Supervisor {
             let fault;
             (fault, silent) = self.watch(opened).await;
             drop(up);
-            outage.is_on(self.target.shown(), &fault);
+            outage.notice_loss(self.target.shown(), &fault);
             self.is_down(state, fault);
-            // A server that accepts and cuts at once is not to be asked without a pause.
+            // A server that accepts connections and cuts them at once must not be asked without a pause.
             if since.elapsed() > STABLE {
                 pauses.reset();
             } else {
@@ -173,7 +174,7 @@ impl Supervisor {
 
     async fn attempt(&mut self) -> Result<Opened, Fault> {
         let is_first = self.checked.is_none() && self.member.is_none();
-        // The sentinels may be being set up anew, a name may lead to another server soon.
+        // Sentinels may be being set up anew, and a name may lead to another server soon.
         let passing = |fault| match fault {
             Fault::Impossible(why) => Fault::not_done(why),
             fault => fault,
@@ -182,7 +183,7 @@ impl Supervisor {
             Opened::open(&self.target, self.check.timeout(), &self.check, &self.clock).await;
         let opened = opened.map_err(|fault| {
             if is_first {
-                // A server that was never of use: it is told as `connect` tells it.
+                // The server was never usable, so the fault is the same as that of `connect`.
                 fault
             } else {
                 passing(fault)
@@ -200,11 +201,11 @@ impl Supervisor {
         Ok(opened)
     }
 
-    /// Ends when the connection is of no use any more, or seems to be: then it is returned as well.
+    /// Ends when the connection is of no use any more, or seems to be. In the second case, also returns the connection.
     ///
-    /// A server with more to do than it can answers the sign of life after all that was sent before: as long as it
-    /// answers calls, another connection would only have it do the same again.
-    async fn watch(&self, opened: Opened) -> (Fault, Option<Silent>) {
+    /// An overloaded server answers the sign of life after all requests that were sent before it. As long as it answers
+    /// calls, the connection stays: another one would only make the server do the same work again.
+    async fn watch(&self, opened: Opened) -> (Fault, Option<SilentConnection>) {
         loop {
             tokio::select! {
                 () = opened.cut.notified() => {
@@ -220,7 +221,7 @@ impl Supervisor {
                         () = silence(&self.answers) => {
                             // Behind sentinels, a node that is silent may be deposed meanwhile.
                             let may_return = self.target.sentinels().is_none();
-                            return (dial::silent(), may_return.then_some(Silent { opened, asked }));
+                            return (dial::silent(), may_return.then_some(SilentConnection { opened, asked }));
                         }
                         () = self.target.superseded(&opened.master) => return (moved(), None),
                     }
@@ -243,22 +244,22 @@ async fn silence(answers: &AtomicU64) {
     }
 }
 
-/// Whether a connection is still good.
+/// The answer to the request for a sign of life.
 type SignOfLife = Reply<'static, ()>;
 
-/// A connection that has given no sign of life yet. It may be late: of a store whose every answer is, no new connection
-/// would be opened in time either.
-struct Silent {
+/// A connection that has given no sign of life yet. The sign may only be late: if every answer of a store is late, no
+/// new connection would be opened in time either.
+struct SilentConnection {
     opened: Opened,
     asked: SignOfLife,
 }
 
-impl Silent {
-    /// The connection once it answers after all; never, if there is none or it has failed.
-    async fn answers(silent: &mut Option<Silent>) -> Opened {
+impl SilentConnection {
+    /// Returns the connection once it answers after all. Never resolves if there is none, or if it has failed.
+    async fn answers(silent: &mut Option<SilentConnection>) -> Opened {
         if let Some(waiting) = silent {
             let answer = waiting.asked.as_mut().await;
-            if let Some(Silent { opened, .. }) = silent.take()
+            if let Some(SilentConnection { opened, .. }) = silent.take()
                 && answer.is_ok()
             {
                 return opened;
@@ -268,8 +269,8 @@ impl Silent {
     }
 }
 
-/// The fault for a master that has moved. Calls under way go on and their answers count; later calls go to the new
-/// master.
+/// Returns the fault for a master that has moved. Calls under way go on and their answers count; later calls go to the
+/// new master.
 fn moved() -> Fault {
     Fault::unknown("the master has moved")
 }

@@ -32,7 +32,7 @@ fn schemes(has_sockets: bool) -> String {
 pub(crate) struct Target {
     topology: Topology,
     shown: String,
-    /// It is a node of a cluster, which says itself for which keys it is the master.
+    /// Whether it is a node of a cluster. Such a node itself says for which keys it is the master.
     is_node: bool,
     dial_options: Arc<DialOptions>,
 }
@@ -41,16 +41,16 @@ pub(crate) struct Target {
 #[derive(Clone)]
 pub(crate) enum Topology {
     Fixed(Box<ConnectionInfo>),
-    /// Wherever the sentinels say, at the time of asking.
+    /// The sentinels name it, whenever a connection is opened.
     Sentinel(Arc<Sentinels>),
-    /// Several, each for some of the keys.
+    /// Several servers, each with a part of the keys.
     Cluster(Arc<Seeds>),
-    /// A node of a cluster whose name makes no sense.
+    /// A node of a cluster with a malformed name.
     Nowhere,
 }
 
 impl Target {
-    /// Reads a URL. The errors never repeat it: it may hold a password.
+    /// Parses a URL. The errors never repeat it: it may hold a password.
     pub(crate) fn parse(url: &str) -> Result<Target, LockError> {
         Target::parse_where(HAS_SOCKETS, url)
     }
@@ -79,7 +79,7 @@ impl Target {
             .map_err(|refused| url::unescaped(rest).unwrap_or(refused))
     }
 
-    /// Reads a URL of a known scheme.
+    /// Parses a URL of a known scheme.
     fn of_scheme(scheme: &str, url: &str, rest: &str) -> Result<Target, LockError> {
         let tls = scheme.starts_with("rediss");
         if tls && !cfg!(feature = "tls-rustls") {
@@ -96,7 +96,7 @@ impl Target {
             _ => return Err(config(format!("`{scheme}://` names no Redis server"))),
         }
         let unix = matches!(scheme, "redis+unix" | "unix");
-        // The client's parser knows no TLS: that is not the client's part here.
+        // The client's parser knows no TLS, which `stream.rs` does here.
         let plain = format!("redis://{rest}");
         let parsed = redis::parse_redis_url(if tls { &plain } else { url });
         let parsed = parsed.ok_or_else(|| url::malformed(example(unix)))?;
@@ -105,7 +105,7 @@ impl Target {
         }
         let mut options = UrlOptions::new(parsed.query_pairs().collect());
         if unix {
-            // The client's parser reads them.
+            // The client's parser reads these options.
             for name in ["db", "user", "pass"] {
                 options.take(name);
             }
@@ -133,7 +133,8 @@ impl Target {
         Target::new(info, scheme)
     }
 
-    /// A server as another part of the program knows it. Its protocol and its settings of TCP are not taken over.
+    /// Returns a server that another part of the program describes. Its protocol and its settings of TCP are not taken
+    /// over.
     pub(crate) fn of(info: ConnectionInfo) -> Result<Target, LockError> {
         let scheme = match info.addr() {
             ConnectionAddr::Tcp(..) => "redis",
@@ -156,10 +157,10 @@ impl Target {
         Target::new(info, scheme)
     }
 
-    /// The same, dialled in another way.
+    /// Returns the target with these options.
     ///
     /// # Errors
-    /// [`LockError::InvalidConfig`] if that does not fit the URL.
+    /// [`LockError::InvalidConfig`] if the options do not fit the URL.
     pub(crate) fn with(mut self, options: DialOptions) -> Result<Target, LockError> {
         if options.credentials.is_some() && self.has_login() {
             return Err(config(
@@ -228,7 +229,7 @@ impl Target {
         }
     }
 
-    /// One node of a cluster.
+    /// Returns one node of a cluster.
     pub(crate) fn node(
         info: Option<ConnectionInfo>,
         address: &str,
@@ -270,7 +271,8 @@ impl Target {
         }
     }
 
-    /// Whether it is of a client of the `redis` crate that was built with certificates. The client keeps them to itself.
+    /// Returns `true` if the server is described by a client of the `redis` crate that has certificates, which cannot
+    /// be taken from it.
     fn has_hidden_certificates(&self) -> bool {
         let Topology::Fixed(info) = &self.topology else {
             return false;
@@ -294,28 +296,28 @@ impl Target {
         }
     }
 
-    /// Whether only a master is of use there. A replica refuses writes, or, if it is set up so, takes them and forgets
-    /// them.
+    /// Returns `true` if only a master can keep the locks. A replica refuses writes, or, if it is configured so,
+    /// accepts them and forgets them.
     pub(crate) fn wants_master(&self) -> bool {
         !self.is_node
     }
 
-    /// The address without user and password.
+    /// Returns the address without user and password.
     pub(crate) fn shown(&self) -> &str {
         &self.shown
     }
 
-    /// One server by itself, wherever its address leads.
+    /// Returns `true` for a single server, wherever its address leads.
     pub(crate) fn is_one_server(&self) -> bool {
         matches!(self.topology, Topology::Fixed(_))
     }
 
-    /// Two databases of one server fail together.
+    /// Returns `true` if both are in one server: two databases of one server fail together.
     pub(crate) fn is_of_one_server_with(&self, other: &Target) -> bool {
         server_of(&self.shown) == server_of(&other.shown)
     }
 
-    /// Whether any of its connections goes by TLS.
+    /// Returns `true` if any of its connections uses TLS.
     pub(crate) fn is_tls(&self) -> bool {
         match &self.topology {
             Topology::Fixed(info) => matches!(info.addr(), ConnectionAddr::TcpTls { .. }),

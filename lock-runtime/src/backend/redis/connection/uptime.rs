@@ -1,4 +1,4 @@
-//! Asks a server since when it runs, on every new connection of a quorum's node, before the connection is used.
+//! Asks a server for its uptime, on every new connection of a quorum's node, before the connection is used.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub(crate) async fn look(
     uptime.saw(&run_id, lasts, at)
 }
 
-/// Reads the id of the server's run, and its age, from INFO.
+/// Parses the id of the server's run, and its age, from INFO.
 fn read(info: &InfoDict) -> (String, Duration) {
     let seconds: u64 = info.get("uptime_in_seconds").unwrap_or_default();
     // Both ends of an uptime are cut to whole seconds.

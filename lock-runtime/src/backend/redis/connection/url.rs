@@ -19,7 +19,7 @@ pub(crate) struct UrlParts<'a> {
 }
 
 impl<'a> UrlParts<'a> {
-    /// Reads the text after the scheme. `port` is that of a host without one.
+    /// Parses the text after the scheme. `port` is the port of a host without one.
     ///
     /// # Errors
     /// [`LockError::InvalidConfig`], with no part of the URL: it may be secret.
@@ -75,7 +75,7 @@ impl<'a> UrlParts<'a> {
     }
 }
 
-/// Returns the error of a URL that cannot be read.
+/// Returns the error of a URL that cannot be parsed.
 pub(crate) fn malformed(example: &str) -> LockError {
     config(format!(
         "the URL is malformed; it should look like `{example}`"
@@ -90,7 +90,7 @@ pub(crate) fn check_database(settings: &RedisConnectionInfo) -> Result<(), LockE
     }
 }
 
-/// Returns the address of a server, by TLS or not.
+/// Returns the address of a server, with TLS or without.
 pub(crate) fn server_at(host: String, port: u16, tls: bool) -> ConnectionAddr {
     if tls {
         ConnectionAddr::TcpTls {
@@ -104,7 +104,7 @@ pub(crate) fn server_at(host: String, port: u16, tls: bool) -> ConnectionAddr {
     }
 }
 
-/// Host and port of one server. The client's own parser reads it: it knows IPv6, and refuses wildcards.
+/// Parses host and port of one server by the client's own parser, which knows IPv6 and refuses wildcards.
 fn host_and_port(text: &str) -> Option<(String, Option<u16>)> {
     let url = redis::parse_redis_url(&format!("redis://{text}"))?;
     let port = url.port();
@@ -118,7 +118,7 @@ fn host_and_port(text: &str) -> Option<(String, Option<u16>)> {
     }
 }
 
-/// RESP3, and nothing that needs a right of its own.
+/// Returns the settings with RESP3, and without a command that needs a right of its own.
 pub(crate) fn as_spoken(settings: RedisConnectionInfo) -> RedisConnectionInfo {
     settings
         .set_protocol(ProtocolVersion::RESP3)

@@ -9,23 +9,23 @@ use tokio::task::AbortHandle;
 
 use super::stream::Stream;
 
-/// The capacity of one connection's command queue, larger than is ever needed. A command that had to wait for a place
-/// could be overtaken by a later one. That must not happen to a group: the release that compensates one of its
-/// acquires has to be sent after it. The queue takes memory only for its contents, and the limit on acquires keeps it
-/// short for renewals and releases.
+/// The capacity of one connection's command queue, larger than ever needed. A command that had to wait for a place
+/// could be overtaken by a later one. That must not happen to a group: the release that compensates one of its acquires
+/// has to be sent after it. The queue takes memory only for its contents, and the limit on acquires keeps it short for
+/// renewals and releases.
 const QUEUE: usize = 1 << 20;
 
-/// A connection that is logged in. It ends with the last of its clones: the client's own connections over a stream of the
-/// caller's would go on until the server takes what is still to be sent.
+/// A connection that is logged in. It ends with the last of its clones. The client's own connections over a stream of
+/// the caller's would stay open until the server has accepted all commands that are still to be sent.
 #[derive(Clone)]
 pub(crate) struct Wire {
     connection: MultiplexedConnection,
-    _driver: Arc<Driver>,
+    _driver: Arc<WireDriver>,
 }
 
-struct Driver(AbortHandle);
+struct WireDriver(AbortHandle);
 
-impl Drop for Driver {
+impl Drop for WireDriver {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -49,7 +49,7 @@ impl Wire {
             });
         let beginning = MultiplexedConnection::new_with_config(login, stream, config);
         let (connection, driving) = beginning.await?;
-        let driver = Arc::new(Driver(tokio::spawn(driving).abort_handle()));
+        let driver = Arc::new(WireDriver(tokio::spawn(driving).abort_handle()));
         Ok(Wire {
             connection,
             _driver: driver,

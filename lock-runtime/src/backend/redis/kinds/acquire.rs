@@ -1,4 +1,4 @@
-//! Acquire, and the release that undoes it when its outcome is unknown.
+//! Acquires, and the releases that undo them when their outcome is unknown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use super::{exclusive, fair, permits, read_write, release};
 use crate::backend::kit::undo::Undo;
 use crate::backend::redis::connection::Live;
 use crate::backend::redis::router::{AcquireRoute, Router};
-use crate::backend::redis::scripting::outcomes::{AcquireReply, GaveBack, Look};
-use crate::backend::{AcquireRequest, Acquired, Asked, Fault, Granted, HoldRef};
+use crate::backend::redis::scripting::outcomes::{AcquireReply, GaveBack, TenureReply};
+use crate::backend::{AcquireRequest, Acquired, AskedKind, Fault, Granted, HoldRef};
 use crate::values::{Backoff, Counted, HolderId, Key, Kind, Moment, clock};
 
 pub(crate) async fn acquire(
@@ -21,32 +21,37 @@ pub(crate) async fn acquire(
     let mut at = routed.await?;
 
     let mut fence = if request.fenced {
-        Fence::Together
+        TokenScript::Together
     } else {
-        Fence::None
+        TokenScript::None
     };
     let mut late = false;
     loop {
         let reply = attempt(router, &mut at, request, fence).await;
         if let Some(redirect) = router.redirect(&reply) {
-            if redirect.splits() && key.kind().is_mutex() && fence == Fence::Together {
-                fence = Fence::Apart;
+            if redirect.splits() && key.kind().is_mutex() && fence == TokenScript::Together {
+                fence = TokenScript::Apart;
             }
-            // Another request: the lease counts from its sending, and its date is by the other node's clock.
+            // This is another request: its lease counts from its own sending, and its date is by the other node's
+            // clock.
             let followed = router.follow_acquire(redirect, at, key, request.deadline());
             at = Box::pin(followed).await?;
             continue;
         }
         let AcquireRoute { live, sent_at, .. } = &mut at;
         let reply = match reply {
-            Err(fault) => return Err(router.named(fault, key, Asked::Lock(key.kind())).await),
+            Err(fault) => return Err(router.named(fault, key, AskedKind::Lock(key.kind())).await),
             Ok(reply) => reply,
         };
         let (acquired, time) = match reply {
-            AcquireReply::Granted { token, time, look } => {
+            AcquireReply::Granted {
+                token,
+                time,
+                tenure,
+            } => {
                 let sent_at = *sent_at;
                 let granted = Granted { token, sent_at };
-                let terms = look.as_deref().map(|&Look { last, subscribers }| {
+                let terms = tenure.as_deref().map(|&TenureReply { last, subscribers }| {
                     let tokens = Option::zip(token, last);
                     Box::new(exclusive::tenure_terms(
                         router,
@@ -78,7 +83,8 @@ pub(crate) async fn acquire(
         if let Some(acquired) = acquired {
             return Ok(acquired);
         }
-        // The second attempt is for a first one that was refused as too late: then the clock was not known, or jumped.
+        // The second attempt follows a first one that was refused as too late: the server's clock was not known, or has
+        // jumped.
         if std::mem::replace(&mut late, true) {
             return Err(Fault::too_late());
         }
@@ -86,23 +92,23 @@ pub(crate) async fn acquire(
     }
 }
 
-/// The way in which the fencing token is made.
+/// How the fencing token is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fence {
+enum TokenScript {
     None,
-    /// The script that takes the lock also makes the token.
+    /// The script that acquires the lock also makes the token.
     Together,
-    /// Another script makes the token afterwards: while a slot of a cluster moves, the fence's key may be at another
+    /// Another script makes the token after the grant: while a slot of a cluster moves, the fence may be at another
     /// node.
     Apart,
 }
 
-/// One request on that connection.
+/// Sends one request on the connection of the route.
 async fn attempt(
     router: &Arc<Router>,
     at: &mut AcquireRoute,
     request: &AcquireRequest<'_>,
-    fence: Fence,
+    fence: TokenScript,
 ) -> Result<AcquireReply, Fault> {
     let live = &at.live;
     live.may_carry(request.hold_ref.holder)?;
@@ -115,19 +121,19 @@ async fn attempt(
         router,
         at,
         request,
-        fenced: fence == Fence::Together,
+        fenced: fence == TokenScript::Together,
         not_after,
     };
     let mut reply = ask(&sending).await;
-    if fence == Fence::Apart
+    if fence == TokenScript::Apart
         && let Ok(AcquireReply::Granted { token, .. }) = &mut reply
     {
-        // The token's request has a permit of its own, perhaps of another node's connection.
+        // The request for the token takes a permit of its own, perhaps of another node's connection.
         at.permit = None;
-        // Still armed: without a token it is given back.
+        // The guard is still armed: without a token, the lock is given back.
         *token = Box::pin(exclusive::token(router, request)).await?;
     }
-    // A fair waiter without an answer asks again as the same holder: only a drop ends that.
+    // A fair waiter without an answer asks again as the same holder, so only a drop undoes its request.
     let asks_again = request.hold_ref.key.kind() == Kind::Fair;
     if asks_again || !matches!(reply, Err(Fault::Unknown(_) | Fault::Closed(_))) {
         undo.disarm();
@@ -135,38 +141,39 @@ async fn attempt(
     reply
 }
 
-/// Asks once.
+/// Sends the request once.
 async fn ask(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
     match sending.request.hold_ref.key.kind() {
         Kind::Mutex | Kind::Fenced => exclusive::acquire(sending).await,
-        // Boxed: a mutex need not carry their size.
+        // Boxed, so that the future of a mutex does not have their size.
         Kind::Semaphore => Box::pin(permits::acquire(sending)).await,
         Kind::Fair => Box::pin(fair::acquire(sending)).await,
         Kind::Read | Kind::Write => Box::pin(read_write::acquire(sending)).await,
     }
 }
 
-/// The estimate of the server's time may be late by a round trip, and so may a lease's end.
+/// The estimate of the server's time may be late by a round trip, and then the lease's end is late, too.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// A release that undoes an acquire which happened or may have happened. It is repeated until it is done, or the
-/// acquire cannot happen any more.
+/// A release that undoes an acquire that was executed, or may have been. It is repeated until the server confirms it,
+/// or until the acquire cannot be executed any more.
 pub(crate) struct Compensation {
     router: Arc<Router>,
     key: Key,
     holder: HolderId,
     permits: u32,
     listed: bool,
-    /// The connection that carried the acquire, and its date. `None` if it was answered: no acquire is under way.
+    /// The connection that carried the acquire, and the acquire's date. `None` if the acquire was answered, so that no
+    /// copy of it is under way.
     sent: Option<(Live, u64)>,
-    /// The time at which the lease has ended by itself, even if it was granted at the last moment.
+    /// The time at which the lease has ended by itself, even if the lock was granted at the last moment.
     over: Moment,
     /// Keeps the backend from closing.
     _pending: Counted,
 }
 
 impl Compensation {
-    /// `granted_by`: when the server granted it at the latest.
+    /// `granted_by`: the latest time at which the server may have granted the lock.
     pub(crate) fn of(
         router: &Arc<Router>,
         request: &AcquireRequest<'_>,
@@ -186,7 +193,7 @@ impl Compensation {
         }
     }
 
-    /// Whether this is the connection that carried the acquire.
+    /// Returns `true` if this connection carried the acquire.
     fn is_behind(&self, live: &Live) -> bool {
         let sent = self.sent.as_ref();
         sent.is_some_and(|(carried, _)| live.is_one_with(carried))
@@ -226,10 +233,10 @@ impl Compensation {
                     };
                     let answer = release::ask(&releasing).await;
                     // A node that redirects this release has either executed the acquire before it, or has redirected
-                    // the acquire, too, to a caller that had gone. So the acquire has already had all of its effect.
-                    // Where the slot is being moved to, the key has arrived as a whole, because a node redirects only
-                    // requests for keys that it does not have any more, and a slot is given away only when it is
-                    // empty. No acquire can come after this release.
+                    // the acquire as well, to a caller that had gone. So the acquire has already had all of its effect.
+                    // At the node to which the slot moves, all of the lock's keys have arrived: a node redirects only
+                    // requests for keys that it no longer has, and gives a slot away only when it is empty. So no
+                    // acquire can come after this release.
                     if let Some(redirect) = self.router.redirect(&answer) {
                         past |= self.is_behind(&live);
                         let next_node = self.router.follow(redirect, &live, &self.key, deadline);
@@ -244,10 +251,11 @@ impl Compensation {
             };
             match answer {
                 Err(Fault::Closed(_)) => return,
-                // The lock was certainly granted, so it ends with its lease.
+                // The lock was certainly granted, and ends with its lease.
                 Err(Fault::Denied(_)) if self.sent.is_none() => return,
-                // On the connection of the acquire, this release was executed after it. On another one it may have
-                // been before it, until the server itself is past the time after which it refuses the acquire.
+                // On the connection of the acquire, this release was executed after it. On another connection, the
+                // release may have been executed first, as long as the server's own time is not past the acquire's
+                // date.
                 Ok((answer, live)) => {
                     let settled = match answer {
                         GaveBack::Done => true,

@@ -1,4 +1,4 @@
-//! Several mutexes by one script: all of them or none.
+//! Acquires several mutexes by one script: all of them or none.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::acquire::Compensation;
 use crate::backend::kit::undo::Undo;
 use crate::backend::redis::router::{AcquireRoute, Nodes, Router};
 use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, source};
-use crate::backend::{AcquireRequest, AcquiredAll, Asked, Fault, Granted};
+use crate::backend::{AcquireRequest, AcquiredAll, AskedKind, Fault, Granted};
 use crate::values::{FencingToken, Key, Kind, Moment, clock};
 
 pub(crate) async fn acquire_all(
@@ -28,20 +28,20 @@ pub(crate) async fn acquire_all(
         match router.redirect(&reply) {
             None => {
                 return match reply {
-                    // The server is a cluster after all, as this answer has shown.
+                    // This answer has shown that the server is a cluster.
                     Err(_) if one_slot(router, requests).is_none() => Ok(AcquiredAll::Apart),
                     Err(fault) => Err(named(router, fault, requests).await),
                     reply => reply,
                 };
             }
-            // While the slot moves, its keys are not all in one place.
+            // While the slot moves, its keys may be at two nodes.
             Some(redirect) if redirect.may_split() => return Ok(AcquiredAll::Apart),
             Some(redirect) => at = router.follow_acquire(redirect, at, key, deadline).await?,
         }
     }
 }
 
-/// Explains the fault for the lock whose key it names.
+/// Explains the fault for the lock that it is about.
 async fn named(router: &Router, fault: Fault, requests: &[AcquireRequest<'_>]) -> Fault {
     let refused = match &fault {
         Fault::Foreign { key, .. } => requests
@@ -51,12 +51,12 @@ async fn named(router: &Router, fault: Fault, requests: &[AcquireRequest<'_>]) -
         _ => None,
     };
     match refused {
-        Some(key) => router.named(fault, key, Asked::Lock(key.kind())).await,
+        Some(key) => router.named(fault, key, AskedKind::Lock(key.kind())).await,
         None => fault,
     }
 }
 
-/// One of the keys, if one node can have them all in one script.
+/// Returns one of the keys, if one script can have all of them as its keys.
 fn one_slot<'a>(router: &Router, requests: &[AcquireRequest<'a>]) -> Option<&'a Key> {
     let mut keys = requests.iter().map(|request| request.hold_ref.key);
     let first = keys.next()?;
@@ -97,7 +97,8 @@ async fn attempt(
             (Ok(AcquiredAll::Granted(granted.collect())), time)
         }
         AcquireAllReply::Busy { time } => (Ok(AcquiredAll::Busy), time),
-        // One by one, each keeper is asked, and its answer is waited for.
+        // The caller then acquires the locks one by one. Each of those requests asks the keeper of its lock, and waits
+        // for it.
         AcquireAllReply::Kept { time } => (Ok(AcquiredAll::Apart), time),
         AcquireAllReply::Stale { time } => (Err(Fault::too_late()), time),
     };
@@ -113,7 +114,7 @@ pub(crate) struct AcquireAll<'a> {
 
 struct SetItem<'a> {
     lock: &'a str,
-    /// Its fence key, and how that counts.
+    /// The key of the lock's fence, and how the fence counts.
     fence: Option<(String, &'static str)>,
     holder: String,
     lease: u64,
@@ -151,7 +152,7 @@ pub(crate) enum AcquireAllReply {
     Busy {
         time: u64,
     },
-    /// The busy locks are all held by processes that may only be keeping them.
+    /// The holders of the busy locks may all be only keeping them.
     Kept {
         time: u64,
     },

@@ -1,11 +1,13 @@
-//! The counter operations other than leasing: Redisson's `RSemaphore` and `RCountDownLatch`.
+//! The counter operations other than leases: Redisson's `RSemaphore` and `RCountDownLatch`.
 
 use std::time::Duration;
 
 use crate::backend::redis::pubsub::messages::channel_of_permits;
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, script, source};
-use crate::backend::{Asked, CounterKind, CounterRef, Counters, Fault, Listen, Reply, Snapshot};
+use crate::backend::{
+    AskedKind, CounterKind, CounterRef, Counters, Fault, Listen, Reply, Snapshot,
+};
 use crate::values::{IdRange, IdSecret, Key, clock};
 
 /// The message that Redisson publishes when a latch has opened.
@@ -21,7 +23,7 @@ pub(crate) fn leases(key: &Key) -> String {
 fn channel(counter: CounterRef<'_>) -> String {
     match counter.kind {
         CounterKind::Semaphore => channel_of_permits(counter.key),
-        // The braces always, unlike any other name.
+        // This name always has the braces, unlike all others.
         CounterKind::Latch => [
             "redisson_countdownlatch__channel__{",
             counter.key.raw(),
@@ -31,7 +33,7 @@ fn channel(counter: CounterRef<'_>) -> String {
     }
 }
 
-/// Returns the message to publish for a new count. The empty string stands for the count itself.
+/// Returns the message for a new count. An empty string means the count itself.
 fn payload(counter: CounterRef<'_>) -> &'static str {
     match counter.kind {
         CounterKind::Semaphore => "",
@@ -40,7 +42,7 @@ fn payload(counter: CounterRef<'_>) -> &'static str {
 }
 
 impl Router {
-    /// If the key is not such a counter, explains in the fault what it is.
+    /// Adds to the fault of the answer what the key holds, if it is not such a counter.
     async fn asked<T>(
         &self,
         counter: CounterRef<'_>,
@@ -48,7 +50,7 @@ impl Router {
     ) -> Result<T, Fault> {
         match answer.await {
             Err(fault) => {
-                let asked = Asked::Counter(counter.kind);
+                let asked = AskedKind::Counter(counter.kind);
                 Err(self.named(fault, counter.key, asked).await)
             }
             answer => answer,
@@ -65,7 +67,7 @@ impl Router {
         self.asked(counter, answer).await
     }
 
-    /// Changes a counter by a script that publishes it. Whether that did anything.
+    /// Changes a counter by a script that publishes the change. Returns `true` if it changed anything.
     async fn change<S: Script<Reply = Done>>(
         &self,
         counter: CounterRef<'_>,
@@ -103,7 +105,8 @@ impl Router {
         let asked_at = clock::now();
         let deadline = asked_at + timeout;
         let mut at = self.route_acquire(key, asked_at, deadline).await?;
-        // The second attempt is for a first one that was refused as too late: then the clock was not known, or jumped.
+        // The second attempt follows a first one that was refused as too late: the server's clock was not known, or has
+        // jumped.
         let mut late = false;
         loop {
             let script = TakePermits {
@@ -205,7 +208,7 @@ impl Counters for Router {
                 counter: counter.key.raw(),
                 leases: &leases(counter.key),
                 channel: &channel,
-                // Publishes the same message as after the last count: `1` would wake none of Redisson's waiters.
+                // Publishes the same message as after the last count, because `1` would wake no waiter of Redisson's.
                 payload: match counter.kind {
                     CounterKind::Semaphore => "",
                     CounterKind::Latch => OPEN,
@@ -230,7 +233,7 @@ impl Counters for Router {
     }
 }
 
-/// The rest of a `{'FOREIGN', …}` reply about a counter and its leases.
+/// Parses the rest of a `{'FOREIGN', …}` reply about a counter and its leases.
 pub(super) fn foreign_counter<T>(
     items: Items,
     counter: &str,
@@ -239,7 +242,7 @@ pub(super) fn foreign_counter<T>(
     foreign(items, &[("lock", Some(counter)), ("leases", Some(leases))])
 }
 
-/// The rest of a `{'SHORT', …}` reply.
+/// Parses the rest of a `{'SHORT', …}` reply.
 pub(crate) fn too_few<T>(mut items: Items, name: &str) -> Option<Result<T, Fault>> {
     let all = match items.text()?.as_str() {
         "" => None,
@@ -248,7 +251,7 @@ pub(crate) fn too_few<T>(mut items: Items, name: &str) -> Option<Result<T, Fault
     items.end(Err(Fault::not_so_many_permits(name, all)))
 }
 
-/// A counter that is set.
+/// The state of a counter that is set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CounterReading {
     value: i64,
@@ -258,7 +261,7 @@ pub(crate) struct CounterReading {
 }
 
 impl CounterReading {
-    /// Returns the number of free permits, including the ended leases that the next acquire takes back.
+    /// Returns the number of free permits, including those whose lease has ended. The next acquire takes those back.
     pub(crate) fn free(self) -> i64 {
         self.value
             .saturating_add(i64::try_from(self.ended).unwrap_or(i64::MAX))
@@ -296,7 +299,7 @@ script! {
     }
 }
 
-/// Whether the counter was changed, and the message to publish if the script could not publish it.
+/// The result of a change of a counter, and the message to publish if the script could not publish it.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) done: bool,
@@ -310,9 +313,9 @@ script! {
         args {
             value: u64,
             channel: &'a str,
-            /// Nothing publishes the value.
+            /// An empty payload publishes the value.
             payload: &'a str,
-            /// Also if it is set.
+            /// Sets the counter even if it is set.
             again: bool
         }
     }
@@ -361,7 +364,7 @@ script! {
         keys { counter: &'a str, leases: &'a str }
         args {
             channel: &'a str,
-            /// With an empty payload, nothing is published.
+            /// With an empty payload, no message is published.
             payload: &'a str
         }
     }
@@ -413,7 +416,7 @@ script! {
         args { channel: &'a str }
         fixed { payload: OPEN }
     }
-    // What is left, and whether the message is still to be published.
+    // The count that is left, and whether the message is still to be published.
     |this, mut items| -> (u64, bool) {
         match items.text()?.as_str() {
             "OK" => {

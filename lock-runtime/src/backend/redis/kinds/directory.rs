@@ -1,4 +1,4 @@
-//! The records of the clients: one hash for each, with a TTL, in a slot of its own.
+//! The records of clients: one hash for each client, with a TTL, in a slot of its own.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! Kinds with one holder at a time: mutex and fenced lock, Redisson's `RLock` and `RFencedLock`; and the parts that
+//! Kinds with one holder at a time: mutex and fenced lock, Redisson's `RLock` and `RFencedLock`. Also the parts that
 //! they share with the writer of a read/write lock.
 
 use super::listed;
@@ -24,7 +24,7 @@ pub(crate) fn field(key: &Key, holder: HolderId) -> String {
     }
 }
 
-/// Asks once.
+/// Sends the request once.
 pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
     if sending.request.hold_ref.listed {
         return Box::pin(acquire_by_list(sending)).await;
@@ -37,7 +37,7 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
             return answer;
         }
     }
-    // Boxed, so that acquires that share a script do not carry the size of a call.
+    // Boxed, so that acquires that share a script do not have the size of a call.
     Box::pin(acquire_alone(sending)).await
 }
 
@@ -53,7 +53,7 @@ fn one_acquire(sending: &Sending<'_>) -> (AcquireTerms, OneAcquire) {
     (terms, one)
 }
 
-/// A user without rights to the list asks as if there were none.
+/// Acquires by the waiting list. If the user has no rights to the list, acquires without it.
 async fn acquire_by_list(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
     let HoldRef { key, .. } = sending.request.hold_ref;
     if !sending.router.keeps_list(key) {
@@ -89,10 +89,11 @@ async fn acquire_alone(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
     sending.call(&script).await
 }
 
-/// A token for a lock that the request's holder has just been given without one. Not later than the request's deadline, which comes
-/// before the end of the lease: the token of a later holder is larger.
+/// Makes a token for a lock that was just granted to the request's holder without one. It is made before the request's
+/// deadline, which comes before the end of the lease, so that the token of a later holder is larger.
 ///
-/// Without an answer, and without a token, the caller gives the lock back: both are told as unknown.
+/// If there is no answer, or the request was not executed, the outcome is reported as unknown, and the caller gives the
+/// lock back.
 pub(crate) async fn token(
     router: &Router,
     request: &AcquireRequest<'_>,
@@ -134,7 +135,7 @@ pub(crate) async fn token(
     }
 }
 
-/// Gives the lock back, on that connection.
+/// Releases the lock, on the connection of `releasing`.
 pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
     let HoldRef {
         key,
@@ -157,13 +158,13 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
     let shared = under_way.share(one, releasing.sent_at, releasing.deadline);
     let reply = match shared.await {
         Some(answer) => answer?,
-        // Boxed, as a lone acquire.
+        // Boxed, as a lone acquire is.
         None => Box::pin(release_alone(releasing)).await?,
     };
     Ok(gave_back(releasing, reply))
 }
 
-/// As [`acquire_by_list`].
+/// As [`acquire_by_list`], for a release.
 async fn release_by_list(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
     let HoldRef { key, .. } = releasing.hold_ref;
     let reply = if releasing.router.keeps_list(key) {
@@ -199,10 +200,10 @@ async fn release_alone(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault>
         (script.last, script.used) = (Some(unused.last.get()), Some(unused.used.get()));
     }
     let reply = releasing.call(&script).await?;
-    Ok(reply.heard_of(releasing.live.asking))
+    Ok(reply.while_slot_moves(releasing.live.asking))
 }
 
-/// `tokens`: that of the hold, and the last one that was set aside. `time`: that of the server, a moment ago.
+/// `tokens`: the token of the hold, and the last reserved token. `time`: the server's time, a moment ago.
 pub(crate) fn tenure_terms(
     router: &Router,
     key: &Key,
@@ -251,7 +252,7 @@ pub(crate) async fn hand_over(
         let Some(redirect) = router.redirect(&answer) else {
             break answer?;
         };
-        // Lock and fence are at two nodes. A release and another acquire find them both at once.
+        // Lock and fence are at two nodes. A release and another acquire need no script with both keys.
         if redirect.splits() {
             return Err(redirect.fault);
         }
@@ -272,14 +273,14 @@ pub(crate) async fn hand_over(
             Ok(HandedOver::Done(granted, terms))
         }
         HandOverReply::NotHeld => {
-            // Boxed: it is seldom, and every hand-over would carry it.
+            // Boxed: it is rare, and would enlarge the future of every hand-over.
             Box::pin(router.vouch(Some(live), deadline)).await?;
             Ok(HandedOver::NotHeld)
         }
     }
 }
 
-/// One item of the script that renews.
+/// Returns the item of a hold for the script that renews.
 pub(crate) fn entry(item: &Renewal, ttl: i64) -> (&str, String, i64) {
     (item.key.raw(), field(&item.key, item.holder), ttl)
 }

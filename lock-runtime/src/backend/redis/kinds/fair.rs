@@ -1,4 +1,4 @@
-//! A lock that serves its waiters in order: Redisson's `RFairLock`. The hold itself is an exclusive one.
+//! A lock that serves its waiters in order: Redisson's `RFairLock`. Its hold is the same as that of a mutex.
 
 use redis::Value;
 
@@ -10,17 +10,17 @@ use crate::backend::redis::scripting::{Items, Script, Source, lua, script, sourc
 use crate::backend::{Fault, HoldRef};
 use crate::values::{HolderId, Key};
 
-/// Returns the channel on which one waiter hears that it is its turn.
+/// Returns the channel whose messages wake one waiter when its turn comes.
 pub(crate) fn own_channel(key: &Key, holder: HolderId) -> String {
     format!("{}:{}", channel(key), holder.text())
 }
 
-/// Returns the keys of the queue: the waiters in order, and the time at which each counts as dead.
+/// Returns the keys of the queue: the list of the waiters, and the times at which they count as dead.
 pub(crate) fn queue_keys(key: &Key) -> [String; 2] {
     ["redisson_lock_queue", "redisson_lock_timeout"].map(|prefix| key.prefixed(prefix))
 }
 
-/// Asks once.
+/// Sends the request once.
 pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
     let HoldRef { key, holder, .. } = sending.request.hold_ref;
     let [queue, timeouts] = &queue_keys(key);
@@ -41,7 +41,7 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
     sending.call_before(&later, &script).await
 }
 
-/// Gives back the hold or the place in the queue, on that connection.
+/// Ends the hold or the place in the queue, on the connection of `releasing`.
 pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
     let hold_ref = releasing.hold_ref;
     let [queue, timeouts] = &queue_keys(hold_ref.key);
@@ -69,11 +69,11 @@ script! {
         keys { lock: &'a str, queue: &'a str, timeouts: &'a str, fence: Option<&'a str> }
         args {
             holder: &'a str,
-            /// Under which the caller is in the queue.
+            /// The id under which the caller is in the queue.
             place: &'a str,
             lease_ms: u64,
             not_after_us: u64,
-            /// A holder that cannot have the lock gets a place in the queue.
+            /// Whether a caller that cannot acquire the lock gets a place in the queue.
             waits: bool,
             channel: &'a str
         }
@@ -110,7 +110,7 @@ script! {
     |_, mut items| -> FairReleaseReply {
         let code = items.integer()?;
         let rest = match (code, items.value()?) {
-            // The waiter that was to be told has a name that is no text: it is none of ours.
+            // The name of the first waiter is not text, so it is not one of ours.
             (2, Value::BulkString(channel)) if std::str::from_utf8(&channel).is_err() => {
                 return items.end(Ok(FairReleaseReply::Done));
             }
@@ -129,11 +129,11 @@ script! {
 #[derive(Debug, PartialEq)]
 pub(crate) enum FairReleaseReply {
     Done,
-    /// Done, but the first in the queue was not told.
+    /// The release was done, but the first waiter in the queue got no message.
     Unpublished {
         channel: String,
     },
-    /// The holder neither had the lock nor was queued.
+    /// The holder neither held the lock nor was in the queue.
     Nothing {
         time: u64,
     },

@@ -1,10 +1,10 @@
-//! Ids: ranges that are drawn from a source.
+//! Draws ranges of ids from a source.
 
 use std::time::Duration;
 
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, script, source};
-use crate::backend::{Asked, Fault, shuffle_clash};
+use crate::backend::{AskedKind, Fault, shuffle_clash};
 use crate::values::{IdRange, IdSecret, Key};
 
 impl Router {
@@ -24,7 +24,7 @@ impl Router {
             Ok(Drawn::Range(range)) => Ok(Some(range)),
             Ok(Drawn::NotYet) => Ok(None),
             Ok(Drawn::Otherwise { is_shuffled }) => Err(shuffle_clash(key, is_shuffled)),
-            Err(fault) => Err(self.named(fault, key, Asked::Ids).await),
+            Err(fault) => Err(self.named(fault, key, AskedKind::Ids).await),
         }
     }
 }
@@ -35,7 +35,7 @@ script! {
         keys { source: &'a str }
         args {
             count: u32,
-            /// Of a source of shuffled ids. It is the source's secret if the source is made by this script.
+            /// The secret for a source of shuffled ids. It becomes the source's secret if this script makes the source.
             secret: Option<String>
         }
     }
@@ -67,9 +67,9 @@ script! {
 #[derive(Debug)]
 pub(crate) enum Drawn {
     Range(IdRange),
-    /// The block of the ids has not begun.
+    /// The block of the next ids has not begun yet.
     NotYet,
-    /// The source's ids are shuffled and plain ones are wanted, or the reverse.
+    /// The source has shuffled ids and the caller wants plain ones, or the reverse.
     Otherwise {
         is_shuffled: bool,
     },

@@ -1,7 +1,8 @@
-//! The waiting list of a mutex: the processes of ours that wait are on it, and a release reserves the lock for the first of
-//! them. Only that process is told, so nobody else asks for the lock.
+//! The waiting list of a mutex. The processes of this library that wait are on it, and a release reserves the lock for
+//! the first of them. Only that process gets a message, so no other process asks for the lock.
 //!
-//! The list is ours alone: other clients neither see it nor need to. They are let in between.
+//! Only this library uses the list. Other clients neither see it nor need it: the lock is left to them from time to
+//! time.
 
 use std::sync::Arc;
 
@@ -17,17 +18,18 @@ use crate::backend::{Both, Fault, HoldRef, Listen};
 use crate::values::key::LIST_PREFIX;
 use crate::values::{HolderId, Key, Kind};
 
-/// Whether the release of a lock looks at the list.
+/// Returns `true` if the release of the lock looks at the list.
 pub(crate) fn is_wanted(router: &Router, key: &Key, holder: HolderId) -> bool {
     router.keeps_list(key) && (router.wanted.is_noted(key) || hears(&router.topics, key, holder))
 }
 
-/// Returns the channel on which one process hears that the lock is reserved for it.
+/// Returns the channel for the message that the lock is reserved for this process.
 fn own_channel(key: &Key, holder: HolderId) -> String {
     [&channel(key), ":", &holder.short_client()].concat()
 }
 
-/// Returns the channel on which nothing is said. Those who listen to it are processes that wait on the list.
+/// Returns a channel without messages. Its listeners are the processes that wait on the list, so that they can be
+/// counted.
 fn channel_of_ours(key: &Key) -> String {
     channel(key) + ":ours"
 }
@@ -45,13 +47,13 @@ pub(crate) fn listen(topics: &Arc<Topics>, key: &Key, holder: HolderId) -> Box<d
     Box::new(Both(Box::new(both), Box::new(ours)))
 }
 
-/// Whether this process hears when the lock is reserved for it.
+/// Returns `true` if this process receives the message that the lock is reserved for it.
 pub(crate) fn hears(topics: &Topics, key: &Key, holder: HolderId) -> bool {
-    // Nearly always there are none: the name of the channel costs more than this.
+    // Nearly always there are no topics, and this check costs less than making the channel's name.
     !topics.is_empty() && topics.is_open(&own_channel(key, holder))
 }
 
-/// Asks once. A holder that cannot have the lock is on the list then.
+/// Sends the request once. If the holder cannot acquire the lock, it is on the list afterwards.
 pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
     let HoldRef { key, holder, .. } = sending.request.hold_ref;
     let fence = sending.fence();
@@ -70,7 +72,7 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
     sending.call(&script).await
 }
 
-/// Gives back the lock or the place on the list, on that connection.
+/// Releases the lock or leaves the list, on the connection of `releasing`.
 pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {
     let HoldRef { key, holder, .. } = releasing.hold_ref;
     let unused = releasing.unused();
@@ -89,10 +91,10 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, F
 }
 
 script! {
-    "listed_acquire", shortcut after ["usually"],
+    "listed_acquire", shortcut after ["common_case"],
     [
         "digits", "range", "refusal", "fence", "admitted", "lease", "holder", "listeners", "keeper", "publish", "failed",
-        "waiting", "ahead"
+        "waiting", "reserve_tokens"
     ]
     struct ListedAcquire<'a> {
         keys { lock: &'a str, waiting: &'a str, fence: Option<&'a str> }
@@ -102,9 +104,9 @@ script! {
             not_after_us: u64,
             counted: bool,
             channel: &'a str,
-            /// A round trip to the server.
+            /// A recent round trip to the server.
             trip_us: u64,
-            /// The number of tokens to set aside after that of the holder. The channel's subscribers are counted then.
+            /// The number of tokens to reserve after the holder's. If it is set, the channel's subscribers are counted.
             spare: Option<u64>
         }
     }
@@ -115,8 +117,8 @@ script! {
 }
 
 script! {
-    "listed_release", "allow-oom", shortcut after ["publish", "told"],
-    ["digits", "time", "failed", "listeners", "waiting", "unused"]
+    "listed_release", "allow-oom", shortcut after ["publish", "publish_release"],
+    ["digits", "time", "failed", "listeners", "waiting", "return_tokens"]
     struct ListedRelease<'a> {
         keys { lock: &'a str, waiting: &'a str, fence: Option<String> }
         args {
@@ -124,7 +126,7 @@ script! {
             channel: &'a str,
             trip_us: u64,
             released: &'a str,
-            /// The last of the tokens that were set aside, and the last one that anybody has.
+            /// The last reserved token, and the last token that a hold has used.
             last: Option<u64>,
             used: Option<u64>
         }

@@ -1,4 +1,4 @@
-//! The operators' requests: see who has a lock, take it from its holder, check that the servers answer.
+//! The operators' requests: inspect a lock, release it by force, check the servers.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::{fair, permits};
 use crate::backend::redis::pubsub::messages::{CONTROL, RELEASED, channel};
 use crate::backend::redis::router::{Nodes, Router};
 use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, script, source};
-use crate::backend::{Asked, FIRST_WAITERS, Fault, Snapshot};
+use crate::backend::{AskedKind, FIRST_WAITERS, Fault, Snapshot};
 use crate::values::{Checkup, Key, Kind, LockMode, clock};
 
 impl Router {
@@ -23,12 +23,12 @@ impl Router {
             queue: &queue,
         };
         match self.call(key, &script, timeout).await {
-            // No hash: it may be a counter.
+            // The key holds no hash. It may be a counter.
             Err(Fault::Foreign { key: foreign, why }) => {
                 match permits::inspect(self, key, timeout).await {
                     Err(Fault::Foreign { .. }) => {
                         let fault = Fault::Foreign { key: foreign, why };
-                        Err(self.named(fault, key, Asked::Any).await)
+                        Err(self.named(fault, key, AskedKind::Any).await)
                     }
                     answer => answer,
                 }
@@ -37,7 +37,7 @@ impl Router {
         }
     }
 
-    /// Whether locks can be had of the server, or of each master of the cluster.
+    /// Checks whether the server grants locks, or each master of the cluster.
     pub(crate) async fn health(&self, timeout: Duration) -> Checkup {
         let deadline = clock::now() + timeout;
         let nodes = match &self.nodes {
@@ -51,7 +51,7 @@ impl Router {
     }
 
     pub(crate) async fn force_release(&self, key: &Key, timeout: Duration) -> Result<bool, Fault> {
-        // Whatever stands there is released: the kind of `key` says nothing about it.
+        // Releases whatever the key holds: the kind of `key` says nothing about it.
         let [queue, _] = fair::queue_keys(key);
         let script = ForceRelease {
             lock: key.raw(),
@@ -60,12 +60,12 @@ impl Router {
             rw_channel: &channel(&key.as_kind(Kind::Write)),
         };
         let reply = match self.call(key, &script, timeout).await {
-            // No hash: it may be a semaphore.
+            // The key holds no hash. It may be a semaphore.
             Err(Fault::Foreign { key: foreign, why }) => {
                 return match permits::force_release(self, key, timeout).await {
                     Err(Fault::Foreign { .. }) => {
                         let fault = Fault::Foreign { key: foreign, why };
-                        Err(self.named(fault, key, Asked::Any).await)
+                        Err(self.named(fault, key, AskedKind::Any).await)
                     }
                     answer => answer,
                 };
@@ -76,7 +76,7 @@ impl Router {
             tracing::warn!(
                 key = key.raw(),
                 holders = reply.untold,
-                "a forced release had too many holders to tell them all: the others learn of it at their next renewals"
+                "a forced release had too many holders to name all of them: the others notice it at their next renewals"
             );
         }
         for (channel, payload) in reply.unpublished {
@@ -88,7 +88,7 @@ impl Router {
 
 script! {
     "force_release", "allow-oom",
-    ["digits", "refusal", "holder", "mode", "timeout_key", "readers", "publish", "tell"]
+    ["digits", "refusal", "holder", "mode", "timeout_key", "readers", "publish", "publish_or_append"]
     struct ForceRelease<'a> {
         keys { lock: &'a str, queue: &'a str }
         args {
@@ -114,7 +114,7 @@ script! {
 #[derive(Debug)]
 pub(crate) struct ForceReleaseReply {
     pub(crate) released: bool,
-    /// Holders that were too many to be told: they learn of it at their next renewals.
+    /// The number of holders that no message names. Their next renewals find the loss.
     pub(crate) untold: i64,
     /// The channel and payload of each message that the script could not publish.
     pub(crate) unpublished: Vec<(String, String)>,
@@ -136,7 +136,7 @@ script! {
     }
 }
 
-/// The rest of a `{'HELD', …}` reply.
+/// Parses the rest of a `{'HELD', …}` reply.
 fn held(mut items: Items, lock: &str) -> Option<Result<Option<Snapshot>, Fault>> {
     let Value::BulkString(holder) = items.value()? else {
         return None;
@@ -144,7 +144,7 @@ fn held(mut items: Items, lock: &str) -> Option<Result<Option<Snapshot>, Fault>>
     let Ok(holder) = String::from_utf8(holder) else {
         return Some(Err(Fault::Foreign {
             key: lock.to_owned(),
-            why: "its holder has a name that is no text".to_owned(),
+            why: "the name of its holder is not text".to_owned(),
         }));
     };
     let count = items.digits()?;

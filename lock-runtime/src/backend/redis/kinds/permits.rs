@@ -1,5 +1,5 @@
-//! Leased permits, Redisson's `RPermitExpirableSemaphore`; and the requests that inspect counters or force their
-//! release.
+//! Leased permits, Redisson's `RPermitExpirableSemaphore`. Also the requests that inspect counters or release them by
+//! force.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) fn ids(holder: HolderId, permits: u32) -> Vec<u8> {
         .collect()
 }
 
-/// Asks once.
+/// Sends the request once.
 pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
     let HoldRef {
         key,
@@ -43,7 +43,7 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
     sending.call_before(&later, &script).await
 }
 
-/// Gives the permits back, on that connection.
+/// Returns the permits, on the connection of `releasing`.
 pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
     let hold_ref = releasing.hold_ref;
     let channel = channel(hold_ref.key);
@@ -57,23 +57,23 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
     if let Some(payload) = reply.unpublished {
         releasing.router.publish(channel, payload);
     } else if releasing.live.asking {
-        // While the slot moves, the listeners are still at the node that had it.
+        // While the slot moves, the listeners are still at the node that had the slot before.
         releasing
             .router
             .publish(channel, hold_ref.permits.to_string());
     }
     Ok(match reply.released {
-        ReleaseReply::Done | ReleaseReply::Heard | ReleaseReply::Unpublished => GaveBack::Done,
+        ReleaseReply::Done | ReleaseReply::Received | ReleaseReply::Unpublished => GaveBack::Done,
         ReleaseReply::NotHeld { time } => GaveBack::NotHeld { time },
     })
 }
 
-/// One item of the script that renews permits: the first so many of a set.
+/// Returns the item of the first `permits` permits of a hold for the script that renews permits.
 pub(crate) fn entry(item: &Renewal, permits: u32, ttl: i64) -> (String, Vec<u8>, i64) {
     (leases(&item.key), ids(item.holder, permits), ttl)
 }
 
-/// Looks at a key that holds no hash. `None` if it is no counter either.
+/// Inspects a key that holds no hash. `None` if it is not a counter either.
 pub(crate) async fn inspect(
     router: &Router,
     key: &Key,
@@ -87,7 +87,7 @@ pub(crate) async fn inspect(
     Ok(reading.map(|reading| reading.seen()))
 }
 
-/// Gives all leased permits back at a key that holds no hash. True if there were any.
+/// Returns all leased permits to a semaphore at a key that holds no hash. Returns `true` if there were any.
 pub(crate) async fn force_release(
     router: &Router,
     key: &Key,
@@ -107,7 +107,7 @@ pub(crate) async fn force_release(
             router.publish(channel, payload);
         }
         released += reply.permits;
-        // Permits that were leased meanwhile are left alone, so that this ends, however fast others lease.
+        // Permits that are leased meanwhile are left alone, so that the loop ends however fast others lease.
         most = most.min(released + reply.left);
         if reply.left == 0 || released >= most {
             return Ok(released > 0);
@@ -129,7 +129,7 @@ script! {
             lease_ms: u64,
             not_after_us: u64,
             channel: &'a str,
-            /// The number of permits to set if none are set.
+            /// The number of permits to set if the semaphore is not set.
             in_all: Option<u64>
         }
     }
@@ -178,7 +178,7 @@ renewal! {
 }
 
 script! {
-    "force_permits", "allow-oom", ["digits", "failed", "refusal", "counter", "by_request", "publish", "tell"]
+    "force_permits", "allow-oom", ["digits", "failed", "refusal", "counter", "by_request", "publish", "publish_or_append"]
     struct ForcePermits<'a> {
         keys { permits: &'a str, leases: &'a str }
         args { channel: &'a str }

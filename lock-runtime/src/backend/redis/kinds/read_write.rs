@@ -15,17 +15,17 @@ use crate::backend::{
 };
 use crate::values::{HolderId, Key, Kind, Ttl, clock};
 
-/// The message that the last reader publishes when it leaves. A Redisson client wakes one waiter.
+/// The message of the last reader that leaves. A Redisson client wakes one waiter.
 const READER_LEFT: &str = "0";
-/// The message that a writer publishes before that one. A Redisson client wakes all of its waiters.
+/// The message that a leaving writer publishes first. A Redisson client wakes all of its waiters.
 const WRITER_LEFT: &str = "1";
 
-/// The key that carries a reader's lease: of its first hold, and ours have one each.
+/// Returns the key that carries the lease of a reader's first hold. Readers of this library have one hold each.
 pub(crate) fn timeout_key(key: &Key, holder: HolderId) -> String {
     key.suffixed(&(holder.text() + ":rwlock_timeout:1"))
 }
 
-/// Asks once.
+/// Sends the request once.
 pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
     let request = sending.request;
     let HoldRef { key, holder, .. } = request.hold_ref;
@@ -56,12 +56,12 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
     let later = [
         ReadWriteRelease::source(),
         Renew::source(),
-        Downgrade::source(),
+        ReadWriteDowngrade::source(),
     ];
     sending.call_before(&later, &script).await
 }
 
-/// Gives back a read or a write, on that connection.
+/// Releases a read or a write, on the connection of `releasing`.
 pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
     let hold_ref = releasing.hold_ref;
     let (holder, channel) = (hold_ref.holder.text(), channel(hold_ref.key));
@@ -76,7 +76,7 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
     let reply = releasing
         .call(&script)
         .await?
-        .heard_of(releasing.live.asking);
+        .while_slot_moves(releasing.live.asking);
     releasing.note_others(&reply);
     Ok(reply.gave_back(|| publish(releasing.router, channel)))
 }
@@ -88,7 +88,7 @@ pub(crate) async fn downgrade(
     timeout: Duration,
 ) -> Result<Released, Fault> {
     let (holder, channel) = (hold_ref.holder.text(), channel(hold_ref.key));
-    let script = Downgrade {
+    let script = ReadWriteDowngrade {
         lock: hold_ref.key.raw(),
         timeout: &timeout_key(hold_ref.key, hold_ref.holder),
         holder: &holder,
@@ -113,7 +113,7 @@ fn publish(router: &Router, channel: String) {
     router.publish(channel, READER_LEFT.to_owned());
 }
 
-/// One item of the script that renews reads.
+/// Returns the item of a read for the script that renews reads.
 pub(crate) fn entry(item: &Renewal, ttl: i64) -> (&str, String, String, i64) {
     let timeout = timeout_key(&item.key, item.holder);
     (item.key.raw(), timeout, item.holder.text(), ttl)
@@ -155,7 +155,7 @@ script! {
 
 script! {
     "read_write_release", "allow-oom",
-    ["digits", "time", "failed", "timeout_key", "holder", "readers", "publish", "told"]
+    ["digits", "time", "failed", "timeout_key", "holder", "readers", "publish", "publish_release"]
     struct ReadWriteRelease<'a> {
         keys { lock: &'a str, timeout: &'a str, writer_waits: &'a str }
         args { holder: &'a str, channel: &'a str, time_to_come_ms: u64 }
@@ -165,7 +165,7 @@ script! {
 
 script! {
     "read_write_downgrade", "allow-oom", ["digits", "range", "failed", "publish"]
-    struct Downgrade<'a> {
+    struct ReadWriteDowngrade<'a> {
         keys { lock: &'a str, timeout: &'a str }
         args { holder: &'a str, lease_ms: u64, channel: &'a str }
     }

@@ -1,4 +1,4 @@
-//! Release: gives back what a holder has.
+//! Ends what a holder has at a key.
 
 use super::request::Releasing;
 use super::{exclusive, fair, permits, read_write};
@@ -8,7 +8,7 @@ use crate::backend::redis::scripting::outcomes::GaveBack;
 use crate::backend::{Fault, HoldRef};
 use crate::values::{Kind, Moment, UnusedTokens};
 
-/// Gives back what a holder has. Returns the outcome, and the connection that carried it.
+/// Ends what a holder has. Returns the outcome, and the connection that carried the request.
 pub(crate) async fn give_back(
     router: &Router,
     hold_ref: HoldRef<'_>,
@@ -34,11 +34,11 @@ pub(crate) async fn give_back(
     }
 }
 
-/// Asks once.
+/// Sends the request once.
 pub(crate) async fn ask(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
     match releasing.hold_ref.key.kind() {
         Kind::Mutex | Kind::Fenced => exclusive::release(releasing).await,
-        // Boxed: a mutex need not carry their size.
+        // Boxed, so that the future of a mutex does not have their size.
         Kind::Semaphore => Box::pin(permits::release(releasing)).await,
         Kind::Fair => Box::pin(fair::release(releasing)).await,
         Kind::Read | Kind::Write => Box::pin(read_write::release(releasing)).await,

@@ -1,4 +1,4 @@
-//! Renewals: a batch → a script for each sort of holds in it.
+//! Renewals: each batch becomes a script for each sort of holds in it.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -16,9 +16,9 @@ use crate::backend::redis::scripting::faults;
 use crate::backend::{Fault, Renewal, Renewed, Reply, Within};
 use crate::values::{Key, Kind, Moment, clock};
 
-/// The time until which an answer usually comes, and the time until which it is of use.
+/// The time until which an answer usually arrives, and the time until which it is of use.
 #[derive(Clone, Copy)]
-pub(crate) struct Times {
+pub(crate) struct RenewalTimes {
     pub(crate) usual: Moment,
     pub(super) useful: Moment,
 }
@@ -34,13 +34,13 @@ impl Router {
             return Ok(Vec::new());
         }
         let asked_at = clock::now();
-        let times = Times {
+        let times = RenewalTimes {
             usual: asked_at + timeout,
             useful: asked_at + useful.max(timeout),
         };
         let link = match &self.nodes {
             Nodes::One(link) => link,
-            // A cluster's answers need no vouching: a node that has lost a slot says so.
+            // A cluster's answers need no vouch: a node that has lost a slot redirects the request.
             Nodes::Cluster(cluster) => {
                 return Box::pin(cluster.renew(self, batch, times)).await;
             }
@@ -59,13 +59,13 @@ impl Router {
         Ok(answers)
     }
 
-    /// All of a server's: a script for each sort of holds in the batch.
+    /// Renews the holds of one server: by one script for each sort of holds in the batch.
     async fn renew_all_on(
         &self,
         live: &Live,
         batch: &[Renewal],
         now: Moment,
-        times: Times,
+        times: RenewalTimes,
     ) -> Result<Vec<Renewed>, Fault> {
         let slots = live.keeps_to_slots();
         let parts = by_script(batch, |key| if slots { key.slot() } else { 0 });
@@ -75,21 +75,21 @@ impl Router {
         };
         let answered = all(parts.iter().map(renew).collect()).await;
         if !slots && live.keeps_to_slots() {
-            // These answers have shown it.
+            // These answers have shown that the server keeps to slots.
             return Box::pin(self.renew_all_on(live, batch, clock::now(), times)).await;
         }
-        // One script that failed says nothing about the holds of the others.
+        // A script that failed says nothing about the holds of the other scripts.
         in_order(batch.len(), parts.iter().map(Vec::as_slice), answered)
     }
 
-    /// Those of one script. What is refused because of one of them is sent again by halves, down to single holds: nobody
-    /// loses a hold by the key of another.
+    /// Renews the holds of one script. If the script may have been refused because of one of them, it is sent again by
+    /// halves, down to single holds, so that no hold is lost because of another hold's key.
     pub(crate) async fn renew_on(
         &self,
         live: &Live,
         batch: &[&Renewal],
         now: Moment,
-        times: Times,
+        times: RenewalTimes,
     ) -> Result<Vec<Renewed>, Fault> {
         match self.ask_in_time(live, batch, now, times).await {
             Err(refused) if batch.len() > 1 && faults::may_be_of_one_key(&refused) => {
@@ -99,13 +99,13 @@ impl Router {
         }
     }
 
-    /// Ends when each hold has an answer or was refused alone; early, if so many parts as [`ALL_REFUSED`] were refused and
-    /// none was not: then it is about all of them.
+    /// Ends when each hold has an answer or was refused alone. Ends early if [`ALL_REFUSED`] parts were refused and
+    /// none was executed: then the refusal is about all of them.
     async fn renew_by_halves(
         &self,
         live: &Live,
         batch: &[&Renewal],
-        times: Times,
+        times: RenewalTimes,
         refused: Fault,
     ) -> Result<Vec<Renewed>, Fault> {
         let mut answers = vec![Renewed::Unknown; batch.len()];
@@ -144,13 +144,14 @@ impl Router {
         unless_all_failed(answers, Some(refused))
     }
 
-    /// On that connection, which is looked at if the answer takes longer than usual.
+    /// Sends the script on this connection. If the answer takes longer than usual, the supervisor checks the
+    /// connection.
     async fn ask_in_time(
         &self,
         live: &Live,
         batch: &[&Renewal],
         now: Moment,
-        times: Times,
+        times: RenewalTimes,
     ) -> Result<Vec<Renewed>, Fault> {
         let mut asked = pin!(self.ask_on(live, batch, now, times.useful));
         match tokio::time::timeout_at(times.usual.tick(), &mut asked).await {
@@ -212,16 +213,16 @@ impl RenewalKind {
     }
 }
 
-/// If so many parts of a batch are refused, it is not about one of their keys.
+/// If this number of parts of a batch is refused, the refusal is not about one key.
 const ALL_REFUSED: usize = 8;
 
-/// Permits in one script: about 2 µs of the server's time each.
+/// The most permits in one script. Each takes about 2 µs of the server's time.
 const MOST_PERMITS: u64 = 512;
 
-/// A script whose holds have so many bytes gets no further one: some proxies refuse what is longer than they like.
+/// A script whose keys have this number of bytes gets no further hold, because some proxies refuse long requests.
 const MOST_BYTES: usize = 32 * 1024;
 
-/// Indices into the batch: for one script each, with keys of one slot as `slot` tells them apart.
+/// Returns indices into the batch, for one script each. Keys with the same `slot` may be in one script.
 pub(crate) fn by_script(batch: &[Renewal], slot: impl Fn(&Key) -> u16) -> Vec<Vec<usize>> {
     let mut parts: HashMap<(RenewalKind, u16), Vec<usize>> = HashMap::new();
     for (at, item) in batch.iter().enumerate() {
@@ -251,8 +252,7 @@ fn cut(batch: &[Renewal], part: Vec<usize>) -> Vec<Vec<usize>> {
     parts
 }
 
-/// Returns the answers, in which the holds of a script that failed are unknown. If all are unknown, returns the
-/// failure.
+/// Returns the answers, in which the holds of a failed script are unknown. If all are unknown, returns the failure.
 fn unless_all_failed(answers: Vec<Renewed>, failed: Option<Fault>) -> Result<Vec<Renewed>, Fault> {
     match failed {
         Some(fault) if answers.iter().all(|answer| *answer == Renewed::Unknown) => Err(fault),
@@ -260,7 +260,7 @@ fn unless_all_failed(answers: Vec<Renewed>, failed: Option<Fault>) -> Result<Vec
     }
 }
 
-/// Puts the answers of several scripts, each about these `parts` of a batch, in the order of the batch.
+/// Puts the answers of several scripts, each about one of these `parts` of a batch, in the order of the batch.
 pub(crate) fn in_order<'a>(
     batch: usize,
     parts: impl Iterator<Item = &'a [usize]>,
@@ -284,7 +284,7 @@ pub(crate) fn in_order<'a>(
 /// The answers of one script.
 pub(crate) type RenewalPart<'a> = Reply<'a, Vec<Renewed>>;
 
-/// Drives them side by side; the answers are in their order.
+/// Runs the parts side by side. The answers are in the order of the parts.
 pub(crate) async fn all(mut parts: Vec<RenewalPart<'_>>) -> Vec<Result<Vec<Renewed>, Fault>> {
     let mut answers: Vec<Option<Result<Vec<Renewed>, Fault>>> = Vec::new();
     answers.resize_with(parts.len(), || None);

@@ -1,4 +1,5 @@
-//! What the requests of every kind are made from: an acquire and a release on one connection, and the TTL of a renewal.
+//! The parts of the requests of all kinds: an acquire and a release on one connection, and the TTL argument of a
+//! renewal.
 
 use std::sync::atomic::Ordering;
 
@@ -11,26 +12,26 @@ use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::{AcquireRequest, Fault, HoldRef, Renewal};
 use crate::values::{Moment, SPARE_TOKENS, UnusedTokens};
 
-/// An acquire that goes out on one connection.
+/// An acquire that is sent on one connection.
 pub(crate) struct Sending<'a> {
     pub(super) router: &'a Router,
     pub(super) at: &'a AcquireRoute,
     pub(super) request: &'a AcquireRequest<'a>,
-    /// Whether its script draws a token.
+    /// Whether the script of the acquire makes a token.
     pub(super) fenced: bool,
-    /// The time until which the server may grant it, in µs of its TIME.
+    /// The time until which the server may grant the lock, in µs of its TIME.
     pub(super) not_after: u64,
 }
 
 impl Sending<'_> {
-    /// The key that carries the token, if one is wanted.
+    /// Returns the key of the fence, if this script makes a token.
     pub(crate) fn fence(&self) -> Option<String> {
         self.fenced.then(|| self.request.hold_ref.key.fence())
     }
 
-    /// The number of tokens to set aside for others of the process.
+    /// Returns the number of tokens to reserve for other callers of the process.
     pub(crate) fn spare(&self) -> Option<u64> {
-        // Without a fence because that is at another node: the token comes later, and no other with it.
+        // If the fence is at another node, the token is made later, and no tokens are reserved.
         let is_whole = self.fenced == self.request.fenced;
         (self.request.others_wait && is_whole).then_some(SPARE_TOKENS)
     }
@@ -40,8 +41,8 @@ impl Sending<'_> {
         self.at.live.call(script, self.at.sent_at, deadline).await
     }
 
-    /// As [`call`](Sending::call), for a kind that has scripts of its own. With its first request, the rights of those that
-    /// are sent `later` are looked at, too: a user that may take such a lock and not give it back is refused at once.
+    /// As [`call`](Sending::call), for a kind with scripts of its own. Before the first request, also checks the rights
+    /// of the `later` scripts: a user that may take such a lock but not give it back is refused at once.
     pub(crate) async fn call_before<S: Script>(
         &self,
         later: &[&Source],
@@ -50,7 +51,7 @@ impl Sending<'_> {
         let kind = 1 << self.request.hold_ref.key.kind() as u8;
         if self.router.rights_of.load(Ordering::Relaxed) & kind == 0 {
             let question = Rights::of_all(script, later);
-            // It may not take much of the caller's time, and is asked once where it is not answered.
+            // The question may not take much of the caller's time. If it gets no answer, it is not asked again.
             let deadline = self.request.deadline();
             let deadline = deadline.earlier(self.at.sent_at + rights::LONGEST);
             let asked = self.at.live.call(&question, self.at.sent_at, deadline);
@@ -63,7 +64,7 @@ impl Sending<'_> {
                 }
                 // The server is busy with something else. The acquire itself will show it.
                 Err(Fault::NotDone(why)) if !why.to_string().starts_with("ERR") => {}
-                // Some servers cannot tell rights.
+                // Some servers cannot answer questions about rights.
                 Ok(_) | Err(_) => _ = self.router.rights_of.fetch_or(kind, Ordering::Relaxed),
             }
         }
@@ -71,20 +72,20 @@ impl Sending<'_> {
     }
 }
 
-/// A release that goes out on one connection.
+/// A release that is sent on one connection.
 pub(crate) struct Releasing<'a> {
     pub(super) router: &'a Router,
     pub(super) live: &'a Live,
     pub(super) hold_ref: HoldRef<'a>,
-    /// Tokens that nobody has had.
+    /// Reserved tokens that no hold has used.
     pub(super) unused: Option<&'a UnusedTokens>,
     pub(super) sent_at: Moment,
     pub(super) deadline: Moment,
 }
 
 impl Releasing<'_> {
-    /// The tokens that go back with the lock. Not in a cluster: lock and fence may be at two nodes while their slot moves, and
-    /// a release is not to fail because of that.
+    /// Returns the reserved tokens that go back with the lock. In a cluster, none do: lock and fence may be at two
+    /// nodes while their slot moves, and a release must not fail because of that.
     pub(crate) fn unused(&self) -> Option<&UnusedTokens> {
         self.unused.filter(|_| self.router.is_alone())
     }
@@ -97,18 +98,18 @@ impl Releasing<'_> {
     /// among those that heard the message.
     pub(super) fn note_others(&self, reply: &ReleaseReply) {
         let (router, key) = (self.router, self.hold_ref.key);
-        if *reply == ReleaseReply::Heard && !router.topics.is_open(&channel(key)) {
+        if *reply == ReleaseReply::Received && !router.topics.is_open(&channel(key)) {
             router.wanted.note(key);
         }
     }
 }
 
-/// In the place of a ttl: only looks whether the hold is there.
+/// In the place of a ttl: only checks that the hold is there.
 pub(crate) const LOOK: i64 = 0;
-/// In the place of a ttl: writes a hold that is there once more as it is.
+/// In the place of a ttl: writes a hold that is there once more, as it is.
 pub(crate) const MARK: i64 = -1;
 
-/// Like [`MARK`], and also extends the lease if the renewal extends it.
+/// Returns [`MARK`], or a ttl argument that marks the hold and extends its lease if the renewal extends it.
 pub(crate) fn mark(item: &Renewal) -> i64 {
     MARK.min(-ttl(item))
 }

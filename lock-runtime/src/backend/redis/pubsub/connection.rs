@@ -1,14 +1,14 @@
 //! One pub/sub connection. It separates the server's own messages about channels from the answers to commands.
 //!
-//! It is a connection of its own, so that a flood of messages never delays a renewal's reply, and so that the server can
-//! cut a slow subscriber without cutting the commands. It speaks RESP3: the task of the connection counts each message
-//! for the listeners at once, so no queue can grow.
+//! It is a connection of its own, so that a flood of messages never delays the reply to a renewal, and so that the
+//! server can cut a slow subscriber without cutting the commands. It speaks RESP3. The connection's task counts each
+//! message for the listeners at once, so no queue can grow.
 //!
-//! A node of a cluster that loses a slot ends the sharded subscriptions there with the same message that answers
-//! SUNSUBSCRIBE, and the client takes it for the answer to whatever command is under way. So where there are sharded
-//! channels, each batch of commands ends with a PING whose answer is unique. If the last answer is not that one, another
-//! message came in between, and the batch is sent again once everything on its way has arrived. Subscribing or
-//! unsubscribing twice does no harm.
+//! A node of a cluster that loses a slot ends the sharded subscriptions there. Its message for that has the form of an
+//! answer to SUNSUBSCRIBE, and the client takes it for the answer to any command that is under way. So where there are
+//! sharded channels, each batch of commands ends with a PING whose answer is unique. If the last answer is another one,
+//! another message came in between, and the batch is sent again once all messages on their way have arrived.
+//! Subscribing or unsubscribing twice does no harm.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -35,35 +35,35 @@ pub(super) struct PubsubConnection {
     timeout: Duration,
     /// The number of the last batch.
     batches: u64,
-    pub(super) heard: Arc<Heard>,
+    pub(super) messages: Arc<ServerMessages>,
 }
 
 /// The server's messages. The connection's task writes them.
 #[derive(Default)]
-pub(super) struct Heard {
+pub(super) struct ServerMessages {
     pub(super) cut: Notify,
-    /// Signalled when the server has ended subscriptions by itself. [`take_dropped`](Heard::take_dropped) tells which.
+    /// Signalled when the server has ended subscriptions by itself. [`take_dropped`](ServerMessages::take_dropped)
+    /// returns their channels.
     pub(super) dropped: Notify,
-    ends: Mutex<Ends>,
-    /// The number of times that the control channel was subscribed to. These messages come in the order of the
-    /// answers.
+    ends: Mutex<SubscriptionEnds>,
+    /// The number of answers to subscriptions of the control channel. They arrive in the order of all answers.
     marks: watch::Sender<u64>,
 }
 
 #[derive(Default)]
-struct Ends {
-    /// The subscriptions whose end was asked for.
+struct SubscriptionEnds {
+    /// The channels whose subscriptions this process has asked to end.
     asked: HashSet<Vec<u8>>,
     dropped: Vec<Vec<u8>>,
 }
 
-impl Heard {
+impl ServerMessages {
     /// Takes the channels whose subscriptions the server has ended by itself since the last call.
     pub(super) fn take_dropped(&self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.ends.lock().dropped)
     }
 
-    fn hear(&self, push: &PushInfo) {
+    fn receive(&self, push: &PushInfo) {
         let Some(Value::BulkString(channel)) = push.data.first() else {
             return;
         };
@@ -90,12 +90,12 @@ impl PubsubConnection {
         topics: Arc<Topics>,
         events: EventSink,
     ) -> Result<PubsubConnection, Fault> {
-        let heard = Arc::new(Heard::default());
-        let hearing = heard.clone();
+        let messages = Arc::new(ServerMessages::default());
+        let receiver = messages.clone();
         let on_push = move |push: PushInfo| match push.kind {
             PushKind::Message | PushKind::SMessage => deliver(&push, &topics, &events),
-            PushKind::Disconnection => hearing.cut.notify_one(),
-            _ => hearing.hear(&push),
+            PushKind::Disconnection => receiver.cut.notify_one(),
+            _ => receiver.receive(&push),
         };
         let dialed = dial::open(target, timeout, on_push).await?;
         Ok(PubsubConnection {
@@ -103,11 +103,11 @@ impl PubsubConnection {
             sharded,
             timeout,
             batches: 0,
-            heard,
+            messages,
         })
     }
 
-    pub(super) async fn hear_control(&mut self) -> Result<(), Fault> {
+    pub(super) async fn subscribe_control(&mut self) -> Result<(), Fault> {
         let subscribing = self.dialed.connection.subscribe(CONTROL);
         within(self.timeout, subscribing).await
     }
@@ -139,9 +139,9 @@ impl PubsubConnection {
         channels: &[Arc<str>],
     ) -> Result<Option<Vec<Result<(), Fault>>>, Fault> {
         let names = channels.iter().map(|channel| channel.as_bytes());
-        let ends = verb == "SUNSUBSCRIBE";
-        if ends {
-            self.heard
+        let unsubscribes = verb == "SUNSUBSCRIBE";
+        if unsubscribes {
+            self.messages
                 .ends
                 .lock()
                 .asked
@@ -159,11 +159,12 @@ impl PubsubConnection {
         let (connection, count) = (&mut self.dialed.connection, pipeline.len());
         let sending = connection.send_packed_commands(&pipeline, 0, count);
         let mut replies = within(self.timeout, sending).await?;
-        if ends {
-            // A node that had already lost the slot refuses the command, so no answer would remove these names.
-            let mut heard = self.heard.ends.lock();
+        if unsubscribes {
+            // A node that had already lost the slot refuses the command. Then no answer removes these names, so they
+            // are removed here.
+            let mut ends = self.messages.ends.lock();
             for name in names.clone() {
-                heard.asked.remove(name);
+                ends.asked.remove(name);
             }
         }
         if let Some(last) = last
@@ -179,15 +180,15 @@ impl PubsubConnection {
         answers.collect::<Result<_, _>>().map(Some)
     }
 
-    /// Waits until everything that is on its way has arrived. Then no answer is outstanding.
+    /// Waits until all messages on their way have arrived. After that, no answer is outstanding.
     async fn catch_up(&mut self) -> Result<(), Fault> {
-        let mut marks = self.heard.marks.subscribe();
+        let mut marks = self.messages.marks.subscribe();
         if *marks.borrow_and_update() == 0 {
-            // The control channel is refused to this user, so nothing would tell a new answer from a late one.
+            // The control channel is refused to this user, so a new answer could not be distinguished from a late one.
             return Err(foreign());
         }
-        // It does not matter what comes as the answer. Only the mark counts.
-        if let Err(fault @ Fault::Unknown(_)) = self.hear_control().await {
+        // The content of the answer does not matter. Only the mark counts.
+        if let Err(fault @ Fault::Unknown(_)) = self.subscribe_control().await {
             return Err(fault);
         }
         match tokio::time::timeout(self.timeout, marks.changed()).await {
@@ -197,7 +198,7 @@ impl PubsubConnection {
     }
 }
 
-/// Counts a message. It runs on the connection's task.
+/// Counts a message. Runs on the connection's task.
 fn deliver(push: &PushInfo, topics: &Topics, events: &EventSink) {
     let [Value::BulkString(channel), Value::BulkString(payload)] = push.data.as_slice() else {
         return;
@@ -206,7 +207,7 @@ fn deliver(push: &PushInfo, topics: &Topics, events: &EventSink) {
         return;
     };
     if channel != CONTROL {
-        topics.heard(channel);
+        topics.count_message(channel);
     } else if let Some(event) = event(payload) {
         events(event);
     }
@@ -223,7 +224,7 @@ async fn within<T>(
     }
 }
 
-/// Returns `true` for the answer to the last PING. If the user may not PING, that is the refusal.
+/// Returns `true` for the answer to the last PING. If the user may not send PING, that answer is the refusal.
 fn is_last(reply: &Value, last: &str) -> bool {
     match reply {
         Value::BulkString(text) => text == last.as_bytes(),

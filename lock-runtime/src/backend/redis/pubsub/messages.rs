@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::backend::{Event, Holders};
 use crate::values::{Key, Kind};
 
-/// The channel on which the victims of forced releases are named, those of all namespaces: managers with different
-/// namespaces may have the same key, because the namespace of one can be the beginning of the other's name.
+/// The channel for the names of the holders that were released by force. All namespaces share it: managers with
+/// different namespaces may have the same key, because the namespace of one can be the beginning of the other's name.
 pub(crate) const CONTROL: &str = "lock:control:released";
 
 /// The message that a release publishes on a lock's channel. Redisson decodes an integer and ignores all but 0 and 1.
@@ -15,7 +15,8 @@ pub(crate) const RELEASED: &str = "0";
 
 /// The prefix of a message that names the holders that were released by force.
 const NAMES: &[u8] = b"holders:";
-/// The prefix of a message that names a holder whose lock somebody wants. The script fragment `keeper` sends it.
+/// The prefix of a message that names a holder whose lock another client wants. The script fragment `keeper` publishes
+/// it.
 const WANTED: &[u8] = b"wanted:";
 
 /// Returns the channel on which releases of a key are published.
@@ -32,7 +33,7 @@ pub(crate) fn channel_of_permits(key: &Key) -> String {
     key.prefixed("redisson_sc")
 }
 
-/// The largest number of holders in one message, as the script fragment `tell` limits it.
+/// The largest number of holders in one message. The script fragment `publish_or_append` keeps to it.
 const MOST_NAMED: usize = 256;
 
 /// Parses a message on the control channel.
@@ -44,7 +45,7 @@ pub(crate) fn event(payload: &[u8]) -> Option<Event> {
 }
 
 /// Parses the prefix `what`, followed by the alias of each holder in 32 hex digits. Any other message on the control
-/// channel is not ours. Its length is checked before its content, because others may publish anything there.
+/// channel is not ours. The length is checked before the content, because others may publish anything there.
 fn named(payload: &[u8], what: &[u8]) -> Option<Holders> {
     const DIGITS: usize = 32;
     let length = payload.len().checked_sub(what.len())?;
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_whose_lock_is_wanted_is_named_as_those_that_were_released_by_force() {
+    fn a_wanted_message_names_a_holder_as_a_forced_release_does() {
         let one = "0f".repeat(16);
         let wanted = event(format!("wanted:{one}").as_bytes());
         let Some(Event::Wanted(Holders::Aliases(aliases))) = wanted else {
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_our_script_cannot_have_sent_is_refused_by_its_length() {
+    fn a_message_of_an_impossible_length_is_refused() {
         let names = |count| format!("holders:{}", "0".repeat(32 * count));
         assert!(named(&names(MOST_NAMED)).is_some());
         for count in [MOST_NAMED + 1, 900_000] {

@@ -1,4 +1,4 @@
-//! The task that keeps channels of one server subscribed to, on one pub/sub connection after the other.
+//! The task that keeps channels of one server subscribed, on one pub/sub connection after the other.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -23,14 +23,14 @@ use crate::values::{ClusterChannels, StoreError, clock};
 const PING_EVERY: Duration = Duration::from_secs(10);
 /// The most channels in one message to the connection's task.
 const BATCH: usize = 512;
-/// The number of connections that have to be cut, each when SUBSCRIBE is sent on it, before this no longer counts as
-/// an accident.
+/// The number of connections that are cut during SUBSCRIBE before the subscriber reports that the server lacks pub/sub.
+/// Fewer cuts may be an accident.
 const CUTS: u32 = 3;
 
-pub(crate) enum Command {
+pub(crate) enum ChannelCommand {
     Join {
         channel: Arc<str>,
-        /// True if the listeners may have missed something.
+        /// Whether the listeners may have missed messages.
         renewed: bool,
     },
     Leave {
@@ -38,11 +38,11 @@ pub(crate) enum Command {
     },
 }
 
-pub(crate) enum Note {
+pub(crate) enum SubscriberNote {
     Up,
-    /// There is no connection. The verdict counts if there has been none before.
+    /// There is no connection. The verdict counts only if it is the first one.
     Down(FirstTry),
-    /// The server is a node that does not have the channel's slot, or not any more.
+    /// The server is a node that does not have the channel's slot, or no longer has it.
     Refused(Arc<str>),
 }
 
@@ -50,9 +50,9 @@ pub(crate) enum Note {
 #[derive(Clone, Debug)]
 pub(crate) enum FirstTry {
     UnderWay,
-    /// Well; or not, as it happens to any connection.
+    /// The attempt has succeeded, or has failed as any connection may.
     Over,
-    /// Everything but SUBSCRIBE works.
+    /// All commands work except SUBSCRIBE.
     NoPubSub(Fault),
 }
 
@@ -63,15 +63,15 @@ pub(crate) struct Subscriber {
     pub(crate) channels: ClusterChannels,
     /// The timeout of each request.
     pub(crate) timeout: Duration,
-    pub(crate) on_note: Box<dyn Fn(Note) + Send + Sync>,
+    pub(crate) on_note: Box<dyn Fn(SubscriberNote) + Send + Sync>,
 }
 
-/// The channels of this subscriber, and whether their listeners may have missed something.
-type Mine = HashMap<Arc<str>, bool>;
-type Commands = mpsc::UnboundedReceiver<Command>;
+/// The channels of this subscriber, and whether their listeners may have missed messages.
+type OwnChannels = HashMap<Arc<str>, bool>;
+type Commands = mpsc::UnboundedReceiver<ChannelCommand>;
 
-/// The error that nobody will send commands any more.
-struct Ended;
+/// The error that no more commands will come.
+struct NoMoreCommands;
 
 impl Subscriber {
     /// Subscribes to the channels of all topics, for a server that has all of them.
@@ -81,9 +81,11 @@ impl Subscriber {
         let feed = async {
             loop {
                 let (ended, next_idle) = topics.take_idle();
-                let leaving = ended.into_iter().map(|channel| Command::Leave { channel });
+                let leaving = ended
+                    .into_iter()
+                    .map(|channel| ChannelCommand::Leave { channel });
                 let joining = topics.take_fresh().into_iter();
-                let joining = joining.map(|channel| Command::Join {
+                let joining = joining.map(|channel| ChannelCommand::Join {
                     channel,
                     renewed: false,
                 });
@@ -104,34 +106,35 @@ impl Subscriber {
         topics.unreachable();
     }
 
-    /// Carries out commands until nobody can send any more.
+    /// Carries out commands until all senders are gone.
     pub(crate) async fn run(self, mut commands: Commands) {
         let _ = self.keep_alive(&mut commands).await;
     }
 
-    async fn keep_alive(&self, commands: &mut Commands) -> Result<Infallible, Ended> {
+    async fn keep_alive(&self, commands: &mut Commands) -> Result<Infallible, NoMoreCommands> {
         let mut outage = Outage::new("the subscription to the lock store");
         let mut pauses = dial::pauses();
-        let mut refusals = Refusals::default();
-        let mut mine = Mine::new();
-        let (mut deaf, mut cuts) = (false, 0);
+        let mut refusals = LoggedRefusals::default();
+        let mut own = OwnChannels::new();
+        let (mut missed, mut cuts) = (false, 0);
         loop {
             let mut first_try = FirstTry::Over;
-            let fault = match self.connect(commands, &mut mine, deaf).await? {
+            let fault = match self.connect(commands, &mut own, missed).await? {
                 Ok(pubsub) => {
-                    let mut talk = Talk {
+                    let mut session = PubsubSession {
                         subscriber: self,
                         pubsub,
                         refusals: &mut refusals,
                     };
                     let asked_at = clock::now();
-                    match talk.begin(&mut mine).await {
+                    match session.begin(&mut own).await {
                         Ok(()) => {
-                            outage.is_over(self.target.shown());
-                            (self.on_note)(Note::Up);
+                            outage.notice_end(self.target.shown());
+                            (self.on_note)(SubscriberNote::Up);
                             let since = clock::now();
-                            let fault = talk.serve(commands, &mut mine).await?;
-                            // A server that accepts and cuts at once is not to be asked without a pause.
+                            let fault = session.serve(commands, &mut own).await?;
+                            // A server that accepts connections and cuts them at once must not be asked without a
+                            // pause.
                             if since.elapsed() > STABLE {
                                 pauses.reset();
                             }
@@ -146,18 +149,18 @@ impl Subscriber {
                 }
                 Err(fault) => fault,
             };
-            // The listeners have been deaf, or will have been, when the next connection is subscribed.
-            deaf = true;
-            let channels: Vec<_> = mine.keys().cloned().collect();
-            self.topics.deaf(&channels);
-            mine.values_mut().for_each(|renewed| *renewed = true);
-            (self.on_note)(Note::Down(first_try));
-            outage.is_on(self.target.shown(), &fault);
+            // Until the next connection is subscribed, the listeners get no messages.
+            missed = true;
+            let channels: Vec<_> = own.keys().cloned().collect();
+            self.topics.not_subscribed(&channels);
+            own.values_mut().for_each(|renewed| *renewed = true);
+            (self.on_note)(SubscriberNote::Down(first_try));
+            outage.notice_loss(self.target.shown(), &fault);
             let mut pause = pin!(dial::pause(&mut pauses, &self.target));
             loop {
                 tokio::select! {
                     () = &mut pause => break,
-                    command = commands.recv() => self.keep_for_later(command, &mut mine, true)?,
+                    command = commands.recv() => self.note_for_later(command, &mut own, true)?,
                 }
             }
         }
@@ -176,7 +179,7 @@ impl Subscriber {
             Fault::NotDone(said) if said.to_string().starts_with("ERR") => {
                 FirstTry::NoPubSub(Fault::Impossible(without()).at(shown))
             }
-            // It may be a slow network.
+            // The network may be slow.
             Fault::Unknown(_) if waited >= self.timeout => {
                 FirstTry::NoPubSub(Fault::not_done(without()))
             }
@@ -186,14 +189,14 @@ impl Subscriber {
         }
     }
 
-    /// Connects, and takes commands meanwhile. Listeners do not have to wait for a node that is away before they look
-    /// for themselves.
+    /// Connects, and accepts commands meanwhile. Listeners need not wait for a node that does not answer before they
+    /// ask the store.
     async fn connect(
         &self,
         commands: &mut Commands,
-        mine: &mut Mine,
-        deaf: bool,
-    ) -> Result<Result<PubsubConnection, Fault>, Ended> {
+        own: &mut OwnChannels,
+        missed: bool,
+    ) -> Result<Result<PubsubConnection, Fault>, NoMoreCommands> {
         let (topics, events) = (self.topics.clone(), self.events.clone());
         let sharded = self.channels.are_sharded();
         let open = PubsubConnection::open(&self.target, sharded, self.timeout, topics, events);
@@ -201,38 +204,38 @@ impl Subscriber {
         loop {
             tokio::select! {
                 connected = &mut connecting => return Ok(connected),
-                command = commands.recv() => self.keep_for_later(command, mine, deaf)?,
+                command = commands.recv() => self.note_for_later(command, own, missed)?,
             }
         }
     }
 
-    fn keep_for_later(
+    fn note_for_later(
         &self,
-        command: Option<Command>,
-        mine: &mut Mine,
-        deaf: bool,
-    ) -> Result<(), Ended> {
-        match command.ok_or(Ended)? {
-            Command::Join { channel, renewed } => {
-                if deaf {
-                    self.topics.deaf(std::slice::from_ref(&channel));
+        command: Option<ChannelCommand>,
+        own: &mut OwnChannels,
+        missed: bool,
+    ) -> Result<(), NoMoreCommands> {
+        match command.ok_or(NoMoreCommands)? {
+            ChannelCommand::Join { channel, renewed } => {
+                if missed {
+                    self.topics.not_subscribed(std::slice::from_ref(&channel));
                 }
-                mine.insert(channel, renewed || deaf);
+                own.insert(channel, renewed || missed);
             }
-            Command::Leave { channel } => _ = mine.remove(&channel),
+            ChannelCommand::Leave { channel } => _ = own.remove(&channel),
         }
         Ok(())
     }
 }
 
-/// Warned once of each, however many channels and connections it concerns.
+/// The warnings that were logged. Each is logged once, however many channels and connections it is about.
 #[derive(Default)]
-struct Refusals {
+struct LoggedRefusals {
     locks: bool,
     control: bool,
 }
 
-impl Refusals {
+impl LoggedRefusals {
     fn of_control(&mut self, reason: &StoreError) {
         if !std::mem::replace(&mut self.control, true) {
             tracing::warn!(
@@ -248,52 +251,56 @@ impl Refusals {
             tracing::warn!(
                 %reason,
                 channel,
-                "the lock store refuses lock channels: waiters are not woken by releases of other processes, but look \
+                "the lock store refuses lock channels: waiters are not woken by releases of other processes, but ask \
                  again about once a second"
             );
         }
     }
 }
 
-/// One connection's life.
-struct Talk<'a> {
+/// One connection, and the commands that are carried out on it.
+struct PubsubSession<'a> {
     subscriber: &'a Subscriber,
     pubsub: PubsubConnection,
-    refusals: &'a mut Refusals,
+    refusals: &'a mut LoggedRefusals,
 }
 
-impl Talk<'_> {
-    async fn begin(&mut self, mine: &mut Mine) -> Result<(), Fault> {
-        match self.pubsub.hear_control().await {
+impl PubsubSession<'_> {
+    async fn begin(&mut self, own: &mut OwnChannels) -> Result<(), Fault> {
+        match self.pubsub.subscribe_control().await {
             Err(Fault::Denied(reason)) => self.refusals.of_control(&reason),
             subscribed => subscribed?,
         }
-        let channels = mine
+        let channels = own
             .iter()
             .map(|(channel, renewed)| (channel.clone(), *renewed));
         let channels = channels.collect();
-        self.join(channels, mine).await
+        self.join(channels, own).await
     }
 
-    async fn serve(&mut self, commands: &mut Commands, mine: &mut Mine) -> Result<Fault, Ended> {
+    async fn serve(
+        &mut self,
+        commands: &mut Commands,
+        own: &mut OwnChannels,
+    ) -> Result<Fault, NoMoreCommands> {
         let mut next_ping = clock::now() + PING_EVERY;
-        let heard = self.pubsub.heard.clone();
+        let messages = self.pubsub.messages.clone();
         let master = self.pubsub.dialed.master.clone();
         loop {
             tokio::select! {
-                () = heard.cut.notified() => {
+                () = messages.cut.notified() => {
                     return Ok(Fault::unknown("the connection was cut"));
                 }
                 () = self.subscriber.target.superseded(&master) => {
                     return Ok(Fault::unknown("the master has moved"));
                 }
-                () = heard.dropped.notified() => {
-                    if let Err(fault) = self.let_go(mine).await {
+                () = messages.dropped.notified() => {
+                    if let Err(fault) = self.give_up_dropped(own).await {
                         return Ok(fault);
                     }
                 }
                 command = commands.recv() => {
-                    if let Err(fault) = self.obey(command.ok_or(Ended)?, commands, mine).await {
+                    if let Err(fault) = self.carry_out(command.ok_or(NoMoreCommands)?, commands, own).await {
                         return Ok(fault);
                     }
                 }
@@ -309,30 +316,30 @@ impl Talk<'_> {
         }
     }
 
-    /// Carries out this command and those after it, in their order.
-    async fn obey(
+    /// Carries out this command and the commands after it, in their order.
+    async fn carry_out(
         &mut self,
-        first: Command,
+        first: ChannelCommand,
         commands: &mut Commands,
-        mine: &mut Mine,
+        own: &mut OwnChannels,
     ) -> Result<(), Fault> {
         let (mut joining, mut leaving) = (Vec::new(), Vec::new());
         let mut next = Some(first);
         while let Some(command) = next {
             match command {
-                Command::Join { channel, renewed } => {
-                    // This comes first, because the command is not sent again if the connection ends now.
-                    mine.insert(channel.clone(), renewed);
+                ChannelCommand::Join { channel, renewed } => {
+                    // The channel is noted first, because the command is not sent again if the connection ends now.
+                    own.insert(channel.clone(), renewed);
                     if !leaving.is_empty() {
                         self.leave(std::mem::take(&mut leaving)).await?;
                     }
                     joining.push((channel, renewed));
                 }
-                Command::Leave { channel } => {
+                ChannelCommand::Leave { channel } => {
                     if !joining.is_empty() {
-                        self.join(std::mem::take(&mut joining), mine).await?;
+                        self.join(std::mem::take(&mut joining), own).await?;
                     }
-                    if mine.remove(&channel).is_some() {
+                    if own.remove(&channel).is_some() {
                         leaving.push(channel);
                     }
                 }
@@ -340,13 +347,13 @@ impl Talk<'_> {
             next = commands.try_recv().ok();
         }
         self.leave(leaving).await?;
-        self.join(joining, mine).await
+        self.join(joining, own).await
     }
 
     async fn join(
         &mut self,
         channels: Vec<(Arc<str>, bool)>,
-        mine: &mut Mine,
+        own: &mut OwnChannels,
     ) -> Result<(), Fault> {
         let subscriber = self.subscriber;
         for batch in channels.chunks(BATCH) {
@@ -375,8 +382,8 @@ impl Talk<'_> {
                     Err(fault)
                         if subscriber.channels.are_sharded() && Redirect::of(&fault).is_some() =>
                     {
-                        mine.remove(channel);
-                        (subscriber.on_note)(Note::Refused(channel.clone()));
+                        own.remove(channel);
+                        (subscriber.on_note)(SubscriberNote::Refused(channel.clone()));
                         homeless.push(channel.clone());
                     }
                     Err(fault) => return Err(fault),
@@ -388,20 +395,19 @@ impl Talk<'_> {
     }
 
     /// Gives up the channels whose slots have left the node.
-    async fn let_go(&mut self, mine: &mut Mine) -> Result<(), Fault> {
-        let dropped = self.pubsub.heard.take_dropped();
+    async fn give_up_dropped(&mut self, own: &mut OwnChannels) -> Result<(), Fault> {
+        let dropped = self.pubsub.messages.take_dropped();
         let names = dropped.iter().filter_map(|name| str::from_utf8(name).ok());
-        let gone = names.filter_map(|name| Some(mine.remove_entry(name)?.0));
+        let gone = names.filter_map(|name| Some(own.remove_entry(name)?.0));
         let gone: Vec<Arc<str>> = gone.collect();
-        self.subscriber.topics.deaf(&gone);
+        self.subscriber.topics.not_subscribed(&gone);
         for channel in &gone {
-            (self.subscriber.on_note)(Note::Refused(channel.clone()));
+            (self.subscriber.on_note)(SubscriberNote::Refused(channel.clone()));
         }
         self.end_classic(&gone).await
     }
 
-    /// Ends the classic subscriptions to channels that are gone. Classic channels stay where they are when a slot
-    /// leaves.
+    /// Ends the classic subscriptions to channels that are gone. The server does not end them when a slot leaves.
     async fn end_classic(&mut self, gone: &[Arc<str>]) -> Result<(), Fault> {
         if self.subscriber.channels.are_classic() {
             for batch in gone.chunks(BATCH) {
@@ -415,9 +421,9 @@ impl Talk<'_> {
         for batch in channels.chunks(BATCH) {
             for verb in self.verbs("SUNSUBSCRIBE", "UNSUBSCRIBE") {
                 for answer in self.pubsub.send(verb, batch).await? {
-                    // A node that has lost the slot refuses as well, and has ended the subscription by itself. Without
-                    // the right to unsubscribe, only the end of the connection ends it. Otherwise subscriptions would
-                    // add up.
+                    // A node that has lost the slot refuses as well, but has already ended the subscription. A user
+                    // without the right to unsubscribe can end subscriptions only by ending the connection; otherwise
+                    // they would add up.
                     if let Err(fault @ Fault::Denied(_)) = answer {
                         return Err(fault);
                     }
@@ -444,14 +450,14 @@ impl Talk<'_> {
 mod tests {
     use super::*;
     use crate::backend::Listen;
-    use crate::backend::redis::tests::{server::Server, until};
+    use crate::backend::redis::tests::{server::TestServer, until};
     use redis::Value;
 
     const SHORT: Duration = Duration::from_millis(200);
 
     #[tokio::test]
-    async fn what_was_ordered_while_the_connection_ended_is_not_forgotten() {
-        let server = Server::start().await;
+    async fn commands_during_the_end_of_a_connection_are_carried_out() {
+        let server = TestServer::start().await;
         let topics = Arc::new(Topics::default());
         let (commands, taken) = mpsc::unbounded_channel();
         let (notes, mut noted) = mpsc::unbounded_channel();
@@ -464,7 +470,7 @@ mod tests {
             on_note: Box::new(move |note| _ = notes.send(note)),
         };
         tokio::spawn(subscriber.run(taken));
-        let join = |channel: &str| Command::Join {
+        let join = |channel: &str| ChannelCommand::Join {
             channel: channel.into(),
             renewed: false,
         };
@@ -474,11 +480,11 @@ mod tests {
         // On a busy machine the first connection may have failed.
         while noted.try_recv().is_ok() {}
         server.signal("STOP");
-        // Both are sent in one burst, with no other task running in between.
+        // Both commands are sent in one burst, with no other task running in between.
         let channel = "left".into();
-        assert!(commands.send(Command::Leave { channel }).is_ok());
+        assert!(commands.send(ChannelCommand::Leave { channel }).is_ok());
         assert!(commands.send(join("joined")).is_ok());
-        while !matches!(noted.recv().await, Some(Note::Down(_))) {}
+        while !matches!(noted.recv().await, Some(SubscriberNote::Down(_))) {}
         server.signal("CONT");
         until("it is subscribed to", async || topics.is_open("joined")).await;
         joined.heard().await;

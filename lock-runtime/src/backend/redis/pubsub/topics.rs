@@ -1,5 +1,5 @@
-//! The listeners of each channel: shared, reference-counted topics with a counter, so that nothing is missed between
-//! two looks.
+//! The listeners of each channel. They share a reference-counted topic with a counter, so that no listener misses a
+//! message between two looks.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use crate::backend::{Boxed, Listen};
 use crate::sync::Modelled;
 use crate::values::{Moment, clock};
 
-/// The time for which a channel stays subscribed after its last listener went. On a hot key, the next waiter comes
-/// soon.
+/// The time for which a channel stays subscribed after its last listener is dropped. On a hot key, the next waiter
+/// comes soon.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// The channels that somebody listens to. Callers add and remove listeners; the subscriber's task opens and
-/// closes the channels at the server; the connection's task counts messages.
+/// The channels that have listeners. Callers add and remove listeners; the subscriber's task opens and closes the
+/// channels at the server; the connection's task counts messages.
 #[derive(Debug, Default)]
 pub(crate) struct Topics {
     table: Modelled<TopicTable>,
-    /// Signalled by callers: there is something to subscribe to, or a first channel lingers.
+    /// Signalled by callers if there is a channel to subscribe to, or a first channel begins to linger.
     changed: Notify,
 }
 
@@ -29,7 +29,7 @@ struct TopicTable {
     topics: HashMap<Arc<str>, ChannelTopic>,
     /// The channels that are still to be subscribed to.
     fresh: Vec<Arc<str>>,
-    /// Without listeners, each once, and when to look at it.
+    /// The channels without listeners, each once, and the time at which to check it.
     idle: VecDeque<(Moment, Arc<str>)>,
     unreachable: bool,
 }
@@ -39,7 +39,7 @@ struct ChannelTopic {
     signal: watch::Sender<Signal>,
     listeners: usize,
     idle_since: Moment,
-    /// True while it is in `TopicTable::idle`.
+    /// Whether the topic is in `TopicTable::idle`.
     lingers: bool,
 }
 
@@ -55,11 +55,11 @@ enum SubscriptionState {
     Opening,
     Open,
     /// The channel is not subscribed to. The count is raised once it is.
-    Deaf,
+    NotSubscribed,
 }
 
 impl Topics {
-    pub(crate) fn listen(self: &Arc<Self>, channel: String) -> Listener {
+    pub(crate) fn listen(self: &Arc<Self>, channel: String) -> ChannelListener {
         let channel: Arc<str> = channel.into();
         let mut table = self.table.lock();
         let table = &mut *table;
@@ -67,7 +67,7 @@ impl Topics {
             table.fresh.push(channel.clone());
             self.changed.notify_one();
             let state = if table.unreachable {
-                SubscriptionState::Deaf
+                SubscriptionState::NotSubscribed
             } else {
                 SubscriptionState::Opening
             };
@@ -81,7 +81,7 @@ impl Topics {
         topic.listeners += 1;
         let signal = topic.signal.subscribe();
         let seen = signal.borrow().count;
-        Listener {
+        ChannelListener {
             topics: self.clone(),
             channel,
             signal,
@@ -90,7 +90,7 @@ impl Topics {
         }
     }
 
-    /// Returns `true` if this process hears the messages on `channel`.
+    /// Returns `true` if this process receives the messages on `channel`.
     pub(crate) fn is_open(&self, channel: &str) -> bool {
         self.table
             .lock()
@@ -99,31 +99,31 @@ impl Topics {
             .is_some_and(|topic| topic.signal.borrow().state == SubscriptionState::Open)
     }
 
-    /// Returns `true` if this process hears no messages at all.
+    /// Returns `true` if this process listens to no channel.
     pub(crate) fn is_empty(&self) -> bool {
         self.table.lock().topics.is_empty()
     }
 
-    /// A message came in.
-    pub(crate) fn heard(&self, channel: &str) {
+    /// Counts a message on the channel.
+    pub(crate) fn count_message(&self, channel: &str) {
         if let Some(topic) = self.table.lock().topics.get(channel) {
             topic.signal.send_modify(|signal| signal.count += 1);
         }
     }
 
-    /// Notes that there will be no connection any more, so that listeners do not wait for one before they look for
-    /// themselves.
+    /// Notes that there will be no connection any more, so that listeners do not wait for one before they ask the
+    /// store.
     pub(crate) fn unreachable(&self) {
         let mut table = self.table.lock();
         table.unreachable = true;
         for topic in table.topics.values() {
             topic
                 .signal
-                .send_modify(|signal| signal.state = SubscriptionState::Deaf);
+                .send_modify(|signal| signal.state = SubscriptionState::NotSubscribed);
         }
     }
 
-    /// Waits until there is something to [take](Topics::take_fresh), or until that time.
+    /// Waits until there are channels to [take](Topics::take_fresh), or until that time.
     pub(crate) async fn changed_or(&self, until: Option<Moment>) {
         let until = async {
             match until {
@@ -142,7 +142,7 @@ impl Topics {
         std::mem::take(&mut self.table.lock().fresh)
     }
 
-    /// These channels are subscribed to. After a time of deafness everybody must look again.
+    /// Notes that these channels are subscribed to. If messages may have been missed, wakes all listeners.
     pub(crate) fn opened(&self, channels: &[Arc<str>], renewed: bool) {
         let table = self.table.lock();
         for topic in channels
@@ -150,7 +150,7 @@ impl Topics {
             .filter_map(|channel| table.topics.get(channel))
         {
             topic.signal.send_modify(|signal| {
-                if renewed || signal.state == SubscriptionState::Deaf {
+                if renewed || signal.state == SubscriptionState::NotSubscribed {
                     signal.count += 1;
                 }
                 signal.state = SubscriptionState::Open;
@@ -158,25 +158,25 @@ impl Topics {
         }
     }
 
-    /// Notes that these channels are not subscribed to at the moment, so that listeners do not wait before they look
-    /// for themselves.
-    pub(crate) fn deaf(&self, channels: &[Arc<str>]) {
+    /// Notes that these channels are not subscribed to at the moment, so that listeners do not wait before they ask the
+    /// store.
+    pub(crate) fn not_subscribed(&self, channels: &[Arc<str>]) {
         for channel in channels {
             self.refused(channel);
         }
     }
 
-    /// The server refuses this channel.
+    /// Notes that the server refuses this channel.
     pub(crate) fn refused(&self, channel: &str) {
         if let Some(topic) = self.table.lock().topics.get(channel) {
             topic
                 .signal
-                .send_modify(|signal| signal.state = SubscriptionState::Deaf);
+                .send_modify(|signal| signal.state = SubscriptionState::NotSubscribed);
         }
     }
 
-    /// Forgets the channels that lingered long enough; a listener that comes from now on makes a new topic, whose
-    /// subscription is sent after the end of this one. Also says when to look again.
+    /// Forgets the channels that have lingered long enough. A later listener makes a new topic, whose subscription is
+    /// sent after the end of the old one. Also returns the time at which to look again.
     pub(crate) fn take_idle(&self) -> (Vec<Arc<str>>, Option<Moment>) {
         let mut table = self.table.lock();
         let table = &mut *table;
@@ -207,28 +207,28 @@ impl Topics {
 
 /// One listener of one channel.
 #[derive(Debug)]
-pub(crate) struct Listener {
+pub(crate) struct ChannelListener {
     topics: Arc<Topics>,
     channel: Arc<str>,
     signal: watch::Receiver<Signal>,
-    /// Whether messages that come together are heard as so many, and not as one.
+    /// Whether several messages at once count as several; otherwise they count as one.
     counts: bool,
     /// The count at the last look.
     seen: u64,
 }
 
-impl Listener {
-    /// Hears messages that come together as one.
-    pub(crate) fn uncounted(mut self) -> Listener {
+impl ChannelListener {
+    /// Makes several messages at once count as one.
+    pub(crate) fn uncounted(mut self) -> ChannelListener {
         self.counts = false;
         self
     }
 }
 
-impl Listen for Listener {
+impl Listen for ChannelListener {
     fn ready(&mut self) -> Boxed<'_> {
         Box::pin(async {
-            // An error means that the topic is gone: nothing will be heard.
+            // An error means that the topic is gone, and with it all messages.
             let _ = self
                 .signal
                 .wait_for(|signal| signal.state != SubscriptionState::Opening)
@@ -239,20 +239,21 @@ impl Listen for Listener {
     fn heard(&mut self) -> Boxed<'_, u64> {
         Box::pin(async {
             let seen = self.seen;
-            let heard = self.signal.wait_for(|signal| signal.count != seen).await;
-            match heard.map(|signal| signal.count).ok() {
+            let changed = self.signal.wait_for(|signal| signal.count != seen).await;
+            match changed.map(|signal| signal.count).ok() {
                 Some(count) => {
                     let messages = count - std::mem::replace(&mut self.seen, count);
                     if self.counts { messages } else { 1 }
                 }
-                // The topic lives as long as its listeners; without it there is nothing to hear.
+                // The topic lives as long as its listeners, so this branch is not reached; there would be no more
+                // messages.
                 None => std::future::pending().await,
             }
         })
     }
 }
 
-impl Drop for Listener {
+impl Drop for ChannelListener {
     fn drop(&mut self) {
         let mut table = self.topics.table.lock();
         let table = &mut *table;

@@ -12,11 +12,10 @@ use crate::values::clock;
 /// release goes on in the background.
 const TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Gives the granted locks back when it is dropped. This happens in the background, and keeps the backend from closing
-/// until it is done.
+/// Gives the granted locks back when it is dropped. This runs in the background, and the backend closes only after it.
 pub(super) struct GiveBack<'a> {
     router: &'a Arc<Router>,
-    /// The granted requests. Empty once there is nothing to do.
+    /// The granted requests. Empty if there is nothing to give back.
     requests: &'a [AcquireRequest<'a>],
 }
 

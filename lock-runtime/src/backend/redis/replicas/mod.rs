@@ -1,26 +1,26 @@
-//! Locks that replicas know of before they are handed out: a Redis backend that wraps another one, which does the
-//! rest.
+//! Locks that replicas confirm before they are handed out. This Redis backend wraps another one, which does the rest.
 //!
 //! | file | concept |
 //! |---|---|
 //! | `routes` | finding the server whose replicas are asked about a key |
 //! | `wait_queue` | a few connections to each server for `WAIT` alone, and the requests that share one `WAIT` |
-//! | `wait_connection` | one of them: one `WAIT` at a time |
+//! | `wait_connection` | one of these connections: one `WAIT` at a time |
 //! | `touch` | writing holds once more as they are |
-//! | `give_back` | giving back a lock that too few replicas know of |
+//! | `give_back` | giving back a lock that too few replicas confirm |
 //!
-//! `WAIT` blocks its connection, and vouches only for writes that went before it on that connection. But replication is
-//! one ordered stream: when the replicas have a write that was made *after* the acquire was answered, they have the
-//! acquire. So the connection touches the hold, which is to write it once more as it is, and waits for that.
+//! `WAIT` blocks its connection, and proves only that replicas have the writes that were sent before it on that
+//! connection. But replication is one ordered stream: when the replicas have a write that was made *after* the acquire
+//! was answered, they have the acquire. So the connection touches the hold, that is, writes it once more as it is, and
+//! waits for that write.
 //!
-//! That proves something only at the server that granted the lock, with nothing forgotten in between. Addresses, run
-//! ids and generations of connections each miss a case (a name that moved to another node, a master that was demoted
-//! and came back), so the touch is made only where the hold is, in one script: a server that has it, and whose replicas
-//! have what was written there later, is the right one. It needs no key of its own, which would be missing in a slot
-//! that is being moved, and unlike what is published it is replicated by a node of a cluster, too.
+//! This proves something only if the server granted the lock and has forgotten nothing since. Addresses, run ids and
+//! generations of connections each miss a case: a name that moved to another node, or a master that was demoted and
+//! promoted again. So one script makes the touch only where the hold is: a server that has the hold, and whose replicas
+//! have a later write, is the right server. The touch needs no key of its own, which might be missing in a slot that is
+//! being moved. And unlike a published message, it is replicated by a node of a cluster, too.
 //!
-//! For a renewal that proves too little: after a failover the new master has the hold, too, but with the lease that it
-//! had before the old master renewed it. So the touch of a renewal extends the lease as well.
+//! For a renewal that proves too little: after a failover, the new master has the hold, too, but with the lease from
+//! before the old master renewed it. So the touch of a renewal extends the lease as well.
 
 mod give_back;
 mod routes;
@@ -45,12 +45,12 @@ use crate::values::{
     HolderId, Key, LockError, Moment, Replicas, StoreKind, Ttl, UnusedTokens, clock,
 };
 
-/// The least time that the replicas have, even if the caller's wait is nearly over.
+/// The least time that the replicas get, even if the caller's wait is nearly over.
 const LEAST: Duration = Duration::from_millis(10);
-/// The lease of the lock by which the health is checked: replicas have a sixth of it to confirm the lock.
+/// The lease of the lock by which the health is checked. Replicas have a sixth of it to confirm the lock.
 const LEASE_OF_CHECK: Duration = Duration::from_secs(12);
 
-/// Locks in one or several Redis masters, which replicas know of, too.
+/// Locks in one or several Redis masters, which replicas confirm.
 pub(crate) struct Replicated {
     backend: Arc<RedisBackend>,
     routes: Routes,
@@ -80,7 +80,7 @@ impl Replicated {
         }))
     }
 
-    /// As the master's own health, which counts only if enough of its replicas confirm a lock.
+    /// Returns the health of the masters. A master is healthy only if enough of its replicas confirm a lock.
     async fn health(&self, timeout: Duration) -> Checkup {
         let deadline = clock::now() + timeout;
         let mut checkup = self.backend.health(timeout).await;
@@ -95,13 +95,13 @@ impl Replicated {
         checkup
     }
 
-    /// Takes a lock of its own at the server, and gives it back.
+    /// Acquires and releases a lock of its own at the server.
     async fn can_lock(&self, node: &str, timeout: Duration) -> Result<(), Fault> {
         let slot = match &self.backend.router.nodes {
             Nodes::One(_) => None,
             Nodes::Cluster(cluster) => match cluster.slot_of(node) {
                 Some(slot) => Some(slot),
-                // The node is only just being given slots.
+                // The node has no slots yet.
                 None => return Ok(()),
             },
         };
@@ -114,7 +114,11 @@ impl Replicated {
                 Ok(Acquired::Granted(..)) => {
                     return self.backend.release(hold_ref, timeout).await.map(drop);
                 }
-                Ok(_) => return Err(Fault::not_done("a new lock is somebody else's")),
+                Ok(_) => {
+                    return Err(Fault::not_done(
+                        "another holder has a lock that was just made",
+                    ));
+                }
                 Err(Fault::Outdated) => {}
                 Err(fault) => return Err(fault),
             }
@@ -132,7 +136,7 @@ impl Replicated {
     }
 
     /// Waits until the replicas have the granted locks. Gives the locks back if too few replicas have them in time, or
-    /// if the caller leaves.
+    /// if the caller drops the future.
     async fn confirm(&self, requests: &[AcquireRequest<'_>]) -> Result<(), Fault> {
         let held = GiveBack::unless_kept(&self.backend.router, requests);
         let deadlines = requests.iter().map(|request| self.deadline(request));
@@ -169,8 +173,8 @@ impl Replicated {
 
     async fn acquire(&self, request: AcquireRequest<'_>) -> Result<Acquired, Fault> {
         let acquired = self.backend.acquire(request).await?;
-        // There is no await in between. So a caller that drops this future does so either before the grant is known
-        // here, or while it is guarded.
+        // There is no await in between. So a caller that drops this future drops it either before the grant is known
+        // here, or while `GiveBack` guards the grant.
         if matches!(acquired, Acquired::Granted(..)) {
             self.confirm(&[request]).await?;
         }
@@ -193,13 +197,14 @@ impl Replicated {
     ) -> Result<HandedOver, Fault> {
         let handed_over = self.backend.hand_over(from, to, spare).await?;
         if matches!(handed_over, HandedOver::Done(..)) {
-            // The old holder waits for this. With this limit, it is told in time that it has released, whatever the
-            // replicas do.
+            // The old holder waits for this call. This limit makes sure that it learns of its release in time, whatever
+            // the replicas do.
             let half = to.timeout / 2;
             let waits = Some(to.waits.map_or(half, |rest| rest.min(half)));
             let confirmed = self.confirm(&[AcquireRequest { waits, ..to }]).await;
             confirmed.map_err(|fault| match fault {
-                // The hand-over was done and undone: the old holder has released, and the new one has nothing.
+                // The hand-over was done and undone: the old holder has released the lock, and the new one does not
+                // have it.
                 Fault::TooFew(_) => fault,
                 fault => Fault::unknown(fault.to_string()),
             })?;
@@ -214,7 +219,7 @@ impl Replicated {
         }
         // The watchdog cut the timeout to the shortest lease.
         let deadline = clock::now() + self.replicas.timeout().min(within.timeout);
-        // Each hold is asked about by itself, and all at once: one that is no longer held says nothing about the
+        // Each hold is a request of its own, and all are sent at once: a hold that is lost says nothing about the
         // others.
         let asked = batch.iter().zip(&answers).map(|(renewal, answer)| {
             let is_held = *answer == Renewed::Held;
@@ -239,7 +244,7 @@ impl Replicated {
             }
         }
         if let Some(fault) = why {
-            tracing::warn!(reason = %fault, unconfirmed, "renewals are not known to enough replicas; they are repeated");
+            tracing::warn!(reason = %fault, unconfirmed, "too few replicas confirmed the renewals; they are repeated");
         }
         Ok(answers)
     }
@@ -278,7 +283,7 @@ impl Backend for Replicated {
         self.backend.release_with(hold_ref, unused, timeout)
     }
 
-    /// Extends the leases, and has the replicas confirm the renewals only if the options ask for that.
+    /// Extends the leases. The replicas confirm the renewals only if the options ask for that.
     fn renew<'a>(&'a self, batch: &'a [Renewal], within: Within) -> Reply<'a, Vec<Renewed>> {
         Box::pin(self.renew(batch, within))
     }
@@ -307,7 +312,7 @@ impl Backend for Replicated {
         Some(self)
     }
 
-    /// It tells no keepers, because the holds that a keeper grants by itself would not be confirmed.
+    /// This store notifies no keepers, because the turns that a keeper grants by itself would not be confirmed.
     fn traits(&self) -> StoreTraits {
         StoreTraits {
             tells_keepers: false,

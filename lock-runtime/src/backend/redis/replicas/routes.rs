@@ -1,5 +1,5 @@
-//! The choice of the server whose replicas are asked about a key: the one server, or the node of a cluster that has the
-//! key.
+//! The choice of the server whose replicas are asked about a key: the only server, or the node of a cluster that has
+//! the key.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::wait_connection::Common;
+use super::wait_connection::WaitCommon;
 use super::wait_queue::{AskedReplicas, WaitQueue};
 use crate::backend::redis::cluster::{Cluster, ClusterNode};
 use crate::backend::redis::connection::opened::CONNECT;
@@ -25,7 +25,7 @@ pub(super) enum Routes {
 /// The connections to each node of a cluster, made when they are first needed.
 pub(super) struct NodeQueues {
     cluster: Arc<Cluster>,
-    common: Arc<Common>,
+    common: Arc<WaitCommon>,
     handle: Handle,
     closed: watch::Receiver<bool>,
     started: Arc<Mutex<HashMap<Address, Arc<WaitQueue>>>>,
@@ -53,7 +53,7 @@ impl NodeQueues {
 
 impl Routes {
     pub(super) fn of(router: &Router, replicas: Replicas) -> Routes {
-        let common = |clustered| Common::new(replicas, router.call_timeout, clustered);
+        let common = |clustered| WaitCommon::new(replicas, router.call_timeout, clustered);
         let (handle, closed) = (router.handle.clone(), router.closed.subscribe());
         match &router.nodes {
             Nodes::One(_) => {
@@ -70,8 +70,8 @@ impl Routes {
         }
     }
 
-    /// Finds the errors that would prevent `WAIT`. If there are several servers, it is enough that one can be asked
-    /// and none refuses.
+    /// Finds the errors that would prevent `WAIT`. If there are several servers, it is enough that one can be asked and
+    /// none refuses.
     pub(super) async fn try_all(&self) -> Result<(), Fault> {
         let wait_queue = match self {
             Routes::One(wait_queue) => vec![wait_queue.clone()],
@@ -99,13 +99,13 @@ impl Routes {
         }
     }
 
-    /// Asks about holds that are all on `key`'s server.
+    /// Asks about holds that are all at `key`'s server.
     ///
-    /// In a cluster, that is the node that has the slot now, as far as this process knows. It need not be the node
-    /// that granted the lock. If it is another one, it either has the hold with all of its keys, or refuses the
-    /// request, or does not know the hold; in the last two cases nothing is confirmed. A node that is only being given
-    /// the slot is not asked: if the slot's owner fails over, the keys on that node are lost to all others, however
-    /// many of its replicas have them.
+    /// In a cluster, that is the node that has the slot now, as far as this process knows. It need not be the node that
+    /// granted the lock. If it is another node, it has the hold with all of its keys, or refuses the request, or does
+    /// not have the hold; in the last two cases nothing is confirmed. A node to which the slot is only being moved is
+    /// not asked: if the slot's owner fails over, the keys on that node are lost to all others, however many of its
+    /// replicas have them.
     pub(super) fn ask(
         &self,
         key: &Key,
@@ -119,7 +119,7 @@ impl Routes {
                 owner.map(|node| queues.to(&node))
             }
         };
-        let nobody = || Fault::too_few("no node is known to have the lock's slot");
-        Ok(wait_queue.ok_or_else(nobody)?.ask(holds, deadline))
+        let no_owner = || Fault::too_few("no node is known to have the lock's slot");
+        Ok(wait_queue.ok_or_else(no_owner)?.ask(holds, deadline))
     }
 }

@@ -1,5 +1,5 @@
-//! Touches: the scripts that renew write each hold that is still there once more as it is. Holds with a TTL are
-//! extended to it as well.
+//! Touches: the scripts that renew write each hold that is still there once more as it is. A hold with a TTL is also
+//! extended to it.
 
 use super::super::cluster::Redirect;
 use crate::backend::redis::connection::Wire;
@@ -19,7 +19,7 @@ pub(super) enum Touch {
     Made,
     /// The server does not have the hold.
     NotHeld,
-    /// The server does not answer for the key.
+    /// The server does not serve the key.
     Refused(Fault),
 }
 
@@ -59,7 +59,7 @@ pub(super) async fn touch(
                         touches[at] = Touch::Refused(fault.clone());
                     }
                 }
-                // Perhaps because of one of them.
+                // The script may have failed because of one of the keys.
                 (Err(fault), None) if part.len() > 1 && faults::may_be_of_one_key(&fault) => {
                     let (first, rest) = part.split_at(part.len() / 2);
                     again.extend([first.to_vec(), rest.to_vec()]);
@@ -101,7 +101,7 @@ async fn mark_part(
             let script = ReadRenew { items: &items };
             scripting::run(&mut connection, &script, Manner::PLAIN).await
         }
-        // Permits are taken and given back together, so one stands for all, unless they are extended.
+        // Permits are taken and returned together, so one permit represents all, unless the leases are extended.
         Some(RenewalKind::Permits) => {
             let items = items.map(|item| {
                 let permits = item.ttl.map_or(1, |_| item.permits);

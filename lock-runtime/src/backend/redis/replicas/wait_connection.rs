@@ -1,4 +1,4 @@
-//! One connection that waits for replicas, on behalf of all callers that asked while it was busy.
+//! One connection that waits for replicas, for all callers that asked while it was busy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -14,7 +14,7 @@ use crate::backend::{Fault, Renewal};
 use crate::sync::Mutex;
 use crate::values::{Moment, Replicas, clock};
 
-/// The time by which a `WAIT` is to end early, because a server ends it late by the period of its housekeeping.
+/// The time by which a `WAIT` is to end early: a server ends it late by the period of its housekeeping.
 const LATE: Duration = Duration::from_millis(150);
 /// The rest of a request's time that is too short for another `WAIT`.
 const SOON: Duration = Duration::from_millis(20);
@@ -37,11 +37,11 @@ impl WaitRequest {
     }
 }
 
-/// The parts that all wait connections of a manager share, whichever server they lead to.
-pub(in super::super) struct Common {
+/// The parts that all wait connections of a manager share, to whichever server they lead.
+pub(in super::super) struct WaitCommon {
     pub(super) replicas: Replicas,
     pub(super) timeout: Duration,
-    /// True if the servers are nodes of a cluster.
+    /// Whether the servers are nodes of a cluster.
     pub(super) clustered: bool,
     /// The most replicas that a server had when a connection to it was opened. All nodes of a cluster share this
     /// number: a replica that was just promoted has few replicas of its own, and needs as many as the master before it.
@@ -49,13 +49,13 @@ pub(in super::super) struct Common {
     warned: AtomicBool,
 }
 
-impl Common {
+impl WaitCommon {
     pub(in super::super) fn new(
         replicas: Replicas,
         timeout: Duration,
         clustered: bool,
-    ) -> Arc<Common> {
-        Arc::new(Common {
+    ) -> Arc<WaitCommon> {
+        Arc::new(WaitCommon {
             replicas,
             timeout,
             clustered,
@@ -73,13 +73,13 @@ impl Common {
 /// The parts that the connections to one server share.
 pub(super) struct WaitSettings {
     target: Arc<Target>,
-    common: Arc<Common>,
+    common: Arc<WaitCommon>,
     /// The number of replicas that had everything when a `WAIT` was last answered, and the number that was needed.
     last: Mutex<Option<(u32, u32)>>,
 }
 
 impl WaitSettings {
-    pub(super) fn new(target: Arc<Target>, common: Arc<Common>) -> WaitSettings {
+    pub(super) fn new(target: Arc<Target>, common: Arc<WaitCommon>) -> WaitSettings {
         WaitSettings {
             target,
             common,
@@ -150,7 +150,7 @@ impl WaitSettings {
     }
 }
 
-/// Waits until `need` replicas have everything that was written on this connection. Returns how many have it.
+/// Waits until `need` replicas have all writes of this connection. Returns how many have them.
 async fn wait(connection: &Wire, need: u32, millis: u64) -> Result<u32, Fault> {
     let wait = redis::cmd("WAIT").arg(need).arg(millis).take();
     let reply = scripting::send(&mut connection.clone(), &wait).await;
@@ -168,8 +168,8 @@ fn too_few(confirmed: u32, need: u32) -> Fault {
 }
 
 /// The outcome of one `WAIT`.
-struct ToldReplicas {
-    /// The outcome for each of the holds.
+struct WaitOutcome {
+    /// The outcome for each hold.
     touches: Vec<Touch>,
     confirmed: u32,
     need: u32,
@@ -202,7 +202,7 @@ impl WaitConnection {
         }
     }
 
-    /// Answers the requests, after one `WAIT` for all of them or several.
+    /// Answers the requests, after one or several `WAIT`s for all of them.
     pub(super) async fn serve(&mut self, mut requests: Vec<WaitRequest>) {
         // A connection that was open before may lead to a server that is no longer the master.
         let mut fresh = false;
@@ -214,17 +214,17 @@ impl WaitConnection {
             if self.open.is_none() {
                 fresh = true;
             }
-            let told = self.ask(&requests).await;
-            if told.is_err() {
+            let outcome = self.ask(&requests).await;
+            if outcome.is_err() {
                 self.open = None;
             }
-            match told {
-                Ok((told, asked_until)) => {
-                    requests = self.settle(requests, &told, asked_until, fresh);
+            match outcome {
+                Ok((outcome, asked_until)) => {
+                    requests = self.settle(requests, &outcome, asked_until, fresh);
                     // A caller that left meanwhile may itself have given back the hold that was not found.
                     requests.retain(WaitRequest::is_wanted);
                     let is_missing = |touch: &Touch| matches!(touch, Touch::NotHeld);
-                    if !fresh && told.touches.iter().any(is_missing) && !requests.is_empty() {
+                    if !fresh && outcome.touches.iter().any(is_missing) && !requests.is_empty() {
                         self.open = None;
                     }
                 }
@@ -239,16 +239,16 @@ impl WaitConnection {
         }
     }
 
-    /// Answers the requests that it can answer. Returns the others, which have to be asked about again.
+    /// Answers the requests that it can answer. Returns the others, which need another `WAIT`.
     fn settle(
         &self,
         requests: Vec<WaitRequest>,
-        told: &ToldReplicas,
+        outcome: &WaitOutcome,
         asked_until: Moment,
         fresh: bool,
     ) -> Vec<WaitRequest> {
-        let (confirmed, need) = (told.confirmed, told.need);
-        let mut touches = told.touches.iter();
+        let (confirmed, need) = (outcome.confirmed, outcome.need);
+        let mut touches = outcome.touches.iter();
         let mut left = Vec::new();
         for request in requests {
             let of_it: Vec<&Touch> = touches.by_ref().take(request.holds.len()).collect();
@@ -282,8 +282,8 @@ impl WaitConnection {
         left
     }
 
-    /// Asks once, about all requests. Also returns the earliest of their deadlines.
-    async fn ask(&mut self, requests: &[WaitRequest]) -> Result<(ToldReplicas, Moment), Fault> {
+    /// Sends one `WAIT` for all requests. Also returns the earliest of their deadlines.
+    async fn ask(&mut self, requests: &[WaitRequest]) -> Result<(WaitOutcome, Moment), Fault> {
         let open = match self.open.take() {
             Some(open) => open,
             None => self.settings.open().await?,
@@ -305,8 +305,8 @@ impl WaitConnection {
         let need = common.need();
         let asked = async {
             let touches = touch(&open.connection, &holds, common.clustered).await?;
-            // The touches must be answered before: a script that had to be loaded first would come after the `WAIT`,
-            // which would not wait for it.
+            // The touches must be answered first: a script that has to be loaded would be sent after the `WAIT`, which
+            // would then not wait for its write.
             let made = touches.iter().any(|touch| matches!(touch, Touch::Made));
             let confirmed = if made {
                 Some(wait(&open.connection, need, millis).await?)
@@ -317,8 +317,8 @@ impl WaitConnection {
         };
         let silent = || Fault::unknown("no answer to WAIT");
         let (touches, confirmed) = tokio::select! {
-            told = tokio::time::timeout(time + common.timeout, asked) => {
-                told.unwrap_or_else(|_| Err(silent()))?
+            outcome = tokio::time::timeout(time + common.timeout, asked) => {
+                outcome.unwrap_or_else(|_| Err(silent()))?
             }
             () = self.settings.target.superseded(&open.master) => {
                 return Err(Fault::unknown("the master has moved"));
@@ -327,11 +327,11 @@ impl WaitConnection {
         if let Some(confirmed) = confirmed {
             *self.settings.last.lock() = Some((confirmed, need));
         }
-        let told = ToldReplicas {
+        let outcome = WaitOutcome {
             touches,
             confirmed: confirmed.unwrap_or(0),
             need,
         };
-        Ok((told, until))
+        Ok((outcome, until))
     }
 }

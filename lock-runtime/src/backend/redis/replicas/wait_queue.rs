@@ -1,4 +1,4 @@
-//! The connections for `WAIT`, and their queue. Callers that come while all connections are busy share the next
+//! The connections for `WAIT`, and their queue. Requests that arrive while all connections are busy share the next
 //! `WAIT`.
 
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use crate::backend::kit::closed::until_closed;
 use crate::backend::redis::connection::Target;
 use crate::backend::redis::replicas::wait_connection::{
-    Common, WaitConnection, WaitRequest, WaitSettings,
+    WaitCommon, WaitConnection, WaitRequest, WaitSettings,
 };
 use crate::backend::{Fault, Renewal};
 use crate::values::{Moment, ShutdownCause};
 
-/// The number of connections. One `WAIT` is under way while the requests for another gather; more would only wait for
-/// the same replicas.
+/// The number of connections. One `WAIT` is under way while the requests for another gather; more connections would
+/// only wait for the same replicas.
 const CONNECTIONS: usize = 2;
 /// The number of holds from which a `WAIT` takes no further requests. Each hold costs a few µs of the server's time.
 const TOGETHER: usize = 128;
@@ -31,10 +31,10 @@ pub(in super::super) struct WaitQueue {
 }
 
 impl WaitQueue {
-    /// Starts the connections. They end when `closed` becomes true or is gone, and when this is dropped.
+    /// Starts the connections. They end when `closed` becomes true or is gone, and when the queue is dropped.
     pub(in super::super) fn start(
         target: Arc<Target>,
-        common: &Arc<Common>,
+        common: &Arc<WaitCommon>,
         handle: &Handle,
         closed: &watch::Receiver<bool>,
     ) -> Arc<WaitQueue> {

@@ -1,4 +1,4 @@
-//! The scripts of locks with one holder at a time. A connection is checked by them before it is used.
+//! The scripts of locks with one holder at a time. The check of a new connection also runs them.
 
 use super::outcomes::{AcquireReply, ReleaseReply, acquire_reply, read_renewals, release_reply};
 use super::{Items, Script, Source, foreign, lua, renewal, script, source};
@@ -7,7 +7,7 @@ use crate::backend::{Fault, Renewed};
 use crate::values::FencingToken;
 
 script! {
-    "acquire", shortcut after ["usually"], ["digits", "range", "refusal", "fence", "admitted", "lease", "holder", "listeners", "keeper", "ahead"]
+    "acquire", shortcut after ["common_case"], ["digits", "range", "refusal", "fence", "admitted", "lease", "holder", "listeners", "keeper", "reserve_tokens"]
     struct Acquire<'a> {
         keys { lock: &'a str, fence: Option<&'a str> }
         args {
@@ -15,11 +15,11 @@ script! {
             lease_ms: u64,
             /// In µs of the server's TIME.
             not_after_us: u64,
-            /// The fence counts by one, as Redisson's does, instead of by the clock.
+            /// Whether the fence counts by one, as Redisson's does, instead of following the clock.
             counted: bool,
-            /// Its subscribers are counted, for a request with `spare`.
+            /// The channel whose subscribers are counted, for a request with `spare`.
             channel: Option<&'a str>,
-            /// The number of tokens to set aside after that of the holder.
+            /// The number of tokens to reserve after the holder's.
             spare: Option<u64>
         }
     }
@@ -53,14 +53,14 @@ pub(crate) enum NextTokenReply {
 }
 
 script! {
-    "release", "allow-oom", shortcut after ["publish", "told"], ["digits", "time", "failed", "unused"]
+    "release", "allow-oom", shortcut after ["publish", "publish_release"], ["digits", "time", "failed", "return_tokens"]
     struct Release<'a> {
         keys { lock: &'a str, fence: Option<String> }
         args {
             holder: &'a str,
             channel: &'a str,
             payload: &'a str,
-            /// The last of the tokens that were set aside, and the last one that anybody has.
+            /// The last reserved token, and the last token that a hold has used.
             last: Option<u64>,
             used: Option<u64>
         }
@@ -69,7 +69,7 @@ script! {
 }
 
 impl<'a> Release<'a> {
-    /// Gives back the lock, and no tokens.
+    /// Returns the script that releases the lock and returns no tokens.
     pub(crate) fn of(lock: &'a str, holder: &'a str, channel: &'a str) -> Release<'a> {
         Release {
             lock,
@@ -85,17 +85,17 @@ impl<'a> Release<'a> {
 
 script! {
     "handover", "allow-oom",
-    shortcut after ["listeners"], ["digits", "range", "time", "failed", "refusal", "fence", "lease", "ahead"]
+    shortcut after ["listeners"], ["digits", "range", "time", "failed", "refusal", "fence", "lease", "reserve_tokens"]
     struct HandOver<'a> {
         keys { lock: &'a str, fence: Option<&'a str> }
         args {
             from: &'a str,
             to: &'a str,
             lease_ms: u64,
-            /// Its subscribers are counted.
+            /// The channel whose subscribers are counted.
             channel: &'a str,
             counted: bool,
-            /// The number of tokens to set aside after that of the new holder.
+            /// The number of tokens to reserve after the new holder's.
             spare: u64
         }
     }
@@ -109,7 +109,7 @@ script! {
                 HandOverReply::Done {
                     tokens,
                     time: items.digits()?,
-                    // -1: the ACL does not allow to ask.
+                    // -1 if the ACL does not allow the question.
                     subscribers: u64::try_from(items.integer()?).ok(),
                 }
             }
@@ -126,7 +126,7 @@ script! {
 #[derive(Debug)]
 pub(crate) enum HandOverReply {
     Done {
-        /// The token of the new holder, and the last token that was set aside.
+        /// The token of the new holder, and the last reserved token.
         tokens: Option<(FencingToken, FencingToken)>,
         time: u64,
         subscribers: Option<u64>,

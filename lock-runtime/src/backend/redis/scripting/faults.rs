@@ -1,4 +1,5 @@
-//! A client or server error → a [`Fault`]: did it certainly not happen, may it have, is it refused for good?
+//! Turns an error of the client or the server into a [`Fault`], which says whether the request may have been executed,
+//! and whether a retry can help.
 
 use std::error::Error;
 use std::io;
@@ -9,7 +10,7 @@ use redis::{ErrorKind, RedisError};
 use crate::backend::Fault;
 use crate::values::StoreError;
 
-/// The error of a request that was handed to the connection.
+/// Returns the fault of a request that was handed to the connection.
 pub(crate) fn of_call(error: &RedisError) -> Fault {
     if let Some(code) = server_code(error) {
         let detail = error.detail().unwrap_or_default();
@@ -17,12 +18,12 @@ pub(crate) fn of_call(error: &RedisError) -> Fault {
     }
     match error.kind() {
         ErrorKind::AuthenticationFailed => Fault::Denied(StoreError::shortened(&error.to_string())),
-        // A malformed reply says nothing about what the server did.
+        // A malformed reply does not show what the server did.
         _ => Fault::Unknown(StoreError::shortened(&error.to_string())),
     }
 }
 
-/// The error of a question that changes nothing: it can be asked again.
+/// Returns the fault of a request that changes nothing, and so can be sent again.
 pub(crate) fn of_question(error: &RedisError, tls: bool) -> Fault {
     if tls && io_kind(error) == Some(io::ErrorKind::InvalidData) {
         return Fault::Denied(StoreError::shortened(&format!("TLS: {error}")));
@@ -36,8 +37,8 @@ pub(crate) fn of_question(error: &RedisError, tls: bool) -> Fault {
 /// Returns the fault for an error reply, given its code and the rest of its text.
 ///
 /// A server error is a definite no-op, because the scripts check everything before their first write. There is one
-/// exception: in a slot that leaves its node, looking at a key that the script has just deleted, or that has already
-/// left, is an error.
+/// exception: in a slot that leaves its node, reading a key that the script has just deleted, or that has already left,
+/// is an error.
 pub(crate) fn of_reply(code: &str, detail: &str) -> Fault {
     let mut text = format!("{code} {}", without_arguments(detail));
     if let Some(command) = not_allowed(detail) {
@@ -52,7 +53,7 @@ pub(crate) fn of_reply(code: &str, detail: &str) -> Fault {
         "ERR" => [
             // The client drops the code of the error that refuses SELECT.
             "has no permissions to",
-            // Redis 7.0, then 7.2 and later and its forks.
+            // The texts of Redis 7.0, then those of 7.2 and later and its forks.
             "The user executing the script",
             "ACL failure in script",
             "unknown command",
@@ -71,13 +72,13 @@ pub(crate) fn of_reply(code: &str, detail: &str) -> Fault {
     }
 }
 
-/// The error text inside a reply that is no error itself.
+/// Returns the fault of an error text inside a reply that is not an error itself.
 pub(crate) fn of_text(text: &str) -> Fault {
     let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
     of_reply(code, detail)
 }
 
-/// True if the server says that it is no master, or not any more.
+/// Returns `true` if the server says that it is not a master, or not any more.
 pub(crate) fn is_demotion(fault: &Fault) -> bool {
     let Fault::NotDone(source) = fault else {
         return false;
@@ -86,13 +87,13 @@ pub(crate) fn is_demotion(fault: &Fault) -> bool {
     text.starts_with("READONLY") || text.starts_with("MASTERDOWN")
 }
 
-/// True if the server takes scripts with keys of one slot only.
+/// Returns `true` if the server accepts only scripts whose keys are in one slot.
 pub(crate) fn is_of_several_slots(fault: &Fault) -> bool {
     matches!(fault, Fault::NotDone(source) if source.to_string().starts_with("CROSSSLOT"))
 }
 
-/// True if a script may have been refused because of one of its keys, or for its size: without that key, or as two
-/// scripts, it may be done. What the server refuses to everybody is not sent again in parts.
+/// Returns `true` if a script may have been refused because of one of its keys, or for its size: without that key, or
+/// as two scripts, it may succeed. A request that the server refuses to all users is not sent again in parts.
 pub(crate) fn may_be_of_one_key(fault: &Fault) -> bool {
     const OF_ALL: [&str; 12] = [
         "LOADING",
@@ -122,7 +123,7 @@ pub(crate) fn may_be_of_one_key(fault: &Fault) -> bool {
     }
 }
 
-/// A reply that no script of ours gives.
+/// Returns the fault of a reply that no script of ours gives.
 pub(crate) fn malformed(script: &str) -> Fault {
     Fault::unknown(format!("the server gave a malformed reply to `{script}`"))
 }
@@ -131,12 +132,12 @@ pub(crate) fn is_noscript(error: &RedisError) -> bool {
     server_code(error) == Some("NOSCRIPT")
 }
 
-/// True if the user may not send the command. What a script may not do is another error.
+/// Returns `true` if the user may not send the command. A command that a script may not call is another error.
 pub(crate) fn is_no_right(error: &RedisError) -> bool {
     server_code(error) == Some("NOPERM")
 }
 
-/// True if the server answered, and with an error.
+/// Returns `true` if the server answered, and with an error.
 pub(crate) fn is_from_server(error: &RedisError) -> bool {
     server_code(error).is_some()
 }
@@ -160,14 +161,15 @@ pub(crate) fn io_kind(error: &RedisError) -> Option<io::ErrorKind> {
     Some(cause?.kind())
 }
 
-/// The command that a user may not send, as rights are written. A script's is told by `rights.rs`.
+/// Returns the command that a user may not send, in the form of a right. `rights.rs` finds the rights that a script
+/// lacks.
 fn not_allowed(detail: &str) -> Option<String> {
     let (_, rest) = detail.split_once("has no permissions to run the '")?;
     let (command, _) = rest.split_once('\'')?;
     Some(command.to_ascii_lowercase())
 }
 
-/// The server repeats a refused command's arguments, and ours hold the holder's id.
+/// Removes the arguments of a refused command, which the server repeats. Ours have the holder's id.
 fn without_arguments(detail: &str) -> &str {
     detail
         .find(", with args beginning with")
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_that_is_about_one_key_is_told_from_one_that_is_about_the_server() {
+    fn a_refusal_of_one_key_differs_from_one_of_all_keys() {
         for text in [
             "CROSSSLOT Keys in request don't hash to the same slot",
             "NOPERM this user has no permissions to access one of the keys used as arguments",
@@ -261,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_connections_and_timeouts_are_unknown_unless_the_request_was_a_question() {
+    fn a_cut_connection_is_unknown_unless_the_request_only_asked() {
         let cut = RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert!(matches!(of_call(&cut), Fault::Unknown(_)));
         assert!(matches!(of_question(&cut, false), Fault::NotDone(_)));

@@ -1,4 +1,4 @@
-//! Acquires and releases of many mutexes that share a script. Each is answered by itself.
+//! Acquires and releases of many mutexes that share a script. Each gets an answer of its own.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::backend::Fault;
 use crate::backend::redis::pubsub::messages::{RELEASED, channel};
 use crate::values::{FencingToken, HolderId, Key, decimal};
 
-/// One acquire of those that share a script.
+/// One acquire that shares its script.
 #[derive(Debug)]
 pub(crate) struct OneAcquire {
     pub(crate) key: Key,
@@ -23,10 +23,10 @@ pub(crate) struct OneAcquire {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AcquireTerms {
     pub(super) lease_ms: u64,
-    /// Whether they want tokens.
+    /// Whether the acquires want tokens.
     pub(super) fenced: bool,
     /// The number of binary digits of the milliseconds that are left for an answer. The whole group gets the earliest
-    /// deadline among its requests, which would be too early for requests that have far more time.
+    /// deadline among its requests, which would be too early for requests with far more time.
     pub(super) time_left: u32,
 }
 
@@ -40,14 +40,15 @@ impl AcquireTerms {
     }
 }
 
-/// One release of those that share a script.
+/// One release that shares its script.
 #[derive(Debug)]
 pub(crate) struct OneRelease {
     pub(crate) key: Key,
     pub(crate) holder: HolderId,
 }
 
-/// The script of many. It answers each; `None` where nothing was done, and the script of one has to be asked.
+/// A script for many requests. It answers each of them: `None` if it did nothing for a request, which then has to be
+/// sent by itself.
 #[derive(Debug)]
 pub(crate) struct Each<T, Terms> {
     pub(crate) terms: Terms,
@@ -61,7 +62,7 @@ impl Script for AcquireEach {
     type Reply = Vec<Option<AcquireReply>>;
 
     fn source() -> &'static Source {
-        source!("acquire_each", ["usually"])
+        source!("acquire_each", ["common_case"])
     }
 
     fn keys(&self) -> usize {
@@ -100,7 +101,7 @@ impl Script for AcquireEach {
             Some(AcquireReply::Granted {
                 token,
                 time,
-                look: None,
+                tenure: None,
             })
         };
         let mut answers = Vec::with_capacity(self.all.len());
@@ -132,7 +133,7 @@ impl Script for ReleaseEach {
     type Reply = Vec<Option<ReleaseReply>>;
 
     fn source() -> &'static Source {
-        source!("release_each", "allow-oom", ["publish", "told"])
+        source!("release_each", "allow-oom", ["publish", "publish_release"])
     }
 
     fn keys(&self) -> usize {

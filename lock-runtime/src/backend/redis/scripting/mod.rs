@@ -27,14 +27,14 @@ pub(crate) use self::table::{lua, renewal, script, source};
 pub(crate) struct Source {
     pub(crate) name: &'static str,
     pub(crate) text: &'static str,
-    /// The form of the script for each sort of channels.
-    classic: OnceLock<Form>,
-    sharded: OnceLock<Form>,
-    both: OnceLock<Form>,
+    /// The text of the script for each sort of channels.
+    classic: OnceLock<ScriptText>,
+    sharded: OnceLock<ScriptText>,
+    both: OnceLock<ScriptText>,
 }
 
 #[derive(Debug)]
-struct Form {
+struct ScriptText {
     text: Cow<'static, str>,
     hash: String,
 }
@@ -54,12 +54,12 @@ impl Source {
         &self.form(channels).hash
     }
 
-    /// The text with the fragments that know about channels in the form for `channels`.
+    /// Returns the text, with the fragments for this sort of channels.
     pub(crate) fn text(&self, channels: ClusterChannels) -> &str {
         &self.form(channels).text
     }
 
-    fn form(&self, channels: ClusterChannels) -> &Form {
+    fn form(&self, channels: ClusterChannels) -> &ScriptText {
         let (form, others) = match channels {
             ClusterChannels::Classic => (&self.classic, None),
             ClusterChannels::Sharded => {
@@ -82,7 +82,7 @@ impl Source {
                     .into();
             }
             let hash = sha1_smol::Sha1::from(&*text).digest().to_string();
-            Form { text, hash }
+            ScriptText { text, hash }
         })
     }
 }
@@ -99,7 +99,7 @@ pub(crate) trait Script {
     /// Appends the keys, then the arguments.
     fn write(&self, command: &mut Cmd);
 
-    /// `None` if the reply is malformed.
+    /// Parses the reply; `None` if it is malformed.
     fn read(&self, reply: Value) -> Option<Result<Self::Reply, Fault>>;
 
     /// `KEYS` and `ARGV` as the script's header names them.
@@ -107,7 +107,7 @@ pub(crate) trait Script {
     fn shape() -> [String; 2];
 }
 
-/// Names with a `?` where the type is an option.
+/// Lists the names, with a `?` after each field whose type is an option.
 #[cfg(test)]
 pub(crate) fn shape_of(fields: &[(&str, &str)]) -> String {
     let names = fields.iter().map(|(name, type_of)| {
@@ -125,10 +125,10 @@ pub(crate) fn shape_of(fields: &[(&str, &str)]) -> String {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
     pub(crate) channels: ClusterChannels,
-    /// Each is preceded by ASKING.
+    /// Whether ASKING precedes each script.
     pub(crate) asking: bool,
     /// Whether a script is sent only once. If the server does not know it, the script is loaded, but not sent again:
-    /// requests that must come after it may already have been sent. A refusal is not explained either.
+    /// requests that must come after it may already have been sent. The reason of a refusal is not looked up either.
     pub(crate) once: bool,
 }
 
@@ -141,7 +141,7 @@ impl Manner {
     };
 }
 
-/// Runs a script on one connection. Has no timeout of its own. A refusal names the rights that are missing.
+/// Runs a script on one connection, without a timeout of its own. A refusal names the missing rights.
 pub(crate) async fn run<S: Script>(
     connection: &mut MultiplexedConnection,
     script: &S,
@@ -149,7 +149,7 @@ pub(crate) async fn run<S: Script>(
 ) -> Result<S::Reply, Fault> {
     match call(connection, script, manner).await {
         Err(Fault::Denied(why)) if !manner.once => {
-            // Boxed: it is rare, and the future of every call would have to hold it.
+            // Boxed: it is rare, and would enlarge the future of every call.
             let explained = Box::pin(rights::explained(connection, script, manner, why));
             Err(Fault::Denied(explained.await))
         }
@@ -159,8 +159,9 @@ pub(crate) async fn run<S: Script>(
 
 /// Runs a script on one connection, without a timeout and without an explanation of a refusal.
 ///
-/// EVALSHA; where the server does not know the script, load it and try again; where loading is refused, EVAL.
-/// Each of these is sent only after the one before was answered, so there is never a second copy under way.
+/// Sends EVALSHA. If the server does not know the script, loads it and sends EVALSHA again. If loading is refused,
+/// sends EVAL. Each of these is sent only after the one before it was answered, so there is never a second copy under
+/// way.
 async fn call<S: Script>(
     connection: &mut MultiplexedConnection,
     script: &S,
@@ -212,13 +213,14 @@ async fn ask(
     manner: Manner,
 ) -> Result<Value, RedisError> {
     if manner.asking {
-        // Boxed: it is rare, and the future of every call would have to hold it.
+        // Boxed: it is rare, and would enlarge the future of every call.
         return Box::pin(send_asking(connection, command)).await;
     }
     send(connection, command).await
 }
 
-/// In one message to the connection's task: ASKING counts for the next command only, no matter which task sends it.
+/// Sends ASKING and the command in one message to the connection's task, because ASKING counts for the next command
+/// only, whichever task sends it.
 async fn send_asking(
     connection: &mut MultiplexedConnection,
     command: &Cmd,
@@ -227,7 +229,7 @@ async fn send_asking(
     pipeline.cmd("ASKING").add_command(command.clone());
     let mut replies = connection.send_packed_commands(&pipeline, 0, 2).await?;
     match (replies.pop(), replies.pop()) {
-        // Without ASKING, the node does not serve the slot. So the refusal of ASKING is the cause, not the script's
+        // Without ASKING, the node does not serve the slot. So the refusal of ASKING is the cause, and not the script's
         // error.
         (Some(Value::ServerError(_)), Some(Value::ServerError(refused))) => Err(refused.into()),
         (Some(Value::ServerError(error)), _) => Err(error.into()),
@@ -246,7 +248,7 @@ pub(crate) async fn send(
     }
 }
 
-/// The answer to a question, which changes nothing, if it comes in time.
+/// Waits for the answer to a request that changes nothing, at most for `timeout`.
 pub(crate) async fn in_time<T>(
     what: &str,
     timeout: Duration,
@@ -272,7 +274,7 @@ pub(crate) async fn info(
 
 fn command<S: Script>(script: &S, verb: &str, body: &str) -> Cmd {
     let keys = script.keys();
-    // Room for nearly every script, however many keys it has: it does not grow on the way.
+    // This has room for nearly every script with any number of keys, so that the buffer does not grow.
     let mut command = Cmd::with_capacity(12 + 4 * keys, 128 + 128 * keys);
     command.arg(verb).arg(body).arg(keys);
     script.write(&mut command);

@@ -1,4 +1,4 @@
-//! Outcomes that the scripts of several kinds have in common, and how they are read.
+//! Outcomes that the scripts of several kinds have in common, and how they are parsed.
 
 use std::time::Duration;
 
@@ -8,25 +8,25 @@ use super::{Items, faults, foreign, text};
 use crate::backend::{Fault, Renewed};
 use crate::values::{FencingToken, decimal};
 
-/// `time`: µs of the server's TIME.
+/// The reply of an acquire. `time` is in µs of the server's TIME.
 #[derive(Debug)]
 pub(crate) enum AcquireReply {
     Granted {
         token: Option<FencingToken>,
         time: u64,
-        /// Boxed, for few ask for it.
-        look: Option<Box<Look>>,
+        /// Boxed, because few requests ask for it.
+        tenure: Option<Box<TenureReply>>,
     },
     Busy {
         left: Option<Duration>,
         time: u64,
     },
-    /// The holder is a process that may only be keeping the lock, and was asked to give it up.
+    /// The holder may only be keeping the lock, and was asked to give it up.
     Kept {
         left: Option<Duration>,
         time: u64,
     },
-    /// Only of a fair lock.
+    /// Only for a fair lock.
     Queued {
         left: Option<Duration>,
         first: bool,
@@ -38,21 +38,22 @@ pub(crate) enum AcquireReply {
     },
 }
 
-/// The part of a reply that tells who else waits, and what was set aside for those of the same process.
+/// The part of a reply that says how many clients listen, and which tokens are reserved for callers of the same
+/// process.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
-    /// The last of the tokens that were set aside.
+pub(crate) struct TenureReply {
+    /// The last reserved token.
     pub(crate) last: Option<FencingToken>,
     pub(crate) subscribers: Option<u64>,
 }
 
-/// Parses the reply of an acquire after its first `word`. It has a token if one of `keys` is a fence, and a look if tokens
-/// were to be set aside.
+/// Parses the reply of an acquire after its first `word`. The reply has a token if one of `keys` is a fence. It has the
+/// terms of a tenure if the request asked for reserved tokens.
 pub(crate) fn acquire_reply(
     word: &str,
     mut items: Items,
     keys: &[(&str, Option<&str>)],
-    ahead: bool,
+    has_tenure: bool,
 ) -> Option<Result<AcquireReply, Fault>> {
     let is_fence = |(name, key): &(&str, Option<&str>)| *name == "fence" && key.is_some();
     let is_fenced = keys.iter().any(is_fence);
@@ -63,16 +64,20 @@ pub(crate) fn acquire_reply(
                 return None;
             }
             let time = items.digits()?;
-            let look = if ahead {
-                Some(Box::new(Look {
+            let tenure = if has_tenure {
+                Some(Box::new(TenureReply {
                     last: items.token()?,
-                    // -1: the ACL does not allow to ask.
+                    // -1 if the ACL does not allow the question.
                     subscribers: u64::try_from(items.integer()?).ok(),
                 }))
             } else {
                 None
             };
-            AcquireReply::Granted { token, time, look }
+            AcquireReply::Granted {
+                token,
+                time,
+                tenure,
+            }
         }
         "BUSY" => AcquireReply::Busy {
             left: items.expiry()?,
@@ -86,7 +91,7 @@ pub(crate) fn acquire_reply(
             time: items.digits()?,
         },
         "FOREIGN" => return foreign(items, keys),
-        // A shortcut says the time alone, which is the token.
+        // A shortcut replies with the time alone, which is the token.
         time if items.is_lone() => {
             let time = decimal::parse(time.as_bytes())?;
             AcquireReply::Granted {
@@ -96,7 +101,7 @@ pub(crate) fn acquire_reply(
                     None
                 },
                 time,
-                look: None,
+                tenure: None,
             }
         }
         _ => return None,
@@ -107,8 +112,8 @@ pub(crate) fn acquire_reply(
 #[derive(Debug, PartialEq)]
 pub(crate) enum ReleaseReply {
     Done,
-    /// The lock was released, and listeners heard that it is free. Only of a mutex or a write.
-    Heard,
+    /// The lock was released, and a listener received the message that it is free. Only for a mutex or a write.
+    Received,
     /// The lock was released, but the message was not published.
     Unpublished,
     NotHeld {
@@ -122,16 +127,16 @@ impl ReleaseReply {
         match released {
             1 => Some(ReleaseReply::Done),
             2 => Some(ReleaseReply::Unpublished),
-            3 => Some(ReleaseReply::Heard),
+            3 => Some(ReleaseReply::Received),
             _ => None,
         }
     }
 
-    /// Returns the reply with `Done` or `Heard` changed to `Unpublished` while a slot moves. The listeners are then at the node
-    /// that still has the slot, so they did not hear the message that a script published at the other node.
-    pub(crate) fn heard_of(self, slot_moves: bool) -> ReleaseReply {
+    /// Returns the reply, with `Done` or `Received` changed to `Unpublished` while a slot moves. The listeners are then at
+    /// the node that still has the slot, so they did not receive the message that a script published at the other node.
+    pub(crate) fn while_slot_moves(self, slot_moves: bool) -> ReleaseReply {
         match self {
-            ReleaseReply::Done | ReleaseReply::Heard if slot_moves => ReleaseReply::Unpublished,
+            ReleaseReply::Done | ReleaseReply::Received if slot_moves => ReleaseReply::Unpublished,
             reply => reply,
         }
     }
@@ -139,7 +144,7 @@ impl ReleaseReply {
     /// Returns the outcome for the backend. Calls `publish` if the message was not published.
     pub(crate) fn gave_back(self, publish: impl FnOnce()) -> GaveBack {
         match self {
-            ReleaseReply::Done | ReleaseReply::Heard => GaveBack::Done,
+            ReleaseReply::Done | ReleaseReply::Received => GaveBack::Done,
             ReleaseReply::Unpublished => {
                 publish();
                 GaveBack::Done
@@ -153,7 +158,7 @@ impl ReleaseReply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GaveBack {
     Done,
-    /// Nothing was held at that time, in µs of the server's TIME.
+    /// The holder held nothing at that time, in µs of the server's TIME.
     NotHeld {
         time: u64,
     },
@@ -170,7 +175,7 @@ pub(crate) fn release_reply(mut items: Items) -> Option<Result<ReleaseReply, Fau
     items.end(Ok(reply))
 }
 
-/// Reads one answer for each of so many items.
+/// Parses the answers of a renewal, one for each of the `expected` items.
 pub(crate) fn read_renewals(expected: usize, reply: Value) -> Option<Result<Vec<Renewed>, Fault>> {
     let mut items = Items::of(reply)?;
     let mut answers = Vec::with_capacity(expected);
@@ -185,7 +190,7 @@ pub(crate) fn read_renewals(expected: usize, reply: Value) -> Option<Result<Vec<
             }
         });
     }
-    // One bad key is its own trouble; if all of them fail, it is the call that failed.
+    // If one key fails, only its own hold is unknown. If all keys fail, the call has failed.
     if let Some(fault) = failed {
         if answers.iter().all(|answer| *answer == Renewed::Unknown) {
             return Some(Err(fault));

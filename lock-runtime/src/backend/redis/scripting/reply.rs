@@ -1,4 +1,4 @@
-//! Reads script replies strictly: whatever is not exactly as promised is malformed.
+//! Parses script replies strictly: any deviation from the promised form is malformed.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::backend::Fault;
 use crate::values::key::FENCE_PREFIX;
 use crate::values::{FencingToken, decimal};
 
-/// Takes the items of a reply one after the other: of an array, or the one that it is.
+/// The items of a reply, taken one after the other. A reply that is not an array is its only item.
 pub(crate) struct Items {
     rest: std::vec::IntoIter<Value>,
     is_lone: bool,
@@ -25,7 +25,7 @@ impl Items {
         Some(Items { rest, is_lone })
     }
 
-    /// Whether the reply is no array.
+    /// Returns `true` if the reply is not an array.
     pub(crate) fn is_lone(&self) -> bool {
         self.is_lone
     }
@@ -54,7 +54,7 @@ impl Items {
         }
     }
 
-    /// 0 or 1.
+    /// Parses 0 or 1.
     pub(crate) fn flag(&mut self) -> Option<bool> {
         match self.integer()? {
             0 => Some(false),
@@ -63,7 +63,7 @@ impl Items {
         }
     }
 
-    /// A number that left Lua as text, because Lua would have rounded it.
+    /// Parses a number that a script sent as text, because Lua would have rounded it.
     pub(crate) fn digits(&mut self) -> Option<u64> {
         match self.rest.next()? {
             Value::BulkString(bytes) => decimal::parse(&bytes),
@@ -71,7 +71,7 @@ impl Items {
         }
     }
 
-    /// A token, or nothing where none was wanted.
+    /// Parses a token. The inner `None` means that no token was wanted.
     #[expect(
         clippy::option_option,
         reason = "outside: well-formed; inside: a token was wanted"
@@ -85,7 +85,7 @@ impl Items {
         FencingToken::checked(number).map(Some)
     }
 
-    /// Parses the answer of PTTL; the inner `None` means that there is no expiry.
+    /// Parses the answer of PTTL. The inner `None` means that there is no expiry.
     #[expect(
         clippy::option_option,
         reason = "outside: well-formed; inside: there is an expiry"
@@ -95,7 +95,7 @@ impl Items {
     }
 
     /// Returns the channel and payload of each message that a script could not publish, from the rest of its reply.
-    /// Skips a channel that is not valid text: others wrote its name, and none of our listeners is there.
+    /// Skips a channel whose name is not valid text: others wrote the name, and none of our listeners is there.
     pub(crate) fn messages(&mut self) -> Option<Vec<(String, String)>> {
         let mut messages = Vec::new();
         while let Some(channel) = self.value() {
@@ -114,13 +114,13 @@ impl Items {
         Some(messages)
     }
 
-    /// Well-formed only if nothing is left.
+    /// Returns the value if no item is left; otherwise the reply is malformed.
     pub(crate) fn end<T>(mut self, value: T) -> Option<T> {
         self.rest.next().is_none().then_some(value)
     }
 }
 
-/// Parses the answer of PTTL; the inner `None` means that there is no expiry.
+/// Parses the answer of PTTL. The inner `None` means that there is no expiry.
 #[expect(
     clippy::option_option,
     reason = "outside: well-formed; inside: there is an expiry"
@@ -128,7 +128,7 @@ impl Items {
 pub(crate) fn expiry(millis: i64) -> Option<Option<Duration>> {
     match millis {
         -1 => Some(None),
-        // It expired between two commands of the script's caller.
+        // The key expired between two commands of the script's caller.
         -2 => Some(Some(Duration::ZERO)),
         millis => Some(Some(Duration::from_millis(u64::try_from(millis).ok()?))),
     }
@@ -152,22 +152,22 @@ pub(crate) fn foreign<T>(
     let key = keys.iter().find(|(name, _)| *name == which)?.1?;
     let mut why = items.words()?;
     if which == "fence" {
-        why.push_str(&mend(key));
+        why.push_str(&advice_on_fence(key));
     }
     let key = key.to_owned();
     items.end(Err(Fault::Foreign { key, why }))
 }
 
 /// Returns advice about a fence that holds no token.
-fn mend(fence: &str) -> String {
+fn advice_on_fence(fence: &str) -> String {
     if fence.starts_with(FENCE_PREFIX) {
         format!(
-            "; no lock of its slot that has tokens can be had until it is mended: `DEL {fence}` does, tokens then go on \
-             from the server's clock"
+            "; no lock of its slot that has tokens can be acquired until it is mended: `DEL {fence}` does, tokens then \
+             continue from the server's clock"
         )
     } else {
         format!(
-            "; the lock cannot be had until it is mended: `SET {fence}` to the last token that was given, or a greater one"
+            "; the lock cannot be acquired until it is mended: `SET {fence}` to the last token that was given, or a greater one"
         )
     }
 }

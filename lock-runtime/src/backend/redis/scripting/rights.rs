@@ -10,18 +10,18 @@ use crate::backend::Fault;
 use crate::backend::redis::scripting::{self, Items, Manner, Script, Source, lua, source};
 use crate::values::StoreError;
 
-/// A question about rights may not take much of the caller's time.
+/// The longest time for a question about rights, which may not take much of the caller's time.
 pub(crate) const LONGEST: Duration = Duration::from_millis(500);
 
-/// The commands of the scripts that have their key in the first place. Others are TIME, which the script asks about by
-/// itself, and PUBLISH and PUBSUB, without which scripts go on.
+/// The commands of the scripts whose first argument is a key. The other commands are TIME, which the script checks by
+/// itself, and PUBLISH and PUBSUB, which scripts can do without.
 pub(crate) const KEYED: [&str; 27] = [
     "DEL", "EXISTS", "GET", "HDEL", "HEXISTS", "HGET", "HGETALL", "HLEN", "HSCAN", "HSET",
     "INCRBY", "LINDEX", "LLEN", "LPOP", "LPOS", "LRANGE", "LREM", "PEXPIRE", "PTTL", "RPUSH",
     "SET", "ZADD", "ZCARD", "ZCOUNT", "ZRANGE", "ZREM", "ZSCORE",
 ];
 
-/// Returns the refusal, with the missing rights if the server tells them.
+/// Returns the refusal, with the missing rights if the server shows them.
 pub(super) async fn explained<S: Script>(
     connection: &mut MultiplexedConnection,
     refused: &S,
@@ -55,7 +55,7 @@ impl Rights {
         Rights::of_all(script, &[])
     }
 
-    /// Those of a script, and of others that are sent later with its keys.
+    /// Returns the question about the rights of a script, and of `later` scripts with the same keys.
     pub(crate) fn of_all<S: Script>(script: &S, later: &[&Source]) -> Rights {
         let mut command = Cmd::new();
         script.write(&mut command);

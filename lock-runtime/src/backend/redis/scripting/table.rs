@@ -1,14 +1,14 @@
 //! The macros for entries of the script table: [`script!`](script), [`renewal!`](renewal), and [`source!`](source) for
-//! the few others whose number of keys the caller decides.
+//! the few scripts whose number of keys the caller decides.
 
-/// The [`Source`](super::Source) of `lua/NAME.lua` with the fragments of `lua/lib` that it uses before it, joined at
-/// compile time.
+/// Makes the [`Source`](super::Source) of `lua/NAME.lua`: its text after the fragments of `lua/lib` that it uses,
+/// joined at compile time.
 ///
-/// A shortcut for the usual case may stand in `lua/shortcut/NAME.lua`. It ends the script before the other fragments
-/// cost anything. The fragments that the shortcut itself uses are named before it.
+/// A shortcut for the common case may be in `lua/shortcut/NAME.lua`. It ends the script before the other fragments cost
+/// anything. The fragments that the shortcut itself uses are named before it.
 ///
-/// The flags must be on the very first line of the whole, so they are named here, too; a test compares both with the
-/// script's header.
+/// The flags must be on the very first line of the whole text, so they are named here, too. A test compares flags and
+/// fragments with the script's header.
 macro_rules! source {
     ($name:literal, $($flags:literal,)? $(shortcut after [$($before:literal),*],)? [$($fragment:literal),*]) => {{
         static SOURCE: Source = Source::new(
@@ -25,7 +25,7 @@ macro_rules! source {
 }
 pub(crate) use source;
 
-/// A file of Lua.
+/// Includes the text of a Lua file.
 macro_rules! lua {
     ($folder:literal, $name:literal) => {
         include_str!(concat!(
@@ -39,10 +39,10 @@ macro_rules! lua {
 }
 pub(crate) use lua;
 
-/// One operation of the script table: a struct with what it is given, and its [`Script`](super::Script).
+/// Makes one entry of the script table: a struct with the values of one call, and its [`Script`](super::Script).
 ///
-/// `keys` and `args` are sent in their order, and have the names of the script's header, with a `?` there if they are
-/// optional. `fixed` arguments follow them. `local` fields are not sent. The block parses the reply's items.
+/// `keys` and `args` are sent in their order. They have the names of the script's header, which adds a `?` to optional
+/// names. `fixed` arguments follow them. `local` fields are not sent. The block parses the reply's items.
 macro_rules! script {
     (
         $name:literal, $($flags:literal,)?
@@ -100,8 +100,8 @@ macro_rules! script {
 }
 pub(crate) use script;
 
-/// A script that renews as many holds as the caller has. Makes a struct with, for each hold, its keys, the name of its
-/// holder there, and its ttl in ms.
+/// Makes a script that renews any number of holds: a struct that has, for each hold, its keys, the name of its holder
+/// there, and its ttl in ms.
 macro_rules! renewal {
     (
         $name:literal, [$($fragment:literal),*]

@@ -1,4 +1,4 @@
-//! Many answers → one address to try. Pure.
+//! The choice of one address to try, from the answers of many sentinels. It does no I/O.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use super::ask::SentinelAnswer;
 use crate::backend::Fault;
 use crate::values::Moment;
 
-/// The time for which a failover that was heard of outranks a majority that has not heard of it. Sentinels tell each
+/// The time for which a known failover outranks a majority of sentinels that do not report it. Sentinels inform each
 /// other of a failover within two seconds. After this time, the sentinels may have been set up anew and count from
 /// zero.
 pub(super) const NEWS: Duration = Duration::from_secs(30);
 
-/// The newest master that was heard of.
+/// The newest master that any sentinel has named.
 #[derive(Clone, Debug)]
 pub(super) struct KnownMaster {
     pub(super) address: Address,
@@ -21,10 +21,10 @@ pub(super) struct KnownMaster {
 }
 
 #[derive(Debug)]
-pub(super) struct Chosen {
+pub(super) struct ChosenMaster {
     pub(super) address: Address,
     pub(super) epoch: Option<u64>,
-    /// The sentinels that said so.
+    /// The sentinels that named it.
     pub(super) by: String,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Chosen {
 pub(super) struct SentinelAnswers {
     asked: usize,
     named: Vec<(String, Address, Option<u64>)>,
-    /// Sentinels that do not know the service.
+    /// The sentinels that do not know the service.
     strangers: Vec<String>,
     failed: Vec<(String, Fault)>,
 }
@@ -58,12 +58,12 @@ impl SentinelAnswers {
         }
     }
 
-    /// Returns the address of the latest failover; of several, the one that most sentinels name.
+    /// Returns the address of the latest failover. If there are several, returns the address that most sentinels name.
     pub(super) fn choose(
         self,
         service: &str,
         known: Option<&KnownMaster>,
-    ) -> Result<Chosen, Fault> {
+    ) -> Result<ChosenMaster, Fault> {
         let votes = |address: &Address| {
             let same = self.named.iter().filter(|(_, other, _)| other == address);
             same.count()
@@ -73,26 +73,26 @@ impl SentinelAnswers {
             .iter()
             .max_by_key(|(_, address, epoch)| (*epoch, votes(address)));
         let Some((sentinel, address, epoch)) = best else {
-            return Err(self.nobody(service));
+            return Err(self.no_master(service));
         };
         if let Some(known) = known
             && known.epoch > *epoch
             && (known.at.elapsed() < NEWS || self.named.len() * 2 <= self.asked)
         {
-            return Ok(Chosen {
+            return Ok(ChosenMaster {
                 address: known.address.clone(),
                 epoch: known.epoch,
                 by: "known from a later failover".to_owned(),
             });
         }
-        Ok(Chosen {
+        Ok(ChosenMaster {
             address: address.clone(),
             epoch: *epoch,
             by: format!("named by sentinel {sentinel}"),
         })
     }
 
-    fn nobody(self, service: &str) -> Fault {
+    fn no_master(self, service: &str) -> Fault {
         let unheard = self.asked - self.strangers.len() - self.failed.len();
         let denied = self
             .failed
@@ -104,7 +104,7 @@ impl SentinelAnswers {
         let mut parts: Vec<String> = self
             .strangers
             .iter()
-            .map(|sentinel| format!("{sentinel}: it knows no such service"))
+            .map(|sentinel| format!("{sentinel}: it does not know the service"))
             .collect();
         parts.extend(
             self.failed
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn fresh_news_outrank_sentinels_that_have_not_heard_them_and_old_ones_do_not() {
+    async fn a_recent_failover_outranks_sentinels_that_do_not_report_it() {
         let named = [("old:1", Some(3)), ("old:1", Some(3))];
         let news = known("new:1", 4);
         let chosen = answers(3, &named).choose("s", Some(&news)).unwrap();

@@ -16,12 +16,12 @@ use crate::backend::redis::scripting::{self, faults};
 pub(super) struct SentinelAnswer {
     /// `None` if the sentinel does not know the service.
     pub(super) address: Option<Address>,
-    /// The number of the failover that made it the master; a later one has a higher number. `None` if the sentinel
-    /// does not tell.
+    /// The number of the failover that made it the master; a later failover has a higher number. `None` if the sentinel
+    /// does not report it.
     pub(super) epoch: Option<u64>,
 }
 
-/// Connects, asks and leaves.
+/// Connects, asks, and disconnects.
 pub(super) async fn once(
     sentinels: &Sentinels,
     index: usize,
@@ -44,7 +44,7 @@ pub(super) async fn connect(
     dial::connect(info, ServerPart::Sentinel, options, timeout, on_push).await
 }
 
-/// Asks on a connection that is there.
+/// Asks on an open connection.
 pub(super) async fn again(
     sentinels: &Sentinels,
     connection: &mut Wire,
@@ -75,11 +75,11 @@ pub(super) async fn again(
     scripting::in_time("SENTINEL", timeout, asked).await
 }
 
-/// Returns the fault of a refused question. A server that is no Sentinel will not become one if we wait.
+/// Returns the fault of a refused question. A server that is not a Sentinel will not become one later.
 fn of_refusal(fault: Fault) -> Fault {
     match fault {
         Fault::Denied(source) if source.to_string().contains("unknown command") => {
-            Fault::impossible("it is no Sentinel: if it is a Redis server, use `redis://`")
+            Fault::impossible("it is not a Sentinel: if it is a Redis server, use `redis://`")
         }
         fault => fault,
     }

@@ -4,13 +4,13 @@
 //! |---|---|
 //! | `url` | `redis-sentinel://` → sentinels, service, logins |
 //! | `ask` | one question to one sentinel |
-//! | `answers` | many answers → one address to try |
+//! | `answers` | choosing one address to try from many answers |
 //! | `watch` | `+switch-master`: one listener per sentinel |
 //!
-//! The client's own Sentinel support resolves the master once, when it connects. Here every attempt to connect asks
-//! all sentinels anew, and the node that they name must itself say that it is a master. A connection to a node that is
-//! no longer the newest master is replaced as soon as one sentinel says so, because after a manual failover the old
-//! master goes on taking writes for seconds.
+//! The client's own Sentinel support resolves the master once, when it connects. Here every attempt to connect asks all
+//! sentinels anew, and the node that they name must itself say that it is a master. A connection to a node that is no
+//! longer the newest master is replaced as soon as one sentinel reports that: after a manual failover, the old master
+//! accepts writes for some seconds more.
 
 mod answers;
 mod ask;
@@ -48,14 +48,14 @@ pub(crate) struct Sentinels {
     pub(super) login: RedisConnectionInfo,
     /// Whether the servers speak TLS.
     pub(super) tls: bool,
-    /// Whether the sentinels do.
+    /// Whether the sentinels speak TLS.
     pub(super) own_tls: bool,
-    /// The newest master that was heard of. Written by every resolution and by the watchers.
+    /// The newest master that any sentinel has named. Written by every resolution and by the watchers.
     known: channel::Sender<Option<KnownMaster>>,
 }
 
 /// The master to connect to, as the sentinels named it.
-pub(super) struct Named {
+pub(super) struct NamedMaster {
     pub(super) info: ConnectionInfo,
     pub(super) address: Address,
     /// The sentinels that named it, for error messages.
@@ -81,13 +81,13 @@ impl Sentinels {
         }
     }
 
-    /// Asks all sentinels at once for the master. When one has answered, slower ones are waited for only a little.
+    /// Asks all sentinels at once for the master. When one has answered, waits only a little for slower ones.
     pub(super) async fn resolve(
         self: &Arc<Self>,
         options: &Arc<DialOptions>,
         timeout: Duration,
-    ) -> Result<Named, Fault> {
-        // A sentinel that is silent has to be known as that, and why, before the time is over.
+    ) -> Result<NamedMaster, Fault> {
+        // A silent sentinel must be recognised as silent, with the reason, before the time is over.
         let each = timeout.mul_f64(0.9);
         let mut questions = JoinSet::new();
         for index in 0..self.hosts.len() {
@@ -118,7 +118,7 @@ impl Sentinels {
             .into_connection_info()
             .map_err(|error| self.not_done(&error.to_string()))?
             .set_redis_settings(self.login.clone());
-        Ok(Named {
+        Ok(NamedMaster {
             info,
             address: chosen.address,
             by: chosen.by,
@@ -127,13 +127,13 @@ impl Sentinels {
     }
 
     /// Notes that the node itself said that it is a master. All connections have to use it.
-    pub(super) fn confirmed(&self, named: &Named) {
+    pub(super) fn confirmed(&self, named: &NamedMaster) {
         self.learn(named.address.clone(), named.epoch, true);
     }
 
-    /// Notes a newer master. A master that is `certain` also counts if the sentinels do not tell their epoch, or count
-    /// from zero again. A connection that was begun before the last failover is certain of an older epoch, too, so an
-    /// older epoch counts only after the known master has been known for [`NEWS`].
+    /// Notes a newer master. If the report is `certain`, it also counts if the sentinels report no epoch, or count from
+    /// zero again. A connection that was begun before the last failover reports an older epoch with certainty, too. So
+    /// an older epoch counts only after the known master has been known for [`NEWS`].
     fn learn(&self, address: Address, epoch: Option<u64>, certain: bool) {
         self.known.send_if_modified(|known| {
             let newer = match known {
@@ -148,7 +148,7 @@ impl Sentinels {
             let same = known
                 .as_ref()
                 .is_some_and(|known| known.address == address && known.epoch == epoch);
-            // Ignore an answer that repeats what is known.
+            // Ignore an answer that repeats the known master.
             if !newer || same {
                 return false;
             }
@@ -171,12 +171,12 @@ impl Sentinels {
                 .is_some_and(|known| *known.address != *address)
         };
         if known.wait_for(other).await.is_err() {
-            // The sender is in `self`.
+            // This cannot happen: the sender is in `self`.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Sleeps for this long, or less if the master moves meanwhile.
+    /// Sleeps for this time, or less if the master moves meanwhile.
     pub(super) async fn pause(&self, pause: Duration) {
         let mut known = self.known.subscribe();
         tokio::select! {
@@ -233,12 +233,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn sentinels_that_count_from_zero_again_are_believed_once_the_old_count_is_no_news() {
+    async fn a_restarted_epoch_counts_once_the_known_one_is_old() {
         let sentinels = sentinels();
         sentinels.learn("a:1".into(), Some(5), true);
         tokio::time::advance(NEWS).await;
         sentinels.learn("b:1".into(), Some(1), false);
-        assert_eq!(known(&sentinels), "a:1", "one that nobody has asked");
+        assert_eq!(known(&sentinels), "a:1", "a report that is not certain");
         sentinels.learn("b:1".into(), Some(1), true);
         assert_eq!(known(&sentinels), "b:1");
         let moved = tokio::time::timeout(NEWS, sentinels.superseded("b:1"));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn without_epochs_only_what_is_certain_counts() {
+    fn without_epochs_only_a_certain_report_counts() {
         let sentinels = sentinels();
         sentinels.learn("a:1".into(), None, false);
         sentinels.learn("b:1".into(), None, false);

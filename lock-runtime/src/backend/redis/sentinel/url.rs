@@ -20,7 +20,7 @@ pub(crate) fn parse(rest: &str, tls: bool) -> Result<Sentinels, LockError> {
             "the URL names no service; it should end like `/service` or `/service/0`",
         ));
     }
-    // These are the names that a sentinel's configuration can hold.
+    // These characters can be in a name in a sentinel's configuration.
     let plain = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
     if !service.chars().all(plain) {
         return Err(config(
@@ -86,7 +86,7 @@ mod tests {
 
     #[cfg(feature = "tls-rustls")]
     #[test]
-    fn sentinels_speak_tls_as_their_servers_do_unless_the_url_says_otherwise() {
+    fn sentinels_speak_tls_as_their_servers_unless_the_url_differs() {
         for (query, by_tls, own) in [
             ("", true, true),
             ("", false, false),

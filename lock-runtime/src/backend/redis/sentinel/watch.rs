@@ -1,6 +1,6 @@
-//! The listeners that are told of a failover: one per sentinel, on `+switch-master`.
+//! The listeners for failovers: one for each sentinel, on `+switch-master`.
 //!
-//! Their messages are hints that make things faster. Without them, an old master is noticed when it goes away or
+//! Their messages are hints that save time. Without them, an old master is noticed when its connection ends or it
 //! refuses a write.
 
 use std::sync::Arc;
@@ -53,16 +53,16 @@ async fn listen(
 ) -> Result<std::convert::Infallible, Fault> {
     let signal = Arc::new(Notify::new());
     let cut = Arc::new(Notify::new());
-    let (told, gone, about) = (signal.clone(), cut.clone(), sentinels.clone());
+    let (on_switch, gone, about) = (signal.clone(), cut.clone(), sentinels.clone());
     let on_push = move |push: PushInfo| match push.kind {
         PushKind::Disconnection => gone.notify_one(),
-        PushKind::Message if is_switch(&push, &about.service) => told.notify_one(),
+        PushKind::Message if is_switch(&push, &about.service) => on_switch.notify_one(),
         _ => {}
     };
     let mut connection = ask::connect(sentinels, index, options, timeout, on_push).await?;
     match tokio::time::timeout(timeout, connection.subscribe(SWITCH)).await {
         Ok(Ok(())) => {}
-        // The sentinel may still be asked now and then.
+        // The user may not subscribe. The sentinel may still be asked at intervals.
         Ok(Err(error)) if faults::is_from_server(&error) => {}
         Ok(Err(error)) => return Err(faults::of_question(&error, sentinels.own_tls)),
         Err(_) => return Err(Fault::not_done("no answer to SUBSCRIBE")),
@@ -71,7 +71,7 @@ async fn listen(
     loop {
         let answer = ask::again(sentinels, &mut connection, timeout).await?;
         if let Some(address) = answer.address {
-            // Without an epoch, only a message about a switch is certain to be newer than what is known.
+            // Without an epoch, only a message about a switch is certain to be newer than the known master.
             let certain = certain && answer.epoch.is_none();
             sentinels.learn(address, answer.epoch, certain);
         }

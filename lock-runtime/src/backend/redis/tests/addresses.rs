@@ -1,4 +1,4 @@
-//! Tests of a name that has several addresses, of which one is of use.
+//! Tests of a name with several addresses, only one of which is usable.
 
 use std::net::{IpAddr, TcpListener};
 
@@ -10,7 +10,7 @@ use crate::backend::redis::DialOptions;
 const NAME: &str = "several.invalid";
 
 /// Connects to a name with these addresses of this machine.
-async fn connect(server: &Server, last_bytes: &[u8]) -> Result<Arc<RedisBackend>, LockError> {
+async fn connect(server: &TestServer, last_bytes: &[u8]) -> Result<Arc<RedisBackend>, LockError> {
     let addresses = last_bytes
         .iter()
         .map(|last| IpAddr::from([127, 0, 0, *last]));
@@ -21,7 +21,7 @@ async fn connect(server: &Server, last_bytes: &[u8]) -> Result<Arc<RedisBackend>
 }
 
 /// Starts a replica of the server at another address.
-async fn replica_of(server: &Server) -> Server {
+async fn replica_of(server: &TestServer) -> TestServer {
     let replica = server.replica_at("127.0.0.3");
     until("the replica is one", async || {
         server
@@ -41,9 +41,9 @@ async fn take_a_lock(backend: &RedisBackend) {
 }
 
 #[tokio::test]
-async fn a_silent_host_and_a_replica_at_the_first_addresses_keep_nobody_from_the_master() {
-    let server = Server::start().await;
-    // It takes connections, and says nothing.
+async fn connecting_skips_a_silent_host_and_a_replica() {
+    let server = TestServer::start().await;
+    // It accepts connections, and sends nothing.
     let _silent = TcpListener::bind(("127.0.0.2", server.port())).unwrap();
     let replica = replica_of(&server).await;
     let backend = connect(&server, &[2, 3, 1]).await.unwrap();
@@ -52,8 +52,8 @@ async fn a_silent_host_and_a_replica_at_the_first_addresses_keep_nobody_from_the
 }
 
 #[tokio::test]
-async fn where_no_address_is_of_use_the_error_names_each_and_what_was_waited_for() {
-    let server = Server::start().await;
+async fn the_error_names_every_address_and_its_reason() {
+    let server = TestServer::start().await;
     let mut replica = replica_of(&server).await;
     let _silent = TcpListener::bind(("127.0.0.2", server.port())).unwrap();
     let said = connect(&server, &[2, 3]).await.map(drop).unwrap_err();
@@ -61,7 +61,7 @@ async fn where_no_address_is_of_use_the_error_names_each_and_what_was_waited_for
     for part in [
         "at 127.0.0.2: no connection within",
         "does not answer HELLO",
-        "at 127.0.0.3: it is no master but a",
+        "at 127.0.0.3: it is not a master but a",
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }

@@ -9,7 +9,7 @@ use crate::values::holder::HolderIds;
 
 #[tokio::test]
 async fn a_lock_is_taken_renewed_handed_over_and_given_back() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     let (ids, key) = (HolderIds::new(), key("order:1"));
     let (a, b, other) = (ids.fresh(), ids.fresh(), ids.fresh());
@@ -63,8 +63,8 @@ async fn a_lock_is_taken_renewed_handed_over_and_given_back() {
 }
 
 #[tokio::test]
-async fn the_two_messages_of_one_write_are_heard_as_one_and_those_of_two_mutexes_as_two() {
-    let server = Server::start().await;
+async fn two_messages_of_a_write_count_once_of_two_mutexes_twice() {
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     let mutex = key("k");
     let write = Arc::new(mutex.as_kind(Kind::Write));
@@ -72,15 +72,15 @@ async fn the_two_messages_of_one_write_are_heard_as_one_and_those_of_two_mutexes
         let mut listener = backend.listen(&key);
         listener.ready().await;
         for _ in 0..2 {
-            backend.router.topics.heard(&channel(&key));
+            backend.router.topics.count_message(&channel(&key));
         }
         assert_eq!(listener.heard().await, messages);
     }
 }
 
 #[tokio::test]
-async fn a_release_elsewhere_is_heard_and_a_forced_one_is_told_to_the_holder() {
-    let server = Server::start().await;
+async fn a_release_wakes_listeners_and_a_forced_one_also_its_holder() {
+    let server = TestServer::start().await;
     let (here, events) = connect_with(&server.url(), Options::default())
         .await
         .unwrap();

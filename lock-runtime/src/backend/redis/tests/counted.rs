@@ -74,7 +74,7 @@ impl Recorder for Sums {
 async fn connections_and_calls_are_counted() {
     let sums = Sums::default();
     let _recording = metrics::set_default_local_recorder(&sums);
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     let (ids, key) = (HolderIds::new(), key("k"));
     let connected = || sums.of("lock_store_connected redis");

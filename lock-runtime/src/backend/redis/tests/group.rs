@@ -1,4 +1,5 @@
-//! Requests that share a script: each has its own answer, and a caller that leaves early leaves no lock behind.
+//! Tests of requests that share a script: each gets its own answer, and a caller that leaves early leaves no lock
+//! behind.
 
 use std::task::Poll;
 use std::time::Instant;
@@ -11,10 +12,10 @@ use crate::values::holder::HolderIds;
 
 const TASKS: usize = 200;
 
-type Asked = (Arc<Key>, HolderId, Result<Acquired, Fault>);
+type AskedKind = (Arc<Key>, HolderId, Result<Acquired, Fault>);
 
 /// Acquires a lock for each name, all at once, and returns the answers in the order of the names.
-async fn acquire_many(backend: &Arc<RedisBackend>, names: &[String]) -> Vec<Asked> {
+async fn acquire_many(backend: &Arc<RedisBackend>, names: &[String]) -> Vec<AskedKind> {
     let ids = HolderIds::new();
     let asked = names.iter().map(|name| {
         let (backend, key, holder) = (backend.clone(), key(name), ids.fresh());
@@ -30,7 +31,7 @@ async fn acquire_many(backend: &Arc<RedisBackend>, names: &[String]) -> Vec<Aske
     answers
 }
 
-async fn release_many(backend: &Arc<RedisBackend>, held: Vec<Asked>) {
+async fn release_many(backend: &Arc<RedisBackend>, held: Vec<AskedKind>) {
     let released = held.into_iter().map(|(key, holder, _)| {
         let backend = backend.clone();
         tokio::spawn(async move { backend.release(hold_ref(&key, holder), CALL).await })
@@ -44,8 +45,8 @@ fn names(count: usize) -> Vec<String> {
     (0..count).map(|i| format!("k{i}")).collect()
 }
 
-/// Returns the number of scripts that the server was sent.
-async fn scripts(server: &Server) -> u64 {
+/// Returns the number of scripts that were sent to the server.
+async fn scripts(server: &TestServer) -> u64 {
     let stats = server.text("INFO commandstats").await;
     let calls = stats.lines().find_map(|line| {
         let rest = line.strip_prefix("cmdstat_evalsha:calls=")?;
@@ -54,14 +55,13 @@ async fn scripts(server: &Server) -> u64 {
     calls.unwrap_or(0)
 }
 
-/// The size up to which glibc keeps blocks ready for each thread. It looks for larger blocks, and joins them when they
-/// are freed.
+/// The size up to which glibc keeps blocks ready for each thread. For larger blocks, it searches its lists, and it
+/// joins such blocks when they are freed.
 const SERVED_AT_ONCE: usize = 1032;
 
 #[tokio::test]
-async fn the_futures_of_requests_that_share_a_script_are_small_enough_for_the_allocator_to_serve_at_once()
- {
-    let server = Server::start().await;
+async fn futures_of_grouped_requests_fit_the_allocators_cache() {
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     let (key, holder) = (key("k"), HolderIds::new().fresh());
     let acquire = backend.acquire(request(&key, holder, 60_000));
@@ -74,10 +74,10 @@ async fn the_futures_of_requests_that_share_a_script_are_small_enough_for_the_al
 }
 
 #[tokio::test]
-async fn requests_that_are_made_at_once_share_scripts_and_each_has_its_own_answer() {
-    let server = Server::start().await;
+async fn requests_at_once_share_scripts_and_get_their_own_answers() {
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
-    // The shared scripts are loaded when they are first asked for. Until then, each request is sent alone.
+    // The shared scripts are loaded when they are first sent. Until then, each request is sent alone.
     let first = acquire_many(&backend, &names(TASKS)).await;
     release_many(&backend, first).await;
     let before = scripts(&server).await;
@@ -108,10 +108,10 @@ async fn requests_that_are_made_at_once_share_scripts_and_each_has_its_own_answe
 }
 
 #[tokio::test]
-async fn requests_that_differ_in_lease_token_or_time_have_what_each_asked_for() {
-    let server = Server::start().await;
+async fn requests_of_different_terms_each_get_their_own_terms() {
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
-    // The shared scripts are loaded when they are first asked for. Until then, each request is sent alone.
+    // The shared scripts are loaded when they are first sent. Until then, each request is sent alone.
     let first = acquire_many(&backend, &names(TASKS)).await;
     release_many(&backend, first).await;
     let before = scripts(&server).await;
@@ -155,7 +155,7 @@ async fn requests_that_differ_in_lease_token_or_time_have_what_each_asked_for() 
 
 #[tokio::test]
 async fn a_key_that_cannot_be_locked_fails_alone() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     server.run("SET lock:k50 x").await;
     server.run("HSET lock:k60 a 1 b 1").await;
@@ -172,7 +172,7 @@ async fn a_key_that_cannot_be_locked_fails_alone() {
 
 #[tokio::test]
 async fn a_key_without_a_right_fails_alone() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     server
         .run("ACL SETUSER app on >secret &* +@all ~lock:fence:* ~lock:k* ~lock:connect-check:*")
         .await;
@@ -196,7 +196,7 @@ async fn a_key_without_a_right_fails_alone() {
 
 #[tokio::test]
 async fn a_server_that_is_out_of_memory_takes_releases_of_many() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     let before = acquire_many(&backend, &names(100)).await;
     release_many(&backend, before).await;
@@ -220,7 +220,7 @@ async fn a_server_that_is_out_of_memory_takes_releases_of_many() {
         assert!(matches!(refused, Err(Fault::NotDone(_))), "{refused:?}");
         assert_eq!(released.unwrap(), Released::Done);
     }
-    // Each acquire was refused in its group, and then by itself. The releases are as few as ever.
+    // Each acquire was refused in its group, and then by itself. The number of releases is as small as before.
     let sent = scripts(&server).await - before;
     assert!(sent < 160, "{sent}");
     server.run("CONFIG SET maxmemory 0").await;
@@ -228,8 +228,8 @@ async fn a_server_that_is_out_of_memory_takes_releases_of_many() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callers_who_leave_at_any_moment_leave_no_locks() {
-    let server = Server::start().await;
+async fn callers_that_leave_at_any_moment_leave_no_locks() {
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     let ids = HolderIds::new();
     let mut left = 0;
@@ -238,7 +238,7 @@ async fn callers_who_leave_at_any_moment_leave_no_locks() {
             server.run("SCRIPT FLUSH").await;
         }
         if round % 6 == 0 {
-            // With this, a release is known to the server, and the acquire before it is not.
+            // Because of this, the server has executed a release, but not the acquire before it.
             let mut load = redis::cmd("SCRIPT");
             load.arg("LOAD").arg(ReleaseEach::source().text);
             server::run(&mut server.connection().await, load)
@@ -249,7 +249,7 @@ async fn callers_who_leave_at_any_moment_leave_no_locks() {
             let (backend, key, holder) = (backend.clone(), key(&format!("k{i}")), ids.fresh());
             tokio::spawn(async move {
                 let mut acquire = backend.acquire(request(&key, holder, 60_000));
-                // After this time it is dropped: waiting, on its way, or granted.
+                // After this time the request is dropped: while it waits, on its way, or after the grant.
                 let leaves = Instant::now() + Duration::from_micros((i % 40) * 40);
                 while Instant::now() < leaves {
                     let polled = std::future::poll_fn(|cx| Poll::Ready(acquire.as_mut().poll(cx)));
@@ -277,7 +277,7 @@ async fn callers_who_leave_at_any_moment_leave_no_locks() {
 }
 
 #[test]
-fn those_who_share_a_script_are_told_when_the_managers_runtime_is_gone() {
+fn grouped_requests_fail_when_the_managers_runtime_ends() {
     let runtime = || {
         tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -287,11 +287,11 @@ fn those_who_share_a_script_are_told_when_the_managers_runtime_is_gone() {
     };
     let (manager, user) = (runtime(), runtime());
     let (server, backend) = manager.block_on(async {
-        let server = Server::start().await;
+        let server = TestServer::start().await;
         let backend = connect(&server).await;
         (server, backend)
     });
-    // Calls on a connection that is gone end at once. Without these calls under way, each request would be alone.
+    // Calls on a connection that is gone end at once. Without these calls under way, each request would be sent alone.
     let live = backend.router.link().live().unwrap();
     let _under_way = [(); 16].map(|()| UnderWay::enter(&live));
     manager.shutdown_timeout(Duration::from_secs(5));
@@ -304,12 +304,12 @@ fn those_who_share_a_script_are_told_when_the_managers_runtime_is_gone() {
 }
 
 #[tokio::test]
-async fn without_the_right_to_load_scripts_nobody_goes_on_trying_to_share_one() {
-    let server = Server::start().await;
+async fn without_the_right_to_load_scripts_requests_stop_sharing() {
+    let server = TestServer::start().await;
     server
         .run("ACL SETUSER app on >secret ~* &* +@all -script|load")
         .await;
-    // One more attempt is made in a second, because rights may be given. A round that takes longer says nothing.
+    // One more attempt is made in a second, because rights may be given. A slower round proves nothing.
     for _ in 0..20 {
         let options = Options {
             lazy: true,

@@ -1,6 +1,6 @@
-//! Tests of our scripts in random order against a model. They run alone and in batches, between those of an older
-//! version and Redisson's published steps, with second and late copies of each of ours. After every step, the server
-//! must be in exactly the state that the model says.
+//! Tests of our scripts in random order against a model. The scripts run alone and in batches, between those of an
+//! older version and Redisson's published steps, with second and late copies of each of ours. After every step, the
+//! server must be in exactly the state of the model.
 
 mod forms;
 mod redisson;
@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use fastrand::Rng;
 use redis::aio::MultiplexedConnection;
 
-use self::forms::Form;
+use self::forms::RequestForm;
 use super::run;
 use super::scripts::{CHANNEL, LOCK, QUEUE, WAITING};
-use super::server::{self, Server};
+use super::server::{self, TestServer};
 use crate::backend::Renewed;
 use crate::backend::redis::kinds::operators::ForceRelease;
 use crate::backend::redis::scripting::exclusive::Renew;
@@ -28,7 +28,7 @@ const CLIENT: &str = "6f1c1a9e-0000-8000-8000-000000000002";
 
 /// One request of ours, as it was sent. A copy is the same request again.
 #[derive(Clone, Debug)]
-enum Request {
+enum SentRequest {
     Acquire {
         holder: String,
         lease: u64,
@@ -49,34 +49,34 @@ enum Request {
     ForceRelease,
 }
 
-/// The holder of the lock, and how often it holds the lock.
+/// The holder of the lock, and the number of its holds.
 type State = Option<(String, u64)>;
 
-struct Run {
+struct ModelRun {
     connection: MultiplexedConnection,
     random: Rng,
-    /// The state by the model.
+    /// The state of the model.
     state: State,
-    sent: Vec<Request>,
+    sent: Vec<SentRequest>,
     holders: u64,
     last_token: u64,
-    /// The tokens of each holder that others of its process may have: the last of those that they have had, and the last of
-    /// all.
+    /// The tokens that each holder has for later holders of its process: the last token that was used, and the last
+    /// reserved token.
     ranges: HashMap<String, (u64, u64)>,
     trace: Vec<String>,
 }
 
 #[tokio::test]
-async fn whatever_the_order_there_is_one_holder_a_ttl_and_a_rising_token() {
-    let server = Server::start().await;
+async fn any_order_of_steps_gives_one_holder_a_ttl_and_rising_tokens() {
+    let server = TestServer::start().await;
     let first: u64 = std::env::var("SEED").map_or(1, |seed| seed.parse().unwrap());
     for seed in first..first + SEEDS {
         server.run("FLUSHALL").await;
-        // The process of all holders listens: it waits on the list, and hears of its reservations.
+        // The process of all holders listens: it waits on the list, and receives the messages of its reservations.
         let ours = format!("{CHANNEL}:ours");
         let own = format!("{CHANNEL}:{}", &CLIENT[..8]);
         let _listening = server.listen(&[CHANNEL, &ours, &own]).await;
-        let mut run = Run {
+        let mut run = ModelRun {
             connection: server.connection().await,
             random: Rng::with_seed(seed),
             state: None,
@@ -95,7 +95,7 @@ async fn whatever_the_order_there_is_one_holder_a_ttl_and_a_rising_token() {
     }
 }
 
-impl Run {
+impl ModelRun {
     async fn step(&mut self) -> Result<(), String> {
         let before = self.state.clone();
         let left_before = self.left().await;
@@ -106,7 +106,7 @@ impl Run {
                 self.send(request).await?
             }
             40..70 if !self.sent.is_empty() => {
-                // Late copies may be of anything that was ever sent. In half of the cases, only something recent is
+                // Late copies may be of any request that was ever sent. In half of the cases, only a recent request is
                 // copied.
                 let window = if self.random.bool() {
                     4
@@ -127,7 +127,7 @@ impl Run {
         if actual.is_some() && left <= 0 {
             return Err(format!("a holder without an expiry: {left}"));
         }
-        // The slack is for the time between the two looks.
+        // The slack is for the time between the two measurements.
         if keeps_lease && before == actual && left + 10_000 < left_before {
             return Err(format!(
                 "the lease was shortened from {left_before} to {left}"
@@ -136,45 +136,45 @@ impl Run {
         Ok(())
     }
 
-    /// Returns a request that nobody has sent before.
-    async fn fresh(&mut self) -> Request {
+    /// Returns a request that was not sent before.
+    async fn fresh(&mut self) -> SentRequest {
         let current = self.state.as_ref().map(|(holder, _)| holder.clone());
         let lease = LEASES[self.random.usize(..2)];
         match self.random.u8(..10) {
             0..4 => {
                 self.holders += 1;
-                // Some of them are already late, and others will be when a copy of them arrives.
+                // Some of the requests are already late, and others will be when a copy of them arrives.
                 let time = redis::cmd("TIME");
                 let reply = server::run(&mut self.connection, time).await.unwrap();
                 let now = crate::backend::redis::connection::check::micros(&reply).unwrap();
                 let not_after = now + self.random.u64(..20_000) - 1_000;
-                Request::Acquire {
+                SentRequest::Acquire {
                     holder: format!("{CLIENT}:{}", self.holders),
                     lease,
                     not_after,
                 }
             }
-            4..6 => Request::Release {
+            4..6 => SentRequest::Release {
                 holder: self.somebody(current),
             },
             6..8 => {
                 self.holders += 1;
                 let to = format!("{CLIENT}:{}", self.holders);
-                Request::HandOver {
+                SentRequest::HandOver {
                     from: self.somebody(current),
                     to,
                     lease,
                 }
             }
-            8 => Request::Renew {
+            8 => SentRequest::Renew {
                 holder: self.somebody(current),
                 ttl: lease,
             },
-            _ => Request::ForceRelease,
+            _ => SentRequest::ForceRelease,
         }
     }
 
-    /// Returns mostly the holder, if it is ours. Never returns a holder of somebody else, whose id we do not know.
+    /// Returns mostly the holder, if it is ours. Never returns a holder of another client, whose id we do not know.
     fn somebody(&mut self, current: Option<String>) -> String {
         match current {
             Some(holder) if holder.starts_with(CLIENT) && self.random.u8(..4) > 0 => holder,
@@ -182,16 +182,17 @@ impl Run {
         }
     }
 
-    /// Sends one copy, judges the reply and moves the model. Returns `true` if the lease must not have become shorter.
-    async fn send(&mut self, request: Request) -> Result<bool, String> {
-        // A copy may come in another form than the first: a request that was left alone by a batch is sent by itself.
-        let form = Form::ALL[self.random.usize(..Form::ALL.len())];
+    /// Sends one copy, checks the reply and updates the model. Returns `true` if the lease must not have become
+    /// shorter.
+    async fn send(&mut self, request: SentRequest) -> Result<bool, String> {
+        // A copy may have another form than the first: a request that a batch left alone is sent by itself.
+        let form = RequestForm::ALL[self.random.usize(..RequestForm::ALL.len())];
         self.trace.push(format!("{form:?} {request:?}"));
         let held_by =
             |state: &State, who: &str| state.as_ref().is_some_and(|(holder, _)| holder == who);
         let mut connection = self.connection.clone();
         match request {
-            Request::Acquire {
+            SentRequest::Acquire {
                 holder,
                 lease,
                 not_after,
@@ -199,7 +200,11 @@ impl Run {
                 let first = self.first_on_list(&holder).await;
                 let reply = self.acquire(form, &holder, lease, not_after).await?;
                 match reply {
-                    AcquireReply::Granted { token, time, look } => {
+                    AcquireReply::Granted {
+                        token,
+                        time,
+                        tenure,
+                    } => {
                         if time > not_after {
                             return Err("granted too late".to_owned());
                         }
@@ -208,12 +213,12 @@ impl Run {
                         }
                         self.state = Some((holder.clone(), 1));
                         let token = token.map_or(0, |token| token.get());
-                        let last = look.and_then(|look| look.last);
+                        let last = tenure.and_then(|tenure| tenure.last);
                         self.saw_range(holder, token, last.map_or(token, |last| last.get()))?;
                     }
                     AcquireReply::Busy { left, .. } => {
                         if self.state.is_none()
-                            && form == Form::Crowd
+                            && form == RequestForm::Crowd
                             && let Some(first) = first
                         {
                             self.is_reserved_for(first).await;
@@ -228,22 +233,22 @@ impl Run {
                     AcquireReply::Stale { .. } => return Err("refused in time".to_owned()),
                 }
             }
-            Request::Release { holder } => {
+            SentRequest::Release { holder } => {
                 let first = self.first_on_list(&holder).await;
                 let reply = self.release(form, &holder).await?;
                 let held = held_by(&self.state, &holder);
-                if held != matches!(reply, ReleaseReply::Done | ReleaseReply::Heard) {
+                if held != matches!(reply, ReleaseReply::Done | ReleaseReply::Received) {
                     return Err(format!("{reply:?}"));
                 }
                 if held {
                     self.state = None;
-                    if let Some(first) = first.filter(|_| form == Form::Crowd) {
+                    if let Some(first) = first.filter(|_| form == RequestForm::Crowd) {
                         self.is_reserved_for(first).await;
                         return Ok(false);
                     }
                 }
             }
-            Request::HandOver { from, to, lease } => {
+            SentRequest::HandOver { from, to, lease } => {
                 let tokens = self.hand_over(form, &from, &to, lease).await?;
                 let held = held_by(&self.state, &from) || held_by(&self.state, &to);
                 match tokens {
@@ -255,7 +260,7 @@ impl Run {
                     other => return Err(format!("{other:?}")),
                 }
             }
-            Request::Renew { holder, ttl } => {
+            SentRequest::Renew { holder, ttl } => {
                 let held = held_by(&self.state, &holder);
                 let items = [(LOCK, holder, ttl.cast_signed())];
                 let reply = run(&mut connection, &Renew { items: &items }).await;
@@ -270,7 +275,7 @@ impl Run {
                     return Err(format!("{reply:?}"));
                 }
             }
-            Request::ForceRelease => {
+            SentRequest::ForceRelease => {
                 let script = ForceRelease {
                     lock: LOCK,
                     queue: QUEUE,
@@ -288,22 +293,22 @@ impl Run {
         Ok(true)
     }
 
-    /// Returns the first holder on the list of those that wait, `asker` not counted.
+    /// Returns the first holder on the waiting list, except `asker`.
     async fn first_on_list(&mut self, asker: &str) -> Option<String> {
         let list = redis::cmd("ZRANGE").arg(WAITING).arg(0).arg(1).take();
         let list: Vec<String> = list.query_async(&mut self.connection).await.unwrap();
         list.into_iter().find(|holder| holder != asker)
     }
 
-    /// The lock was reserved. The reservation is prolonged further, to a lease like others.
+    /// Notes that the lock was reserved. The test extends the reservation to a lease like others.
     async fn is_reserved_for(&mut self, holder: String) {
         let longer = redis::cmd("PEXPIRE").arg(LOCK).arg(LEASES[0]).take();
         let () = longer.query_async(&mut self.connection).await.unwrap();
         self.state = Some((holder, 1));
     }
 
-    /// The holder has the tokens from `token` to `last`, and some of them go to those that follow it in its process. It will
-    /// give back the others.
+    /// Notes that the holder has the tokens from `token` to `last`. Later holders of its process use some of them. It
+    /// will return the others.
     fn saw_range(&mut self, holder: String, token: u64, last: u64) -> Result<(), String> {
         self.saw(token)?;
         self.last_token = self.random.u64(token..=last);

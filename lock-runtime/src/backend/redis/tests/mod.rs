@@ -18,7 +18,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 
-use self::server::Server;
+use self::server::TestServer;
 use super::{RedisBackend, Target};
 use crate::backend::opening::Opening;
 use crate::backend::redis::scripting::{self, Script};
@@ -32,7 +32,7 @@ use crate::values::name::LockName;
 use crate::values::options::Options;
 use crate::values::ttl::Ttl;
 
-/// It is generous, because a busy machine may stand still for a second or two.
+/// This is generous, because a busy machine may stand still for a second or two.
 const CALL: Duration = Duration::from_secs(15);
 
 /// Runs a script as on a single server.
@@ -43,8 +43,8 @@ async fn run<S: Script>(
     scripting::run(connection, script, scripting::Manner::PLAIN).await
 }
 
-/// Runs a script, and prolongs what it has reserved in the same step: a reservation lasts a second at most, for which a busy
-/// machine may stand still. Returns the answer, and what was left of the lease at first, in ms.
+/// Runs a script, and extends its reservation in the same step: a reservation lasts a second at most, and a busy
+/// machine may stand still for longer. Returns the answer, and the first rest of the lease in ms.
 async fn run_prolonged<S: Script>(
     connection: &mut MultiplexedConnection,
     script: &S,
@@ -62,7 +62,7 @@ async fn run_prolonged<S: Script>(
     script.read(reply).unwrap().map(|reply| (reply, left))
 }
 
-/// Events in the order in which they came.
+/// The events in the order of their arrival.
 type Events = Arc<Mutex<Vec<Event>>>;
 
 async fn connect_with(
@@ -90,7 +90,7 @@ async fn connect_to(
     Ok((backend, events))
 }
 
-async fn connect(server: &Server) -> Arc<RedisBackend> {
+async fn connect(server: &TestServer) -> Arc<RedisBackend> {
     let options = Options {
         call_timeout: CALL,
         ..Options::default()
@@ -121,7 +121,7 @@ fn granted(acquired: Acquired) -> Granted {
     }
 }
 
-/// Waits for a condition. Fails the test if it does not come true.
+/// Waits for a condition. Fails the test if it does not become true.
 pub(super) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let waited = tokio::time::timeout(Duration::from_secs(20), async {
         while !condition().await {

@@ -12,10 +12,10 @@ use crate::values::health::NodeHealth;
 use crate::values::refusal::ShutdownCause;
 
 const SHORT: Duration = Duration::from_millis(200);
-/// What was sent on a connection that is lost is looked for until this is over.
+/// After this time, requests that were sent on a lost connection are not looked for any more.
 const CUT: Duration = Duration::from_secs(2);
 
-async fn connect(server: &Server) -> Arc<RedisBackend> {
+async fn connect(server: &TestServer) -> Arc<RedisBackend> {
     let connected = connect_with(&server.url(), Options::default()).await;
     connected.unwrap().0
 }
@@ -37,14 +37,14 @@ async fn drained(backend: &RedisBackend) {
 
 #[tokio::test]
 async fn an_acquire_that_is_dropped_at_any_moment_leaves_no_lock() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     let (ids, key) = (backend.router.link().ids(), key("k"));
     let mut dropped = 0;
     for round in 0..300 {
         let holder = ids.fresh();
         let mut acquire = backend.acquire(request(&key, holder, 60_000));
-        // The request is polled now and again, and dropped at ever later moments of its way.
+        // The request is polled several times, and dropped at ever later points of its way.
         let pause = Duration::from_micros(round * 3);
         let started = Instant::now();
         let answer = loop {
@@ -71,8 +71,8 @@ async fn an_acquire_that_is_dropped_at_any_moment_leaves_no_lock() {
 }
 
 #[tokio::test]
-async fn what_a_frozen_server_was_asked_is_undone_when_it_wakes() {
-    let server = Server::start().await;
+async fn requests_to_a_frozen_server_are_undone_when_it_wakes() {
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     let (ids, key) = (backend.router.link().ids(), key("k"));
     let before = ids.fresh();
@@ -118,8 +118,8 @@ async fn what_a_frozen_server_was_asked_is_undone_when_it_wakes() {
 }
 
 #[tokio::test]
-async fn a_late_acquire_on_a_lost_connection_is_undone_from_another_one() {
-    let server = Server::start().await;
+async fn a_late_acquire_on_a_lost_connection_is_undone_on_another() {
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     let (ids, key) = (backend.router.link().ids(), key("k"));
     let holder = ids.fresh();
@@ -158,7 +158,7 @@ async fn a_late_acquire_on_a_lost_connection_is_undone_from_another_one() {
 
 #[tokio::test]
 async fn a_server_clock_that_jumped_costs_one_more_round_trip() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     let (ids, key) = (backend.router.link().ids(), key("k"));
     backend.router.link().clock().saw(1, clock::now());
@@ -183,8 +183,8 @@ async fn a_server_clock_that_jumped_costs_one_more_round_trip() {
 }
 
 #[tokio::test]
-async fn an_outage_is_over_as_soon_as_the_server_is_back_and_listeners_look_again() {
-    let mut server = Server::start().await;
+async fn an_outage_ends_with_the_servers_return_and_wakes_listeners() {
+    let mut server = TestServer::start().await;
     let backend = connect(&server).await;
     let (ids, key) = (backend.router.link().ids(), key("k"));
     let mut listener = backend.listen(&key);
@@ -202,7 +202,7 @@ async fn an_outage_is_over_as_soon_as_the_server_is_back_and_listeners_look_agai
     deaf.ready().await;
 
     server.restart().await;
-    // Nobody calls, so the supervisors connect again by themselves.
+    // No call is made, so the supervisors connect again by themselves.
     listener.heard().await;
     deaf.heard().await;
     until("the connection is back", async || {
@@ -221,8 +221,8 @@ async fn an_outage_is_over_as_soon_as_the_server_is_back_and_listeners_look_agai
 }
 
 #[tokio::test]
-async fn a_cut_subscription_is_renewed_and_everybody_looks_again() {
-    let server = Server::start().await;
+async fn a_cut_subscription_is_renewed_and_wakes_all_listeners() {
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     let (ids, key) = (backend.router.link().ids(), key("k"));
     let mut listener = backend.listen(&key);
@@ -242,7 +242,7 @@ async fn a_cut_subscription_is_renewed_and_everybody_looks_again() {
 
 #[tokio::test]
 async fn a_call_during_a_cut_is_unknown_and_the_next_one_works() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     let (ids, key) = (backend.router.link().ids(), key("k"));
     for _ in 0..5 {
@@ -268,7 +268,7 @@ async fn a_call_during_a_cut_is_unknown_and_the_next_one_works() {
 
 #[tokio::test]
 async fn renewals_are_answered_while_acquires_flood_the_connection() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     let (ids, held) = (backend.router.link().ids(), key("held"));
     let holder = ids.fresh();
@@ -322,11 +322,11 @@ async fn renewals_are_answered_while_acquires_flood_the_connection() {
 
 #[tokio::test]
 async fn closing_ends_connections_tasks_and_calls() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let (backend, dropped) = (connect(&server).await, connect(&server).await);
     let key = key("k");
     let mut listener = backend.listen(&key);
-    // There are this connection, and two of each backend.
+    // The connections are this one, and two of each backend.
     let mut own = server.connection().await;
     let mut clients = async || {
         let list: String = redis::cmd("CLIENT")
@@ -355,7 +355,7 @@ fn a_backend_whose_runtime_is_gone_says_so() {
         .build()
         .unwrap();
     let (server, backend) = first.block_on(async {
-        let server = Server::start().await;
+        let server = TestServer::start().await;
         let backend = connect(&server).await;
         (server, backend)
     });
@@ -376,15 +376,15 @@ fn a_backend_whose_runtime_is_gone_says_so() {
     drop(server);
 }
 
-/// Without an end, it would wait for as long as the server is frozen, past a shutdown.
+/// Without an end, publishing would wait for as long as the server is frozen, past a shutdown.
 #[tokio::test]
-async fn what_is_published_to_a_frozen_server_has_an_end() {
-    let server = Server::start().await;
+async fn publishing_to_a_frozen_server_ends() {
+    let server = TestServer::start().await;
     let options = Options {
         call_timeout: SHORT,
         ..Options::default()
     };
-    // On a busy machine, connecting may take longer than that.
+    // On a busy machine, connecting may take longer than this.
     let mut connected = None;
     until("it is connected", async || {
         connected = connect_with(&server.url(), options.clone()).await.ok();
@@ -401,12 +401,12 @@ async fn what_is_published_to_a_frozen_server_has_an_end() {
             .publish("channel".to_owned(), "payload".to_owned());
     }
     assert!(tasks() >= before + 10);
-    until("nobody waits for an answer", async || tasks() <= before).await;
+    until("no task waits for an answer", async || tasks() <= before).await;
 }
 
 #[tokio::test]
-async fn health_is_good_when_the_servers_clock_has_jumped_since_it_was_last_seen() {
-    let server = Server::start().await;
+async fn health_is_good_after_the_servers_clock_has_jumped() {
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     backend.router.link().clock().saw(1, clock::now());
     let health = backend.health(Duration::from_secs(20)).await;

@@ -1,24 +1,24 @@
-//! Tests of a wait connection by itself, and of whose replicas it believes.
+//! Tests of a wait connection by itself, and of the server whose replicas count.
 
-use super::super::replicas::wait_connection::Common;
+use super::super::replicas::wait_connection::WaitCommon;
 use super::super::replicas::wait_queue::WaitQueue;
 use super::*;
 use crate::backend::{Backend, Fault, Renewal};
 use crate::values::holder::HolderIds;
 use crate::values::replicas::Replicas;
 
-struct Scene {
-    master: Server,
-    _replica: Server,
+struct ReplicaScene {
+    master: TestServer,
+    _replica: TestServer,
     backend: Arc<RedisBackend>,
     wait_queue: Arc<WaitQueue>,
     closed: tokio::sync::watch::Sender<bool>,
 }
 
-async fn scene() -> Scene {
-    let master = Server::start_with(&["--repl-diskless-sync-delay", "0"]).await;
+async fn scene() -> ReplicaScene {
+    let master = TestServer::start_with(&["--repl-diskless-sync-delay", "0"]).await;
     let port = master.port().to_string();
-    let replica = Server::start_with(&["--replicaof", "127.0.0.1", &port]).await;
+    let replica = TestServer::start_with(&["--replicaof", "127.0.0.1", &port]).await;
     until("the replica follows", async || {
         master.run("SET probe 1").await;
         master.integer("WAIT 1 100").await == 1 && replica.integer("EXISTS probe").await == 1
@@ -26,10 +26,10 @@ async fn scene() -> Scene {
     .await;
     let backend = connect(&master).await;
     let target = Arc::new(Target::parse(&master.url()).unwrap());
-    let common = Common::new(Replicas::majority(), CALL, false);
+    let common = WaitCommon::new(Replicas::majority(), CALL, false);
     let closed = tokio::sync::watch::Sender::new(false);
     let wait_queue = WaitQueue::start(target, &common, &Handle::current(), &closed.subscribe());
-    Scene {
+    ReplicaScene {
         master,
         _replica: replica,
         backend,
@@ -38,7 +38,7 @@ async fn scene() -> Scene {
     }
 }
 
-impl Scene {
+impl ReplicaScene {
     async fn confirmed(&self, holds: &[Renewal]) -> Result<(), String> {
         let deadline = clock::now() + CALL;
         match self.wait_queue.ask(holds.to_vec(), deadline).answer().await {
@@ -60,9 +60,9 @@ fn renewal(name: &str, holder: HolderId) -> Renewal {
 }
 
 #[tokio::test]
-async fn replicas_of_a_server_that_does_not_have_the_lock_prove_nothing() {
+async fn replicas_of_a_server_without_the_lock_prove_nothing() {
     let scene = scene().await;
-    let elsewhere = Server::start().await;
+    let elsewhere = TestServer::start().await;
     let other = connect(&elsewhere).await;
     let ids = HolderIds::new();
     let (here, there) = (ids.fresh(), ids.fresh());
@@ -86,7 +86,7 @@ async fn replicas_of_a_server_that_does_not_have_the_lock_prove_nothing() {
         .await
         .unwrap_err();
     assert!(why.contains("not at the server"), "{why}");
-    // Callers that ask together are answered one by one.
+    // Requests that are made together are answered one by one.
     let mixed = [here.clone(), there.clone()];
     let (good, bad, both) = tokio::join!(
         scene.confirmed(std::slice::from_ref(&here)),
@@ -97,7 +97,7 @@ async fn replicas_of_a_server_that_does_not_have_the_lock_prove_nothing() {
 }
 
 #[tokio::test]
-async fn a_lane_that_was_cut_is_opened_anew_and_nobody_notices() {
+async fn a_cut_wait_connection_is_reopened_unnoticed() {
     let scene = scene().await;
     let holder = HolderIds::new().fresh();
     granted(

@@ -4,7 +4,7 @@ use super::*;
 use crate::backend::{Backend, Fault, HandOff, Renewal, Renewed, Within};
 use crate::values::holder::HolderIds;
 
-/// The least rights that a user needs under the default namespace, as the documentation says.
+/// The least rights that a user needs under the default namespace, according to the documentation.
 const LEAST: &str = "-@all ~lock:* ~{lock:* ~redisson_lock_queue:* ~redisson_lock_timeout:* ~redisson_lock_token:* \
      &lock:control:* &redisson_lock__channel:* &redisson_sc:* &redisson_rwlock:* \
      &redisson_countdownlatch__channel__* \
@@ -38,7 +38,7 @@ async fn refusal(url: &str, options: Options) -> LockError {
     }
 }
 
-async fn user(server: &Server, rules: &str) -> String {
+async fn user(server: &TestServer, rules: &str) -> String {
     server.run("ACL DELUSER app").await;
     server
         .run(&format!("ACL SETUSER app on >secret {rules}"))
@@ -48,7 +48,7 @@ async fn user(server: &Server, rules: &str) -> String {
 
 #[tokio::test]
 async fn the_documented_rights_are_enough_for_everything() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let url = user(&server, LEAST).await;
     let (backend, events) = connect_with(&url, Options::default()).await.unwrap();
     let (ids, key) = (HolderIds::new(), key("k"));
@@ -73,7 +73,7 @@ async fn the_documented_rights_are_enough_for_everything() {
             .unwrap(),
     );
     assert!(backend.force_release(&key, CALL).await.unwrap());
-    until("the holder is told", async || {
+    until("the holder gets the event", async || {
         events.lock().unwrap().len() == 1
     })
     .await;
@@ -85,7 +85,7 @@ async fn the_documented_rights_are_enough_for_everything() {
 
 #[tokio::test]
 async fn a_right_that_is_missing_is_named_at_connect() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     for (missing, script) in [
         ("-hset", "acquire"),
         ("-get", "handover"),
@@ -123,8 +123,8 @@ async fn a_right_that_is_missing_is_named_at_connect() {
 }
 
 #[tokio::test]
-async fn a_release_that_could_not_publish_in_its_script_publishes_by_itself() {
-    let server = Server::start().await;
+async fn a_release_whose_script_cannot_publish_publishes_by_itself() {
+    let server = TestServer::start().await;
     let url = user(&server, &format!("{LEAST} -publish")).await;
     let (backend, _) = connect_with(&url, Options::default()).await.unwrap();
     server.run("ACL LOG RESET").await;
@@ -132,7 +132,7 @@ async fn a_release_that_could_not_publish_in_its_script_publishes_by_itself() {
     let holder = ids.fresh();
     granted(backend.acquire(request(&key, holder, 5_000)).await.unwrap());
     backend.release(hold_ref(&key, holder), CALL).await.unwrap();
-    // This is refused as well, and the server logs where it came from.
+    // This message is refused as well, and the server logs where it came from.
     until("the client tried by itself", async || {
         let log = format!("{:?}", server.run("ACL LOG").await);
         log.contains("toplevel") && log.contains("publish")
@@ -142,7 +142,7 @@ async fn a_release_that_could_not_publish_in_its_script_publishes_by_itself() {
 
 #[tokio::test]
 async fn a_refused_login_is_denied() {
-    let server = Server::start_with(&["--requirepass", "correct"]).await;
+    let server = TestServer::start_with(&["--requirepass", "correct"]).await;
     for credentials in ["", ":secret@", "nobody:secret@"] {
         let url = server.url().replace("default:correct@", credentials);
         let error = refusal(&url, Options::default()).await;
@@ -165,7 +165,7 @@ async fn a_refused_login_is_denied() {
 
 #[tokio::test]
 async fn an_evicting_server_is_refused_when_strict() {
-    let server = Server::start_with(&["--maxmemory-policy", "volatile-ttl"]).await;
+    let server = TestServer::start_with(&["--maxmemory-policy", "volatile-ttl"]).await;
     connect_with(&server.url(), Options::default())
         .await
         .unwrap();
@@ -191,8 +191,8 @@ async fn an_evicting_server_is_refused_when_strict() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_unavailable_at_once_but_not_when_lazy() {
-    let mut server = Server::start().await;
+async fn a_missing_server_is_an_error_at_once_unless_lazy() {
+    let mut server = TestServer::start().await;
     server.kill();
     let error = refusal(&server.url(), Options::default()).await;
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
@@ -221,7 +221,7 @@ async fn nobody_there_is_unavailable_at_once_but_not_when_lazy() {
 
 #[tokio::test]
 async fn the_check_leaves_nothing_but_a_fence() {
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let backend = connect(&server).await;
     let redis::Value::Array(keys) = server.run("KEYS *").await else {
         panic!()
@@ -244,7 +244,7 @@ async fn a_unix_socket_and_another_database_work_as_well() {
     std::fs::create_dir(&directory).unwrap();
     let socket = directory.join("redis.sock");
     let path = socket.to_str().unwrap();
-    let server = Server::start_with(&["--unixsocket", path]).await;
+    let server = TestServer::start_with(&["--unixsocket", path]).await;
     let url = format!("redis+unix://{path}?db=3");
     let (backend, _) = connect_with(&url, Options::default()).await.unwrap();
     let (ids, key) = (HolderIds::new(), key("k"));
@@ -264,11 +264,11 @@ async fn a_unix_socket_and_another_database_work_as_well() {
 }
 
 #[tokio::test]
-async fn many_keys_that_a_user_may_not_touch_any_more_keep_no_other_hold_from_being_renewed() {
+async fn refused_keys_do_not_stop_the_renewal_of_other_holds() {
     const ALL: usize = 64;
     // In one step of the halving, all eight parts of the first half are refused.
     let is_refused = |number: usize| number < ALL / 2 && number.is_multiple_of(4);
-    let server = Server::start().await;
+    let server = TestServer::start().await;
     let url = user(&server, "~* &* +@all").await;
     let (backend, _) = connect_with(&url, Options::default()).await.unwrap();
     let ids = HolderIds::new();

@@ -1,4 +1,4 @@
-//! A server that one test has for itself.
+//! A server that belongs to one test.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -9,20 +9,20 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::mpsc;
 
-pub(in super::super) struct Server {
+pub(in super::super) struct TestServer {
     process: Child,
     port: u16,
     arguments: Vec<String>,
 }
 
-impl Server {
-    pub(in super::super) async fn start() -> Server {
-        Server::start_with(&[]).await
+impl TestServer {
+    pub(in super::super) async fn start() -> TestServer {
+        TestServer::start_with(&[]).await
     }
 
-    pub(in super::super) async fn start_with(arguments: &[&str]) -> Server {
+    pub(in super::super) async fn start_with(arguments: &[&str]) -> TestServer {
         let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
-        // Between finding a free port and using it, somebody else may take it. Then this tries the next one.
+        // Another process may take the free port before the server does. Then this tries the next port.
         loop {
             let port = TcpListener::bind("127.0.0.1:0")
                 .unwrap()
@@ -30,7 +30,7 @@ impl Server {
                 .unwrap()
                 .port();
             let process = spawn(port, &arguments);
-            let mut server = Server {
+            let mut server = TestServer {
                 process,
                 port,
                 arguments: arguments.clone(),
@@ -42,13 +42,13 @@ impl Server {
     }
 
     /// Starts a replica of the server at another address of this machine, on the same port.
-    pub(in super::super) fn replica_at(&self, address: &str) -> Server {
+    pub(in super::super) fn replica_at(&self, address: &str) -> TestServer {
         let (port, of) = (self.port, format!("127.0.0.1 {}", self.port));
         let arguments = ["--bind", address, "--replicaof", &of];
         let whole = ["--repl-diskless-load", "swapdb", "--dbfilename", "none.rdb"];
         let arguments = arguments.iter().chain(&whole);
         let arguments: Vec<String> = arguments.map(|&text| text.to_owned()).collect();
-        Server {
+        TestServer {
             process: spawn(port, &arguments),
             port,
             arguments,
@@ -125,7 +125,7 @@ impl Server {
         crate::backend::redis::connection::check::micros(&self.run("TIME").await).unwrap()
     }
 
-    /// Receives what is published on `channels` from now on: channel and payload.
+    /// Receives the messages on `channels` from now on: channel and payload.
     pub(in super::super) async fn listen(
         &self,
         channels: &[&str],
@@ -174,22 +174,22 @@ impl Server {
         let _ = self.process.wait();
     }
 
-    /// Starts the server again on the same port, after [`kill`](Server::kill).
+    /// Starts the server again on the same port, after [`kill`](TestServer::kill).
     pub(in super::super) async fn restart(&mut self) {
         self.process = spawn(self.port, &self.arguments);
         assert!(self.answers().await);
     }
 }
 
-impl Drop for Server {
+impl Drop for TestServer {
     fn drop(&mut self) {
         self.kill();
         let _ = std::fs::remove_file(std::env::temp_dir().join(database(self.port)));
     }
 }
 
-/// The file into which a replica copies its master before it reads it. A server reads this file when it starts, so no
-/// two servers have the same one.
+/// The file into which a replica copies its master before it loads it. A server loads this file when it starts, so each
+/// server needs a file of its own.
 fn database(port: u16) -> String {
     format!("lock-runtime-test-{port}.rdb")
 }
@@ -216,8 +216,8 @@ fn spawn(port: u16, arguments: &[String]) -> Child {
         .expect("a redis-server to test with: install one or set REDIS_SERVER_BIN")
 }
 
-/// The configuration of a connection that waits for as long as it takes. By default, the client gives up after half a
-/// second, and a busy machine may stand still for longer.
+/// The configuration of a connection without a timeout. By default, the client gives up after half a second, and a busy
+/// machine may stand still for longer.
 pub(in super::super) fn patient() -> redis::AsyncConnectionConfig {
     redis::AsyncConnectionConfig::new()
         .set_connection_timeout(None)

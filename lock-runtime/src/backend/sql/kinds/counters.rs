@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::seen::Seen;
 use crate::backend::sql::{Arg, Row, SqlBackend, SqlShared, Statement, topic};
-use crate::backend::{Asked, CounterKind, CounterRef, Counters, Fault, Listen, Reply};
+use crate::backend::{AskedKind, CounterKind, CounterRef, Counters, Fault, Listen, Reply};
 use crate::values::{IdRange, IdSecret, Key, clock};
 
 /// The number of times that a semaphore is set, if others set it by their requests and give it back each time.
@@ -30,7 +30,7 @@ impl SqlShared {
         match seen {
             Some(seen) if seen.permits.is_some() => Ok(Some(seen)),
             Some(seen) if seen.holder.is_some() || seen.shares > 0 => {
-                Err(seen.is_not(counter.key, Asked::Counter(counter.kind)))
+                Err(seen.is_not(counter.key, AskedKind::Counter(counter.kind)))
             }
             _ => Ok(None),
         }

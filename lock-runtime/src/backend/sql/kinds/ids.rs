@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::seen::IDS;
 use crate::backend::sql::{Arg, SqlShared};
-use crate::backend::{Asked, Fault, shuffle_clash};
+use crate::backend::{AskedKind, Fault, shuffle_clash};
 use crate::values::ids::draw;
 use crate::values::{IdRange, IdSecret, Key, clock};
 
@@ -60,7 +60,7 @@ impl SqlShared {
             let kept = match &seen.holder {
                 Some(holder) if seen.kind == IDS => holder.split_once(':'),
                 None if seen.permits.is_none() && seen.shares == 0 => continue,
-                _ => return Err(seen.is_not(key, Asked::Ids)),
+                _ => return Err(seen.is_not(key, AskedKind::Ids)),
             };
             let kept = kept.and_then(|(_, kept)| IdSecret::parse(kept));
             if kept.is_some() != secret.is_some() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::sql::{Arg, SqlShared, topic};
-use crate::backend::{Asked, Fault, Snapshot};
+use crate::backend::{AskedKind, Fault, Snapshot};
 use crate::values::{Checkup, Key, LockMode, NodeHealth, clock};
 
 use super::seen::{READ_WRITE, Seen};
@@ -75,7 +75,7 @@ pub(in crate::backend::sql) async fn force_release(
 /// A source of ids looks held in its row, and nobody holds it.
 fn refuse_ids(seen: Option<Seen>, key: &Key) -> Result<Option<Seen>, Fault> {
     match seen {
-        Some(seen) if seen.is_ids() => Err(seen.is_not(key, Asked::Any)),
+        Some(seen) if seen.is_ids() => Err(seen.is_not(key, AskedKind::Any)),
         seen => Ok(seen),
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::backend::sql::{Arg, Row, SqlShared};
-use crate::backend::{AcquireRequest, Asked, FIRST_WAITERS, Fault, Found, HoldRef, clash};
+use crate::backend::{AcquireRequest, AskedKind, FIRST_WAITERS, Fault, FoundKind, HoldRef, clash};
 use crate::values::{Key, Kind, Moment};
 
 /// The row of a lock, as a look has found it.
@@ -91,7 +91,7 @@ impl Seen {
             return self.blocks_permits(request);
         }
         if self.permits.is_some() || self.is_ids() {
-            return Err(self.is_not(key, Asked::Lock(wants)));
+            return Err(self.is_not(key, AskedKind::Lock(wants)));
         }
         let shared = matches!(wants, Kind::Read | Kind::Write);
         let is_shared = self.kind == READ_WRITE;
@@ -99,7 +99,7 @@ impl Seen {
             return if shared == is_shared {
                 Ok(Blocked::For(self.left))
             } else {
-                Err(self.is_not(key, Asked::Lock(wants)))
+                Err(self.is_not(key, AskedKind::Lock(wants)))
             };
         }
         if self.shares > 0 {
@@ -108,7 +108,7 @@ impl Seen {
                 // Only a writer that waits keeps a reader out.
                 Kind::Read => Ok(self.writer_left.map_or(Blocked::No, Blocked::For)),
                 Kind::Write => Ok(Blocked::ByReaders(left)),
-                _ => Err(self.is_not(key, Asked::Lock(wants))),
+                _ => Err(self.is_not(key, AskedKind::Lock(wants))),
             };
         }
         match (wants, self.writer_left) {
@@ -121,7 +121,7 @@ impl Seen {
         let key = request.hold_ref.key;
         let Some(all) = self.permits else {
             return if self.holder.is_some() || self.shares > 0 {
-                Err(self.is_not(key, Asked::Lock(Kind::Semaphore)))
+                Err(self.is_not(key, AskedKind::Lock(Kind::Semaphore)))
             } else {
                 // The request sets them.
                 may_set(request).map(|()| Blocked::No)
@@ -144,13 +144,13 @@ impl Seen {
     }
 
     /// The fault of a name that is used for something else.
-    pub(super) fn is_not(&self, key: &Key, asked: Asked) -> Fault {
+    pub(super) fn is_not(&self, key: &Key, asked: AskedKind) -> Fault {
         let found = match self.permits {
-            Some(_) if self.units > 0 => Found::Semaphore,
-            Some(_) => Found::Counter,
-            None if self.kind == READ_WRITE => Found::ReadWrite,
-            None if self.is_ids() => Found::Ids,
-            None => Found::Exclusive,
+            Some(_) if self.units > 0 => FoundKind::Semaphore,
+            Some(_) => FoundKind::Counter,
+            None if self.kind == READ_WRITE => FoundKind::ReadWrite,
+            None if self.is_ids() => FoundKind::Ids,
+            None => FoundKind::Exclusive,
         };
         clash(key, found, asked)
     }

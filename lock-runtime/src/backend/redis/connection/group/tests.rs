@@ -40,7 +40,7 @@ fn numbers<'a>(items: impl IntoIterator<Item = &'a GroupItem<OneAcquire>>) -> Ve
 }
 
 #[test]
-fn a_script_has_so_many_keys_at_most_and_the_others_keep_their_places() {
+fn a_script_has_a_limited_number_of_keys_and_the_rest_wait() {
     let (mut queue, _answers) = waiting((0..150).map(|_| 1_000), "k");
     for expected in [0..48, 48..96, 96..144, 144..150, 150..150] {
         let expected: Vec<_> = expected.collect();
@@ -60,7 +60,7 @@ fn a_script_has_fewer_keys_if_they_are_long() {
 }
 
 #[test]
-fn those_who_want_something_else_stay_before_all_others() {
+fn requests_of_other_terms_keep_their_places() {
     let leases = [1_000, 2_000, 1_000, 2_000, 3_000];
     let (mut queue, _answers) = waiting(leases.into_iter(), "k");
     for (expected, left) in [
@@ -71,7 +71,7 @@ fn those_who_want_something_else_stay_before_all_others() {
         assert_eq!(numbers(&taken(&mut queue)), expected);
         assert_eq!(numbers(&queue), left);
     }
-    // However many they are, so many are looked at.
+    // However many terms there are, one call looks at 48 requests at most.
     let leases = (0..200).map(|number| if number < 100 { number + 1 } else { 1 });
     let (mut queue, _answers) = waiting(leases, "k");
     assert_eq!(numbers(&taken(&mut queue)), [0]);

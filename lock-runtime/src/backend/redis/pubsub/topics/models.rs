@@ -1,5 +1,5 @@
-//! Models of the topics: no message is missed and no listener left without its channel, in whatever order callers, the
-//! subscriber and the connection get the lock. A model that waits for ever is a failure.
+//! Models of the topics. In whatever order callers, the subscriber and the connection get the lock, no message is
+//! missed and no listener is left without its channel. A model that waits for ever is a failure.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn subscribes(topics: &Arc<Topics>) {
 }
 
 #[test]
-fn a_message_that_comes_once_the_channel_is_open_is_heard() {
+fn a_message_on_an_open_channel_is_received() {
     shuttle::check_random(
         || {
             let topics = Arc::new(Topics::default());
@@ -26,7 +26,7 @@ fn a_message_that_comes_once_the_channel_is_open_is_heard() {
                 let topics = topics.clone();
                 thread::spawn(move || {
                     subscribes(&topics);
-                    topics.heard("c");
+                    topics.count_message("c");
                 })
             };
             let other = {
@@ -43,7 +43,7 @@ fn a_message_that_comes_once_the_channel_is_open_is_heard() {
 }
 
 #[test]
-fn messages_that_a_lost_connection_swallowed_are_made_up_for() {
+fn a_renewed_subscription_makes_up_for_missed_messages() {
     shuttle::check_random(
         || {
             let topics = Arc::new(Topics::default());
@@ -53,8 +53,8 @@ fn messages_that_a_lost_connection_swallowed_are_made_up_for() {
                 let topics = topics.clone();
                 thread::spawn(move || {
                     let again = ["c".into()];
-                    topics.deaf(&again);
-                    // A message that is published now is heard by nobody.
+                    topics.not_subscribed(&again);
+                    // A message that is published now reaches no listener.
                     topics.opened(&again, true);
                 })
             };
@@ -75,7 +75,7 @@ fn messages_that_a_lost_connection_swallowed_are_made_up_for() {
 }
 
 #[test]
-fn a_listener_that_comes_while_its_channel_is_being_closed_has_it_opened_again() {
+fn a_listener_of_a_closing_channel_reopens_it() {
     shuttle::check_random(
         || {
             let topics = Arc::new(Topics::default());
@@ -105,7 +105,7 @@ fn a_listener_that_comes_while_its_channel_is_being_closed_has_it_opened_again()
             }
             topics.opened(&fresh, false);
             block_on(listener.ready());
-            topics.heard("c");
+            topics.count_message("c");
             block_on(listener.heard());
             drop(listener);
             clock::suspend(LINGER);

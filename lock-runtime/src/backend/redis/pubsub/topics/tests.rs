@@ -1,7 +1,7 @@
 use super::*;
 use tokio_test_shim::is_pending;
 
-/// Polls once.
+/// Polls a future once.
 mod tokio_test_shim {
     use std::pin::pin;
     use std::task::{Context, Waker};
@@ -19,24 +19,24 @@ fn open(topics: &Arc<Topics>) {
 }
 
 #[tokio::test]
-async fn nothing_is_missed_between_two_looks_and_nothing_is_heard_twice() {
+async fn a_message_between_two_looks_is_received_once() {
     let topics = Arc::new(Topics::default());
     let mut listener = topics.listen("c".to_owned());
     assert!(is_pending(listener.ready()));
     open(&topics);
     assert!(!is_pending(listener.ready()));
     assert!(is_pending(listener.heard()));
-    topics.heard("c");
-    topics.heard("c");
+    topics.count_message("c");
+    topics.count_message("c");
     assert_eq!(listener.heard().await, 2, "one hint, which says how many");
     assert!(is_pending(listener.heard()));
     let mut uncounted = topics.listen("c".to_owned()).uncounted();
-    topics.heard("c");
-    topics.heard("c");
+    topics.count_message("c");
+    topics.count_message("c");
     assert_eq!(uncounted.heard().await, 1);
     assert!(is_pending(uncounted.heard()));
     assert_eq!(listener.heard().await, 2);
-    topics.heard("other");
+    topics.count_message("other");
     assert!(is_pending(listener.heard()));
     let mut second = topics.listen("c".to_owned());
     assert!(is_pending(second.heard()), "what came before is not news");
@@ -44,14 +44,14 @@ async fn nothing_is_missed_between_two_looks_and_nothing_is_heard_twice() {
 }
 
 #[tokio::test]
-async fn a_renewed_subscription_wakes_everybody() {
+async fn a_renewed_subscription_wakes_all_listeners() {
     let topics = Arc::new(Topics::default());
     let mut listener = topics.listen("c".to_owned());
     open(&topics);
     topics.unreachable();
     assert!(
         !is_pending(listener.ready()),
-        "nobody waits for a connection"
+        "no listener waits for a connection"
     );
     let mut second = topics.listen("d".to_owned());
     assert!(!is_pending(second.ready()));

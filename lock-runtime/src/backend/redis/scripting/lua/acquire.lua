@@ -1,19 +1,19 @@
--- Takes a lock for one holder if nobody has it.
+-- Acquires a lock for one holder if no other holder has it.
 --
 -- Flags:
--- Uses: usually, digits, range, refusal, fence, admitted, lease, holder, listeners, keeper, ahead
+-- Uses: common_case, digits, range, refusal, fence, admitted, lease, holder, listeners, keeper, reserve_tokens
 -- Keys: lock, fence?
 -- Args: holder, lease_ms, not_after_us, counted, channel?, spare?
 -- Returns: {'OK', token or '', time_us}, and with `spare` also last or '', subscribers or -1 unknown
---          | {'BUSY', pttl_ms, time_us} | {'KEPT', pttl_ms, time_us} | {'STALE', time_us} | {'FOREIGN', 'lock' or 'fence', why}
--- Why: A copy that arrives after not_after is refused, so nothing late can take a lock for a dead id.
---      The holder's own field means that this is a second copy: the count stays, the lease only grows, and the
---      token rises, for the reply that carried the first one is lost. No token is wanted where no fence is named.
---      Kept is as busy, by a holder that was asked to give the lock up, for it may not use it. Of many who wait for it,
---      few are to ask: the others are told that it is busy.
---      Where others of the process wait, the request is a look as well: tokens are set aside for them, and those who
---      listen to the channel are counted, as by handover.
---      A counted fence goes up by one, as Redisson's fenced lock counts; any other follows the clock.
+--          | {'BUSY', pttl_ms, time_us} | {'KEPT', pttl_ms, time_us} | {'STALE', time_us}
+--          | {'FOREIGN', 'lock' or 'fence', why}
+-- Why: A copy that arrives after not_after is refused, so no late copy can acquire the lock for a dead id. If the hash
+--      already has the holder's field, this is a second copy: the count stays, the lease can only grow, and the token
+--      rises, because the reply with the first token is lost. Without a fence, no token is wanted. KEPT is BUSY where
+--      the holder may only be keeping the lock, and was asked to give it up; where many processes wait, most of their
+--      requests do not ask, and get BUSY. With `spare`, other callers of the process wait: tokens are reserved for
+--      them, and the subscribers of the channel are counted, as handover does. A counted fence goes up by one, as that
+--      of Redisson's fenced lock; any other fence follows the clock.
 
 local lock, fence = KEYS[1], KEYS[2]
 local holder, lease, not_after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -32,7 +32,7 @@ if foreign then
 end
 
 local function granted()
-  local last = fence and set_aside(fence, token, counted and tonumber(token) or now, spare or 0) or ''
+  local last = fence and reserve_tokens(fence, token, counted and tonumber(token) or now, spare or 0) or ''
   if not channel then
     return {'OK', token, digits(now)}
   end

@@ -1,4 +1,4 @@
--- Takes several locks, each for a holder of its own, if all of them are free.
+-- Acquires several locks, each for a holder of its own, if all of them are free.
 --
 -- Flags:
 -- Uses: digits, range, refusal, fence, admitted, lease, holder
@@ -6,10 +6,10 @@
 -- Args: not_after_us, (holder, lease_ms, how the fence counts?)...
 -- Returns: {'OK', time_us, token or '', ...} | {'BUSY', time_us} | {'KEPT', time_us} | {'STALE', time_us}
 --          | {'FOREIGN', index, 'lock' or 'fence', why}
--- Why: As acquire, for each of them: dated, and a second copy takes nothing twice. Everything is looked at before
---      the first write, so that none is taken where one cannot be. Locks of one slot share a fence, so each token is
---      made when its lock is taken. Kept is as busy, where nobody is in the way but
---      holders that may give up what they do not use: the caller asks for each by itself, and they are told then.
+-- Why: As acquire, for each lock: the request has a date, and a second copy acquires nothing twice. The script checks
+--      all locks before its first write, so that it acquires none if it cannot acquire all. Locks of one slot share a
+--      fence, so each token is made when its lock is acquired. KEPT is BUSY where every other holder may only be
+--      keeping its lock: the caller then asks for each lock by itself, and those requests ask the keepers.
 
 local now, _, late = admitted(nil, tonumber(ARGV[1]))
 if late then
@@ -44,7 +44,7 @@ for i, item in ipairs(items) do
   if wrong then
     return wrong
   end
-  -- Every lock of the set may raise the same fence once.
+  -- All locks of the set may share this fence, and each of them raises it once.
   local _, refused = next_token(item.fence, now, #items)
   if refused then
     return at(i, refused)
@@ -60,7 +60,7 @@ for i, item in ipairs(items) do
     if miscounted then
       return at(i, miscounted)
     end
-    if keeps(other) then
+    if may_keep(other) then
       kept = true
     else
       busy = true
@@ -82,7 +82,7 @@ for i, item in ipairs(items) do
     refused = type(set) == 'table' and set or give_lease(item.lock, item.lease)
   end
   if refused then
-    -- Refused for good is refused for all; and a hash without a lease would stay for ever.
+    -- If one lock cannot be acquired, none is; and a hash without a lease would stay for ever.
     for j = 1, i do
       redis.call('DEL', items[j].lock)
     end

@@ -1,29 +1,31 @@
--- Takes locks for holders of their own: each by itself, if all is as usual.
+-- Acquires locks for holders of their own, each by itself, if its case is the common one.
 --
 -- Flags:
--- Uses: usually
+-- Uses: common_case
 -- Keys: lock..., fence...
 -- Args: lease_ms, not_after_us, holder...
--- Returns: time_us: each was taken, and the time is its token | {time_us, answer...}: the token, or the time where no
---          fences are named | the pttl_ms of another holder | false if it has to be asked by itself: nothing is left of it
--- Why: Requests that were made at the same time share the cost of a script. One that fails is no concern of the others.
---      They want locks for as long as each other, and all of them have fences or none. The date is the earliest of theirs:
---      what is late by it may be in time by itself, and is asked so. One EXISTS for all of them takes the place of a
---      question about each; it is a right that not everybody has to have.
+-- Returns: time_us: each was acquired, and the time is its token
+--          | {time_us, answer...}, where an answer is: the token, or the time where no fences are named
+--          | the pttl_ms of another holder
+--          | false if the script changed nothing for the request, and it has to be sent by itself
+-- Why: Requests that were made at the same time share the cost of a script. If one of them fails, the others do not.
+--      They all want the same lease, and either all name fences or none does. Their date is the earliest of their
+--      dates. A request that is late by that date may be in time by its own, and is then sent by itself. One EXISTS for
+--      all keys replaces a question for each key. A user need not have that right, so the script asks for it first.
 
 local time = redis.call('TIME')
 local now = time[1] .. string.sub('00000' .. time[2], -6)
 local keys, given, lease, count = KEYS, ARGV, ARGV[1], #ARGV - 2
 local timely = in_time(lease, given[2], now) or false
-local free, answer, fine, answers = false, false, nil, nil
+local free, answer, known_token, answers = false, false, nil, nil
 if timely then
-  -- Asking is an error where the server has no command of that name.
+  -- The question for a right raises an error if the server does not know the command.
   local asked, may = pcall(redis.acl_check_cmd, 'EXISTS', keys[1])
   free = asked and may and redis.pcall('EXISTS', unpack(keys, 1, count)) == 0
 end
 for i = 1, count do
   if timely then
-    answer, fine = usually(keys[i], keys[count + i], given[i + 2], lease, now, free, fine)
+    answer, known_token = common_case(keys[i], keys[count + i], given[i + 2], lease, now, free, known_token)
   end
   if answers then
     answers[i + 1] = answer

@@ -1,4 +1,4 @@
--- Leases permits of a semaphore to one holder, all or none.
+-- Leases permits of a semaphore to one holder, all of them or none.
 --
 -- Flags:
 -- Uses: digits, range, failed, refusal, fence, admitted, counter, by_request, publish
@@ -6,11 +6,12 @@
 -- Args: ids, lease_ms, not_after_us, channel, in_all?
 -- Returns: {'OK', '', time_us} | {'BUSY', ms until the first lease ends or -1, time_us} | {'STALE', time_us}
 --          | {'SHORT', permits in all or ''} | {'FOREIGN', 'lock' or 'leases', why}
--- Why: An id of 16 bytes per permit follows from the holder, so a second copy finds its own and takes nothing more; a
---      copy that arrives after not_after is refused. A semaphore that is not set is set to `in_all`, less what leases
---      have outlived it. Permits whose lease is over are taken back first, five hundred at most, for the server does
---      nothing else meanwhile, and others are told if some are left. What ACLs or types can refuse is asked in pcall and
---      undone, so that no permit is lost or made. SHORT: waiting would not help.
+-- Why: Each permit has an id of 16 bytes that follows from the holder, so a second copy finds its own ids and takes no
+--      further permits. A copy that arrives after not_after is refused. A semaphore that is not set is set to `in_all`,
+--      less the leases that have outlived it. The script first takes back permits whose lease is over, five hundred at
+--      most, because the server does nothing else meanwhile; if some of them stay free, it publishes that. Commands
+--      that ACLs or types can refuse are called with pcall and undone, so that no permit is lost or made up. SHORT
+--      means that waiting would not help.
 
 local permits, leases = KEYS[1], KEYS[2]
 local ids, lease, not_after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])

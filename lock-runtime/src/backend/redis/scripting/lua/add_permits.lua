@@ -1,13 +1,13 @@
--- Adds permits to a semaphore that is set, and wakes waiters if there are any then.
+-- Adds permits to a semaphore that is set, and wakes waiters if it then has free permits.
 --
 -- Flags: allow-oom
 -- Uses: digits, range, refusal, counter, by_request, publish
 -- Keys: permits
 -- Args: how_many, channel
--- Returns: {'OK', free, 0 | 1 published or nothing to tell} | {'SHORT', ''} not set | {'FOREIGN', 'lock', why}
--- Why: Not idempotent: it is sent once. A semaphore that is not set does not come into being by it, or the number that
---      somebody sets later would be ignored. One that a request has set stays from now on. Nothing below 1 is published:
---      nobody could take it.
+-- Returns: {'OK', free, 0 | 1 published or no message needed} | {'SHORT', ''} not set | {'FOREIGN', 'lock', why}
+-- Why: Not idempotent, so it is sent once. It does not make a semaphore that is not set: if it did, a later request to
+--      set the number would be ignored. After it, a semaphore that a request has set counts as set by hand, and stays.
+--      A number below 1 is not published, because no permit would be free.
 
 local by = tonumber(ARGV[1])
 local wrong = out_of_range(by, -1000000000000, 1000000000000, 'permits')
@@ -21,7 +21,7 @@ end
 if not free then
   return {'SHORT', ''}
 end
--- A further sum may not leave the range that is read as a number.
+-- The sum must stay in the range that `count_at` reads as a number.
 if math.abs(free + by) > 90000000000000 then
   return {'FOREIGN', 'lock', 'it holds no number'}
 end

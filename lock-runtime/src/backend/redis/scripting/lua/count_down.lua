@@ -1,11 +1,11 @@
--- Counts a latch down by one; at zero it is deleted, and those who wait for it are told.
+-- Counts a latch down by one. At zero, deletes the latch and wakes its waiters.
 --
 -- Flags: allow-oom
 -- Uses: digits, refusal, counter, publish
 -- Keys: latch
 -- Args: channel, payload
--- Returns: {'OK', what is left, 0 | 1 published or nothing to tell} | {'FOREIGN', 'lock', why}
--- Why: A latch that is open, or was never set, stays so. Not idempotent: it is sent once. Publishing is last.
+-- Returns: {'OK', the count that is left, 0 | 1 published or no message needed} | {'FOREIGN', 'lock', why}
+-- Why: A latch that is open, or was never set, stays so. Not idempotent, so it is sent once. Publishing comes last.
 
 local count, refused = count_at(KEYS[1])
 if refused then

@@ -4,8 +4,8 @@
 -- Uses: digits, refusal, counter, publish
 -- Keys: counter, leases
 -- Args: channel, payload
--- Returns: {'OK', 0 | 1 there was one, 0 | 1 published or nothing to tell} | {'FOREIGN', 'lock' or 'leases', why}
--- Why: Only what is a counter is deleted. Those who wait for a latch are told; no payload, no message.
+-- Returns: {'OK', 0 | 1 there was one, 0 | 1 published or no message needed} | {'FOREIGN', 'lock' or 'leases', why}
+-- Why: Only a counter is deleted. The waiters of a latch are woken; with an empty payload, no message is published.
 
 local MOST = 5000
 

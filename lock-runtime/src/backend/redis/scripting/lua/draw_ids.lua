@@ -1,4 +1,4 @@
--- Draws ids that follow one another.
+-- Draws consecutive ids.
 --
 -- Flags:
 -- Uses: digits, range, refusal, last_id
@@ -6,11 +6,11 @@
 -- Args: count, secret?
 -- Returns: {'OK', seconds of the first id, its low half, secret or ''} | {'EARLY'}
 --          | {'OTHERWISE', 0 | 1 its ids are shuffled} | {'CLOCK'} | {'FOREIGN', 'lock', why}
--- Why: The first id is the one after the last, or the server's time if that is later. An id is two numbers here, its
---      seconds since 2026 and the 32 bits below them. The key ends a day after the time of its last id. By then, the
---      clock alone gives later ids, and a clock that is set back keeps the key for longer. Shuffled ids do not begin a
---      block of 2^22 before the clock has reached it, unless it was set back. So a new source may begin with the next
---      block: none of its ids was shuffled by a secret that is lost.
+-- Why: The first id is the one after the last, or the server's time if that is later. An id is two numbers here: its
+--      seconds since 2026, and the 32 bits below them. The key expires a day after the time of its last id. From then
+--      on, the clock alone gives later ids; a clock that is set back keeps the key for longer. Shuffled ids do not
+--      begin a block of 2^22 before the clock has reached that block, unless the clock was set back. So a new source
+--      may begin with the next block: no id of that block was shuffled by a secret that is lost.
 
 local EPOCH, SECOND, PER_MICRO, BLOCK, DAY_MS = 1767225600, 4294967296, 4294, 4194304, 86400000
 

@@ -1,4 +1,5 @@
--- Takes a fair lock for the first in its queue. Any other caller that waits gets a place there, or keeps the one it has.
+-- Acquires a fair lock for the first waiter in its queue. Any other caller that waits gets a place in the queue, or
+-- keeps its place.
 --
 -- Flags:
 -- Uses: digits, range, refusal, fence, admitted, lease, holder, listeners, keeper, queue, publish
@@ -7,17 +8,19 @@
 -- Returns: {'OK', token or '', time_us} | {'BUSY', pttl_ms, time_us} | {'KEPT', pttl_ms, time_us}
 --          | {'QUEUED', pttl_ms, 0 | 1 first | 2 first and kept, time_us} | {'STALE', time_us}
 --          | {'FOREIGN', 'lock' or 'fence' or 'queue' or 'timeouts', why}
--- Why: As acquire.lua, with Redisson's queue: a list of holders, and the time at which each is taken for dead, which
---      counts only at the head. Redisson adds each waiter's whole wait to the score before it, and takes a waiter's
---      wait off everybody when that waiter gets the lock or gives up. We ask again and again, so ours live for LIFE
---      from their last question by the server's time, and nobody has to be moved when one of them goes: no operation
---      touches more than the ends of the queue, however long others have made it. Only behind a Java waiter ours are parked PARK beyond its score, or
---      what it takes off would make them look dead; the first to look once they are at the head brings them back to
---      LIFE. MOST keeps scores from growing in a queue that is never empty. A uuid of version 8 tells ours from
---      Redisson's random ones. A caller that removes a dead head while the lock is free wakes the next.
---      A waiter whose holder id was outdated keeps its place under the old one, and what an unanswered question has granted to
---      that passes to the new one: a copy of the process that has the same place comes too late.
---      The first in the queue asks a holder that keeps the lock between its holds, as acquire.lua does.
+-- Why: As acquire.lua, with Redisson's queue: a list of holders, and for each of them the time after which it counts as
+--      dead. That time matters only at the head of the queue. Redisson adds each waiter's whole wait to the score
+--      before it, and subtracts a waiter's wait from all others when that waiter acquires the lock or gives up. Our
+--      waiters ask again and again, so each lives for LIFE from its last question, by the server's time, and no score
+--      has to change when a waiter leaves: an operation touches only the ends of the queue, however long others have
+--      made it. Only behind a Java waiter, our waiters are parked PARK beyond its score, because the time that it
+--      subtracts would otherwise make them look dead. Once such a waiter is the head, the next script that looks at it
+--      sets it back to LIFE. MOST keeps scores from growing in a queue that is never empty. A uuid of version 8 tells
+--      our holders from Redisson's random ones. A caller that removes a dead head while the lock is free wakes the next
+--      waiter. A waiter whose holder id was outdated keeps its place under the old id. If an unanswered question has
+--      granted the lock to the old id, the lock passes to the new id; a copy of the process with the same place then
+--      comes too late. The first waiter in the queue asks a holder that keeps the lock to give it up, as acquire.lua
+--      does.
 
 local lock, queue, timeouts, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local holder, place, lease, not_after = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -96,13 +99,13 @@ end
 
 local known = redis.call('ZSCORE', timeouts, place)
 if redis.call('LLEN', queue) ~= redis.call('ZCARD', timeouts) then
-  -- One of the two was lost.
+  -- The list or the sorted set has lost entries.
   known = redis.call('LPOS', queue, place, 'RANK', -1, 'MAXLEN', LONG)
 end
 local dead_at = ms + LIFE
 if not first and redis.call('ZCOUNT', timeouts, '(' .. digits(dead_at), '+inf') > 0 then
-  -- The nearest Java waiter before this one. Where it is further away than may be looked, the last in the queue has
-  -- been parked behind it, and this one goes there as well: to be parked for nothing does no harm.
+  -- Find the nearest Java waiter before this one. If it is further away than a script may look, the last waiter in
+  -- the queue was parked behind it, and this one is parked there as well. Parking without need does no harm.
   local tail = redis.call('LRANGE', queue, -TAIL, -1)
   local java, parked
   for _, waiter in ipairs(tail) do

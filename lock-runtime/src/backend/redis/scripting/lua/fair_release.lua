@@ -1,15 +1,15 @@
--- Gives back what a holder has at a fair lock, the hold or the place in the queue, and wakes the first in the queue.
+-- Ends what a holder has at a fair lock, its hold or its place in the queue, and wakes the first waiter.
 --
 -- Flags: allow-oom
 -- Uses: digits, time, failed, queue, publish
 -- Keys: lock, queue, timeouts
 -- Args: holder, channel, payload
--- Returns: {1, ''} given back | {2, the channel} given back, but the message could not be published there
+-- Returns: {1, ''} done | {2, the channel} done, but the message could not be published on that channel
 --          | {0, time_us} neither held nor queued
--- Why: One script for both, because a caller that leaves cannot always know which of them it has. Only the first in the queue
---      is told, and only if the lock is free. Dead heads are passed over as in fair_acquire.lua. Leaving the queue
---      moves nobody's score: ours added nothing to them. LREM looks through the queue; in a LONG one, who leaves is
---      marked as dead instead, and goes when it is the head.
+-- Why: One script does both, because a caller that leaves cannot always know whether it has a hold or a place. Only the
+--      first waiter in the queue is woken, and only if the lock is free. Dead heads are removed as in fair_acquire.lua.
+--      No score of another waiter changes, because the score of this one added nothing to them. LREM scans the queue.
+--      In a LONG queue, a waiter that leaves is marked as dead instead, and removed when it is the head.
 
 local lock, queue, timeouts = KEYS[1], KEYS[2], KEYS[3]
 local holder, channel, payload = ARGV[1], ARGV[2], ARGV[3]
@@ -48,7 +48,7 @@ end
 if not head or (gone ~= 1 and not led) then
   return {1, ''}
 end
--- In a slot that leaves its node, to look at what is not there is an error: it is free.
+-- In a slot that leaves its node, reading a key that does not exist is an error, so the lock is free.
 local fields = redis.pcall('HLEN', lock)
 local there = failed(fields) and wrong_type(fields) or not failed(fields) and fields > 0
 if there then

@@ -1,14 +1,15 @@
--- Gives leased permits of a semaphore back, wakes waiters and tells the holders.
+-- Returns leased permits of a semaphore, wakes waiters, and reports the release to the holders.
 --
 -- Flags: allow-oom
--- Uses: digits, failed, refusal, counter, by_request, publish, tell
+-- Uses: digits, failed, refusal, counter, by_request, publish, publish_or_append
 -- Keys: permits, leases
 -- Args: channel, control_channel
--- Returns: {'OK', how many, how many are left, (channel, payload of a message that could not be published)...}
+-- Returns: {'OK', permits returned, permits still leased, (channel, payload of a message that could not be
+--          published)...}
 --          | {'FOREIGN', 'lock' or 'leases', why}
--- Why: 256 of them, for the server does nothing else meanwhile: the caller sends it again for the rest. The holders are
---      named by their permits' ids, which say nothing to those who cannot read the leases. Plain permits and latches
---      have no leases: nothing is done to them.
+-- Why: One script returns 256 permits at most, because the server does nothing else meanwhile; the caller sends it
+--      again for the rest. The message names the holders by the ids of their permits, which mean nothing to a client
+--      that cannot read the leases. Plain permits and latches have no leases, so the script leaves them alone.
 
 local permits, leases = KEYS[1], KEYS[2]
 local HEX = string.rep('%02x', 16)
@@ -50,8 +51,8 @@ for _, id in ipairs(ids) do
     aliases[#aliases + 1] = string.format(HEX, string.byte(id, 1, 16))
   end
 end
-name(reply, ARGV[2], aliases)
+name_holders(reply, ARGV[2], aliases)
 if free and free > 0 then
-  tell(reply, ARGV[1], digits(free))
+  publish_or_append(reply, ARGV[1], digits(free))
 end
 return reply

@@ -1,15 +1,18 @@
--- Deletes a lock, no matter who holds it, wakes its waiters, the first in the queue of a fair lock too, and tells the holders.
+-- Deletes a lock, whoever holds it. Wakes its waiters, and the first waiter in the queue of a fair lock, and reports
+-- the release to the holders.
 --
 -- Flags: allow-oom
--- Uses: digits, refusal, holder, mode, timeout_key, readers, publish, tell
+-- Uses: digits, refusal, holder, mode, timeout_key, readers, publish, publish_or_append
 -- Keys: lock, queue
 -- Args: channel, rw_channel, payload, control_channel
--- Returns: {'OK', 0 | 1 released, holders that were not told, (channel, payload of a message that could not be
---          published)...} | {'FOREIGN', 'lock', why}
--- Why: Only a hash of one counted holder, or of a mode and counted holders, is a lock; anything else is left as it is.
---      Readers' timeout keys go with it: their names follow from the fields. The victims are named by hashes, because
---      everybody may read the control channel. Of more holders than one script may look at, the others are not told,
---      and their timeout keys end by themselves. DEL takes its time for every field. The queue stays as it is.
+-- Returns: {'OK', 0 | 1 released, number of holders that no message names, (channel, payload of a message that could
+--          not be published)...}
+--          | {'FOREIGN', 'lock', why}
+-- Why: A lock is a hash of one counted holder, or of a mode and counted holders; the script leaves anything else alone.
+--      The timeout keys of readers are deleted as well: their names follow from the fields. The message names the
+--      holders by hashes, because every client may read the control channel. If there are more holders than one script
+--      may look at, the rest get no message, and their timeout keys expire by themselves. DEL takes time for every
+--      field. The queue stays.
 
 local MOST = 10000
 
@@ -46,13 +49,13 @@ else
   holders = fields - 1
   local _, miscounted = each_holder(lock, function(field, count)
     if not afford(1) then
-      return TIRED
+      return OUT_OF_STEPS
     end
     local writer = string.match(field, '^(.*):write$')
     victim(writer or field)
     for number = 1, writer and 0 or count do
       if not afford(1) then
-        return TIRED
+        return OUT_OF_STEPS
       end
       timeouts[#timeouts + 1] = timeout_key(lock, field, number)
     end
@@ -67,15 +70,15 @@ if #timeouts > 0 then
   redis.pcall('DEL', unpack(timeouts))
 end
 local reply = {'OK', 1, holders - #aliases}
-name(reply, ARGV[4], aliases)
+name_holders(reply, ARGV[4], aliases)
 if mode then
-  tell(reply, ARGV[2], '1')
-  tell(reply, ARGV[2], '0')
+  publish_or_append(reply, ARGV[2], '1')
+  publish_or_append(reply, ARGV[2], '0')
   return reply
 end
-tell(reply, ARGV[1], ARGV[3])
+publish_or_append(reply, ARGV[1], ARGV[3])
 local first = redis.pcall('LINDEX', KEYS[2], 0)
 if type(first) == 'string' then
-  tell(reply, ARGV[1] .. ':' .. first, ARGV[3])
+  publish_or_append(reply, ARGV[1] .. ':' .. first, ARGV[3])
 end
 return reply

@@ -1,14 +1,15 @@
--- Makes another holder of the same process the holder, in one step and without waking anybody.
+-- Makes another holder of the same process the holder, in one step and without a message.
 --
 -- Flags: allow-oom
--- Uses: listeners, digits, range, time, failed, refusal, fence, lease, ahead
+-- Uses: listeners, digits, range, time, failed, refusal, fence, lease, reserve_tokens
 -- Keys: lock, fence?
 -- Args: from, to, lease_ms, channel, counted, spare
 -- Returns: {'OK', token or '', last or '', time_us, subscribers or -1 unknown} | {'LOST'} | {'FOREIGN', 'fence', why}
--- Why: `to` is written only where `from` was, so a second copy finds `to` and a late one finds neither; it never
---      acquires. The lease is set before the holders change, and `to` comes before `from` goes, so that there is a
---      holder and an expiry at every step. The channel's subscribers are counted: others may be waiting. The tokens up
---      to `last` are the process's own, for those whom it passes the lock to without asking.
+-- Why: `to` is written only where `from` was, so a second copy finds `to` and a late copy finds neither; the script
+--      never acquires a free lock. The lease is set before the holders change, and `to` is written before `from` is
+--      deleted, so that the lock has a holder and an expiry at every step. The channel's subscribers are counted,
+--      because other processes may wait. The tokens up to `last` are reserved for the process, which may pass the lock
+--      to its own callers without a request.
 
 local lock, fence = KEYS[1], KEYS[2]
 local from, to, lease, channel = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
@@ -34,7 +35,7 @@ if refused then
 end
 local last = token
 if fence then
-  last = set_aside(fence, token, counted and tonumber(token) or now, spare)
+  last = reserve_tokens(fence, token, counted and tonumber(token) or now, spare)
 end
 
 if replay == 1 then

@@ -1,4 +1,4 @@
--- Looks at a lock without touching it.
+-- Reads the state of a lock, and changes nothing.
 --
 -- Flags: no-writes
 -- Uses: digits, refusal, holder, mode, timeout_key, readers
@@ -6,9 +6,10 @@
 -- Args:
 -- Returns: {'FREE'} | {'HELD', holder, count, pttl_ms, 'read', readers} | {'HELD', holder, count, pttl_ms, 'write', 0}
 --          | {'HELD', holder, count, pttl_ms, 'exclusive', queued, waiter, ...} | {'FOREIGN', 'lock', why}
--- Why: One answer from one moment; no-writes, so that it also runs on a replica or a full disk. Readers without a
---      timeout key are dead and not counted; a lock that only these have is free. Readers that one script cannot look
---      at count as living. Of those who wait, 16 are named, each by what an id of ours may be long.
+-- Why: One answer is about one moment. With no-writes, the script also runs on a replica or a full disk. Readers
+--      without a timeout key are dead and are not counted; a lock that only dead readers have is free. Readers that one
+--      script may not look at count as alive. The reply names 16 waiters at most, each cut to the length of one of our
+--      ids.
 
 local lock = KEYS[1]
 local fields = redis.pcall('HLEN', lock)
@@ -41,7 +42,7 @@ if foreign then
 end
 
 local seen, any, readers, looked = nil, nil, 0, 0
-local tired, miscounted = each_holder(lock, function(field, count)
+local out_of_steps, miscounted = each_holder(lock, function(field, count)
   any = {field, digits(count)}
   looked = looked + 1
   local writer = string.match(field, '^(.*):write$')
@@ -54,7 +55,7 @@ end)
 if miscounted then
   return miscounted
 end
-if tired then
+if out_of_steps then
   seen, readers = seen or any, readers + fields - 1 - looked
 end
 if not seen then

@@ -5,8 +5,9 @@
 -- Keys: client
 -- Args: ttl_s, age_s, id, app, host, process_id, version
 -- Returns: 1
--- Why: For operators; nothing depends on it. The first PEXPIRE finds out whether the last one will be allowed: a record
---      without an expiry would stay for ever. It began by the server's clock, as seconds since 1970.
+-- Why: The record is for operators; nothing depends on it. The first PEXPIRE shows whether the last one will be
+--      allowed: a record without an expiry would stay for ever. `since` is the time at which the client began, by the
+--      server's clock, in seconds since 1970.
 
 local client, ttl, age = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
 local wrong = out_of_range(ttl, 1, LONGEST_LEASE / 1000, 'ttl') or out_of_range(age, 0, 2 ^ 40, 'age')

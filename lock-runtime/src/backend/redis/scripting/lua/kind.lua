@@ -1,4 +1,4 @@
--- Says what stands at a key, so that an error can name it.
+-- Finds out what a key holds, so that an error can name it.
 --
 -- Flags: no-writes
 -- Uses: holder, last_id
@@ -6,8 +6,8 @@
 -- Args: leases
 -- Returns: 'none' | 'exclusive' | 'read_write' | 'semaphore' | 'counter' | 'ids' | 'hash' | 'string' | 'list'
 --          | 'sorted set' | 'other'
--- Why: Asked only after a refusal. The key of the leases is an argument: who may not look there is told the less, and
---      not refused again. TYPE would be a right that nothing else needs.
+-- Why: It is sent only after a refusal. The key of the leases is an argument: a user without rights to it gets a less
+--      exact answer, and not another refusal. TYPE would need a right that no other script needs.
 
 local key = KEYS[1]
 

@@ -1,14 +1,15 @@
--- Takes a lock for one holder if nobody has it or waits for it longer. Else puts the holder on the list of those that wait.
+-- Acquires a lock for one holder if no other holder has it, and no other process has waited longer. Otherwise puts the
+-- holder on the waiting list.
 --
 -- Flags:
--- Uses: usually, digits, range, refusal, fence, admitted, lease, holder, listeners, keeper, publish, failed, waiting, ahead
+-- Uses: common_case, digits, range, refusal, fence, admitted, lease, holder, listeners, keeper, publish, failed, waiting, reserve_tokens
 -- Keys: lock, waiting, fence?
 -- Args: holder, lease_ms, not_after_us, counted, channel, trip_us, spare?
 -- Returns: as acquire
--- Why: As acquire, but the fence is looked at only where a token is given. A lock that is reserved for the holder has the
---      holder's field. A free lock goes to the first on the list, also if another one asks: the first one has missed its
---      message, or a lease has ended. It is left alone while it is left to clients that are not on the list. These
---      ask by acquire, and take what is free.
+-- Why: As acquire, but the fence is read only where a token is given. A lock that is reserved for the holder has the
+--      holder's field. A free lock is reserved for the first holder on the list even if another one asks: then either
+--      the first holder has missed its message, or a lease has ended. While the lock is left to clients that are not on
+--      the list, the script does not reserve it. Those clients ask by acquire, which acquires any free lock.
 
 local lock, waiting, fence = KEYS[1], KEYS[2], KEYS[3]
 local holder, lease, not_after, channel = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[5]
@@ -44,7 +45,7 @@ if not has_it then
   if failed(left_until) then
     return left_until
   end
-  -- A clock that was set back would have it left for long.
+  -- After the clock was set back, `left_until` may be far ahead: then it does not count.
   local is_left = left_until and left_until > now and left_until <= now + LEFT_AT_MOST
   if is_left or first and first ~= holder then
     local unlisted = put(waiting, holder, now, ARGV[6])
@@ -63,7 +64,7 @@ local token, refused = next_token(fence, counted and 1 or now, spare)
 if refused then
   return refused
 end
-local last = fence and set_aside(fence, token, counted and tonumber(token) or now, spare or 0) or ''
+local last = fence and reserve_tokens(fence, token, counted and tonumber(token) or now, spare or 0) or ''
 if has_it then
   extend(lock, lease)
 else

@@ -1,15 +1,15 @@
--- Gives back what a holder has, the lock or its place on the list of those that wait. Reserves the lock for the first on the
+-- Ends what a holder has, the lock or its place on the waiting list. Reserves the lock for the first holder on the
 -- list.
 --
 -- Flags: allow-oom
--- Uses: publish, told, digits, time, failed, listeners, waiting, unused
+-- Uses: publish, publish_release, digits, time, failed, listeners, waiting, return_tokens
 -- Keys: lock, waiting, fence?
 -- Args: holder, channel, trip_us, released, last?, used?
 -- Returns: as release; 1 as well if the lock was reserved
--- Why: As release. Listeners that are no processes on the list, such as Java's, are to get the lock as often as each of
---      ours. For that, it is free for a while, and left to them, but not more than every other time, for they may only
---      look on. The time of the server is a fair enough dice. The next holder's field comes before the other one goes, so
---      that there is a holder and an expiry at every step.
+-- Why: As release. Listeners that are not on the list, such as Java clients, should acquire the lock as often as each
+--      process on the list. So the lock is sometimes left free for them for a while, at most every other time, because
+--      they may only look on. The server's time serves as the dice. The next holder's field is written before the old
+--      one is deleted, so that the lock has a holder and an expiry at every step.
 
 local lock, waiting = KEYS[1], KEYS[2]
 local holder, channel, trip, released = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -29,7 +29,7 @@ end
 
 local function end_hold()
   redis.call('HDEL', lock, holder)
-  give_back(KEYS[3], ARGV[5], ARGV[6])
+  return_tokens(KEYS[3], ARGV[5], ARGV[6])
 end
 
 local first, left_until, far = first_of(waiting)
@@ -50,10 +50,10 @@ if first and leave then
 end
 
 if first and not leave then
-  local reserved, heard = reserve_first(lock, waiting, channel, first, far)
+  local reserved, receivers = reserve_first(lock, waiting, channel, first, far)
   if reserved then
     end_hold()
-    return heard and 1 or 2
+    return receivers and 1 or 2
   end
 end
 end_hold()
@@ -62,4 +62,4 @@ if leave then
   redis.pcall('ZADD', waiting, digits(-(now + us)), LEFT)
   redis.pcall('PEXPIRE', waiting, LIFE)
 end
-return told(channel, released)
+return publish_release(channel, released)

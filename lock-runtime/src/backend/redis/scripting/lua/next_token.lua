@@ -1,13 +1,13 @@
--- Takes a fencing token for a lock that its holder has already.
+-- Makes a fencing token for a lock that its holder already has.
 --
 -- Flags:
 -- Uses: digits, refusal, fence, admitted
 -- Keys: fence
 -- Args: not_after_us, counted
 -- Returns: {'OK', token, time_us} | {'STALE', time_us} | {'FOREIGN', 'fence', why}
--- Why: While a slot of a cluster moves, the fence's key may be at one node and that of the lock at the other, so that
---      no script can have both. After the end of the lease a token would be larger than that of the next holder:
---      the date, which is before it, keeps that from happening.
+-- Why: While a slot of a cluster moves, the fence may be at one node and the lock at the other, so that no script can
+--      use both keys. After the end of the lease, a new token would be larger than that of the next holder. The date,
+--      which is before that end, prevents it.
 
 local now, token, refused = admitted(nil, tonumber(ARGV[1]), KEYS[1], ARGV[2] == '1')
 if refused then

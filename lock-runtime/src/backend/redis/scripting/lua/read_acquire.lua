@@ -1,14 +1,15 @@
--- Takes the shared side of a read/write lock unless somebody writes, or waits to write.
+-- Acquires the shared side of a read/write lock unless a writer has it or waits for it.
 --
 -- Flags:
 -- Uses: digits, range, failed, refusal, fence, admitted, holder, mode, lease
 -- Keys: lock, timeout, writer_waits
 -- Args: holder, lease_ms, not_after_us
 -- Returns: {'OK', '', time_us} | {'BUSY', pttl_ms, time_us} | {'STALE', time_us} | {'FOREIGN', 'lock', why}
--- Why: Redisson's form: one field per reader, and beside the hash one key per read hold that carries its lease. The
---      hash outlives the longest of them. While writer_waits lives, a further reader is busy, even if the lock has
---      just become free: only clients of this library know that key. The holder's own field means a second copy: nothing is
---      counted and nothing gets shorter. The timeout key comes first: a refused one leaves nothing behind.
+-- Why: Redisson's form: one field for each reader, and beside the hash one key for each read hold, which carries its
+--      lease. The hash outlives the longest of these leases. While writer_waits exists, a further reader is busy even
+--      if the lock has just become free: only clients of this library know that key. If the hash already has the
+--      holder's field, this is a second copy: no count rises and no lease gets shorter. The timeout key is written
+--      first: if that is refused, nothing is left behind.
 
 local lock, timeout, writer_waits = KEYS[1], KEYS[2], KEYS[3]
 local holder, lease, not_after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])

@@ -1,4 +1,4 @@
--- Looks at a counter, a semaphore's or a latch's, without touching it.
+-- Reads the counter of a semaphore or a latch, and changes nothing.
 --
 -- Flags: no-writes
 -- Uses: digits, time, refusal, counter
@@ -6,8 +6,8 @@
 -- Args:
 -- Returns: {'NONE'} | {'COUNT', value, live leases, ended leases, ms until the first live one ends or -1}
 --          | {'FOREIGN', 'lock' or 'leases', why}
--- Why: One answer from one moment. Permits whose lease has ended are counted apart: they are as good as free, but
---      looking does not take them back.
+-- Why: One answer is about one moment. Permits whose lease has ended are counted apart: they are as good as free, but
+--      this script does not take them back.
 
 local value, refused = count_at(KEYS[1])
 if refused then

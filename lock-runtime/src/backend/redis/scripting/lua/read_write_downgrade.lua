@@ -1,13 +1,13 @@
--- Makes a writer a reader, and wakes who may read beside it.
+-- Makes a writer a reader, and wakes the waiters that may read beside it.
 --
 -- Flags: allow-oom
 -- Uses: digits, range, failed, publish
 -- Keys: lock, timeout
 -- Args: holder, lease_ms, channel
--- Returns: 1 it reads | 2 it reads, but a message could not be published | {0, '0'} it does neither
--- Why: The read appears only where the write was, so a second copy finds the read and a late one finds neither; it
---      never acquires. What is left of the lease stays as it is; lease_ms counts only for a hash without one.
---      Redisson publishes nothing here, and its own waiters would sleep on.
+-- Returns: 1 it reads | 2 it reads, but a message could not be published | {0, '0'} it neither reads nor writes
+-- Why: The read is written only where the write was, so a second copy finds the read and a late copy finds neither; the
+--      script never acquires a free lock. The rest of the lease stays as it is; lease_ms counts only for a hash without
+--      a lease. Redisson itself publishes nothing here, and its waiters would sleep on.
 
 local lock, timeout = KEYS[1], KEYS[2]
 local holder, lease, channel = ARGV[1], tonumber(ARGV[2]), ARGV[3]
@@ -39,5 +39,5 @@ if left <= 0 then
   redis.call('PEXPIRE', lock, digits(lease))
 end
 
-local woken, told = published(channel, '1'), published(channel, '0')
-return woken and told and 1 or 2
+local woke_all, woke_next = published(channel, '1'), published(channel, '0')
+return woke_all and woke_next and 1 or 2

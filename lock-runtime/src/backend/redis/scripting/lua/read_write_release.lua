@@ -1,18 +1,19 @@
--- Gives back what a holder has of a read/write lock, be it a read or a write, and wakes who waits for it.
+-- Ends the hold that a holder has of a read/write lock, a read or a write, and wakes waiters.
 --
 -- Flags: allow-oom
--- Uses: digits, time, failed, timeout_key, holder, readers, publish, told
+-- Uses: digits, time, failed, timeout_key, holder, readers, publish, publish_release
 -- Keys: lock, timeout, writer_waits
 -- Args: holder, channel, time_to_come_ms
--- Returns: 1 released | 2 released, but a message could not be published | 3 released, and somebody heard it
+-- Returns: 1 released | 2 released, but a message could not be published | 3 released, and a listener received it
 --          | {0, time_us} not a holder
--- Why: A write may have become a read whose release overtakes the news of it, so both are taken out. What the other
---      readers have left then bounds the hash, as in Redisson; but a reader that is found to have half of it left
---      ends the search, or the release of one of many readers would look at all of them. So do more than can be looked
---      at, and a holder without a count: then the hash keeps what it has left. Readers without a timeout
---      key are dead and count for nothing. A waiting writer has time_to_come to take a lock that became free, then
---      further readers are let in: it may be dead. A leaving writer publishes 1, which wakes all Redisson clients that
---      sleep, and then 0 for one that was just about to. Publishing is last and cannot undo the release.
+-- Why: The release of a read may overtake the downgrade that made it of a write, so the script deletes both fields. The
+--      hash then lives as long as the longest lease of the other readers, as in Redisson. The search ends early at a
+--      reader with half of the hash's lease left; otherwise the release of one of many readers would look at all of
+--      them. It also ends if there are more readers than one script may look at, or a holder without a count. In these
+--      cases, the hash keeps its expiry. Readers without a timeout key are dead and do not count. A waiting writer has
+--      time_to_come to acquire a lock that became free; after that, further readers are let in, because the writer may
+--      be dead. A writer that leaves publishes 1, which wakes all Redisson clients that sleep, and then 0 for a client
+--      that was about to sleep. Publishing comes last and cannot undo the release.
 
 local lock, timeout, writer_waits = KEYS[1], KEYS[2], KEYS[3]
 local holder, channel, time_to_come = ARGV[1], ARGV[2], ARGV[3]
@@ -30,7 +31,7 @@ if read ~= 1 and wrote ~= 1 then
   return {0, digits(time_us())}
 end
 
--- The longest that a reader has left, or enough of it.
+-- Returns the longest rest of a reader's lease, or `all` if the search ends early.
 local function reading_for(all)
   local longest = 0
   local enough, miscounted = any_read(lock, function(left)
@@ -60,4 +61,4 @@ end
 if writes and not published(channel, '1') then
   return 2
 end
-return (writes or free) and told(channel, '0') or 1
+return (writes or free) and publish_release(channel, '0') or 1

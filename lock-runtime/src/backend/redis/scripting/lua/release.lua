@@ -1,14 +1,15 @@
--- Gives a lock back and wakes a waiter.
+-- Releases a lock and wakes a waiter.
 --
 -- Flags: allow-oom
--- Uses: publish, told, digits, time, failed, unused
+-- Uses: publish, publish_release, digits, time, failed, return_tokens
 -- Keys: lock, fence?
 -- Args: holder, channel, payload, last?, used?
--- Returns: 1 released | 2 released, but the message could not be published | 3 released, and somebody heard it
---          | {0, time_us} not the holder
--- Why: HDEL asks and deletes in one step, and an emptied hash is gone. Publishing is last and cannot undo the release.
---      Tokens go back with the lock alone: a late copy of the release knows of none. Not the holder comes with the time:
---      after not_after, no acquire of this id can still arrive.
+-- Returns: 1 released | 2 released, but the message could not be published
+--          | 3 released, and a listener received the message | {0, time_us} not the holder
+-- Why: HDEL checks and deletes in one step, and Redis deletes a hash that becomes empty. Publishing comes last and
+--      cannot undo the release. Reserved tokens go back only with the lock: a late copy of the release returns none.
+--      The reply for a caller that is not the holder carries the time: after not_after, no acquire of this id can still
+--      arrive.
 
 local gone = redis.pcall('HDEL', KEYS[1], ARGV[1])
 if failed(gone) and not wrong_type(gone) then
@@ -17,5 +18,5 @@ end
 if gone ~= 1 then
   return {0, digits(time_us())}
 end
-give_back(KEYS[2], ARGV[4], ARGV[5])
-return told(ARGV[2], ARGV[3])
+return_tokens(KEYS[2], ARGV[4], ARGV[5])
+return publish_release(ARGV[2], ARGV[3])

@@ -1,18 +1,19 @@
--- Gives locks back, each by itself, and wakes waiters.
+-- Releases locks, each by itself, and wakes waiters.
 --
 -- Flags: allow-oom
--- Uses: publish, told
+-- Uses: publish, publish_release
 -- Keys: lock...
 -- Args: payload, (holder, channel)...
--- Returns: 1 if each was released and nobody heard of it | {answer...}: 1 released | 2 released, but the message could not be
---          published | 3 released, and somebody heard it | 0 if it has to be asked by itself
+-- Returns: 1 if each was released and no listener received a message | {answer...}: 1 released
+--          | 2 released, but the message could not be published | 3 released, and a listener received the message
+--          | 0 if the release has to be sent by itself
 -- Why: As acquire_each.
 
 local keys, given, payload, try, answers = KEYS, ARGV, ARGV[1], redis.pcall, nil
 for i = 1, #keys do
   local at, answer = 2 * i, 0
   if try('HDEL', keys[i], given[at]) == 1 then
-    answer = told(given[at + 1], payload)
+    answer = publish_release(given[at + 1], payload)
   end
   if answers then
     answers[i] = answer

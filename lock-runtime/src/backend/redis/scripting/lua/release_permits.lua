@@ -1,14 +1,14 @@
--- Gives leased permits back and wakes waiters.
+-- Returns leased permits and wakes waiters.
 --
 -- Flags: allow-oom
 -- Uses: digits, range, time, failed, refusal, counter, by_request, publish
 -- Keys: permits, leases
 -- Args: ids, channel
--- Returns: {1, ''} given back | {2, free} given back, but the message could not be published | {0, time_us} not all of
---          them were leased any more; those that were are given back
--- Why: Only what is still leased is counted, so a second copy gives nothing back. The count goes up before the leases
---      go, and down again if they are refused. A semaphore that is gone does not come back by a release, and one that a
---      request has set goes with its last lease.
+-- Returns: {1, ''} returned | {2, free} returned, but the message could not be published
+--          | {0, time_us} some of them were no longer leased; the others are returned
+-- Why: Only ids that are still leased count, so a second copy returns nothing. The count rises before the leases are
+--      deleted, and falls again if the deletion is refused. A release does not make a semaphore that is gone, and a
+--      semaphore that a request has set is deleted with its last lease.
 
 local permits, leases, ids = KEYS[1], KEYS[2], ARGV[1]
 

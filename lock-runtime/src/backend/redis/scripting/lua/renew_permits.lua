@@ -1,13 +1,14 @@
--- Extends leases of permits, or looks whether they are still there, or marks them.
+-- Extends leases of permits, or checks or marks them.
 --
 -- Flags: allow-oom
 -- Uses: digits, range, time, each
 -- Keys: leases...
 -- Args: (ids, ttl_ms)...
--- Returns: {1 held | 0 not all of them are | 'what went wrong', ...} in the order of the keys
--- Why: GT, so that a late copy never shortens a lease; XX, so that a lease is never made. One that is over is gone,
---      even if nobody has taken its permit back yet. A ttl of 0 only looks. A negative one marks, as in renew: a
---      score that stays the same is no write, so a lease lasts 1 ms longer than it would. Each set of permits stands alone.
+-- Returns: {1 held | 0 not all of the permits are held | 'what went wrong', ...} in the order of the keys
+-- Why: With GT, a late copy never shortens a lease; with XX, it never makes one. A lease that is over is lost, even if
+--      no script has taken its permit back yet. A ttl of 0 only checks. A negative ttl marks, as in renew. A score that
+--      stays the same is not a write, so a marked lease lasts 1 ms longer. An error at one set of permits says nothing
+--      about the others.
 
 for i = 1, #KEYS do
   local ids, ttl = ARGV[2 * i - 1], tonumber(ARGV[2 * i])

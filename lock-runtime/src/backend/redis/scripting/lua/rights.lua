@@ -1,14 +1,15 @@
--- Says which rights a script lacked that was refused.
+-- Finds the rights that a refused script lacked.
 --
 -- Flags: no-writes
 -- Uses:
 -- Keys:
 -- Args: how_many_keys, key..., command...
 -- Returns: {'+command' or '~key', ...}
--- Why: A server refuses a script without naming the key, Redis 7.0 without naming the command. The keys are arguments
---      here, or this script would be refused as well. Nothing is executed. Every question has a key where the command
---      has its first one: without it, Redis 7.0 looks beyond the end and crashes. A key that goes with some of the
---      commands is allowed, and then it is the others that are missing.
+-- Why: A server refuses a script without naming the key, and Redis 7.0 does not name the command either. The keys are
+--      arguments here, because the server would refuse this script as well if they were keys. Nothing is executed.
+--      Every question passes a key in the place of the command's first key: without it, Redis 7.0 reads beyond the end
+--      and crashes. If some of the commands are allowed with a key, the key is allowed, and the other commands are
+--      missing.
 
 local keys, lacking, known = tonumber(ARGV[1]), {}, {}
 

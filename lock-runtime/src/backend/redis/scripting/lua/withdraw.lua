@@ -5,6 +5,6 @@
 -- Keys: client
 -- Args:
 -- Returns: 1 if there was one, else 0
--- Why: allow-oom, for it makes room.
+-- Why: allow-oom, because it frees memory.
 
 return redis.call('DEL', KEYS[1])

@@ -1,4 +1,4 @@
--- Takes the exclusive side of a read/write lock if nobody has either.
+-- Acquires the exclusive side of a read/write lock if no reader and no writer has it.
 --
 -- Flags:
 -- Uses: digits, range, refusal, fence, admitted, holder, mode, lease, timeout_key, readers
@@ -6,11 +6,12 @@
 -- Args: holder, lease_ms, not_after_us, waits_ms
 -- Returns: {'OK', token or '', time_us} | {'BUSY', pttl_ms, time_us} | {'STALE', time_us}
 --          | {'FOREIGN', 'lock' or 'fence', why}
--- Why: As acquire, in Redisson's form of a writer: a field `holder:write` beside `mode`. Readers whose timeout keys
---      are all gone are dead, by their own leases, though the hash may outlive them: they keep nobody out. Of more
---      than can be looked at, one may live: they do, until the hash's own lease is over. Found busy
---      with living readers, a caller that goes on waiting leaves writer_waits behind for that long, so that no
---      further reader of this library comes in; never a field, for Redisson counts those.
+-- Why: As acquire, in Redisson's form of a writer: a field `holder:write` beside `mode`. If all timeout keys are gone,
+--      the readers are dead by their own leases, though the hash may outlive them: they do not keep the writer out. If
+--      there are more readers than one script may look at, one of them may be alive, so all count as alive until the
+--      hash expires. A caller that goes on waiting, and finds living readers, leaves writer_waits behind for the time
+--      that it waits, so that no further reader of this library gets in. It leaves no field, because Redisson counts
+--      the fields.
 
 local lock, writer_waits, fence = KEYS[1], KEYS[2], KEYS[3]
 local field, lease, not_after = ARGV[1] .. ':write', tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -44,7 +45,7 @@ if mode == 'read' then
 end
 if mode == 'write' or reads then
   if mode == 'read' and waits > 0 and redis.call('PTTL', writer_waits) < waits then
-    -- A policy of our own: without the right to it, the lock is as good, and readers may starve the writer.
+    -- Only this library uses this key. Without the right to it, the lock works, but readers may starve the writer.
     redis.pcall('SET', writer_waits, '1', 'PX', digits(waits))
   end
   return {'BUSY', redis.call('PTTL', lock), digits(now)}

@@ -1,10 +1,9 @@
-//! The forms in which a request may reach the server: in a script of its own, in one that it shares with others, in that
-//! of a crowd, or in that of an older version, which knows nothing of batches, of crowds, of locks that are kept, or of
-//! tokens that were set aside.
+//! The forms in which a request may reach the server: in a script of its own, in a shared script, in a script with the
+//! waiting list, or in the script of an older version without batches, waiting lists, kept locks, and reserved tokens.
 
 use redis::{Cmd, Value};
 
-use super::{CLIENT, Run};
+use super::{CLIENT, ModelRun};
 use crate::backend::Fault;
 use crate::backend::redis::scripting::exclusive::*;
 use crate::backend::redis::scripting::grouped::{
@@ -21,23 +20,29 @@ use crate::values::HolderId;
 use crate::values::fence::SPARE_TOKENS;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum RequestForm {
     Alone,
     Batch,
-    /// Those that cannot have the lock are on a list, and a release reserves the lock for the first of them.
+    /// A holder that cannot acquire the lock is put on the waiting list, and a release reserves the lock for the first
+    /// holder on it.
     Crowd,
     Older,
 }
 
-impl Form {
-    pub(super) const ALL: [Form; 4] = [Form::Alone, Form::Batch, Form::Crowd, Form::Older];
+impl RequestForm {
+    pub(super) const ALL: [RequestForm; 4] = [
+        RequestForm::Alone,
+        RequestForm::Batch,
+        RequestForm::Crowd,
+        RequestForm::Older,
+    ];
 }
 
 fn holder_id(holder: &str) -> HolderId {
     HolderId::parse(holder).unwrap_or_else(|| panic!("{holder} is none of {CLIENT}"))
 }
 
-impl Run {
+impl ModelRun {
     async fn run<S: Script>(&self, script: &S) -> Result<S::Reply, String> {
         let reply = run(&mut self.connection.clone(), script).await;
         reply.map_err(|fault| fault.to_string())
@@ -49,7 +54,7 @@ impl Run {
         reply.map_or_else(|fault| Err(fault.to_string()), |(reply, _)| Ok(reply))
     }
 
-    /// Checks that a lock that a batch left alone is as it was.
+    /// Checks that a batch that left a lock alone has not changed it.
     async fn is_untouched(&mut self) -> Result<(), String> {
         match self.actual().await? {
             actual if actual == self.state => Ok(()),
@@ -59,7 +64,7 @@ impl Run {
 
     pub(super) async fn acquire(
         &mut self,
-        form: Form,
+        form: RequestForm,
         holder: &str,
         lease_ms: u64,
         not_after_us: u64,
@@ -77,7 +82,7 @@ impl Run {
         };
         let spare = self.random.bool().then_some(SPARE_TOKENS);
         match form {
-            Form::Alone => {
+            RequestForm::Alone => {
                 let ahead = Acquire {
                     channel: spare.map(|_| CHANNEL),
                     spare,
@@ -85,8 +90,8 @@ impl Run {
                 };
                 self.run(&ahead).await
             }
-            Form::Older => self.run(&OlderAcquire(acquire)).await,
-            Form::Crowd => {
+            RequestForm::Older => self.run(&OlderAcquire(acquire)).await,
+            RequestForm::Crowd => {
                 let listed = ListedAcquire {
                     fence: Some(&fence),
                     lease_ms,
@@ -96,13 +101,13 @@ impl Run {
                 };
                 self.run_prolonged(&listed).await
             }
-            Form::Batch => {
+            RequestForm::Batch => {
                 let one = || OneAcquire {
                     key: key.as_ref().clone(),
                     holder: holder_id(holder),
                     not_after_us,
                 };
-                // Sometimes with a copy of itself, which must not be granted a second time.
+                // Sometimes a copy of the request is in the same batch. It must not be granted a second time.
                 let all: Vec<_> = (0..self.random.usize(1..=2)).map(|_| one()).collect();
                 let terms = AcquireTerms::new(lease_ms, true, CALL);
                 let mut answers = self.run(&AcquireEach { terms, all }).await?.into_iter();
@@ -123,10 +128,10 @@ impl Run {
 
     pub(super) async fn release(
         &mut self,
-        form: Form,
+        form: RequestForm,
         holder: &str,
     ) -> Result<ReleaseReply, String> {
-        if form == Form::Batch {
+        if form == RequestForm::Batch {
             let all = vec![OneRelease {
                 key: key("k").as_ref().clone(),
                 holder: holder_id(holder),
@@ -137,10 +142,13 @@ impl Run {
                 None => self.is_untouched().await?,
             }
         }
-        let range = self.ranges.get(holder).filter(|_| form != Form::Older);
+        let range = self
+            .ranges
+            .get(holder)
+            .filter(|_| form != RequestForm::Older);
         let (used, last) = range.copied().unzip();
         let fence = range.map(|_| key("k").fence());
-        if form == Form::Crowd {
+        if form == RequestForm::Crowd {
             let release = ListedRelease {
                 fence,
                 last,
@@ -149,7 +157,7 @@ impl Run {
             };
             return self.run_prolonged(&release).await;
         }
-        // An older version has the same script, but for tokens to give back.
+        // An older version has the same script, except for tokens to return.
         let release = Release {
             fence,
             last,
@@ -159,11 +167,11 @@ impl Run {
         self.run(&release).await
     }
 
-    /// Returns the tokens of the new holder: its own, and the last of those set aside. Returns `None` if the old holder
-    /// did not have the lock.
+    /// Returns the token of the new holder, and the last reserved token. Returns `None` if the old holder did not have
+    /// the lock.
     pub(super) async fn hand_over(
         &mut self,
-        form: Form,
+        form: RequestForm,
         from: &str,
         to: &str,
         lease_ms: u64,
@@ -180,8 +188,10 @@ impl Run {
             spare: SPARE_TOKENS,
         };
         let reply = match form {
-            Form::Older => self.run(&OlderHandOver(hand_over)).await?,
-            Form::Alone | Form::Batch | Form::Crowd => self.run(&hand_over).await?,
+            RequestForm::Older => self.run(&OlderHandOver(hand_over)).await?,
+            RequestForm::Alone | RequestForm::Batch | RequestForm::Crowd => {
+                self.run(&hand_over).await?
+            }
         };
         match reply {
             HandOverReply::Done {
@@ -194,7 +204,7 @@ impl Run {
     }
 }
 
-/// The acquire as it was sent before processes set tokens aside, without its comments. It asks no keeper for a lock.
+/// The acquire of the version before tokens were reserved, without its comments. It asks no keeper for a lock.
 struct OlderAcquire<'a>(Acquire<'a>);
 
 impl Script for OlderAcquire<'_> {
@@ -222,7 +232,7 @@ impl Script for OlderAcquire<'_> {
     }
 }
 
-/// The hand-over of the same version as [`OlderAcquire`]. It knows no tokens that are set aside.
+/// The hand-over of the same version as [`OlderAcquire`]. It reserves no tokens.
 struct OlderHandOver<'a>(HandOver<'a>);
 
 impl Script for OlderHandOver<'_> {

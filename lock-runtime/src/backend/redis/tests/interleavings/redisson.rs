@@ -2,11 +2,11 @@
 
 use redis::Value;
 
-use super::{LEASES, Run, State};
+use super::{LEASES, ModelRun, State};
 use crate::backend::redis::tests::scripts::{CHANNEL, LOCK};
 use crate::backend::redis::tests::server;
 
-/// A step of somebody else.
+/// A step of another client.
 #[derive(Clone, Debug)]
 enum Foreign {
     Lock(&'static str),
@@ -33,8 +33,9 @@ const JAVA: [&str; 2] = [
     "6f1c1a9e-0000-4000-8000-000000000001:-2",
 ];
 
-impl Run {
-    /// Does one of these steps, at random, and moves the model. Returns `false`, because Redisson sets its lease anew.
+impl ModelRun {
+    /// Runs one of these steps, at random, and updates the model. Returns `false`, because Redisson sets its lease
+    /// anew.
     pub(super) async fn foreign(&mut self) -> Result<bool, String> {
         let who = JAVA[self.random.usize(..JAVA.len())];
         let step = match self.random.u8(..10) {

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn an_acquire_is_granted_once_and_busy_for_others() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let before = bench.server.time().await;
     let AcquireReply::Granted { token, time, .. } = bench.acquire("a").await else {
         panic!()
@@ -21,8 +21,8 @@ async fn an_acquire_is_granted_once_and_busy_for_others() {
 }
 
 #[tokio::test]
-async fn a_second_copy_of_an_acquire_counts_nothing_and_never_shortens_the_lease() {
-    let bench = Bench::new().await;
+async fn a_second_copy_of_an_acquire_never_shortens_the_lease() {
+    let bench = ScriptBench::new().await;
     let first = bench.token("a").await;
     let copy = Acquire {
         lease_ms: 1_000,
@@ -41,7 +41,7 @@ async fn a_second_copy_of_an_acquire_counts_nothing_and_never_shortens_the_lease
 
 #[tokio::test]
 async fn an_acquire_that_comes_too_late_is_refused_and_leaves_nothing() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let now = bench.server.time().await;
     for not_after in [0, now - 1] {
         let late = Acquire {
@@ -67,8 +67,8 @@ async fn an_acquire_that_comes_too_late_is_refused_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_lease_that_redis_would_refuse_is_refused_before_the_first_write() {
-    let bench = Bench::new().await;
+async fn a_lease_out_of_range_is_refused_before_the_first_write() {
+    let bench = ScriptBench::new().await;
     for lease in [
         "0",
         "-1",
@@ -96,7 +96,7 @@ async fn a_lease_that_redis_would_refuse_is_refused_before_the_first_write() {
             ),
             (Renew::source(), &[LOCK], vec!["a", lease]),
         ] {
-            // These values look and mark.
+            // These values check and mark.
             if source.name == "renew" && ["0", "-1"].contains(&lease) {
                 continue;
             }
@@ -118,7 +118,7 @@ async fn a_lease_that_redis_would_refuse_is_refused_before_the_first_write() {
 
 #[tokio::test]
 async fn a_key_that_is_something_else_is_named_and_left_alone() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     for make in [
         "SET lock:k v",
         "RPUSH lock:k v",
@@ -155,7 +155,7 @@ async fn a_key_that_is_something_else_is_named_and_left_alone() {
 
 #[tokio::test]
 async fn a_fence_that_is_no_number_is_named_before_any_write() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     bench.acquire("holder").await;
     let before = bench.run("DUMP lock:k").await;
     for value in [
@@ -203,7 +203,7 @@ async fn a_fence_that_is_no_number_is_named_before_any_write() {
 
 #[tokio::test]
 async fn tokens_of_sixteen_digits_are_exact_and_never_repeat() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     // The fence is far ahead of the clock, as after a failover to a server whose clock lags.
     bench.run(&format!("SET {FENCE} 9007199254740985")).await;
     for (step, expected) in (9_007_199_254_740_986_u64..=9_007_199_254_740_989).enumerate() {

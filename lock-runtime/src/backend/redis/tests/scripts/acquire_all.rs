@@ -20,7 +20,7 @@ impl Set {
         }
     }
 
-    async fn ask(&self, bench: &Bench, not_after: u64) -> Result<AcquireAllReply, Fault> {
+    async fn ask(&self, bench: &ScriptBench, not_after: u64) -> Result<AcquireAllReply, Fault> {
         let pairs = self.keys.iter().zip(&self.holders);
         let requests: Vec<_> = pairs
             .map(|(key, holder)| request(key, *holder, LEASE))
@@ -28,7 +28,7 @@ impl Set {
         bench.call(AcquireAll::new(&requests, not_after)).await
     }
 
-    async fn tokens(&self, bench: &Bench) -> Vec<u64> {
+    async fn tokens(&self, bench: &ScriptBench) -> Vec<u64> {
         match self.ask(bench, FAR).await.unwrap() {
             AcquireAllReply::Granted { tokens, .. } => {
                 tokens.iter().map(|token| token.unwrap().get()).collect()
@@ -37,7 +37,7 @@ impl Set {
         }
     }
 
-    async fn held(&self, bench: &Bench) -> usize {
+    async fn held(&self, bench: &ScriptBench) -> usize {
         let mut held = 0;
         for key in &self.keys {
             let exists = bench.run(&format!("EXISTS {}", key.raw())).await;
@@ -48,8 +48,8 @@ impl Set {
 }
 
 #[tokio::test]
-async fn each_lock_of_a_set_has_a_lease_and_locks_of_one_slot_have_different_tokens() {
-    let (bench, set) = (Bench::new().await, Set::new());
+async fn each_lock_of_a_set_has_a_lease_and_a_token_of_its_own() {
+    let (bench, set) = (ScriptBench::new().await, Set::new());
     let tokens = set.tokens(&bench).await;
     assert!(tokens[1] > tokens[0], "one fence: {tokens:?}");
     for key in &set.keys {
@@ -59,8 +59,8 @@ async fn each_lock_of_a_set_has_a_lease_and_locks_of_one_slot_have_different_tok
 }
 
 #[tokio::test]
-async fn a_second_copy_takes_nothing_twice_and_does_not_shorten_a_lease() {
-    let (bench, set) = (Bench::new().await, Set::new());
+async fn a_second_copy_acquires_nothing_twice_and_shortens_no_lease() {
+    let (bench, set) = (ScriptBench::new().await, Set::new());
     let first = set.tokens(&bench).await;
     let name = set.keys[0].raw();
     bench.run(&format!("PEXPIRE {name} 600000")).await;
@@ -78,8 +78,8 @@ async fn a_second_copy_takes_nothing_twice_and_does_not_shorten_a_lease() {
 }
 
 #[tokio::test]
-async fn nothing_is_taken_where_one_lock_is_busy_or_foreign_or_the_request_is_late() {
-    let (bench, set) = (Bench::new().await, Set::new());
+async fn a_busy_or_foreign_lock_or_a_late_request_acquires_nothing() {
+    let (bench, set) = (ScriptBench::new().await, Set::new());
     let last = set.keys[2].raw();
     bench.run(&format!("HSET {last} somebody:1 1")).await;
     let busy = set.ask(&bench, FAR).await;
@@ -119,7 +119,7 @@ async fn nothing_is_taken_where_one_lock_is_busy_or_foreign_or_the_request_is_la
 
 #[tokio::test]
 async fn a_write_that_is_refused_leaves_no_lock_behind() {
-    let (bench, set) = (Bench::new().await, Set::new());
+    let (bench, set) = (ScriptBench::new().await, Set::new());
     let last = set.keys[2].raw();
     let not_the_last = format!("resetkeys %RW~lock:{{s}}* %RW~lock:fence:* %R~{last}");
     for rules in ["-pexpire", "-hset", "-set", &not_the_last] {

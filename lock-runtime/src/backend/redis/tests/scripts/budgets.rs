@@ -1,17 +1,17 @@
 //! Tests of hashes, queues and leases that others made too long. No script works on them for longer than a few
-//! milliseconds, and none takes a lock for free because it did not look at all of it. The time is counted in commands,
-//! because a clock would fail where the machine is busy. A thousand of these commands take about a millisecond.
+//! milliseconds, and none acquires a lock because it did not look at all of it. The tests count commands instead of
+//! measuring time, because a clock would fail on a busy machine. A thousand of these commands take about a millisecond.
 
 use super::fair::{TIMEOUTS, fair_acquire, fair_release};
-use super::read_write::Names;
+use super::read_write::ReadWriteKeys;
 use super::*;
 use crate::backend::redis::kinds::fair::FairReleaseReply;
 use crate::values::kind::LockMode;
 
-/// The commands that a script may run.
+/// The largest number of commands that a script may run.
 const MOST: i64 = 1_100;
 
-impl Bench {
+impl ScriptBench {
     /// Returns the result of `what`, and the number of commands that the scripts ran meanwhile.
     async fn commands<T>(&self, what: impl Future<Output = T>) -> (T, i64) {
         self.run("CONFIG RESETSTAT").await;
@@ -26,7 +26,7 @@ impl Bench {
         (done, calls.sum())
     }
 
-    /// Makes so many readers, each with that count. Only the reader `alive`, if any, has a lease.
+    /// Makes `many` readers, each with that count. Only the reader `alive`, if any, has a lease.
     async fn readers(&self, many: usize, count: u64, alive: Option<usize>) {
         self.run("FLUSHALL").await;
         self.run("HSET lock:k mode read").await;
@@ -47,9 +47,9 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn a_writer_looks_at_so_many_dead_readers_and_takes_the_others_for_living_ones() {
-    let bench = Bench::new().await;
-    let w = Names::of("w");
+async fn a_writer_checks_some_dead_readers_and_spares_the_rest() {
+    let bench = ScriptBench::new().await;
+    let w = ReadWriteKeys::of("w");
     for (many, count, free) in [
         (100, 1, true),
         (400, 1, true),
@@ -69,8 +69,8 @@ async fn a_writer_looks_at_so_many_dead_readers_and_takes_the_others_for_living_
 
 #[tokio::test]
 async fn a_release_among_many_dead_readers_leaves_the_hash_its_lease() {
-    let bench = Bench::new().await;
-    let a = Names::of("a");
+    let bench = ScriptBench::new().await;
+    let a = ReadWriteKeys::of("a");
     for (many, count, free) in [(100, 1, true), (1_000, 10_000, false), (20_000, 1, false)] {
         bench.readers(many, count, None).await;
         bench.call(a.read()).await.unwrap();
@@ -92,12 +92,12 @@ async fn a_release_among_many_dead_readers_leaves_the_hash_its_lease() {
 }
 
 #[tokio::test]
-async fn an_inspection_counts_those_it_cannot_look_at_as_readers() {
-    let bench = Bench::new().await;
+async fn an_inspection_counts_unchecked_readers_as_alive() {
+    let bench = ScriptBench::new().await;
     for (many, count, readers) in [(100, 1, 1), (1_000, 10_000, 1_000), (20_000, 1, 19_000)] {
         bench.readers(many, count, Some(7)).await;
         let (answer, commands) = bench.commands(bench.call(inspect())).await;
-        let seen = answer.unwrap().expect("somebody may read");
+        let seen = answer.unwrap().expect("there are readers");
         assert_eq!(seen.mode, LockMode::Read);
         assert!(
             seen.readers >= readers && seen.readers <= many as u64,
@@ -109,8 +109,8 @@ async fn an_inspection_counts_those_it_cannot_look_at_as_readers() {
 }
 
 #[tokio::test]
-async fn a_forced_release_tells_so_many_readers_and_says_how_many_it_does_not() {
-    let bench = Bench::new().await;
+async fn a_forced_release_names_some_readers_and_counts_the_others() {
+    let bench = ScriptBench::new().await;
     for (many, count, untold) in [
         (100, 1, 0),
         (300, 1, 0),
@@ -142,10 +142,10 @@ async fn a_forced_release_tells_so_many_readers_and_says_how_many_it_does_not() 
     assert_eq!(bench.integer("HLEN lock:k").await, 10_001);
 }
 
-/// A hash that was long keeps its places when its fields go, so a scan looks at empty places.
+/// A hash that was long keeps its empty places when its fields are deleted, and a scan looks at them.
 #[tokio::test]
-async fn a_hash_that_was_long_once_costs_no_more_pages_than_one_script_may_read() {
-    let bench = Bench::new().await;
+async fn a_hash_that_was_once_long_costs_a_limited_number_of_pages() {
+    let bench = ScriptBench::new().await;
     bench.readers(200_000, 1, None).await;
     let gone: Vec<_> = (10..200_000)
         .map(|reader| format!("reader:{reader}"))
@@ -158,8 +158,8 @@ async fn a_hash_that_was_long_once_costs_no_more_pages_than_one_script_may_read(
     assert!(commands < 100, "{commands}");
 }
 
-impl Bench {
-    /// Makes a fair lock that somebody has, with a queue of so many waiters.
+impl ScriptBench {
+    /// Makes a fair lock with a holder and a queue of waiters.
     async fn queue_of(&self, many: usize, name: impl Fn(usize) -> String, dead_at: i64) {
         self.run("FLUSHALL").await;
         self.acquire("holder").await;
@@ -177,14 +177,14 @@ impl Bench {
     }
 }
 
-/// Returns the id of a waiter of this library, or of one of Redisson.
+/// Returns the id of a waiter of this library, or of a waiter of Redisson's.
 fn waiter(version: char, number: usize) -> String {
     format!("00000000-0000-{version}000-8000-{number:012}:1")
 }
 
 #[tokio::test]
 async fn a_queue_of_dead_waiters_is_swept_a_part_at_a_time() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     bench.queue_of(2_000, |number| waiter('8', number), 1).await;
     bench.call(release("holder")).await.unwrap();
     let me = waiter('8', 9_999);
@@ -201,8 +201,8 @@ async fn a_queue_of_dead_waiters_is_swept_a_part_at_a_time() {
 }
 
 #[tokio::test]
-async fn behind_a_redisson_waiter_far_away_a_newcomer_is_parked_as_the_last_one_is() {
-    let bench = Bench::new().await;
+async fn a_newcomer_behind_a_distant_java_waiter_is_parked() {
+    let bench = ScriptBench::new().await;
     let later = i64::try_from(bench.server.time().await / 1_000).unwrap() + 600_000;
     let java = |number| waiter(if number == 0 { '4' } else { '8' }, number);
     bench.queue_of(2_000, java, later).await;
@@ -220,8 +220,8 @@ async fn behind_a_redisson_waiter_far_away_a_newcomer_is_parked_as_the_last_one_
 }
 
 #[tokio::test]
-async fn a_waiter_that_leaves_a_very_long_queue_is_dead_at_once_and_goes_at_its_turn() {
-    let bench = Bench::new().await;
+async fn a_waiter_that_leaves_a_long_queue_is_marked_as_dead() {
+    let bench = ScriptBench::new().await;
     let later = i64::try_from(bench.server.time().await / 1_000).unwrap() + 600_000;
     bench
         .queue_of(10_001, |number| waiter('8', number), later)

@@ -1,8 +1,8 @@
-//! Tests of counts that are none, holders that are no text, and fences that hold no token: every operation says the
-//! same.
+//! Tests of malformed counts, holder ids that are not text, and fences without a token: every operation reports the
+//! same error.
 
 use super::fair::fair_acquire;
-use super::read_write::Names;
+use super::read_write::ReadWriteKeys;
 use super::*;
 use crate::backend::redis::kinds::acquire_all::AcquireAll;
 use crate::values::holder::HolderIds;
@@ -20,7 +20,7 @@ const JUNK: [&str; 9] = [
 ];
 
 async fn leaves<T: std::fmt::Debug>(
-    bench: &Bench,
+    bench: &ScriptBench,
     what: &str,
     script: impl Script<Reply = T>,
 ) -> String {
@@ -39,8 +39,8 @@ fn what_runs<S: Script>(_: &S) -> &'static str {
 }
 
 #[tokio::test]
-async fn a_count_that_is_none_is_foreign_to_every_operation() {
-    let bench = Bench::new().await;
+async fn a_malformed_count_is_foreign_to_every_operation() {
+    let bench = ScriptBench::new().await;
     let key = key("k");
     let requests = [request(&key, HolderIds::new().fresh(), LEASE)];
     for junk in JUNK {
@@ -62,7 +62,7 @@ async fn a_count_that_is_none_is_foreign_to_every_operation() {
             bench.run("DEL lock:k").await;
             bench.run(&format!("HSET lock:k {hash}")).await;
             bench.run("SET {lock:k}:uuid:7:rwlock_timeout:1 1").await;
-            let rw = Names::of("a");
+            let rw = ReadWriteKeys::of("a");
             let whys = [
                 leaves(&bench, &hash, rw.read()).await,
                 leaves(&bench, &hash, rw.write()).await,
@@ -75,8 +75,8 @@ async fn a_count_that_is_none_is_foreign_to_every_operation() {
 }
 
 #[tokio::test]
-async fn a_read_write_lock_without_a_holder_or_with_strange_ones_is_foreign_to_every_operation() {
-    let bench = Bench::new().await;
+async fn a_malformed_read_write_lock_is_foreign_to_every_operation() {
+    let bench = ScriptBench::new().await;
     for hash in [
         "mode read",
         "mode write",
@@ -86,7 +86,7 @@ async fn a_read_write_lock_without_a_holder_or_with_strange_ones_is_foreign_to_e
     ] {
         bench.run("DEL lock:k").await;
         bench.run(&format!("HSET lock:k {hash}")).await;
-        let rw = Names::of("a");
+        let rw = ReadWriteKeys::of("a");
         leaves(&bench, hash, rw.read()).await;
         leaves(&bench, hash, rw.write()).await;
         leaves(&bench, hash, inspect()).await;
@@ -97,7 +97,7 @@ async fn a_read_write_lock_without_a_holder_or_with_strange_ones_is_foreign_to_e
 
 #[tokio::test]
 async fn a_large_count_is_seen_as_it_is() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     bench.run("HSET lock:k uuid:7 999999999999999").await;
     let seen = bench.call(inspect()).await.unwrap().unwrap();
     assert_eq!(seen.count, 999_999_999_999_999);
@@ -108,8 +108,8 @@ async fn a_large_count_is_seen_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_holder_that_is_no_text_is_foreign_to_those_who_want_to_see_it() {
-    let bench = Bench::new().await;
+async fn a_holder_id_that_is_not_text_is_foreign_to_an_inspection() {
+    let bench = ScriptBench::new().await;
     for mode in [&[][..], &["mode", "read"]] {
         let mut set = redis::cmd("HSET");
         set.arg(LOCK).arg(mode).arg(&[0xff_u8, 0xfe][..]).arg(1);
@@ -127,10 +127,10 @@ async fn a_holder_that_is_no_text_is_foreign_to_those_who_want_to_see_it() {
     }
 }
 
-/// A message that could not be published to a channel whose name is no text is left out, because nobody can hear it.
+/// A message for a channel whose name is not text is left out of the reply, because it can have no listener.
 #[tokio::test]
-async fn a_waiter_that_is_no_text_does_not_spoil_the_answer_to_a_forced_release() {
-    let bench = Bench::new().await;
+async fn a_waiter_id_that_is_not_text_does_not_spoil_a_forced_release() {
+    let bench = ScriptBench::new().await;
     bench.acquire("a").await;
     let mut push = redis::cmd("RPUSH");
     push.arg(QUEUE).arg(&[0xff_u8][..]);
@@ -144,8 +144,8 @@ async fn a_waiter_that_is_no_text_does_not_spoil_the_answer_to_a_forced_release(
 }
 
 #[tokio::test]
-async fn a_fence_that_holds_no_token_is_shown_with_what_mends_it() {
-    let bench = Bench::new().await;
+async fn the_error_of_a_bad_fence_says_how_to_mend_it() {
+    let bench = ScriptBench::new().await;
     let own = "redisson_lock_token:{lock:k}";
     for (junk, shown) in [
         ("junk", "`junk`"),

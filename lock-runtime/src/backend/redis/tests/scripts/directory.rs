@@ -28,7 +28,7 @@ pub(super) fn who() -> Who<'static> {
 
 #[tokio::test]
 async fn a_client_is_known_by_its_last_record_until_that_is_deleted() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     assert!(bench.call(who()).await.unwrap().is_none());
     for app in ["first", "orders-api"] {
         bench.call(introduce(app)).await.unwrap();
@@ -56,7 +56,7 @@ async fn a_client_is_known_by_its_last_record_until_that_is_deleted() {
 
 #[tokio::test]
 async fn a_record_that_others_wrote_is_shown_as_one_short_line() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let long = "x".repeat(10_000);
     for (fields, app, host) in [
         ("host h", None, ""),
@@ -83,7 +83,7 @@ async fn a_record_that_others_wrote_is_shown_as_one_short_line() {
 
 #[tokio::test]
 async fn a_record_that_could_not_end_is_not_written() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     for ttl_s in [0, u64::MAX] {
         let endless = Introduce {
             ttl_s,

@@ -1,4 +1,4 @@
-//! Tests of the shared scripts: each key is answered by itself, and a key that is not as usual is left alone.
+//! Tests of the shared scripts: each key gets its own answer, and a key in an uncommon state is left alone.
 
 use super::*;
 use crate::values::holder::HolderIds;
@@ -46,7 +46,7 @@ fn shown(answers: &[Option<AcquireReply>]) -> Vec<&'static str> {
 
 #[tokio::test]
 async fn each_of_many_acquires_has_its_own_answer() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     bench.run("HSET lock:busy other 1").await;
     bench.run("PEXPIRE lock:busy 5000").await;
     bench.run("HSET lock:forever other 1").await;
@@ -80,7 +80,7 @@ async fn each_of_many_acquires_has_its_own_answer() {
 
 #[tokio::test]
 async fn many_free_locks_are_taken_with_the_time_as_their_token() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     for fenced in [true, false] {
         let answers = bench.call(acquires_as(&["k", "l"], LEASE, fenced)).await;
         for answer in answers.unwrap() {
@@ -103,7 +103,7 @@ async fn many_free_locks_are_taken_with_the_time_as_their_token() {
 
 #[tokio::test]
 async fn a_lock_that_two_of_a_script_want_is_given_to_one_of_them() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let mut each = acquires(&["k", "l", "k"]);
     let first = each.all[0].holder.text();
     let answers = bench.call(each).await.unwrap();
@@ -114,7 +114,7 @@ async fn a_lock_that_two_of_a_script_want_is_given_to_one_of_them() {
     let held = bench.integer(&format!("HEXISTS lock:k {first}")).await;
     assert_eq!((held, bench.integer("HLEN lock:k").await), (1, 1));
     assert!(bench.integer("PTTL lock:k").await > 0);
-    // Here the same request comes twice.
+    // The same request is in this batch twice.
     bench.run("FLUSHALL").await;
     each = acquires(&["k", "k"]);
     each.all[1].holder = each.all[0].holder;
@@ -124,8 +124,8 @@ async fn a_lock_that_two_of_a_script_want_is_given_to_one_of_them() {
 }
 
 #[tokio::test]
-async fn the_earliest_date_is_that_of_all_and_a_lease_out_of_range_is_given_to_none() {
-    let bench = Bench::new().await;
+async fn a_group_has_its_earliest_date_and_refuses_a_bad_lease() {
+    let bench = ScriptBench::new().await;
     let mut late = acquires(&["k", "l"]);
     late.all[1].not_after_us = 1;
     for each in [
@@ -140,8 +140,8 @@ async fn the_earliest_date_is_that_of_all_and_a_lease_out_of_range_is_given_to_n
 }
 
 #[tokio::test]
-async fn who_may_not_use_exists_takes_free_locks_all_the_same() {
-    let bench = Bench::new().await;
+async fn a_user_without_exists_still_acquires_free_locks() {
+    let bench = ScriptBench::new().await;
     bench.run("HSET lock:busy other 1").await;
     let mut limited = bench.user("-exists").await;
     let answers = run(&mut limited, &acquires(&["k", "busy", "k"])).await;
@@ -153,8 +153,8 @@ async fn who_may_not_use_exists_takes_free_locks_all_the_same() {
 
 #[tokio::test]
 async fn a_batch_that_comes_too_late_asks_for_no_right() {
-    let bench = Bench::new().await;
-    // This counts how often the script asks for a right.
+    let bench = ScriptBench::new().await;
+    // This counts the questions for rights that the script asks.
     const COUNTS: &str = "local redis = setmetatable({acl_check_cmd = function() return redis.call('INCR', 'asked') end}, \
          {__index = redis})";
     let (flags, script) = AcquireEach::source().text.split_once('\n').unwrap();
@@ -173,7 +173,7 @@ async fn a_batch_that_comes_too_late_asks_for_no_right() {
 
 #[tokio::test]
 async fn a_second_copy_of_many_acquires_is_left_to_their_own_script() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let each = acquires(&["k", "l"]);
     let mut copy = acquires(&["k", "l"]);
     for (copy, first) in copy.all.iter_mut().zip(&each.all) {
@@ -186,7 +186,7 @@ async fn a_second_copy_of_many_acquires_is_left_to_their_own_script() {
 
 #[tokio::test]
 async fn many_acquires_with_one_fence_have_rising_tokens() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let fence = key("{tag}").fence();
     let ahead = bench.server.time().await + 60_000_000;
     for last in [
@@ -198,7 +198,7 @@ async fn many_acquires_with_one_fence_have_rising_tokens() {
         bench.run(last).await;
         let names: Vec<_> = (0..20).map(|i| format!("{{tag}}{i}")).collect();
         let names: Vec<_> = names.iter().map(String::as_str).collect();
-        // A fence that is not as usual is left to the script for one key, and every token after it is larger than
+        // A fence in an uncommon state is left to the script for one key, and every token after it is larger than
         // before.
         let answers = bench.call(acquires(&names)).await.unwrap();
         let tokens: Vec<_> = answers
@@ -222,7 +222,7 @@ async fn many_acquires_with_one_fence_have_rising_tokens() {
 
 #[tokio::test]
 async fn a_fence_that_holds_no_token_is_left_as_it_was() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let fence = key("k").fence();
     for junk in [
         "5",
@@ -233,7 +233,7 @@ async fn a_fence_that_holds_no_token_is_left_as_it_was() {
     ] {
         bench.run("FLUSHALL").await;
         bench.run(&format!("SET {fence} {junk}")).await;
-        // A fence that holds a token says nothing about the next fence.
+        // A token in one fence says nothing about the next fence.
         let other = key("other").fence();
         bench.run(&format!("SET {other} 1500000000000000")).await;
         let answers = bench.call(acquires(&["other", "k"])).await.unwrap();
@@ -255,7 +255,7 @@ async fn a_fence_that_holds_no_token_is_left_as_it_was() {
 
 #[tokio::test]
 async fn each_of_many_releases_has_its_own_answer() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     bench.run("SET lock:string x").await;
     bench.run("HSET lock:other other 1").await;
     let each = releases(&["held", "free", "other", "string", "held-too"]);
@@ -279,8 +279,8 @@ async fn each_of_many_releases_has_its_own_answer() {
 }
 
 #[tokio::test]
-async fn a_command_that_is_refused_to_one_of_many_is_no_error_of_all() {
-    let bench = Bench::new().await;
+async fn a_refused_command_fails_one_request_of_a_group() {
+    let bench = ScriptBench::new().await;
     for command in ["get", "hlen", "set", "hset", "pexpire", "hgetall", "pttl"] {
         bench.run("FLUSHALL").await;
         bench.run("HSET lock:busy other 1").await;

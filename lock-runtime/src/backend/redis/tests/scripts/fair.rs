@@ -81,7 +81,7 @@ pub(super) fn fair_release(holder: &str) -> FairRelease<'_> {
     }
 }
 
-impl Bench {
+impl ScriptBench {
     async fn ask(&self, holder: &str) -> AcquireReply {
         self.call(fair_acquire(holder)).await.unwrap()
     }
@@ -119,7 +119,7 @@ impl Bench {
         }
     }
 
-    /// Returns the time for which a waiter is taken for alive, in ms from now.
+    /// Returns the time for which a waiter counts as alive, in ms from now.
     async fn life(&self, holder: &str) -> i64 {
         let score = self.text(&format!("ZSCORE {TIMEOUTS} {holder}")).await;
         let score: f64 = score.unwrap().parse().unwrap();
@@ -132,7 +132,7 @@ impl Bench {
             .await;
     }
 
-    /// Takes Redisson's steps. Returns `true` if they got the lock.
+    /// Runs Redisson's steps. Returns `true` if they acquired the lock.
     async fn java(&self, holder: &str, wait: u64) -> bool {
         let now = self.server.time().await / 1_000;
         let mut command = redis::cmd("EVAL");
@@ -146,7 +146,7 @@ impl Bench {
 
 #[tokio::test]
 async fn waiters_are_served_in_the_order_of_their_first_question() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let [a, b, c, d] = OURS;
     assert!(bench.is_granted(a).await);
     assert!(bench.is_first(b).await);
@@ -164,7 +164,7 @@ async fn waiters_are_served_in_the_order_of_their_first_question() {
 
 #[tokio::test]
 async fn a_try_is_refused_while_others_queue_and_leaves_no_trace() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let [a, b, c, _] = OURS;
     assert!(bench.is_granted(a).await);
     assert!(bench.is_first(b).await);
@@ -184,8 +184,8 @@ async fn a_try_is_refused_while_others_queue_and_leaves_no_trace() {
 }
 
 #[tokio::test]
-async fn a_waiter_that_leaves_takes_only_its_own_away_and_a_second_copy_nothing() {
-    let bench = Bench::new().await;
+async fn a_leaving_waiter_removes_its_own_place_once() {
+    let bench = ScriptBench::new().await;
     let [a, b, c, d] = OURS;
     for holder in OURS {
         bench.ask(holder).await;
@@ -202,8 +202,8 @@ async fn a_waiter_that_leaves_takes_only_its_own_away_and_a_second_copy_nothing(
 }
 
 #[tokio::test]
-async fn only_the_first_is_told_and_only_when_the_lock_is_free() {
-    let bench = Bench::new().await;
+async fn only_the_first_waiter_is_woken_and_only_for_a_free_lock() {
+    let bench = ScriptBench::new().await;
     let [a, b, c, d] = OURS;
     for holder in OURS {
         bench.ask(holder).await;
@@ -228,8 +228,8 @@ async fn only_the_first_is_told_and_only_when_the_lock_is_free() {
 }
 
 #[tokio::test]
-async fn a_deserted_place_is_passed_over_and_the_next_is_told() {
-    let bench = Bench::new().await;
+async fn a_dead_waiter_is_skipped_and_the_next_one_woken() {
+    let bench = ScriptBench::new().await;
     let [a, b, c, d] = OURS;
     for holder in OURS {
         bench.ask(holder).await;
@@ -243,14 +243,14 @@ async fn a_deserted_place_is_passed_over_and_the_next_is_told() {
     bench.leave(a).await;
     assert_eq!(heard.recv().await.unwrap().0, format!("{CHANNEL}:{d}"));
     assert_eq!(bench.line().await, [d]);
-    // The next to ask finds the place of d deserted, too, and there is nobody else.
+    // The next request finds that d is dead, too, and that there is no other waiter.
     bench.set_life(d, -1).await;
     assert!(bench.is_granted(a).await);
 }
 
 #[tokio::test]
 async fn a_question_that_removes_a_dead_head_wakes_the_next() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let [a, b, c, d] = OURS;
     for holder in OURS {
         bench.ask(holder).await;
@@ -260,14 +260,14 @@ async fn a_question_that_removes_a_dead_head_wakes_the_next() {
     bench.set_life(b, -1).await;
     assert!(!bench.is_first(d).await);
     assert_eq!(heard.recv().await.unwrap().0, format!("{CHANNEL}:{c}"));
-    // A waiter that asks is alive, whatever its score says.
+    // A waiter that asks is alive, whatever its score is.
     bench.set_life(c, -1_000_000).await;
     assert!(bench.is_granted(c).await);
 }
 
 #[tokio::test]
-async fn an_inspection_names_the_first_of_those_who_wait() {
-    let bench = Bench::new().await;
+async fn an_inspection_names_the_first_waiters() {
+    let bench = ScriptBench::new().await;
     bench.run(&format!("HSET {LOCK} a:1 1")).await;
     let seen = async || bench.call(inspect()).await.unwrap().unwrap();
     assert!(seen().await.first_waiters.is_empty());
@@ -283,8 +283,8 @@ async fn an_inspection_names_the_first_of_those_who_wait() {
 }
 
 #[tokio::test]
-async fn half_a_queue_is_mended() {
-    let bench = Bench::new().await;
+async fn a_queue_that_lost_half_of_its_data_is_repaired() {
+    let bench = ScriptBench::new().await;
     let [_, b, c, d] = OURS;
     for holder in OURS {
         bench.ask(holder).await;
@@ -293,7 +293,7 @@ async fn half_a_queue_is_mended() {
     for holder in [d, b, c] {
         bench.ask(holder).await;
     }
-    assert_eq!(bench.line().await, [b, c, d], "nobody is twice in it");
+    assert_eq!(bench.line().await, [b, c, d], "no waiter is in it twice");
     bench.run(&format!("DEL {QUEUE}")).await;
     for holder in [b, c, d] {
         bench.ask(holder).await;
@@ -301,13 +301,13 @@ async fn half_a_queue_is_mended() {
     assert_eq!(bench.line().await, [b, c, d]);
     bench.run(&format!("ZREM {TIMEOUTS} {b}")).await;
     bench.ask(d).await;
-    assert!(bench.life(b).await <= 5_000, "no head is without an end");
+    assert!(bench.life(b).await <= 5_000, "every head has an end");
 }
 
 #[tokio::test]
 async fn keys_of_another_type_are_named_and_left_alone() {
     for (wrong, command) in [(QUEUE, "SET"), (TIMEOUTS, "SET")] {
-        let bench = Bench::new().await;
+        let bench = ScriptBench::new().await;
         bench.run(&format!("{command} {wrong} v")).await;
         let answer = bench.call(fair_acquire("a")).await;
         assert!(is_foreign(answer, wrong), "{wrong}");
@@ -320,7 +320,7 @@ async fn keys_of_another_type_are_named_and_left_alone() {
 #[tokio::test]
 async fn java_and_our_waiters_keep_the_order_in_which_they_came() {
     for order in 0..4 {
-        let bench = Bench::new().await;
+        let bench = ScriptBench::new().await;
         bench.ask(OURS[0]).await;
         let mixed = match order {
             0 => [OURS[1], JAVA[0], OURS[2], JAVA[1], OURS[3]],
@@ -340,7 +340,7 @@ async fn java_and_our_waiters_keep_the_order_in_which_they_came() {
         assert_eq!(bench.line().await, mixed);
         let mut last = OURS[0];
         for (served, holder) in mixed.into_iter().enumerate() {
-            // A Java hold ends like this: the lock is deleted, and the head, if it is not dead, is told.
+            // A Java hold ends like this: the lock is deleted, and the head gets a message if it is not dead.
             if is_java(last) {
                 bench.run(&format!("DEL {LOCK}")).await;
             } else {
@@ -370,8 +370,8 @@ async fn java_and_our_waiters_keep_the_order_in_which_they_came() {
 }
 
 #[tokio::test]
-async fn ours_behind_a_java_waiter_survive_what_it_takes_off_and_no_longer() {
-    let bench = Bench::new().await;
+async fn our_waiters_behind_a_java_waiter_survive_its_subtraction() {
+    let bench = ScriptBench::new().await;
     let [a, b, c, d] = OURS;
     bench.ask(a).await;
     assert!(!bench.java(JAVA[0], 300_000).await);
@@ -383,7 +383,7 @@ async fn ours_behind_a_java_waiter_survive_what_it_takes_off_and_no_longer() {
     for holder in [b, c] {
         assert!(bench.life(holder).await > 0, "{holder}");
     }
-    // b is dead, and is the head now. The next waiter that asks gives it a life like any other.
+    // b is dead, and is the head now. The next waiter that asks gives it the usual life.
     bench.ask(c).await;
     assert!(bench.life(b).await <= 5_000);
     assert!(bench.life(c).await <= 5_000, "no Java waiter is before it");
@@ -392,13 +392,13 @@ async fn ours_behind_a_java_waiter_survive_what_it_takes_off_and_no_longer() {
 }
 
 #[tokio::test]
-async fn a_try_that_removes_the_dead_head_of_a_free_lock_wakes_the_next() {
-    let bench = Bench::new().await;
+async fn a_try_that_removes_a_dead_head_wakes_the_next_waiter() {
+    let bench = ScriptBench::new().await;
     let [a, b, c, d] = OURS;
     for holder in [a, b, c] {
         bench.ask(holder).await;
     }
-    let mut told = bench.listen().await;
+    let mut received = bench.listen().await;
     bench.run(&format!("DEL {LOCK}")).await;
     bench.set_life(b, -1).await;
     let attempt = FairAcquire {
@@ -408,6 +408,6 @@ async fn a_try_that_removes_the_dead_head_of_a_free_lock_wakes_the_next() {
     let busy = bench.call(attempt).await.unwrap();
     assert!(matches!(busy, AcquireReply::Busy { .. }), "{busy:?}");
     assert_eq!(bench.line().await, [c]);
-    let (channel, _) = told.recv().await.unwrap();
+    let (channel, _) = received.recv().await.unwrap();
     assert_eq!(channel, format!("{CHANNEL}:{c}"));
 }

@@ -1,16 +1,19 @@
-//! Tests of what holders do (release, hand over, renew), and of what is done to them.
+//! Tests of the steps of holders (release, hand over, renew), and of steps against them.
 
 use super::*;
 use crate::values::fence::SPARE_TOKENS;
 
 #[tokio::test]
 async fn a_release_deletes_publishes_and_repeats_harmlessly() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let mut messages = bench.server.listen(&[CHANNEL]).await;
     bench.acquire("a").await;
     let other = bench.call(release("b")).await.unwrap();
     assert!(matches!(other, ReleaseReply::NotHeld { .. }));
-    assert_eq!(bench.call(release("a")).await.unwrap(), ReleaseReply::Heard);
+    assert_eq!(
+        bench.call(release("a")).await.unwrap(),
+        ReleaseReply::Received
+    );
     assert_eq!(bench.integer("EXISTS lock:k").await, 0);
     assert_eq!(
         messages.recv().await.unwrap(),
@@ -32,7 +35,7 @@ async fn a_release_deletes_publishes_and_repeats_harmlessly() {
 
 #[tokio::test]
 async fn a_hand_over_moves_the_lock_once_and_never_acquires() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     assert!(matches!(
         bench.call(hand_over("a", "b")).await.unwrap(),
         HandOverReply::NotHeld
@@ -88,8 +91,8 @@ async fn a_hand_over_moves_the_lock_once_and_never_acquires() {
 }
 
 #[tokio::test]
-async fn a_hand_over_counts_who_listens_if_it_may() {
-    let bench = Bench::new().await;
+async fn a_hand_over_counts_listeners_if_it_has_the_right() {
+    let bench = ScriptBench::new().await;
     let _one = bench.server.listen(&[CHANNEL]).await;
     let _other = bench.server.listen(&["elsewhere"]).await;
     bench.acquire("a").await;
@@ -113,17 +116,17 @@ async fn a_hand_over_counts_who_listens_if_it_may() {
 }
 
 #[tokio::test]
-async fn a_mark_is_a_write_that_changes_nothing_and_a_look_is_none() {
-    let bench = Bench::new().await;
+async fn a_mark_writes_the_hold_as_it_is_and_a_check_writes_nothing() {
+    let bench = ScriptBench::new().await;
     bench.acquire("a").await;
     bench.run("SET lock:text v").await;
-    let stands = async || {
+    let state = async || {
         (
             bench.run("HGETALL lock:k").await,
             bench.run("PEXPIRETIME lock:k").await,
         )
     };
-    let before = stands().await;
+    let before = state().await;
     for (ttl, writes) in [(LOOK, false), (MARK, true), (MARK, true)] {
         let changes = bench.changes().await;
         let items = renewals(&[
@@ -136,24 +139,24 @@ async fn a_mark_is_a_write_that_changes_nothing_and_a_look_is_none() {
         let none = Renewed::NotHeld;
         assert_eq!(answers, [Renewed::Held, none, none, none]);
         assert_eq!(bench.changes().await > changes, writes);
-        assert_eq!(stands().await, before);
+        assert_eq!(state().await, before);
         assert_eq!(bench.integer("EXISTS lock:none").await, 0);
     }
     let items = renewals(&[(LOCK, "a", -90_000)]);
     bench.call(Renew { items: &items }).await.unwrap();
     assert!(bench.integer("PTTL lock:k").await > 80_000, "extended");
-    // If the lease is longer already, this is a write all the same.
-    let before = stands().await;
+    // This is a write even if the lease is already longer.
+    let before = state().await;
     let changes = bench.changes().await;
     let items = renewals(&[(LOCK, "a", -1_000)]);
     bench.call(Renew { items: &items }).await.unwrap();
     assert!(bench.changes().await > changes);
-    assert_eq!(stands().await, before);
+    assert_eq!(state().await, before);
 }
 
 #[tokio::test]
-async fn a_renewal_extends_its_own_and_only_looks_when_told_so() {
-    let bench = Bench::new().await;
+async fn a_renewal_extends_its_own_hold_or_only_checks_it() {
+    let bench = ScriptBench::new().await;
     bench.acquire("a").await;
     bench.run("HSET lock:java uuid:1 3").await;
     bench.run("PEXPIRE lock:java 5000").await;
@@ -185,8 +188,8 @@ async fn a_renewal_extends_its_own_and_only_looks_when_told_so() {
 }
 
 #[tokio::test]
-async fn a_forced_release_tells_waiters_and_the_holder() {
-    let bench = Bench::new().await;
+async fn a_forced_release_notifies_waiters_and_the_holder() {
+    let bench = ScriptBench::new().await;
     let mut messages = bench.server.listen(&[CHANNEL, CONTROL]).await;
     assert!(!bench.call(force()).await.unwrap().released);
     bench.run("HSET lock:k uuid:7 3").await;
@@ -203,7 +206,7 @@ async fn a_forced_release_tells_waiters_and_the_holder() {
 
 #[tokio::test]
 async fn an_inspection_sees_foreign_holders_and_writes_nothing() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     assert!(bench.call(inspect()).await.unwrap().is_none());
     bench.run("HSET lock:k uuid:7 3").await;
     let seen = bench.call(inspect()).await.unwrap().unwrap();
@@ -217,8 +220,8 @@ async fn an_inspection_sees_foreign_holders_and_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_hand_over_sets_tokens_aside_unless_the_fence_is_ahead_of_the_clock() {
-    let bench = Bench::new().await;
+async fn a_hand_over_reserves_tokens_unless_the_fence_is_ahead() {
+    let bench = ScriptBench::new().await;
     bench.token("a").await;
     let mut from = "a".to_owned();
     for (step, (ahead, set_aside)) in [(0, 1_900), (5_000_000, 0)].into_iter().enumerate() {

@@ -29,12 +29,12 @@ fn at(micros: u64) -> i64 {
     }
 }
 
-/// The id as the key holds it.
+/// Returns the id as the key holds it.
 fn kept(id: i64) -> String {
     format!("{}-{}", id >> 32, id & 0xFFFF_FFFF)
 }
 
-impl Bench {
+impl ScriptBench {
     async fn drawn(&self, script: DrawIds<'_>) -> IdRange {
         match self.call(script).await.unwrap() {
             Drawn::Range(range) => range,
@@ -42,7 +42,7 @@ impl Bench {
         }
     }
 
-    /// The ids once their block has begun.
+    /// Draws ids until their block has begun.
     async fn drawn_in_time<'a>(&self, script: impl Fn() -> DrawIds<'a>) -> IdRange {
         loop {
             match self.call(script()).await.unwrap() {
@@ -53,7 +53,7 @@ impl Bench {
         }
     }
 
-    /// The script's answer if the server's clock says `micros`.
+    /// Returns the script's answer if the server's clock shows `micros`.
     async fn drawn_at(&self, micros: u64, script: &DrawIds<'_>) -> Option<Result<Drawn, Fault>> {
         let text = DrawIds::source().text;
         let text = text.replace("redis.call('TIME')", "{ARGV[#ARGV - 1], ARGV[#ARGV]}");
@@ -75,7 +75,7 @@ impl Bench {
 
 #[tokio::test]
 async fn ids_are_the_servers_time_and_rise() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let before = bench.server.time().await;
     let first = bench.drawn(draw(1)).await.first();
     let after = bench.server.time().await;
@@ -95,7 +95,7 @@ async fn ids_are_the_servers_time_and_rise() {
 
 #[tokio::test]
 async fn the_script_computes_as_the_library_does_at_every_edge() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let second = EPOCH * 1_000_000 + 28_000_000_000_000;
     let last_second = (EPOCH + (1 << 31) - 1) * 1_000_000;
     let in_time = |micros| (EPOCH * 1_000_000..=last_second + 999_999).contains(&micros);
@@ -176,7 +176,7 @@ async fn the_script_computes_as_the_library_does_at_every_edge() {
 
 #[tokio::test]
 async fn all_processes_shuffle_by_the_secret_of_the_first() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let (one, other) = (IdSecret::new(), IdSecret::new());
     let made = bench.call(shuffled(3, one)).await.unwrap();
     assert!(matches!(made, Drawn::NotYet), "{made:?}");
@@ -195,8 +195,8 @@ async fn all_processes_shuffle_by_the_secret_of_the_first() {
 }
 
 #[tokio::test]
-async fn what_is_no_source_is_refused_and_left_as_it_is() {
-    let bench = Bench::new().await;
+async fn an_entry_that_is_not_a_source_is_left_alone() {
+    let bench = ScriptBench::new().await;
     let secret = "0123456789abcdef0123456789abcdef";
     let junk = [
         "x".to_owned(),
@@ -234,7 +234,7 @@ async fn what_is_no_source_is_refused_and_left_as_it_is() {
 
 #[tokio::test]
 async fn a_full_server_gives_no_ids() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     bench.drawn(draw(1)).await;
     bench.run("CONFIG SET maxmemory 1").await;
     let refused = bench.call(draw(1)).await;

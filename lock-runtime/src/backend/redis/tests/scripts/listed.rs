@@ -1,4 +1,4 @@
-//! The list of those that wait in a crowd, and the reservation for the first of them.
+//! Tests of the waiting list, and the reservation for the first holder on it.
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -13,7 +13,7 @@ const C: &str = "cccccccc-0000-8000-8000-000000000001:1";
 
 type Messages = UnboundedReceiver<(String, String)>;
 
-/// A request of a process that is far: a reservation for it lasts a second.
+/// A request of a process that is far away: a reservation for it lasts a second.
 pub(in super::super) fn listed_acquire(holder: &str) -> ListedAcquire<'_> {
     ListedAcquire {
         lock: LOCK,
@@ -43,7 +43,7 @@ pub(in super::super) fn listed_release(holder: &str) -> ListedRelease<'_> {
     }
 }
 
-impl Bench {
+impl ScriptBench {
     async fn asks(&self, holder: &str) -> Option<u64> {
         match self.prolonged(listed_acquire(holder)).await.0 {
             AcquireReply::Granted { token, .. } => Some(token.unwrap().get()),
@@ -52,14 +52,14 @@ impl Bench {
         }
     }
 
-    /// Returns what the lock's lease has left then.
+    /// Releases by the list. Returns the rest of the lock's lease after that.
     async fn gives_back(&self, holder: &str) -> i64 {
         self.is_released(listed_release(holder)).await
     }
 
     async fn is_released(&self, release: ListedRelease<'_>) -> i64 {
         let (reply, left) = self.prolonged(release).await;
-        assert!(matches!(reply, ReleaseReply::Done | ReleaseReply::Heard));
+        assert!(matches!(reply, ReleaseReply::Done | ReleaseReply::Received));
         left
     }
 
@@ -83,7 +83,7 @@ impl Bench {
         list.query_async(&mut connection).await.unwrap()
     }
 
-    /// Listens as the processes of the list do.
+    /// Listens as the processes on the list do.
     async fn ours(&self) -> Messages {
         let channels = ["", ":ours", ":bbbbbbbb", ":cccccccc"].map(|end| CHANNEL.to_owned() + end);
         let channels = channels.each_ref().map(String::as_str);
@@ -91,8 +91,8 @@ impl Bench {
     }
 }
 
-/// Returns what was told until now.
-async fn all_told(bench: &Bench, messages: &mut Messages) -> Vec<(String, String)> {
+/// Returns the messages that have arrived so far.
+async fn all_told(bench: &ScriptBench, messages: &mut Messages) -> Vec<(String, String)> {
     bench.run(&format!("PUBLISH {CHANNEL} end")).await;
     let mut all = Vec::new();
     loop {
@@ -105,8 +105,8 @@ async fn all_told(bench: &Bench, messages: &mut Messages) -> Vec<(String, String
 }
 
 #[tokio::test]
-async fn a_release_reserves_the_lock_for_the_first_on_the_list_and_wakes_no_other() {
-    let bench = Bench::new().await;
+async fn a_release_reserves_the_lock_for_the_first_on_the_list() {
+    let bench = ScriptBench::new().await;
     let mut messages = bench.ours().await;
     let first = bench.asks(A).await.unwrap();
     assert_eq!((bench.asks(B).await, bench.asks(C).await), (None, None));
@@ -117,7 +117,7 @@ async fn a_release_reserves_the_lock_for_the_first_on_the_list_and_wakes_no_othe
     let told = all_told(&bench, &mut messages).await;
     assert_eq!(told, [(format!("{CHANNEL}:bbbbbbbb"), "0".to_owned())]);
 
-    // Nobody else gets it meanwhile: neither the next on the list nor one that knows nothing of the list.
+    // No other holder acquires it meanwhile: neither the next one on the list nor one that does not know the list.
     bench.run("PEXPIRE lock:k 15000").await;
     assert_eq!(bench.asks(C).await, None);
     let other = bench.call(acquire("other")).await.unwrap();
@@ -130,8 +130,8 @@ async fn a_release_reserves_the_lock_for_the_first_on_the_list_and_wakes_no_othe
 }
 
 #[tokio::test]
-async fn a_release_wakes_everybody_if_the_list_is_empty() {
-    let bench = Bench::new().await;
+async fn a_release_wakes_all_listeners_if_the_list_is_empty() {
+    let bench = ScriptBench::new().await;
     let mut messages = bench.ours().await;
     bench.asks(A).await.unwrap();
     bench.gives_back(A).await;
@@ -141,18 +141,21 @@ async fn a_release_wakes_everybody_if_the_list_is_empty() {
 }
 
 #[tokio::test]
-async fn a_release_says_whether_anybody_heard_of_it() {
-    let bench = Bench::new().await;
+async fn a_release_says_whether_a_listener_received_it() {
+    let bench = ScriptBench::new().await;
     bench.acquire("a").await;
     assert_eq!(bench.call(release("a")).await.unwrap(), ReleaseReply::Done);
     let _listener = bench.server.listen(&[CHANNEL]).await;
     bench.acquire("a").await;
-    assert_eq!(bench.call(release("a")).await.unwrap(), ReleaseReply::Heard);
+    assert_eq!(
+        bench.call(release("a")).await.unwrap(),
+        ReleaseReply::Received
+    );
 }
 
 #[tokio::test]
-async fn a_process_that_hears_nothing_is_passed_over() {
-    let bench = Bench::new().await;
+async fn a_process_that_receives_no_message_is_passed_over() {
+    let bench = ScriptBench::new().await;
     let channels = ["", ":ours", ":cccccccc"].map(|end| CHANNEL.to_owned() + end);
     let channels = channels.each_ref().map(String::as_str);
     let _messages = bench.server.listen(&channels).await;
@@ -172,8 +175,8 @@ async fn a_process_that_hears_nothing_is_passed_over() {
 }
 
 #[tokio::test]
-async fn a_free_lock_goes_to_the_first_on_the_list_whoever_asks() {
-    let bench = Bench::new().await;
+async fn a_free_lock_is_reserved_for_the_first_on_the_list() {
+    let bench = ScriptBench::new().await;
     let mut messages = bench.ours().await;
     bench.asks(A).await.unwrap();
     assert_eq!((bench.asks(B).await, bench.asks(C).await), (None, None));
@@ -183,15 +186,15 @@ async fn a_free_lock_goes_to_the_first_on_the_list_whoever_asks() {
     assert_eq!(bench.holder().await.as_deref(), Some(B));
     let told = all_told(&bench, &mut messages).await;
     assert_eq!(told, [(format!("{CHANNEL}:bbbbbbbb"), "0".to_owned())]);
-    // It does not come in time.
+    // It does not ask in time.
     bench.run("DEL lock:k").await;
     assert!(bench.asks(C).await.is_some());
     assert!(bench.list().await.is_empty());
 }
 
 #[tokio::test]
-async fn one_that_is_far_has_a_second_to_come_for_its_turn_and_another_a_tenth_of_that() {
-    let bench = Bench::new().await;
+async fn a_reservation_lasts_ten_times_longer_for_a_far_process() {
+    let bench = ScriptBench::new().await;
     let _messages = bench.ours().await;
     let ways = [(30_000, true), (30_000, false), (100, true), (100, false)];
     for (trip_us, by_release) in ways {
@@ -217,11 +220,11 @@ async fn one_that_is_far_has_a_second_to_come_for_its_turn_and_another_a_tenth_o
 }
 
 #[tokio::test]
-async fn a_clock_that_was_set_back_keeps_no_waiter_behind_those_who_come_later() {
-    let bench = Bench::new().await;
+async fn a_clock_that_is_set_back_puts_no_newcomer_before_a_waiter() {
+    let bench = ScriptBench::new().await;
     let _messages = bench.ours().await;
     bench.asks(A).await.unwrap();
-    // B came by the clock of before, which was far ahead.
+    // B was listed by the clock of before, which was far ahead.
     bench
         .run(&format!(
             "ZADD lock:waiting:{{lock:k}} 8500000000000000 {B}"
@@ -229,7 +232,7 @@ async fn a_clock_that_was_set_back_keeps_no_waiter_behind_those_who_come_later()
         .await;
     assert_eq!(bench.asks(C).await, None);
     assert_eq!(bench.list().await, [C, B]);
-    // It asks again, as it does at least once a second. Who comes after that is behind it.
+    // It asks again, as it does at least once a second. A later holder is behind it.
     assert_eq!(bench.asks(B).await, None);
     bench.gives_back(A).await;
     assert_eq!(bench.holder().await.as_deref(), Some(C));
@@ -238,9 +241,9 @@ async fn a_clock_that_was_set_back_keeps_no_waiter_behind_those_who_come_later()
 }
 
 #[tokio::test]
-async fn listeners_that_only_look_on_cost_no_more_than_every_other_turn() {
+async fn listeners_that_only_look_on_cost_at_most_every_other_turn() {
     const LOOK_ON: usize = 20;
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let _ours = bench.ours().await;
     let mut lookers = Vec::new();
     for _ in 0..LOOK_ON {
@@ -254,13 +257,13 @@ async fn listeners_that_only_look_on_cost_no_more_than_every_other_turn() {
         bench.gives_back(A).await;
         reserved += u32::from(bench.holder().await.is_some());
     }
-    // Of a hundred throws of a coin. By their number they would have ten in eleven of them.
+    // The release throws a coin a hundred times. By their number, the listeners would get ten of eleven turns.
     assert!((20..=80).contains(&reserved), "{reserved}");
 }
 
 #[tokio::test]
-async fn one_that_leaves_is_on_the_list_no_more_and_passes_on_what_was_reserved_for_it() {
-    let bench = Bench::new().await;
+async fn a_leaving_holder_is_removed_and_passes_its_reservation_on() {
+    let bench = ScriptBench::new().await;
     let _messages = bench.ours().await;
     bench.asks(A).await.unwrap();
     assert_eq!((bench.asks(B).await, bench.asks(C).await), (None, None));
@@ -278,8 +281,8 @@ async fn one_that_leaves_is_on_the_list_no_more_and_passes_on_what_was_reserved_
 }
 
 #[tokio::test]
-async fn listeners_that_are_not_on_the_list_get_the_lock_in_their_turn() {
-    let bench = Bench::new().await;
+async fn listeners_off_the_list_get_the_lock_in_their_turn() {
+    let bench = ScriptBench::new().await;
     let _ours = bench.ours().await;
     let mut strangers = bench.server.listen(&[CHANNEL]).await;
     let (mut left, mut reserved, mut kept_away) = (0, 0, 0);
@@ -297,14 +300,14 @@ async fn listeners_that_are_not_on_the_list_get_the_lock_in_their_turn() {
             None => {
                 left += 1;
                 assert_eq!(told, [(CHANNEL.to_owned(), RELEASED.to_owned())]);
-                // Ours keep away from it for a moment, and nobody else does.
+                // Our processes leave the lock alone for a moment, and other clients do not.
                 if bench.asks(B).await.is_none() {
                     assert_eq!(bench.holder().await, None);
                     let stranger = bench.call(acquire("stranger")).await.unwrap();
                     assert!(matches!(stranger, AcquireReply::Granted { .. }));
                     kept_away += 1;
                     bench.run("DEL lock:k").await;
-                    // The first of ours comes when the time is over.
+                    // The first of our processes acquires it when the time is over.
                     eventually(async || bench.asks(B).await.is_some()).await;
                 }
             }
@@ -315,7 +318,7 @@ async fn listeners_that_are_not_on_the_list_get_the_lock_in_their_turn() {
             }
         }
     }
-    // A third of the turns, for two are on the list.
+    // The listeners get a third of the turns, because two processes are on the list.
     assert!(left >= 4 && reserved >= 12, "{left} and {reserved}");
     assert!(kept_away > 0, "it is left to others for 200 ms");
 }
@@ -329,8 +332,8 @@ async fn eventually(mut is_so: impl AsyncFnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn without_a_list_that_can_be_used_the_lock_is_what_it_was_before() {
-    let bench = Bench::new().await;
+async fn a_lock_works_without_a_usable_waiting_list() {
+    let bench = ScriptBench::new().await;
     let _messages = bench.ours().await;
     bench.run("SET lock:waiting:{lock:k} x").await;
     bench.asks(A).await.unwrap();
@@ -354,7 +357,7 @@ async fn without_a_list_that_can_be_used_the_lock_is_what_it_was_before() {
                 matches!(asked, AcquireReply::Busy { .. }),
                 "{rules}: {asked:?}"
             );
-            // The next one may have a reservation, and finds it.
+            // The next holder may have a reservation, and finds it.
             let released = run(&mut limited, &listed_release(holder)).await.unwrap();
             assert!(!matches!(released, ReleaseReply::NotHeld { .. }), "{rules}");
         }
@@ -363,7 +366,7 @@ async fn without_a_list_that_can_be_used_the_lock_is_what_it_was_before() {
 
 #[tokio::test]
 async fn without_the_rights_to_the_list_nothing_is_done_to_the_lock() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let _messages = bench.ours().await;
     for rules in ["-zadd", "-zrange", "-zrem"] {
         bench.run("DEL lock:k lock:waiting:{lock:k}").await;
@@ -386,8 +389,8 @@ async fn without_the_rights_to_the_list_nothing_is_done_to_the_lock() {
 }
 
 #[tokio::test]
-async fn a_reservation_whose_lease_is_refused_leaves_no_lock_without_one() {
-    let bench = Bench::new().await;
+async fn a_reservation_without_a_lease_leaves_no_lock_behind() {
+    let bench = ScriptBench::new().await;
     let _messages = bench.ours().await;
     bench.run(&format!("HSET lock:k {A} 1")).await;
     bench.run("PEXPIRE lock:k 30000").await;
@@ -396,7 +399,7 @@ async fn a_reservation_whose_lease_is_refused_leaves_no_lock_without_one() {
         .await;
     let mut limited = bench.user("-pexpire").await;
     let released = run(&mut limited, &listed_release(A)).await.unwrap();
-    assert_eq!(released, ReleaseReply::Heard);
+    assert_eq!(released, ReleaseReply::Received);
     assert_eq!(bench.holder().await, None);
     bench
         .run(&format!("ZADD lock:waiting:{{lock:k}} 5 {B}"))
@@ -407,8 +410,8 @@ async fn a_reservation_whose_lease_is_refused_leaves_no_lock_without_one() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_about_a_request_of_a_crowd_is_refused_before_anything_is_written() {
-    let bench = Bench::new().await;
+async fn a_bad_listed_acquire_is_refused_before_any_write() {
+    let bench = ScriptBench::new().await;
     let far = FAR.to_string();
     for lease in ["0", "-1", "1.5", "x", "86400001"] {
         let arguments = [A, lease, &far, "0", CHANNEL, "100"];

@@ -1,4 +1,4 @@
-//! Tests of each script alone: its answers, and what it leaves behind.
+//! Tests of each script alone: its answers, and the state that it leaves behind.
 
 mod acquire;
 mod acquire_all;
@@ -20,11 +20,11 @@ mod table;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
 
-use super::server::{self, Server};
+use super::server::{self, TestServer};
 use super::*;
 use crate::backend::redis::kinds::operators::{ForceRelease, Inspect};
 use crate::backend::redis::kinds::read_write::{
-    Downgrade, ReadAcquire, ReadRenew, ReadWriteRelease, WriteAcquire,
+    ReadAcquire, ReadRenew, ReadWriteDowngrade, ReadWriteRelease, WriteAcquire,
 };
 use crate::backend::redis::kinds::request::{LOOK, MARK};
 use crate::backend::redis::pubsub::messages::CONTROL;
@@ -49,16 +49,16 @@ const LEASE: u64 = 30_000;
 const FAR: u64 = 1 << 52;
 
 /// A server and a connection, with short methods for what is done on it.
-struct Bench {
-    server: Server,
+struct ScriptBench {
+    server: TestServer,
     connection: MultiplexedConnection,
 }
 
-impl Bench {
-    async fn new() -> Bench {
-        let server = Server::start().await;
+impl ScriptBench {
+    async fn new() -> ScriptBench {
+        let server = TestServer::start().await;
         let connection = server.connection().await;
-        Bench { server, connection }
+        ScriptBench { server, connection }
     }
 
     async fn call<S: Script>(&self, script: S) -> Result<S::Reply, Fault> {
@@ -90,7 +90,7 @@ impl Bench {
         reply::text(self.run(words).await)
     }
 
-    /// Returns the number of commands that changed something, and of which replicas are told.
+    /// Returns the number of commands that changed data, and so were sent to replicas.
     async fn changes(&self) -> u64 {
         let info = self.text("INFO persistence").await.unwrap();
         let changes = |line: &str| {
@@ -101,7 +101,7 @@ impl Bench {
         info.lines().find_map(changes).unwrap()
     }
 
-    /// Runs a script with arguments that the typed call would not let through.
+    /// Runs a script with arguments that the typed call would refuse.
     async fn raw(
         &self,
         source: &Source,

@@ -13,7 +13,7 @@ pub(super) const COUNT: &str = "lock:s";
 pub(super) const LEASES: &str = "{lock:s}:timeout";
 const TOLD: &str = "redisson_sc:{lock:s}";
 
-/// Returns the ids of so many permits of one holder.
+/// Returns the ids of `permits` permits of one holder.
 pub(super) fn ids(holder: u8, permits: usize) -> Vec<u8> {
     (0..permits)
         .flat_map(|index| {
@@ -109,9 +109,9 @@ pub(super) fn count_down() -> CountDown<'static> {
     }
 }
 
-impl Bench {
-    async fn with_permits(permits: u64) -> Bench {
-        let bench = Bench::new().await;
+impl ScriptBench {
+    async fn with_permits(permits: u64) -> ScriptBench {
+        let bench = ScriptBench::new().await;
         assert!(bench.call(set(permits)).await.unwrap().done);
         bench
     }
@@ -124,8 +124,8 @@ impl Bench {
         }
     }
 
-    /// Returns the free permits and the number of leases.
-    async fn stands(&self) -> (String, i64) {
+    /// Returns the number of free permits and the number of leases.
+    async fn state(&self) -> (String, i64) {
         let free = self.text("GET lock:s").await.unwrap_or_default();
         (free, self.integer("ZCARD {lock:s}:timeout").await)
     }
@@ -159,13 +159,13 @@ impl Bench {
 
 #[tokio::test]
 async fn permits_are_leased_once_until_the_servers_own_date() {
-    let bench = Bench::with_permits(3).await;
+    let bench = ScriptBench::with_permits(3).await;
     let before = bench.server.time().await / 1_000;
     let two = ids(1, 2);
     // The second request is a copy of the first.
     for _ in 0..2 {
         assert!(bench.leases(&two).await);
-        assert_eq!(bench.stands().await, ("1".to_owned(), 2));
+        assert_eq!(bench.state().await, ("1".to_owned(), 2));
     }
     for id in two.chunks(16) {
         let until = bench.score(id).await.unwrap();
@@ -188,12 +188,12 @@ async fn permits_are_leased_once_until_the_servers_own_date() {
         left.unwrap() <= Duration::from_millis(LEASE) && left.unwrap() > Duration::from_secs(20)
     );
     assert!(bench.leases(&ids(3, 1)).await);
-    assert_eq!(bench.stands().await, ("0".to_owned(), 3));
+    assert_eq!(bench.state().await, ("0".to_owned(), 3));
 }
 
 #[tokio::test]
-async fn a_lease_that_comes_too_late_or_asks_for_nonsense_changes_nothing() {
-    let bench = Bench::with_permits(3).await;
+async fn a_late_or_malformed_request_for_permits_changes_nothing() {
+    let bench = ScriptBench::with_permits(3).await;
     let one = ids(1, 1);
     let now = bench.server.time().await;
     let late = AcquirePermits {
@@ -225,7 +225,7 @@ async fn a_lease_that_comes_too_late_or_asks_for_nonsense_changes_nothing() {
         let tried = bench
             .raw(RenewPermits::source(), &[LEASES], &[text, lease_ms])
             .await;
-        // These values look and mark.
+        // These values check and mark.
         let known = ["0", "-1"].contains(&lease_ms);
         assert!(tried.is_err() || known, "{lease_ms}");
     }
@@ -250,7 +250,7 @@ async fn a_lease_that_comes_too_late_or_asks_for_nonsense_changes_nothing() {
         assert!(tried.is_err() || value == "-1", "{value}");
     }
     assert_eq!(
-        bench.stands().await,
+        bench.state().await,
         ("2".to_owned(), 0),
         "one was taken away"
     );
@@ -262,7 +262,7 @@ async fn a_lease_that_comes_too_late_or_asks_for_nonsense_changes_nothing() {
         bench.call(give(&most)).await.unwrap().released,
         ReleaseReply::Done
     ));
-    assert_eq!(bench.stands().await, ("1000".to_owned(), 0));
+    assert_eq!(bench.state().await, ("1000".to_owned(), 0));
 }
 
 pub(super) fn lease_of(in_all: u64, ids: &[u8]) -> AcquirePermits<'_> {
@@ -274,15 +274,15 @@ pub(super) fn lease_of(in_all: u64, ids: &[u8]) -> AcquirePermits<'_> {
 
 #[tokio::test]
 async fn a_semaphore_that_a_request_sets_goes_with_its_last_lease() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let (two, one) = (ids(1, 2), ids(2, 1));
     for in_all in [3, 1_000_000_000_000] {
         bench.call(lease_of(in_all, &two)).await.unwrap();
         // Another number does not change it.
         bench.call(lease_of(9, &one)).await.unwrap();
-        assert_eq!(bench.stands().await, ((in_all - 3).to_string(), 3));
+        assert_eq!(bench.state().await, ((in_all - 3).to_string(), 3));
         bench.call(give(&two)).await.unwrap();
-        assert_eq!(bench.stands().await, ((in_all - 1).to_string(), 1));
+        assert_eq!(bench.state().await, ((in_all - 1).to_string(), 1));
         bench.call(give(&one)).await.unwrap();
         assert_eq!(bench.integer("EXISTS lock:s {lock:s}:timeout").await, 0);
     }
@@ -292,23 +292,23 @@ async fn a_semaphore_that_a_request_sets_goes_with_its_last_lease() {
 }
 
 #[tokio::test]
-async fn a_request_sets_no_more_than_the_leases_leave_and_not_too_few() {
-    let bench = Bench::with_permits(3).await;
+async fn a_request_sets_a_semaphore_to_its_number_less_the_leases() {
+    let bench = ScriptBench::with_permits(3).await;
     let two = ids(1, 2);
     assert!(bench.leases(&two).await);
     bench.integer("DEL lock:s").await;
     let short = bench.call(lease_of(1, &ids(2, 2))).await;
     assert!(matches!(short, Err(Fault::Impossible(_))), "{short:?}");
-    assert_eq!(bench.stands().await, (String::new(), 2));
+    assert_eq!(bench.state().await, (String::new(), 2));
     let busy = bench.call(lease_of(3, &ids(2, 2))).await.unwrap();
     assert!(matches!(busy, AcquireReply::Busy { .. }), "{busy:?}");
-    assert_eq!(bench.stands().await, ("1".to_owned(), 2));
+    assert_eq!(bench.state().await, ("1".to_owned(), 2));
     bench.call(give(&two)).await.unwrap();
     assert_eq!(bench.integer("EXISTS lock:s").await, 0);
 }
 
 #[tokio::test]
-async fn a_semaphore_stays_if_somebody_sets_it_by_hand_or_takes_permits_for_good() {
+async fn a_semaphore_set_by_hand_or_with_plain_permits_taken_stays() {
     let one = ids(1, 1);
     for (by_hand, left) in [
         ("set", "3"),
@@ -317,7 +317,7 @@ async fn a_semaphore_stays_if_somebody_sets_it_by_hand_or_takes_permits_for_good
         ("take", "2"),
         ("expire", "3"),
     ] {
-        let bench = Bench::new().await;
+        let bench = ScriptBench::new().await;
         bench.call(lease_of(3, &one)).await.unwrap();
         match by_hand {
             "set" => assert!(!bench.call(set(3)).await.unwrap().done),
@@ -330,17 +330,17 @@ async fn a_semaphore_stays_if_somebody_sets_it_by_hand_or_takes_permits_for_good
             }
             "add" => drop(bench.call(add(1)).await.unwrap()),
             "take" => drop(bench.call(take(1)).await.unwrap()),
-            // What a user of the store sets is no expiry of a request.
+            // An expiry that a user of the store sets is not that of a request.
             _ => assert_eq!(bench.integer("PEXPIRE lock:s 100000").await, 1),
         }
         bench.call(give(&one)).await.unwrap();
-        assert_eq!(bench.stands().await, (left.to_owned(), 0), "{by_hand}");
+        assert_eq!(bench.state().await, (left.to_owned(), 0), "{by_hand}");
     }
 }
 
 #[tokio::test]
-async fn permits_come_back_once_and_are_told() {
-    let bench = Bench::with_permits(3).await;
+async fn permits_are_returned_once_and_published() {
+    let bench = ScriptBench::with_permits(3).await;
     let mut messages = bench.server.listen(&[TOLD]).await;
     let (two, other) = (ids(1, 2), ids(2, 1));
     assert!(bench.leases(&two).await);
@@ -354,14 +354,14 @@ async fn permits_come_back_once_and_are_told() {
     for _ in 0..2 {
         let again = bench.call(give(&two)).await.unwrap();
         assert!(matches!(again.released, ReleaseReply::NotHeld { .. }));
-        assert_eq!(bench.stands().await, ("2".to_owned(), 1));
+        assert_eq!(bench.state().await, ("2".to_owned(), 1));
     }
     assert_eq!(bench.renews(&two, LEASE).await, Renewed::NotHeld);
-    assert_eq!(bench.stands().await.1, 1, "a renewal makes no lease");
+    assert_eq!(bench.state().await.1, 1, "a renewal makes no lease");
     assert_eq!(bench.renews(&other, LEASE).await, Renewed::Held);
     bench.call(add(-10)).await.unwrap();
     bench.call(give(&other)).await.unwrap();
-    assert_eq!(bench.stands().await, ("-7".to_owned(), 0));
+    assert_eq!(bench.state().await, ("-7".to_owned(), 0));
     bench.call(add(17)).await.unwrap();
     assert_eq!(
         messages.recv().await.unwrap().1,
@@ -371,8 +371,8 @@ async fn permits_come_back_once_and_are_told() {
 }
 
 #[tokio::test]
-async fn permits_are_marked_by_a_lease_that_lasts_a_millisecond_longer() {
-    let bench = Bench::with_permits(5).await;
+async fn a_mark_lengthens_the_lease_of_permits_by_a_millisecond() {
+    let bench = ScriptBench::with_permits(5).await;
     let (two, none) = (ids(1, 2), ids(2, 1));
     assert!(bench.leases(&two).await);
     let ends = bench.score(&two[..16]).await.unwrap();
@@ -383,12 +383,12 @@ async fn permits_are_marked_by_a_lease_that_lasts_a_millisecond_longer() {
     let changes = bench.changes().await;
     assert_eq!(marks(&none).await, Renewed::NotHeld);
     assert_eq!(bench.changes().await, changes);
-    // One of them stands for all.
+    // One permit stands for all.
     assert_eq!(marks(&two[..16]).await, Renewed::Held);
     assert!(bench.changes().await > changes);
     assert_eq!(bench.score(&two[..16]).await, Some(ends + 1));
     assert_eq!(bench.score(&two[16..]).await, Some(ends));
-    // With a TTL, all of them are extended as well.
+    // With a TTL, the leases of all permits are extended as well.
     let items = [(LEASES.to_owned(), two.clone(), -90_000)];
     bench.call(RenewPermits { items: &items }).await.unwrap();
     for id in [&two[..16], &two[16..]] {
@@ -397,8 +397,8 @@ async fn permits_are_marked_by_a_lease_that_lasts_a_millisecond_longer() {
 }
 
 #[tokio::test]
-async fn leases_that_are_over_are_taken_back_and_told_and_cannot_be_renewed() {
-    let bench = Bench::with_permits(4).await;
+async fn ended_leases_are_taken_back_published_and_not_renewed() {
+    let bench = ScriptBench::with_permits(4).await;
     let (gone, mine) = (ids(1, 3), ids(2, 2));
     assert!(bench.leases(&gone).await);
     assert!(!bench.leases(&mine).await);
@@ -406,14 +406,14 @@ async fn leases_that_are_over_are_taken_back_and_told_and_cannot_be_renewed() {
     let reading = bench.call(read_counter()).await.unwrap().unwrap();
     assert_eq!((reading.free(), reading.seen().count), (4, 0));
     assert_eq!(
-        bench.stands().await,
+        bench.state().await,
         ("1".to_owned(), 3),
         "looking changes nothing"
     );
     assert_eq!(bench.renews(&gone, LEASE).await, Renewed::NotHeld);
     let mut messages = bench.server.listen(&[TOLD]).await;
     assert!(bench.leases(&mine).await);
-    assert_eq!(bench.stands().await, ("2".to_owned(), 2));
+    assert_eq!(bench.state().await, ("2".to_owned(), 2));
     assert_eq!(
         messages.recv().await.unwrap().1,
         "2",
@@ -422,15 +422,15 @@ async fn leases_that_are_over_are_taken_back_and_told_and_cannot_be_renewed() {
     let late = bench.call(give(&gone)).await.unwrap();
     assert!(matches!(late.released, ReleaseReply::NotHeld { .. }));
     assert_eq!(
-        bench.stands().await,
+        bench.state().await,
         ("2".to_owned(), 2),
         "the late release gives nothing back"
     );
 }
 
 #[tokio::test]
-async fn a_set_that_lost_one_permit_is_not_held_and_the_rest_comes_back() {
-    let bench = Bench::with_permits(3).await;
+async fn a_set_that_lost_a_permit_is_lost_and_returns_the_others() {
+    let bench = ScriptBench::with_permits(3).await;
     let three = ids(1, 3);
     assert!(bench.leases(&three).await);
     // Redisson takes ended permits back one by one.
@@ -443,12 +443,12 @@ async fn a_set_that_lost_one_permit_is_not_held_and_the_rest_comes_back() {
     assert_eq!(bench.renews(&three, LEASE).await, Renewed::NotHeld);
     let given = bench.call(give(&three)).await.unwrap();
     assert!(matches!(given.released, ReleaseReply::NotHeld { .. }));
-    assert_eq!(bench.stands().await, ("3".to_owned(), 0));
+    assert_eq!(bench.state().await, ("3".to_owned(), 0));
 }
 
 #[tokio::test]
-async fn what_waiting_cannot_help_is_said() {
-    let bench = Bench::new().await;
+async fn a_request_that_waiting_cannot_help_gets_an_error() {
+    let bench = ScriptBench::new().await;
     let impossible = async |permits| {
         let ids = ids(9, permits);
         match bench.call(lease(&ids)).await {
@@ -463,12 +463,12 @@ async fn what_waiting_cannot_help_is_said() {
     bench.call(set(3)).await.unwrap();
     assert!(bench.leases(&ids(1, 2)).await);
     assert!(impossible(4).await.contains("3 permits"));
-    // A semaphore that lost its count does not come back by a release. It comes back by being set: to what the leases
-    // leave.
+    // A release does not restore the count of a semaphore that lost it. Setting the semaphore does, to the number less
+    // the leases.
     bench.run("DEL lock:s").await;
     bench.call(give(&ids(1, 1))).await.unwrap();
-    assert_eq!(bench.stands().await, (String::new(), 1));
+    assert_eq!(bench.state().await, (String::new(), 1));
     assert!(bench.call(set(3)).await.unwrap().done);
     assert!(!bench.call(set(9)).await.unwrap().done);
-    assert_eq!(bench.stands().await, ("2".to_owned(), 1));
+    assert_eq!(bench.state().await, ("2".to_owned(), 1));
 }

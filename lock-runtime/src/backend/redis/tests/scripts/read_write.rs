@@ -1,4 +1,4 @@
-//! Tests of read/write locks: Redisson's exact shapes, dead readers, second copies, and what is left alone.
+//! Tests of read/write locks: Redisson's exact shapes, dead readers, second copies, and keys that are left alone.
 
 use super::*;
 use crate::values::kind::LockMode;
@@ -6,14 +6,14 @@ use crate::values::kind::LockMode;
 const WAITS: &str = "lock:rw:waiting:{lock:k}";
 
 /// A holder and the keys of its request.
-pub(super) struct Names {
+pub(super) struct ReadWriteKeys {
     holder: &'static str,
     timeout: String,
 }
 
-impl Names {
-    pub(super) fn of(holder: &'static str) -> Names {
-        Names {
+impl ReadWriteKeys {
+    pub(super) fn of(holder: &'static str) -> ReadWriteKeys {
+        ReadWriteKeys {
             holder,
             timeout: format!("{{lock:k}}:{holder}:rwlock_timeout:1"),
         }
@@ -53,8 +53,8 @@ impl Names {
         }
     }
 
-    pub(super) fn downgrade(&self) -> Downgrade<'_> {
-        Downgrade {
+    pub(super) fn downgrade(&self) -> ReadWriteDowngrade<'_> {
+        ReadWriteDowngrade {
             lock: LOCK,
             timeout: &self.timeout,
             holder: self.holder,
@@ -77,13 +77,13 @@ fn is_busy(answer: &AcquireReply) -> bool {
     matches!(answer, AcquireReply::Busy { .. })
 }
 
-impl Bench {
+impl ScriptBench {
     async fn reads(&self, holder: &'static str) -> AcquireReply {
-        self.call(Names::of(holder).read()).await.unwrap()
+        self.call(ReadWriteKeys::of(holder).read()).await.unwrap()
     }
 
     async fn writes(&self, holder: &'static str) -> AcquireReply {
-        self.call(Names::of(holder).write()).await.unwrap()
+        self.call(ReadWriteKeys::of(holder).write()).await.unwrap()
     }
 
     /// Returns the hash as `field=value`, in order.
@@ -106,7 +106,7 @@ impl Bench {
 
 #[tokio::test]
 async fn readers_and_writers_have_redissons_shapes() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     assert!(is_granted(&bench.reads("a").await));
     assert!(is_granted(&bench.reads("b").await));
     assert_eq!(bench.hash().await, "a=1 b=1 mode=read");
@@ -118,7 +118,10 @@ async fn readers_and_writers_have_redissons_shapes() {
     assert_eq!(value.as_deref(), Some("1"));
     assert!(is_busy(&bench.writes("w").await));
     for holder in ["a", "b"] {
-        bench.call(Names::of(holder).release()).await.unwrap();
+        bench
+            .call(ReadWriteKeys::of(holder).release())
+            .await
+            .unwrap();
     }
     assert_eq!(bench.integer("DBSIZE").await, 0);
     assert!(matches!(
@@ -127,14 +130,14 @@ async fn readers_and_writers_have_redissons_shapes() {
     ));
     assert_eq!(bench.hash().await, "mode=write w:write=1");
     assert!(is_busy(&bench.reads("a").await) && is_busy(&bench.writes("v").await));
-    bench.call(Names::of("w").release()).await.unwrap();
+    bench.call(ReadWriteKeys::of("w").release()).await.unwrap();
     assert_eq!(bench.integer("EXISTS lock:k").await, 0);
 }
 
 #[tokio::test]
 async fn a_second_copy_counts_nothing_and_shortens_nothing() {
-    let bench = Bench::new().await;
-    let (a, w) = (Names::of("a"), Names::of("w"));
+    let bench = ScriptBench::new().await;
+    let (a, w) = (ReadWriteKeys::of("a"), ReadWriteKeys::of("w"));
     for lease in [LEASE, 1_000] {
         let answer = bench
             .call(ReadAcquire {
@@ -173,8 +176,8 @@ async fn a_second_copy_counts_nothing_and_shortens_nothing() {
 
 #[tokio::test]
 async fn a_late_request_is_refused() {
-    let bench = Bench::new().await;
-    let (a, w) = (Names::of("a"), Names::of("w"));
+    let bench = ScriptBench::new().await;
+    let (a, w) = (ReadWriteKeys::of("a"), ReadWriteKeys::of("w"));
     let read = ReadAcquire {
         not_after_us: 1,
         ..a.read()
@@ -195,8 +198,8 @@ async fn a_late_request_is_refused() {
 }
 
 #[tokio::test]
-async fn a_dead_reader_keeps_no_writer_out_whatever_the_hash_has_left() {
-    let bench = Bench::new().await;
+async fn a_dead_reader_keeps_no_writer_out() {
+    let bench = ScriptBench::new().await;
     bench.reads("a").await;
     bench.reads("b").await;
     bench.run("DEL {lock:k}:a:rwlock_timeout:1").await;
@@ -207,7 +210,7 @@ async fn a_dead_reader_keeps_no_writer_out_whatever_the_hash_has_left() {
     assert_eq!(bench.hash().await, "mode=write w:write=1");
     let answers = bench
         .call(ReadRenew {
-            items: &[Names::of("a").renewal(LEASE)],
+            items: &[ReadWriteKeys::of("a").renewal(LEASE)],
         })
         .await
         .unwrap();
@@ -216,7 +219,7 @@ async fn a_dead_reader_keeps_no_writer_out_whatever_the_hash_has_left() {
 
 #[tokio::test]
 async fn a_java_reader_lives_as_long_as_any_of_its_holds() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     bench.run("HSET lock:k mode read uuid:7 3").await;
     bench.run("PEXPIRE lock:k 60000").await;
     bench
@@ -225,7 +228,7 @@ async fn a_java_reader_lives_as_long_as_any_of_its_holds() {
     assert!(is_busy(&bench.writes("w").await));
     assert!(is_granted(&bench.reads("a").await));
     assert_eq!(bench.hash().await, "a=1 mode=read uuid:7=3");
-    bench.call(Names::of("a").release()).await.unwrap();
+    bench.call(ReadWriteKeys::of("a").release()).await.unwrap();
     assert_eq!(bench.hash().await, "mode=read uuid:7=3");
     let seen = bench.call(inspect()).await.unwrap().unwrap();
     assert_eq!(
@@ -238,7 +241,7 @@ async fn a_java_reader_lives_as_long_as_any_of_its_holds() {
 
 #[tokio::test]
 async fn a_java_writer_that_also_reads_is_left_as_it_is() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     bench
         .run("HSET lock:k mode write uuid:7:write 2 uuid:7 1")
         .await;
@@ -246,9 +249,15 @@ async fn a_java_writer_that_also_reads_is_left_as_it_is() {
     let before = bench.hash().await;
     assert!(is_busy(&bench.writes("w").await) && is_busy(&bench.reads("a").await));
     for holder in ["w", "a"] {
-        let released = bench.call(Names::of(holder).release()).await.unwrap();
+        let released = bench
+            .call(ReadWriteKeys::of(holder).release())
+            .await
+            .unwrap();
         assert!(matches!(released, ReleaseReply::NotHeld { .. }));
-        let downgraded = bench.call(Names::of(holder).downgrade()).await.unwrap();
+        let downgraded = bench
+            .call(ReadWriteKeys::of(holder).downgrade())
+            .await
+            .unwrap();
         assert!(matches!(downgraded, ReleaseReply::NotHeld { .. }));
     }
     assert_eq!(bench.hash().await, before);
@@ -260,10 +269,10 @@ async fn a_java_writer_that_also_reads_is_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn the_last_reader_publishes_and_others_bound_the_lease_by_theirs() {
-    let bench = Bench::new().await;
+async fn the_last_reader_publishes_and_others_bound_the_lease() {
+    let bench = ScriptBench::new().await;
     let mut messages = bench.server.listen(&[RW_CHANNEL]).await;
-    let (a, b) = (Names::of("a"), Names::of("b"));
+    let (a, b) = (ReadWriteKeys::of("a"), ReadWriteKeys::of("b"));
     bench
         .call(ReadAcquire {
             lease_ms: 5_000,
@@ -279,7 +288,7 @@ async fn the_last_reader_publishes_and_others_bound_the_lease_by_theirs() {
     assert!(messages.try_recv().is_err(), "a still reads");
     bench.call(a.release()).await.unwrap();
     assert_eq!(messages.recv().await.unwrap().1, "0");
-    // If only dead readers are left besides it, the last reader that lives ends the lock.
+    // If only dead readers are left beside it, the last living reader ends the lock.
     bench.call(a.read()).await.unwrap();
     bench.call(b.read()).await.unwrap();
     bench.run("DEL {lock:k}:a:rwlock_timeout:1").await;
@@ -290,12 +299,12 @@ async fn the_last_reader_publishes_and_others_bound_the_lease_by_theirs() {
 
 #[tokio::test]
 async fn a_writer_publishes_one_and_then_zero() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let mut messages = bench.server.listen(&[RW_CHANNEL]).await;
-    let w = Names::of("w");
+    let w = ReadWriteKeys::of("w");
     bench.call(w.write()).await.unwrap();
     let heard = bench.call(w.release()).await.unwrap();
-    assert_eq!(heard, ReleaseReply::Heard);
+    assert_eq!(heard, ReleaseReply::Received);
     for payload in ["1", "0"] {
         assert_eq!(messages.recv().await.unwrap().1, payload);
     }
@@ -308,8 +317,8 @@ async fn a_writer_publishes_one_and_then_zero() {
 
 #[tokio::test]
 async fn a_downgrade_happens_once_keeps_the_lease_and_wakes_readers() {
-    let bench = Bench::new().await;
-    let w = Names::of("w");
+    let bench = ScriptBench::new().await;
+    let w = ReadWriteKeys::of("w");
     let mut messages = bench.server.listen(&[RW_CHANNEL]).await;
     let nothing = bench.call(w.downgrade()).await.unwrap();
     assert!(matches!(nothing, ReleaseReply::NotHeld { .. }));
@@ -335,7 +344,10 @@ async fn a_downgrade_happens_once_keeps_the_lease_and_wakes_readers() {
     assert!(messages.try_recv().is_err());
     assert!(is_granted(&bench.reads("a").await) && is_busy(&bench.writes("v").await));
     for holder in ["a", "w"] {
-        bench.call(Names::of(holder).release()).await.unwrap();
+        bench
+            .call(ReadWriteKeys::of(holder).release())
+            .await
+            .unwrap();
     }
     let late = bench.call(w.downgrade()).await.unwrap();
     assert!(matches!(late, ReleaseReply::NotHeld { .. }));
@@ -343,8 +355,8 @@ async fn a_downgrade_happens_once_keeps_the_lease_and_wakes_readers() {
 
 #[tokio::test]
 async fn the_release_of_a_read_also_ends_the_write_that_it_was() {
-    let bench = Bench::new().await;
-    let w = Names::of("w");
+    let bench = ScriptBench::new().await;
+    let w = ReadWriteKeys::of("w");
     bench.call(w.write()).await.unwrap();
     let items = [w.renewal(90_000)];
     let answers = bench.call(ReadRenew { items: &items }).await.unwrap();
@@ -355,9 +367,9 @@ async fn the_release_of_a_read_also_ends_the_write_that_it_was() {
 }
 
 #[tokio::test]
-async fn a_reader_is_marked_beside_others_and_as_the_writer_that_it_was() {
-    let bench = Bench::new().await;
-    let (w, gone) = (Names::of("w"), Names::of("gone"));
+async fn a_mark_finds_a_reader_and_a_writer_that_becomes_one() {
+    let bench = ScriptBench::new().await;
+    let (w, gone) = (ReadWriteKeys::of("w"), ReadWriteKeys::of("gone"));
     bench.call(w.write()).await.unwrap();
     for downgraded in [false, true] {
         if downgraded {
@@ -367,7 +379,7 @@ async fn a_reader_is_marked_beside_others_and_as_the_writer_that_it_was() {
         let fields = bench.run("HGETALL lock:k").await;
         let expires = bench.run("PEXPIRETIME lock:k").await;
         let changes = bench.changes().await;
-        let mark = |names: &Names| {
+        let mark = |names: &ReadWriteKeys| {
             let (lock, timeout, holder, _) = names.renewal(0);
             (lock, timeout, holder, MARK)
         };
@@ -392,9 +404,9 @@ async fn a_reader_is_marked_beside_others_and_as_the_writer_that_it_was() {
 }
 
 #[tokio::test]
-async fn a_waiting_writer_keeps_further_readers_out_for_so_long_and_no_longer() {
-    let bench = Bench::new().await;
-    let w = Names::of("w");
+async fn a_waiting_writer_keeps_readers_out_for_a_limited_time() {
+    let bench = ScriptBench::new().await;
+    let w = ReadWriteKeys::of("w");
     bench.reads("a").await;
     bench.call(w.write()).await.unwrap();
     assert!(
@@ -434,13 +446,16 @@ async fn a_waiting_writer_keeps_further_readers_out_for_so_long_and_no_longer() 
     assert!(is_granted(&bench.reads("c").await));
     bench.call(waits(60_000)).await.unwrap();
     for holder in ["a", "b", "c"] {
-        bench.call(Names::of(holder).release()).await.unwrap();
+        bench
+            .call(ReadWriteKeys::of(holder).release())
+            .await
+            .unwrap();
     }
     let AcquireReply::Busy {
         left: Some(left), ..
     } = bench.reads("d").await
     else {
-        panic!("the writer has been told that the lock is free")
+        panic!("the writer got the message that the lock is free")
     };
     assert!(left <= Duration::from_secs(20), "{left:?} to come");
     bench.run(&format!("PEXPIRE {WAITS} 1")).await;
@@ -448,14 +463,14 @@ async fn a_waiting_writer_keeps_further_readers_out_for_so_long_and_no_longer() 
         tokio::task::yield_now().await;
     }
     bench.call(waits(1_500)).await.unwrap();
-    bench.call(Names::of("d").release()).await.unwrap();
+    bench.call(ReadWriteKeys::of("d").release()).await.unwrap();
     assert!(is_granted(&bench.writes("w").await));
     assert_eq!(bench.integer(&format!("EXISTS {WAITS}")).await, 0);
 }
 
 #[tokio::test]
-async fn what_is_no_read_write_lock_is_foreign_to_it_and_left_alone() {
-    let bench = Bench::new().await;
+async fn other_entries_are_foreign_to_a_read_write_lock() {
+    let bench = ScriptBench::new().await;
     for (made, what) in [
         ("SET lock:k v", "a string"),
         ("HSET lock:k uuid:1 1", "a mutex"),
@@ -463,7 +478,7 @@ async fn what_is_no_read_write_lock_is_foreign_to_it_and_left_alone() {
     ] {
         bench.run(made).await;
         let before = bench.run("DUMP lock:k").await;
-        let (a, w) = (Names::of("a"), Names::of("w"));
+        let (a, w) = (ReadWriteKeys::of("a"), ReadWriteKeys::of("w"));
         assert!(is_foreign(bench.call(a.read()).await, LOCK), "{what}");
         assert!(is_foreign(bench.call(w.write()).await, LOCK), "{what}");
         for names in [a, w] {
@@ -488,8 +503,8 @@ async fn what_is_no_read_write_lock_is_foreign_to_it_and_left_alone() {
 
 #[tokio::test]
 async fn a_refused_right_leaves_no_lock_without_a_lease() {
-    let bench = Bench::new().await;
-    let (a, w) = (Names::of("a"), Names::of("w"));
+    let bench = ScriptBench::new().await;
+    let (a, w) = (ReadWriteKeys::of("a"), ReadWriteKeys::of("w"));
     for rights in ["-set", "-hset", "-pexpire", "resetkeys ~lock:*"] {
         let mut limited = bench.user(rights).await;
         let answer = run(&mut limited, &a.read()).await;
@@ -510,21 +525,21 @@ async fn a_refused_right_leaves_no_lock_without_a_lease() {
 
 #[tokio::test]
 async fn a_forced_release_ends_every_reader_and_names_each() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let mut messages = bench.server.listen(&[RW_CHANNEL, CONTROL]).await;
     bench.reads("a").await;
     bench.reads("b").await;
     assert!(bench.call(force()).await.unwrap().released);
     assert_eq!(bench.integer("DBSIZE").await, 0);
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     for _ in 0..3 {
-        told.push(messages.recv().await.unwrap().1);
+        received.push(messages.recv().await.unwrap().1);
     }
     assert!(
-        told[0] == names(&["a", "b"]) || told[0] == names(&["b", "a"]),
-        "{told:?}"
+        received[0] == names(&["a", "b"]) || received[0] == names(&["b", "a"]),
+        "{received:?}"
     );
-    assert_eq!(told[1..], ["1", "0"]);
+    assert_eq!(received[1..], ["1", "0"]);
     bench.writes("w").await;
     assert!(bench.call(force()).await.unwrap().released);
     assert_eq!(messages.recv().await.unwrap().1, names(&["w"]));
@@ -533,7 +548,7 @@ async fn a_forced_release_ends_every_reader_and_names_each() {
 
 #[tokio::test]
 async fn names_with_braces_keep_their_readers_leases_beside_them() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let key = |name: &str| {
         let name = crate::values::name::LockName::from(name);
         Key::new("lock:", &name, Kind::Read).unwrap()
@@ -541,7 +556,7 @@ async fn names_with_braces_keep_their_readers_leases_beside_them() {
     for name in ["a{b}c", "plain", "x:y"] {
         let key = key(name);
         let timeout = key.suffixed("a:rwlock_timeout:1");
-        let a = Names {
+        let a = ReadWriteKeys {
             holder: "a",
             timeout,
         };
@@ -550,7 +565,7 @@ async fn names_with_braces_keep_their_readers_leases_beside_them() {
             ..a.read()
         };
         assert!(is_granted(&bench.call(read).await.unwrap()));
-        let w = Names::of("w");
+        let w = ReadWriteKeys::of("w");
         let write = || WriteAcquire {
             lock: key.raw(),
             ..w.write()

@@ -1,10 +1,10 @@
-//! Tests of what a server refuses in the middle of a script, or altogether.
+//! Tests of commands that a server refuses in the middle of a script, or altogether.
 
 use super::*;
 
 #[tokio::test]
 async fn a_refused_publish_does_not_undo_the_release() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     for rules in ["-publish", "resetchannels"] {
         let mut limited = bench.user(rules).await;
         bench.acquire("a").await;
@@ -24,7 +24,7 @@ async fn a_refused_publish_does_not_undo_the_release() {
 
 #[tokio::test]
 async fn a_refused_write_leaves_no_lock_behind() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     for refused in ["pexpire", "hset", "set", "hlen", "time"] {
         let mut limited = bench.user(&format!("-{refused}")).await;
         let answer = run(&mut limited, &acquire("a")).await;
@@ -63,7 +63,7 @@ async fn a_refused_write_leaves_no_lock_behind() {
 
 #[tokio::test]
 async fn a_flushed_script_is_loaded_again_or_sent_whole() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     bench.acquire("a").await;
     bench.run("SCRIPT FLUSH").await;
     assert_eq!(bench.call(release("a")).await.unwrap(), ReleaseReply::Done);
@@ -75,8 +75,8 @@ async fn a_flushed_script_is_loaded_again_or_sent_whole() {
 }
 
 #[tokio::test]
-async fn a_full_server_refuses_acquires_but_lets_holders_renew_and_release() {
-    let bench = Bench::new().await;
+async fn a_full_server_refuses_acquires_but_not_renewals_or_releases() {
+    let bench = ScriptBench::new().await;
     bench.acquire("a").await;
     bench.run("CONFIG SET maxmemory 1").await;
     let refused = bench
@@ -99,7 +99,7 @@ async fn a_full_server_refuses_acquires_but_lets_holders_renew_and_release() {
 
 #[tokio::test]
 async fn a_demoted_server_says_so_and_never_that_the_lock_was_lost() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     bench.acquire("a").await;
     bench.run("REPLICAOF 127.0.0.1 1").await;
     let items = renewals(&[(LOCK, "a", 90_000)]);

@@ -1,4 +1,4 @@
-//! Tests that a shortcut does what the careful way does.
+//! Tests that a shortcut does the same as the full script.
 
 use super::listed::{ListedAcquire, ListedRelease};
 use super::table::without_shortcut;
@@ -25,25 +25,24 @@ const BEFORE: [&str; 16] = [
     "LPUSH lock:fence:{1} x",
 ];
 
-/// Returns the number in a text, if it is a time of about now in µs: later than all dates here, and of this century.
+/// Returns the number in a text if it is a present time in µs: later than all dates here, and of this century.
 fn about_now(text: &str) -> Option<i64> {
     let times = 1_700_000_000_000_000..4_000_000_000_000_000;
     text.parse().ok().filter(|time| times.contains(time))
 }
 
-/// Makes a text that does not depend on when the script ran: numbers that are about now become distances from that
-/// time.
+/// Makes a text that does not depend on when the script ran: present times become distances from the time of the run.
 fn alike(text: &str, time: Option<i64>) -> String {
     if let (Some(number), Some(time)) = (about_now(text), time) {
         return format!("now+{}", number - time);
     }
-    // An error ends with the place in the script.
+    // An error ends with its place in the script.
     let end = text.find(" script: ").unwrap_or(text.len());
     text[..end].to_owned()
 }
 
-/// Returns the rest of a lease, rounded to some seconds of which none of the leases here is a multiple. A reservation has a
-/// second here.
+/// Returns the rest of a lease, rounded to a number of seconds that divides none of the leases here. A reservation
+/// lasts a second here.
 fn about(left: i64) -> String {
     match left {
         3..=1_000 => "reserved".to_owned(),
@@ -73,7 +72,7 @@ fn shown(reply: Result<Value, RedisError>) -> Vec<String> {
     }
 }
 
-/// Returns a reply in the form of the careful way.
+/// Returns a reply in the form of the full script.
 fn in_full(reply: Vec<String>, fence: bool) -> Vec<String> {
     match &*reply {
         [time] if about_now(time).is_some() => {
@@ -84,7 +83,7 @@ fn in_full(reply: Vec<String>, fence: bool) -> Vec<String> {
     }
 }
 
-/// The questions whose answers are the state of the keys.
+/// The commands whose replies are the state of the keys.
 const AFTER: [&str; 7] = [
     "TYPE lock:k",
     "TYPE lock:fence:{1}",
@@ -95,7 +94,7 @@ const AFTER: [&str; 7] = [
     "GET lock:fence:{1}",
 ];
 
-/// Returns the state of the keys. Questions about what a key is not are errors, which say nothing.
+/// Returns the state of the keys. A command for another type of key fails, which says nothing.
 fn state(answers: Vec<Value>, time: Option<i64>) -> Vec<String> {
     let [kind, fences, fields, left, lists, list, fence]: [Value; 7] = answers.try_into().unwrap();
     let text = |value| reply::text(value).unwrap();
@@ -113,12 +112,12 @@ fn state(answers: Vec<Value>, time: Option<i64>) -> Vec<String> {
     state
 }
 
-impl Bench {
+impl ScriptBench {
     async fn both_ways(&self, source: &Source, keys: &[&str], arguments: &[&str]) {
         self.both_ways_after("", source, keys, arguments).await;
     }
 
-    /// `also`: commands that come after those of each state, one a line.
+    /// `also`: commands that follow those of each state, one a line.
     async fn both_ways_after(
         &self,
         also: &str,
@@ -135,7 +134,7 @@ impl Bench {
         let by_another = fences().map(|before| held_by("other", before));
         let states = BEFORE.iter().map(|before| String::from(*before));
         let states: Vec<String> = states.chain(by_us).chain(by_another).collect();
-        // All of it goes out at once: there are tens of thousands of commands.
+        // All commands are sent at once: there are tens of thousands of them.
         let mut pipe = redis::pipe();
         for before in &states {
             for text in [source.text, &careful] {
@@ -183,7 +182,7 @@ const LEASES: [&str; 9] = [
 
 #[tokio::test]
 async fn an_acquire_by_the_shortcut_is_an_acquire() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let far = FAR.to_string();
     for keys in [&[LOCK][..], &[LOCK, FENCE]] {
         for lease in LEASES {
@@ -202,7 +201,7 @@ async fn an_acquire_by_the_shortcut_is_an_acquire() {
 
 #[tokio::test]
 async fn a_release_by_the_shortcut_is_a_release() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     for holder in ["a", "b"] {
         bench
             .both_ways(Release::source(), &[LOCK], &[holder, CHANNEL, RELEASED])
@@ -215,7 +214,7 @@ async fn a_release_by_the_shortcut_is_a_release() {
 
 #[tokio::test]
 async fn a_hand_over_by_the_shortcut_is_a_hand_over() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     for keys in [&[LOCK][..], &[LOCK, FENCE]] {
         let leases = LEASES.map(|lease| (lease, "0", "1900"));
         let spares = ["0", "1", "2000", "2001", "-1", "1.5", "nan", "x"];
@@ -229,15 +228,15 @@ async fn a_hand_over_by_the_shortcut_is_a_hand_over() {
 }
 
 #[tokio::test]
-async fn a_shortcut_whose_lease_is_refused_leaves_no_lock_without_one() {
-    let bench = Bench::new().await;
+async fn a_shortcut_without_a_lease_leaves_no_lock_behind() {
+    let bench = ScriptBench::new().await;
     let mut limited = bench.user("-pexpire").await;
     let refused = run(&mut limited, &acquire("a")).await;
     assert!(matches!(refused, Err(Fault::Denied(_))), "{refused:?}");
     assert_eq!(bench.integer("EXISTS lock:k").await, 0);
 }
 
-/// The states of the list of those that wait. The half of a score makes a reservation as long as they get.
+/// The states of the waiting list. A score with a half gives its holder the longest reservation.
 const LISTS: [&str; 7] = [
     "",
     "ZADD lock:waiting:{lock:k} 5.5 b",
@@ -247,12 +246,12 @@ const LISTS: [&str; 7] = [
     "ZADD lock:waiting:{lock:k} 8500000000000000 a",
     "SET lock:waiting:{lock:k} x",
 ];
-/// Round trips in µs: of one that is near, and of one that is far.
+/// Round trips in µs: of a process nearby, and of one far away.
 const TRIPS: [&str; 2] = ["25000", "25001"];
 
 #[tokio::test]
-async fn an_acquire_of_a_crowd_by_the_shortcut_is_one() {
-    let bench = Bench::new().await;
+async fn a_listed_acquire_by_the_shortcut_is_a_listed_acquire() {
+    let bench = ScriptBench::new().await;
     let far = FAR.to_string();
     for list in LISTS {
         for keys in [&[LOCK, WAITING][..], &[LOCK, WAITING, FENCE]] {
@@ -276,8 +275,8 @@ async fn an_acquire_of_a_crowd_by_the_shortcut_is_one() {
 }
 
 #[tokio::test]
-async fn a_release_by_the_list_by_the_shortcut_is_one() {
-    let bench = Bench::new().await;
+async fn a_listed_release_by_the_shortcut_is_a_listed_release() {
+    let bench = ScriptBench::new().await;
     let ours = format!("{CHANNEL}:ours");
     for channels in [["nobody", "here"], [CHANNEL, &ours]] {
         let _listening = bench.server.listen(&channels).await;

@@ -1,4 +1,4 @@
-//! Tokens that are set aside for holders of the same process, and given back.
+//! Tests of reserved tokens, and of their return.
 
 use super::listed::{ListedAcquire, ListedRelease, listed_acquire, listed_release};
 use super::*;
@@ -37,9 +37,9 @@ pub(super) fn listed_release_after(holder: &str, used: u64, last: u64) -> Listed
     }
 }
 
-/// Requests on behalf of a process whose callers wait, alone and in a crowd.
-impl Bench {
-    /// Returns the token, and the last of those that were set aside.
+/// Requests of a process whose callers wait, without and with the waiting list.
+impl ScriptBench {
+    /// Returns the token, and the last reserved token.
     async fn ahead(&self, holder: &str, in_crowd: bool) -> (u64, u64) {
         let reply = if in_crowd {
             self.call(listed_acquire_ahead(holder)).await
@@ -47,10 +47,10 @@ impl Bench {
             self.call(acquire_ahead(holder)).await
         };
         match reply.unwrap() {
-            AcquireReply::Granted { token, look, .. } => {
-                let look = look.unwrap();
-                assert_eq!(look.subscribers, Some(1));
-                (token.unwrap().get(), look.last.unwrap().get())
+            AcquireReply::Granted { token, tenure, .. } => {
+                let tenure = tenure.unwrap();
+                assert_eq!(tenure.subscribers, Some(1));
+                (token.unwrap().get(), tenure.last.unwrap().get())
             }
             other => panic!("{other:?}"),
         }
@@ -72,8 +72,8 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn a_request_for_several_sets_tokens_aside_and_a_release_gives_back_what_nobody_had() {
-    let bench = Bench::new().await;
+async fn an_acquire_reserves_tokens_and_a_release_returns_unused_ones() {
+    let bench = ScriptBench::new().await;
     let _listening = bench.server.listen(&[CHANNEL]).await;
     for in_crowd in [false, true] {
         let (token, last) = bench.ahead("a", in_crowd).await;
@@ -88,8 +88,8 @@ async fn a_request_for_several_sets_tokens_aside_and_a_release_gives_back_what_n
 }
 
 #[tokio::test]
-async fn the_tokens_of_a_holder_that_came_while_the_fence_was_ahead_are_its_own_alone() {
-    let bench = Bench::new().await;
+async fn a_fence_ahead_of_the_clock_reserves_no_tokens() {
+    let bench = ScriptBench::new().await;
     let _listening = bench.server.listen(&[CHANNEL]).await;
     for in_crowd in [false, true] {
         bench.run(&format!("SET {FENCE} 8000000000000000")).await;
@@ -100,17 +100,17 @@ async fn the_tokens_of_a_holder_that_came_while_the_fence_was_ahead_are_its_own_
 }
 
 #[tokio::test]
-async fn a_fence_that_somebody_has_drawn_from_is_not_set_back() {
-    let bench = Bench::new().await;
+async fn a_fence_with_a_later_token_is_not_set_back() {
+    let bench = ScriptBench::new().await;
     let _listening = bench.server.listen(&[CHANNEL]).await;
     for in_crowd in [false, true] {
         let (token, last) = bench.ahead("a", in_crowd).await;
-        // Another lock of the same slot, or a later holder of this one.
+        // The later token belongs to another lock of the same slot, or to a later holder of this one.
         bench.run(&format!("SET {FENCE} {}", last + 1)).await;
         bench.gives_back_after("a", in_crowd, token, last).await;
         assert_eq!(bench.fence().await, last + 1);
 
-        // A second copy of a release, and one of somebody who has lost the lock.
+        // This is a second copy of a release, or the release of a holder that has lost the lock.
         bench.run(&format!("SET {FENCE} {last}")).await;
         bench.gives_back_after("a", in_crowd, token, last).await;
         assert_eq!(bench.fence().await, last);
@@ -118,23 +118,23 @@ async fn a_fence_that_somebody_has_drawn_from_is_not_set_back() {
 }
 
 #[tokio::test]
-async fn without_rights_to_the_fence_the_lock_is_given_back_all_the_same() {
-    let bench = Bench::new().await;
+async fn a_release_without_rights_to_the_fence_still_releases() {
+    let bench = ScriptBench::new().await;
     let _listening = bench.server.listen(&[CHANNEL]).await;
     for rules in ["-get", "-set"] {
         let (token, last) = bench.ahead("a", false).await;
         let mut limited = bench.user(rules).await;
         let release = release_after("a", token, last);
         let reply = run(&mut limited, &release).await.unwrap();
-        assert_eq!(reply, ReleaseReply::Heard, "{rules}");
+        assert_eq!(reply, ReleaseReply::Received, "{rules}");
         assert_eq!(bench.fence().await, last, "{rules}");
         bench.run(&format!("DEL {FENCE}")).await;
     }
 }
 
 #[tokio::test]
-async fn so_many_tokens_that_the_clock_would_not_catch_up_are_refused() {
-    let bench = Bench::new().await;
+async fn too_many_reserved_tokens_are_refused() {
+    let bench = ScriptBench::new().await;
     let far = FAR.to_string();
     for spare in ["2001", "-1", "1.5", "nan", "x"] {
         let arguments = ["a", "30000", &*far, "0", CHANNEL, spare];

@@ -69,7 +69,7 @@ fn check_fragments(script: &str, before: &str, own: &str, uses: &str) {
 }
 
 #[test]
-fn every_header_names_what_its_caller_sends() {
+fn every_header_names_the_keys_and_arguments() {
     fn check<S: Script>(example: &S, repeated: usize) {
         let source = S::source();
         let text = without_shortcut(source.text);
@@ -116,7 +116,7 @@ fn every_header_names_what_its_caller_sends() {
             "{}: keys and arguments",
             source.name
         );
-        // The script reads exactly what its header names.
+        // The script reads exactly the keys and arguments that its header names.
         let reads = |what: &str| {
             let mut indices = (1..10).filter(|i| source.text.contains(&format!("{what}[{i}]")));
             indices.next_back().unwrap_or(0)
@@ -172,7 +172,7 @@ fn every_header_names_what_its_caller_sends() {
     check(&permits::take(1), 1);
     check(&permits::count_down(), 1);
     check(&permits::read_counter(), 1);
-    let rw = read_write::Names::of("a");
+    let rw = read_write::ReadWriteKeys::of("a");
     check(&rw.read(), 1);
     check(&rw.write(), 1);
     check(&rw.release(), 1);
@@ -181,9 +181,9 @@ fn every_header_names_what_its_caller_sends() {
     check(&ReadRenew { items: &items }, 2);
 }
 
-/// The rights that a refused script may have lacked are looked up by these names.
+/// The question about the rights of a refused script uses these names.
 #[test]
-fn every_command_of_the_scripts_is_one_whose_rights_are_looked_up() {
+fn the_rights_of_every_command_of_the_scripts_are_looked_up() {
     let folder = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/src/backend/redis/scripting/lua"
@@ -217,7 +217,7 @@ fn next_token() -> NextToken<'static> {
 }
 
 #[test]
-fn sharded_channels_change_what_scripts_publish_by_and_count_and_nothing_else() {
+fn sharded_channels_change_only_publishing_and_counting() {
     use crate::values::channels::ClusterChannels::{Both, Classic, Sharded};
     for source in [
         Release::source(),
@@ -230,7 +230,7 @@ fn sharded_channels_change_what_scripts_publish_by_and_count_and_nothing_else() 
         assert_eq!(classic, source.text, "{}", source.name);
         let calls = |text: &str, what: &str| text.matches(what).count();
         for (old, new) in [("'PUBLISH'", "'SPUBLISH'"), ("'NUMSUB'", "'SHARDNUMSUB'")] {
-            // The victims of a forced release, and the keepers that are asked, are named to the whole cluster.
+            // The holders of a forced release, and the keepers that are asked, are named to the whole cluster.
             let to_all = matches!(source.name, "force_release" | "acquire");
             let kept = usize::from(to_all && old == "'PUBLISH'");
             let found = calls(classic, old);
@@ -247,7 +247,7 @@ fn sharded_channels_change_what_scripts_publish_by_and_count_and_nothing_else() 
 
 #[tokio::test]
 async fn a_token_by_itself_rises_and_comes_in_time_or_not_at_all() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let before = bench.token("a").await;
     let token = |not_after, counted| {
         bench.call(NextToken {
@@ -310,7 +310,7 @@ fn a_malformed_reply_is_an_error_and_never_a_panic() {
     )];
     for reply in replies {
         let said = format!("{reply:.200?}");
-        // Whatever the reply is, nobody is told that they hold the lock.
+        // Whatever the reply is, no caller gets a grant from it.
         let granted = acquire("a").read(reply.clone());
         assert!(
             !matches!(granted, Some(Ok(AcquireReply::Granted { .. }))),
@@ -375,7 +375,7 @@ fn a_malformed_reply_is_an_error_and_never_a_panic() {
         }
         let read = permits::read_counter().read(reply.clone());
         assert!(!matches!(read, Some(Ok(Some(_)))), "{said}");
-        let rw = read_write::Names::of("a");
+        let rw = read_write::ReadWriteKeys::of("a");
         for granted in [
             rw.read().read(reply.clone()),
             rw.write().read(reply.clone()),
@@ -395,7 +395,7 @@ fn a_malformed_reply_is_an_error_and_never_a_panic() {
         assert!(!matches!(downgraded, Some(Ok(_))), "{said}");
         let counted = permits::count_down().read(reply.clone());
         assert!(!matches!(counted, Some(Ok(_))), "{said}");
-        // Any five texts are a record, because a record is for people and decides nothing.
+        // Any five texts are a record, because a record is for people and no lock depends on it.
         let _ = who().read(reply.clone());
         let introduced = introduce("a").read(reply.clone());
         assert!(!matches!(introduced, Some(Ok(()))), "{said}");

@@ -1,10 +1,11 @@
--- Fragment admitted: what is asked before anything is taken.
+-- Fragment admitted: the checks before a script acquires anything.
 --
--- Offers: admitted(wrong, not_after, fence, counted, further), the server's time in µs, the token that follows ('' without
---         a fence), and what the script returns if nothing is to be taken
+-- Offers: admitted(wrong, not_after, fence, counted, further), which returns the server's time in µs, the next token
+--         ('' without a fence), and the reply of the script if it must not acquire anything
 -- After: digits, refusal, fence
--- Why: `wrong` is what out_of_range says of the numbers that the caller sent. Nothing late can take a lock for a caller who
---      is gone. No date is a date that is past. A counted fence goes up by one, any other follows the clock.
+-- Why: `wrong` is the result of out_of_range for the numbers that the caller sent. A late copy cannot acquire a lock
+--      for a caller that is gone. A request without a date counts as late. A counted fence goes up by one, any other
+--      fence follows the clock.
 
 local function admitted(wrong, not_after, fence, counted, further)
   local time = redis.call('TIME')

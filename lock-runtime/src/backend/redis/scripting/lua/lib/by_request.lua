@@ -1,13 +1,14 @@
 -- Fragment by_request: a semaphore that a request has set.
 --
--- Offers: set_to(permits, all, free), sets it; the reply of SET
---         | all_by_request(permits), the number that a request has set it to; nil if somebody has set it by hand
---         | delete_full(permits, leases, free), deletes it if a request has set it and nobody has a permit
+-- Offers: set_to(permits, all, free), which sets the semaphore and returns the reply of SET
+--         | all_by_request(permits), which returns the number of permits that a request has set; nil if the semaphore
+--         was set by hand
+--         | delete_full(permits, leases, free), which deletes a semaphore that a request has set if no permit is taken
 -- After: digits
--- Why: Such a semaphore needs no key while it is full, because the next request sets it again. Its expiry says that a request
---      has set it, and to how many permits: eight seconds after the year 2100 for each, so that two nodes between which a
---      slot moves need not have one time. Permits that somebody has taken for good make another number of free ones, and
---      the key stays.
+-- Why: Such a semaphore needs no key while it is full, because the next request sets it again. Its expiry shows that a
+--      request has set it, and to how many permits: eight seconds after the year 2100 for each permit. So two nodes
+--      between which a slot moves need not have exactly the same time. If a caller has taken plain permits, fewer
+--      permits are free, and the key stays.
 
 local YEAR_2100, EACH_MS = 4102444800000, 8000
 

@@ -1,10 +1,11 @@
--- Fragment counter: the number at a key, a semaphore's or a latch's, and the leases beside it.
+-- Fragment counter: the number of a semaphore or a latch, and the leases beside it.
 --
--- Offers: count_at(key), nil if it is not set, and the reply if the key is something else
---         | until_end(leases, index, now_ms), ms until that lease ends, in the order of their ends; 0 if it has ended,
---           -1 for never
+-- Offers: count_at(key), which returns the number, nil if the counter is not set, and the reply of the script if the
+--         key holds something else
+--         | until_end(leases, index, now_ms), which returns the ms until the lease with that index ends, in the order
+--         of their ends; 0 if it has ended, -1 for never
 -- After: refusal
--- Why: 15 digits are exact in a double. Redisson writes "never" as a date far off.
+-- Why: Numbers of 15 digits are exact in a double. Redisson writes "never" as a date far in the future.
 
 local function count_at(key)
   local text = redis.pcall('GET', key)

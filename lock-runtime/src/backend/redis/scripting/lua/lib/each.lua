@@ -1,15 +1,16 @@
--- Fragment each: what became of one of many.
+-- Fragment each: the answer for one hold of many.
 --
--- Offers: answer(renew, ...), what `renew` says of one hold, or 0 for a key of another type, or what went wrong
+-- Offers: answer(renew, ...), which returns the result of `renew` for one hold, 0 for a key of another type, or the
+--         error
 -- After:
--- Why: What is wrong with one key says nothing about the others.
+-- Why: An error at one key says nothing about the other keys.
 
 local function answer(renew, ...)
-  local fine, said = pcall(renew, ...)
+  local fine, result = pcall(renew, ...)
   if fine then
-    return said
+    return result
   end
-  local why = type(said) == 'table' and said.err or tostring(said)
+  local why = type(result) == 'table' and result.err or tostring(result)
   return string.find(why, 'WRONGTYPE', 1, true) and 0 or why
 end
 

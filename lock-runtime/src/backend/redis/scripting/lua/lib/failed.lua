@@ -1,6 +1,6 @@
--- Fragment failed: what a command said that was asked with pcall.
+-- Fragment failed: checks the reply of a command that was called with pcall.
 --
--- Offers: failed(reply) | wrong_type(reply), which is one way to fail
+-- Offers: failed(reply), true for any error | wrong_type(reply), true for an error about the type of the key
 -- After:
 
 local function failed(reply)

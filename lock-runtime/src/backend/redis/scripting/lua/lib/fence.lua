@@ -1,9 +1,11 @@
 -- Fragment fence: the next fencing token.
 --
--- Offers: next_token(fence, least, further), the token ('' without a fence), and the reply if there can be none
+-- Offers: next_token(fence, least, further), which returns the token ('' without a fence), and the reply of the script
+--         if no token is possible
 -- After: digits, refusal
--- Why: One above the last, and not below `least`, which is the time, or 1 for a fence that counts by one. It only
---      reads: who calls it writes the token once nothing else can be refused. `further` is how many more must fit.
+-- Why: The token is one above the last token, and not below `least`, which is the time, or 1 for a fence that counts by
+--      one. The function only reads. Its caller writes the token once no other command can be refused. `further` is the
+--      number of tokens that must fit after this one.
 
 local function next_token(fence, least, further)
   if not fence then
@@ -17,7 +19,7 @@ local function next_token(fence, least, further)
   if not last then
     return digits(least)
   end
-  -- 2^53 - 1 has no successor that a double can tell from it.
+  -- A double cannot tell the successor of 2^53 - 1 from later numbers.
   if #last > 16 or not string.match(last, '^%d+$') or tonumber(last) >= 9007199254740991 - (further or 0) then
     return nil, {'FOREIGN', 'fence', 'it holds `' .. string.sub(last, 1, 40) .. '`, which no fencing token can follow'}
   end

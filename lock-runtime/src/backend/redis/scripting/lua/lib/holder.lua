@@ -1,12 +1,13 @@
--- Fragment holder: the count that stands beside each holder in a lock's hash.
+-- Fragment holder: the count beside each holder in a lock's hash.
 --
--- Offers: counted(text), the number, or false if it is no count
---         | sole_holder(lock, fields), the holder and its count in a hash of so many fields, and the reply unless it is one
---         field with a count
---         | keeps(holder), whether it keeps its lock between its holds
+-- Offers: counted(text), which returns the number, or false if the text is not a count
+--         | sole_holder(lock, fields), which returns the holder and its count in a hash of `fields` fields, and the
+--         reply of the script unless the hash is one field with a count
+--         | may_keep(holder), true if the holder may keep its lock between its turns
 -- After:
--- Why: Every operation that finds another holder asks here, so that all agree about what is no lock. 15 digits are
---      exact in a double. One that keeps its lock is one of ours (a uuid of version 8) with a number of 19 digits.
+-- Why: Every operation that finds another holder checks it here, so that all operations agree about which hash is not a
+--      lock. Counts of 15 digits are exact in a double. A holder that keeps its lock is one of ours (a uuid of version
+--      8), and its number has 19 digits.
 
 local function counted(text)
   return #text <= 15 and string.match(text, '^[1-9]%d*$') and tonumber(text) or false
@@ -23,7 +24,7 @@ local function sole_holder(lock, fields)
   return hold[1], hold[2]
 end
 
-local function keeps(holder)
+local function may_keep(holder)
   return #holder == 56 and string.sub(holder, 15, 15) == '8'
 end
 

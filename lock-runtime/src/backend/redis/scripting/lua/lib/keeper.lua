@@ -1,13 +1,14 @@
--- Fragment keeper: asks a holder that keeps its lock between its holds to give it up.
+-- Fragment keeper: asks a holder that keeps its lock between its turns to give the lock up.
 --
--- Offers: ask_keeper(holder, lock, now), whether it is one, and was asked
+-- Offers: ask_keeper(holder, lock, now), true if the holder keeps the lock, and was asked
 -- After: holder, listeners
--- Why: Its name is hashed, for everybody may read the control channel. Everybody hears the message, too: where more than
---      FEW processes wait, and listen to the lock's channel, some of them ask, by the microsecond, as often in all as
---      FEW would. A refused message costs the caller the time for which the lock is kept.
+-- Why: The message names the holder by a hash, because every client may read the control channel. Every process also
+--      receives the message. So if more than FEW processes wait, by the number of listeners to the lock's channel, the
+--      microsecond decides which of their requests ask: in all, as many as those of FEW processes. If the message is
+--      refused, the caller waits for as long as the lock is kept.
 
 local function ask_keeper(holder, lock, now)
-  if not keeps(holder) then
+  if not may_keep(holder) then
     return false
   end
   local FEW = 8
@@ -16,7 +17,7 @@ local function ask_keeper(holder, lock, now)
   if waiting > FEW and now % waiting >= FEW then
     return false
   end
-  local told = redis.pcall('PUBLISH', 'lock:control:released', 'wanted:' .. string.sub(redis.sha1hex(holder), 1, 32))
-  return type(told) == 'number'
+  local asked = redis.pcall('PUBLISH', 'lock:control:released', 'wanted:' .. string.sub(redis.sha1hex(holder), 1, 32))
+  return type(asked) == 'number'
 end
 

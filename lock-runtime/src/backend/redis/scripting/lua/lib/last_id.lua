@@ -1,8 +1,9 @@
 -- Fragment last_id: the last id of a source, as its key holds it.
 --
--- Offers: last_id(text), its seconds, its low half, and the secret of a source that shuffles; nil if it is none
+-- Offers: last_id(text), which returns its seconds, its low half, and the secret of a source that shuffles; nil if the
+--         text is not an id
 -- After:
--- Why: Two numbers, for a double has no room for 63 bits: `seconds-low`, or `seconds-low-secret`.
+-- Why: The key holds two numbers, because a double cannot hold 63 bits: `seconds-low`, or `seconds-low-secret`.
 
 local function last_id(text)
   local seconds, low, tail = string.match(text, '^(%d+)%-(%d+)(.*)$')

@@ -1,8 +1,10 @@
 -- Fragment lease: how long a key lives.
 --
--- Offers: extend(key, lease) | give_lease(key, lease), nil or what the caller returns once it has undone its writes
+-- Offers: extend(key, lease)
+--         | give_lease(key, lease), which returns nil, or the reply of the script after it has undone its writes
 -- After: digits
--- Why: GT, so that a late copy never shortens a lease; it passes over a key without an expiry, which gets one.
+-- Why: With GT, a late copy never shortens a lease. GT does nothing for a key without an expiry, so such a key gets one
+--      by another PEXPIRE.
 
 local function extend(key, lease)
   if redis.call('PEXPIRE', key, digits(lease), 'GT') == 0 and redis.call('PTTL', key) == -1 then

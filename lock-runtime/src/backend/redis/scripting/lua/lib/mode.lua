@@ -1,10 +1,12 @@
--- Fragment mode: who has a read/write lock.
+-- Fragment mode: the mode of a read/write lock.
 --
--- Offers: mode_of(lock), 'read', 'write' or false, and the reply if the key is something else
+-- Offers: mode_of(lock), which returns 'read', 'write' or false, and the reply of the script if the key holds something
+--         else
 -- After: refusal, holder
--- Why: A writer is alone, or reads as well: three fields. The counts of a few holders are looked at here, so that all
---      operations agree about them; those of many only by operations that have to look through them anyway, or each
---      of many readers would look at all the others.
+-- Why: A writer has one field, or reads as well: with `mode`, the hash has three fields at most. If there are few
+--      holders, their counts are checked here, so that all operations agree about them. The counts of many holders are
+--      checked only by operations that look through all of them anyway; otherwise each of many readers would look at
+--      all the others.
 
 local FEW = 5
 

@@ -1,11 +1,11 @@
--- Fragment publish: tells those who listen.
+-- Fragment publish: publishes a message to the listeners of a channel.
 --
--- Offers: published(channel, payload), how many listeners heard it, or false if that was not allowed
+-- Offers: published(channel, payload), the number of listeners that received it, or false if it was refused
 -- After:
--- Why: A refused message cannot undo what was done before it. The caller is told, and publishes it by itself.
+-- Why: A refused message cannot undo the writes before it. The reply tells the client, which publishes it by itself.
 
 local function published(channel, payload)
-  local heard = redis.pcall('PUBLISH', channel, payload)
-  return type(heard) == 'number' and heard
+  local receivers = redis.pcall('PUBLISH', channel, payload)
+  return type(receivers) == 'number' and receivers
 end
 

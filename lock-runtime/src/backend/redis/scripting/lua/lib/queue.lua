@@ -1,9 +1,13 @@
 -- Fragment queue: the head of a fair lock's queue.
 --
--- Offers: LIFE in ms | LONG, how many places of the queue may be looked through | living_head(queue, timeouts, ms, asker), the head or false, and whether dead ones were removed
+-- Offers: LIFE in ms
+--         | LONG, the number of places of a queue that a script may scan
+--         | living_head(queue, timeouts, ms, asker), which returns the head or false, and true if dead heads were
+--         removed
 -- After: digits
--- Why: A head whose score is past is dead, but a waiter that asks is alive, whatever the score says. The first to look at a
---      head that is ours (a uuid of version 8), and has no score or was parked, gives it LIFE from now.
+-- Why: A head is dead once its score has passed. The waiter that asks is alive, whatever its score is. A head of ours
+--      (a uuid of version 8) that has no score or was parked gets LIFE from now on from the first script that looks at
+--      it.
 
 local LIFE, LONG = 5000, 10000
 
@@ -26,7 +30,7 @@ local function living_head(queue, timeouts, ms, asker)
       return head, swept
     end
   end
-  -- The rest of so many dead is for the next one who looks.
+  -- The next script that looks removes the other dead heads.
   return redis.call('LINDEX', queue, 0), swept
 end
 

@@ -1,9 +1,9 @@
--- Fragment range: whether a number may be used.
+-- Fragment range: checks that a number may be used.
 --
--- Offers: out_of_range(number, least, most, what), an error or nil | LONGEST_LEASE in ms
+-- Offers: out_of_range(number, least, most, what), which returns an error or nil | LONGEST_LEASE in ms
 -- After:
--- Why: Compared so that NaN fails, too. What the caller checked is checked again before the first write: a lock whose
---      PEXPIRE is refused would stay for ever.
+-- Why: The comparison also refuses NaN. Numbers that the client has checked are checked again before the first write: a
+--      lock whose PEXPIRE is refused would stay for ever.
 
 local LONGEST_LEASE = 86400000
 

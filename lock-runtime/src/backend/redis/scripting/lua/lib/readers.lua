@@ -1,17 +1,17 @@
--- Fragment readers: looks through the holders of a read/write lock, and no further than one script may.
+-- Fragment readers: looks through the holders of a read/write lock, as far as one script may.
 --
--- Offers: afford(steps), whether the script may still take so many
---         | each_holder(lock, visit), which calls visit(holder, count) until that returns something
---         | each_lease(lock, reader, count, visit), which calls visit(PTTL of a timeout key) until that returns something
---         | any_read(lock, wanted), both: whether wanted(PTTL) is true of the lease of any read
---           All return what was returned last, or TIRED if the script may take no more; those that look at counts
---           return as second the reply if one of them is no count.
+-- Offers: afford(steps), true if the script may still take that number of steps
+--         | each_holder(lock, visit), which calls visit(holder, count) until that returns a value
+--         | each_lease(lock, reader, count, visit), which calls visit(PTTL of a timeout key) until that returns a value
+--         | any_read(lock, wanted), which does both: true if wanted(PTTL) is true for the lease of any read. All return
+--         the last result, or OUT_OF_STEPS if the script may take no more steps. Functions that read counts return as
+--         their second result the reply of the script if one of them is not a count.
 -- After: timeout_key, holder
--- Why: Others may write such a hash, with as many fields and with as high counts as they like, and the server does
---      nothing else while a script runs. A thousand steps, of one field or one key each, take it about a millisecond.
---      A page costs more than its fields: HSCAN may look at a thousand empty places for it.
+-- Why: Others may write such a hash, with any number of fields and with any counts, and the server does nothing else
+--      while a script runs. A thousand steps, each for one field or one key, take about a millisecond. A page costs
+--      more than its fields: HSCAN may look at a thousand empty places for it.
 
-local STEPS, PAGE, TIRED = 1000, 20, 'tired'
+local STEPS, PAGE, OUT_OF_STEPS = 1000, 20, 'out of steps'
 
 local function afford(steps)
   STEPS = STEPS - steps
@@ -22,7 +22,7 @@ local function each_holder(lock, visit)
   local cursor = '0'
   repeat
     if not afford(PAGE) then
-      return TIRED
+      return OUT_OF_STEPS
     end
     local page = redis.call('HSCAN', lock, cursor, 'COUNT', 100)
     cursor = page[1]
@@ -34,9 +34,9 @@ local function each_holder(lock, visit)
     end
     for i = 1, #fields, 2 do
       if fields[i] ~= 'mode' then
-        local said = not afford(1) and TIRED or visit(fields[i], counted(fields[i + 1]))
-        if said then
-          return said
+        local result = not afford(1) and OUT_OF_STEPS or visit(fields[i], counted(fields[i + 1]))
+        if result then
+          return result
         end
       end
     end
@@ -45,9 +45,9 @@ end
 
 local function each_lease(lock, reader, count, visit)
   for number = 1, count do
-    local said = not afford(1) and TIRED or visit(redis.call('PTTL', timeout_key(lock, reader, number)))
-    if said then
-      return said
+    local result = not afford(1) and OUT_OF_STEPS or visit(redis.call('PTTL', timeout_key(lock, reader, number)))
+    if result then
+      return result
     end
   end
 end

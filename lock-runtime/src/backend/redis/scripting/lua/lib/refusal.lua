@@ -1,9 +1,9 @@
--- Fragment refusal: a key that is not what it should be.
+-- Fragment refusal: the reply for a key that holds something else.
 --
--- Offers: refusal(reply, which, kind), what a script returns if what it asked with pcall of the key called `which`,
---         which was to be a `kind`, has failed; else nil
+-- Offers: refusal(reply, which, kind), which returns the reply of the script if a command failed that was called with
+--         pcall for the key named `which`, which should hold a `kind`; else nil
 -- After:
--- Why: A key of another type is somebody else's and left alone; any other error is the caller's to know as it is.
+-- Why: A key of another type is left alone, because others use it. Any other error goes to the client as it is.
 
 local function refusal(reply, which, kind)
   if type(reply) == 'table' and reply.err then

@@ -1,8 +1,8 @@
 -- Fragment timeout_key: the key that carries the lease of one read.
 --
--- Offers: timeout_key(lock, reader, number), of a reader's first, second ... hold
+-- Offers: timeout_key(lock, reader, number), where `number` counts the holds of a reader
 -- After:
--- Why: Redisson's name, in the lock's slot.
+-- Why: It is Redisson's name, in the lock's slot.
 
 local function timeout_key(lock, reader, number)
   local base = string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}'

@@ -1,21 +1,26 @@
--- Fragment waiting: the list of the holders that wait for a lock, and the reservation of the lock for the first of them.
+-- Fragment waiting: the waiting list of a lock, and the reservation of the lock for the first holder on it.
 --
--- Offers: put(waiting, holder, now, trip), at the end of the list, if it is not there; an error if that is refused
---         | first_of(waiting), the first holder or false, the time in µs until which the lock is left to others, and
---         whether the holder is far; or nil and the error if that is refused | reserve_first(lock, waiting, channel,
---         first, far, but), for how many ms, and false if its message was refused; or false if there is nobody on the
---         list but `but`, or it cannot be reserved | LIFE in ms | LEFT, the member with that time | LEFT_AT_MOST, how many µs it is ahead
+-- Offers: put(waiting, holder, now, trip), which adds the holder at the end of the list if it is not on it; returns an
+--         error if that is refused
+--         | first_of(waiting), which returns the first holder or false, the time in µs until which the lock is left to
+--         clients off the list, and true if the holder is far; or nil and the error if that is refused
+--         | reserve_first(lock, waiting, channel, first, far, but), which returns the ms of the reservation, and false
+--         if its message was refused; or false if the list has no holder but `but`, or the lock cannot be reserved
+--         | LIFE in ms
+--         | LEFT, the member with that time
+--         | LEFT_AT_MOST, how many µs it is ahead at most
 -- After: digits, publish, failed
--- Why: A reservation is a short hold of the lock, so it keeps out every client, whatever that knows of the list. It
---      gives its holder nothing: the holder believes only the answer to its own request, which finds its field. It is
---      long enough for a process that is late, and lasts a second for one to which four trips take longer than the
---      shortest reservation: a process that is always too late would never have a turn. A holder whose message nobody
---      hears is passed over: its process is gone, or is about to connect again and asks then. A key that is no list is taken
---      for an empty one; a right that is missing is an error, before anything is written, and the caller goes on
---      without a list. Scores are the times of arrival in µs, with half a microsecond more for who is far; that of LEFT
---      is negative, so LEFT is always the first. Holders on the list ask again within LIFE, and then come before those
---      with a later time: a clock that was set back gives newcomers earlier times than theirs. A message goes to the
---      process of a holder, whose channel ends in the first part of its id, which others may know.
+-- Why: A reservation is a short hold of the lock, so it keeps out every client, whether or not it knows the list. It
+--      does not grant the lock: its holder believes only the reply to its own request, which finds the holder's field.
+--      It is long enough for a process that is slow, and lasts a second for a process to which four round trips take
+--      longer than the shortest reservation: otherwise a process that is always too late would never acquire the lock.
+--      If no listener receives the message, the holder is passed over: its process is gone, or will connect again and
+--      ask then. A key that is not a list counts as an empty list. A missing right is an error before the first write,
+--      and the caller then goes on without a list. Scores are the times of arrival in µs, plus half a microsecond for a
+--      holder that is far. The score of LEFT is negative, so LEFT is always the first member. Holders on the list ask
+--      again within LIFE. With LT, a holder keeps the earlier of its times: after a clock was set back, newcomers get
+--      earlier times, and the old holders get them too when they ask again. The message goes to the process of the
+--      holder, whose channel ends in the first part of the holder's id, which others may know.
 
 local LIFE, LEFT, LEFT_AT_MOST, SHORTEST, LONGEST = '5000', 'left to others', 250000, 100, 1000
 
@@ -49,9 +54,9 @@ local function reserve_first(lock, waiting, channel, first, far, but)
       redis.call('HDEL', lock, first)
       return false
     end
-    local heard = published(channel .. ':' .. string.sub(first, 1, 8), '0')
-    if heard ~= 0 then
-      return ms, heard
+    local receivers = published(channel .. ':' .. string.sub(first, 1, 8), '0')
+    if receivers ~= 0 then
+      return ms, receivers
     end
     redis.call('HDEL', lock, first)
     local next_one, _, next_is_far = first_of(waiting)

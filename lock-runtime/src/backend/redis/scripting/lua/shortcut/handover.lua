@@ -1,8 +1,8 @@
--- Shortcut of handover: the holder hands on, and the token follows the clock.
+-- Shortcut of handover: `from` holds the lock, and the token follows the clock.
 --
 -- Uses: listeners
 -- Returns: as handover
--- Why: As for acquire. A second copy finds the first holder gone.
+-- Why: As for acquire. A second copy finds that `from` is gone.
 
 local lock, fence = KEYS[1], KEYS[2]
 local lease = tonumber(ARGV[3])

@@ -1,8 +1,9 @@
--- Shortcut of listed_acquire: the lock is reserved for the holder, and no token is set aside, or somebody else has it.
+-- Shortcut of listed_acquire: the lock is reserved for the holder, and no tokens are to be reserved; or another holder
+-- has the lock.
 --
--- Uses: usually
+-- Uses: common_case
 -- Returns: the time in µs, which is the token where a fence is named | as acquire
--- Why: As for acquire. A count of 1 is what a reservation has.
+-- Why: As for acquire. The field of a reservation has the count 1.
 
 local try = redis.pcall
 local time = redis.call('TIME')
@@ -11,7 +12,7 @@ if ARGV[4] == '0' and in_time(ARGV[2], ARGV[3], now) then
   local lock, fence = KEYS[1], KEYS[3]
   if not ARGV[7] and try('HGET', lock, ARGV[1]) == '1' then
     local last = fence and try('GET', fence)
-    if not last or known(last) then
+    if not last or is_token(last) then
       local token = last and last >= now and string.format('%.0f', tonumber(last) + 1) or now
       if try('PEXPIRE', lock, ARGV[2], 'GT') == 1 then
         if fence then
@@ -22,7 +23,7 @@ if ARGV[4] == '0' and in_time(ARGV[2], ARGV[3], now) then
     end
   elseif try('HLEN', lock) == 1 then
     local hold = try('HGETALL', lock)
-    -- A name of 56 may be that of one that keeps the lock, and is to be asked.
+    -- A holder id of 56 characters may keep the lock: the full script has to ask it.
     local left = try('PTTL', lock)
     if hold[1] ~= ARGV[1] and #hold[1] ~= 56 and #hold[2] <= 15 and string.find(hold[2], '^[1-9]%d*$') and
       type(left) == 'number' and

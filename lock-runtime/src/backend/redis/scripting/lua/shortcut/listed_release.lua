@@ -1,6 +1,6 @@
--- Shortcut of listed_release: only processes that are on the list listen, or nobody does.
+-- Shortcut of listed_release: every listener is a process on the list, or there is no listener.
 --
--- Uses: publish, told
+-- Uses: publish, publish_release
 -- Returns: as release; 1 as well if the lock was reserved
 
 local try, lock, channel = redis.pcall, KEYS[1], ARGV[2]
@@ -14,17 +14,17 @@ if not KEYS[3] and try('HGET', lock, ARGV[1]) == '1' then
       redis.call('HSET', lock, first, 1)
       if try('PEXPIRE', lock, tonumber(list[2]) % 1 == 0 and '100' or '1000') ~= 1 then
         redis.call('HDEL', lock, first, ARGV[1])
-        return told(channel, ARGV[4])
+        return publish_release(channel, ARGV[4])
       end
-      local heard = published(channel .. ':' .. string.sub(first, 1, 8), '0')
-      if heard ~= 0 then
+      local receivers = published(channel .. ':' .. string.sub(first, 1, 8), '0')
+      if receivers ~= 0 then
         redis.call('HDEL', lock, ARGV[1])
-        return heard and 1 or 2
+        return receivers and 1 or 2
       end
       redis.call('HDEL', lock, first)
     elseif not first and not list.err then
       redis.call('HDEL', lock, ARGV[1])
-      return told(channel, ARGV[4])
+      return publish_release(channel, ARGV[4])
     end
   end
 end

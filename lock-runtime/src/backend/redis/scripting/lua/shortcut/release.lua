@@ -1,9 +1,10 @@
--- Shortcut of release: the holder gives its lock back, and no tokens.
+-- Shortcut of release: the holder releases its lock, and returns no tokens.
 --
--- Uses: publish, told
--- Returns: 1 released | 2 released, but the message could not be published | 3 released, and somebody heard it
+-- Uses: publish, publish_release
+-- Returns: 1 released | 2 released, but the message could not be published
+--          | 3 released, and a listener received the message
 
 if not KEYS[2] and redis.pcall('HDEL', KEYS[1], ARGV[1]) == 1 then
-  return told(ARGV[2], ARGV[3])
+  return publish_release(ARGV[2], ARGV[3])
 end
 

@@ -3,8 +3,8 @@
 use super::*;
 
 #[tokio::test]
-async fn a_forced_release_gives_back_all_that_is_leased_and_names_it() {
-    let bench = Bench::with_permits(600).await;
+async fn a_forced_release_returns_and_names_all_leased_permits() {
+    let bench = ScriptBench::with_permits(600).await;
     let many = ids(1, 300);
     assert_eq!(bench.call(force()).await.unwrap().permits, 0);
     assert!(bench.leases(&many).await);
@@ -13,7 +13,7 @@ async fn a_forced_release_gives_back_all_that_is_leased_and_names_it() {
     for (permits, left, free) in [(256, 44, "556"), (44, 0, "600")] {
         let forced = bench.call(force()).await.unwrap();
         assert_eq!((forced.permits, forced.left), (permits, left));
-        assert_eq!(bench.stands().await, (free.to_owned(), left));
+        assert_eq!(bench.state().await, (free.to_owned(), left));
         let (channel, payload) = messages.recv().await.unwrap();
         let hex = payload.strip_prefix("holders:").unwrap();
         assert_eq!(
@@ -31,8 +31,8 @@ async fn a_forced_release_gives_back_all_that_is_leased_and_names_it() {
     assert!(named.contains(&hex));
 }
 
-impl Bench {
-    /// Adds so many leases that end at `ends`, without taking permits for them.
+impl ScriptBench {
+    /// Adds `many` leases that end at `ends`, without taking permits for them.
     async fn leased(&self, many: usize, ends: i64) {
         let leases: Vec<_> = (0..many)
             .map(|number| format!("{ends} {number:016}"))
@@ -46,7 +46,7 @@ impl Bench {
 
 #[tokio::test]
 async fn leases_that_are_over_are_taken_back_a_part_at_a_time() {
-    let bench = Bench::with_permits(1).await;
+    let bench = ScriptBench::with_permits(1).await;
     bench.leased(1_200, 1).await;
     let many = ids(1, 1_000);
     for (free, left) in [("501", 700), ("1001", 200)] {
@@ -57,26 +57,26 @@ async fn leases_that_are_over_are_taken_back_a_part_at_a_time() {
                 matches!(answer, AcquireReply::Busy { left, .. } if left == now),
                 "{answer:?}"
             );
-            assert_eq!(bench.stands().await, (free.to_owned(), left));
+            assert_eq!(bench.state().await, (free.to_owned(), left));
         } else {
             assert!(matches!(answer, AcquireReply::Granted { .. }), "{answer:?}");
         }
     }
-    assert_eq!(bench.stands().await, ("1".to_owned(), 1_200));
+    assert_eq!(bench.state().await, ("1".to_owned(), 1_200));
     assert!(bench.leases(&ids(2, 1)).await);
-    assert_eq!(bench.stands().await, ("200".to_owned(), 1_001));
+    assert_eq!(bench.state().await, ("200".to_owned(), 1_001));
 }
 
 #[tokio::test]
 async fn a_counter_with_very_many_leases_is_not_deleted_in_one_step() {
-    let bench = Bench::with_permits(1).await;
+    let bench = ScriptBench::with_permits(1).await;
     bench.leased(5_001, 1 << 50).await;
     let Err(Fault::Foreign { key, why }) = bench.call(delete()).await else {
         panic!("to delete them takes too long")
     };
     assert!(key == LEASES && why.contains("5001"), "{why}");
-    assert_eq!(bench.stands().await, ("1".to_owned(), 5_001));
+    assert_eq!(bench.state().await, ("1".to_owned(), 5_001));
     bench.call(force()).await.unwrap();
     assert!(bench.call(delete()).await.unwrap().done);
-    assert_eq!(bench.stands().await, (String::new(), 0));
+    assert_eq!(bench.state().await, (String::new(), 0));
 }

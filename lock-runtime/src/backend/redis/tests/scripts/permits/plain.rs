@@ -1,10 +1,10 @@
-//! Tests of the scripts of permits and latches that nobody leases.
+//! Tests of the scripts of plain permits and latches.
 
 use super::*;
 
 #[tokio::test]
 async fn plain_permits_are_taken_in_time_all_or_none() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     assert!(matches!(bench.call(take(1)).await, Err(Fault::NotSet)));
     bench.call(set(3)).await.unwrap();
     let late = TakePermits {
@@ -20,7 +20,7 @@ async fn plain_permits_are_taken_in_time_all_or_none() {
     assert!(matches!(taken, TakePermitsReply::Taken { .. }));
     let short = bench.call(take(2)).await.unwrap();
     assert!(matches!(short, TakePermitsReply::Busy { .. }));
-    assert_eq!(bench.stands().await, ("1".to_owned(), 0));
+    assert_eq!(bench.state().await, ("1".to_owned(), 0));
     bench.run("DEL lock:s").await;
     bench.run("HSET lock:s a 1").await;
     assert!(is_foreign(bench.call(take(1)).await, COUNT));
@@ -28,8 +28,8 @@ async fn plain_permits_are_taken_in_time_all_or_none() {
 }
 
 #[tokio::test]
-async fn a_latch_counts_down_to_nothing_and_tells_once() {
-    let bench = Bench::new().await;
+async fn a_latch_counts_down_to_zero_and_publishes_once() {
+    let bench = ScriptBench::new().await;
     let closed = SetCounter {
         payload: "1",
         ..set(2)

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn other_values_are_foreign_and_stay_as_they_are() {
-    let bench = Bench::new().await;
+    let bench = ScriptBench::new().await;
     let one = ids(1, 1);
     for (make, key) in [
         ("HSET lock:s a 1", COUNT),
@@ -38,8 +38,8 @@ async fn other_values_are_foreign_and_stay_as_they_are() {
 }
 
 #[tokio::test]
-async fn what_the_server_refuses_half_way_neither_loses_nor_makes_permits() {
-    let bench = Bench::with_permits(5).await;
+async fn a_refusal_in_mid_script_neither_loses_nor_makes_permits() {
+    let bench = ScriptBench::with_permits(5).await;
     let (held, more) = (ids(1, 2), ids(2, 1));
     for refused in ["get", "incrby", "zadd", "zcount", "zscore", "time"] {
         let mut limited = bench.user(&format!("-{refused}")).await;
@@ -48,7 +48,7 @@ async fn what_the_server_refuses_half_way_neither_loses_nor_makes_permits() {
             matches!(answer, Err(Fault::Denied(_))),
             "{refused}: {answer:?}"
         );
-        assert_eq!(bench.stands().await, ("5".to_owned(), 0), "{refused}");
+        assert_eq!(bench.state().await, ("5".to_owned(), 0), "{refused}");
     }
     assert!(bench.leases(&held).await);
     bench.expire().await;
@@ -59,7 +59,7 @@ async fn what_the_server_refuses_half_way_neither_loses_nor_makes_permits() {
             matches!(answer, Err(Fault::Denied(_))),
             "{refused}: {answer:?}"
         );
-        assert_eq!(bench.stands().await, ("3".to_owned(), 2), "{refused}");
+        assert_eq!(bench.state().await, ("3".to_owned(), 2), "{refused}");
     }
     for refused in ["get", "incrby", "zrem", "zscore"] {
         let mut limited = bench.user(&format!("-{refused}")).await;
@@ -68,7 +68,7 @@ async fn what_the_server_refuses_half_way_neither_loses_nor_makes_permits() {
             matches!(answer, Err(Fault::Denied(_))),
             "{refused}: {answer:?}"
         );
-        assert_eq!(bench.stands().await, ("3".to_owned(), 2), "{refused}");
+        assert_eq!(bench.state().await, ("3".to_owned(), 2), "{refused}");
     }
     for refused in ["incrby", "zrange", "zrem"] {
         let mut limited = bench.user(&format!("-{refused}")).await;
@@ -77,18 +77,18 @@ async fn what_the_server_refuses_half_way_neither_loses_nor_makes_permits() {
             matches!(answer, Err(Fault::Denied(_))),
             "{refused}: {answer:?}"
         );
-        assert_eq!(bench.stands().await, ("3".to_owned(), 2), "{refused}");
+        assert_eq!(bench.state().await, ("3".to_owned(), 2), "{refused}");
     }
     let mut deaf = bench.user("-publish").await;
     let given = run(&mut deaf, &give(&held)).await.unwrap();
     assert!(matches!(given.released, ReleaseReply::Unpublished));
     assert_eq!(given.unpublished.as_deref(), Some("5"));
-    assert_eq!(bench.stands().await, ("5".to_owned(), 0));
+    assert_eq!(bench.state().await, ("5".to_owned(), 0));
 }
 
 #[tokio::test]
 async fn permits_come_back_and_are_renewed_when_the_memory_is_full() {
-    let bench = Bench::with_permits(5).await;
+    let bench = ScriptBench::with_permits(5).await;
     let two = ids(1, 2);
     assert!(bench.leases(&two).await);
     bench.run("CONFIG SET maxmemory 1").await;
@@ -99,5 +99,5 @@ async fn permits_come_back_and_are_renewed_when_the_memory_is_full() {
     assert_eq!(bench.renews(&two, LEASE).await, Renewed::Held);
     let given = bench.call(give(&two)).await.unwrap();
     assert!(matches!(given.released, ReleaseReply::Done));
-    assert_eq!(bench.stands().await, ("5".to_owned(), 0));
+    assert_eq!(bench.state().await, ("5".to_owned(), 0));
 }

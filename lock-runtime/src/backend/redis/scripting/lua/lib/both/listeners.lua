@@ -1,8 +1,8 @@
--- Fragment listeners: how many listen to a channel, be it sharded or classic.
+-- Fragment listeners: counts the listeners of a channel, sharded or classic.
 --
--- Offers: listeners(channel), -1 if that may not be asked
+-- Offers: listeners(channel), -1 if the question is not allowed
 -- After:
--- Why: A client that listens to both is counted once, so the larger number counts.
+-- Why: A client that listens to both channels is to count once, so the larger number counts.
 
 local function listeners(channel)
   local classic = redis.pcall('PUBSUB', 'NUMSUB', channel)[2] or -1

@@ -1,9 +1,10 @@
--- Fragment publish: tells those who listen, be it to a sharded channel or to a classic one.
+-- Fragment publish: publishes a message to the listeners of a channel, sharded or classic.
 --
--- Offers: published(channel, payload), how many listeners heard it at least, or false if one of both was not possible
+-- Offers: published(channel, payload), the number of listeners that received it at least, or false if one of both
+--         channels refused it
 -- After:
--- Why: A refused message cannot undo what was done before it. The caller is told, and publishes it by itself: one
---      message too many does no harm.
+-- Why: A refused message cannot undo the writes before it. The reply tells the client, which publishes it by itself;
+--      one message too many does no harm.
 
 local function published(channel, payload)
   local sharded = redis.pcall('SPUBLISH', channel, payload)

@@ -1,6 +1,6 @@
--- Fragment listeners: how many listen to a sharded channel.
+-- Fragment listeners: counts the listeners of a sharded channel.
 --
--- Offers: listeners(channel), -1 if that may not be asked
+-- Offers: listeners(channel), -1 if the question is not allowed
 -- After:
 
 local function listeners(channel)

@@ -1,12 +1,12 @@
--- Fragment publish: tells those who listen to a sharded channel.
+-- Fragment publish: publishes a message to the listeners of a sharded channel.
 --
--- Offers: published(channel, payload), how many listeners heard it, or false if that was not possible
+-- Offers: published(channel, payload), the number of listeners that received it, or false if that was not possible
 -- After:
--- Why: A refused message cannot undo what was done before it. The caller is told, and publishes it by itself, where
---      the channel's slot is: that may be another node than the key's if the name has odd braces.
+-- Why: A refused message cannot undo the writes before it. The reply tells the client, which publishes it by itself, at
+--      the node of the channel's slot: if the name has odd braces, that may be another node than the key's.
 
 local function published(channel, payload)
-  local heard = redis.pcall('SPUBLISH', channel, payload)
-  return type(heard) == 'number' and heard
+  local receivers = redis.pcall('SPUBLISH', channel, payload)
+  return type(receivers) == 'number' and receivers
 end
 
