@@ -62,7 +62,7 @@ pub(crate) type Reply<'a, T> = Boxed<'a, Result<T, Fault>>;
 /// A lock store: one authority, or something that acts as one.
 ///
 /// Five methods are enough for a store that keeps mutexes. The other methods have defaults. A store names the
-/// [`kinds`](Backend::kinds) that it keeps, and the core refuses other kinds before it sends any request.
+/// [`kinds`](StoreTraits::kinds) that it keeps, and the core refuses other kinds before it sends any request.
 ///
 /// Every operation is idempotent, because it names its [`HolderId`], which is never reused. `timeout` bounds the whole
 /// call, including the wait for a connection.
