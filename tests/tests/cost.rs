@@ -1,14 +1,16 @@
 //! Tests of what operations cost, in numbers that do not depend on the machine: requests, the commands of their
 //! scripts, allocations, and the size of a future. A change that makes one of them grow has to say so here.
 
+use std::alloc::System;
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, distributed_lock, key};
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use tests::{CommandStats, RedisServer};
 use tokio::sync::Mutex;
 
 #[global_allocator]
-static ALLOCATOR: dhat::Alloc = dhat::Alloc;
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// The most commands of a cycle of a lock that nobody else wants, with the feature `metrics`, which `scripts/test`
 /// turns on.
@@ -30,9 +32,10 @@ const MOST_BLOCKS_KEPT: u64 = 3;
 /// A lock that lets one test run at a time, because the allocator counts for the whole process.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
-/// Returns the number of allocations since the profiler began.
+/// Returns the number of allocations of this process so far. A block that grows counts again.
 fn blocks() -> u64 {
-    dhat::HeapStats::get().total_blocks
+    let stats = ALLOCATOR.stats();
+    (stats.allocations + stats.reallocations) as u64
 }
 
 /// The runs of each measurement of allocations.
@@ -50,10 +53,6 @@ async fn fewest_blocks(mut work: impl AsyncFnMut()) -> u64 {
     fewest
 }
 
-fn profiler() -> dhat::Profiler {
-    dhat::Profiler::builder().testing().build()
-}
-
 async fn cycle(locks: &LockManager) {
     let guard = locks.mutex("k").wait_forever().acquire().await.unwrap();
     guard.release().await.unwrap();
@@ -68,7 +67,6 @@ async fn a_free_lock_costs_two_requests_few_commands_and_few_allocations() {
     for _ in 0..100 {
         cycle(&locks).await;
     }
-    let _profiler = profiler();
     let before = CommandStats::of(&server);
     let allocated = fewest_blocks(async || {
         for _ in 0..CYCLES {
@@ -134,7 +132,6 @@ async fn a_lock_that_goes_round_inside_a_process_costs_hardly_any_request() {
     let server = RedisServer::start();
     let locks = LockManager::connect(&server.url()).await.unwrap();
     cycle(&locks).await;
-    let _profiler = profiler();
     let (before, allocated) = (CommandStats::of(&server), blocks());
     let tasks: Vec<_> = (0..TASKS)
         .map(|_| {
@@ -179,7 +176,6 @@ async fn a_lock_that_its_process_keeps_costs_no_request_and_few_allocations() {
     }
     // The manager introduces itself with its first hold.
     tests::eventually("it is known", async || !server.records().is_empty()).await;
-    let _profiler = profiler();
     let before = CommandStats::of(&server);
     let allocated = fewest_blocks(async || {
         for _ in 0..CYCLES {
@@ -222,7 +218,6 @@ async fn the_attribute_allocates_no_more_than_the_call_by_hand_and_adds_little_t
         by_hand(&locks, id).await.unwrap();
     }
     const CALLS: u64 = 100;
-    let _profiler = profiler();
     let with_attribute = fewest_blocks(async || {
         for id in 0..CALLS {
             annotated(&locks, id).await.unwrap();

@@ -29,6 +29,13 @@ const LONGEST: [&str; 5] = [
 ];
 /// The program that compares times.
 const ALONE: &str = "timing";
+/// The program of the attribute's mistakes. Its library, trybuild, gives the compiler the last of these flags for the mistakes
+/// alone, so it would check all dependencies once without it and once more with it. Cargo prefers the flags of this variable.
+const MISTAKES: (&str, &str, &str) = (
+    "fail",
+    "CARGO_ENCODED_RUSTFLAGS",
+    "--cfg\x1ftrybuild\x1f--verbose\x1f-A\x1fdead_code\x1f--diagnostic-width=140",
+);
 
 struct Program {
     name: String,
@@ -112,6 +119,10 @@ fn built(messages: impl Read) -> Vec<Program> {
             false => asked.unwrap_or(TESTS_AT_A_TIME),
         };
         command.env("RUST_TEST_THREADS", tests_at_a_time.to_string());
+        let (mistakes, variable, flags) = MISTAKES;
+        if name == mistakes {
+            command.env(variable, flags);
+        }
         programs.push(Program {
             name,
             command,
