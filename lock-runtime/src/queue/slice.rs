@@ -18,6 +18,10 @@ const TENURE: Duration = Duration::from_millis(2);
 /// The least number of round trips in a tenure: each tenure costs one, in which no caller has the lock.
 const TENURE_IN_ROUND_TRIPS: u32 = 4;
 
+/// The time in which the lock changes from one process to another: a release, its message, a request and its answer.
+const CHANGE_IN_ROUND_TRIPS: u32 = 2;
+/// More others do not make a rest longer.
+const MOST_OTHERS: u32 = 64;
 /// The least rest after a slice: a waiter of another process receives the release's message, and asks, within a round trip of
 /// its own.
 const REST: Duration = Duration::from_millis(1);
@@ -47,8 +51,8 @@ pub(crate) struct Slice {
 struct HandedOver {
     since: Moment,
     until: Moment,
-    /// Whether waiters of other processes are known to the store, as of its last answer.
-    others_wait: bool,
+    /// The number of waiters of other processes, as of the store's last answer. None if it cannot be known.
+    others: u64,
 }
 
 /// What this process knows of other processes that want a key.
@@ -81,7 +85,7 @@ impl Slice {
         self.handed_over = Some(HandedOver {
             since,
             until,
-            others_wait: strangers > Some(0),
+            others: strangers.unwrap_or(0),
         });
         (now + TENURE.max(round_trip * TENURE_IN_ROUND_TRIPS)).earlier(until)
     }
@@ -115,8 +119,9 @@ impl Slice {
     /// The key has been given back. Returns for how long no caller of this process asks for it. Without that, other processes
     /// would have to win a race for each hold or slice, and one whose core is busy would lose nearly all of these races.
     ///
-    /// The length depends on nothing that happened before. Rests that grew while a process kept winning starved processes
-    /// that met nobody.
+    /// After a slice, most of the others get as much time as this process had, and the time in which the lock changes hands.
+    /// The length depends on nothing that happened before the slice. Rests that grew while a process kept winning starved
+    /// processes that met nobody.
     pub(crate) fn rest(
         &mut self,
         others: Others,
@@ -132,15 +137,31 @@ impl Slice {
             Others::Unseen => slice.is_some(),
             Others::Seen => true,
             // Those that are not on the list need a rest.
-            Others::InTurns => slice.is_some_and(|slice| !slice.others_wait),
+            Others::InTurns => slice.is_some_and(|slice| slice.others == 0),
         };
         let least = a_few(round_trip);
         if others_come_first {
             let is_long = fastrand::u32(..LONG_ONE_IN) == 0;
-            let rest = if is_long { long(round_trip) } else { least };
+            let rest = if is_long {
+                long(round_trip)
+            } else {
+                let turns = slice.map_or(Duration::ZERO, |slice| {
+                    slice.turns_of_others(round_trip, now)
+                });
+                turns.clamp(least, long(round_trip))
+            };
             return Some(rest.mul_f64(0.75 + fastrand::f64() / 2.0));
         }
         kept.map(|(_, rest)| rest.max(least))
+    }
+}
+
+impl HandedOver {
+    /// The time that the others need for slices of this length.
+    fn turns_of_others(&self, round_trip: Duration, now: Moment) -> Duration {
+        let turn = (now - self.since) * 3 / 4 + round_trip * CHANGE_IN_ROUND_TRIPS;
+        let others = u32::try_from(self.others).unwrap_or(u32::MAX);
+        turn * others.min(MOST_OTHERS)
     }
 }
 
