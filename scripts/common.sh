@@ -2,6 +2,10 @@
 
 say() { printf '%s\n' "$*" >&2; }
 
+# Builds a program of the workspace with the same features as scripts/test, so that no dependency is compiled twice. There
+# are no examples: cargo adds the features of dev-dependencies when it is asked for some.
+build_bin() { cargo build --quiet --workspace --all-features --bin "$1" --examples; }
+
 as_root() {
     if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi
 }

@@ -44,8 +44,9 @@ pub fn build(program: &str) -> Result<PathBuf, String> {
     cargo
         .current_dir(&copy)
         .args(["build", "--quiet", "--offline"]);
-    cargo.args(["--package", "tests", "--bin", &planted, "--target-dir"]);
-    cargo.arg(target);
+    // As `build_bin` in scripts/common.sh does.
+    cargo.args(["--workspace", "--all-features", "--examples", "--bin"]);
+    cargo.args([&planted, "--target-dir"]).arg(target);
     // Of the package that `cargo run` runs. Build scripts of dependencies that look at them would run again.
     for (name, _) in std::env::vars() {
         if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
