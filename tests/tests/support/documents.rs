@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
+use crate::pasted::read;
+
 /// Collects all functions in the Rust files below a directory.
 fn functions_below(root: &Path, directory: &Path, names: &mut HashSet<String>) {
     let mut files = Vec::new();
@@ -283,4 +285,25 @@ fn the_pages_of_the_book_are_in_rustdoc_and_their_links_lead_somewhere_there() {
             );
         }
     }
+}
+
+#[test]
+fn the_workflow_runs_each_step_of_the_checks() {
+    let checks = read(".ci/run");
+    let defined = checks.lines().filter_map(|line| line.strip_prefix("step_"));
+    let steps: HashSet<&str> = defined
+        .filter_map(|line| line.split_once('('))
+        .map(|it| it.0)
+        .collect();
+    assert!(steps.len() > 10, "{steps:?}");
+    let workflow = read(".github/workflows/ci.yml");
+    let jobs = workflow.lines().map(str::trim);
+    // Systems without servers run `unit`, in a job of its own.
+    let run: HashSet<&str> = jobs
+        .filter_map(|line| line.strip_prefix("- "))
+        .chain(["unit"])
+        .collect();
+    let missing: Vec<_> = steps.difference(&run).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    assert!(workflow.contains(".ci/run unit"));
 }
