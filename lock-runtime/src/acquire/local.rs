@@ -119,9 +119,13 @@ impl Attempt {
 
     /// Becomes the head of the local queue, or waits in it.
     pub(crate) fn enter(&self, now: Moment) -> Result<Entered, LockError> {
-        self.core
-            .queues
-            .enter(self.key(), self.request.hold_options, now)
+        let (queues, options) = (&self.core.queues, self.request.hold_options);
+        if self.request.wait == Some(Duration::ZERO)
+            && let Some(entered) = queues.enter_at_once(self.key(), &options, now)
+        {
+            return Ok(entered);
+        }
+        queues.enter(self.key(), options, now)
     }
 
     /// Waits in the local queue.

@@ -44,6 +44,11 @@ impl Head {
         self.queues.lock(&self.key).slice(self, read)
     }
 
+    /// Notes that the head only lets other processes ask first, from now on.
+    pub(crate) fn rests(&self) {
+        self.with(|queue| queue.rests = true);
+    }
+
     /// Follows another caller at the head. Takes the place on the store's list that it left.
     pub(crate) fn takes_over(&self) -> Option<Box<Place>> {
         self.with(|queue| {
@@ -235,7 +240,7 @@ impl Drop for Head {
             let gone = match (&next, shard.queues.get_mut(&*self.key)) {
                 (Some(_), Some(queue)) => {
                     queue.head = number;
-                    queue.held_by = None;
+                    (queue.held_by, queue.rests) = (None, false);
                     // The one before may have been admitted: what the store says to the next one is news.
                     queue.heard &= self.key.kind().is_exclusive();
                     None

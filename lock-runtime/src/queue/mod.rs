@@ -63,6 +63,8 @@ struct KeyQueue {
     /// By the waiter's number, so the order is that of arrival.
     waiters: BTreeMap<u64, InQueue>,
     slice: Slice,
+    /// The head only lets other processes ask first.
+    rests: bool,
     /// The place on the store's list that the last caller at the head left to the next one.
     place: Option<Box<Place>>,
     /// The last failure of the store while a head asked it; `None` after any answer.
@@ -203,9 +205,16 @@ impl LocalQueues {
         hold_options: &HoldOptions,
         now: Moment,
     ) -> Option<Entered> {
-        let mut shard = self.shard(key);
+        let mut guard = self.shard(key);
+        let shard = &mut *guard;
+        let number = shard.number();
         match shard.queues.get_mut(key) {
-            None => Some(Entered::Head(self.open(&mut shard, key))),
+            None => Some(Entered::Head(self.open(shard, key))),
+            // Passed over, as a head that is not polled: a rest must not make a free lock look busy.
+            Some(queue) if queue.rests && queue.waiters.is_empty() => {
+                (queue.head, queue.rests) = (number, false);
+                Some(Entered::Head(Head::new(self, key, number)))
+            }
             Some(queue) => queue.take_idle(hold_options, now),
         }
     }

@@ -271,7 +271,7 @@ impl Release {
         if let Some(head) = work.turn.head.take() {
             let is_wanted = work.core.backend.is_wanted(head.key());
             if keeps || is_wanted || !work.turn.nobody_waits {
-                work.rest(head, is_wanted);
+                work.rest(head, is_wanted, keeps);
             }
         }
         Some(work)
@@ -309,7 +309,7 @@ impl Work {
     }
 
     /// Passes the head on: after a while, if other processes are to have the lock first.
-    fn rest(&self, head: Head, is_wanted: bool) {
+    fn rest(&self, head: Head, is_wanted: bool, keeps: bool) {
         let (backend, key) = (&self.core.backend, head.key());
         let others = match backend.waiting_list(key) {
             Some(list) if list.hears(key, self.tenure.holder()) => Others::InTurns,
@@ -319,6 +319,10 @@ impl Work {
         let round_trip = backend.round_trip(key);
         let rest = head.slice(|slice| slice.rest(others, round_trip, self.left_at));
         if let Some(rest) = rest.flatten() {
+            // A key that was kept is left to those who only try now and then.
+            if !keeps {
+                head.rests();
+            }
             // A shutdown need not wait for it.
             self.core.life.spawn_uncounted(async move {
                 // Outside of a runtime there are no timers, and nobody to wait for.

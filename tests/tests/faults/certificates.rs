@@ -209,7 +209,7 @@ async fn certificates_that_are_of_no_use_are_refused_before_any_io() {
             "rediss://nowhere.invalid/",
         ),
         (
-            "no private key",
+            "not a private key",
             builder().client_certificate(&chain, &chain),
             "rediss://nowhere.invalid/",
         ),
