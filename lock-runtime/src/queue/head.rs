@@ -1,4 +1,4 @@
-//! The head's turn at a key, and whom it is handed over to.
+//! The right of one caller per process to deal with the store at a key, and the choice of the next one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use crate::queue::slice::Slice;
 use crate::release::place::Place;
 use crate::values::{HoldOptions, Key, KeyMap, LockError};
 
-/// The waiters of some moment: those up to this number.
+/// The waiters of one moment: those whose numbers are not higher than this one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SoFar(u64);
 
-/// This process's turn at a key. Dropped, it goes to the next waiter; when there is none, the queue is gone.
+/// This process's front at a key. A head that is dropped goes to the next waiter. Without a waiter, the queue is deleted.
 ///
-/// One that was passed over means nothing any more: its owner deals with the store beside the new head, and excludes
-/// nobody by it.
+/// A head that was passed over changes nothing. Its owner may still send requests to the store, beside the owner of the new
+/// head; the store decides between them.
 pub(crate) struct Head {
     pub(super) queues: Arc<LocalQueues>,
     pub(super) key: Arc<Key>,
@@ -39,7 +39,7 @@ impl Head {
         &self.key
     }
 
-    /// Decides when to hand over, and when to leave the key to other processes.
+    /// Reads or changes the slice, which decides when the lock is handed over and when the process rests.
     pub(crate) fn slice<T>(&self, read: impl FnOnce(&mut Slice) -> T) -> Option<T> {
         self.queues.lock(&self.key).slice(self, read)
     }
@@ -49,7 +49,7 @@ impl Head {
         self.with(|queue| queue.rests = true);
     }
 
-    /// Follows another caller at the head. Takes the place on the store's list that it left.
+    /// Notes that a caller follows another one at the head. Returns the place on the store's list that the other one left.
     pub(crate) fn takes_over(&self) -> Option<Box<Place>> {
         self.with(|queue| {
             queue.slice.begins_anew();
@@ -57,9 +57,9 @@ impl Head {
         })?
     }
 
-    /// Leaves the place to the next caller at the head. If nobody comes, it is dropped.
+    /// Leaves the place to the next caller at the head. Without a next caller, the place is dropped with the queue.
     pub(crate) fn leave_place(&self, place: Box<Place>) {
-        // What this replaces, or nobody takes, is dropped without the lock.
+        // The place that this one replaces is dropped after the lock is released.
         let mut place = Some(place);
         self.with(|queue| std::mem::swap(&mut queue.place, &mut place));
     }
@@ -68,7 +68,7 @@ impl Head {
         self.queue_in(&mut self.queues.shard(&self.key)).map(read)
     }
 
-    /// The queue, if this is still its head.
+    /// Returns the queue, if this is still its head.
     pub(super) fn queue_in<'a>(&self, shard: &'a mut Shard) -> Option<&'a mut KeyQueue> {
         self.queue_of(&mut shard.queues)
     }
@@ -78,8 +78,8 @@ impl Head {
         (queue.head == self.number).then_some(queue)
     }
 
-    /// Counts the caller who is the head among those who wait, if the caps allow one more. A caller who was counted in the
-    /// queue still is.
+    /// Counts the caller at the head as waiting, if the caps allow one more. A caller that came from the queue is counted
+    /// already.
     ///
     /// # Errors
     /// [`LockError::TooManyWaiters`].
@@ -100,12 +100,12 @@ impl Head {
         u64::try_from(waiters.unwrap_or(0)).unwrap_or(u64::MAX)
     }
 
-    /// Notes what the store said, for waiters whose time runs out behind this head.
+    /// Notes the outcome of a request, for waiters whose time runs out behind this head.
     pub(crate) fn heard_from_store(&self, fault: Option<&Fault>) {
         self.with(|queue| queue.heard_from_store(fault.cloned()));
     }
 
-    /// The last failure of the store, if the previous head got no answer from it.
+    /// Returns the fault of the last request, if it got no answer.
     pub(crate) fn fault(&self) -> Option<Fault> {
         self.queues.fault(&self.key)
     }
@@ -115,17 +115,17 @@ impl Head {
         self.queues.lock(&self.key).held_by(self, label);
     }
 
-    /// Marks who waits by now: before a question whose answer is for them, and for nobody who comes later.
+    /// Marks the callers that wait now. The answer to the request that follows is valid for them, and not for later ones.
     pub(crate) fn so_far(&self) -> SoFar {
         SoFar(self.queues.shard(&self.key).next_number)
     }
 
-    /// Lets everybody go who waits: the store admits them together.
+    /// Lets all waiters ask for themselves: the store admits them together.
     pub(crate) fn let_all_go(self) {
         self.let_go(SoFar(u64::MAX));
     }
 
-    /// Lets those go who waited at the mark. The turn goes to the next of the others.
+    /// Lets the waiters of the mark ask for themselves. The head goes to the first of the other waiters.
     pub(crate) fn let_go(self, mark: SoFar) {
         let queue = {
             let mut shard = self.queues.shard(&self.key);
@@ -138,12 +138,12 @@ impl Head {
             queue
         };
         for (_, waiter) in queue {
-            // A waiter that has just left needs nothing.
+            // A waiter that has just left needs no ticket.
             let _ = waiter.ticket.send(Ticket::Go);
         }
     }
 
-    /// The waiter to hand the hold over to: the next one, if there is one and the slice is not over.
+    /// Takes out the waiter to which the lock is handed over: the next one, if there is one and the slice is not over.
     pub(crate) fn successor(&self) -> Option<Successor> {
         let mut shard = self.queues.shard(&self.key);
         let queue = self.queue_in(&mut shard)?;
@@ -156,7 +156,7 @@ impl Head {
         self.next_if(&mut shard, |_| true)
     }
 
-    /// Takes out the first of those who still wait, if it `suits`.
+    /// Takes out the first caller that still waits, if it `suits`.
     fn next_if(
         &self,
         shard: &mut Shard,
@@ -188,7 +188,7 @@ impl Head {
 }
 
 impl Locked<'_> {
-    /// The waiter to pass the lock to without the store: the next one, if there is one that `suits`.
+    /// Takes out the waiter that gets the lock without a request: the next one, if it `suits`.
     pub(crate) fn next_if(
         &mut self,
         head: &Head,
@@ -197,7 +197,7 @@ impl Locked<'_> {
         head.next_if(&mut self.0, suits)
     }
 
-    /// Notes that a caller who has the lock owns the head from now on.
+    /// Notes that a caller that holds the lock owns the head from now on.
     pub(crate) fn held_by(&mut self, head: &Head, label: &'static str) {
         if let Some(queue) = head.queue_in(&mut self.0) {
             queue.held_by(label);
@@ -205,8 +205,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Notes that no caller has the lock any more. Its release may be left to a caller who is not polled any more. Whether
-    /// nobody waits behind the head.
+    /// Notes that no caller holds the lock any more, so that the head can be passed over: a caller that is not polled any more
+    /// may own the release. Returns `true` if no caller waits behind the head.
     pub(crate) fn held_no_more(&mut self, head: &Head) -> bool {
         head.queue_in(&mut self.0).is_none_or(|queue| {
             queue.held_by = None;
@@ -227,21 +227,21 @@ impl Locked<'_> {
 
 impl Drop for Head {
     fn drop(&mut self) {
-        // The place of a queue that is gone is dropped without the lock.
+        // A deleted queue, with its place, is dropped after the lock is released.
         let (next, _gone) = {
             let mut shard = self.queues.shard(&self.key);
             if self.queue_in(&mut shard).is_none() {
                 return;
             }
             let next = shard.pop(&self.key);
-            // The next one goes on waiting, and was counted in the queue.
+            // The next caller still waits, so it is counted.
             shard.count_head(&self.key, next.is_some());
             let number = shard.number();
             let gone = match (&next, shard.queues.get_mut(&*self.key)) {
                 (Some(_), Some(queue)) => {
                     queue.head = number;
                     (queue.held_by, queue.rests) = (None, false);
-                    // The one before may have been admitted: what the store says to the next one is news.
+                    // The caller before may have been admitted, so the answer to the next caller is the first one again.
                     queue.heard &= self.key.kind().is_exclusive();
                     None
                 }
@@ -251,7 +251,7 @@ impl Drop for Head {
         };
         if let Some((waiter, number)) = next {
             let head = Head::new(&self.queues, &self.key, number);
-            // A waiter that has just left gives its turn back as the error; dropping that passes it on.
+            // If the waiter has just left, the head comes back as the error. Dropping it passes it on.
             let _ = waiter.ticket.send(Ticket::Head(head));
         }
     }
@@ -271,10 +271,10 @@ pub(crate) struct Successor {
 }
 
 impl Successor {
-    /// Gives the successor its ticket, or it back if the successor has left meanwhile: dropped, it is passed on.
+    /// Sends the ticket to the successor. Returns the ticket if the successor has left. A ticket that is dropped is passed on.
     pub(crate) fn give(self, ticket: Ticket) -> Option<Ticket> {
         if let Ticket::Head(head) = &ticket {
-            // It goes on waiting, and needs no leave: it was counted in the queue.
+            // The successor still waits, and was counted in the queue, so no cap applies.
             let mut shard = head.queues.shard(&head.key);
             if head.queue_in(&mut shard).is_some() {
                 shard.count_head(&head.key, true);

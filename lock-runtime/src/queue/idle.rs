@@ -1,8 +1,8 @@
-//! A key that this process keeps while no caller of it has the lock (`keep_for`).
+//! A key that this process keeps while none of its callers holds the lock (`keep_for`).
 //!
-//! The idle tenure lies in the key's queue, and has the head. A caller that takes the lock takes the tenure out, under the
-//! queues' lock and the tenure's. Anything else ends the tenure first, and then takes it out here: so it is given back
-//! once, and nobody is admitted under what is being given back.
+//! The idle tenure lies in the key's queue, and has the head. A caller that takes the lock takes the tenure out, with both
+//! the shard and the tenure locked. Any other code ends the tenure first, and then takes it out. So the lock is released
+//! once, and no caller begins a turn in a tenure that is being released.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::hold::{Taken, Tenure, Turn};
 use crate::values::{HoldOptions, Key, Moment};
 
 impl KeyQueue {
-    /// A caller comes while this process keeps the lock. `None` if it does not, or not any more: then the caller waits
-    /// until the lock is given back.
+    /// Serves a caller from the idle tenure. Returns `None` if there is none, or if it has ended: then the caller waits until
+    /// the lock is released.
     pub(super) fn take_idle(&mut self, hold_options: &HoldOptions, now: Moment) -> Option<Entered> {
         let entered = match self.idle.as_ref()?.take(hold_options, now) {
             Taken::Held(hold) => {
@@ -31,8 +31,8 @@ impl KeyQueue {
 }
 
 impl Locked<'_> {
-    /// Leaves the key to an idle tenure, until somebody comes. False if somebody has come already, the manager closes, or
-    /// others are to have a chance.
+    /// Puts an idle tenure into the queue. Returns `false` if a caller waits, if the manager closes, or if the process has kept
+    /// the key for its whole time.
     pub(crate) fn leave_to(&mut self, head: &Head, tenure: &Arc<Tenure>, now: Moment) -> bool {
         let closed = self.0.closed;
         let Some(queue) = head.queue_in(&mut self.0) else {
@@ -48,8 +48,8 @@ impl Locked<'_> {
 }
 
 impl LocalQueues {
-    /// Takes a tenure that is not idle any more out of its queue. Its head is in use from here on, so the next answer of
-    /// the store is news.
+    /// Takes a tenure that is not idle any more out of its queue. Its head is in use from now on, so waiters wait for the
+    /// store's next answer.
     pub(crate) fn idles_no_more(&self, tenure: &Tenure) {
         self.with(tenure.key(), |queue| {
             let is_this = |idle: &mut Arc<Tenure>| std::ptr::eq(&**idle, tenure);
@@ -59,12 +59,12 @@ impl LocalQueues {
         });
     }
 
-    /// Ends all that is idle. Each tenure with what is to be given back.
+    /// Ends all idle tenures. Returns each with the turn that has its head.
     pub(crate) fn end_all_idle(&self, now: Moment) -> Vec<(Arc<Tenure>, Turn)> {
         let mut ended = Vec::new();
         for shard in &self.shards {
             for queue in shard.lock().queues.values_mut() {
-                // One that was ended by others is taken out by them.
+                // Other code that ended a tenure also takes it out.
                 if let Some(tenure) = &queue.idle
                     && let Some(turn) = tenure.stop_idling(now)
                 {
@@ -77,7 +77,7 @@ impl LocalQueues {
         ended
     }
 
-    /// Whether this process keeps the key, and nobody here uses it.
+    /// Returns `true` if this process keeps the key and none of its callers holds it.
     pub(crate) fn is_kept(&self, key: &Key) -> bool {
         self.with(key, |queue| queue.idle.is_some())
             .unwrap_or(false)

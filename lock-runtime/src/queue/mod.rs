@@ -1,9 +1,12 @@
-//! The local queue of each key. One caller per key and process deals with the store; the others queue behind it,
-//! first come first served, and cost no network.
+//! The local queue of each key. One caller per key and process sends requests to the store. The other callers wait behind
+//! it in the order in which they came, and cost no request.
 //!
-//! The caller at the head owns a [`Head`]. It travels: from a head to its hold, from a hold to the next waiter.
-//! Dropping it anywhere passes it on, so a cancelled future can lose nothing. A future that is not polled any more
-//! loses its place to those who wait behind it ([`Waiter::look_at_head`]).
+//! Invariants:
+//! - A queue is there as long as a [`Head`] of it is there. The caller at the front owns the head. The head goes from the
+//!   caller to its hold, and from the hold to the next waiter.
+//! - A head that is dropped goes to the next waiter, so a cancelled future loses nothing.
+//! - A caller at the front that is not polled any more loses its head to the waiters behind it ([`Waiter::look_at_head`]).
+//!   Its old head then has another number than the queue, and changes nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,8 +25,8 @@ use crate::values::{HoldOptions, Key, KeyMap, Kind, LockError, Moment, ShutdownC
 pub(crate) use crate::queue::head::{Head, Successor};
 pub(crate) use crate::queue::waiter::{Waiter, Waiting};
 
-/// The number of shards. Callers of different keys rarely meet at one of so many mutexes. A model has one: each further
-/// mutex multiplies the orders of its threads.
+/// The number of shards. With this many mutexes, callers of different keys rarely wait for the same one. A model has one
+/// shard, because each further mutex multiplies the orders of its threads.
 fn shards() -> usize {
     if is_modelled() { 1 } else { 32 }
 }
@@ -39,41 +42,39 @@ pub(crate) struct LocalQueues {
 /// The queues of some keys.
 struct Shard {
     queues: KeyMap<KeyQueue>,
-    /// Callers per key that wait in the store's queue instead of one of these.
+    /// The number of callers of each key that wait in the store's queue instead.
     in_store_queue: KeyMap<usize>,
-    /// The callers that wait in the queues of all shards, the store's included.
+    /// The number of waiting callers in all shards, with those in the store's queue.
     waiting: Arc<AtomicUsize>,
-    /// Of waiters and heads. Never given twice: they may outlive the queue that they were for.
+    /// The last number of a waiter or a head. No number is given twice, because waiters and heads may outlive their queue.
     next_number: u64,
     closed: bool,
 }
 
-/// A key that somebody in this process deals with.
+/// The queue of a key that this process holds or asks for.
 #[derive(Default)]
 struct KeyQueue {
-    /// The number of the current head. Any other head was passed over, and means nothing any more.
+    /// The number of the current head. A head with another number was passed over, and changes nothing.
     head: u64,
-    /// The head is a caller who waits, and is counted among those.
+    /// Whether the head belongs to a caller that waits, and that is counted as waiting.
     head_waits: bool,
-    /// The number of times that anything was heard of the head: a caller at the head hears from the store again and
-    /// again.
+    /// The number of answers that the callers at the head got from the store. It grows while the caller is polled.
     signs: u64,
-    /// This process keeps the lock, and no caller has it: the head is with the tenure.
+    /// The tenure of a lock that this process keeps while no caller holds it. The tenure has the head.
     idle: Option<Arc<Tenure>>,
-    /// By the waiter's number, so the order is that of arrival.
+    /// The waiters by number, and so in the order of arrival.
     waiters: BTreeMap<u64, InQueue>,
     slice: Slice,
-    /// The head only lets other processes ask first.
+    /// Whether the head waits only so that other processes ask first.
     rests: bool,
     /// The place on the store's list that the last caller at the head left to the next one.
     place: Option<Box<Place>>,
-    /// The last failure of the store while a head asked it; `None` after any answer.
-    /// Boxed: each key that is held has a queue.
+    /// The fault of the last request of a head. `None` after an answer. Boxed, because each held key has a queue.
     fault: Option<Box<Fault>>,
-    /// Whether anything at all was heard from the store since the queue opened, and who wants to know.
+    /// Whether the store has answered since the queue opened, and the signal for callers that wait for the first answer.
     heard: bool,
     awaited: Option<Arc<Notify>>,
-    /// The label of the local hold, if a hold owns the head, and whether a long wait was warned of.
+    /// The label of the local hold, if a hold owns the head, and whether a warning about a long wait was logged.
     held_by: Option<&'static str>,
     warned: bool,
 }
@@ -92,15 +93,15 @@ impl Shard {
         Some(waiter)
     }
 
-    /// Counts so many callers of this shard as waiting no more.
+    /// Removes callers of this shard from the count of waiting callers.
     fn wait_no_more(&self, callers: usize) {
         self.waiting.fetch_sub(callers, Ordering::Relaxed);
     }
 
-    /// Counts the head among those who wait, or no more.
+    /// Adds the caller at the head to the count of waiting callers, or removes it.
     fn count_head(&mut self, key: &Key, waits: bool) {
         if let Some(queue) = self.queues.get_mut(key) {
-            // An uncontended cycle changes nothing, and must not touch a count that all keys share.
+            // An uncontended cycle changes nothing, so it must not write a count that all keys share.
             match (std::mem::replace(&mut queue.head_waits, waits), waits) {
                 (false, true) => _ = self.waiting.fetch_add(1, Ordering::Relaxed),
                 (true, false) => self.wait_no_more(1),
@@ -111,12 +112,12 @@ impl Shard {
 }
 
 impl KeyQueue {
-    /// The number of callers that wait, including the head.
+    /// Returns the number of waiting callers, with the one at the head.
     fn waiting(&self) -> usize {
         self.waiters.len() + usize::from(self.head_waits)
     }
 
-    /// A caller has the lock from now on, and with it the head.
+    /// Notes that a caller holds the lock from now on, and with it the head.
     fn held_by(&mut self, label: &'static str) {
         self.held_by = Some(label);
         self.warned = false;
@@ -153,11 +154,11 @@ pub(crate) enum Ticket {
 }
 
 pub(crate) enum Entered {
-    /// Nobody was there.
+    /// The queue was empty: the caller is at the front.
     Head(Head),
-    /// Nobody was there, and this process kept the lock: the caller's turn has begun.
+    /// The queue was empty, and this process kept the lock: the caller's turn has begun.
     Held(Hold),
-    /// Nobody was there. What this process kept cannot serve the caller, and is to be given back.
+    /// The queue was empty. The tenure that this process kept cannot serve the caller, and is to be released.
     Unsuited(Arc<Tenure>, Box<Turn>),
     Queued(Waiter),
 }
@@ -184,12 +185,12 @@ impl LocalQueues {
 
     /// Locks the shard of the key.
     fn shard(&self, key: &Key) -> ModelledGuard<'_, Shard> {
-        // The tables go by the first and the last bits of the hash.
+        // The hash tables use the first and the last bits of the hash.
         let place = (key.digest() >> 32) % self.shards.len() as u64;
         self.shards[usize::try_from(place).unwrap_or(0)].lock()
     }
 
-    /// Becomes the head at `key` if nobody in this process deals with it.
+    /// Takes the head at `key` if this process neither holds the key nor asks for it.
     pub(crate) fn try_enter(self: &Arc<LocalQueues>, key: &Arc<Key>) -> Option<Head> {
         let mut shard = self.shard(key);
         if shard.queues.contains_key(key) {
@@ -198,7 +199,7 @@ impl LocalQueues {
         Some(self.open(&mut shard, key))
     }
 
-    /// As [`enter`](LocalQueues::enter), for a caller that does not queue: `None` if somebody is before it.
+    /// Like [`enter`](LocalQueues::enter), for a caller that does not queue: `None` if another caller is before it.
     pub(crate) fn enter_at_once(
         self: &Arc<LocalQueues>,
         key: &Arc<Key>,
@@ -210,7 +211,7 @@ impl LocalQueues {
         let number = shard.number();
         match shard.queues.get_mut(key) {
             None => Some(Entered::Head(self.open(shard, key))),
-            // Passed over, as a head that is not polled: a rest must not make a free lock look busy.
+            // A rest must not make a free lock look busy, so the head that rests is passed over.
             Some(queue) if queue.rests && queue.waiters.is_empty() => {
                 (queue.head, queue.rests) = (number, false);
                 Some(Entered::Head(Head::new(self, key, number)))
@@ -219,12 +220,12 @@ impl LocalQueues {
         }
     }
 
-    /// Locks the queue of the key. The lock of a tenure's state comes after it.
+    /// Locks the queue of the key. A tenure's state is locked after the queue, never before it.
     pub(crate) fn lock(&self, key: &Key) -> Locked<'_> {
         Locked(self.shard(key))
     }
 
-    /// The first head at a key.
+    /// Opens the queue of a key, and returns its first head.
     fn open(self: &Arc<LocalQueues>, shard: &mut Shard, key: &Arc<Key>) -> Head {
         let head = shard.number();
         let queue = KeyQueue {
@@ -235,7 +236,7 @@ impl LocalQueues {
         Head::new(self, key, head)
     }
 
-    /// Becomes the head at `key`, or waits for that.
+    /// Takes the head at `key`, or a place in its queue.
     pub(crate) fn enter(
         self: &Arc<LocalQueues>,
         key: &Arc<Key>,
@@ -271,7 +272,7 @@ impl LocalQueues {
         }))
     }
 
-    /// Counts a caller who waits in the store's queue, if the caps allow one more.
+    /// Counts a caller that waits in the store's queue, if the caps allow one more.
     pub(crate) fn join_store_queue(
         self: &Arc<LocalQueues>,
         key: &Arc<Key>,
@@ -289,7 +290,7 @@ impl LocalQueues {
         })
     }
 
-    /// Whether nobody of this process waits for the key in the store's queue.
+    /// Returns `true` if no caller of this process waits for the key in the store's queue.
     pub(crate) fn store_queue_is_empty(&self, key: &Key) -> bool {
         !self.shard(key).in_store_queue.contains_key(key)
     }
@@ -325,12 +326,12 @@ impl LocalQueues {
         all
     }
 
-    /// Returns the number of callers that wait, over all keys.
+    /// Returns the number of waiting callers of all keys.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Counts one more caller that waits, if the caps allow that. `for_key`: the number of those that wait for the key.
+    /// Counts one more waiting caller, if the caps allow that. `for_key`: the number of callers that wait for the key.
     ///
     /// # Errors
     /// [`LockError::TooManyWaiters`].
@@ -354,7 +355,7 @@ impl LocalQueues {
         })
     }
 
-    /// Whether somebody in this process deals with the key.
+    /// Returns `true` if this process holds the key or asks for it.
     pub(crate) fn is_open(&self, key: &Key) -> bool {
         self.shard(key).queues.contains_key(key)
     }
@@ -370,7 +371,8 @@ impl LocalQueues {
         Kind::ALL.into_iter().map(queued).sum()
     }
 
-    /// Sends every waiter away and admits no more. What is kept by then is to be given back: nothing is kept later.
+    /// Closes the tickets of all waiters, and admits no more. The caller then gives back the idle tenures: none becomes idle
+    /// later.
     pub(crate) fn close(&self) {
         for shard in &self.shards {
             let mut shard = shard.lock();
@@ -386,7 +388,7 @@ impl LocalQueues {
             let waiters = queues.iter().map(|(waiters, _)| waiters.len());
             shard.wait_no_more(waiters.sum());
             drop(shard);
-            // Each waiter's channel closes: it answers `ShuttingDown`. A place on the store's list is given back.
+            // A waiter whose channel closes returns `ShuttingDown`. A dropped place leaves the store's list.
             drop(queues);
         }
     }

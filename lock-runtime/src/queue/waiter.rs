@@ -1,4 +1,4 @@
-//! Those who wait: in a local queue, or in the store's.
+//! Callers that wait, in a local queue or in the store's queue.
 
 use std::sync::Arc;
 
@@ -9,37 +9,37 @@ use super::{Head, LocalQueues, Ticket};
 use crate::backend::Fault;
 use crate::values::Key;
 
-/// A place in a queue. Dropped, it leaves the queue; a ticket that was given already is passed on.
+/// A place in a queue. Dropping it leaves the queue, and passes on a ticket that was sent already.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(super) queues: Arc<LocalQueues>,
     pub(super) key: Arc<Key>,
     pub(super) number: u64,
     pub(super) given: oneshot::Receiver<Ticket>,
-    /// The head, and what was heard of it, at the last look.
+    /// The head, and its count of answers, at the last look.
     pub(super) last_seen: Option<(u64, u64)>,
-    /// Its turn has come, or the queues were closed: that has taken the waiter out of the queue.
+    /// Whether the waiter was taken out of the queue: its ticket was sent, or the queues were closed.
     pub(super) is_out: bool,
 }
 
 impl Waiter {
-    /// Waits for the ticket. `None`: the queues were closed. Cancel safe.
+    /// Waits for the ticket. Returns `None` if the queues were closed. Cancel safe.
     pub(crate) async fn ticket(&mut self) -> Option<Ticket> {
         let ticket = (&mut self.given).await.ok();
         self.is_out = true;
         ticket
     }
 
-    /// The last failure of the store, if the head got no answer from it.
+    /// Returns the fault of the last request of the head, if it got no answer.
     pub(crate) fn fault(&self) -> Option<Fault> {
         self.queues.fault(&self.key)
     }
 
-    /// If nothing was heard from the store about this key yet: what is raised when something is.
+    /// Returns the signal for the store's first answer about this key, if there was none yet.
     pub(crate) fn first_news(&self) -> Option<OwnedNotified> {
         self.queues
             .with(&self.key, |queue| {
-                // Made under the lock: the news cannot come before it.
+                // It is made under the lock, so the answer cannot come before it.
                 (!queue.heard).then(|| {
                     queue
                         .awaited
@@ -51,9 +51,9 @@ impl Waiter {
             .flatten()
     }
 
-    /// Passes the caller at the head over if nothing was heard of it since the last look: nobody polls it any more. What
-    /// it asked of the store is its own affair; the turn goes to the next waiter. The looks must be further apart than
-    /// a caller that is polled needs between two signs of life. A hold is never passed over: it ends by itself.
+    /// Passes the caller at the head over if it got no answer since the last look: no task polls it any more. Its request may
+    /// still be under way; the head goes to the next waiter. Between two looks must be more time than between two answers of
+    /// a caller that is polled. A hold is never passed over, because it ends by itself.
     pub(crate) fn look_at_head(&mut self) {
         let head = {
             let mut guard = self.queues.shard(&self.key);
@@ -72,11 +72,11 @@ impl Waiter {
             queue.head = number;
             Head::new(&self.queues, &self.key, number)
         };
-        // Unlocked: it goes to the first in the queue.
+        // The lock is released here. The head goes to the first waiter.
         drop(head);
     }
 
-    /// The label of the hold that this waiter waits for, the first time somebody asks about that hold.
+    /// Returns the label of the hold that this waiter waits for. Only the first call about a hold gets it.
     pub(crate) fn blocked_by(&self) -> Option<&'static str> {
         self.queues
             .with(&self.key, |queue| {
@@ -100,7 +100,7 @@ impl Drop for Waiter {
     }
 }
 
-/// One caller who waits in the store's queue, counted until this is dropped.
+/// The count of one caller that waits in the store's queue. Dropping it ends the count.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(super) queues: Arc<LocalQueues>,

@@ -1,8 +1,8 @@
-//! A write hold whose last writer has left while a nested read lives on, or has asked for it, becomes a read hold, in
-//! the store as well.
+//! A write hold becomes a read hold when its caller asks for that, or when its last writer leaves while a nested read is
+//! still held.
 //!
-//! The hold counts as a read before the store is asked. Renewals and releases of a read know both forms that it may
-//! have there, so it does not matter which of the requests arrives first.
+//! The hold counts as a read before the request to the store. In the store it may still be a write. Renewals and releases of
+//! a read handle both forms, so the order in which these requests arrive does not matter.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::release::pauses;
 use crate::values::{Counted, Kind, Label, LockError, LostReason, clock, config};
 
 impl Handles {
-    /// Makes a write a read: from the call on, whatever becomes of the future.
+    /// Makes a write a read, from the call on, also if the future is dropped.
     pub(crate) fn downgrade(
         &mut self,
     ) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
@@ -30,7 +30,7 @@ impl Handles {
         }
     }
 
-    /// The work that then remains at the store, if any.
+    /// Returns the work that remains at the store, if any.
     fn start_downgrade(&mut self) -> Result<Option<Downgrade>, LockError> {
         let none = || config("only a guard of one read/write lock can be downgraded");
         let handle = self.only().ok_or_else(none)?;
@@ -53,7 +53,7 @@ impl Handles {
 pub(crate) struct Downgrade {
     core: Arc<Core>,
     hold: Hold,
-    /// This process's turn to write: the next writer queues at the store once the readers are let in there.
+    /// The head of the process's writers. The next writer asks the store after the store has admitted the readers.
     head: Option<Head>,
     _under_way: Counted,
 }
@@ -68,8 +68,8 @@ impl Downgrade {
         }
     }
 
-    /// For a caller who wants to know how it went, within the call timeout. The manager owns it, from the call on and
-    /// not from the first poll: it goes on when the caller leaves.
+    /// Downgrades for a caller that waits for the outcome, within the call timeout. From the call on, not from the first poll,
+    /// the manager owns the work, which continues when the caller leaves.
     pub(crate) fn explicit(self) -> impl Future<Output = Result<(), LockError>> + Send + 'static {
         let (core, name) = (self.core.clone(), self.hold.key().name().to_owned());
         let (done, outcome) = oneshot::channel();
@@ -88,7 +88,7 @@ impl Downgrade {
         }
     }
 
-    /// With nobody waiting for the outcome.
+    /// Downgrades for no caller.
     pub(crate) fn in_background(self) {
         let label = self.hold.with_turn(|turn| turn.label.lock);
         let (core, label) = (self.core.clone(), label.unwrap_or(Label::UNLABELLED));
@@ -102,8 +102,8 @@ impl Downgrade {
         });
     }
 
-    /// Repeats it until there is an answer. When the hold is over before, there is nothing left to downgrade:
-    /// what ended it gives back what the store has.
+    /// Repeats the request until there is an answer. If the hold ends before, nothing is left to downgrade: the code that ended
+    /// it gives back what the store has.
     async fn run(self, done: oneshot::Sender<Result<(), LockError>>) {
         let mut pauses = pauses();
         let outcome = loop {
@@ -133,8 +133,8 @@ impl Downgrade {
         let _ = done.send(outcome);
     }
 
-    /// The store knows neither a write nor a read of this holder. If the lease has run out before the answer came, that is
-    /// what ended the hold.
+    /// Handles the answer that the store has neither a write nor a read of this holder. If the lease ended before the answer
+    /// came, the end of the lease is the reason of the loss.
     fn is_gone(&self) -> Result<(), LockError> {
         if !self.hold.is_over() {
             let tenure = self.hold.tenure();

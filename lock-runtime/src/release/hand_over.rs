@@ -1,4 +1,5 @@
-//! The lock goes to the next waiter of this process: without the store while a tenure lasts, else in one round trip.
+//! The lock goes to the next waiter of this process: without a request in a tenure, or with one request that begins the next
+//! tenure.
 
 use tokio::sync::oneshot;
 
@@ -9,7 +10,7 @@ use crate::observe::metrics;
 use crate::queue::{Head, Successor, Ticket};
 use crate::values::{HoldOptions, Key, Kind, LockError, SPARE_TOKENS, clock};
 
-/// What the store has set aside for further turns of what it has just granted, if the terms allow any.
+/// Returns the permission for further turns in the tenure that the store has just granted, if the terms give one.
 pub(crate) fn reserve(core: &Core, head: &Head, terms: TenureTerms) -> Option<Reserved> {
     let TenureTerms { strangers, spare } = terms;
     let round_trip = core.backend.round_trip(head.key());
@@ -17,28 +18,28 @@ pub(crate) fn reserve(core: &Core, head: &Head, terms: TenureTerms) -> Option<Re
     Reserved::new(spare, Some(until?))
 }
 
-/// Tells the successor that the lock, which is of that kind, is offered to it.
+/// Offers the lock to the successor.
 pub(super) fn give(core: &Core, kind: Kind, successor: Successor, offer: Offer) {
     metrics::handed_over(successor.hold_options.label, kind);
-    // A manager that closes drops both: the successor is told, and the lock is given back.
+    // A manager that closes drops both: the successor's ticket closes, and the lock is given back.
     if core.life.is_open() {
         let refused = successor.give(Ticket::Held(offer));
-        // That waiter has just left, and the lock goes on from here. In a task: a thousand who leave would otherwise be
-        // a thousand calls deep.
+        // The waiter has just left, and the lock goes to the next one. That is a task, because a thousand waiters that leave
+        // would otherwise be a thousand nested calls.
         if let Some(ticket) = refused {
             core.life.spawn(async move { drop(ticket) });
         }
     }
 }
 
-/// The holder that follows in the store: a waiter of this process, or none of its callers, for whom the lock is kept.
+/// The holder that follows in the store: a waiter of this process, or no caller, if the process keeps the lock.
 pub(super) struct Following {
     options: HoldOptions,
     waiter: Option<Successor>,
 }
 
 impl Following {
-    /// The lock was not handed over: who is next asks the store.
+    /// The lock was not handed over, so the next caller asks the store.
     fn inherits_nothing(self, head: Head) {
         match self.waiter {
             Some(successor) => drop(successor.give(Ticket::Head(head))),
@@ -48,7 +49,7 @@ impl Following {
 }
 
 impl Work {
-    /// Who has the lock next without asking for it.
+    /// Returns the holder that gets the lock without a request of its own, if there is one.
     pub(super) fn next(&self) -> Option<Following> {
         if self.turn.nobody_waits && self.turn.keep_for.is_none() {
             return None;
@@ -57,7 +58,7 @@ impl Work {
         let head = self.turn.head.as_ref()?;
         if let Some(successor) = head.successor() {
             return Some(Following {
-                // It is renewed once its caller has taken it.
+                // The watchdog renews it once its caller has claimed it.
                 options: HoldOptions {
                     renewed: false,
                     ..successor.hold_options
@@ -66,7 +67,7 @@ impl Work {
             });
         }
         let keep_for = self.turn.keep_for.filter(|_| self.core.life.is_open());
-        // Those who wait although the slice is over come after others.
+        // Callers that wait although the slice is over come after other processes.
         let may_keep = head.slice(|slice| slice.may_keep(self.left_at));
         let keeps = keep_for.is_some() && may_keep == Some(true) && head.waiters() == 0;
         keeps.then(|| Following {
@@ -85,8 +86,8 @@ impl Work {
 }
 
 impl Release {
-    /// Makes another one the holder, in one round trip. Always runs to its end; `told` hears of it before the last of the
-    /// cleaning up, which can take as long as the lease of who follows.
+    /// Makes the next holder the holder at the store, with one request. It always runs to its end. `told` gets the outcome
+    /// before the last of the cleaning up, which can take as long as the lease of the next holder.
     pub(super) async fn hand_over(
         mut self,
         next: Following,
@@ -102,7 +103,7 @@ impl Release {
         let (key, from) = (head.key().clone(), work.tenure.holder());
         let (to, spare) = match (&next.waiter, key.kind()) {
             (None, kind) => (core.ids.fresh_keeper(), idle::spare_tokens(kind)),
-            // It counts holds: what nobody takes is a gap that people see.
+            // Its tokens count holds: an unused token is a gap that people see.
             (_, Kind::Fenced) => (core.ids.fresh(), head.waiters().min(SPARE_TOKENS)),
             _ => (core.ids.fresh(), SPARE_TOKENS),
         };
@@ -139,7 +140,7 @@ impl Release {
                 let _ = told.send(self.conclude(Ok(Released::NotHeld)));
                 return;
             }
-            // The old holder has released; what was granted to the new one is given back by the backend.
+            // The old holder has released the lock, and the backend gives back the votes for the new holder.
             Err(fault @ Fault::TooFew(_)) => {
                 head.heard_from_store(Some(&fault));
                 self.work = None;
@@ -152,8 +153,8 @@ impl Release {
         let unknown = matches!(fault, Fault::Unknown(_));
         next.inherits_nothing(head);
         work.unanswered |= unknown;
-        // First the old holder, then the new one: whichever of them the store has by the time, and however late the
-        // lost request arrives, neither is left behind.
+        // First the old holder is released, then the new one. So neither is left in the store, whichever of them it has, and
+        // however late the lost request arrives.
         let outcome = self.give_back().await;
         let _ = told.send(outcome);
         if unknown {
@@ -162,7 +163,7 @@ impl Release {
     }
 }
 
-/// One if readers of this process wait beside the writers: they are in another queue, and no less strangers there.
+/// Returns one if readers of this process wait beside the writers: they are in another queue, and count as another process.
 fn readers_of(core: &Core, key: &Key) -> u64 {
     u64::from(key.kind() == Kind::Write && core.queues.is_open(&key.as_kind(Kind::Read)))
 }

@@ -1,5 +1,4 @@
-//! A lock that stays with this process between its turns (`keep_for`): how that begins, and how the lock is given back in
-//! the end.
+//! A lock that stays with this process between its turns (`keep_for`): how an idle time begins, and how it ends.
 
 use std::sync::Arc;
 
@@ -10,10 +9,10 @@ use crate::queue::Head;
 use crate::queue::slice::Slice;
 use crate::values::{HoldOptions, HolderId, Kind, LostReason, Moment, SPARE_TOKENS, clock};
 
-/// How many numbers of a counted fence are set aside: what nobody takes is a gap that people see.
+/// The number of reserved tokens of a fence that counts: an unused token is a gap that people see.
 const SPARE_COUNTS: u64 = 100;
 
-/// Returns the number of tokens to set aside for the next holds.
+/// Returns the number of tokens to reserve for the next holds.
 pub(super) fn spare_tokens(kind: Kind) -> u64 {
     match kind {
         Kind::Fenced => SPARE_COUNTS,
@@ -21,7 +20,7 @@ pub(super) fn spare_tokens(kind: Kind) -> u64 {
     }
 }
 
-/// The store has just made `holder` the one that has the lock, for no caller. It is kept, unless somebody waits for it.
+/// Keeps the lock, which the store has just given to `holder` and so to no caller, unless a caller or a process waits for it.
 pub(super) fn keep(
     core: &Arc<Core>,
     head: Head,
@@ -31,7 +30,7 @@ pub(super) fn keep(
     terms: TenureTerms,
 ) {
     let TenureTerms { strangers, spare } = terms;
-    // It is believed from here on, and so it cannot be over yet.
+    // The grant is believed from the moment of its request on, so its time cannot be over yet.
     let (key, now) = (head.key().clone(), granted.sent_at);
     head.slice(|slice| slice.keeps(options.keep_for.unwrap_or_default(), now));
     let of = Arc::downgrade(core);
@@ -41,23 +40,22 @@ pub(super) fn keep(
     if strangers.is_some_and(|strangers| strangers > 0) {
         tenure.give_up();
     }
-    // A turn that ends at once: what comes after it is decided as after any other.
+    // This turn ends at once. The code after it decides as after any other turn.
     let share = Share {
         kind: tenure.first_kind(),
         renewed: options.renewed,
         keep_until: None,
     };
     match hold.leave(core, share, now) {
-        // It may have been taken already, and even given back.
+        // A caller may have taken it already, and even given it back.
         Left::Last(_, Next::Idle { .. }) => core.watch.insert(tenure, granted.sent_at),
         Left::Last(turn, Next::GiveBack) => give_back(core, tenure.clone(), turn, now),
-        // Nobody else knows the tenure by then, and it is not for waiters.
+        // No other code knows the tenure yet, and its reserved tokens are not for waiters.
         Left::Last(_, Next::Turn(..)) | Left::Shared | Left::Reading(_) | Left::Lost { .. } => {}
     }
 }
 
-/// An idle time is over: nobody of this process came in time, somebody else asked for the lock, or it was lost. `turn` has
-/// the head.
+/// Ends an idle time: no caller came in time, another process asked for the lock, or the lock was lost. `turn` has the head.
 pub(crate) fn ended(core: &Arc<Core>, tenure: &Arc<Tenure>, turn: Turn, reason: LostReason) {
     core.watch.remove(tenure);
     core.queues.idles_no_more(tenure);
@@ -65,19 +63,19 @@ pub(crate) fn ended(core: &Arc<Core>, tenure: &Arc<Tenure>, turn: Turn, reason: 
         head.slice(Slice::was_unused);
     }
     match reason {
-        // The store has said so: nothing is left to give back.
+        // The store has no hold any more that could be given back.
         LostReason::Refused | LostReason::ForceReleased => {}
         _ => give_back(core, tenure.clone(), turn, clock::now()),
     }
 }
 
-/// Gives the lock back after an idle time, or hands it over to the next local waiter. In the background.
+/// Gives the lock back after an idle time, or hands it over to the next local waiter, in the background.
 pub(crate) fn give_back(core: &Arc<Core>, tenure: Arc<Tenure>, turn: Turn, now: Moment) {
     core.watch.remove(&tenure);
     Release::new(core, tenure, turn, now).spawn(None);
 }
 
-/// Gives back all that the manager keeps: it closes.
+/// Gives back all locks that the manager keeps, because it closes.
 pub(crate) fn give_back_all(core: &Arc<Core>) {
     let now = clock::now();
     for (tenure, turn) in core.queues.end_all_idle(now) {
@@ -85,8 +83,8 @@ pub(crate) fn give_back_all(core: &Arc<Core>) {
     }
 }
 
-/// The last manager and the last guard are gone. Each lock is given back by one request; one that is not answered is left
-/// to the lease.
+/// Gives back all kept locks after the last manager and the last guard were dropped. Each lock gets one request; if that is
+/// not answered, the lease ends the lock.
 pub(crate) fn give_back_at_the_end(core: &Core) {
     for (tenure, _) in core.queues.end_all_idle(clock::now()) {
         core.watch.remove(&tenure);

@@ -8,13 +8,13 @@ use crate::observe;
 use crate::values::ttl::LEAST_CALL;
 use crate::values::{LockError, Moment, Ttl, clock, ttl};
 
-/// Told whether the store keeps the key.
+/// Gets whether the store keeps the key.
 pub(super) type Covered = oneshot::Sender<Result<(), LockError>>;
 
 impl Work {
-    /// Waits until the key may be given back. False if the manager closes before: nobody is left to wait, so the
-    /// lease ends the hold. `kept` is told once the store will keep the key for that long, whatever becomes of this
-    /// process, or cannot.
+    /// Waits until the key may be given back. Returns `false` if the manager closes before: then the lease ends the hold.
+    /// `kept` gets a message once the store keeps the key for that long, whatever happens to this process, or once it is clear
+    /// that the store does not.
     pub(super) async fn keep(&mut self, kept: Option<Covered>) -> bool {
         let Some(until) = self.covered_until() else {
             return true;
@@ -27,7 +27,7 @@ impl Work {
             (None, Ok(())) => {}
         }
         if is_gone {
-            // There is nothing to keep. The release clears what is left of it, and the turn goes on.
+            // There is nothing to keep. The release deletes the rest of the hold, and passes the head on.
             return true;
         }
         tokio::select! {
@@ -36,7 +36,7 @@ impl Work {
         }
     }
 
-    /// Makes the lease last until then, if it does not.
+    /// Extends the lease until then, if it is shorter.
     ///
     /// # Errors
     /// [`LockError::Lost`] if the store no longer names this holder; else why it could not be asked within the lease.
@@ -44,14 +44,14 @@ impl Work {
         let mut pauses = pauses();
         let timeout = self.turn.ttl().call_timeout(self.core.options.call_timeout);
         while self.tenure.deadline().remaining() < until.remaining() {
-            // The margin on top: the store's clock may be the faster one.
+            // A margin is added, because the store's clock may be faster.
             let rest = until.remaining();
             let rest = (rest + rest / 50).clamp(ttl::MIN, ttl::MAX);
             let Ok(ttl) = Ttl::new(rest, false) else {
                 break;
             };
             let renewal = self.tenure.renewal(Some(ttl));
-            // Whatever the answer is, the store may have done it.
+            // The store may extend the lease even if no answer comes.
             self.over_at = self.over_at.later(clock::now() + timeout + rest);
             let fault = match self.core.renew(renewal, timeout).await {
                 Ok(Renewed::Held) => break,
@@ -66,7 +66,7 @@ impl Work {
             if !fault.is_passing() || left.is_zero() {
                 return Err(fault.into_error(self.tenure.key().name()));
             }
-            // A pause of the usual length could outlast the lease of a store that is back before its end.
+            // A store may come back shortly before the end of the lease. A pause of the usual length would be too long then.
             clock::sleep(pauses.pause().min((left / 4).max(LEAST_CALL))).await;
         }
         Ok(())

@@ -1,8 +1,9 @@
-//! The end of a tenure: given back to the store, or handed over in it to the next local waiter.
+//! The end of a tenure: the lock is given back to the store, or handed over in the store to the next local waiter.
 //!
-//! A [`Release`] is what the last guard leaves behind. The caller that drives it may be dropped at any time: it then goes
-//! on in the background. All requests name the holder, so a repeated one can hurt nobody. No turn begins under that holder
-//! any more: the release is made after the tenure is [over](crate::hold::Next::GiveBack).
+//! The last guard leaves a [`Release`]. Invariants:
+//! - The future that drives a release may be dropped at any time. The release then continues in the background.
+//! - Each request names the holder, so a repeated request releases nothing of other holders.
+//! - No turn begins under that holder any more: the release is made after the tenure has [ended](crate::hold::Next::GiveBack).
 
 pub(crate) mod downgrade;
 pub(crate) mod hand_over;
@@ -29,7 +30,7 @@ use crate::release::downgrade::Downgrade;
 use crate::values::ttl::LEAST_CALL;
 use crate::values::{Backoff, Counted, LockError, LostReason, Moment, UnusedTokens, clock};
 
-/// A release under way; `None` if it is over. Boxed, so that what waits for it stays small while the body runs.
+/// A release under way; `None` if it is over. Boxed, so that the future that waits for it stays small while the body runs.
 #[derive(Default)]
 pub(crate) struct Ending(Option<UnderWay>);
 
@@ -55,7 +56,7 @@ impl Future for Ending {
 }
 
 impl HoldHandle {
-    /// Ends the handle. The future may be dropped at any time; the release goes on in the background.
+    /// Ends the handle. The future may be dropped at any time; the release then continues in the background.
     pub(crate) fn release(mut self) -> Ending {
         match self.end() {
             Ok(None) => Ending::default(),
@@ -65,7 +66,7 @@ impl HoldHandle {
         }
     }
 
-    /// Leaves the turn; what is then to be done at the store.
+    /// Leaves the turn. Returns the work that remains at the store.
     fn end(&mut self) -> Result<Option<AtStore>, LockError> {
         let Some((left, left_at, _counted)) = self.leave() else {
             return Ok(None);
@@ -106,7 +107,7 @@ impl Drop for HoldHandle {
     fn drop(&mut self) {
         match self.end() {
             Ok(Some(AtStore::Downgrade(downgrade))) => downgrade.in_background(),
-            // A release that is dropped goes on in the background. An error was told to those who watch for loss.
+            // A release that is dropped continues in the background. `lost()` has reported an error already.
             other => drop(other),
         }
     }
@@ -118,10 +119,10 @@ enum AtStore {
     Downgrade(Downgrade),
 }
 
-/// A tenure that was lost may still stand in the store under its id. Now that nobody acts on it any more, others need not
-/// wait for its lease to run out.
+/// Deletes a lost tenure that may still be in the store. The last guard is gone, so other holders need not wait for the end
+/// of its lease.
 pub(crate) fn clean_up(core: &Arc<Core>, tenure: Arc<Tenure>, reason: LostReason) {
-    // The word of a single store is final.
+    // The answer of a single store is final.
     let is_gone = matches!(reason, LostReason::Refused | LostReason::ForceReleased);
     if is_gone && !core.backend.traits().divided {
         return;
@@ -133,22 +134,22 @@ pub(crate) fn clean_up(core: &Arc<Core>, tenure: Arc<Tenure>, reason: LostReason
     });
 }
 
-/// The pauses between two tries of what ends a hold and got no answer.
+/// The pauses between two requests that end a hold, while none is answered.
 pub(crate) fn pauses() -> Backoff {
     Backoff::new(Duration::from_millis(20), Duration::from_secs(1))
 }
 
-/// The release of a tenure that is over. Dropped before it is done, it goes on in a task of the manager's runtime.
+/// The release of a tenure that is over. If it is dropped before it is done, it continues in a task of the manager's runtime.
 #[derive(Debug)]
 struct Release {
     /// `None` once nothing is left to do at the store.
     work: Option<Work>,
-    /// A task of the manager's runtime drives it. If even that is dropped, the runtime is gone, and the lease ends
-    /// the tenure.
+    /// Whether a task of the manager's runtime drives it. If that task is dropped, the runtime is gone, and the lease ends the
+    /// tenure.
     in_task: bool,
 }
 
-/// What a release is about.
+/// The data of a release.
 #[derive(Debug)]
 struct Work {
     core: Arc<Core>,
@@ -156,13 +157,13 @@ struct Work {
     /// The turn that ended last, with this process's place at the key, where turns own it.
     turn: Turn,
     left_at: Moment,
-    /// Tokens that go back with the lock.
+    /// The unused tokens that go back with the lock.
     unused: Option<UnusedTokens>,
-    /// When the store's lease is over at the latest: until then a release without an answer is repeated.
+    /// The latest end of the store's lease. Until then, a release without an answer is repeated.
     over_at: Moment,
-    /// A release was sent and not answered: "not held" may then be our own doing.
+    /// Whether a release was sent and not answered: it may be the cause of a later "not held".
     unanswered: bool,
-    /// Keeps a shutdown waiting, whatever drives the release: that of a caller is not cut off half-way.
+    /// A shutdown waits for it, also if a caller drives the release.
     _under_way: Counted,
 }
 
@@ -185,8 +186,8 @@ impl Release {
         }
     }
 
-    /// Releases for a caller who wants to know how it went, within the call timeout. Cancel safe: what is not
-    /// done by then goes on in the background.
+    /// Releases for a caller that waits for the outcome, within the call timeout. Cancel safe: a release that is not done by
+    /// then continues in the background.
     async fn explicit(mut self) -> Result<(), LockError> {
         current_runtime()?;
         let Some(work) = &mut self.work else {
@@ -198,13 +199,13 @@ impl Release {
             self.spawn(Some(told));
             return match tokio::time::timeout(timeout, covered).await {
                 Ok(Ok(outcome)) => outcome,
-                // Gone without an answer if the runtime is: then the lease ends the tenure. Without one in time, the
-                // lease is being lengthened in the background.
+                // If the runtime is gone, there is no answer, and the lease ends the tenure. If the answer is late, the
+                // background is still extending the lease.
                 Ok(Err(_)) | Err(_) => Ok(()),
             };
         }
         if let Some(next) = work.next() {
-            // The successor's turn must not hang on this caller, who may be dropped: the manager owns the hand-over.
+            // The caller may be dropped, and the successor must not depend on it: the manager owns the hand-over.
             let (told, outcome) = oneshot::channel();
             let error = work.unavailable("the runtime of the lock manager is gone");
             let late = work.unconfirmed(timeout, "no answer to the hand-over");
@@ -223,7 +224,7 @@ impl Release {
         }
     }
 
-    /// Goes on in a task of the manager's runtime. `covered` is told once the store keeps the key for long enough.
+    /// Continues in a task of the manager's runtime. `covered` gets a message once the store keeps the key for long enough.
     fn spawn(mut self, covered: Option<Covered>) {
         if let Some(work) = &self.work {
             let core = work.core.clone();
@@ -232,7 +233,7 @@ impl Release {
         }
     }
 
-    /// Releases with nobody waiting for the outcome.
+    /// Releases for no caller.
     async fn in_background(mut self, covered: Option<Covered>) {
         let Some(work) = &mut self.work else {
             return;
@@ -264,7 +265,7 @@ impl Release {
         self.conclude(answer)
     }
 
-    /// Nothing is left to do at the store: the turn at the key goes on.
+    /// Ends the work at the store, and passes the head on.
     fn done(&mut self) -> Option<Work> {
         let mut work = self.work.take()?;
         let keeps = work.turn.keep_for.is_some() || work.tenure.holder().keeps();
@@ -277,7 +278,7 @@ impl Release {
         Some(work)
     }
 
-    /// The store has answered, or no answer will come, or the lease is over anyway.
+    /// Concludes the release with the store's last answer, or with the fault in its place.
     fn conclude(&mut self, answer: Result<Released, Fault>) -> Result<(), LockError> {
         let Some(work) = self.done() else {
             return Ok(());
@@ -285,8 +286,8 @@ impl Release {
         let (tenure, turn) = (&work.tenure, &work.turn);
         let outcome = match answer {
             Ok(Released::Done) => Ok(()),
-            // The first release may have done it, and its answer got lost on the way. It was sent while the tenure
-            // was good, so nobody else was admitted before it.
+            // An earlier release may have done it, and its answer was lost. It was sent while the tenure was good, so the
+            // store admitted no other holder before it.
             Ok(Released::NotHeld) if work.unanswered => Ok(()),
             Ok(Released::NotHeld) => Err(work.lost_error()),
             Err(fault) => Err(fault.into_error(tenure.key().name())),
@@ -297,7 +298,7 @@ impl Release {
 }
 
 impl Work {
-    /// Until when the key is to stay taken, if it is.
+    /// Returns the time until which the key stays taken, if it does (`min_hold`).
     fn covered_until(&self) -> Option<Moment> {
         self.turn.kept_until(self.left_at)
     }
@@ -308,7 +309,7 @@ impl Work {
         release_until_answered(&self.core, hold_ref, unused, until, unanswered).await
     }
 
-    /// Passes the head on: after a while, if other processes are to have the lock first.
+    /// Passes the head on, after a rest if other processes are to ask first.
     fn rest(&self, head: Head, is_wanted: bool, keeps: bool) {
         let (backend, key) = (&self.core.backend, head.key());
         let others = match backend.waiting_list(key) {
@@ -319,13 +320,13 @@ impl Work {
         let round_trip = backend.round_trip(key);
         let rest = head.slice(|slice| slice.rest(others, round_trip, self.left_at));
         if let Some(rest) = rest.flatten() {
-            // A key that was kept is left to those who only try now and then.
+            // After `keep_for`, the rest is also for clients that only try now and then, so no local request ends it.
             if !keeps {
                 head.rests();
             }
-            // A shutdown need not wait for it.
+            // A shutdown does not wait for it.
             self.core.life.spawn_uncounted(async move {
-                // Outside of a runtime there are no timers, and nobody to wait for.
+                // Without a runtime there are no timers, and no caller waits.
                 if current_runtime().is_ok() {
                     clock::sleep(rest).await;
                 }
@@ -334,7 +335,7 @@ impl Work {
         }
     }
 
-    /// The call timeout is over; the release goes on.
+    /// Returns the error of a release that is not answered within the call timeout, and that continues.
     fn unconfirmed(&self, timeout: Duration, why: &str) -> LockError {
         self.unavailable(format!(
             "the release was not confirmed within {timeout:?} and is repeated in the background: {why}"
@@ -345,7 +346,7 @@ impl Work {
         LockError::unavailable(self.tenure.key().name(), why)
     }
 
-    /// The store does not know the holder any more.
+    /// Returns the error of a release whose holder the store does not know.
     fn lost_error(&self) -> LockError {
         LockError::Lost {
             name: self.tenure.key().name().to_owned(),
@@ -362,7 +363,7 @@ impl Drop for Release {
             return;
         };
         if self.in_task {
-            // A key that is to stay taken for a while stays so without the runtime.
+            // A key that is to stay taken (`min_hold`) stays taken without the runtime.
             if work.covered_until().is_none_or(Moment::has_passed) {
                 let left = work.tenure.deadline().remaining();
                 observe::release_cut_off(work.tenure.key(), work.turn.label, left);
@@ -377,7 +378,7 @@ impl Drop for Release {
     }
 }
 
-/// Deletes what a hold that was lost, or never confirmed, may have left in the store.
+/// Deletes what a lost or unconfirmed hold may have left in the store.
 pub(crate) async fn undo(core: &Core, hold_ref: HoldRef<'_>, until: Moment) {
     let mut unanswered = true;
     if let Err(fault @ Fault::Denied(_)) =
@@ -399,7 +400,7 @@ async fn release_until_answered(
     let mut timeout = core.options.call_timeout;
     let mut last_fault = None;
     loop {
-        // Set before the call: a caller who drops this future here does not know the answer either.
+        // It is set before the call, because a caller that drops this future here gets no answer either.
         let before = std::mem::replace(unanswered, true);
         let released = core.backend.release_with(hold_ref, unused, timeout);
         let fault = match released.await {
@@ -416,7 +417,7 @@ async fn release_until_answered(
             return Err(fault.at_the_end(last_fault));
         }
         last_fault = Some(fault);
-        // A pause that outlasted the time would keep the caller waiting for longer than the call timeout.
+        // The caller must not wait for longer than the call timeout.
         clock::sleep(pauses.pause().min(until.remaining())).await;
         timeout = timeout.min(until.remaining().max(LEAST_CALL));
     }

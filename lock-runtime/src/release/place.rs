@@ -1,6 +1,6 @@
-//! A place on the store's list of those that wait (`backend/redis/kinds/listed.rs`).
+//! A place on the store's waiting list (`backend/redis/kinds/listed.rs`).
 //!
-//! It belongs to the process: a caller who gives up leaves it to the next one at the head.
+//! A place belongs to the process: a caller that gives up leaves it to the next caller at the head.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,15 +10,14 @@ use crate::backend::HoldRef;
 use crate::hold::Core;
 use crate::values::{Counted, HolderId, Key, Ttl, clock};
 
-/// A holder that the store may have on its list, or for which it may have reserved the lock. Dropped, it is taken off the
-/// list in the background, and what is reserved for it is given back. A place that cannot be given back costs the others
-/// one reservation in vain.
+/// A holder that may be on the store's list, or for which the lock may be reserved. Dropping it takes the holder off the list
+/// and gives back its reservation, in the background. If that fails, other processes wait for the end of one reservation.
 pub(crate) struct Place {
     core: Arc<Core>,
     key: Arc<Key>,
     pub(crate) holder: HolderId,
     ttl: Ttl,
-    /// Keeps a shutdown waiting. Gone once the lock was granted.
+    /// A shutdown waits for it. `None` once the lock was granted.
     on_list: Option<Counted>,
 }
 
@@ -33,7 +32,7 @@ impl Place {
         }
     }
 
-    /// The store has taken the holder off the list, for it has the lock.
+    /// Notes that the holder has the lock, so that the store has taken it off the list.
     pub(crate) fn has_lock(mut self) {
         self.on_list = None;
     }
