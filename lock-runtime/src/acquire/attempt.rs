@@ -1,4 +1,4 @@
-//! One request being served: what every step between the caller and the store needs of it.
+//! A request of a caller, with the data that each step between the caller and the store needs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use crate::observe::spans::Wait;
 use crate::queue::Head;
 use crate::values::{Counted, HolderId, Key, Kind, LockError, Moment, clock};
 
-/// The name under which a caller asks the store, and what it knows.
+/// The holder in whose name a caller asks the store, and what the caller knows.
 #[derive(Clone, Copy)]
 pub(crate) struct Asker {
     pub(crate) holder: HolderId,
-    /// The store may know the holder from before: it is on a list, or a question had no answer. The id of an unknown one is
-    /// drawn anew when it is [outdated](Fault::Outdated).
+    /// Whether the store may know the holder: it is on the list, or an earlier request had no answer. Otherwise, an
+    /// [outdated](Fault::Outdated) id is replaced by a new one.
     pub(crate) known: bool,
     /// See [`AcquireRequest`].
     pub(crate) place: Option<HolderId>,
@@ -39,7 +39,7 @@ impl From<HolderId> for Asker {
     }
 }
 
-/// A request, the manager that it was made of, and when its caller gives up.
+/// A request, its manager, and the time at which its caller gives up.
 pub(crate) struct Attempt {
     pub(crate) core: Arc<Core>,
     pub(crate) request: CheckedRequest,
@@ -47,7 +47,7 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// The wait begins now.
+    /// Begins the wait.
     pub(crate) fn new(core: Arc<Core>, request: CheckedRequest) -> Attempt {
         let deadline = Deadline::new(request.wait);
         Attempt {
@@ -57,7 +57,7 @@ impl Attempt {
         }
     }
 
-    /// Counts the request, from now on until what has become of it.
+    /// Counts the request until its outcome is reported.
     pub(crate) fn begin(&self) -> Wait<'_> {
         let label = &self.request.hold_options.label;
         Wait::began(self.key(), label, &self.deadline.since)
@@ -71,8 +71,8 @@ impl Attempt {
         self.request.key.kind()
     }
 
-    /// Asks the store once as `asker.holder`. The count is to be kept until a grant counts as a guard: a shutdown in between
-    /// would leave the lock to its lease.
+    /// Asks the store once as `asker.holder`. The caller keeps the count until a grant counts as a guard, so that a shutdown
+    /// waits; otherwise only the lease would end the lock.
     pub(crate) async fn ask_as(
         &self,
         asker: &mut Asker,
@@ -83,7 +83,7 @@ impl Attempt {
         self.ask_within(timeout, asker, now).await
     }
 
-    /// As [`ask_as`](Attempt::ask_as), with another timeout than that of the lease.
+    /// Like [`ask_as`](Attempt::ask_as), with another timeout than that of the lease.
     pub(crate) async fn ask_within(
         &self,
         mut timeout: Duration,
@@ -124,8 +124,7 @@ impl Attempt {
         call
     }
 
-    /// Returns the store's grant as a hold of this process. `head`: this process's turn at the key, if the hold owns
-    /// it.
+    /// Returns the store's grant as a hold of this process. `head`: this process's head at the key, if the hold owns it.
     pub(crate) fn admit(
         &self,
         head: Option<Head>,
@@ -137,13 +136,13 @@ impl Attempt {
         HoldHandle::admit(&self.core, key, head, holder, options, granted, reserved)
     }
 
-    /// The error of a caller who gives up while somebody else has the lock.
+    /// Returns the error of a caller that gives up while another holder has the lock.
     pub(crate) fn busy(&self, left: Option<Duration>) -> LockError {
         self.request.busy(&self.core, self.deadline, left)
     }
 
-    /// Returns the error of a caller who never asked the store: the `fault` that the caller at the head met, or else
-    /// that the lock is busy.
+    /// Returns the error of a caller that never asked the store: the fault of the caller at the head, or else that the lock is
+    /// busy.
     pub(crate) fn gave_up(&self, fault: Option<Fault>) -> LockError {
         fault.map_or_else(|| self.busy(None), |fault| self.error(fault))
     }
@@ -152,7 +151,7 @@ impl Attempt {
         fault.into_error(self.key().name())
     }
 
-    /// The error of a caller whose time is over: the last definite answer decides.
+    /// Returns the error of a caller whose time is over. The last definite answer decides.
     pub(crate) fn gives_up(&self, last: LastWords) -> LockError {
         match (last.busy, last.fault) {
             (Some(left), _) => self.busy(left),
@@ -165,8 +164,8 @@ impl Attempt {
 /// The last answers that a contender got before its time was over.
 #[derive(Default)]
 pub(crate) struct LastWords {
-    /// The last definite answer, and what was left of the lease then.
+    /// The last definite answer, with the rest of the lease at that time.
     pub(crate) busy: Option<Option<Duration>>,
-    /// The reason why the questions since then have no answer.
+    /// The fault of the requests since then.
     pub(crate) fault: Option<Fault>,
 }

@@ -1,4 +1,4 @@
-//! A checked request, and how long its caller is patient.
+//! A checked request, and the deadline of its caller.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::values::{HeldHere, HoldOptions, Key, LockError, Moment, clock};
 pub(crate) struct CheckedRequest {
     pub(crate) key: Arc<Key>,
     pub(crate) hold_options: HoldOptions,
-    /// The number of permits that a new semaphore is given.
+    /// The number of permits of a new semaphore.
     pub(crate) in_all: Option<NonZeroU64>,
     /// `None` waits for ever.
     pub(crate) wait: Option<Duration>,
-    /// How long the key stays taken at least, from the moment at which the caller has the lock. Boxed: it is rare, and would
-    /// have its place in every future.
+    /// The least time for which the key stays taken, from the moment at which the caller has the lock. Boxed, because it is
+    /// rare and would make each future larger.
     pub(crate) min_hold: Option<Box<Duration>>,
-    /// Whether an ancestor's hold is shared.
+    /// Whether the request may share an ancestor's hold.
     pub(crate) reentrant: bool,
 }
 
@@ -44,7 +44,7 @@ impl Deadline {
         self.is_over_at(clock::now())
     }
 
-    /// As [`is_over`](Deadline::is_over), for a caller that has just read the clock.
+    /// Like [`is_over`](Deadline::is_over), for a caller that has just read the clock.
     pub(crate) fn is_over_at(self, now: Moment) -> bool {
         self.until.is_some_and(|until| now.has_reached(until))
     }
@@ -54,7 +54,7 @@ impl Deadline {
         self.until = self.until.map(|before| before.later(until));
     }
 
-    /// Returns how long the caller has waited; zero if it does not wait.
+    /// Returns the time that the caller has waited; zero if it does not wait.
     pub(crate) fn waited(self) -> Duration {
         if self.is_over_at(self.since) {
             Duration::ZERO
@@ -63,7 +63,7 @@ impl Deadline {
         }
     }
 
-    /// Resolves when it is over.
+    /// Resolves when the wait is over.
     pub(crate) async fn over(self) {
         match self.until {
             Some(until) => clock::sleep_until(until).await,
@@ -77,7 +77,7 @@ impl Deadline {
         clock::sleep_until(self.until.map_or(end, |until| until.earlier(end))).await;
     }
 
-    /// Returns how long the caller goes on waiting after this attempt; `None` if it does not wait.
+    /// Returns the rest of the wait after this attempt; `None` if the caller does not wait.
     pub(crate) fn rest(self, wait: Option<Duration>, now: Moment) -> Option<Duration> {
         if wait == Some(Duration::ZERO) {
             return None;
@@ -85,10 +85,10 @@ impl Deadline {
         Some(self.until.map_or(Duration::MAX, |until| until - now))
     }
 
-    /// Returns how long a call may take: its own timeout, cut to the rest of the wait.
+    /// Returns the timeout of a call, which is at most the rest of the wait.
     pub(crate) fn cut(self, timeout: Duration, now: Moment) -> Duration {
         match self.until {
-            // A request that does not wait still makes its one call.
+            // A request that does not wait still makes one call.
             Some(until) if !now.has_reached(until) => timeout.min((until - now).max(LEAST_CALL)),
             _ => timeout,
         }
@@ -96,7 +96,7 @@ impl Deadline {
 }
 
 impl CheckedRequest {
-    /// The error of somebody who gives up. `core`: of the manager that was asked.
+    /// Returns the error of a caller that gives up. `core`: that of its manager.
     pub(crate) fn busy(
         &self,
         core: &Core,
@@ -104,7 +104,7 @@ impl CheckedRequest {
         left: Option<Duration>,
     ) -> LockError {
         let waited = deadline.waited();
-        // Who did not wait has lost nothing, and asks again and again.
+        // A caller that does not wait may ask again and again, and must not pay for the search.
         let own = (!waited.is_zero()).then(|| core.watch.first_of(&self.key));
         LockError::Busy {
             name: self.key.name().to_owned(),

@@ -1,7 +1,7 @@
-//! The one way to wait for something in a store: ask, listen, sleep until a message, ask again.
+//! The one way to wait for a lock or a counter in a store: ask, listen, sleep until a message, ask again.
 //!
-//! There is one deadline for all of it. Wake-up messages are hints: expiry, lost messages and failovers publish
-//! nothing, so a contender asks again once per [`Options::longest_nap`] at the latest.
+//! One deadline limits the whole wait. Messages are hints: after an expiry or a failover there is none, and any message may
+//! be lost. So a contender asks again after [`Options::longest_nap`] at the latest.
 
 use std::time::Duration;
 
@@ -12,25 +12,25 @@ use crate::hold::Asking;
 use crate::queue;
 use crate::values::{Backoff, LockError, Moment, Options, clock};
 
-/// The least time for which a caller waits for a process that was asked to give up what it keeps: for its message, its
-/// release, and the request after it.
+/// Returns the least wait for a process that was asked to give up a kept lock: the time of the message, the release, and the
+/// request after it.
 fn until_given_up(round_trip: Duration) -> Duration {
     (round_trip * 8).max(Duration::from_millis(20))
 }
 
-/// The pauses after a store that failed.
+/// Returns the pauses after faults of the store.
 pub(crate) fn pauses_after_faults() -> Backoff {
     Backoff::new(Duration::from_millis(25), Duration::from_millis(500))
 }
 
-/// Until the lease's end or the longest nap, give or take a fifth.
+/// Returns the time until the lease's end, at most the longest nap, a fifth more or less.
 pub(crate) fn nap(options: &Options, left: Option<Duration>) -> Duration {
     let cap = options.longest_nap.mul_f64(0.8 + fastrand::f64() * 0.4);
-    // A millisecond past the lease's end, or the store has not noticed it yet.
+    // A millisecond after the lease's end. At the end itself, the store may still have the lock.
     left.map_or(cap, |left| (left + Duration::from_millis(1)).min(cap))
 }
 
-/// Waits until the listener hears what is said from now on, or the caller asks all the same.
+/// Waits until the listener receives all further messages. Ends after the longest nap in any case: the caller then asks.
 pub(crate) async fn until_ready(
     listener: &mut Box<dyn Listen>,
     deadline: Deadline,
@@ -42,23 +42,23 @@ pub(crate) async fn until_ready(
     }
 }
 
-/// The outcome of one question to the store.
+/// The outcome of one request to the store.
 pub(crate) enum Asked<T> {
     Granted(T),
     /// The rest of the lease.
     Busy(Option<Duration>),
-    /// As busy, and a process that may only keep the lock was asked to give it up.
+    /// Like `Busy`; in addition, a process that may only keep the lock was asked to give it up.
     Kept(Option<Duration>),
     Failed(Fault),
 }
 
-/// A caller who waits for something in a store. Dropped, it gives up.
+/// A caller that waits for a lock or a counter in a store. Dropping it gives up.
 pub(crate) trait Contender {
     type Granted;
 
     fn attempt(&self) -> &Attempt;
 
-    /// What it asks for.
+    /// Returns the kind of the request.
     fn asking(&self) -> Asking {
         Asking::For(self.attempt().kind())
     }
@@ -66,26 +66,26 @@ pub(crate) trait Contender {
     /// Asks the store once.
     fn ask(&mut self, now: Moment) -> impl Future<Output = Asked<Self::Granted>> + Send;
 
-    /// Listens for what makes it worth while to ask again.
+    /// Listens for messages after which the store is asked again.
     fn listen(&mut self) -> Box<dyn Listen>;
 
-    /// Takes the listener that the caller has had since before the first question, if any.
+    /// Takes the listener that listens since before the first request, if there is one.
     fn first_listener(&mut self) -> Option<Box<dyn Listen>> {
         None
     }
 
-    /// Returns how long to sleep at most, given the rest of the lease.
+    /// Returns the longest sleep, given the rest of the lease.
     fn nap(&self, left: Option<Duration>) -> Duration {
         nap(&self.attempt().core.options, left)
     }
 
-    /// Counts the caller among those who wait, once the store has not granted the request.
+    /// Counts the caller as waiting, after the store has refused the first request.
     ///
     /// # Errors
     /// [`LockError::TooManyWaiters`].
     fn count_as_waiting(&self) -> Result<(), LockError>;
 
-    /// Whether the store is asked again after this fault.
+    /// Returns `true` if the store is asked again after this fault.
     fn goes_on_after(&self, fault: &Fault) -> bool {
         fault.is_passing()
     }
@@ -94,14 +94,14 @@ pub(crate) trait Contender {
         self.attempt().error(fault)
     }
 
-    /// The error of a caller whose time is over.
+    /// Returns the error of a caller whose time is over.
     fn gives_up(&self, last: LastWords) -> LockError {
         self.attempt().gives_up(last)
     }
 }
 
-/// Answers a caller who does not wait: with the first answer, unless the process that has the lock may only keep it.
-/// That process was asked to give it up, and its answer is waited for.
+/// Returns the outcome for a caller that does not wait: the first answer, unless the process that has the lock may only keep
+/// it. That process was asked to give it up, so the caller waits for a short time.
 pub(crate) async fn unless_kept<C: Contender>(
     contender: &mut C,
     first: Asked<C::Granted>,
@@ -118,13 +118,12 @@ pub(crate) async fn unless_kept<C: Contender>(
     }
 }
 
-/// Asks until the request is granted or its time is over. `first`: what came of the first question, which was asked
-/// already.
+/// Asks until the request is granted or its time is over. `first`: the outcome of the first request, which was sent already.
 pub(crate) async fn contend<C: Contender>(
     contender: &mut C,
     first: Asked<C::Granted>,
 ) -> Result<C::Granted, LockError> {
-    // No reference to the contender lives across an await: the driver of a transaction may be `Send` and not `Sync`.
+    // No reference to the contender lives across an await, because the driver of a transaction may be `Send` and not `Sync`.
     let core = contender.attempt().core.clone();
     let mut deadline = contender.attempt().deadline;
     let mut asked_keeper = false;
@@ -135,14 +134,14 @@ pub(crate) async fn contend<C: Contender>(
     let (mut was_refused, mut was_answered) = (false, false);
     loop {
         if let (true, Asked::Failed(Fault::Denied(why))) = (was_answered, &outcome) {
-            // A moment ago, the user had the right to just this.
+            // The user had the right to this request a moment ago, so the refusal may pass.
             outcome = Asked::Failed(Fault::Refused(why.clone()));
         }
         match outcome {
             Asked::Granted(granted) => return Ok(granted),
             Asked::Failed(Fault::Outdated) => {
-                // Nothing was sent. It is asked again at once, by another holder, who listens anew. So it goes on only for as
-                // long as new connections are opened.
+                // No request was sent. Another holder, with a new listener, asks at once. This repeats only while new
+                // connections are opened.
                 listener = None;
                 outcome = contender.ask(clock::now()).await;
                 continue;
@@ -153,7 +152,7 @@ pub(crate) async fn contend<C: Contender>(
                     let attempt = contender.attempt();
                     let round_trip = attempt.core.backend.round_trip(attempt.key());
                     deadline.lasts(clock::now() + until_given_up(round_trip));
-                    // It may have to be another one.
+                    // The next listener may be another one.
                     listener = None;
                 }
                 was_answered = true;
@@ -166,12 +165,12 @@ pub(crate) async fn contend<C: Contender>(
             }
             Asked::Failed(fault) => {
                 if matches!(fault, Fault::TooFew(_)) {
-                    // The lock was granted and given back: that somebody else has it is no reason any more. And the
-                    // contender may ask as another holder.
+                    // The lock was granted and given back, so an earlier "busy" is not the reason any more. The contender may
+                    // also ask as another holder.
                     (last.busy, listener) = (None, None);
                 }
                 if fault.is_passing_refusal() {
-                    // The caller is to see which right or table is missing.
+                    // The error at the end must name the missing right or table.
                     last.busy = None;
                     if !std::mem::replace(&mut was_refused, true) {
                         let name = contender.attempt().key().name();
@@ -194,7 +193,8 @@ pub(crate) async fn contend<C: Contender>(
         let waiting = async {
             match (&last.fault, &mut listener) {
                 (None, Some(listener)) if !listens_already => {
-                    // A release between the question and the subscription would be missed: ask again after it.
+                    // A release between the request and the subscription is missed, so the next request follows the
+                    // subscription.
                     until_ready(listener, deadline, &core.options).await;
                 }
                 (None, Some(listener)) => {
@@ -214,7 +214,7 @@ pub(crate) async fn contend<C: Contender>(
         }
         let now = clock::now();
         if deadline.is_over_at(now) {
-            // No further call: its answer would come too late. What was known last is the answer.
+            // The answer to a further request would come too late, so the last one counts.
             return Err(contender.gives_up(last));
         }
         outcome = contender.ask(now).await;

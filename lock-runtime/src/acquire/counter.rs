@@ -1,4 +1,4 @@
-//! One request to a counter, for a caller who cannot repeat it blindly.
+//! One request to a counter, which must not be repeated while its outcome is unknown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::hold::{Asking, Core};
 use crate::queue::{Entered, Head, Ticket};
 use crate::values::{Key, Kind, LockError, LockName, Moment, Overrides, clock};
 
-/// Notes what the store said, for those who queue behind.
+/// Notes the outcome of a request for the waiters behind the head.
 fn note<T>(head: &Head, answer: &Result<T, Fault>) {
     match answer {
         Ok(_) => head.heard_from_store(None),
@@ -53,8 +53,8 @@ impl Counter<'_> {
         })
     }
 
-    /// Refuses those who begin something once the manager closes. Callers that end something are let through for longer:
-    /// what a body does not give back because of a shutdown, nobody ever will.
+    /// Refuses requests that begin something once the manager closes. Requests that end something are served for longer: if a
+    /// shutdown kept a body from giving back its permits, no other code would.
     pub(crate) fn if_open(self) -> Result<Self, LockError> {
         self.core.life.check_open(&self.key)?;
         Ok(self)
@@ -84,13 +84,13 @@ impl Counter<'_> {
         }
     }
 
-    /// Sends a request within the call timeout, again only after an answer that says that nothing was done. A shutdown
-    /// waits for it.
+    /// Sends a request within the call timeout, and again only if the answer says that nothing was done. A shutdown waits for
+    /// it.
     pub(crate) async fn once<'b, T>(
         &'b self,
         ask: impl Fn(&'b dyn Counters, CounterRef<'b>, Duration) -> Reply<'b, T>,
     ) -> Result<T, LockError> {
-        // Counted before the look: a shutdown that does not see it has stopped the manager before.
+        // It is counted before the check. A shutdown that does not see the count has closed the manager before the check.
         let _under_way = self.core.life.background.enter();
         self.core.life.check_not_stopped(&self.key)?;
         let deadline = clock::now() + self.core.options.call_timeout;
@@ -108,8 +108,8 @@ impl Counter<'_> {
         }
     }
 
-    /// Asks until the answer is yes; again after a store that failed if `again` says so. `head`: the turn of a caller
-    /// who asks for the others of this process, too.
+    /// Asks until the answer is yes, also after faults if `again` allows that. `head`: that of a caller that asks for the other
+    /// callers of this process, too.
     pub(crate) async fn until<'b>(
         &'b self,
         attempt: &Attempt,
@@ -128,7 +128,7 @@ impl Counter<'_> {
         contend(&mut caller, first).await
     }
 
-    /// The fault as the caller's error; one whose outcome is unknown says so.
+    /// Returns the fault as the caller's error, which says so if the outcome is unknown.
     pub(crate) fn error(&self, fault: Fault) -> LockError {
         let fault = match fault {
             Fault::Unknown(source) => {
@@ -140,17 +140,17 @@ impl Counter<'_> {
     }
 }
 
-/// Waits behind the others of this process who want something of the counter.
+/// Waits behind the other callers of this process that wait for the counter.
 pub(crate) async fn ticket(attempt: &Attempt) -> Result<Ticket, LockError> {
     let waiter = match attempt.enter(clock::now())? {
         Entered::Head(head) => return Ok(Ticket::Head(head)),
         Entered::Queued(waiter) => waiter,
-        // No counter is ever kept.
+        // The process never keeps a counter.
         Entered::Held(_) | Entered::Unsuited(..) => return Err(attempt.busy(None)),
     };
     let ticket = attempt.wait_in_queue(waiter).await?;
     match &ticket {
-        // A caller who comes to the head when its time is over makes no call any more.
+        // A caller whose time is over asks no more.
         Ticket::Head(head)
             if attempt.deadline.is_over() && attempt.request.wait != Some(Duration::ZERO) =>
         {
@@ -160,7 +160,7 @@ pub(crate) async fn ticket(attempt: &Attempt) -> Result<Ticket, LockError> {
     }
 }
 
-/// A caller who asks the store until the answer is yes.
+/// A caller that asks the store until the answer is yes.
 struct CounterCaller<'a, A, G> {
     counter: &'a Counter<'a>,
     attempt: &'a Attempt,
@@ -218,8 +218,8 @@ where
         self.counter.error(fault)
     }
 
-    /// Returns the last fault, if there was one, and not that the lock is busy: a caller who waits for an event must
-    /// learn that the store may have missed it.
+    /// Returns the last fault, if there was one, in place of "busy": a caller that waits for an event must learn that the store
+    /// may have missed it.
     fn gives_up(&self, last: LastWords) -> LockError {
         match last.fault {
             Some(fault) => self.error(fault),

@@ -1,5 +1,5 @@
-//! Waiting for a fair lock: every waiter has a place of its own in the store's queue, under one holder id, and keeps
-//! it by asking again. Deadlines, faults and pauses are those of any other wait.
+//! The wait for a fair lock. Each waiter has a place of its own in the store's queue, under one holder id, and keeps the place
+//! by further requests. Deadlines, faults and pauses are those of any other wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +12,13 @@ use crate::queue::Waiting;
 use crate::release::undo;
 use crate::values::{Counted, HolderId, Key, LockError, Moment, clock};
 
-/// A waiter with others before it asks this often at the latest, give or take, or its place would be taken for deserted.
+/// The longest pause, with some chance, between two requests of a waiter with others before it: the store deletes places that
+/// are silent for longer.
 const HEARTBEAT: Duration = Duration::from_millis(1_600);
-/// The first in the queue may be told that nothing is left of a lease which the store still keeps. It never asks
-/// more often than this without being woken.
+/// The least pause between two requests of the first waiter without a message. The answer may be that nothing is left of a
+/// lease, although the store still has it.
 const SHORTEST_NAP: Duration = Duration::from_millis(50);
-/// The server may take a question later than we think: by this much of its own clock, beyond the call timeout.
+/// The server may accept a request later than this process thinks, by this much of its own clock beyond the call timeout.
 const SLACK: Duration = Duration::from_secs(1);
 
 /// Acquires with a place in the store's queue.
@@ -28,7 +29,7 @@ pub(crate) async fn acquire(attempt: &Attempt, now: Moment) -> Result<HoldHandle
     contend(&mut seat, first).await
 }
 
-/// Asks the store once. `None` if others of this process wait for the lock.
+/// Asks the store once. Returns `None` if other callers of this process wait for the lock.
 pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Option<Asked<HoldHandle>>, LockError> {
     if !attempt.core.queues.store_queue_is_empty(attempt.key()) {
         return Ok(None);
@@ -38,24 +39,24 @@ pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Option<Asked<HoldHa
     unless_kept(&mut seat, first).await.map(Some)
 }
 
-/// A caller who asks for a fair lock, with what it has at the store.
+/// A caller that asks for a fair lock, with its place and its holder id at the store.
 struct FairSeat<'a> {
     attempt: &'a Attempt,
-    /// The id under which it has its place.
+    /// The id of the place.
     place: HolderId,
-    /// The id of the hold to be: that of the place, until it is outdated.
+    /// The id of the future hold: that of the place, until it is outdated.
     holder: HolderId,
     first: bool,
-    /// A process has the lock that keeps it between its holds: it gives the lock back as those do who have none in a queue.
+    /// Whether a process keeps the lock between its holds. It gives the lock back as for other kinds of locks.
     kept: bool,
-    /// The store may have a place in the queue, or even the lock, for this holder.
+    /// Whether the store may have a place in the queue, or the lock, for this holder.
     known: bool,
-    /// Until when a question that got no answer may still arrive. Set while one is under way: a caller who drops it does not
-    /// know the answer either.
+    /// The time until which an unanswered request may still arrive. It is set while a request is under way, because a caller
+    /// that drops the request gets no answer either.
     loose_until: Option<Moment>,
-    /// Local caps and counts.
+    /// The local count of waiting callers.
     waiting: Option<Waiting>,
-    /// Keeps a shutdown waiting until the place is given back.
+    /// A shutdown waits for it until the place is given back.
     _leaving: Counted,
 }
 
@@ -83,7 +84,7 @@ impl<'a> FairSeat<'a> {
         Asked::Granted(handle)
     }
 
-    /// Returns the parts that undo, in the background, what the store may have for this seat: a place, and the lock.
+    /// Returns the data for undoing, in the background, the place and the lock that the store may have for this seat.
     fn undoing(&self) -> Undoing {
         let Attempt { core, request, .. } = self.attempt;
         let ttl = request.hold_options.ttl;
@@ -96,8 +97,8 @@ impl<'a> FairSeat<'a> {
         }
     }
 
-    /// The id of the hold to be is outdated. The lock may have been granted to it, by a question that had no answer. What was
-    /// granted to the place passes to the next holder.
+    /// Replaces the outdated id of the future hold. An unanswered request may have got the lock for the old id. A grant to the
+    /// place goes to the next holder.
     fn becomes_another(&mut self) {
         let undoing = self.undoing();
         self.holder = undoing.core.ids.fresh();
@@ -105,8 +106,8 @@ impl<'a> FairSeat<'a> {
         life.spawn(async move { undoing.undo_hold().await });
     }
 
-    /// A question without an answer may arrive after the hold that a later one was granted has ended, and take the
-    /// lock for nobody.
+    /// Guards against an unanswered request that arrives after the hold of a later request has ended. It would take the lock
+    /// for no caller.
     fn watch_for_strays(&self, handle: &HoldHandle) {
         let Some(until) = self.loose_until else {
             return;
@@ -116,7 +117,7 @@ impl<'a> FairSeat<'a> {
         let tenure = Arc::downgrade(handle.hold().tenure());
         self.attempt.core.life.spawn(async move {
             clock::sleep_until(until).await;
-            // The store takes the question no more. A hold that is good, or whose key is kept for a while, is given back
+            // The store does not accept the request any more. A hold that is good, or whose key stays taken, is given back
             // later than this.
             if tenure.upgrade().is_none_or(|tenure| tenure.is_given_back()) {
                 undoing.undo().await;
@@ -124,7 +125,8 @@ impl<'a> FairSeat<'a> {
         });
     }
 
-    /// The estimate of the server's time is late by as much as the last answer was, a call timeout at most.
+    /// Returns the time after the deadline of a request for which the server may still accept it. The estimate of the server's
+    /// time is late by as much as the last answer was, at most a call timeout.
     fn slack(&self) -> Duration {
         SLACK + self.attempt.core.options.call_timeout
     }
@@ -181,7 +183,7 @@ impl Contender for FairSeat<'_> {
             }
             Err(fault) => {
                 if matches!(fault, Fault::TooFew(_)) {
-                    // The request that gives it back may be repeated. It must not undo the next grant.
+                    // The request that gives it back may be repeated, and must not undo the next grant.
                     let waiting = self.waiting.take();
                     *self = FairSeat::new(self.attempt, waiting);
                 }
@@ -215,14 +217,14 @@ impl Contender for FairSeat<'_> {
         }
     }
 
-    /// Counted from the first question on.
+    /// The caller is counted from its first request on.
     fn count_as_waiting(&self) -> Result<(), LockError> {
         Ok(())
     }
 }
 
 impl Drop for FairSeat<'_> {
-    /// Leaves the queue in the background. A place that cannot be given back is deserted soon.
+    /// Leaves the queue in the background. If that fails, the store soon deletes the place.
     fn drop(&mut self) {
         if !self.known {
             return;
@@ -239,7 +241,7 @@ impl Drop for FairSeat<'_> {
     }
 }
 
-/// What a seat may have left at the store.
+/// The data of a seat that the store may still have.
 struct Undoing {
     core: Arc<Core>,
     key: Arc<Key>,
@@ -254,7 +256,7 @@ impl Undoing {
         self.undo_hold().await;
     }
 
-    /// Undoes what there may be beside the place.
+    /// Undoes a grant beside the place.
     async fn undo_hold(&self) {
         if self.holder != self.place {
             self.undo_of(self.holder).await;

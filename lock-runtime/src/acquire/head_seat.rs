@@ -1,4 +1,4 @@
-//! At the head of a local queue: one caller asks the store for all of this process.
+//! The caller at the head of a local queue, which asks the store for all callers of the process.
 
 use std::time::Duration;
 
@@ -13,28 +13,28 @@ use crate::release::hand_over::reserve;
 use crate::release::place::Place;
 use crate::values::{HolderId, Kind, LockError, Moment};
 
-/// For how long a store need not be asked again who is in the way.
+/// The time for which a known end of the holder's lease is not asked for again.
 const RELIED_ON: Duration = Duration::from_secs(5);
 
-/// The head of a local queue, who deals with the store for everybody in this process who wants the key.
+/// The caller at the head of a local queue.
 pub(crate) struct HeadSeat<'a> {
     attempt: &'a Attempt,
-    /// Gone once the lock was granted.
+    /// `None` once the lock was granted.
     head: Option<Head>,
-    /// Nobody of this process was at the key when the caller came, and the store was not asked yet.
+    /// Whether the queue was empty when the caller came, and the caller has not asked the store yet.
     is_first: bool,
     holder: HolderId,
-    /// The listener of a caller that has listened since before its first question.
+    /// The listener that listens since before the first request.
     listener: Option<Box<dyn Listen>>,
     /// The holder's place on the store's waiting list.
     place: Option<Box<Place>>,
-    /// The end of the holder's lease, as the store has said, and the time until which that need not be asked again.
-    /// Boxed: a request that is granted at once need not carry its size.
+    /// The end of the lease of the lock's holder, by the store's answer, and the time until which that answer is used. Boxed,
+    /// so that a request that is granted at once does not have its size.
     known: Option<Box<(Moment, Instant)>>,
 }
 
 impl<'a> HeadSeat<'a> {
-    /// Of a caller who finds nobody of this process at the key.
+    /// Makes the seat of a caller that found the queue empty.
     pub(crate) fn first(attempt: &'a Attempt, head: Head) -> HeadSeat<'a> {
         let mut seat = HeadSeat::new(attempt, head);
         seat.is_first = true;
@@ -53,10 +53,10 @@ impl<'a> HeadSeat<'a> {
         }
     }
 
-    /// Deals with the store until the caller has the lock or gives up.
+    /// Asks the store until the caller has the lock or gives up.
     pub(crate) async fn acquire(mut self, now: Moment) -> Result<HoldHandle, LockError> {
         let attempt = self.attempt;
-        // A caller who comes to the head when its time is over makes no call any more; one who does not wait makes one.
+        // A caller whose time is over asks no more. A caller that does not wait asks once.
         if attempt.deadline.is_over_at(now) && self.waits() {
             return Err(attempt.gave_up(self.head.as_ref().and_then(Head::fault)));
         }
@@ -64,12 +64,12 @@ impl<'a> HeadSeat<'a> {
         self.listen_before_asking();
         match self.ask(now).await {
             Asked::Granted(handle) => Ok(handle),
-            // Boxed: the uncontended path, and the thousands that queue, need not carry its size.
+            // Boxed, so that the uncontended path, and thousands of waiters, do not have its size.
             first => Box::pin(self.contend(first)).await,
         }
     }
 
-    /// Goes on where the caller before has left off.
+    /// Takes over the place of the caller before.
     fn take_over(&mut self) {
         let before = self.head.as_ref().filter(|_| !self.is_first);
         if let Some(place) = before.and_then(Head::takes_over) {
@@ -78,12 +78,12 @@ impl<'a> HeadSeat<'a> {
         }
     }
 
-    /// Listens at once where that costs nothing: this process listens already, so the first question can be the only one
-    /// before it waits. On a list, that question puts the holder there.
+    /// Listens before the first request if this process listens already: then no second request is needed before the wait. If
+    /// there is a list, the first request puts the holder on it.
     fn listen_before_asking(&mut self) {
         if self.place.is_some() || self.waits() && self.hears() {
             let listener = self.listen();
-            // It may have begun to listen just now.
+            // The subscription may have begun just now.
             self.listener = self.hears().then_some(listener);
         }
     }
@@ -92,7 +92,7 @@ impl<'a> HeadSeat<'a> {
         self.attempt.request.wait != Some(Duration::ZERO)
     }
 
-    /// Whether this process hears already of what makes it worth while to ask again.
+    /// Returns `true` if this process already receives the messages after which it asks again.
     fn hears(&self) -> bool {
         let Attempt { core, request, .. } = self.attempt;
         match self.list() {
@@ -106,7 +106,7 @@ impl<'a> HeadSeat<'a> {
         core.backend.waiting_list(&request.key)
     }
 
-    /// Whether others of this process wait for a lock that may go round in it.
+    /// Returns `true` if other callers of this process wait for a lock that may be handed over to them.
     fn others_wait(&self) -> bool {
         let Attempt { core, .. } = self.attempt;
         let waiters = || self.head.as_ref().map_or(0, Head::waiters);
@@ -116,12 +116,11 @@ impl<'a> HeadSeat<'a> {
             && waiters() > 0
     }
 
-    /// Takes the place under which the next question is asked, if there is one or the caller is to have one.
+    /// Takes the place for the next request, or makes one if the caller may be on the list.
     fn take_place(&mut self) -> Option<Box<Place>> {
         let Attempt { core, request, .. } = self.attempt;
         if self.place.is_none() {
-            // A store may still be giving back what it had for the holder before: a quorum does so with the votes of a
-            // minority.
+            // The store may still be undoing a grant to the holder before, such as a quorum the votes of a minority.
             self.holder = core.ids.fresh();
             if self.waits() && self.list().is_some() && self.hears() {
                 let ttl = request.hold_options.ttl;
@@ -132,7 +131,7 @@ impl<'a> HeadSeat<'a> {
         self.place.take()
     }
 
-    /// Returns the rest of the lease, if the store has told it lately.
+    /// Returns the rest of the lease, if a recent answer had it.
     fn known_left(&self, now: Moment) -> Option<Duration> {
         let (end, relied_on) = **self.known.as_ref()?;
         let is_recent = now.tick() < relied_on && !now.has_reached(end);
@@ -148,7 +147,7 @@ impl<'a> HeadSeat<'a> {
         if let Some(place) = place {
             place.has_lock();
         }
-        // Where the store may admit the next one as well, the turn goes on at once.
+        // If the store may admit the next caller, too, the head is passed on at once.
         let mut head = self.head.take();
         match self.attempt.kind() {
             Kind::Read => head.take().into_iter().for_each(Head::let_all_go),
@@ -157,7 +156,7 @@ impl<'a> HeadSeat<'a> {
         Asked::Granted(self.attempt.admit(head, self.holder, granted, reserved))
     }
 
-    /// Waits after a first question that did not get the lock.
+    /// Waits after a first request that did not get the lock.
     pub(crate) async fn contend(
         mut self,
         first: Asked<HoldHandle>,
@@ -181,8 +180,8 @@ impl Contender for HeadSeat<'_> {
 
     async fn ask(&mut self, now: Moment) -> Asked<HoldHandle> {
         let known_left = self.known_left(now);
-        // Not the seat's while the question is under way: a caller who goes away then does not know what becomes of it, and
-        // nobody else may have the lock as this holder.
+        // The place is not in the seat while the request is under way. A caller that is dropped then does not know the outcome,
+        // and no other caller may continue as this holder.
         let place = self.take_place();
         let mut asker = Asker {
             known: place.is_some(),
@@ -220,13 +219,14 @@ impl Contender for HeadSeat<'_> {
                     _ => Asked::Busy(left),
                 }
             }
-            // Its place is lost.
+            // The place is lost.
             (_, Err(Fault::Outdated)) => Asked::Failed(Fault::Outdated),
             (_, Err(fault)) => {
                 if fault.is_passing() {
                     self.note(|head| head.heard_from_store(Some(&fault)));
                 }
-                // Any other request may still arrive, and is being undone. The next one must not be.
+                // After other faults, the request may still arrive, and is being undone. That must not hit the next request,
+                // so that gets another holder.
                 if fault.is_passing_no_op() {
                     self.place = place;
                 }

@@ -1,4 +1,4 @@
-//! A caller queues behind the others of its process. `head_seat.rs` goes on once it is at their head.
+//! A caller waits in the local queue of its process. At the head of the queue, `head_seat.rs` continues.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::queue::{self, Entered, Ticket, Waiter};
 use crate::release::idle;
 use crate::values::{LockError, Moment, clock};
 
-/// A head that was not heard of for this and the call timeout is not polled any more.
+/// A head without an answer for this time and the call timeout is not polled any more.
 const SILENCE: Duration = Duration::from_secs(3);
-/// A wait behind this process's own hold that lasts so long is worth a warning.
+/// The wait behind a hold of the same process after which a warning is logged.
 const LONG_LOCAL_WAIT: Duration = Duration::from_secs(1);
 
-/// Queues behind the others of this process, then deals with the store for all of them. `now` comes back as it is then.
+/// Waits in the local queue, then asks the store for all callers of the process. Returns the time at the end.
 pub(crate) async fn acquire(
     attempt: &Attempt,
     mut now: Moment,
@@ -27,7 +27,7 @@ pub(crate) async fn acquire(
             Entered::Head(head) => break HeadSeat::first(attempt, head),
             Entered::Held(hold) => return Ok((attempt.begins(hold), now)),
             Entered::Unsuited(tenure, turn) => {
-                // The first of those who wait by then gets it.
+                // The first caller that waits by then gets the lock.
                 idle::give_back(&attempt.core, tenure, *turn, now);
                 continue;
             }
@@ -40,10 +40,10 @@ pub(crate) async fn acquire(
                 if let Some(handle) = offer.claim() {
                     return Ok((handle, now));
                 }
-                // Lost before this caller was polled: it asks again.
+                // The lock was lost before this caller was polled, so the caller asks again.
             }
             Ticket::Head(head) => break HeadSeat::new(attempt, head),
-            // Said to readers alone.
+            // Only readers get this ticket.
             Ticket::Go => {}
         }
     };
@@ -51,7 +51,7 @@ pub(crate) async fn acquire(
     Ok((handle, clock::now()))
 }
 
-/// Asks the store once, if nobody of this process is before the caller. `None` if somebody is.
+/// Asks the store once, if no other caller of this process is before this one. Otherwise returns `None`.
 pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Option<Asked<HoldHandle>>, LockError> {
     let now = attempt.deadline.since;
     let options = &attempt.request.hold_options;
@@ -68,18 +68,18 @@ pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Option<Asked<HoldHa
         Some(Entered::Queued(_)) | None if attempt.kind().is_exclusive() => return Ok(None),
         Some(Entered::Queued(_)) | None => {}
     }
-    // Boxed: a try of a free lock need not carry its size.
+    // Boxed, so that a try of a free lock does not have its size.
     Box::pin(try_in_short_queue(attempt)).await
 }
 
-/// Asks the store once, or as often as it takes to hear of a process that may only keep the lock.
+/// Asks the store once, or until a process that may only keep the lock has given it up or not.
 async fn ask_once(mut seat: HeadSeat<'_>, now: Moment) -> Result<Asked<HoldHandle>, LockError> {
     let first = seat.ask(now).await;
     unless_kept(&mut seat, first).await
 }
 
-/// As [`try_acquire`], behind others of this process, at a key that may admit several, or is being given back: the turn is
-/// near, unless the one at the head has to wait itself.
+/// Like [`try_acquire`], behind other callers of this process, at a key that may admit several or is being given back: the
+/// caller is soon at the head, unless the caller there has to wait itself.
 async fn try_in_short_queue(attempt: &Attempt) -> Result<Option<Asked<HoldHandle>>, LockError> {
     let waiter = loop {
         let now = clock::now();
@@ -88,7 +88,7 @@ async fn try_in_short_queue(attempt: &Attempt) -> Result<Option<Asked<HoldHandle
                 let seat = HeadSeat::first(attempt, head);
                 return ask_once(seat, now).await.map(Some);
             }
-            // Somebody was quicker, and is done with it already.
+            // Another caller was quicker, and has ended its hold already.
             Entered::Held(hold) => return Ok(Some(Asked::Granted(attempt.begins(hold)))),
             Entered::Unsuited(tenure, turn) => {
                 idle::give_back(&attempt.core, tenure, *turn, now);
@@ -108,7 +108,7 @@ async fn try_in_short_queue(attempt: &Attempt) -> Result<Option<Asked<HoldHandle
 }
 
 impl Attempt {
-    /// The lock that this process kept is the caller's.
+    /// Returns the handle of a turn that has begun in a kept lock.
     fn begins(&self, hold: Hold) -> HoldHandle {
         let options = self.request.hold_options;
         if options.max_hold.is_some() {
@@ -117,7 +117,7 @@ impl Attempt {
         HoldHandle::begins(&self.core, hold, options)
     }
 
-    /// Becomes the head of the local queue, or waits in it.
+    /// Takes the head of the local queue, or a place in the queue.
     pub(crate) fn enter(&self, now: Moment) -> Result<Entered, LockError> {
         let (queues, options) = (&self.core.queues, self.request.hold_options);
         if self.request.wait == Some(Duration::ZERO)
@@ -143,9 +143,9 @@ impl Attempt {
                 () = timer.as_mut() => {}
             }
             if deadline.is_over() {
-                // The head waits for its first answer: it may be that the store is away, and then "busy" would be a lie.
+                // The head waits for its first answer. If the store is away, "busy" would be wrong.
                 if let Some(news) = waiter.first_news() {
-                    // A caller who does not wait at all still gets that one answer.
+                    // A caller that does not wait still gets this one answer.
                     let longer = match self.request.wait {
                         Some(Duration::ZERO) => timeout,
                         _ => Duration::ZERO,

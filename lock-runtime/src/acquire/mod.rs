@@ -48,12 +48,12 @@ pub(crate) async fn acquire(
     }
 }
 
-/// Tells when it had the lock as well.
+/// Also returns the time at which the caller got the lock.
 async fn acquire_in_time(
     attempt: &Attempt,
     caller: &Caller,
 ) -> Result<(HoldHandle, Moment), LockError> {
-    // Read anew after everything that may have taken time, and only there.
+    // The clock is read again only after steps that may have taken time.
     let mut now = attempt.deadline.since;
     if let Some(ancestor) = ancestor(&attempt.core, &attempt.request, caller)? {
         let at_once = match ancestor.access_now(attempt.kind()) {
@@ -62,7 +62,7 @@ async fn acquire_in_time(
         };
         let handle = match at_once {
             Some(handle) => Some(handle),
-            // Boxed: requests that are not nested need not carry its size.
+            // Boxed, so that requests that are not nested do not have its size.
             None => Box::pin(reentry::acquire(attempt, caller)).await?,
         };
         if let Some(handle) = handle {
@@ -70,10 +70,10 @@ async fn acquire_in_time(
         }
         now = clock::now();
     }
-    // After the re-entry: a body that a shutdown lets finish may still nest.
+    // This check follows the re-entry, because a body that may finish during a shutdown may also nest.
     attempt.core.life.check_open(attempt.key())?;
     loop {
-        // Boxed: a mutex need not carry the size of the others.
+        // Boxed, so that a mutex does not have the size of the other kinds.
         let mut handle;
         (handle, now) = match attempt.kind() {
             Kind::Fair => (Box::pin(fair::acquire(attempt, now)).await?, clock::now()),
@@ -94,7 +94,7 @@ async fn acquire_in_time(
     }
 }
 
-/// Acquires at once or not at all. No I/O when this process holds the key or queues for it.
+/// Acquires at once or not at all. Without I/O if this process holds the key or waits for it.
 pub(crate) async fn try_acquire(
     core: Arc<Core>,
     mut request: CheckedRequest,
@@ -131,7 +131,7 @@ async fn acquire_at_once(
     attempt.core.life.check_open(attempt.key())?;
     let asked = match attempt.kind() {
         Kind::Fair => Box::pin(fair::try_acquire(attempt)).await?,
-        // Other readers of this process are not in its way.
+        // Other readers of this process do not exclude it.
         Kind::Read => Some(Box::pin(shared::ask(attempt)).await),
         _ => local::try_acquire(attempt).await?,
     };
@@ -148,8 +148,8 @@ async fn acquire_at_once(
     }
 }
 
-/// True if the hold has too little of its lease left, because this task was not run in time, or is lost already.
-/// Its `max_hold` does not count: a fresh one would be as short.
+/// Returns `true` if the hold is lost already, or has too little of its lease left because this task was not run in time.
+/// Its `max_hold` does not count: that of a new hold would be as short.
 pub(crate) fn came_too_late(hold: &Hold, request: &CheckedRequest, now: Moment) -> bool {
     hold.tenure().deadline() - now < request.hold_options.ttl.least_useful()
         || hold

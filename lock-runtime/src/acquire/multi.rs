@@ -1,4 +1,4 @@
-//! Taking a set of locks: by one script where that goes, else one by one in their order.
+//! Acquires a set of locks, by one script if possible, and otherwise one by one in their order.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -17,20 +17,20 @@ use crate::values::{LockError, Moment, Ttl, clock, jittered};
 /// One lock of a set, checked.
 pub(crate) type Member = (Arc<Core>, CheckedRequest);
 
-/// Before a set is tried again of which a part was lost while the rest was waited for.
+/// The pause before a set is tried again that lost one lock while it waited for another.
 const PAUSE: Duration = Duration::from_millis(25);
 
 /// The outcome of a request for the whole set.
 enum AtOnce {
     Taken(Vec<HoldHandle>),
-    /// One of them is held, in the store or by this process.
+    /// One of the locks is held, in the store or by this process.
     Busy,
-    /// They are of several stores or of several slots, of kinds that do not go together, or held further out.
+    /// The locks are in several stores or slots, of kinds that do not fit in one script, or held by an ancestor.
     Apart,
     Failed(Fault),
 }
 
-/// Acquires all of them before the deadline, which is for more than one try.
+/// Acquires all of the locks before the deadline, in one or several tries.
 pub(crate) async fn acquire(
     members: &[Member],
     deadline: &Deadline,
@@ -42,14 +42,14 @@ pub(crate) async fn acquire(
             AtOnce::Failed(fault) if !fault.is_passing() || deadline.is_over() => {
                 return Err(fault.into_error(first_name(members)));
             }
-            // Taken one by one, they are asked for again for as long as there is time.
+            // One by one, each is asked for again until the deadline.
             AtOnce::Busy | AtOnce::Apart | AtOnce::Failed(_) => {
                 one_by_one(members, deadline, &caller).await?
             }
         };
         let now = clock::now();
-        // The set is asked for again if one of its locks was lost or has nearly expired while we waited for the rest. A
-        // nested handle does not decide how long its ancestor's hold lasts.
+        // The set is acquired again if one of its locks was lost, or has nearly expired, during the wait for the others. A
+        // nested handle does not count, because it does not decide how long its ancestor's hold lasts.
         let mut set = handles.iter().zip(members);
         let spoilt = set.any(|(handle, (_, request))| {
             handle.hold().known_loss().is_some()
@@ -66,7 +66,7 @@ pub(crate) async fn acquire(
     }
 }
 
-/// Acquires all of them if they are free now.
+/// Acquires all of the locks if they are free now.
 pub(crate) async fn try_acquire(
     members: &[Member],
     caller: Caller,
@@ -85,7 +85,7 @@ pub(crate) async fn try_acquire(
     else {
         return Ok(busy);
     };
-    // One time for all of them: each call by itself may take as long.
+    // One time limit for all of the requests, each of which may take as long by itself.
     let Ok(tried) = tokio::time::timeout(timeout, try_each(members, &caller)).await else {
         let why = format!("no answer within {timeout:?}");
         return Err(LockError::unavailable(first_name(members), why));
@@ -110,7 +110,7 @@ async fn try_each(
     Ok(TryAcquire::Acquired(handles))
 }
 
-/// A hold that was lost before its caller saw it is no hold.
+/// Refuses a set in which a hold was lost before its caller got it.
 fn intact(handles: Vec<HoldHandle>, members: &[Member]) -> Result<Handles, LockError> {
     for handle in &handles {
         handle.hold().check()?;
@@ -118,7 +118,7 @@ fn intact(handles: Vec<HoldHandle>, members: &[Member]) -> Result<Handles, LockE
     joined(handles, members)
 }
 
-/// The set is complete and goes to its caller: from here on the watchdog renews it, and `min_hold` counts.
+/// Completes the set for its caller: from now on the watchdog renews it, and `min_hold` counts.
 fn joined(mut handles: Vec<HoldHandle>, members: &[Member]) -> Result<Handles, LockError> {
     let now = clock::now();
     for (handle, (_, request)) in handles.iter_mut().zip(members) {
@@ -129,12 +129,12 @@ fn joined(mut handles: Vec<HoldHandle>, members: &[Member]) -> Result<Handles, L
     Handles::joined(handles).ok_or_else(none)
 }
 
-/// The order for one lock of a set that is not complete yet. The caller does not have that lock, so only the caller's
-/// own future may renew it ([`keeping`]), and does so while it is polled.
+/// Returns the request for one lock of an incomplete set. The caller does not have that lock yet, so only the caller's own
+/// future renews it ([`keeping`]), while it is polled.
 fn unrenewed(request: &CheckedRequest) -> CheckedRequest {
     let mut request = request.clone();
     request.hold_options.renewed = false;
-    // Nor does a set that is never complete keep a key taken.
+    // An incomplete set must not keep a key taken, either.
     request.min_hold = None;
     request
 }
@@ -145,7 +145,7 @@ fn first_name(members: &[Member]) -> &str {
         .map_or("", |(_, request)| request.key.name())
 }
 
-/// Asks for the whole set by one script, if it is of mutexes of one store that nobody here deals with.
+/// Asks for the whole set by one script, if all are mutexes of one store that this process neither holds nor asks for.
 async fn at_once(
     members: &[Member],
     deadline: Option<&Deadline>,
@@ -166,10 +166,10 @@ async fn at_once(
     }
     let is_kept = |(_, request): &Member| core.queues.is_kept(&request.key);
     if members.iter().any(is_kept) {
-        // Those are had without the store.
+        // A lock that this process keeps needs no request.
         return Ok(AtOnce::Apart);
     }
-    // Until the grants count as guards: a shutdown in between would leave the locks to their leases.
+    // It is kept until the grants count as guards, so that a shutdown waits; otherwise only the leases would end the locks.
     let _asking = core.life.under_way.enter();
     core.life.check_open(&first.key)?;
     let mut heads = Vec::with_capacity(members.len());
@@ -197,7 +197,7 @@ async fn at_once(
             Ok(AcquiredAll::Granted(granted)) => break (calls, granted),
             Ok(AcquiredAll::Busy) => return Ok(AtOnce::Busy),
             Ok(AcquiredAll::Apart) => return Ok(AtOnce::Apart),
-            // As other holders.
+            // The next requests name other holders.
             Err(Fault::Outdated) => now = clock::now(),
             Err(fault) => return Ok(AtOnce::Failed(fault)),
         }
@@ -230,7 +230,7 @@ fn call_for<'a>(core: &Core, request: &'a CheckedRequest, now: Moment) -> Acquir
     core.acquire_request(&request.key, core.ids.fresh(), &request.hold_options, now)
 }
 
-/// Takes them in their order, waiting for each as long as there is time. What was taken before is renewed meanwhile.
+/// Acquires the locks in their order, each within the rest of the wait. The locks that it has are renewed meanwhile.
 async fn one_by_one(
     members: &[Member],
     deadline: &Deadline,
@@ -240,7 +240,7 @@ async fn one_by_one(
     for (core, request) in members {
         let now = clock::now();
         if deadline.is_over_at(now) {
-            // No further call: a request without a wait would take all of its time for each of them.
+            // No further request: without a wait, each of them would take its whole time.
             return Err(request.busy(core, *deadline, None));
         }
         let rest = CheckedRequest {
@@ -251,7 +251,7 @@ async fn one_by_one(
         let handle = keeping(&handles, acquiring).await?;
         handles.push(handle);
     }
-    // A fixed lease starts anew when the set is complete. One that does not is looked at by the caller.
+    // A fixed lease starts anew when the set is complete. The caller checks whether a lease is long enough.
     let earlier = handles.len().saturating_sub(1);
     let fixed = handles[..earlier].iter().zip(members);
     let fixed = fixed.filter(|(_, (_, request))| !request.hold_options.renewed);
@@ -259,7 +259,7 @@ async fn one_by_one(
     Ok(handles)
 }
 
-/// Renews what is held already, while something else is waited for. Nothing is renewed while nobody polls this.
+/// Renews the holds of an incomplete set during the wait for the next lock, while the future is polled.
 async fn keeping<T>(handles: &[HoldHandle], waiting: impl Future<Output = T>) -> T {
     let hold_options = handles.iter().filter(|handle| handle.is_fixed());
     let Some(shortest) = hold_options
@@ -279,7 +279,7 @@ async fn renew_always(handles: &[HoldHandle], shortest: Ttl) -> Infallible {
     let mut pause = shortest.cadence();
     loop {
         clock::sleep(pause).await;
-        // Repeated soon if the store did not answer. A lost one is looked at when the wait is over.
+        // It is repeated soon if the store did not answer. A lost hold is noticed when the wait is over.
         pause = match renew(handles.iter()).await {
             Err(LockError::Unavailable { .. }) => shortest.retry_pause(),
             _ => shortest.cadence(),
@@ -287,7 +287,7 @@ async fn renew_always(handles: &[HoldHandle], shortest: Ttl) -> Infallible {
     }
 }
 
-/// Extends the leases of those that the watchdog does not renew.
+/// Extends the leases that the watchdog does not renew.
 async fn renew(handles: impl Iterator<Item = &HoldHandle>) -> Result<(), LockError> {
     type Renewing<'a> = Pin<Box<dyn Future<Output = Result<(), LockError>> + Send + 'a>>;
     let fixed = handles.filter(|handle| handle.is_fixed());
@@ -295,7 +295,7 @@ async fn renew(handles: impl Iterator<Item = &HoldHandle>) -> Result<(), LockErr
     all_of(renewals.collect()).await
 }
 
-/// As the watchdog does, with a part of the lease as the limit: a lost answer must leave time for another request.
+/// Renews like the watchdog, with a part of the lease as the limit, so that a lost answer leaves time for another request.
 async fn renew_one(handle: &HoldHandle) -> Result<(), LockError> {
     let ttl = handle.hold().tenure().ttl();
     let timeout = ttl.call_timeout(handle.core().options.call_timeout);

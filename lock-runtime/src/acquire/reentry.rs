@@ -11,10 +11,10 @@ use crate::acquire::checked_request::CheckedRequest;
 use crate::hold::{Caller, Core, HoldHandle, Level};
 use crate::values::{Kind, LockError};
 
-/// The nearest ancestor that holds the lock through this manager, if the request may share its hold.
+/// Returns the nearest ancestor that holds the lock through this manager, if the request may share its hold.
 ///
 /// # Errors
-/// [`LockError::Upgrade`] if it only reads and a write is wanted: the write would wait for its own chain.
+/// [`LockError::Upgrade`] if the ancestor only reads and the request is a write: the write would wait for its own chain.
 pub(crate) fn ancestor(
     core: &Core,
     request: &CheckedRequest,
@@ -31,7 +31,7 @@ pub(crate) fn ancestor(
         let hold = &level.hold;
         core.ids.made(hold.holder()) && hold.key().is_of_one_lock_with(key)
     });
-    // The hold of a write may have become one of a read.
+    // A write hold may have become a read hold.
     let reads =
         |level: &Arc<Level>| level.kind == Kind::Read || level.hold.key().kind() == Kind::Read;
     if key.kind() == Kind::Write && ancestor.as_ref().is_some_and(reads) {
@@ -41,8 +41,8 @@ pub(crate) fn ancestor(
     Ok(ancestor)
 }
 
-/// Shares the hold of an ancestor, after waiting for the access under it. `None` if the request is nested in no hold of
-/// the lock any more: it was released meanwhile, or another task than the ancestor's polls the request now.
+/// Waits for the access under an ancestor, and shares its hold. Returns `None` if the request is not nested in a hold of the
+/// lock any more: the hold was released, or another task than the ancestor's polls the request now.
 pub(crate) async fn acquire(
     attempt: &Attempt,
     caller: &Caller,
@@ -55,7 +55,7 @@ pub(crate) async fn acquire(
     while let Some(level) = ancestor(core, request, caller)? {
         let access = tokio::select! {
             biased;
-            // Looked at before every poll of the others.
+            // It is checked before each poll of the other branches.
             () = until_stranger(attempt, caller, &level) => continue,
             Some(access) = level.access(attempt.kind()) => access,
             () = level.hold.clone().over() => match level.hold.loss() {
@@ -73,8 +73,8 @@ pub(crate) async fn acquire(
     Ok(None)
 }
 
-/// Resolves at the first poll at which the level is not the request's ancestor any more. The task that changes that polls
-/// the request anew.
+/// Resolves at the first poll at which the level is not the request's ancestor any more. The task that changes that also polls
+/// the request.
 async fn until_stranger(attempt: &Attempt, caller: &Caller, level: &Arc<Level>) {
     poll_fn(
         |_| match ancestor(&attempt.core, &attempt.request, caller) {
@@ -85,7 +85,7 @@ async fn until_stranger(attempt: &Attempt, caller: &Caller, level: &Arc<Level>) 
     .await;
 }
 
-/// Shares the ancestor's hold in the access under it. `None` if it is no ancestor any more.
+/// Shares the ancestor's hold in the access under it. Returns `None` if it is not an ancestor any more.
 ///
 /// # Errors
 /// [`LockError::Lost`] if the hold is lost.

@@ -1,5 +1,5 @@
-//! Read requests. The store admits readers together, so none of them owns this process's turn at the key: each asks
-//! for itself. Only while the key is busy do they queue, and one of them asks for all; when it is admitted, all go.
+//! Read requests. The store admits readers together, so no reader owns this process's head at the key, and each asks for
+//! itself. While the key is busy, readers wait in the local queue, and one asks for all. When it is admitted, all others ask.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(crate) async fn acquire(attempt: &Attempt) -> Result<HoldHandle, LockError> 
     let deadline = &attempt.deadline;
     let at_once = attempt.request.wait == Some(Duration::ZERO);
     loop {
-        // A queue says that the key was busy a moment ago: a caller who has the time waits for its head's answer.
+        // If there is a queue, the key was busy a moment ago. A caller that has time waits for the answer to the head.
         let asked = if at_once || !attempt.core.queues.is_open(attempt.key()) {
             match ask(attempt).await {
                 Asked::Granted(handle) => return Ok(handle),
@@ -30,13 +30,13 @@ pub(crate) async fn acquire(attempt: &Attempt) -> Result<HoldHandle, LockError> 
         };
         let head = match attempt.enter(clock::now())? {
             Entered::Head(head) => head,
-            // No read is ever kept.
+            // The process never keeps a read.
             Entered::Held(_) | Entered::Unsuited(..) => return Err(attempt.busy(None)),
             Entered::Queued(waiter) => match attempt.wait_in_queue(waiter).await? {
                 Ticket::Head(head) => {
                     return HeadSeat::new(attempt, head).acquire(clock::now()).await;
                 }
-                // Holds of readers do not own the turn, and are not handed over.
+                // Read holds do not own the head, and are not handed over.
                 Ticket::Held(_) => continue,
                 Ticket::Go if deadline.is_over() && !at_once => return Err(attempt.busy(None)),
                 Ticket::Go => continue,
@@ -52,7 +52,7 @@ pub(crate) async fn acquire(attempt: &Attempt) -> Result<HoldHandle, LockError> 
     }
 }
 
-/// Asks the store once, even if others of this process do.
+/// Asks the store once, also while other callers of this process ask.
 pub(crate) async fn ask(attempt: &Attempt) -> Asked<HoldHandle> {
     let mut asker = Asker::from(attempt.core.ids.fresh());
     let (_asking, answer) = attempt.ask_as(&mut asker, clock::now()).await;
