@@ -31,11 +31,7 @@ pub(crate) fn nap(options: &Options, left: Option<Duration>) -> Duration {
 }
 
 /// Waits until the listener receives all further messages. Ends after the longest nap in any case: the caller then asks.
-pub(crate) async fn until_ready(
-    listener: &mut Box<dyn Listen>,
-    deadline: Deadline,
-    options: &Options,
-) {
+async fn until_ready(listener: &mut Box<dyn Listen>, deadline: Deadline, options: &Options) {
     tokio::select! {
         () = listener.ready() => {}
         () = deadline.pause(options.longest_nap) => {}

@@ -8,6 +8,7 @@ use crate::acquire::head_seat::HeadSeat;
 use crate::backend::Fault;
 use crate::hold::{Hold, HoldHandle};
 use crate::observe;
+use crate::queue::slice::LONGEST_REST;
 use crate::queue::{self, Entered, Ticket, Waiter};
 use crate::release::idle;
 use crate::values::{LockError, Moment, clock};
@@ -56,7 +57,7 @@ pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Option<Asked<HoldHa
     let now = attempt.deadline.since;
     let options = &attempt.request.hold_options;
     let queues = &attempt.core.queues;
-    match queues.enter_at_once(attempt.key(), options, now) {
+    match queues.enter_at_once(attempt.key(), options, now, attempt.deadline.until) {
         Some(Entered::Head(head)) => {
             let seat = HeadSeat::first(attempt, head);
             return ask_once(seat, now).await.map(Some);
@@ -120,8 +121,13 @@ impl Attempt {
     /// Takes the head of the local queue, or a place in the queue.
     pub(crate) fn enter(&self, now: Moment) -> Result<Entered, LockError> {
         let (queues, options) = (&self.core.queues, self.request.hold_options);
-        if self.request.wait == Some(Duration::ZERO)
-            && let Some(entered) = queues.enter_at_once(self.key(), &options, now)
+        // A caller that waits for less time than a rest may last must ask before it gives up.
+        if self
+            .request
+            .wait
+            .is_some_and(|wait| wait < LONGEST_REST * 2)
+            && let Some(entered) =
+                queues.enter_at_once(self.key(), &options, now, self.deadline.until)
         {
             return Ok(entered);
         }

@@ -10,7 +10,7 @@ use super::{InQueue, KeyQueue, LocalQueues, Locked, Shard, Ticket};
 use crate::backend::Fault;
 use crate::queue::slice::Slice;
 use crate::release::place::Place;
-use crate::values::{HoldOptions, Key, KeyMap, LockError};
+use crate::values::{HoldOptions, Key, KeyMap, LockError, Moment};
 
 /// The waiters of one moment: those whose numbers are not higher than this one.
 #[derive(Clone, Copy, Debug)]
@@ -45,8 +45,8 @@ impl Head {
     }
 
     /// Notes that the head only lets other processes ask first, from now on.
-    pub(crate) fn rests(&self) {
-        self.with(|queue| queue.rests = true);
+    pub(crate) fn rests(&self, until: Moment) {
+        self.with(|queue| queue.rests_until = Some(until));
     }
 
     /// Notes that a caller follows another one at the head. Returns the place on the store's list that the other one left.
@@ -240,7 +240,7 @@ impl Drop for Head {
             let gone = match (&next, shard.queues.get_mut(&*self.key)) {
                 (Some(_), Some(queue)) => {
                     queue.head = number;
-                    (queue.held_by, queue.rests) = (None, false);
+                    (queue.held_by, queue.rests_until) = (None, None);
                     // The caller before may have been admitted, so the answer to the next caller is the first one again.
                     queue.heard &= self.key.kind().is_exclusive();
                     None

@@ -65,8 +65,8 @@ struct KeyQueue {
     /// The waiters by number, and so in the order of arrival.
     waiters: BTreeMap<u64, InQueue>,
     slice: Slice,
-    /// Whether the head waits only so that other processes ask first.
-    rests: bool,
+    /// The end of a rest: until then, the head waits only so that other processes ask first.
+    rests_until: Option<Moment>,
     /// The place on the store's list that the last caller at the head left to the next one.
     place: Option<Box<Place>>,
     /// The fault of the last request of a head. `None` after an answer. Boxed, because each held key has a queue.
@@ -192,32 +192,49 @@ impl LocalQueues {
 
     /// Takes the head at `key` if this process neither holds the key nor asks for it.
     pub(crate) fn try_enter(self: &Arc<LocalQueues>, key: &Arc<Key>) -> Option<Head> {
-        let mut shard = self.shard(key);
+        let mut guard = self.shard(key);
+        let shard = &mut *guard;
         if shard.queues.contains_key(key) {
-            return None;
+            // The caller does not wait.
+            return self.pass_rest(shard, key, None);
         }
-        Some(self.open(&mut shard, key))
+        Some(self.open(shard, key))
     }
 
-    /// Like [`enter`](LocalQueues::enter), for a caller that does not queue: `None` if another caller is before it.
+    /// Like [`enter`](LocalQueues::enter), for a caller that does not queue: `None` if another caller is before it, or if a rest
+    /// ends before `gives_up`.
     pub(crate) fn enter_at_once(
         self: &Arc<LocalQueues>,
         key: &Arc<Key>,
         hold_options: &HoldOptions,
         now: Moment,
+        gives_up: Option<Moment>,
     ) -> Option<Entered> {
         let mut guard = self.shard(key);
         let shard = &mut *guard;
+        let Some(queue) = shard.queues.get_mut(key) else {
+            return Some(Entered::Head(self.open(shard, key)));
+        };
+        let entered = queue.take_idle(hold_options, now);
+        entered.or_else(|| Some(Entered::Head(self.pass_rest(shard, key, gives_up)?)))
+    }
+
+    /// Passes over a head that rests longer than the caller waits, unless others wait: a rest must not make a free lock look
+    /// busy.
+    fn pass_rest(
+        self: &Arc<LocalQueues>,
+        shard: &mut Shard,
+        key: &Arc<Key>,
+        gives_up: Option<Moment>,
+    ) -> Option<Head> {
         let number = shard.number();
-        match shard.queues.get_mut(key) {
-            None => Some(Entered::Head(self.open(shard, key))),
-            // A rest must not make a free lock look busy, so the head that rests is passed over.
-            Some(queue) if queue.rests && queue.waiters.is_empty() => {
-                (queue.head, queue.rests) = (number, false);
-                Some(Entered::Head(Head::new(self, key, number)))
-            }
-            Some(queue) => queue.take_idle(hold_options, now),
+        let queue = shard.queues.get_mut(key)?;
+        let end = queue.rests_until.filter(|_| queue.waiters.is_empty())?;
+        if gives_up.is_some_and(|at| at.has_reached(end)) {
+            return None;
         }
+        (queue.head, queue.rests_until) = (number, None);
+        Some(Head::new(self, key, number))
     }
 
     /// Locks the queue of the key. A tenure's state is locked after the queue, never before it.

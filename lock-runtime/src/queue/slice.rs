@@ -31,7 +31,7 @@ const LONG_REST: Duration = Duration::from_millis(50);
 /// The number of round trips in a long rest of a process that is far away: three slices.
 const LONG_REST_IN_ROUND_TRIPS: u32 = SLICE_IN_ROUND_TRIPS * 3;
 /// The longest rest, however long the round trips are. So one slow answer does not cost seconds.
-const LONGEST_REST: Duration = Duration::from_millis(250);
+pub(crate) const LONGEST_REST: Duration = Duration::from_millis(250);
 /// The part of `keep_for` for which a process rests after it: some peers neither announce that they want the key nor listen,
 /// and only try now and then.
 const REST_AFTER_KEEPING: u32 = 100;
@@ -129,30 +129,30 @@ impl Slice {
         now: Moment,
     ) -> Option<Duration> {
         let kept = self.kept.take_if(|(until, _)| now.has_reached(*until));
-        let slice = self
-            .handed_over
-            .take()
-            .filter(|slice| slice.until.has_passed());
+        let slice = self.handed_over.take();
+        let least = a_few(round_trip);
+        if let Some((_, rest)) = kept {
+            return Some(rest.max(least));
+        }
+        let slice = slice.filter(|slice| now.has_reached(slice.until));
         let others_come_first = match others {
             Others::Unseen => slice.is_some(),
             Others::Seen => true,
             // Those that are not on the list need a rest.
             Others::InTurns => slice.is_some_and(|slice| slice.others == 0),
         };
-        let least = a_few(round_trip);
-        if others_come_first {
-            let is_long = fastrand::u32(..LONG_ONE_IN) == 0;
-            let rest = if is_long {
-                long(round_trip)
-            } else {
-                let turns = slice.map_or(Duration::ZERO, |slice| {
-                    slice.turns_of_others(round_trip, now)
-                });
-                turns.clamp(least, long(round_trip))
-            };
-            return Some(rest.mul_f64(0.75 + fastrand::f64() / 2.0));
+        if !others_come_first {
+            return None;
         }
-        kept.map(|(_, rest)| rest.max(least))
+        let rest = if fastrand::u32(..LONG_ONE_IN) == 0 {
+            long(round_trip)
+        } else {
+            let turns = slice.map_or(Duration::ZERO, |slice| {
+                slice.turns_of_others(round_trip, now)
+            });
+            turns.clamp(least, long(round_trip))
+        };
+        Some(rest.mul_f64(0.75 + fastrand::f64() / 2.0))
     }
 }
 

@@ -318,11 +318,12 @@ impl Work {
             _ => Others::Unseen,
         };
         let round_trip = backend.round_trip(key);
-        let rest = head.slice(|slice| slice.rest(others, round_trip, self.left_at));
+        let now = clock::now();
+        let rest = head.slice(|slice| slice.rest(others, round_trip, now));
         if let Some(rest) = rest.flatten() {
             // After `keep_for`, the rest is also for clients that only try now and then, so no local request ends it.
             if !keeps {
-                head.rests();
+                head.rests(now + rest);
             }
             // A shutdown does not wait for it.
             self.core.life.spawn_uncounted(async move {

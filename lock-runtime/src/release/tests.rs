@@ -176,19 +176,28 @@ async fn processes_that_want_one_lock_have_it_alike() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_free_does_not_look_busy_during_a_rest() {
-    let [greedy, patient] = processes();
-    let (core, request) = greedy.write("k").into_checked().unwrap();
-    let guard = greedy.write("k").acquire().await.unwrap();
-    let waiting = tokio::spawn(patient.write("k").wait(SECOND).acquire());
-    sleep(SECOND / 2).await;
-    let before = Instant::now();
-    guard.release().await.unwrap();
-    assert!(core.queues.is_open(&request.key), "the process rests");
-    let guard = waiting.await.unwrap().unwrap();
-    guard.release().await.unwrap();
-    let tried = greedy.write("k").try_acquire().await.unwrap();
-    tried.expect("free").release().await.unwrap();
-    let at_once = greedy.write("k").wait(Duration::ZERO).acquire().await;
-    at_once.unwrap().release().await.unwrap();
-    assert_eq!(before, Instant::now(), "without a rest");
+    for how in ["a try", "a set", "no wait", "a short wait"] {
+        let [greedy, patient] = processes();
+        let (core, request) = greedy.mutex("k").into_checked().unwrap();
+        let guard = greedy.mutex("k").acquire().await.unwrap();
+        let waiting = tokio::spawn(patient.mutex("k").wait(SECOND).acquire());
+        sleep(SECOND / 2).await;
+        let before = Instant::now();
+        guard.release().await.unwrap();
+        assert!(core.queues.is_open(&request.key), "the process rests");
+        let guard = waiting.await.unwrap().unwrap();
+        guard.release().await.unwrap();
+        let again = greedy.mutex("k");
+        let guard = match how {
+            "a try" => again.try_acquire().await.unwrap().expect(how),
+            "a set" => {
+                let set = greedy.multi([again, greedy.mutex("other")]);
+                set.try_acquire().await.unwrap().expect(how)
+            }
+            "no wait" => again.wait(Duration::ZERO).acquire().await.unwrap(),
+            _ => again.wait(SECOND / 100_000).acquire().await.unwrap(),
+        };
+        guard.release().await.unwrap();
+        assert_eq!(before, Instant::now(), "{how}: without a rest");
+    }
 }

@@ -1,6 +1,6 @@
 //! The keys for which other processes wait, as far as this process has seen.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::values::{Key, Moment, clock};
@@ -16,47 +16,57 @@ const WANTED_FOR: Duration = Duration::from_secs(2);
 /// A process that acquires a free lock again and again is never refused, so it never waits itself. It notices other
 /// processes only by the replies of the server: the number of listeners that received the message of a release.
 ///
-/// Two keys may share a mark. One look at the list too many costs the server a few microseconds, and one rest too many its
-/// process a millisecond.
+/// Two keys may share a mark, which then counts for the last of them that was noted.
 pub(crate) struct Wanted {
     since: Moment,
-    /// The tenths of a second from `since` until which each mark counts.
-    until: Box<[AtomicU32]>,
+    /// For each mark, the tenths of a second from `since` until which it counts, and the half of its key's digest that does not
+    /// choose the mark.
+    marks: Box<[AtomicU64]>,
 }
 
 impl Default for Wanted {
     fn default() -> Wanted {
         Wanted {
             since: clock::now(),
-            until: (0..MARKS).map(|_| AtomicU32::new(0)).collect(),
+            marks: (0..MARKS).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 }
 
 impl Wanted {
-    fn until(&self, key: &Key) -> Option<&AtomicU32> {
-        let place = usize::try_from(key.digest() % MARKS);
-        self.until.get(place.ok()?)
+    /// Returns the mark of the key, and the half of its digest that the mark has.
+    fn mark(&self, key: &Key) -> Option<(&AtomicU64, u64)> {
+        let digest = key.digest();
+        let place = usize::try_from(digest % MARKS);
+        Some((self.marks.get(place.ok()?)?, digest >> 32))
     }
 
     /// Notes that another process waits for the lock.
     pub(crate) fn note(&self, key: &Key) {
-        if let Some(until) = self.until(key) {
+        if let Some((mark, half)) = self.mark(key) {
             let end = tenths(self.since.elapsed() + WANTED_FOR);
-            until.store(end, Ordering::Relaxed);
+            mark.store(end << 32 | half, Ordering::Relaxed);
         }
     }
 
     /// Returns `true` if another process waited for the lock lately.
     pub(crate) fn is_noted(&self, key: &Key) -> bool {
-        let until = self.until(key).map_or(0, |it| it.load(Ordering::Relaxed));
+        let Some((mark, half)) = self.mark(key) else {
+            return false;
+        };
+        let mark = mark.load(Ordering::Relaxed);
         // Nearly always there is no mark, and then the clock need not be read.
-        until > 0 && tenths(self.since.elapsed()) < until
+        mark > 0 && mark & HALF == half && tenths(self.since.elapsed()) < mark >> 32
     }
 }
 
-fn tenths(time: Duration) -> u32 {
-    u32::try_from(time.as_millis() / 100).unwrap_or(u32::MAX)
+/// The half of a mark that is a digest's.
+const HALF: u64 = (1 << 32) - 1;
+
+fn tenths(time: Duration) -> u64 {
+    u64::try_from(time.as_millis() / 100)
+        .unwrap_or(HALF)
+        .min(HALF)
 }
 
 #[cfg(test)]

@@ -112,7 +112,7 @@ pub(crate) fn acquire_reply(
 #[derive(Debug, PartialEq)]
 pub(crate) enum ReleaseReply {
     Done,
-    /// The lock was released, and a listener received the message that it is free. Only for a mutex or a write.
+    /// The lock was released, and a listener received the message that it is free. Only for a mutex or a read/write lock.
     Received,
     /// The lock was released, but the message was not published.
     Unpublished,
