@@ -175,7 +175,7 @@ tests::suite! {
         sleep(20 * MS).await;
         for _ in 0..5 {
             let reader = locks.read("k").wait(store.within(3_000 * MS)).acquire().await;
-            reader.expect("the writers stand back").release().await.unwrap();
+            reader.expect("the writers rest").release().await.unwrap();
         }
         stop.store(true, SeqCst);
         while let Some(writer) = writers.join_next().await {

@@ -117,7 +117,7 @@ async fn requests_that_are_sent_on_to_a_frozen_node_do_not_slow_down_the_node_th
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_master_does_not_make_callers_stand_back_from_keys_of_the_others() {
+async fn a_slow_master_makes_no_rest_at_keys_of_others_longer() {
     let cluster = RedisCluster::builder().node_timeout(LONG).start().await;
     let locks = builder().connect(&cluster.url()).await.unwrap();
     let keys = names(&stem_at(&cluster, 1, "slow"), 4 * 64);
@@ -134,8 +134,8 @@ async fn a_slow_master_does_not_make_callers_stand_back_from_keys_of_the_others(
         guards.extend(asking.join_all().await);
     }
     assert!(guards.iter().all(Result::is_ok), "{guards:?}");
-    // By now, requests at the second master are known to take more than a second: four of those would be a long pause.
-    // More callers want this key than it can serve, so they hand it on, and stand back now and then. How long a pause is
+    // By now, requests at the second master are known to take more than a second: four of those would be a long rest.
+    // More callers want this key than it can serve, so they hand it on, and rest now and then. How long a rest is
     // tells another manager, which is served meanwhile: fifty times are a second at least.
     let beside = builder().connect(&cluster.url()).await.unwrap();
     let beside = Load::start(&beside, &[stem_at(&cluster, 0, "beside")]);

@@ -93,7 +93,7 @@ async fn an_acquire_for_several_callers_is_their_first_hand_over_as_well() {
 }
 
 #[tokio::test]
-async fn tokens_that_a_stretch_leaves_over_go_back_with_the_lock() {
+async fn tokens_that_a_slice_leaves_over_go_back_with_the_lock() {
     let scene = Scene::new().await;
     let mut last = 0;
     // The lock is had by an acquire, or by a hand-over.
