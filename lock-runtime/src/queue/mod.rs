@@ -196,7 +196,7 @@ impl LocalQueues {
         let shard = &mut *guard;
         if shard.queues.contains_key(key) {
             // The caller does not wait.
-            return self.pass_rest(shard, key, None);
+            return self.pass_rest(shard, key, |_| false);
         }
         Some(self.open(shard, key))
     }
@@ -216,21 +216,24 @@ impl LocalQueues {
             return Some(Entered::Head(self.open(shard, key)));
         };
         let entered = queue.take_idle(hold_options, now);
-        entered.or_else(|| Some(Entered::Head(self.pass_rest(shard, key, gives_up)?)))
+        // The timer of a rest may be late.
+        let may_wait =
+            |end| !now.has_reached(end) && gives_up.is_some_and(|at| at.has_reached(end));
+        entered.or_else(|| Some(Entered::Head(self.pass_rest(shard, key, may_wait)?)))
     }
 
-    /// Passes over a head that rests longer than the caller waits, unless others wait: a rest must not make a free lock look
-    /// busy.
+    /// Passes over a head that rests, unless others wait, or the caller may wait for the end of the rest: a rest must not make
+    /// a free lock look busy.
     fn pass_rest(
         self: &Arc<LocalQueues>,
         shard: &mut Shard,
         key: &Arc<Key>,
-        gives_up: Option<Moment>,
+        may_wait: impl FnOnce(Moment) -> bool,
     ) -> Option<Head> {
         let number = shard.number();
         let queue = shard.queues.get_mut(key)?;
         let end = queue.rests_until.filter(|_| queue.waiters.is_empty())?;
-        if gives_up.is_some_and(|at| at.has_reached(end)) {
+        if may_wait(end) {
             return None;
         }
         (queue.head, queue.rests_until) = (number, None);
