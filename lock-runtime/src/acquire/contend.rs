@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use crate::acquire::attempt::{Attempt, LastWords};
-use crate::acquire::checked_request::Deadline;
 use crate::backend::{Fault, Listen};
 use crate::hold::Asking;
 use crate::queue;
@@ -28,14 +27,6 @@ pub(crate) fn nap(options: &Options, left: Option<Duration>) -> Duration {
     let cap = options.longest_nap.mul_f64(0.8 + fastrand::f64() * 0.4);
     // A millisecond after the lease's end. At the end itself, the store may still have the lock.
     left.map_or(cap, |left| (left + Duration::from_millis(1)).min(cap))
-}
-
-/// Waits until the listener receives all further messages. Ends after the longest nap in any case: the caller then asks.
-async fn until_ready(listener: &mut Box<dyn Listen>, deadline: Deadline, options: &Options) {
-    tokio::select! {
-        () = listener.ready() => {}
-        () = deadline.pause(options.longest_nap) => {}
-    }
 }
 
 /// The outcome of one request to the store.
@@ -191,7 +182,10 @@ pub(crate) async fn contend<C: Contender>(
                 (None, Some(listener)) if !listens_already => {
                     // A release between the request and the subscription is missed, so the next request follows the
                     // subscription.
-                    until_ready(listener, deadline, &core.options).await;
+                    tokio::select! {
+                        () = listener.ready() => {}
+                        () = deadline.pause(core.options.longest_nap) => {}
+                    }
                 }
                 (None, Some(listener)) => {
                     tokio::select! {

@@ -8,7 +8,6 @@ use crate::acquire::head_seat::HeadSeat;
 use crate::backend::Fault;
 use crate::hold::{Hold, HoldHandle};
 use crate::observe;
-use crate::queue::slice::LONGEST_REST;
 use crate::queue::{self, Entered, Ticket, Waiter};
 use crate::release::idle;
 use crate::values::{LockError, Moment, clock};
@@ -57,7 +56,7 @@ pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Option<Asked<HoldHa
     let now = attempt.deadline.since;
     let options = &attempt.request.hold_options;
     let queues = &attempt.core.queues;
-    match queues.enter_at_once(attempt.key(), options, now, attempt.deadline.until) {
+    match queues.enter_at_once(attempt.key(), options, now) {
         Some(Entered::Head(head)) => {
             let seat = HeadSeat::first(attempt, head);
             return ask_once(seat, now).await.map(Some);
@@ -121,17 +120,7 @@ impl Attempt {
     /// Takes the head of the local queue, or a place in the queue.
     pub(crate) fn enter(&self, now: Moment) -> Result<Entered, LockError> {
         let (queues, options) = (&self.core.queues, self.request.hold_options);
-        // A caller that waits for less time than a rest may last must ask before it gives up.
-        if self
-            .request
-            .wait
-            .is_some_and(|wait| wait < LONGEST_REST * 2)
-            && let Some(entered) =
-                queues.enter_at_once(self.key(), &options, now, self.deadline.until)
-        {
-            return Ok(entered);
-        }
-        queues.enter(self.key(), options, now)
+        queues.enter(self.key(), options, now, self.deadline.until)
     }
 
     /// Waits in the local queue.

@@ -92,7 +92,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Renewals that [wait](Renewal::waits) may be sent for as long as they are useful.
     fn renew<'a>(&'a self, batch: &'a [Renewal], within: Within) -> Reply<'a, Vec<Renewed>>;
 
-    /// Deletes the lock, whoever holds it, wakes a waiter, and reports the release to the holder. Returns `true` if the
+    /// Deletes the lock of any holder, wakes a waiter, and reports the release to the holder. Returns `true` if the
     /// lock was held.
     fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool>;
 

@@ -201,25 +201,34 @@ impl LocalQueues {
         Some(self.open(shard, key))
     }
 
-    /// Like [`enter`](LocalQueues::enter), for a caller that does not queue: `None` if another caller is before it, or if a rest
-    /// ends before `gives_up`.
+    /// Like [`enter`](LocalQueues::enter), for a caller that does not queue: `None` if another caller is before it.
     pub(crate) fn enter_at_once(
         self: &Arc<LocalQueues>,
         key: &Arc<Key>,
         hold_options: &HoldOptions,
         now: Moment,
+    ) -> Option<Entered> {
+        self.take_front(&mut self.shard(key), key, hold_options, now, Some(now))
+    }
+
+    /// Takes the head or the idle tenure, if no other caller is before this one, which gives up at `gives_up`.
+    fn take_front(
+        self: &Arc<LocalQueues>,
+        shard: &mut Shard,
+        key: &Arc<Key>,
+        hold_options: &HoldOptions,
+        now: Moment,
         gives_up: Option<Moment>,
     ) -> Option<Entered> {
-        let mut guard = self.shard(key);
-        let shard = &mut *guard;
         let Some(queue) = shard.queues.get_mut(key) else {
             return Some(Entered::Head(self.open(shard, key)));
         };
-        let entered = queue.take_idle(hold_options, now);
+        if let Some(entered) = queue.take_idle(hold_options, now) {
+            return Some(entered);
+        }
         // The timer of a rest may be late.
-        let may_wait =
-            |end| !now.has_reached(end) && gives_up.is_some_and(|at| at.has_reached(end));
-        entered.or_else(|| Some(Entered::Head(self.pass_rest(shard, key, may_wait)?)))
+        let may_wait = |end| !now.has_reached(end) && gives_up.is_none_or(|at| at.has_reached(end));
+        self.pass_rest(shard, key, may_wait).map(Entered::Head)
     }
 
     /// Passes over a head that rests, unless others wait, or the caller may wait for the end of the rest: a rest must not make
@@ -230,14 +239,19 @@ impl LocalQueues {
         key: &Arc<Key>,
         may_wait: impl FnOnce(Moment) -> bool,
     ) -> Option<Head> {
-        let number = shard.number();
-        let queue = shard.queues.get_mut(key)?;
+        let Shard {
+            queues,
+            next_number,
+            ..
+        } = shard;
+        let queue = queues.get_mut(key)?;
         let end = queue.rests_until.filter(|_| queue.waiters.is_empty())?;
         if may_wait(end) {
             return None;
         }
-        (queue.head, queue.rests_until) = (number, None);
-        Some(Head::new(self, key, number))
+        *next_number += 1;
+        (queue.head, queue.rests_until) = (*next_number, None);
+        Some(Head::new(self, key, queue.head))
     }
 
     /// Locks the queue of the key. A tenure's state is locked after the queue, never before it.
@@ -256,25 +270,27 @@ impl LocalQueues {
         Head::new(self, key, head)
     }
 
-    /// Takes the head at `key`, or a place in its queue.
+    /// Takes the head at `key`, or a place in its queue. `gives_up`: the end of the caller's wait, if there is one. A caller that
+    /// would give up during a rest takes the head.
     pub(crate) fn enter(
         self: &Arc<LocalQueues>,
         key: &Arc<Key>,
         hold_options: HoldOptions,
         now: Moment,
+        gives_up: Option<Moment>,
     ) -> Result<Entered, LockError> {
         let mut guard = self.shard(key);
         let shard = &mut *guard;
         if shard.closed {
             return Err(closed(key));
         }
+        if let Some(entered) = self.take_front(shard, key, &hold_options, now, gives_up) {
+            return Ok(entered);
+        }
         let number = shard.number();
         let Some(queue) = shard.queues.get_mut(key) else {
             return Ok(Entered::Head(self.open(shard, key)));
         };
-        if let Some(entered) = queue.take_idle(&hold_options, now) {
-            return Ok(entered);
-        }
         self.admit(key, queue.waiting())?;
         let (ticket, given) = oneshot::channel();
         let waiter = InQueue {

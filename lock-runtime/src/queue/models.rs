@@ -110,7 +110,10 @@ fn one_caller_at_a_time_has_the_turn_and_each_has_it_once() {
                 let (queues, key) = (scene.queues.clone(), scene.key.clone());
                 let (inside, served) = (inside.clone(), served.clone());
                 thread::spawn(move || {
-                    let head = match queues.enter(&key, hold_options(), clock::now()).unwrap() {
+                    let head = match queues
+                        .enter(&key, hold_options(), clock::now(), None)
+                        .unwrap()
+                    {
                         Entered::Head(head) => head,
                         Entered::Queued(mut waiter) => match block_on(waiter.ticket()) {
                             Some(Ticket::Head(head)) => head,
@@ -144,14 +147,13 @@ fn a_queue_that_is_closed_sends_everybody_away_and_admits_nobody_later() {
             let mut early = waiter(&scene.queues, &scene.key);
             let early = thread::spawn(move || block_on(early.ticket()).is_none());
             let (queues, key) = (scene.queues.clone(), scene.key.clone());
-            let late =
-                thread::spawn(
-                    move || match queues.enter(&key, hold_options(), clock::now()) {
-                        Err(_) => true,
-                        Ok(Entered::Queued(mut waiter)) => block_on(waiter.ticket()).is_none(),
-                        Ok(_) => false,
-                    },
-                );
+            let late = thread::spawn(move || {
+                match queues.enter(&key, hold_options(), clock::now(), None) {
+                    Err(_) => true,
+                    Ok(Entered::Queued(mut waiter)) => block_on(waiter.ticket()).is_none(),
+                    Ok(_) => false,
+                }
+            });
             scene.queues.close();
             assert!(early.join().unwrap() && late.join().unwrap());
             drop(head);

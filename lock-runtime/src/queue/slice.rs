@@ -31,7 +31,7 @@ const LONG_REST: Duration = Duration::from_millis(50);
 /// The number of round trips in a long rest of a process that is far away: three slices.
 const LONG_REST_IN_ROUND_TRIPS: u32 = SLICE_IN_ROUND_TRIPS * 3;
 /// The longest rest, however long the round trips are. So one slow answer does not cost seconds.
-pub(crate) const LONGEST_REST: Duration = Duration::from_millis(250);
+const LONGEST_REST: Duration = Duration::from_millis(250);
 /// The part of `keep_for` for which a process rests after it: some peers neither announce that they want the key nor listen,
 /// and only try now and then.
 const REST_AFTER_KEEPING: u32 = 100;
@@ -41,14 +41,14 @@ const LONGEST_REST_AFTER_KEEPING: Duration = Duration::from_millis(10);
 /// For how long this process may keep one key. A fresh one has its whole time.
 #[derive(Debug, Default)]
 pub(crate) struct Slice {
-    handed_over: Option<HandedOver>,
+    hand_overs: Option<HandOvers>,
     /// Until when the process may keep the key between its holds, and for how long it then rests at least.
     kept: Option<(Moment, Duration)>,
 }
 
-/// The lock goes from caller to caller of this process.
+/// The time in which the lock goes from caller to caller of this process.
 #[derive(Clone, Copy, Debug)]
-struct HandedOver {
+struct HandOvers {
     since: Moment,
     until: Moment,
     /// The number of waiters of other processes, as of the store's last answer. None if it cannot be known.
@@ -68,7 +68,7 @@ pub(crate) enum Others {
 impl Slice {
     /// Whether there is time for one more hand-over.
     pub(crate) fn may_hand_over(&self) -> bool {
-        self.handed_over
+        self.hand_overs
             .is_none_or(|slice| !slice.until.has_passed())
     }
 
@@ -76,13 +76,13 @@ impl Slice {
     /// process without the store. `round_trip`: a recent one.
     pub(crate) fn tenure_begins(&mut self, strangers: Option<u64>, round_trip: Duration) -> Moment {
         let now = clock::now();
-        let since = self.handed_over.map_or(now, |slice| slice.since);
+        let since = self.hand_overs.map_or(now, |slice| slice.since);
         let until = since
             + match strangers {
                 Some(0) => SLICE_ALONE,
                 _ => SLICE.max(round_trip * SLICE_IN_ROUND_TRIPS),
             };
-        self.handed_over = Some(HandedOver {
+        self.hand_overs = Some(HandOvers {
             since,
             until,
             others: strangers.unwrap_or(0),
@@ -92,7 +92,7 @@ impl Slice {
 
     /// Another caller of this process asks the store: what it gets begins a slice.
     pub(crate) fn begins_anew(&mut self) {
-        self.handed_over = None;
+        self.hand_overs = None;
     }
 
     /// The process keeps the key between its holds, from now on or still.
@@ -129,7 +129,7 @@ impl Slice {
         now: Moment,
     ) -> Option<Duration> {
         let kept = self.kept.take_if(|(until, _)| now.has_reached(*until));
-        let slice = self.handed_over.take();
+        let slice = self.hand_overs.take();
         let least = a_few(round_trip);
         if let Some((_, rest)) = kept {
             return Some(rest.max(least));
@@ -156,7 +156,7 @@ impl Slice {
     }
 }
 
-impl HandedOver {
+impl HandOvers {
     /// The time that the others need for slices of this length.
     fn turns_of_others(&self, round_trip: Duration, now: Moment) -> Duration {
         let turn = (now - self.since) * 3 / 4 + round_trip * CHANGE_IN_ROUND_TRIPS;

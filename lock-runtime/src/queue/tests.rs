@@ -11,7 +11,10 @@ pub(super) fn hold_options() -> HoldOptions {
 }
 
 pub(super) fn waiter(queues: &Arc<LocalQueues>, key: &Arc<Key>) -> Waiter {
-    match queues.enter(key, hold_options(), clock::now()).unwrap() {
+    match queues
+        .enter(key, hold_options(), clock::now(), None)
+        .unwrap()
+    {
         Entered::Queued(waiter) => waiter,
         _ => panic!("nobody was there"),
     }
@@ -104,7 +107,7 @@ async fn a_caller_at_the_head_that_waits_counts_towards_the_caps() {
     head.count_as_waiting().unwrap();
     head.count_as_waiting().unwrap();
     assert_eq!(queues.waiters(&a), 2, "once");
-    let refused = queues.enter(&a, hold_options(), clock::now()).err();
+    let refused = queues.enter(&a, hold_options(), clock::now(), None).err();
     let refused = refused.expect("two wait, and no more may");
     assert!(matches!(
         refused,

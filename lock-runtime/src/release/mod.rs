@@ -268,12 +268,8 @@ impl Release {
     /// Ends the work at the store, and passes the head on.
     fn done(&mut self) -> Option<Work> {
         let mut work = self.work.take()?;
-        let keeps = work.turn.keep_for.is_some() || work.tenure.holder().keeps();
         if let Some(head) = work.turn.head.take() {
-            let is_wanted = work.core.backend.is_wanted(head.key());
-            if keeps || is_wanted || !work.turn.nobody_waits {
-                work.rest(head, is_wanted, keeps);
-            }
+            work.pass_on(head);
         }
         Some(work)
     }
@@ -310,8 +306,13 @@ impl Work {
     }
 
     /// Passes the head on, after a rest if other processes are to ask first.
-    fn rest(&self, head: Head, is_wanted: bool, keeps: bool) {
+    fn pass_on(&self, head: Head) {
         let (backend, key) = (&self.core.backend, head.key());
+        let keeps = self.turn.keep_for.is_some() || self.tenure.holder().keeps();
+        let is_wanted = backend.is_wanted(key);
+        if self.turn.nobody_waits && !keeps && !is_wanted {
+            return;
+        }
         let others = match backend.waiting_list(key) {
             Some(list) if list.hears(key, self.tenure.holder()) => Others::InTurns,
             _ if is_wanted => Others::Seen,

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use lock_runtime::{LockManager, LockRequest, QuorumNode};
 use tests::history::now_ns;
+use tests::quorum::LONGEST_LEASE;
 use tests::{CommandStats, MariadbTable, PostgresTable, Quorum, RedisServer};
 
 pub(crate) const CHILD: &str = "processes-child";
@@ -115,8 +116,7 @@ async fn connect(url: &str) -> LockManager {
         let schema = !url.starts_with("redis");
         return builder.ensure_schema(schema).connect(url).await.unwrap();
     }
-    let lease = Duration::from_secs(2);
-    let builder = builder.lease(lease).longest_lease(lease);
+    let builder = builder.lease(LONGEST_LEASE).longest_lease(LONGEST_LEASE);
     builder.quorum(nodes).await.unwrap()
 }
 

@@ -9,6 +9,8 @@ use crate::values::{Key, Moment, clock};
 const MARKS: u64 = 1024;
 /// The time for which a mark counts.
 const WANTED_FOR: Duration = Duration::from_secs(2);
+/// The half of a mark that is a digest's.
+const HALF: u64 = (1 << 32) - 1;
 
 /// A mark for each key for which another process waited lately: releases of such a key look at the waiting list, or leave
 /// the key to others for a while.
@@ -60,9 +62,6 @@ impl Wanted {
     }
 }
 
-/// The half of a mark that is a digest's.
-const HALF: u64 = (1 << 32) - 1;
-
 fn tenths(time: Duration) -> u64 {
     u64::try_from(time.as_millis() / 100)
         .unwrap_or(HALF)
@@ -72,8 +71,7 @@ fn tenths(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::values::Kind;
-    use crate::values::LockName;
+    use crate::values::{Kind, LockName};
 
     #[tokio::test(start_paused = true)]
     async fn a_mark_counts_for_two_seconds_and_for_its_key() {

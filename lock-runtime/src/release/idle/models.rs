@@ -72,7 +72,7 @@ impl Scene {
         let (core, key) = (self.core.clone(), self.key.clone());
         move || {
             let now = clock::now();
-            match core.queues.enter_at_once(&key, &options(), now, None) {
+            match core.queues.enter_at_once(&key, &options(), now) {
                 Some(Entered::Held(hold)) => Some(HoldHandle::begins(&core, hold, options())),
                 Some(Entered::Unsuited(..)) => panic!("it suits"),
                 _ => None,

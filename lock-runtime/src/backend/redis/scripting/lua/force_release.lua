@@ -1,4 +1,4 @@
--- Deletes a lock, whoever holds it. Wakes its waiters, and the first waiter in the queue of a fair lock, and reports
+-- Deletes the lock of any holder. Wakes its waiters, and the first waiter in the queue of a fair lock, and reports
 -- the release to the holders.
 --
 -- Flags: allow-oom
