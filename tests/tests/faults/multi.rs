@@ -12,6 +12,8 @@ const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 /// The time of a call, unless a builder says otherwise.
 const CALL: Duration = Duration::from_secs(2);
+/// The least time of a call, however little of a wait is left.
+const LEAST_CALL: Duration = Duration::from_millis(10);
 /// The time within which nothing of a dropped future is left. That takes some round trips. What waits for the end of a
 /// lease or of a call takes longer than this, and nothing else does.
 const ORPHAN: Duration = Duration::from_secs(15);
@@ -72,7 +74,9 @@ async fn a_set_takes_no_longer_than_its_wait_or_one_call_while_the_store_does_no
     answers_after(LONG);
     let (refused, waited) = took(locks.multi(set(&locks, &names)).wait(50 * MS).acquire()).await;
     unavailable(refused.map(drop));
-    assert!(waited <= 51 * MS, "{waited:?}");
+    // The end of the wait follows two clocks, and only one of them is paused. On a busy machine, the other one has come
+    // further, so a call is cut short, and there is time for another one.
+    assert!(waited <= 50 * MS + LEAST_CALL, "{waited:?}");
     answers_after(LONG);
     let (refused, waited) = took(locks.multi(set(&locks, &names)).try_acquire()).await;
     unavailable(refused.map(drop));

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
 use super::relogin::PoolRelogin;
@@ -25,6 +25,10 @@ const SILENCE: Duration = Duration::from_millis(250);
 /// The time for which a statement that nobody waits for any more may keep its place, at least. The server may end the
 /// statement later by itself, and has a session for it until then.
 const LONGEST_RETIREMENT: Duration = Duration::from_secs(5);
+
+/// The time that the opening of a connection may take if nobody waits for it any more. A server that swallows everything
+/// keeps the places of impatient statements no longer than those of statements with a default timeout.
+const LONGEST_OPENING: Duration = Duration::from_secs(2);
 
 /// The purpose of a statement. Acquires leave some connections to the others, because held locks must be renewed and
 /// released first.
@@ -279,7 +283,7 @@ impl<C: Connector> Pool<C> {
             places: Some(places),
         };
         let ready = tokio::time::timeout(deadline - clock::now(), lent.connect(deadline)).await;
-        ready.map_err(|_| Fault::not_done("no connection to the database in time"))??;
+        ready.map_err(|_| out_of_time())??;
         lent.since = clock::now();
         Ok(lent)
     }
@@ -358,6 +362,10 @@ impl<C: Connector> Pool<C> {
     }
 }
 
+fn out_of_time() -> Fault {
+    Fault::not_done("no connection to the database in time")
+}
+
 async fn place(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Fault> {
     let place = places.clone().acquire_owned().await;
     place.map_err(|_| Fault::closed())
@@ -408,8 +416,7 @@ impl<C: Connector> Lent<C> {
         loop {
             self.open = pool.idle.lock().pop();
             let Some(open) = &mut self.open else {
-                self.open = Some(pool.connect().await?);
-                return Ok(());
+                return self.open(deadline).await;
             };
             let asked = pool.connector.is_fresh(&mut open.connection);
             match tokio::time::timeout(deadline.remaining() / 2, asked).await {
@@ -419,6 +426,25 @@ impl<C: Connector> Lent<C> {
             }
             self.open = None;
         }
+    }
+
+    /// Opens a connection. If its statement has been given up meanwhile, the next one gets the connection: statements
+    /// that have little time would otherwise never get one from a slow server. Until then, it keeps its places.
+    async fn open(&mut self, deadline: Moment) -> Result<(), Fault> {
+        let (pool, places) = (self.pool.clone(), self.places.take());
+        let (sender, opening) = oneshot::channel();
+        let longest = LONGEST_OPENING.max(deadline.remaining());
+        self.pool.handle.spawn(async move {
+            let opened = tokio::time::timeout(longest, pool.connect()).await;
+            let opened = opened.unwrap_or_else(|_| Err(out_of_time()));
+            if let Err((Ok(open), _places)) = sender.send((opened, places)) {
+                pool.keep(open);
+            }
+        });
+        let (opened, places) = opening.await.map_err(|_| Fault::runtime_ended())?;
+        self.places = places;
+        self.open = Some(opened?);
+        Ok(())
     }
 
     fn connection(&mut self) -> Result<&mut C::Connection, Fault> {

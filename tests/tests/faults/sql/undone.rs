@@ -10,6 +10,7 @@ tests::on_each_database!(
     an_acquire_whose_answer_is_late_is_undone
     an_acquire_whose_connection_is_cut_is_undone
     a_request_that_is_dropped_at_any_poll_leaves_nothing_behind
+    a_connection_that_opens_too_late_for_its_request_serves_the_next_one
 );
 
 async fn an_acquire_whose_answer_is_late_is_undone<D: Sql>() {
@@ -102,6 +103,32 @@ async fn a_request_that_is_dropped_at_any_poll_leaves_nothing_behind<D: Sql>() {
             table.name()
         );
         table.server().query(&set) == ["0"]
+    })
+    .await;
+    end(table, locks, other).await;
+}
+
+async fn a_connection_that_opens_too_late_for_its_request_serves_the_next_one<D: Sql>() {
+    let (table, pipe, locks, other) = scene::<D>().await;
+    let mut patience = MS;
+    eventually("a connection serves the next request", async || {
+        pipe.cut();
+        pipe.stall_replies(true);
+        let before = pipe.connections();
+        eventually("a connection is being opened", async || {
+            let asked = tokio::time::timeout(20 * MS, locks.inspect("k")).await;
+            assert!(!matches!(asked, Ok(Ok(_))), "no reply arrives");
+            pipe.connections() > before
+        })
+        .await;
+        let opened = pipe.connections();
+        pipe.stall_replies(false);
+        // Nothing tells from outside when the connection is open.
+        tokio::time::sleep(patience).await;
+        patience *= 2;
+        let inspected = answered(async || locks.inspect("k").await).await;
+        inspected.unwrap();
+        pipe.connections() == opened
     })
     .await;
     end(table, locks, other).await;
