@@ -224,7 +224,7 @@ impl Hold {
         let has_tokens = state.turn == 0 || !state.is_used_up();
         let may_idle = goes_on && tenure.holder().keeps() && has_tokens;
         if let Some(keep_for) = turn.keep_for.filter(|_| may_idle)
-            && queues.leave_to(&head, tenure, now)
+            && queues.keep(&head, tenure, now)
         {
             let (until, label) = (now + keep_for, turn.label);
             state.stage = Stage::Idle { until, head, label };

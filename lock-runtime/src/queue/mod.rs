@@ -8,21 +8,24 @@
 //! - A caller at the front that is not polled any more loses its head to the waiters behind it ([`Waiter::look_at_head`]).
 //!   Its old head then has another number than the queue, and changes nothing.
 
-use std::collections::BTreeMap;
+use std::cmp::Ordering::{Equal, Greater, Less};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 use crate::backend::Fault;
 use crate::hold::{Hold, Offer, Tenure, Turn, refused};
-use crate::queue::slice::Slice;
-use crate::release::place::Place;
 use crate::sync::{Modelled, ModelledGuard, is_modelled};
 use crate::values::{HoldOptions, Key, KeyMap, Kind, LockError, Moment, ShutdownCause, WaiterCap};
 
-pub(crate) use crate::queue::head::{Head, Successor};
+use crate::queue::key_state::KeyState;
+#[cfg(test)]
+use crate::queue::key_state::Stage;
+
+pub(crate) use crate::queue::head::Head;
+pub(crate) use crate::queue::key_state::Successor;
 pub(crate) use crate::queue::waiter::{Waiter, Waiting};
 
 /// The number of shards. With this many mutexes, callers of different keys rarely wait for the same one. A model has one
@@ -39,108 +42,59 @@ pub(crate) struct LocalQueues {
     waiting: Arc<AtomicUsize>,
 }
 
-/// The queues of some keys.
+/// The states of some keys.
 struct Shard {
-    queues: KeyMap<KeyQueue>,
+    keys: KeyMap<KeyState>,
     /// The number of callers of each key that wait in the store's queue instead.
     in_store_queue: KeyMap<usize>,
     /// The number of waiting callers in all shards, with those in the store's queue.
     waiting: Arc<AtomicUsize>,
     /// The last number of a waiter or a head. No number is given twice, because waiters and heads may outlive their queue.
-    next_number: u64,
+    last_number: u64,
     closed: bool,
-}
-
-/// The queue of a key that this process holds or asks for.
-#[derive(Default)]
-struct KeyQueue {
-    /// The number of the current head. A head with another number was passed over, and changes nothing.
-    head: u64,
-    /// Whether the head belongs to a caller that waits, and that is counted as waiting.
-    head_waits: bool,
-    /// The number of answers that the callers at the head got from the store. It grows while the caller is polled.
-    signs: u64,
-    /// The tenure of a lock that this process keeps while no caller holds it. The tenure has the head.
-    idle: Option<Arc<Tenure>>,
-    /// The waiters by number, and so in the order of arrival.
-    waiters: BTreeMap<u64, InQueue>,
-    slice: Slice,
-    /// The end of a rest: until then, the head waits only so that other processes ask first.
-    rests_until: Option<Moment>,
-    /// The place on the store's list that the last caller at the head left to the next one.
-    place: Option<Box<Place>>,
-    /// The fault of the last request of a head. `None` after an answer. Boxed, because each held key has a queue.
-    fault: Option<Box<Fault>>,
-    /// Whether the store has answered since the queue opened, and the signal for callers that wait for the first answer.
-    heard: bool,
-    awaited: Option<Arc<Notify>>,
-    /// The label of the local hold, if a hold owns the head, and whether a warning about a long wait was logged.
-    held_by: Option<&'static str>,
-    warned: bool,
 }
 
 impl Shard {
     fn number(&mut self) -> u64 {
-        self.next_number += 1;
-        self.next_number
+        self.last_number += 1;
+        self.last_number
     }
 
-    /// Takes out the next waiter.
-    fn pop(&mut self, key: &Key) -> Option<InQueue> {
-        let queue = self.queues.get_mut(key)?;
-        let (_, waiter) = queue.waiters.pop_first()?;
-        self.wait_no_more(1);
-        Some(waiter)
+    /// Opens the state of a key for its first caller.
+    fn open(&mut self, key: &Arc<Key>, front: u64) -> bool {
+        self.keys
+            .insert(key.clone(), KeyState::new(front))
+            .is_none()
     }
 
-    /// Removes callers of this shard from the count of waiting callers.
-    fn wait_no_more(&self, callers: usize) {
-        self.waiting.fetch_sub(callers, Ordering::Relaxed);
-    }
-
-    /// Adds the caller at the head to the count of waiting callers, or removes it.
-    fn count_head(&mut self, key: &Key, waits: bool) {
-        if let Some(queue) = self.queues.get_mut(key) {
-            // An uncontended cycle changes nothing, so it must not write a count that all keys share.
-            match (std::mem::replace(&mut queue.head_waits, waits), waits) {
-                (false, true) => _ = self.waiting.fetch_add(1, Ordering::Relaxed),
-                (true, false) => self.wait_no_more(1),
-                _ => {}
-            }
-        }
+    /// Changes the state of a key, and the count of waiting callers with it. Callers that come are counted by
+    /// [`LocalQueues::admit`].
+    fn change<T>(&mut self, key: &Key, change: impl FnOnce(&mut KeyState) -> T) -> Option<T> {
+        let state = self.keys.get_mut(key)?;
+        Some(counted(state, &self.waiting, change))
     }
 }
 
-impl KeyQueue {
-    /// Returns the number of waiting callers, with the one at the head.
-    fn waiting(&self) -> usize {
-        self.waiters.len() + usize::from(self.head_waits)
+/// Changes a state, and the count of waiting callers with it.
+fn counted<T>(
+    state: &mut KeyState,
+    waiting: &AtomicUsize,
+    change: impl FnOnce(&mut KeyState) -> T,
+) -> T {
+    let before = state.waiting();
+    let changed = change(state);
+    let after = state.waiting();
+    // An uncontended cycle changes nothing, so it must not write a count that all keys share.
+    match after.cmp(&before) {
+        Less => _ = waiting.fetch_sub(before - after, Ordering::Relaxed),
+        Greater => _ = waiting.fetch_add(after - before, Ordering::Relaxed),
+        Equal => {}
     }
-
-    /// Notes that a caller holds the lock from now on, and with it the head.
-    fn held_by(&mut self, label: &'static str) {
-        self.held_by = Some(label);
-        self.warned = false;
-        self.heard_from_store(None);
-    }
-
-    fn heard_from_store(&mut self, fault: Option<Fault>) {
-        self.fault = fault.map(Box::new);
-        self.heard = true;
-        self.signs += 1;
-        if let Some(awaited) = self.awaited.take() {
-            awaited.notify_waiters();
-        }
-    }
+    changed
 }
 
-/// The queue of a key, locked with the others of its shard.
+/// The state of a key, locked with the others of its shard.
 pub(crate) struct Locked<'a>(ModelledGuard<'a, Shard>);
-
-struct InQueue {
-    ticket: oneshot::Sender<Ticket>,
-    hold_options: HoldOptions,
-}
 
 /// What a waiter gets when its time comes.
 #[derive(Debug)]
@@ -168,10 +122,10 @@ impl LocalQueues {
         let waiting: Arc<AtomicUsize> = Arc::default();
         let shard = |_| {
             Modelled::new(Shard {
-                queues: KeyMap::default(),
+                keys: KeyMap::default(),
                 in_store_queue: KeyMap::default(),
                 waiting: waiting.clone(),
-                next_number: 0,
+                last_number: 0,
                 closed: false,
             })
         };
@@ -183,22 +137,23 @@ impl LocalQueues {
         })
     }
 
-    /// Locks the shard of the key.
-    fn shard(&self, key: &Key) -> ModelledGuard<'_, Shard> {
+    /// Locks the shard of the key. A tenure's state is locked after it, never before it.
+    pub(crate) fn lock(&self, key: &Key) -> Locked<'_> {
         // The hash tables use the first and the last bits of the hash.
         let place = (key.digest() >> 32) % self.shards.len() as u64;
-        self.shards[usize::try_from(place).unwrap_or(0)].lock()
+        Locked(self.shards[usize::try_from(place).unwrap_or(0)].lock())
     }
 
     /// Takes the head at `key` if this process neither holds the key nor asks for it.
     pub(crate) fn try_enter(self: &Arc<LocalQueues>, key: &Arc<Key>) -> Option<Head> {
-        let mut guard = self.shard(key);
-        let shard = &mut *guard;
-        if shard.queues.contains_key(key) {
+        let shard = &mut self.lock(key).0;
+        let number = shard.number();
+        let passes = match shard.keys.get_mut(key) {
             // The caller does not wait.
-            return self.pass_rest(shard, key, |_| false);
-        }
-        Some(self.open(shard, key))
+            Some(state) => state.pass_rest(number, |_| false),
+            None => shard.open(key, number),
+        };
+        passes.then(|| Head::new(self, key, number))
     }
 
     /// Like [`enter`](LocalQueues::enter), for a caller that does not queue: `None` if another caller is before it.
@@ -208,7 +163,7 @@ impl LocalQueues {
         hold_options: &HoldOptions,
         now: Moment,
     ) -> Option<Entered> {
-        self.take_front(&mut self.shard(key), key, hold_options, now, Some(now))
+        self.take_front(&mut self.lock(key).0, key, hold_options, now, Some(now))
     }
 
     /// Takes the head or the idle tenure, if no other caller is before this one, which gives up at `gives_up`.
@@ -220,54 +175,19 @@ impl LocalQueues {
         now: Moment,
         gives_up: Option<Moment>,
     ) -> Option<Entered> {
-        let Some(queue) = shard.queues.get_mut(key) else {
-            return Some(Entered::Head(self.open(shard, key)));
+        let number = shard.number();
+        let passes = if let Some(state) = shard.keys.get_mut(key) {
+            if let Some(entered) = state.take_idle(hold_options, now) {
+                return Some(entered);
+            }
+            // The timer of a rest may be late.
+            let may_wait =
+                |end| !now.has_reached(end) && gives_up.is_none_or(|at| at.has_reached(end));
+            state.pass_rest(number, may_wait)
+        } else {
+            shard.open(key, number)
         };
-        if let Some(entered) = queue.take_idle(hold_options, now) {
-            return Some(entered);
-        }
-        // The timer of a rest may be late.
-        let may_wait = |end| !now.has_reached(end) && gives_up.is_none_or(|at| at.has_reached(end));
-        self.pass_rest(shard, key, may_wait).map(Entered::Head)
-    }
-
-    /// Passes over a head that rests, unless others wait, or the caller may wait for the end of the rest: a rest must not make
-    /// a free lock look busy.
-    fn pass_rest(
-        self: &Arc<LocalQueues>,
-        shard: &mut Shard,
-        key: &Arc<Key>,
-        may_wait: impl FnOnce(Moment) -> bool,
-    ) -> Option<Head> {
-        let Shard {
-            queues,
-            next_number,
-            ..
-        } = shard;
-        let queue = queues.get_mut(key)?;
-        let end = queue.rests_until.filter(|_| queue.waiters.is_empty())?;
-        if may_wait(end) {
-            return None;
-        }
-        *next_number += 1;
-        (queue.head, queue.rests_until) = (*next_number, None);
-        Some(Head::new(self, key, queue.head))
-    }
-
-    /// Locks the queue of the key. A tenure's state is locked after the queue, never before it.
-    pub(crate) fn lock(&self, key: &Key) -> Locked<'_> {
-        Locked(self.shard(key))
-    }
-
-    /// Opens the queue of a key, and returns its first head.
-    fn open(self: &Arc<LocalQueues>, shard: &mut Shard, key: &Arc<Key>) -> Head {
-        let head = shard.number();
-        let queue = KeyQueue {
-            head,
-            ..KeyQueue::default()
-        };
-        shard.queues.insert(key.clone(), queue);
-        Head::new(self, key, head)
+        passes.then(|| Entered::Head(Head::new(self, key, number)))
     }
 
     /// Takes the head at `key`, or a place in its queue. `gives_up`: the end of the caller's wait, if there is one. A caller that
@@ -279,8 +199,7 @@ impl LocalQueues {
         now: Moment,
         gives_up: Option<Moment>,
     ) -> Result<Entered, LockError> {
-        let mut guard = self.shard(key);
-        let shard = &mut *guard;
+        let shard = &mut self.lock(key).0;
         if shard.closed {
             return Err(closed(key));
         }
@@ -288,16 +207,15 @@ impl LocalQueues {
             return Ok(entered);
         }
         let number = shard.number();
-        let Some(queue) = shard.queues.get_mut(key) else {
-            return Ok(Entered::Head(self.open(shard, key)));
-        };
-        self.admit(key, queue.waiting())?;
         let (ticket, given) = oneshot::channel();
-        let waiter = InQueue {
+        let caller = Successor {
             ticket,
             hold_options,
         };
-        queue.waiters.insert(number, waiter);
+        if let Some(state) = shard.keys.get_mut(key) {
+            self.admit(key, state.waiting())?;
+            state.queue(number, caller);
+        }
         Ok(Entered::Queued(Waiter {
             queues: self.clone(),
             key: key.clone(),
@@ -313,7 +231,7 @@ impl LocalQueues {
         self: &Arc<LocalQueues>,
         key: &Arc<Key>,
     ) -> Result<Waiting, LockError> {
-        let mut shard = self.shard(key);
+        let shard = &mut self.lock(key).0;
         if shard.closed {
             return Err(closed(key));
         }
@@ -328,7 +246,7 @@ impl LocalQueues {
 
     /// Returns `true` if no caller of this process waits for the key in the store's queue.
     pub(crate) fn store_queue_is_empty(&self, key: &Key) -> bool {
-        !self.shard(key).in_store_queue.contains_key(key)
+        !self.lock(key).0.in_store_queue.contains_key(key)
     }
 
     /// Returns the number of keys with a queue here, of keys with callers in the store's queue, and of waiting callers.
@@ -337,7 +255,7 @@ impl LocalQueues {
         let mut sizes = [0, 0, self.waiting()];
         for shard in &self.shards {
             let shard = shard.lock();
-            sizes[0] += shard.queues.len();
+            sizes[0] += shard.keys.len();
             sizes[1] += shard.in_store_queue.len();
         }
         sizes
@@ -348,10 +266,7 @@ impl LocalQueues {
         let mut all = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
-            let here = shard
-                .queues
-                .iter()
-                .map(|(key, queue)| (key, queue.waiting()));
+            let here = shard.keys.iter().map(|(key, state)| (key, state.waiting()));
             let there = shard
                 .in_store_queue
                 .iter()
@@ -393,15 +308,15 @@ impl LocalQueues {
 
     /// Returns `true` if this process holds the key or asks for it.
     pub(crate) fn is_open(&self, key: &Key) -> bool {
-        self.shard(key).queues.contains_key(key)
+        self.lock(key).0.keys.contains_key(key)
     }
 
     /// Returns the number of local callers that queue for the name of `key`, whatever the kind.
     pub(crate) fn waiters(&self, key: &Key) -> usize {
         let queued = |kind| {
             let key = key.as_kind(kind);
-            let shard = self.shard(&key);
-            let here = shard.queues.get(&key).map_or(0, KeyQueue::waiting);
+            let shard = &self.lock(&key).0;
+            let here = shard.keys.get(&key).map_or(0, KeyState::waiting);
             here + shard.in_store_queue.get(&key).copied().unwrap_or(0)
         };
         Kind::ALL.into_iter().map(queued).sum()
@@ -411,37 +326,58 @@ impl LocalQueues {
     /// later.
     pub(crate) fn close(&self) {
         for shard in &self.shards {
-            let mut shard = shard.lock();
+            let mut guard = shard.lock();
+            let shard = &mut *guard;
             shard.closed = true;
-            let queues: Vec<_> = shard
-                .queues
-                .values_mut()
-                .map(|queue| {
-                    let waiters = std::mem::take(&mut queue.waiters);
-                    (waiters, queue.place.take())
-                })
-                .collect();
-            let waiters = queues.iter().map(|(waiters, _)| waiters.len());
-            shard.wait_no_more(waiters.sum());
-            drop(shard);
+            let close = |state| counted(state, &shard.waiting, KeyState::close);
+            let closed: Vec<_> = shard.keys.values_mut().map(close).collect();
+            drop(guard);
             // A waiter whose channel closes returns `ShuttingDown`. A dropped place leaves the store's list.
-            drop(queues);
+            drop(closed);
         }
     }
 
-    fn with<T>(&self, key: &Key, read: impl FnOnce(&mut KeyQueue) -> T) -> Option<T> {
-        self.shard(key).queues.get_mut(key).map(read)
+    /// Takes a tenure that is not idle any more out of its queue. Its head is in use from now on.
+    pub(crate) fn idles_no_more(&self, tenure: &Tenure) {
+        let change = |state: &mut KeyState| state.idles_no_more(tenure);
+        self.lock(tenure.key()).0.change(tenure.key(), change);
+    }
+
+    /// Ends all idle tenures. Returns each with the turn that has its head.
+    pub(crate) fn end_all_idle(&self, now: Moment) -> Vec<(Arc<Tenure>, Turn)> {
+        let mut ended = Vec::new();
+        for shard in &self.shards {
+            let states = &mut shard.lock().keys;
+            ended.extend(states.values_mut().filter_map(|state| state.end_idle(now)));
+        }
+        ended
+    }
+
+    /// Returns `true` if this process keeps the key and none of its callers holds it.
+    pub(crate) fn is_kept(&self, key: &Key) -> bool {
+        self.lock(key)
+            .0
+            .keys
+            .get(key)
+            .is_some_and(KeyState::is_idle)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn idle_at(&self, key: &Key) -> Option<Arc<Tenure>> {
+        match self.lock(key).0.keys.get(key)?.stage() {
+            Stage::Idle(tenure) => Some(tenure.clone()),
+            _ => None,
+        }
     }
 
     fn fault(&self, key: &Key) -> Option<Fault> {
-        self.with(key, |queue| queue.fault.as_deref().cloned())
-            .flatten()
+        self.lock(key).0.keys.get(key)?.fault()
     }
 }
 
 impl fmt::Debug for LocalQueues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let keys = |shard: &Modelled<Shard>| shard.lock().queues.len();
+        let keys = |shard: &Modelled<Shard>| shard.lock().keys.len();
         let keys: usize = self.shards.iter().map(keys).sum();
         f.debug_struct("LocalQueues")
             .field("keys", &keys)
@@ -455,7 +391,7 @@ pub(crate) fn closed(key: &Key) -> LockError {
 }
 
 pub(crate) mod head;
-pub(crate) mod idle;
+mod key_state;
 #[cfg(test)]
 mod models;
 pub(crate) mod slice;

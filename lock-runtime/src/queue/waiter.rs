@@ -1,10 +1,12 @@
 //! Callers that wait, in a local queue or in the store's queue.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::sync::futures::OwnedNotified;
 use tokio::sync::oneshot;
 
+use super::key_state::{KeyState, Sign};
 use super::{Head, LocalQueues, Ticket};
 use crate::backend::Fault;
 use crate::values::Key;
@@ -16,8 +18,7 @@ pub(crate) struct Waiter {
     pub(super) key: Arc<Key>,
     pub(super) number: u64,
     pub(super) given: oneshot::Receiver<Ticket>,
-    /// The head, and its count of answers, at the last look.
-    pub(super) last_seen: Option<(u64, u64)>,
+    pub(super) last_seen: Option<Sign>,
     /// Whether the waiter was taken out of the queue: its ticket was sent, or the queues were closed.
     pub(super) is_out: bool,
 }
@@ -37,65 +38,40 @@ impl Waiter {
 
     /// Returns the signal for the store's first answer about this key, if there was none yet.
     pub(crate) fn first_news(&self) -> Option<OwnedNotified> {
-        self.queues
-            .with(&self.key, |queue| {
-                // It is made under the lock, so the answer cannot come before it.
-                (!queue.heard).then(|| {
-                    queue
-                        .awaited
-                        .get_or_insert_default()
-                        .clone()
-                        .notified_owned()
-                })
-            })
-            .flatten()
+        // It is made under the lock, so the answer cannot come before it.
+        self.change(KeyState::first_news)?
     }
 
     /// Passes the caller at the head over if it got no answer since the last look: no task polls it any more. Its request may
     /// still be under way; the head goes to the next waiter. Between two looks must be more time than between two answers of
     /// a caller that is polled. A hold is never passed over, because it ends by itself.
     pub(crate) fn look_at_head(&mut self) {
-        let head = {
-            let mut guard = self.queues.shard(&self.key);
-            let shard = &mut *guard;
-            let number = shard.number();
-            let Some(queue) = shard.queues.get_mut(&self.key) else {
-                return;
-            };
-            let seen = Some((queue.head, queue.signs));
-            if std::mem::replace(&mut self.last_seen, seen) != seen
-                || queue.held_by.is_some()
-                || !queue.waiters.contains_key(&self.number)
-            {
-                return;
-            }
-            queue.head = number;
-            Head::new(&self.queues, &self.key, number)
-        };
-        // The lock is released here. The head goes to the first waiter.
-        drop(head);
+        let mut locked = self.queues.lock(&self.key);
+        let (waiter, last_seen, number) = (self.number, &mut self.last_seen, locked.0.number());
+        let passes = locked
+            .0
+            .change(&self.key, |state| state.look(waiter, last_seen, number));
+        drop(locked);
+        if passes == Some(true) {
+            // The head goes to the first waiter.
+            drop(Head::new(&self.queues, &self.key, number));
+        }
     }
 
     /// Returns the label of the hold that this waiter waits for. Only the first call about a hold gets it.
     pub(crate) fn blocked_by(&self) -> Option<&'static str> {
-        self.queues
-            .with(&self.key, |queue| {
-                let first = !std::mem::replace(&mut queue.warned, true);
-                queue.held_by.filter(|_| first)
-            })
-            .flatten()
+        self.change(KeyState::blocked_by)?
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut KeyState) -> T) -> Option<T> {
+        self.queues.lock(&self.key).0.change(&self.key, change)
     }
 }
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        if self.is_out {
-            return;
-        }
-        let mut shard = self.queues.shard(&self.key);
-        let queue = shard.queues.get_mut(&self.key);
-        if queue.is_some_and(|queue| queue.waiters.remove(&self.number).is_some()) {
-            shard.wait_no_more(1);
+        if !self.is_out {
+            self.change(|state| state.leave(self.number));
         }
     }
 }
@@ -109,8 +85,8 @@ pub(crate) struct Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let mut shard = self.queues.shard(&self.key);
-        shard.wait_no_more(1);
+        let shard = &mut self.queues.lock(&self.key).0;
+        shard.waiting.fetch_sub(1, Ordering::Relaxed);
         if let Some(in_store_queue) = shard.in_store_queue.get_mut(&self.key) {
             *in_store_queue -= 1;
             if *in_store_queue == 0 {

@@ -385,10 +385,8 @@ pub const ALL: &[Bug] = &[
         name: "a waiter that is counted for ever",
         edits: &[edit(
             "queue/waiter.rs",
-            "shard.wait_no_more(1);
-        if let Some(in_store_queue)",
-            "shard.wait_no_more(usize::from(!PLANTED));
-        if let Some(in_store_queue)",
+            "shard.waiting.fetch_sub(1, Ordering::Relaxed);",
+            "shard.waiting.fetch_sub(usize::from(!PLANTED), Ordering::Relaxed);",
         )],
     },
     Bug {
