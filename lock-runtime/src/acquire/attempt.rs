@@ -7,7 +7,7 @@ use crate::acquire::checked_request::{CheckedRequest, Deadline};
 use crate::backend::{AcquireRequest, Acquired, Fault, Granted};
 use crate::hold::{Asking, Core, HoldHandle, Reserved};
 use crate::observe::spans::Wait;
-use crate::queue::Head;
+use crate::queue::Front;
 use crate::values::{Counted, HolderId, Key, Kind, LockError, Moment, clock};
 
 /// The holder in whose name a caller asks the store, and what the caller knows.
@@ -124,16 +124,16 @@ impl Attempt {
         call
     }
 
-    /// Returns the store's grant as a hold of this process. `head`: this process's head at the key, if the hold owns it.
+    /// Returns the store's grant as a hold of this process. `front`: this process's front at the key, if the hold owns it.
     pub(crate) fn admit(
         &self,
-        head: Option<Head>,
+        front: Option<Front>,
         holder: HolderId,
         granted: Granted,
         reserved: Option<Reserved>,
     ) -> HoldHandle {
         let (key, options) = (&self.request.key, self.request.hold_options);
-        HoldHandle::admit(&self.core, key, head, holder, options, granted, reserved)
+        HoldHandle::admit(&self.core, key, front, holder, options, granted, reserved)
     }
 
     /// Returns the error of a caller that gives up while another holder has the lock.
@@ -141,7 +141,7 @@ impl Attempt {
         self.request.busy(&self.core, self.deadline, left)
     }
 
-    /// Returns the error of a caller that never asked the store: the fault of the caller at the head, or else that the lock is
+    /// Returns the error of a caller that never asked the store: the fault of the caller at the front, or else that the lock is
     /// busy.
     pub(crate) fn gave_up(&self, fault: Option<Fault>) -> LockError {
         fault.map_or_else(|| self.busy(None), |fault| self.error(fault))

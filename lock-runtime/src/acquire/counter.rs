@@ -10,14 +10,14 @@ use crate::acquire::checked_request::CheckedRequest;
 use crate::acquire::contend::{Asked, Contender, contend, pauses_after_faults};
 use crate::backend::{CounterKind, CounterRef, Counters, Fault, Listen, Reply};
 use crate::hold::{Asking, Core};
-use crate::queue::{Entered, Head, Ticket};
+use crate::queue::{Entered, Front, Ticket};
 use crate::values::{Key, Kind, LockError, LockName, Moment, Overrides, clock};
 
-/// Notes the outcome of a request for the waiters behind the head.
-fn note<T>(head: &Head, answer: &Result<T, Fault>) {
+/// Notes the outcome of a request for the waiters behind the front.
+fn note<T>(front: &Front, answer: &Result<T, Fault>) {
     match answer {
-        Ok(_) => head.heard_from_store(None),
-        Err(fault) if fault.is_passing() => head.heard_from_store(Some(fault)),
+        Ok(_) => front.heard_from_store(None),
+        Err(fault) if fault.is_passing() => front.heard_from_store(Some(fault)),
         Err(_) => {}
     }
 }
@@ -108,19 +108,19 @@ impl Counter<'_> {
         }
     }
 
-    /// Asks until the answer is yes, also after faults if `again` allows that. `head`: that of a caller that asks for the other
+    /// Asks until the answer is yes, also after faults if `again` allows that. `front`: that of a caller that asks for the other
     /// callers of this process, too.
     pub(crate) async fn until<'b>(
         &'b self,
         attempt: &Attempt,
-        head: Option<&Head>,
+        front: Option<&Front>,
         ask: impl FnMut(Duration) -> Reply<'b, bool> + Send,
         again: impl Fn(&Fault) -> bool + Send + Sync,
     ) -> Result<(), LockError> {
         let mut caller = CounterCaller {
             counter: self,
             attempt,
-            head,
+            front,
             ask,
             again,
         };
@@ -143,7 +143,7 @@ impl Counter<'_> {
 /// Waits behind the other callers of this process that wait for the counter.
 pub(crate) async fn ticket(attempt: &Attempt) -> Result<Ticket, LockError> {
     let waiter = match attempt.enter(clock::now())? {
-        Entered::Head(head) => return Ok(Ticket::Head(head)),
+        Entered::Front(front) => return Ok(Ticket::Front(front)),
         Entered::Queued(waiter) => waiter,
         // The process never keeps a counter.
         Entered::Held(_) | Entered::Unsuited(..) => return Err(attempt.busy(None)),
@@ -151,10 +151,10 @@ pub(crate) async fn ticket(attempt: &Attempt) -> Result<Ticket, LockError> {
     let ticket = attempt.wait_in_queue(waiter).await?;
     match &ticket {
         // A caller whose time is over asks no more.
-        Ticket::Head(head)
+        Ticket::Front(front)
             if attempt.deadline.is_over() && attempt.request.wait != Some(Duration::ZERO) =>
         {
-            Err(attempt.gave_up(head.fault()))
+            Err(attempt.gave_up(front.fault()))
         }
         _ => Ok(ticket),
     }
@@ -164,7 +164,7 @@ pub(crate) async fn ticket(attempt: &Attempt) -> Result<Ticket, LockError> {
 struct CounterCaller<'a, A, G> {
     counter: &'a Counter<'a>,
     attempt: &'a Attempt,
-    head: Option<&'a Head>,
+    front: Option<&'a Front>,
     ask: A,
     again: G,
 }
@@ -187,8 +187,8 @@ where
             .cut(self.counter.core.options.call_timeout, now);
         let answer = (self.ask)(timeout).await;
         let answer = self.counter.core.served.judge(self.asking(), answer);
-        if let Some(head) = self.head {
-            note(head, &answer);
+        if let Some(front) = self.front {
+            note(front, &answer);
         }
         match answer {
             Ok(true) => Asked::Granted(()),
@@ -203,7 +203,7 @@ where
     }
 
     fn count_as_waiting(&self) -> Result<(), LockError> {
-        self.head.map_or(Ok(()), Head::count_as_waiting)
+        self.front.map_or(Ok(()), Front::count_as_waiting)
     }
 
     fn asking(&self) -> Asking {

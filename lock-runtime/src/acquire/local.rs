@@ -1,10 +1,10 @@
-//! A caller waits in the local queue of its process. At the head of the queue, `head_seat.rs` continues.
+//! A caller waits in the local queue of its process. At the front of the queue, `front_seat.rs` continues.
 
 use std::time::Duration;
 
 use crate::acquire::attempt::Attempt;
 use crate::acquire::contend::{Asked, Contender, unless_kept};
-use crate::acquire::head_seat::HeadSeat;
+use crate::acquire::front_seat::FrontSeat;
 use crate::backend::Fault;
 use crate::hold::{Hold, HoldHandle};
 use crate::observe;
@@ -12,7 +12,7 @@ use crate::queue::{self, Entered, Ticket, Waiter};
 use crate::release::idle;
 use crate::values::{LockError, Moment, clock};
 
-/// A head without an answer for this time and the call timeout is not polled any more.
+/// A front without an answer for this time and the call timeout is not polled any more.
 const SILENCE: Duration = Duration::from_secs(3);
 /// The wait behind a hold of the same process after which a warning is logged.
 const LONG_LOCAL_WAIT: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ pub(crate) async fn acquire(
 ) -> Result<(HoldHandle, Moment), LockError> {
     let seat = loop {
         let waiter = match attempt.enter(now)? {
-            Entered::Head(head) => break HeadSeat::first(attempt, head),
+            Entered::Front(front) => break FrontSeat::first(attempt, front),
             Entered::Held(hold) => return Ok((attempt.begins(hold), now)),
             Entered::Unsuited(tenure, turn) => {
                 // The first caller that waits by then gets the lock.
@@ -42,7 +42,7 @@ pub(crate) async fn acquire(
                 }
                 // The lock was lost before this caller was polled, so the caller asks again.
             }
-            Ticket::Head(head) => break HeadSeat::new(attempt, head),
+            Ticket::Front(front) => break FrontSeat::new(attempt, front),
             // Only readers get this ticket.
             Ticket::Go => {}
         }
@@ -57,8 +57,8 @@ pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Option<Asked<HoldHa
     let options = &attempt.request.hold_options;
     let queues = &attempt.core.queues;
     match queues.enter_at_once(attempt.key(), options, now) {
-        Some(Entered::Head(head)) => {
-            let seat = HeadSeat::first(attempt, head);
+        Some(Entered::Front(front)) => {
+            let seat = FrontSeat::first(attempt, front);
             return ask_once(seat, now).await.map(Some);
         }
         Some(Entered::Held(hold)) => return Ok(Some(Asked::Granted(attempt.begins(hold)))),
@@ -73,19 +73,19 @@ pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Option<Asked<HoldHa
 }
 
 /// Asks the store once, or until a process that may only keep the lock has given it up or not.
-async fn ask_once(mut seat: HeadSeat<'_>, now: Moment) -> Result<Asked<HoldHandle>, LockError> {
+async fn ask_once(mut seat: FrontSeat<'_>, now: Moment) -> Result<Asked<HoldHandle>, LockError> {
     let first = seat.ask(now).await;
     unless_kept(&mut seat, first).await
 }
 
 /// Like [`try_acquire`], behind other callers of this process, at a key that may admit several or is being given back: the
-/// caller is soon at the head, unless the caller there has to wait itself.
+/// caller is soon at the front, unless the caller there has to wait itself.
 async fn try_in_short_queue(attempt: &Attempt) -> Result<Option<Asked<HoldHandle>>, LockError> {
     let waiter = loop {
         let now = clock::now();
         match attempt.enter(now)? {
-            Entered::Head(head) => {
-                let seat = HeadSeat::first(attempt, head);
+            Entered::Front(front) => {
+                let seat = FrontSeat::first(attempt, front);
                 return ask_once(seat, now).await.map(Some);
             }
             // Another caller was quicker, and has ended its hold already.
@@ -97,8 +97,8 @@ async fn try_in_short_queue(attempt: &Attempt) -> Result<Option<Asked<HoldHandle
         }
     };
     match attempt.wait_in_queue(waiter).await {
-        Ok(Ticket::Head(head)) => {
-            let seat = HeadSeat::new(attempt, head);
+        Ok(Ticket::Front(front)) => {
+            let seat = FrontSeat::new(attempt, front);
             ask_once(seat, clock::now()).await.map(Some)
         }
         Ok(Ticket::Held(offer)) => Ok(offer.claim().map(Asked::Granted)),
@@ -117,7 +117,7 @@ impl Attempt {
         HoldHandle::begins(&self.core, hold, options)
     }
 
-    /// Takes the head of the local queue, or a place in the queue.
+    /// Takes the front of the local queue, or a place in the queue.
     pub(crate) fn enter(&self, now: Moment) -> Result<Entered, LockError> {
         let (queues, options) = (&self.core.queues, self.request.hold_options);
         queues.enter(self.key(), options, now, self.deadline.until)
@@ -138,7 +138,7 @@ impl Attempt {
                 () = timer.as_mut() => {}
             }
             if deadline.is_over() {
-                // The head waits for its first answer. If the store is away, "busy" would be wrong.
+                // The front waits for its first answer. If the store is away, "busy" would be wrong.
                 if let Some(news) = waiter.first_news() {
                     // A caller that does not wait still gets this one answer.
                     let longer = match self.request.wait {
@@ -162,7 +162,7 @@ impl Attempt {
                 let label = self.request.hold_options.label.lock;
                 observe::long_local_wait(self.key().name(), label, holder);
             }
-            waiter.look_at_head();
+            waiter.look_at_front();
             let next_look = clock::now() + timeout + SILENCE;
             timer.as_mut().reset(ends_before(next_look).tick());
         }

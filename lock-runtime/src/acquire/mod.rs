@@ -5,7 +5,7 @@ pub(crate) mod checked_request;
 pub(crate) mod contend;
 pub(crate) mod counter;
 pub(crate) mod fair;
-pub(crate) mod head_seat;
+pub(crate) mod front_seat;
 pub(crate) mod ids;
 pub(crate) mod local;
 pub(crate) mod multi;

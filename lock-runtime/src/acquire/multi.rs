@@ -172,10 +172,10 @@ async fn at_once(
     // It is kept until the grants count as guards, so that a shutdown waits; otherwise only the leases would end the locks.
     let _asking = core.life.under_way.enter();
     core.life.check_open(&first.key)?;
-    let mut heads = Vec::with_capacity(members.len());
+    let mut fronts = Vec::with_capacity(members.len());
     for (_, request) in members {
         match core.queues.try_enter(&request.key) {
-            Some(head) => heads.push(head),
+            Some(front) => fronts.push(front),
             None => return Ok(AtOnce::Busy),
         }
     }
@@ -204,16 +204,16 @@ async fn at_once(
     };
     let mut handles: Vec<HoldHandle> = Vec::with_capacity(members.len());
     let now = clock::now();
-    for (((_, request), call), (head, granted)) in members
+    for (((_, request), call), (front, granted)) in members
         .iter()
         .zip(&calls)
-        .zip(heads.into_iter().zip(granted))
+        .zip(fronts.into_iter().zip(granted))
     {
         let holder = call.hold_ref.holder;
         let handle = HoldHandle::admit(
             core,
             &request.key,
-            Some(head),
+            Some(front),
             holder,
             request.hold_options,
             granted,

@@ -1,11 +1,11 @@
-//! Read requests. The store admits readers together, so no reader owns this process's head at the key, and each asks for
+//! Read requests. The store admits readers together, so no reader owns this process's front at the key, and each asks for
 //! itself. While the key is busy, readers wait in the local queue, and one asks for all. When it is admitted, all others ask.
 
 use std::time::Duration;
 
 use crate::acquire::attempt::{Asker, Attempt};
 use crate::acquire::contend::Asked;
-use crate::acquire::head_seat::HeadSeat;
+use crate::acquire::front_seat::FrontSeat;
 use crate::backend::Acquired;
 use crate::hold::HoldHandle;
 use crate::queue::{Entered, Ticket};
@@ -15,7 +15,7 @@ pub(crate) async fn acquire(attempt: &Attempt) -> Result<HoldHandle, LockError> 
     let deadline = &attempt.deadline;
     let at_once = attempt.request.wait == Some(Duration::ZERO);
     loop {
-        // If there is a queue, the key was busy a moment ago. A caller that has time waits for the answer to the head.
+        // If there is a queue, the key was busy a moment ago. A caller that has time waits for the answer to the front.
         let asked = if at_once || !attempt.core.queues.is_open(attempt.key()) {
             match ask(attempt).await {
                 Asked::Granted(handle) => return Ok(handle),
@@ -28,27 +28,27 @@ pub(crate) async fn acquire(attempt: &Attempt) -> Result<HoldHandle, LockError> 
         } else {
             None
         };
-        let head = match attempt.enter(clock::now())? {
-            Entered::Head(head) => head,
+        let front = match attempt.enter(clock::now())? {
+            Entered::Front(front) => front,
             // The process never keeps a read.
             Entered::Held(_) | Entered::Unsuited(..) => return Err(attempt.busy(None)),
             Entered::Queued(waiter) => match attempt.wait_in_queue(waiter).await? {
-                Ticket::Head(head) => {
-                    return HeadSeat::new(attempt, head).acquire(clock::now()).await;
+                Ticket::Front(front) => {
+                    return FrontSeat::new(attempt, front).acquire(clock::now()).await;
                 }
-                // Read holds do not own the head, and are not handed over.
+                // Read holds do not own the front, and are not handed over.
                 Ticket::Held(_) => continue,
                 Ticket::Go if deadline.is_over() && !at_once => return Err(attempt.busy(None)),
                 Ticket::Go => continue,
             },
         };
         let Some(asked) = asked else {
-            return HeadSeat::new(attempt, head).acquire(clock::now()).await;
+            return FrontSeat::new(attempt, front).acquire(clock::now()).await;
         };
         if let Asked::Busy(_) = &asked {
-            head.heard_from_store(None);
+            front.heard_from_store(None);
         }
-        return HeadSeat::new(attempt, head).contend(asked).await;
+        return FrontSeat::new(attempt, front).contend(asked).await;
     }
 }
 

@@ -165,21 +165,21 @@ impl LatchRequest {
             let ask = |timeout| -> Reply<'_, bool> { Box::pin(is_open(timeout)) };
             return counter.until(&attempt, None, ask, Fault::is_passing).await;
         }
-        let head = match ticket(&attempt).await? {
-            Ticket::Head(head) => head,
+        let front = match ticket(&attempt).await? {
+            Ticket::Front(front) => front,
             Ticket::Go => return Ok(()),
             // Only locks hand holds over.
             Ticket::Held(_) => return Err(attempt.busy(None)),
         };
-        let mut asked = head.so_far();
+        let mut asked = front.so_far();
         let ask = |timeout| -> Reply<'_, bool> {
-            asked = head.so_far();
+            asked = front.so_far();
             Box::pin(is_open(timeout))
         };
-        let until = counter.until(&attempt, Some(&head), ask, Fault::is_passing);
+        let until = counter.until(&attempt, Some(&front), ask, Fault::is_passing);
         until.await?;
         // Callers that came after the request may have seen the latch being set before they came: they ask again.
-        head.let_go(asked);
+        front.let_go(asked);
         Ok(())
     }
 }

@@ -181,8 +181,8 @@ impl PlainSemaphoreRequest {
         check_permits(permits)?;
         check_wait(wait)?;
         let attempt = counter.attempt(wait)?;
-        let head = match ticket(&attempt).await? {
-            Ticket::Head(head) => head,
+        let front = match ticket(&attempt).await? {
+            Ticket::Front(front) => front,
             // Only locks hand holds over, and only readers and the waiters of a latch go together.
             Ticket::Held(_) | Ticket::Go => return Err(attempt.busy(None)),
         };
@@ -195,7 +195,7 @@ impl PlainSemaphoreRequest {
                 timeout.max(least),
             ))
         };
-        let until = counter.until(&attempt, Some(&head), ask, Fault::is_passing_no_op);
+        let until = counter.until(&attempt, Some(&front), ask, Fault::is_passing_no_op);
         until.await
     }
 }

@@ -146,7 +146,7 @@ pub(crate) enum Released {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TenureTerms {
     /// The number of waiters of other processes; `None` if it cannot be known.
-    pub(crate) strangers: Option<u64>,
+    pub(crate) others: Option<u64>,
     pub(crate) spare: Spare,
 }
 

@@ -10,7 +10,7 @@ use super::call_chain::{CallChain, Frame, Level, Path};
 use super::{Core, Held, Hold, Left, Lifecycle, Next, Reserved, Share, Tenure, current_runtime};
 use crate::backend::{Granted, Renewed};
 use crate::observe::{metrics, spans};
-use crate::queue::Head;
+use crate::queue::Front;
 use crate::values::{
     Count, Counted, HoldOptions, HolderId, Key, Kind, LockError, Moment, Ttl, clock,
 };
@@ -45,17 +45,17 @@ impl HoldHandle {
     pub(crate) fn admit(
         core: &Arc<Core>,
         key: &Arc<Key>,
-        head: Option<Head>,
+        front: Option<Front>,
         holder: HolderId,
         hold_options: HoldOptions,
         granted: Granted,
         reserved: Option<Reserved>,
     ) -> HoldHandle {
-        if let Some(head) = &head {
-            head.now_held_by(hold_options.label.lock);
+        if let Some(front) = &front {
+            front.now_held_by(hold_options.label.lock);
         }
         let (of, key) = (Arc::downgrade(core), key.clone());
-        let hold = Tenure::begin(of, key, head, holder, &hold_options, granted, reserved);
+        let hold = Tenure::begin(of, key, front, holder, &hold_options, granted, reserved);
         core.watch.insert(hold.tenure(), granted.sent_at);
         core.presence.is_wanted();
         HoldHandle::begins(core, hold, hold_options)

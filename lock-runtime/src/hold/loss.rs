@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use super::tenure::{LostTurn, Stage, State, Tenure};
 use super::{Hold, Turn};
 use crate::observe;
-use crate::queue::Head;
+use crate::queue::Front;
 use crate::release;
 use crate::values::{Counted, Label, LockError, LostReason, Moment, clock};
 
@@ -19,7 +19,7 @@ pub(super) enum News {
         reason: LostReason,
         label: Label,
         held_for: Duration,
-        head: Option<Head>,
+        front: Option<Front>,
         also_told: Vec<Weak<Notify>>,
         /// No caller had the turn yet: the count that a shutdown waits for.
         offered: Option<Counted>,
@@ -52,7 +52,7 @@ impl Tenure {
             }
         };
         let (label, held_for) = (turn.label, turn.granted_at.elapsed());
-        let (head, also_told) = (turn.head.take(), turn.take_also_told());
+        let (front, also_told) = (turn.front.take(), turn.take_also_told());
         state.stage = Stage::Lost(Box::new(LostTurn {
             turn,
             reason,
@@ -63,7 +63,7 @@ impl Tenure {
             reason,
             label,
             held_for,
-            head,
+            front,
             also_told,
             offered,
         })
@@ -82,13 +82,13 @@ impl Tenure {
                 reason,
                 label,
                 held_for,
-                head,
+                front,
                 also_told,
                 offered,
             }) => {
                 self.tell(&also_told);
                 // This wakes the next local waiter.
-                drop(head);
+                drop(front);
                 observe::ended_by_loss(label, self.first_kind(), held_for);
                 match offered {
                     None => observe::count_lost(label, self.key().kind(), reason),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::tenure::{Stage, State};
 use super::{Core, Hold, Turn};
-use crate::queue::{Head, Locked, Successor};
+use crate::queue::{Front, Locked, Successor};
 use crate::values::{Counted, HoldOptions, Kind, LockError, LostReason, Moment, clock};
 
 /// What a guard leaves behind.
@@ -16,7 +16,7 @@ pub(crate) enum Left {
     /// Others still share the turn.
     Shared,
     /// The last writer left, and readers still share the turn: downgrade it. With the front of this process.
-    Reading(Option<Head>),
+    Reading(Option<Front>),
     /// The turn was lost before; whether this was its last sharer.
     Lost { reason: LostReason, last: bool },
     /// The turn was good, and has ended.
@@ -133,7 +133,7 @@ impl Hold {
         let tenure = &self.tenure;
         let mut state = tenure.state.lock();
         let mut queues = None;
-        if state.turn().is_some_and(Turn::is_last_at_the_head) {
+        if state.turn().is_some_and(Turn::is_last_at_the_front) {
             // The queues are locked before a tenure's state.
             drop(state);
             queues = Some(core.queues.lock(&tenure.key));
@@ -210,12 +210,12 @@ impl Hold {
         let Some(queues) = queues else {
             return Next::GiveBack;
         };
-        let Some(head) = turn.head.take() else {
+        let Some(front) = turn.front.take() else {
             return Next::GiveBack;
         };
         if state.wanted {
             turn.keep_for = None;
-            queues.slice(&head, |slice| slice.is_wanted(now));
+            queues.slice(&front, |slice| slice.is_wanted(now));
         }
         // Not after a nested request for a longer lease, nor while the key is to stay taken, nor in a manager that closes.
         let is_whole = turn.ttl == tenure.ttl && matches!(state.stage, Stage::Leaving);
@@ -224,30 +224,34 @@ impl Hold {
         let has_tokens = state.turn == 0 || !state.is_used_up();
         let may_idle = goes_on && tenure.holder().keeps() && has_tokens;
         if let Some(keep_for) = turn.keep_for.filter(|_| may_idle)
-            && queues.keep(&head, tenure, now)
+            && queues.keep(&front, tenure, now)
         {
             let (until, label) = (now + keep_for, turn.label);
-            state.stage = Stage::Idle { until, head, label };
+            state.stage = Stage::Idle {
+                until,
+                front,
+                label,
+            };
             let ends_early = state.deadline.has_reached(until);
             return Next::Idle { ends_early };
         }
         if goes_on {
             let mut turn = None;
-            let successor = queues.next_if(&head, |options| {
+            let successor = queues.next_if(&front, |options| {
                 turn = state.turn_of_waiter(tenure.ttl, options, now);
                 turn.is_some()
             });
             if let Some((successor, mut turn)) = successor.zip(turn) {
-                queues.held_by(&head, turn.label.lock);
-                turn.head = Some(head);
+                queues.held_by(&front, turn.label.lock);
+                turn.front = Some(front);
                 let (token, counted) = (turn.token, core.life.under_way.enter());
                 state.begin(Stage::Offered { turn, counted });
                 let hold = Hold::new(tenure.clone(), state.turn, token);
                 return Next::Turn(successor, hold);
             }
         }
-        turn.nobody_waits = queues.held_no_more(&head);
-        turn.head = Some(head);
+        turn.nobody_waits = queues.held_no_more(&front);
+        turn.front = Some(front);
         Next::GiveBack
     }
 
@@ -275,7 +279,7 @@ impl Hold {
         let _ = tenure
             .downgraded
             .set(Arc::new(tenure.key.as_kind(Kind::Read)));
-        Left::Reading(turn.head.take())
+        Left::Reading(turn.front.take())
     }
 }
 

@@ -25,7 +25,7 @@ use tokio::sync::Notify;
 use super::turn::Turn;
 use super::{Core, Hold};
 use crate::backend::{Granted, HoldRef, Renewal, Renewed, Spare};
-use crate::queue::Head;
+use crate::queue::Front;
 use crate::sync::Modelled;
 use crate::values::{
     Counted, HoldOptions, HolderId, Key, Kind, Label, LostReason, Moment, TokenRange, Ttl,
@@ -73,7 +73,7 @@ pub(super) enum Stage {
     /// key, with the front of that queue and the label of the last turn.
     Idle {
         until: Moment,
-        head: Head,
+        front: Front,
         label: Label,
     },
     /// No caller, but the key stays taken (`min_hold`).
@@ -229,7 +229,7 @@ impl State {
     /// Ends the idle time: the lock is to be given back, or taken by the next turn. `None` if the tenure is not idle.
     pub(super) fn stop_idling(&mut self, ttl: Ttl, now: Moment) -> Option<Turn> {
         match std::mem::replace(&mut self.stage, Stage::Leaving) {
-            Stage::Idle { head, label, .. } => Some(Turn::of_nobody(label, ttl, Some(head), now)),
+            Stage::Idle { front, label, .. } => Some(Turn::of_nobody(label, ttl, Some(front), now)),
             stage => {
                 self.stage = stage;
                 None
@@ -256,18 +256,18 @@ pub(crate) enum Taken {
 
 impl Tenure {
     /// Begins with what the store has just granted, in the first turn, which one guard shares. The turn has this process's
-    /// `head`, if holds of this kind own it.
+    /// `front`, if holds of this kind own it.
     pub(crate) fn begin(
         core: Weak<Core>,
         key: Arc<Key>,
-        head: Option<Head>,
+        front: Option<Front>,
         holder: HolderId,
         options: &HoldOptions,
         granted: Granted,
         reserved: Option<Reserved>,
     ) -> Hold {
         let token = granted.token;
-        let mut turn = Turn::new(options, token, head, granted.sent_at);
+        let mut turn = Turn::new(options, token, front, granted.sent_at);
         turn.join(key.kind(), options.renewed);
         let state = State {
             deadline: granted.sent_at + options.ttl.trusted(),
@@ -419,7 +419,7 @@ impl Tenure {
         let Some(mut turn) = turn.flatten() else {
             return Taken::Unsuited(before);
         };
-        turn.head = before.head;
+        turn.front = before.front;
         turn.join(self.key.kind(), options.renewed);
         let token = turn.token;
         state.begin(Stage::Held(turn));

@@ -6,7 +6,7 @@ use super::{Core, Hold, Tenure};
 use crate::api::manager::events_of;
 use crate::backend::Granted;
 use crate::backend::memory::{MemoryBackend, MemoryStore};
-use crate::queue::Head;
+use crate::queue::Front;
 use crate::renew::Watch;
 use crate::values::clock::Moment;
 use crate::values::holder::HolderId;
@@ -23,7 +23,7 @@ pub(crate) fn core(store: &MemoryStore) -> Arc<Core> {
 /// What some store has granted then, without a token.
 pub(crate) fn granted(
     key: Arc<Key>,
-    head: Option<Head>,
+    front: Option<Front>,
     holder: HolderId,
     options: &HoldOptions,
     sent_at: Moment,
@@ -32,5 +32,5 @@ pub(crate) fn granted(
         token: None,
         sent_at,
     };
-    Tenure::begin(Weak::new(), key, head, holder, options, granted, None)
+    Tenure::begin(Weak::new(), key, front, holder, options, granted, None)
 }

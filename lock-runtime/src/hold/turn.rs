@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
 use super::tenure::{Stage, Tenure};
-use crate::queue::Head;
+use crate::queue::Front;
 use crate::values::{FencingToken, HoldOptions, HolderId, Key, Kind, Label, Moment, Ttl};
 
 /// What one caller, with its call chain, asked for and has. The tenure's state has the current turn.
@@ -32,8 +32,8 @@ pub(crate) struct Turn {
     pub(crate) keep_for: Option<Duration>,
     /// The front of this process at the key, if turns of this kind own it. It leaves with the turn, or at once when the
     /// turn is lost: the next local waiter need not wait for a guard that means nothing any more.
-    pub(crate) head: Option<Head>,
-    /// Nobody waited behind the head when the turn ended: the release need not look for a successor.
+    pub(crate) front: Option<Front>,
+    /// Nobody waited behind the front when the turn ended: the release need not look for a successor.
     pub(crate) nobody_waits: bool,
     /// Boxed, because few turns need any of it.
     rare: Option<Box<Rare>>,
@@ -53,7 +53,7 @@ impl Turn {
     pub(super) fn new(
         options: &HoldOptions,
         token: Option<FencingToken>,
-        head: Option<Head>,
+        front: Option<Front>,
         granted_at: Moment,
     ) -> Turn {
         let rare = options.max_hold.map(|longest| {
@@ -66,12 +66,12 @@ impl Turn {
             token,
             keep_for: options.keep_for,
             rare,
-            ..Turn::of_nobody(options.label, options.ttl, head, granted_at)
+            ..Turn::of_nobody(options.label, options.ttl, front, granted_at)
         }
     }
 
     /// The turn of no caller, for a lock that is given back after an idle time.
-    pub(crate) fn of_nobody(label: Label, ttl: Ttl, head: Option<Head>, now: Moment) -> Turn {
+    pub(crate) fn of_nobody(label: Label, ttl: Ttl, front: Option<Front>, now: Moment) -> Turn {
         Turn {
             label,
             token: None,
@@ -82,7 +82,7 @@ impl Turn {
             renewers: 0,
             writers: 0,
             keep_for: None,
-            head,
+            front,
             nobody_waits: false,
             rare: None,
         }
@@ -108,8 +108,8 @@ impl Turn {
     }
 
     /// Whether the guard that leaves next may pass the front on.
-    pub(super) fn is_last_at_the_head(&self) -> bool {
-        self.sharers == 1 && self.head.is_some()
+    pub(super) fn is_last_at_the_front(&self) -> bool {
+        self.sharers == 1 && self.front.is_some()
     }
 
     pub(crate) fn token(&self) -> Option<FencingToken> {

@@ -1,7 +1,7 @@
 //! The state of one key in this process: what the caller at the front does, and who waits behind it.
 //!
 //! It sends nothing, reads no clock, and wakes no task. Each input is a method, and returns what the caller has to do after
-//! the shard is unlocked. Inputs from an owner that was passed over do not arrive here ([`super::Head`]).
+//! the shard is unlocked. Inputs from an owner that was passed over do not arrive here ([`super::Front`]).
 //!
 //! | stage | a caller comes | the front is dropped | waiters see no sign | the lock is acquired | the hold ends |
 //! |---|---|---|---|---|---|

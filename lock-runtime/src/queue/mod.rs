@@ -2,11 +2,11 @@
 //! it in the order in which they came, and cost no request.
 //!
 //! Invariants:
-//! - A queue is there as long as a [`Head`] of it is there. The caller at the front owns the head. The head goes from the
-//!   caller to its hold, and from the hold to the next waiter.
-//! - A head that is dropped goes to the next waiter, so a cancelled future loses nothing.
-//! - A caller at the front that is not polled any more loses its head to the waiters behind it ([`Waiter::look_at_head`]).
-//!   Its old head then has another number than the queue, and changes nothing.
+//! - A key has a state as long as a [`Front`] of it is there. The front belongs to the caller that asks the store, then to its
+//!   hold, and then to the next waiter.
+//! - A front that is dropped goes to the next waiter, so a cancelled future loses nothing.
+//! - A caller that is not polled any more loses the front to the waiters behind it ([`Waiter::look_at_front`]). What it still
+//!   has is another number than that of the state, and changes nothing.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::fmt;
@@ -17,14 +17,13 @@ use tokio::sync::oneshot;
 
 use crate::backend::Fault;
 use crate::hold::{Hold, Offer, Tenure, Turn, refused};
-use crate::sync::{Modelled, ModelledGuard, is_modelled};
-use crate::values::{HoldOptions, Key, KeyMap, Kind, LockError, Moment, ShutdownCause, WaiterCap};
-
 use crate::queue::key_state::KeyState;
 #[cfg(test)]
 use crate::queue::key_state::Stage;
+use crate::sync::{Modelled, ModelledGuard, is_modelled};
+use crate::values::{HoldOptions, Key, KeyMap, Kind, LockError, Moment, ShutdownCause, WaiterCap};
 
-pub(crate) use crate::queue::head::Head;
+pub(crate) use crate::queue::front::Front;
 pub(crate) use crate::queue::key_state::Successor;
 pub(crate) use crate::queue::waiter::{Waiter, Waiting};
 
@@ -49,7 +48,7 @@ struct Shard {
     in_store_queue: KeyMap<usize>,
     /// The number of waiting callers in all shards, with those in the store's queue.
     waiting: Arc<AtomicUsize>,
-    /// The last number of a waiter or a head. No number is given twice, because waiters and heads may outlive their queue.
+    /// The last number of a waiter or a front. No number is given twice, because waiters and fronts may outlive their queue.
     last_number: u64,
     closed: bool,
 }
@@ -99,17 +98,17 @@ pub(crate) struct Locked<'a>(ModelledGuard<'a, Shard>);
 /// What a waiter gets when its time comes.
 #[derive(Debug)]
 pub(crate) enum Ticket {
-    /// The head of the queue: ask the store.
-    Head(Head),
+    /// The front of the queue: ask the store.
+    Front(Front),
     /// The lock, handed over by the caller before.
     Held(Offer),
-    /// The store admits readers: each asks for itself, without the head. Or the latch is open.
+    /// The store admits readers: each asks for itself, without the front. Or the latch is open.
     Go,
 }
 
 pub(crate) enum Entered {
     /// The queue was empty: the caller is at the front.
-    Head(Head),
+    Front(Front),
     /// The queue was empty, and this process kept the lock: the caller's turn has begun.
     Held(Hold),
     /// The queue was empty. The tenure that this process kept cannot serve the caller, and is to be released.
@@ -144,8 +143,8 @@ impl LocalQueues {
         Locked(self.shards[usize::try_from(place).unwrap_or(0)].lock())
     }
 
-    /// Takes the head at `key` if this process neither holds the key nor asks for it.
-    pub(crate) fn try_enter(self: &Arc<LocalQueues>, key: &Arc<Key>) -> Option<Head> {
+    /// Takes the front at `key` if this process neither holds the key nor asks for it.
+    pub(crate) fn try_enter(self: &Arc<LocalQueues>, key: &Arc<Key>) -> Option<Front> {
         let shard = &mut self.lock(key).0;
         let number = shard.number();
         let passes = match shard.keys.get_mut(key) {
@@ -153,7 +152,7 @@ impl LocalQueues {
             Some(state) => state.pass_rest(number, |_| false),
             None => shard.open(key, number),
         };
-        passes.then(|| Head::new(self, key, number))
+        passes.then(|| Front::new(self, key, number))
     }
 
     /// Like [`enter`](LocalQueues::enter), for a caller that does not queue: `None` if another caller is before it.
@@ -166,7 +165,7 @@ impl LocalQueues {
         self.take_front(&mut self.lock(key).0, key, hold_options, now, Some(now))
     }
 
-    /// Takes the head or the idle tenure, if no other caller is before this one, which gives up at `gives_up`.
+    /// Takes the front or the idle tenure, if no other caller is before this one, which gives up at `gives_up`.
     fn take_front(
         self: &Arc<LocalQueues>,
         shard: &mut Shard,
@@ -187,11 +186,11 @@ impl LocalQueues {
         } else {
             shard.open(key, number)
         };
-        passes.then(|| Entered::Head(Head::new(self, key, number)))
+        passes.then(|| Entered::Front(Front::new(self, key, number)))
     }
 
-    /// Takes the head at `key`, or a place in its queue. `gives_up`: the end of the caller's wait, if there is one. A caller that
-    /// would give up during a rest takes the head.
+    /// Takes the front at `key`, or a place in its queue. `gives_up`: the end of the caller's wait, if there is one. A caller that
+    /// would give up during a rest takes the front.
     pub(crate) fn enter(
         self: &Arc<LocalQueues>,
         key: &Arc<Key>,
@@ -337,13 +336,13 @@ impl LocalQueues {
         }
     }
 
-    /// Takes a tenure that is not idle any more out of its queue. Its head is in use from now on.
+    /// Takes a tenure that is not idle any more out of its queue. Its front is in use from now on.
     pub(crate) fn idles_no_more(&self, tenure: &Tenure) {
         let change = |state: &mut KeyState| state.idles_no_more(tenure);
         self.lock(tenure.key()).0.change(tenure.key(), change);
     }
 
-    /// Ends all idle tenures. Returns each with the turn that has its head.
+    /// Ends all idle tenures. Returns each with the turn that has its front.
     pub(crate) fn end_all_idle(&self, now: Moment) -> Vec<(Arc<Tenure>, Turn)> {
         let mut ended = Vec::new();
         for shard in &self.shards {
@@ -390,7 +389,7 @@ pub(crate) fn closed(key: &Key) -> LockError {
     refused(key, ShutdownCause::Shutdown)
 }
 
-pub(crate) mod head;
+pub(crate) mod front;
 mod key_state;
 #[cfg(test)]
 mod models;

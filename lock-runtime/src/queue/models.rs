@@ -8,7 +8,7 @@ use shuttle::future::block_on;
 use shuttle::thread;
 
 use super::tests::{hold_options, waiter};
-use super::{Entered, Head, LocalQueues, Ticket};
+use super::{Entered, Front, LocalQueues, Ticket};
 use crate::values::clock;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
@@ -28,7 +28,7 @@ impl Scene {
         }
     }
 
-    fn head(&self) -> Head {
+    fn front(&self) -> Front {
         self.queues.try_enter(&self.key).unwrap()
     }
 
@@ -36,8 +36,8 @@ impl Scene {
     fn patient(&self) -> impl FnOnce() + Send + use<> {
         let mut waiter = waiter(&self.queues, &self.key);
         move || match block_on(waiter.ticket()) {
-            Some(Ticket::Head(head)) => drop(head),
-            ticket => panic!("no head but {ticket:?}"),
+            Some(Ticket::Front(front)) => drop(front),
+            ticket => panic!("no front but {ticket:?}"),
         }
     }
 
@@ -60,7 +60,7 @@ fn a_turn_that_is_given_to_a_waiter_which_leaves_goes_to_the_next() {
         shuttle::check_dfs(
             move || {
                 let scene = Scene::new();
-                let head = scene.head();
+                let front = scene.front();
                 let (leaves, stays) = if leaves_first {
                     let leaves = scene.impatient();
                     (leaves, scene.patient())
@@ -69,7 +69,7 @@ fn a_turn_that_is_given_to_a_waiter_which_leaves_goes_to_the_next() {
                     (scene.impatient(), stays)
                 };
                 let waiters = [thread::spawn(leaves), thread::spawn(stays)];
-                drop(head);
+                drop(front);
                 for waiter in waiters {
                     waiter.join().unwrap();
                 }
@@ -85,12 +85,12 @@ fn a_hold_that_is_handed_over_to_a_waiter_which_leaves_goes_to_the_next() {
     shuttle::check_dfs(
         || {
             let scene = Scene::new();
-            let head = scene.head();
+            let front = scene.front();
             let leaves = thread::spawn(scene.impatient());
             let stays = thread::spawn(scene.patient());
-            match head.successor() {
-                Some(successor) => drop(successor.give(Ticket::Head(head))),
-                None => drop(head),
+            match front.successor() {
+                Some(successor) => drop(successor.give(Ticket::Front(front))),
+                None => drop(front),
             }
             leaves.join().unwrap();
             stays.join().unwrap();
@@ -110,14 +110,14 @@ fn one_caller_at_a_time_has_the_turn_and_each_has_it_once() {
                 let (queues, key) = (scene.queues.clone(), scene.key.clone());
                 let (inside, served) = (inside.clone(), served.clone());
                 thread::spawn(move || {
-                    let head = match queues
+                    let front = match queues
                         .enter(&key, hold_options(), clock::now(), None)
                         .unwrap()
                     {
-                        Entered::Head(head) => head,
+                        Entered::Front(front) => front,
                         Entered::Queued(mut waiter) => match block_on(waiter.ticket()) {
-                            Some(Ticket::Head(head)) => head,
-                            ticket => panic!("no head but {ticket:?}"),
+                            Some(Ticket::Front(front)) => front,
+                            ticket => panic!("no front but {ticket:?}"),
                         },
                         _ => panic!("nothing is kept"),
                     };
@@ -125,7 +125,7 @@ fn one_caller_at_a_time_has_the_turn_and_each_has_it_once() {
                     thread::yield_now();
                     inside.fetch_sub(1, Ordering::SeqCst);
                     served.fetch_add(1, Ordering::SeqCst);
-                    drop(head);
+                    drop(front);
                 })
             });
             for caller in callers {
@@ -143,7 +143,7 @@ fn a_queue_that_is_closed_sends_everybody_away_and_admits_nobody_later() {
     shuttle::check_dfs(
         || {
             let scene = Scene::new();
-            let head = scene.head();
+            let front = scene.front();
             let mut early = waiter(&scene.queues, &scene.key);
             let early = thread::spawn(move || block_on(early.ticket()).is_none());
             let (queues, key) = (scene.queues.clone(), scene.key.clone());
@@ -156,7 +156,7 @@ fn a_queue_that_is_closed_sends_everybody_away_and_admits_nobody_later() {
             });
             scene.queues.close();
             assert!(early.join().unwrap() && late.join().unwrap());
-            drop(head);
+            drop(front);
             scene.check();
         },
         None,
@@ -168,14 +168,14 @@ fn readers_who_are_admitted_together_all_go_and_the_next_one_has_the_turn() {
     shuttle::check_random(
         || {
             let scene = Scene::new();
-            let head = scene.head();
+            let front = scene.front();
             let mut before = waiter(&scene.queues, &scene.key);
-            let mark = head.so_far();
+            let mark = front.so_far();
             let before =
                 thread::spawn(move || matches!(block_on(before.ticket()), Some(Ticket::Go)));
             let (leaves, after) = (scene.impatient(), scene.patient());
             let others = [thread::spawn(leaves), thread::spawn(after)];
-            head.let_go(mark);
+            front.let_go(mark);
             assert!(before.join().unwrap());
             for other in others {
                 other.join().unwrap();

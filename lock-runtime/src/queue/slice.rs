@@ -74,18 +74,18 @@ impl Slice {
 
     /// The store has granted the lock to this process, or to its next holder. Returns until when the lock may go round in this
     /// process without the store. `round_trip`: a recent one.
-    pub(crate) fn tenure_begins(&mut self, strangers: Option<u64>, round_trip: Duration) -> Moment {
+    pub(crate) fn tenure_begins(&mut self, others: Option<u64>, round_trip: Duration) -> Moment {
         let now = clock::now();
         let since = self.hand_overs.map_or(now, |slice| slice.since);
         let until = since
-            + match strangers {
+            + match others {
                 Some(0) => SLICE_ALONE,
                 _ => SLICE.max(round_trip * SLICE_IN_ROUND_TRIPS),
             };
         self.hand_overs = Some(HandOvers {
             since,
             until,
-            others: strangers.unwrap_or(0),
+            others: others.unwrap_or(0),
         });
         (now + TENURE.max(round_trip * TENURE_IN_ROUND_TRIPS)).earlier(until)
     }

@@ -21,21 +21,21 @@ pub(super) fn waiter(queues: &Arc<LocalQueues>, key: &Arc<Key>) -> Waiter {
 }
 
 #[tokio::test]
-async fn a_waiter_behind_an_admitted_head_waits_for_what_the_next_one_is_told() {
+async fn a_waiter_behind_an_admitted_front_waits_for_what_the_next_one_is_told() {
     let queues = LocalQueues::new(10, 10);
     let key = Key::new("", &LockName::from("k"), Kind::Semaphore).unwrap();
     let key = Arc::new(key);
-    let head = queues.try_enter(&key).unwrap();
+    let front = queues.try_enter(&key).unwrap();
     let (mut second, third) = (waiter(&queues, &key), waiter(&queues, &key));
-    assert!(third.first_news().is_some(), "the head still asks");
-    head.heard_from_store(None);
+    assert!(third.first_news().is_some(), "the front still asks");
+    front.heard_from_store(None);
     assert!(
         third.first_news().is_none(),
-        "the head has to wait: so has everybody"
+        "the front has to wait: so has everybody"
     );
     // It is admitted after all, and the next one asks. That one's answer may be another.
-    drop(head);
-    assert!(matches!(second.ticket().await, Some(Ticket::Head(_))));
+    drop(front);
+    assert!(matches!(second.ticket().await, Some(Ticket::Front(_))));
     assert!(third.first_news().is_some());
 }
 
@@ -44,37 +44,37 @@ async fn only_those_who_waited_at_the_mark_are_let_go() {
     let queues = LocalQueues::new(10, 10);
     let key = Key::new("", &LockName::from("k"), Kind::Semaphore).unwrap();
     let key = Arc::new(key);
-    let head = queues.try_enter(&key).unwrap();
+    let front = queues.try_enter(&key).unwrap();
     let mut before = waiter(&queues, &key);
-    let mark = head.so_far();
+    let mark = front.so_far();
     let (mut after, _last) = (waiter(&queues, &key), waiter(&queues, &key));
-    head.let_go(mark);
+    front.let_go(mark);
     assert!(matches!(before.ticket().await, Some(Ticket::Go)));
     let ticket = after.ticket().await;
-    assert!(matches!(ticket, Some(Ticket::Head(_))), "{ticket:?}");
-    assert_eq!(queues.waiters(&key), 2, "the new head still waits");
+    assert!(matches!(ticket, Some(Ticket::Front(_))), "{ticket:?}");
+    assert_eq!(queues.waiters(&key), 2, "the new front still waits");
 }
 
 #[tokio::test]
-async fn a_caller_at_the_head_that_is_not_heard_of_between_two_looks_is_passed_over() {
+async fn a_caller_at_the_front_that_is_not_heard_of_between_two_looks_is_passed_over() {
     let queues = LocalQueues::new(10, 10);
     let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
-    let head = queues.try_enter(&key).unwrap();
+    let front = queues.try_enter(&key).unwrap();
     let (mut second, mut third) = (waiter(&queues, &key), waiter(&queues, &key));
-    third.look_at_head();
-    head.heard_from_store(None);
-    third.look_at_head();
+    third.look_at_front();
+    front.heard_from_store(None);
+    third.look_at_front();
     assert_eq!(queues.waiters(&key), 2, "it was heard of in between");
-    third.look_at_head();
-    let Some(Ticket::Head(next)) = second.ticket().await else {
+    third.look_at_front();
+    let Some(Ticket::Front(next)) = second.ticket().await else {
         panic!("the first in the queue comes next");
     };
     // Nothing that the previous one does now has an effect.
-    head.heard_from_store(Some(&Fault::not_done("late")));
-    drop(head);
+    front.heard_from_store(Some(&Fault::not_done("late")));
+    drop(front);
     assert!(next.fault().is_none() && queues.is_open(&key));
     drop(next);
-    assert!(matches!(third.ticket().await, Some(Ticket::Head(_))));
+    assert!(matches!(third.ticket().await, Some(Ticket::Front(_))));
     assert!(!queues.is_open(&key));
 }
 
@@ -82,30 +82,30 @@ async fn a_caller_at_the_head_that_is_not_heard_of_between_two_looks_is_passed_o
 async fn a_hold_is_not_passed_over() {
     let queues = LocalQueues::new(10, 10);
     let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
-    let head = queues.try_enter(&key).unwrap();
-    head.now_held_by("k");
+    let front = queues.try_enter(&key).unwrap();
+    front.now_held_by("k");
     let mut next = waiter(&queues, &key);
     for _ in 0..3 {
-        next.look_at_head();
+        next.look_at_front();
     }
     assert_eq!(queues.waiters(&key), 1);
     // Its release may be in the hands of a caller.
-    queues.lock(&head.key).held_no_more(&head);
-    next.look_at_head();
-    assert!(matches!(next.ticket().await, Some(Ticket::Head(_))));
-    drop(head);
+    queues.lock(&front.key).held_no_more(&front);
+    next.look_at_front();
+    assert!(matches!(next.ticket().await, Some(Ticket::Front(_))));
+    drop(front);
 }
 
 #[tokio::test]
-async fn a_caller_at_the_head_that_waits_counts_towards_the_caps() {
+async fn a_caller_at_the_front_that_waits_counts_towards_the_caps() {
     let queues = LocalQueues::new(2, 3);
     let keys = ["a", "b"].map(|name| Key::new("", &LockName::from(name), Kind::Mutex).unwrap());
     let [a, b] = keys.map(Arc::new);
-    let (head, other) = (queues.try_enter(&a).unwrap(), queues.try_enter(&b).unwrap());
+    let (front, other) = (queues.try_enter(&a).unwrap(), queues.try_enter(&b).unwrap());
     assert_eq!(queues.waiters(&a), 0, "it only asks");
     let first = waiter(&queues, &a);
-    head.count_as_waiting().unwrap();
-    head.count_as_waiting().unwrap();
+    front.count_as_waiting().unwrap();
+    front.count_as_waiting().unwrap();
     assert_eq!(queues.waiters(&a), 2, "once");
     let refused = queues.enter(&a, hold_options(), clock::now(), None).err();
     let refused = refused.expect("two wait, and no more may");
@@ -113,8 +113,8 @@ async fn a_caller_at_the_head_that_waits_counts_towards_the_caps() {
         refused,
         LockError::TooManyWaiters { limit: 2, .. }
     ));
-    // The one that comes to the head goes on waiting, no matter who came meanwhile.
-    drop(head);
+    // The one that comes to the front goes on waiting, no matter who came meanwhile.
+    drop(front);
     assert_eq!(queues.waiters(&a), 1);
     let (_second, _third) = (waiter(&queues, &a), waiter(&queues, &b));
     let refused = other.count_as_waiting().expect_err("three wait in all");
@@ -130,31 +130,31 @@ async fn a_caller_at_the_head_that_waits_counts_towards_the_caps() {
 }
 
 #[tokio::test]
-async fn what_the_head_hears_of_a_fault_is_what_its_waiters_tell() {
+async fn what_the_front_hears_of_a_fault_is_what_its_waiters_tell() {
     let queues = LocalQueues::new(10, 10);
     let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
-    let head = queues.try_enter(&key).unwrap();
+    let front = queues.try_enter(&key).unwrap();
     let second = waiter(&queues, &key);
-    assert!(head.fault().is_none() && second.fault().is_none());
-    head.heard_from_store(Some(&Fault::not_done("away")));
-    for fault in [head.fault(), second.fault()] {
+    assert!(front.fault().is_none() && second.fault().is_none());
+    front.heard_from_store(Some(&Fault::not_done("away")));
+    for fault in [front.fault(), second.fault()] {
         assert_eq!(fault.unwrap().to_string(), "away");
     }
-    head.heard_from_store(None);
-    assert!(head.fault().is_none() && second.fault().is_none());
+    front.heard_from_store(None);
+    assert!(front.fault().is_none() && second.fault().is_none());
 }
 
 #[tokio::test]
 async fn those_who_wait_are_counted_until_they_leave_or_all_are_let_go_or_sent_away() {
     let queues = LocalQueues::new(10, 10);
     let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Read).unwrap());
-    let head = queues.try_enter(&key).unwrap();
+    let front = queues.try_enter(&key).unwrap();
     assert!(queues.waited_for().is_empty(), "nobody waits");
     let (mut second, third) = (waiter(&queues, &key), waiter(&queues, &key));
     assert_eq!(queues.waited_for(), [(key.clone(), 2)]);
     drop(third);
     assert_eq!(queues.waiting(), 1);
-    head.let_all_go();
+    front.let_all_go();
     assert!(matches!(second.ticket().await, Some(Ticket::Go)));
     assert_eq!(queues.waiting(), 0);
 
@@ -170,16 +170,16 @@ async fn those_who_wait_are_counted_until_they_leave_or_all_are_let_go_or_sent_a
 async fn a_successor_that_is_only_given_the_turn_waits_on() {
     let queues = LocalQueues::new(10, 10);
     let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
-    let head = queues.try_enter(&key).unwrap();
+    let front = queues.try_enter(&key).unwrap();
     let mut second = waiter(&queues, &key);
-    let successor = head.successor().unwrap();
+    let successor = front.successor().unwrap();
     assert_eq!(queues.waiting(), 0);
-    assert!(successor.give(Ticket::Head(head)).is_none());
-    assert_eq!(queues.waiting(), 1, "it has the turn, and no hold yet");
-    let Some(Ticket::Head(head)) = second.ticket().await else {
-        panic!("it was given the turn");
+    assert!(successor.give(Ticket::Front(front)).is_none());
+    assert_eq!(queues.waiting(), 1, "it has the front, and no hold yet");
+    let Some(Ticket::Front(front)) = second.ticket().await else {
+        panic!("it was given the front");
     };
-    head.now_held_by("test");
+    front.now_held_by("test");
     assert_eq!(queues.waiting(), 0);
 }
 
@@ -187,9 +187,9 @@ async fn a_successor_that_is_only_given_the_turn_waits_on() {
 async fn only_the_first_who_asks_is_told_which_hold_blocks_the_queue() {
     let queues = LocalQueues::new(10, 10);
     let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
-    let head = queues.try_enter(&key).unwrap();
+    let front = queues.try_enter(&key).unwrap();
     let (second, third) = (waiter(&queues, &key), waiter(&queues, &key));
-    head.now_held_by("holder");
+    front.now_held_by("holder");
     assert_eq!(second.blocked_by(), Some("holder"));
     assert_eq!(third.blocked_by(), None, "it was told already");
 }

@@ -7,7 +7,7 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::sync::oneshot;
 
 use super::key_state::{KeyState, Sign};
-use super::{Head, LocalQueues, Ticket};
+use super::{Front, LocalQueues, Ticket};
 use crate::backend::Fault;
 use crate::values::Key;
 
@@ -31,7 +31,7 @@ impl Waiter {
         ticket
     }
 
-    /// Returns the fault of the last request of the head, if it got no answer.
+    /// Returns the fault of the last request of the front, if it got no answer.
     pub(crate) fn fault(&self) -> Option<Fault> {
         self.queues.fault(&self.key)
     }
@@ -42,10 +42,10 @@ impl Waiter {
         self.change(KeyState::first_news)?
     }
 
-    /// Passes the caller at the head over if it got no answer since the last look: no task polls it any more. Its request may
-    /// still be under way; the head goes to the next waiter. Between two looks must be more time than between two answers of
+    /// Passes the caller at the front over if it got no answer since the last look: no task polls it any more. Its request may
+    /// still be under way; the front goes to the next waiter. Between two looks must be more time than between two answers of
     /// a caller that is polled. A hold is never passed over, because it ends by itself.
-    pub(crate) fn look_at_head(&mut self) {
+    pub(crate) fn look_at_front(&mut self) {
         let mut locked = self.queues.lock(&self.key);
         let (waiter, last_seen, number) = (self.number, &mut self.last_seen, locked.0.number());
         let passes = locked
@@ -53,8 +53,8 @@ impl Waiter {
             .change(&self.key, |state| state.look(waiter, last_seen, number));
         drop(locked);
         if passes == Some(true) {
-            // The head goes to the first waiter.
-            drop(Head::new(&self.queues, &self.key, number));
+            // The front goes to the first waiter.
+            drop(Front::new(&self.queues, &self.key, number));
         }
     }
 

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use crate::backend::Released;
 use crate::hold::{Core, Handles, Hold, Left, current_runtime};
 use crate::observe;
-use crate::queue::Head;
+use crate::queue::Front;
 use crate::release::pauses;
 use crate::values::{Counted, Kind, Label, LockError, LostReason, clock, config};
 
@@ -40,9 +40,9 @@ impl Handles {
             _ => return Err(none()),
         }
         Ok(match handle.stop_writing()? {
-            Left::Reading(head) => {
+            Left::Reading(front) => {
                 let (core, hold) = (handle.core().clone(), handle.hold().clone());
-                Some(Downgrade::new(core, hold, head))
+                Some(Downgrade::new(core, hold, front))
             }
             _ => None,
         })
@@ -53,18 +53,18 @@ impl Handles {
 pub(crate) struct Downgrade {
     core: Arc<Core>,
     hold: Hold,
-    /// The head of the process's writers. The next writer asks the store after the store has admitted the readers.
-    head: Option<Head>,
+    /// The front of the process's writers. The next writer asks the store after the store has admitted the readers.
+    front: Option<Front>,
     _under_way: Counted,
 }
 
 impl Downgrade {
-    pub(crate) fn new(core: Arc<Core>, hold: Hold, head: Option<Head>) -> Downgrade {
+    pub(crate) fn new(core: Arc<Core>, hold: Hold, front: Option<Front>) -> Downgrade {
         Downgrade {
             _under_way: core.life.background.enter(),
             core,
             hold,
-            head,
+            front,
         }
     }
 
@@ -129,7 +129,7 @@ impl Downgrade {
                 () = self.hold.clone().over() => {}
             }
         };
-        drop(self.head);
+        drop(self.front);
         let _ = done.send(outcome);
     }
 

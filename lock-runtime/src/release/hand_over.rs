@@ -7,14 +7,14 @@ use super::{Release, Work, idle, undo};
 use crate::backend::{Fault, HandedOver, Released, TenureTerms};
 use crate::hold::{Core, HoldHandle, Offer, Reserved};
 use crate::observe::metrics;
-use crate::queue::{Head, Successor, Ticket};
+use crate::queue::{Front, Successor, Ticket};
 use crate::values::{HoldOptions, Key, Kind, LockError, SPARE_TOKENS, clock};
 
 /// Returns the permission for further turns in the tenure that the store has just granted, if the terms give one.
-pub(crate) fn reserve(core: &Core, head: &Head, terms: TenureTerms) -> Option<Reserved> {
-    let TenureTerms { strangers, spare } = terms;
-    let round_trip = core.backend.round_trip(head.key());
-    let until = head.slice(|slice| slice.tenure_begins(strangers, round_trip));
+pub(crate) fn reserve(core: &Core, front: &Front, terms: TenureTerms) -> Option<Reserved> {
+    let TenureTerms { others, spare } = terms;
+    let round_trip = core.backend.round_trip(front.key());
+    let until = front.slice(|slice| slice.tenure_begins(others, round_trip));
     Reserved::new(spare, Some(until?))
 }
 
@@ -40,10 +40,10 @@ pub(super) struct Following {
 
 impl Following {
     /// The lock was not handed over, so the next caller asks the store.
-    fn inherits_nothing(self, head: Head) {
+    fn inherits_nothing(self, front: Front) {
         match self.waiter {
-            Some(successor) => drop(successor.give(Ticket::Head(head))),
-            None => drop(head),
+            Some(successor) => drop(successor.give(Ticket::Front(front))),
+            None => drop(front),
         }
     }
 }
@@ -55,8 +55,8 @@ impl Work {
             return None;
         }
         self.core.backend.hand_off()?;
-        let head = self.turn.head.as_ref()?;
-        if let Some(successor) = head.successor() {
+        let front = self.turn.front.as_ref()?;
+        if let Some(successor) = front.successor() {
             return Some(Following {
                 // The watchdog renews it once its caller has claimed it.
                 options: HoldOptions {
@@ -68,8 +68,8 @@ impl Work {
         }
         let keep_for = self.turn.keep_for.filter(|_| self.core.life.is_open());
         // Callers that wait although the slice is over come after other processes.
-        let may_keep = head.slice(|slice| slice.may_keep(self.left_at));
-        let keeps = keep_for.is_some() && may_keep == Some(true) && head.waiters() == 0;
+        let may_keep = front.slice(|slice| slice.may_keep(self.left_at));
+        let keeps = keep_for.is_some() && may_keep == Some(true) && front.waiters() == 0;
         keeps.then(|| Following {
             options: HoldOptions {
                 ttl: self.turn.ttl(),
@@ -97,14 +97,14 @@ impl Release {
             return;
         };
         let core = work.core.clone();
-        let (Some(head), Some(store)) = (work.turn.head.take(), core.backend.hand_off()) else {
+        let (Some(front), Some(store)) = (work.turn.front.take(), core.backend.hand_off()) else {
             return;
         };
-        let (key, from) = (head.key().clone(), work.tenure.holder());
+        let (key, from) = (front.key().clone(), work.tenure.holder());
         let (to, spare) = match (&next.waiter, key.kind()) {
             (None, kind) => (core.ids.fresh_keeper(), idle::spare_tokens(kind)),
             // Its tokens count holds: an unused token is a gap that people see.
-            (_, Kind::Fenced) => (core.ids.fresh(), head.waiters().min(SPARE_TOKENS)),
+            (_, Kind::Fenced) => (core.ids.fresh(), front.waiters().min(SPARE_TOKENS)),
             _ => (core.ids.fresh(), SPARE_TOKENS),
         };
         let options = next.options;
@@ -114,16 +114,16 @@ impl Release {
         let fault = match store.hand_over(from, call, spare).await {
             Ok(HandedOver::Done(granted, mut terms)) => {
                 let readers = readers_of(&core, &key);
-                terms.strangers = terms.strangers.map(|others| others + readers);
+                terms.others = terms.others.map(|others| others + readers);
                 self.work = None;
                 match next.waiter {
-                    None => idle::keep(&core, head, to, options, granted, terms),
+                    None => idle::keep(&core, front, to, options, granted, terms),
                     Some(successor) => {
-                        let reserved = reserve(&core, &head, terms);
+                        let reserved = reserve(&core, &front, terms);
                         let handle = HoldHandle::admit(
                             &core,
                             &key,
-                            Some(head),
+                            Some(front),
                             to,
                             options,
                             granted,
@@ -136,22 +136,22 @@ impl Release {
                 return;
             }
             Ok(HandedOver::NotHeld) => {
-                next.inherits_nothing(head);
+                next.inherits_nothing(front);
                 let _ = told.send(self.conclude(Ok(Released::NotHeld)));
                 return;
             }
             // The old holder has released the lock, and the backend gives back the votes for the new holder.
             Err(fault @ Fault::TooFew(_)) => {
-                head.heard_from_store(Some(&fault));
+                front.heard_from_store(Some(&fault));
                 self.work = None;
-                next.inherits_nothing(head);
+                next.inherits_nothing(front);
                 let _ = told.send(Ok(()));
                 return;
             }
             Err(fault) => fault,
         };
         let unknown = matches!(fault, Fault::Unknown(_));
-        next.inherits_nothing(head);
+        next.inherits_nothing(front);
         work.unanswered |= unknown;
         // First the old holder is released, then the new one. So neither is left in the store, whichever of them it has, and
         // however late the lost request arrives.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Release;
 use crate::backend::{Granted, TenureTerms};
 use crate::hold::{Core, Left, Next, Reserved, Share, Tenure, Turn};
-use crate::queue::Head;
+use crate::queue::Front;
 use crate::queue::slice::Slice;
 use crate::values::{HoldOptions, HolderId, Kind, LostReason, Moment, SPARE_TOKENS, clock};
 
@@ -23,21 +23,21 @@ pub(super) fn spare_tokens(kind: Kind) -> u64 {
 /// Keeps the lock, which the store has just given to `holder` and so to no caller, unless a caller or a process waits for it.
 pub(super) fn keep(
     core: &Arc<Core>,
-    head: Head,
+    front: Front,
     holder: HolderId,
     options: HoldOptions,
     granted: Granted,
     terms: TenureTerms,
 ) {
-    let TenureTerms { strangers, spare } = terms;
+    let TenureTerms { others, spare } = terms;
     // The grant is believed from the moment of its request on, so its time cannot be over yet.
-    let (key, now) = (head.key().clone(), granted.sent_at);
-    head.slice(|slice| slice.keeps(options.keep_for.unwrap_or_default(), now));
+    let (key, now) = (front.key().clone(), granted.sent_at);
+    front.slice(|slice| slice.keeps(options.keep_for.unwrap_or_default(), now));
     let of = Arc::downgrade(core);
     let reserved = Reserved::new(spare, None);
-    let hold = Tenure::begin(of, key, Some(head), holder, &options, granted, reserved);
+    let hold = Tenure::begin(of, key, Some(front), holder, &options, granted, reserved);
     let tenure = hold.tenure();
-    if strangers.is_some_and(|strangers| strangers > 0) {
+    if others.is_some_and(|others| others > 0) {
         tenure.give_up();
     }
     // This turn ends at once. The code after it decides as after any other turn.
@@ -55,12 +55,12 @@ pub(super) fn keep(
     }
 }
 
-/// Ends an idle time: no caller came in time, another process asked for the lock, or the lock was lost. `turn` has the head.
+/// Ends an idle time: no caller came in time, another process asked for the lock, or the lock was lost. `turn` has the front.
 pub(crate) fn ended(core: &Arc<Core>, tenure: &Arc<Tenure>, turn: Turn, reason: LostReason) {
     core.watch.remove(tenure);
     core.queues.idles_no_more(tenure);
-    if let Some(head) = &turn.head {
-        head.slice(Slice::was_unused);
+    if let Some(front) = &turn.front {
+        front.slice(Slice::was_unused);
     }
     match reason {
         // The store has no hold any more that could be given back.

@@ -27,7 +27,7 @@ impl Work {
             (None, Ok(())) => {}
         }
         if is_gone {
-            // There is nothing to keep. The release deletes the rest of the hold, and passes the head on.
+            // There is nothing to keep. The release deletes the rest of the hold, and passes the front on.
             return true;
         }
         tokio::select! {

@@ -24,7 +24,7 @@ use self::keep::Covered;
 use crate::backend::{Fault, HoldRef, Released};
 use crate::hold::{Core, HoldHandle, Left, Next, Offer, Tenure, Turn, current_runtime};
 use crate::observe::{self, metrics};
-use crate::queue::Head;
+use crate::queue::Front;
 use crate::queue::slice::Others;
 use crate::release::downgrade::Downgrade;
 use crate::values::ttl::LEAST_CALL;
@@ -74,8 +74,8 @@ impl HoldHandle {
         let (core, tenure) = (self.core(), self.hold().tenure());
         match left {
             Left::Shared | Left::Last(_, Next::Idle { .. }) => Ok(None),
-            Left::Reading(head) => {
-                let downgrade = Downgrade::new(core.clone(), self.hold().clone(), head);
+            Left::Reading(front) => {
+                let downgrade = Downgrade::new(core.clone(), self.hold().clone(), front);
                 Ok(Some(AtStore::Downgrade(downgrade)))
             }
             Left::Last(_, Next::Turn(successor, hold)) => {
@@ -265,11 +265,11 @@ impl Release {
         self.conclude(answer)
     }
 
-    /// Ends the work at the store, and passes the head on.
+    /// Ends the work at the store, and passes the front on.
     fn done(&mut self) -> Option<Work> {
         let mut work = self.work.take()?;
-        if let Some(head) = work.turn.head.take() {
-            work.pass_on(head);
+        if let Some(front) = work.turn.front.take() {
+            work.pass_on(front);
         }
         Some(work)
     }
@@ -305,9 +305,9 @@ impl Work {
         release_until_answered(&self.core, hold_ref, unused, until, unanswered).await
     }
 
-    /// Passes the head on, after a rest if other processes are to ask first.
-    fn pass_on(&self, head: Head) {
-        let (backend, key) = (&self.core.backend, head.key());
+    /// Passes the front on, after a rest if other processes are to ask first.
+    fn pass_on(&self, front: Front) {
+        let (backend, key) = (&self.core.backend, front.key());
         let keeps = self.turn.keep_for.is_some() || self.tenure.holder().keeps();
         let is_wanted = backend.is_wanted(key);
         if self.turn.nobody_waits && !keeps && !is_wanted {
@@ -320,11 +320,11 @@ impl Work {
         };
         let round_trip = backend.round_trip(key);
         let now = clock::now();
-        let rest = head.slice(|slice| slice.rest(others, round_trip, now));
+        let rest = front.slice(|slice| slice.rest(others, round_trip, now));
         if let Some(rest) = rest.flatten() {
             // After `keep_for`, the rest is also for clients that only try now and then, so no local request ends it.
             if !keeps {
-                head.rests(now + rest);
+                front.rests(now + rest);
             }
             // A shutdown does not wait for it.
             self.core.life.spawn_uncounted(async move {
@@ -332,7 +332,7 @@ impl Work {
                 if current_runtime().is_ok() {
                     clock::sleep(rest).await;
                 }
-                drop(head);
+                drop(front);
             });
         }
     }

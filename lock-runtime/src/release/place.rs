@@ -1,6 +1,6 @@
 //! A place on the store's waiting list (`backend/redis/kinds/listed.rs`).
 //!
-//! A place belongs to the process: a caller that gives up leaves it to the next caller at the head.
+//! A place belongs to the process: a caller that gives up leaves it to the next caller at the front.
 
 use std::fmt;
 use std::sync::Arc;

@@ -87,14 +87,14 @@ impl Scene {
         age: Duration,
     ) -> Scene {
         let key = Arc::new(Key::new("", &LockName::from("a"), Kind::Mutex).unwrap());
-        let head = core.queues.try_enter(&key);
+        let front = core.queues.try_enter(&key);
         let granted = Granted {
             token: None,
             sent_at: clock::now(),
         };
         let reserved = Reserved::new(Spare::Untokened, free_until);
         let of = Arc::downgrade(&core);
-        let hold = Tenure::begin(of, key, head, holder, options, granted, reserved);
+        let hold = Tenure::begin(of, key, front, holder, options, granted, reserved);
         core.watch.insert(hold.tenure(), granted.sent_at);
         clock::suspend(age);
         Scene { core, hold }

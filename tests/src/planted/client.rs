@@ -84,7 +84,7 @@ pub const ALL: &[Bug] = &[
                 outcome = contender.ask(now).await;",
             ),
             edit(
-                "acquire/head_seat.rs",
+                "acquire/front_seat.rs",
                 "let known_left = self.known_left(now);",
                 "let known_left = self.known_left(now);
                 if crate::acquire::contend::TOLD.take() {
@@ -112,10 +112,10 @@ pub const ALL: &[Bug] = &[
             ),
             edit(
                 "release/hand_over.rs",
-                "let reserved = reserve(&core, &head, terms);",
+                "let reserved = reserve(&core, &front, terms);",
                 "let mut granted = granted;
                 if PLANTED { granted.token = before; }
-                let reserved = reserve(&core, &head, terms);",
+                let reserved = reserve(&core, &front, terms);",
             ),
         ],
     },
@@ -126,8 +126,8 @@ pub const ALL: &[Bug] = &[
             "let fault = match store.hand_over(from, call, spare).await {",
             "let handed_over = if PLANTED {
                 let granted = crate::backend::Granted { token: None, sent_at: clock::now() };
-                let (strangers, spare) = (None, crate::backend::Spare::Nothing);
-                Ok(HandedOver::Done(granted, TenureTerms { strangers, spare }))
+                let (others, spare) = (None, crate::backend::Spare::Nothing);
+                Ok(HandedOver::Done(granted, TenureTerms { others, spare }))
             } else {
                 store.hand_over(from, call, spare).await
             };

@@ -86,12 +86,12 @@ async fn a_caller_whose_time_ends_while_the_store_refuses_is_told_the_refusal() 
     let locks = LockManager::in_memory();
     let counter = counter(&locks).await;
     let first = counter.attempt(Some(5 * SECOND)).unwrap();
-    let Ticket::Head(head) = ticket(&first).await.unwrap() else {
+    let Ticket::Front(front) = ticket(&first).await.unwrap() else {
         panic!("nobody else is there");
     };
     let script = Script::of([Ok(false), Err(denied())]);
     let ask = |timeout| script.ask(timeout);
-    let until = counter.until(&first, Some(&head), ask, Fault::is_passing);
+    let until = counter.until(&first, Some(&front), ask, Fault::is_passing);
     let behind = counter.attempt(Some(5 * SECOND)).unwrap();
     let (refused, told) = tokio::join!(until, ticket(&behind));
     for error in [refused.unwrap_err(), told.unwrap_err()] {
@@ -185,11 +185,11 @@ async fn those_who_queue_are_told_what_the_store_said_last_to_the_one_before_the
         let failed = answers[1].is_err();
         let script = Script::of(answers);
         let first = counter.attempt(None).unwrap();
-        let Ticket::Head(head) = ticket(&first).await.unwrap() else {
+        let Ticket::Front(front) = ticket(&first).await.unwrap() else {
             panic!("nobody else is there");
         };
         let ask = |timeout| script.ask(timeout);
-        let until = counter.until(&first, Some(&head), ask, Fault::is_passing);
+        let until = counter.until(&first, Some(&front), ask, Fault::is_passing);
         let behind = counter.attempt(Some(5 * SECOND)).unwrap();
         let told = tokio::select! {
             done = until => panic!("{done:?}"),
@@ -209,15 +209,15 @@ async fn a_caller_whose_turn_comes_when_its_time_is_over_asks_no_more_unless_it_
     let counter = counter(&locks).await;
     for (wait, has_its_turn) in [(SECOND, false), (2 * SECOND, true), (Duration::ZERO, true)] {
         let first = counter.attempt(None).unwrap();
-        let head = ticket(&first).await.unwrap();
+        let front = ticket(&first).await.unwrap();
         let attempt = counter.attempt(Some(wait)).unwrap();
         let mut behind = pin!(ticket(&attempt));
         assert!(timeout(Duration::ZERO, &mut behind).await.is_err());
         // It is not polled when its time ends, and has its turn by then.
         advance(SECOND).await;
-        drop(head);
+        drop(front);
         match behind.await {
-            Ok(Ticket::Head(_)) => assert!(has_its_turn),
+            Ok(Ticket::Front(_)) => assert!(has_its_turn),
             Err(LockError::Busy { .. }) => assert!(!has_its_turn),
             other => panic!("{other:?}"),
         }

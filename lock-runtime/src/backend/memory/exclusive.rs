@@ -133,7 +133,7 @@ pub(super) fn hand_over(
     let terms = TenureTerms {
         spare: state.spare(to, granted.token, spare, at),
         // This manager has no listener at a key that it holds itself, so every listener belongs to another manager.
-        strangers: state.strangers(key),
+        others: state.others(key),
     };
     HandedOver::Done(granted, terms)
 }

@@ -265,7 +265,7 @@ impl Backend for MemoryBackend {
     }
 
     fn is_wanted(&self, key: &Key) -> bool {
-        self.store.lock().strangers(key) > Some(0)
+        self.store.lock().others(key) > Some(0)
     }
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {

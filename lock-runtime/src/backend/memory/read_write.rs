@@ -202,7 +202,7 @@ pub(super) fn hand_over(
     };
     let terms = TenureTerms {
         spare: state.spare(to, token, spare, at),
-        strangers: state.strangers(key),
+        others: state.others(key),
     };
     HandedOver::Done(granted, terms)
 }

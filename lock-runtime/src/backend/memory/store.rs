@@ -268,7 +268,7 @@ impl MemoryState {
     }
 
     /// Returns the number of managers that listen at the key.
-    pub(super) fn strangers(&self, key: &Key) -> Option<u64> {
+    pub(super) fn others(&self, key: &Key) -> Option<u64> {
         u64::try_from(self.topics.listeners(key.raw())).ok()
     }
 

@@ -31,14 +31,14 @@ pub(super) async fn hand_over(
     });
     let (mut done, mut not_held) = (0, 0);
     let mut sent_at: Option<Moment> = None;
-    let mut strangers = Some(0);
+    let mut others = Some(0);
     while done < needed && not_held < needed {
         match round.next().await {
             Some(HandedOver::Done(granted, terms)) => {
                 done += 1;
                 sent_at = Some(sent_at.map_or(granted.sent_at, |at| at.earlier(granted.sent_at)));
                 // Each waiter listens at all nodes.
-                strangers = Option::zip(strangers, terms.strangers).map(|(a, b)| a.max(b));
+                others = Option::zip(others, terms.others).map(|(a, b)| a.max(b));
             }
             Some(HandedOver::NotHeld) => not_held += 1,
             None => break,
@@ -58,7 +58,7 @@ pub(super) async fn hand_over(
                 sent_at,
             };
             let terms = TenureTerms {
-                strangers,
+                others,
                 // Every further hold has to be confirmed by a majority.
                 spare: Spare::Nothing,
             };

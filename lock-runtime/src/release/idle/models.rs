@@ -52,12 +52,12 @@ impl Scene {
         let Ok(Acquired::Granted(granted, _)) = block_on(core.backend.acquire(request)) else {
             panic!("it is free");
         };
-        let head = core.queues.try_enter(&key).unwrap();
+        let front = core.queues.try_enter(&key).unwrap();
         let terms = TenureTerms {
-            strangers: Some(0),
+            others: Some(0),
             spare: Spare::Untokened,
         };
-        keep(&core, head, holder, options(), granted, terms);
+        keep(&core, front, holder, options(), granted, terms);
         assert!(core.queues.is_kept(&key));
         Scene {
             core,
@@ -92,7 +92,7 @@ impl Scene {
 
     /// Nobody of this process has it or watches it.
     fn is_gone(&self) {
-        assert!(!self.core.queues.is_open(&self.key), "its turn is taken");
+        assert!(!self.core.queues.is_open(&self.key), "its front is taken");
         assert_eq!(self.core.watch.count(), 0, "it is watched");
     }
 

@@ -213,13 +213,13 @@ pub(crate) fn tenure_terms(
 ) -> TenureTerms {
     // The count includes this process if it is subscribed.
     let own = router.topics.is_open(&channel(key));
-    let strangers = subscribers.map(|count| count.saturating_sub(u64::from(own)));
-    if strangers > Some(0) {
+    let others = subscribers.map(|count| count.saturating_sub(u64::from(own)));
+    if others > Some(0) {
         router.wanted.note(key);
     }
     let clock = (key.kind() != Kind::Fenced).then(|| (time, clock::now()));
     TenureTerms {
-        strangers,
+        others,
         spare: tokens.map_or(Spare::Untokened, |(token, last)| {
             Spare::Tokens(TokenRange::new(token, last, clock))
         }),

@@ -34,11 +34,11 @@ async fn a_lock_is_taken_renewed_handed_over_and_given_back() {
         .hand_over(a, request(&key, b, 5_000), 0)
         .await
         .unwrap();
-    let HandedOver::Done(second, TenureTerms { strangers, .. }) = handed else {
+    let HandedOver::Done(second, TenureTerms { others, .. }) = handed else {
         panic!()
     };
     assert!(second.token.unwrap() > first.token.unwrap());
-    assert_eq!(strangers, Some(0));
+    assert_eq!(others, Some(0));
     assert!(server.integer("PTTL lock:order:1").await <= 5_000);
 
     let seen = backend.inspect(&key, CALL).await.unwrap().unwrap();

@@ -41,7 +41,7 @@ pub(in crate::backend::sql) async fn hand_over(
     let heard = clock::now();
     inner.database.holds_until(sent_at + to.ttl.duration());
     inner.clock.saw(time, sent_at);
-    let strangers = match row.signed(4)? {
+    let others = match row.signed(4)? {
         Some(_) => Some(row.number(4)?),
         None => None,
     };
@@ -55,7 +55,7 @@ pub(in crate::backend::sql) async fn hand_over(
         _ => Spare::Untokened,
     };
     let granted = Granted { token, sent_at };
-    Ok(HandedOver::Done(granted, TenureTerms { strangers, spare }))
+    Ok(HandedOver::Done(granted, TenureTerms { others, spare }))
 }
 
 /// Finds out whether neither of the two holds the lock, or the request was too late. The answer that it is not held

@@ -1,4 +1,4 @@
-//! The caller at the head of a local queue, which asks the store for all callers of the process.
+//! The caller at the front of a local queue, which asks the store for all callers of the process.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::acquire::attempt::{Asker, Attempt};
 use crate::acquire::contend::{Asked, Contender, contend};
 use crate::backend::{Acquired, Fault, Granted, Listen, WaitingList};
 use crate::hold::{HoldHandle, Reserved};
-use crate::queue::Head;
+use crate::queue::Front;
 use crate::release::hand_over::reserve;
 use crate::release::place::Place;
 use crate::values::{HolderId, Kind, LockError, Moment};
@@ -16,11 +16,11 @@ use crate::values::{HolderId, Kind, LockError, Moment};
 /// The time for which a known end of the holder's lease is not asked for again.
 const RELIED_ON: Duration = Duration::from_secs(5);
 
-/// The caller at the head of a local queue.
-pub(crate) struct HeadSeat<'a> {
+/// The caller at the front of a local queue.
+pub(crate) struct FrontSeat<'a> {
     attempt: &'a Attempt,
     /// `None` once the lock was granted.
-    head: Option<Head>,
+    front: Option<Front>,
     /// Whether the queue was empty when the caller came, and the caller has not asked the store yet.
     is_first: bool,
     holder: HolderId,
@@ -33,18 +33,18 @@ pub(crate) struct HeadSeat<'a> {
     known: Option<Box<(Moment, Instant)>>,
 }
 
-impl<'a> HeadSeat<'a> {
+impl<'a> FrontSeat<'a> {
     /// Makes the seat of a caller that found the queue empty.
-    pub(crate) fn first(attempt: &'a Attempt, head: Head) -> HeadSeat<'a> {
-        let mut seat = HeadSeat::new(attempt, head);
+    pub(crate) fn first(attempt: &'a Attempt, front: Front) -> FrontSeat<'a> {
+        let mut seat = FrontSeat::new(attempt, front);
         seat.is_first = true;
         seat
     }
 
-    pub(crate) fn new(attempt: &'a Attempt, head: Head) -> HeadSeat<'a> {
-        HeadSeat {
+    pub(crate) fn new(attempt: &'a Attempt, front: Front) -> FrontSeat<'a> {
+        FrontSeat {
             attempt,
-            head: Some(head),
+            front: Some(front),
             is_first: false,
             holder: attempt.core.ids.fresh(),
             listener: None,
@@ -58,7 +58,7 @@ impl<'a> HeadSeat<'a> {
         let attempt = self.attempt;
         // A caller whose time is over asks no more. A caller that does not wait asks once.
         if attempt.deadline.is_over_at(now) && self.waits() {
-            return Err(attempt.gave_up(self.head.as_ref().and_then(Head::fault)));
+            return Err(attempt.gave_up(self.front.as_ref().and_then(Front::fault)));
         }
         self.take_over();
         self.listen_before_asking();
@@ -71,8 +71,8 @@ impl<'a> HeadSeat<'a> {
 
     /// Takes over the place of the caller before.
     fn take_over(&mut self) {
-        let before = self.head.as_ref().filter(|_| !self.is_first);
-        if let Some(place) = before.and_then(Head::takes_over) {
+        let before = self.front.as_ref().filter(|_| !self.is_first);
+        if let Some(place) = before.and_then(Front::takes_over) {
             self.holder = place.holder;
             self.place = Some(place);
         }
@@ -109,7 +109,7 @@ impl<'a> HeadSeat<'a> {
     /// Returns `true` if other callers of this process wait for a lock that may be handed over to them.
     fn others_wait(&self) -> bool {
         let Attempt { core, .. } = self.attempt;
-        let waiters = || self.head.as_ref().map_or(0, Head::waiters);
+        let waiters = || self.front.as_ref().map_or(0, Front::waiters);
         !self.is_first
             && self.attempt.kind() == Kind::Mutex
             && core.backend.hand_off().is_some()
@@ -147,13 +147,13 @@ impl<'a> HeadSeat<'a> {
         if let Some(place) = place {
             place.has_lock();
         }
-        // If the store may admit the next caller, too, the head is passed on at once.
-        let mut head = self.head.take();
+        // If the store may admit the next caller, too, the front is passed on at once.
+        let mut front = self.front.take();
         match self.attempt.kind() {
-            Kind::Read => head.take().into_iter().for_each(Head::let_all_go),
-            kind => head = head.filter(|_| kind.is_exclusive()),
+            Kind::Read => front.take().into_iter().for_each(Front::let_all_go),
+            kind => front = front.filter(|_| kind.is_exclusive()),
         }
-        Asked::Granted(self.attempt.admit(head, self.holder, granted, reserved))
+        Asked::Granted(self.attempt.admit(front, self.holder, granted, reserved))
     }
 
     /// Waits after a first request that did not get the lock.
@@ -164,14 +164,14 @@ impl<'a> HeadSeat<'a> {
         contend(&mut self, first).await
     }
 
-    fn note(&self, note: impl FnOnce(&Head)) {
-        if let Some(head) = &self.head {
-            note(head);
+    fn note(&self, note: impl FnOnce(&Front)) {
+        if let Some(front) = &self.front {
+            note(front);
         }
     }
 }
 
-impl Contender for HeadSeat<'_> {
+impl Contender for FrontSeat<'_> {
     type Granted = HoldHandle;
 
     fn attempt(&self) -> &Attempt {
@@ -195,9 +195,9 @@ impl Contender for HeadSeat<'_> {
         self.holder = asker.holder;
         match answer {
             (_asking, Ok(Acquired::Granted(granted, terms))) => {
-                let reserved = self.head.as_ref().zip(terms);
+                let reserved = self.front.as_ref().zip(terms);
                 let reserved =
-                    reserved.and_then(|(head, terms)| reserve(&self.attempt.core, head, *terms));
+                    reserved.and_then(|(front, terms)| reserve(&self.attempt.core, front, *terms));
                 self.admit(place, granted, reserved)
             }
             (
@@ -209,7 +209,7 @@ impl Contender for HeadSeat<'_> {
                 ),
             ) => {
                 self.place = place;
-                self.note(|head| head.heard_from_store(None));
+                self.note(|front| front.heard_from_store(None));
                 if known_left.is_none() {
                     self.known = left.map(|left| Box::new((now + left, (now + RELIED_ON).tick())));
                 }
@@ -223,7 +223,7 @@ impl Contender for HeadSeat<'_> {
             (_, Err(Fault::Outdated)) => Asked::Failed(Fault::Outdated),
             (_, Err(fault)) => {
                 if fault.is_passing() {
-                    self.note(|head| head.heard_from_store(Some(&fault)));
+                    self.note(|front| front.heard_from_store(Some(&fault)));
                 }
                 // After other faults, the request may still arrive, and is being undone. That must not hit the next request,
                 // so that gets another holder.
@@ -248,14 +248,14 @@ impl Contender for HeadSeat<'_> {
     }
 
     fn count_as_waiting(&self) -> Result<(), LockError> {
-        self.head.as_ref().map_or(Ok(()), Head::count_as_waiting)
+        self.front.as_ref().map_or(Ok(()), Front::count_as_waiting)
     }
 }
 
-impl Drop for HeadSeat<'_> {
+impl Drop for FrontSeat<'_> {
     fn drop(&mut self) {
-        if let (Some(head), Some(place)) = (&self.head, self.place.take()) {
-            head.leave_place(place);
+        if let (Some(front), Some(place)) = (&self.front, self.place.take()) {
+            front.leave_place(place);
         }
     }
 }

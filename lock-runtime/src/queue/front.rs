@@ -16,19 +16,19 @@ use crate::values::{HoldOptions, Key, LockError, Moment};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SoFar(u64);
 
-/// This process's front at a key. A head that is dropped goes to the next waiter. Without a waiter, the key's state is deleted.
+/// This process's front at a key. A front that is dropped goes to the next waiter. Without a waiter, the key's state is deleted.
 ///
-/// A head that was passed over changes nothing. Its owner may still send requests to the store, beside the owner of the new
-/// head; the store decides between them.
-pub(crate) struct Head {
+/// A front that was passed over changes nothing. Its owner may still send requests to the store, beside the owner of the new
+/// front; the store decides between them.
+pub(crate) struct Front {
     pub(super) queues: Arc<LocalQueues>,
     pub(super) key: Arc<Key>,
     number: u64,
 }
 
-impl Head {
-    pub(super) fn new(queues: &Arc<LocalQueues>, key: &Arc<Key>, number: u64) -> Head {
-        Head {
+impl Front {
+    pub(super) fn new(queues: &Arc<LocalQueues>, key: &Arc<Key>, number: u64) -> Front {
+        Front {
             queues: queues.clone(),
             key: key.clone(),
             number,
@@ -44,12 +44,12 @@ impl Head {
         self.queues.lock(&self.key).slice(self, read)
     }
 
-    /// Notes that the head only lets other processes ask first, from now on.
+    /// Notes that the front only lets other processes ask first, from now on.
     pub(crate) fn rests(&self, until: Moment) {
         self.change(|state| state.rests(until));
     }
 
-    /// Notes that a caller follows another one at the head. Returns the place on the store's list that the other one left.
+    /// Notes that a caller follows another one at the front. Returns the place on the store's list that the other one left.
     pub(crate) fn takes_over(&self) -> Option<Box<Place>> {
         let mut place = None;
         self.change(|state| {
@@ -59,14 +59,14 @@ impl Head {
         place
     }
 
-    /// Leaves the place to the next caller at the head. Without a next caller, the place is dropped with the state.
+    /// Leaves the place to the next caller at the front. Without a next caller, the place is dropped with the state.
     pub(crate) fn leave_place(&self, place: Box<Place>) {
         // The place that this one replaces is dropped after the lock is released.
         let mut place = Some(place);
         self.change(|state| state.swap_place(&mut place));
     }
 
-    /// Counts the caller at the head as waiting, if the caps allow one more. A caller that came from the queue is counted
+    /// Counts the caller at the front as waiting, if the caps allow one more. A caller that came from the queue is counted
     /// already.
     ///
     /// # Errors
@@ -81,13 +81,13 @@ impl Head {
         }
     }
 
-    /// Returns the number of callers that wait behind the head.
+    /// Returns the number of callers that wait behind the front.
     pub(crate) fn waiters(&self) -> u64 {
         let waiters = self.change(|state| state.waiters());
         u64::try_from(waiters.unwrap_or(0)).unwrap_or(u64::MAX)
     }
 
-    /// Notes the outcome of a request, for waiters whose time runs out behind this head.
+    /// Notes the outcome of a request, for waiters whose time runs out behind this front.
     pub(crate) fn heard_from_store(&self, fault: Option<&Fault>) {
         self.change(|state| state.answered(fault.cloned()));
     }
@@ -97,7 +97,7 @@ impl Head {
         self.queues.fault(&self.key)
     }
 
-    /// Notes that a hold owns the head from now on.
+    /// Notes that a hold owns the front from now on.
     pub(crate) fn now_held_by(&self, label: &'static str) {
         self.queues.lock(&self.key).held_by(self, label);
     }
@@ -112,7 +112,7 @@ impl Head {
         self.let_go(SoFar(u64::MAX));
     }
 
-    /// Lets the waiters of the mark ask for themselves. The head goes to the first of the other waiters.
+    /// Lets the waiters of the mark ask for themselves. The front goes to the first of the other waiters.
     pub(crate) fn let_go(self, mark: SoFar) {
         let waiters = self.change(|state| state.take_up_to(mark.0));
         for (_, waiter) in waiters.unwrap_or_default() {
@@ -139,45 +139,45 @@ impl Locked<'_> {
     /// Takes out the waiter that gets the lock without a request: the next one, if it `suits`.
     pub(crate) fn next_if(
         &mut self,
-        head: &Head,
+        front: &Front,
         suits: impl FnMut(&HoldOptions) -> bool,
     ) -> Option<Successor> {
-        self.change(head, |state| state.next_if(suits))?
+        self.change(front, |state| state.next_if(suits))?
     }
 
-    /// Notes that a caller that holds the lock owns the head from now on.
-    pub(crate) fn held_by(&mut self, head: &Head, label: &'static str) {
-        self.change(head, |state| state.held_by(label));
+    /// Notes that a caller that holds the lock owns the front from now on.
+    pub(crate) fn held_by(&mut self, front: &Front, label: &'static str) {
+        self.change(front, |state| state.held_by(label));
     }
 
-    /// Notes that no caller holds the lock any more. Returns `true` if no caller waits behind the head.
-    pub(crate) fn held_no_more(&mut self, head: &Head) -> bool {
-        self.change(head, KeyState::held_no_more).unwrap_or(true)
+    /// Notes that no caller holds the lock any more. Returns `true` if no caller waits behind the front.
+    pub(crate) fn held_no_more(&mut self, front: &Front) -> bool {
+        self.change(front, KeyState::held_no_more).unwrap_or(true)
     }
 
     /// Keeps the tenure, idle, if no caller waits. Returns `false` also if the manager closes.
-    pub(crate) fn keep(&mut self, head: &Head, tenure: &Arc<Tenure>, now: Moment) -> bool {
-        !self.0.closed && self.change(head, |state| state.keep(tenure, now)) == Some(true)
+    pub(crate) fn keep(&mut self, front: &Front, tenure: &Arc<Tenure>, now: Moment) -> bool {
+        !self.0.closed && self.change(front, |state| state.keep(tenure, now)) == Some(true)
     }
 
-    /// See [`Head::slice`].
+    /// See [`Front::slice`].
     pub(crate) fn slice<T>(
         &mut self,
-        head: &Head,
+        front: &Front,
         read: impl FnOnce(&mut Slice) -> T,
     ) -> Option<T> {
-        self.change(head, |state| read(state.slice()))
+        self.change(front, |state| read(state.slice()))
     }
 
-    /// Changes the state of the key, unless the head was passed over.
-    fn change<T>(&mut self, head: &Head, change: impl FnOnce(&mut KeyState) -> T) -> Option<T> {
-        self.0.change(&head.key, |state| {
-            state.is_front(head.number).then(|| change(state))
+    /// Changes the state of the key, unless the front was passed over.
+    fn change<T>(&mut self, front: &Front, change: impl FnOnce(&mut KeyState) -> T) -> Option<T> {
+        self.0.change(&front.key, |state| {
+            state.is_front(front.number).then(|| change(state))
         })?
     }
 }
 
-impl Drop for Head {
+impl Drop for Front {
     fn drop(&mut self) {
         let is_exclusive = self.key.kind().is_exclusive();
         // What is deleted is dropped after the lock is released.
@@ -196,25 +196,25 @@ impl Drop for Head {
             (next, _before) = (waiter, before);
         }
         if let Some(waiter) = next {
-            let head = Head::new(&self.queues, &self.key, number);
-            // If the waiter has just left, the head comes back as the error. Dropping it passes it on.
-            let _ = waiter.ticket.send(Ticket::Head(head));
+            let front = Front::new(&self.queues, &self.key, number);
+            // If the waiter has just left, the front comes back as the error. Dropping it passes it on.
+            let _ = waiter.ticket.send(Ticket::Front(front));
         }
     }
 }
 
-impl fmt::Debug for Head {
+impl fmt::Debug for Front {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Head").field(&self.key).finish()
+        f.debug_tuple("Front").field(&self.key).finish()
     }
 }
 
 impl Successor {
     /// Sends the ticket to the successor. Returns the ticket if the successor has left. A ticket that is dropped is passed on.
     pub(crate) fn give(self, ticket: Ticket) -> Option<Ticket> {
-        if let Ticket::Head(head) = &ticket {
+        if let Ticket::Front(front) = &ticket {
             // The successor still waits, and was counted in the queue, so no cap applies.
-            head.change(|state| state.front_waits(|_| Ok::<_, Infallible>(())));
+            front.change(|state| state.front_waits(|_| Ok::<_, Infallible>(())));
         }
         self.ticket.send(ticket).err()
     }
