@@ -10,35 +10,6 @@ use crate::observe::spans::Wait;
 use crate::queue::Front;
 use crate::values::{Counted, HolderId, Key, Kind, LockError, Moment, clock};
 
-/// The holder in whose name a caller asks the store, and what the caller knows.
-#[derive(Clone, Copy)]
-pub(crate) struct Asker {
-    pub(crate) holder: HolderId,
-    /// Whether the store may know the holder: it is on the list, or an earlier request had no answer. Otherwise, an
-    /// [outdated](Fault::Outdated) id is replaced by a new one.
-    pub(crate) known: bool,
-    /// See [`AcquireRequest`].
-    pub(crate) place: Option<HolderId>,
-    /// See [`HoldRef`](crate::backend::HoldRef).
-    pub(crate) listed: bool,
-    /// See [`AcquireRequest`].
-    pub(crate) others_wait: bool,
-    pub(crate) knows_left: bool,
-}
-
-impl From<HolderId> for Asker {
-    fn from(holder: HolderId) -> Asker {
-        Asker {
-            holder,
-            known: false,
-            place: None,
-            listed: false,
-            others_wait: false,
-            knows_left: false,
-        }
-    }
-}
-
 /// A request, its manager, and the time at which its caller gives up.
 pub(crate) struct Attempt {
     pub(crate) core: Arc<Core>,
@@ -71,57 +42,46 @@ impl Attempt {
         self.request.key.kind()
     }
 
-    /// Asks the store once as `asker.holder`. The caller keeps the count until a grant counts as a guard, so that a shutdown
-    /// waits; otherwise only the lease would end the lock.
-    pub(crate) async fn ask_as(
-        &self,
-        asker: &mut Asker,
-        now: Moment,
-    ) -> (Counted, Result<Acquired, Fault>) {
-        let configured = self.core.options.call_timeout;
-        let timeout = self.request.hold_options.ttl.call_timeout(configured);
-        self.ask_within(timeout, asker, now).await
+    /// Returns the call that asks for the lock in the name of `holder`.
+    pub(crate) fn call(&self, holder: HolderId, now: Moment) -> AcquireRequest<'_> {
+        let Attempt {
+            core,
+            request,
+            deadline,
+        } = self;
+        let call = core.acquire_request(&request.key, holder, &request.hold_options, now);
+        AcquireRequest {
+            in_all: request.in_all,
+            waits: deadline.rest(request.wait, now),
+            timeout: deadline.cut(call.timeout, now),
+            ..call
+        }
     }
 
-    /// Like [`ask_as`](Attempt::ask_as), with another timeout than that of the lease.
-    pub(crate) async fn ask_within(
+    /// Asks the store once. If the holder's id is [outdated](Fault::Outdated), a new one replaces it in `call`, unless the store
+    /// may know it: it is on the list, or an earlier request had no answer. The caller keeps the count until a grant counts as
+    /// a guard, so that a shutdown waits; otherwise only the lease would end the lock.
+    pub(crate) async fn ask(
         &self,
-        mut timeout: Duration,
-        asker: &mut Asker,
-        mut now: Moment,
+        call: &mut AcquireRequest<'_>,
+        known: bool,
     ) -> (Counted, Result<Acquired, Fault>) {
         let core = &self.core;
         let asking = core.life.under_way.enter();
         if let Some(why) = core.life.closed() {
             return (asking, Err(Fault::Closed(why)));
         }
-        let until = now + timeout;
+        let until = call.asked_at + call.timeout;
         loop {
-            match core.backend.acquire(self.call(timeout, asker, now)).await {
-                Err(Fault::Outdated) if !asker.known => {
-                    asker.holder = core.ids.fresh();
-                    now = clock::now();
-                    timeout = until - now;
+            match core.backend.acquire(*call).await {
+                Err(Fault::Outdated) if !known => {
+                    let now = clock::now();
+                    call.hold_ref.holder = core.ids.fresh();
+                    (call.asked_at, call.timeout) = (now, until - now);
                 }
                 answer => return (asking, core.served.judge(Asking::For(self.kind()), answer)),
             }
         }
-    }
-
-    fn call<'a>(&'a self, timeout: Duration, asker: &'a Asker, now: Moment) -> AcquireRequest<'a> {
-        let Attempt {
-            core,
-            request,
-            deadline,
-        } = self;
-        let options = &request.hold_options;
-        let mut call = core.acquire_request(&request.key, asker.holder, options, now);
-        (call.knows_left, call.others_wait) = (asker.knows_left, asker.others_wait);
-        (call.place, call.hold_ref.listed) = (asker.place.as_ref(), asker.listed);
-        call.timeout = deadline.cut(timeout, now);
-        call.waits = deadline.rest(request.wait, now);
-        call.in_all = request.in_all;
-        call
     }
 
     /// Returns the store's grant as a hold of this process. `front`: this process's front at the key, if the hold owns it.

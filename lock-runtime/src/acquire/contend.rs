@@ -9,7 +9,7 @@ use crate::acquire::attempt::{Attempt, LastWords};
 use crate::backend::{Fault, Listen};
 use crate::hold::Asking;
 use crate::queue;
-use crate::values::{Backoff, LockError, Moment, Options, clock};
+use crate::values::{Backoff, LockError, Moment, Options, clock, rare};
 
 /// Returns the least wait for a process that was asked to give up a kept lock: the time of the message, the release, and the
 /// request after it.
@@ -96,8 +96,7 @@ pub(crate) async fn unless_kept<C: Contender>(
     if !matches!(first, Asked::Kept(_)) {
         return Ok(first);
     }
-    // Boxed: a try of a free lock need not carry its size.
-    match Box::pin(contend(contender, first)).await {
+    match rare(contend(contender, first)).await {
         Ok(granted) => Ok(Asked::Granted(granted)),
         Err(LockError::Busy { retry_after, .. }) => Ok(Asked::Busy(retry_after)),
         Err(LockError::TooManyWaiters { .. }) => Ok(Asked::Busy(None)),

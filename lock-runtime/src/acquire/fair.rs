@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::attempt::{Asker, Attempt};
+use crate::acquire::attempt::Attempt;
 use crate::acquire::contend::{Asked, Contender, contend, nap, unless_kept};
-use crate::backend::{Acquired, Both, Fault, Granted, HoldRef, Listen, QUEUE_LIFE};
+use crate::backend::{AcquireRequest, Acquired, Both, Fault, Granted, HoldRef, Listen, QUEUE_LIFE};
 use crate::hold::{Core, HoldHandle};
 use crate::queue::Waiting;
 use crate::release::undo;
@@ -140,23 +140,17 @@ impl Contender for FairSeat<'_> {
     }
 
     async fn ask(&mut self, now: Moment) -> Asked<HoldHandle> {
-        let Attempt {
-            core,
-            request,
-            deadline,
-        } = self.attempt;
-        let ttl = request.hold_options.ttl;
-        let timeout = ttl.call_timeout(core.options.call_timeout);
-        let arrives_until = now + deadline.cut(timeout, now);
+        let Attempt { core, .. } = self.attempt;
+        let place = self.place;
+        let mut call = AcquireRequest {
+            place: self.known.then_some(&place),
+            ..self.attempt.call(self.holder, now)
+        };
+        let arrives_until = now + call.timeout;
         let loose = self.loose_until;
         self.loose_until = Some(loose.map_or(arrives_until, |until| until.later(arrives_until)));
-        let mut asker = Asker {
-            known: loose.is_some(),
-            place: self.known.then_some(self.place),
-            ..Asker::from(self.holder)
-        };
-        let (_asking, answer) = self.attempt.ask_as(&mut asker, now).await;
-        self.holder = asker.holder;
+        let (_asking, answer) = self.attempt.ask(&mut call, loose.is_some()).await;
+        self.holder = call.hold_ref.holder;
         if !self.known {
             self.place = self.holder;
         }

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::acquire::attempt::{Asker, Attempt};
+use crate::acquire::attempt::Attempt;
 use crate::acquire::contend::{Asked, Contender, contend};
-use crate::backend::{Acquired, Fault, Granted, Listen, WaitingList};
+use crate::backend::{AcquireRequest, Acquired, Fault, Granted, Listen, WaitingList};
 use crate::hold::{HoldHandle, Reserved};
 use crate::queue::Front;
 use crate::release::hand_over::reserve;
 use crate::release::place::Place;
-use crate::values::{HolderId, Kind, LockError, Moment};
+use crate::values::{HolderId, Kind, LockError, Moment, rare};
 
 /// The time for which a known end of the holder's lease is not asked for again.
 const RELIED_ON: Duration = Duration::from_secs(5);
@@ -64,8 +64,7 @@ impl<'a> FrontSeat<'a> {
         self.listen_before_asking();
         match self.ask(now).await {
             Asked::Granted(handle) => Ok(handle),
-            // Boxed, so that the uncontended path, and thousands of waiters, do not have its size.
-            first => Box::pin(self.contend(first)).await,
+            first => rare(self.contend(first)).await,
         }
     }
 
@@ -183,16 +182,16 @@ impl Contender for FrontSeat<'_> {
         // The place is not in the seat while the request is under way. A caller that is dropped then does not know the outcome,
         // and no other caller may continue as this holder.
         let place = self.take_place();
-        let mut asker = Asker {
-            known: place.is_some(),
-            listed: place.is_some(),
+        let mut call = AcquireRequest {
             others_wait: self.others_wait(),
             knows_left: known_left.is_some(),
-            ..Asker::from(self.holder)
+            ..self.attempt.call(self.holder, now)
         };
+        let known = place.is_some();
+        call.hold_ref.listed = known;
         self.is_first = false;
-        let answer = self.attempt.ask_as(&mut asker, now).await;
-        self.holder = asker.holder;
+        let answer = self.attempt.ask(&mut call, known).await;
+        self.holder = call.hold_ref.holder;
         match answer {
             (_asking, Ok(Acquired::Granted(granted, terms))) => {
                 let reserved = self.front.as_ref().zip(terms);

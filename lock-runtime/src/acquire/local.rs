@@ -10,7 +10,7 @@ use crate::hold::{Hold, HoldHandle};
 use crate::observe;
 use crate::queue::{self, Entered, Ticket, Waiter};
 use crate::release::idle;
-use crate::values::{LockError, Moment, clock};
+use crate::values::{LockError, Moment, clock, rare};
 
 /// A front without an answer for this time and the call timeout is not polled any more.
 const SILENCE: Duration = Duration::from_secs(3);
@@ -68,8 +68,7 @@ pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Option<Asked<HoldHa
         Some(Entered::Queued(_)) | None if attempt.kind().is_exclusive() => return Ok(None),
         Some(Entered::Queued(_)) | None => {}
     }
-    // Boxed, so that a try of a free lock does not have its size.
-    Box::pin(try_in_short_queue(attempt)).await
+    rare(try_in_short_queue(attempt)).await
 }
 
 /// Asks the store once, or until a process that may only keep the lock has given it up or not.

@@ -24,7 +24,7 @@ use crate::acquire::contend::Asked;
 use crate::acquire::reentry::{ancestor, enter_nested};
 use crate::acquire::try_acquire::TryAcquire;
 use crate::hold::{Caller, Core, Hold, HoldHandle};
-use crate::values::{Kind, LockError, LostReason, Moment, clock};
+use crate::values::{Kind, LockError, LostReason, Moment, clock, rare};
 
 /// Acquires within the request's wait.
 pub(crate) async fn acquire(
@@ -62,8 +62,7 @@ async fn acquire_in_time(
         };
         let handle = match at_once {
             Some(handle) => Some(handle),
-            // Boxed, so that requests that are not nested do not have its size.
-            None => Box::pin(reentry::acquire(attempt, caller)).await?,
+            None => rare(reentry::acquire(attempt, caller)).await?,
         };
         if let Some(handle) = handle {
             return Ok((handle.acquired_in(caller.frame()), clock::now()));
@@ -73,11 +72,10 @@ async fn acquire_in_time(
     // This check follows the re-entry, because a body that may finish during a shutdown may also nest.
     attempt.core.life.check_open(attempt.key())?;
     loop {
-        // Boxed, so that a mutex does not have the size of the other kinds.
         let mut handle;
         (handle, now) = match attempt.kind() {
-            Kind::Fair => (Box::pin(fair::acquire(attempt, now)).await?, clock::now()),
-            Kind::Read => (Box::pin(shared::acquire(attempt)).await?, clock::now()),
+            Kind::Fair => (rare(fair::acquire(attempt, now)).await?, clock::now()),
+            Kind::Read => (rare(shared::acquire(attempt)).await?, clock::now()),
             _ => local::acquire(attempt, now).await?,
         };
         // Dropping the handle gives the lock back.
@@ -130,9 +128,9 @@ async fn acquire_at_once(
     }
     attempt.core.life.check_open(attempt.key())?;
     let asked = match attempt.kind() {
-        Kind::Fair => Box::pin(fair::try_acquire(attempt)).await?,
+        Kind::Fair => rare(fair::try_acquire(attempt)).await?,
         // Other readers of this process do not exclude it.
-        Kind::Read => Some(Box::pin(shared::ask(attempt)).await),
+        Kind::Read => Some(rare(shared::ask(attempt)).await),
         _ => local::try_acquire(attempt).await?,
     };
     match asked {

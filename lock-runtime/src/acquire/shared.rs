@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::acquire::attempt::{Asker, Attempt};
+use crate::acquire::attempt::Attempt;
 use crate::acquire::contend::Asked;
 use crate::acquire::front_seat::FrontSeat;
 use crate::backend::Acquired;
@@ -54,11 +54,11 @@ pub(crate) async fn acquire(attempt: &Attempt) -> Result<HoldHandle, LockError> 
 
 /// Asks the store once, also while other callers of this process ask.
 pub(crate) async fn ask(attempt: &Attempt) -> Asked<HoldHandle> {
-    let mut asker = Asker::from(attempt.core.ids.fresh());
-    let (_asking, answer) = attempt.ask_as(&mut asker, clock::now()).await;
+    let mut call = attempt.call(attempt.core.ids.fresh(), clock::now());
+    let (_asking, answer) = attempt.ask(&mut call, false).await;
     match answer {
         Ok(Acquired::Granted(granted, _)) => {
-            Asked::Granted(attempt.admit(None, asker.holder, granted, None))
+            Asked::Granted(attempt.admit(None, call.hold_ref.holder, granted, None))
         }
         Ok(Acquired::Busy { left } | Acquired::Kept { left } | Acquired::Queued { left, .. }) => {
             Asked::Busy(left)

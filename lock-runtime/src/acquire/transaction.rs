@@ -8,7 +8,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::attempt::{Asker, Attempt};
+use crate::acquire::attempt::Attempt;
 use crate::acquire::contend::{Asked, Contender, contend};
 use crate::backend::{Acquired, Fault, GIVEN, Give, HoldRef, Listen, TOO_EARLY, Transactions};
 use crate::hold::Core;
@@ -263,9 +263,10 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
 
     async fn ask(&mut self, now: Moment) -> Asked<Option<FencingToken>> {
         let Attempt { core, request, .. } = self.attempt;
-        let mut asker = Asker::from(core.ids.fresh());
-        let timeout = core.options.call_timeout;
-        let (_asking, answer) = self.attempt.ask_within(timeout, &mut asker, now).await;
+        let mut call = self.attempt.call(core.ids.fresh(), now);
+        // The lease only bridges the time until the transaction has the lock, and is no bound for the call.
+        call.timeout = self.attempt.deadline.cut(core.options.call_timeout, now);
+        let (_asking, answer) = self.attempt.ask(&mut call, false).await;
         let granted = match answer {
             Ok(Acquired::Granted(granted, _)) => granted,
             Ok(
@@ -279,7 +280,7 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
         let lease = OnItsWay {
             core: core.clone(),
             key: request.key.clone(),
-            holder: asker.holder,
+            holder: call.hold_ref.holder,
             ends,
             arrived: false,
         };

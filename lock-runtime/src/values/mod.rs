@@ -2,6 +2,8 @@
 //!
 //! The rest imports them from here, whichever file they are in.
 
+use std::pin::Pin;
+
 pub(crate) mod backoff;
 pub(crate) mod channels;
 pub(crate) mod client;
@@ -56,3 +58,9 @@ pub(crate) use self::refusal::{HeldHere, ShutdownCause, WaiterCap};
 pub(crate) use self::replicas::Replicas;
 pub(crate) use self::store::StoreKind;
 pub(crate) use self::ttl::Ttl;
+
+/// Boxes a future that is rarely awaited, so that the future that may await it does not have its size: that one is often
+/// awaited, and thousands of them may wait.
+pub(crate) fn rare<F: Future>(future: F) -> Pin<Box<F>> {
+    Box::pin(future)
+}

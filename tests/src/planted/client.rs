@@ -36,10 +36,10 @@ pub const ALL: &[Bug] = &[
         name: "an unanswered acquire that counts as granted",
         edits: &[edit(
             "acquire/attempt.rs",
-            "match core.backend.acquire(self.call(timeout, asker, now)).await {",
-            "match core.backend.acquire(self.call(timeout, asker, now)).await {
+            "match core.backend.acquire(*call).await {",
+            "match core.backend.acquire(*call).await {
                 Err(Fault::Unknown(_)) if PLANTED => {
-                    let (token, sent_at) = (None, now);
+                    let (token, sent_at) = (None, call.asked_at);
                     let granted = crate::backend::Granted { token, sent_at };
                     return (asking, Ok(Acquired::Granted(granted, None)));
                 }",
@@ -374,11 +374,11 @@ pub const ALL: &[Bug] = &[
         name: "a request that waits while others wait for other keys",
         edits: &[edit(
             "acquire/attempt.rs",
-            "let until = now + timeout;",
+            "let until = call.asked_at + call.timeout;",
             "if PLANTED && core.queues.waiting() > 2 {
                 clock::sleep(Duration::from_millis(100)).await;
             }
-            let until = now + timeout;",
+            let until = call.asked_at + call.timeout;",
         )],
     },
     Bug {

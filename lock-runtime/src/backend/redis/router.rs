@@ -16,7 +16,7 @@ use super::scripting;
 use crate::backend::kit::wanted::Wanted;
 use crate::backend::opening::Opening;
 use crate::backend::{Fault, Reply};
-use crate::values::{Count, Key, Kind, Moment, StoreError, clock};
+use crate::values::{Count, Key, Kind, Moment, StoreError, clock, rare};
 
 /// The node or nodes that have the keys.
 pub(super) enum Nodes {
@@ -127,8 +127,7 @@ impl Router {
     ) -> Result<(Live, Moment), Fault> {
         match &self.nodes {
             Nodes::One(link) => link.get(now, deadline).await,
-            // Boxed, so that no other future has to hold it.
-            Nodes::Cluster(cluster) => Box::pin(cluster.route(key.slot(), now, deadline)).await,
+            Nodes::Cluster(cluster) => rare(cluster.route(key.slot(), now, deadline)).await,
         }
     }
 
@@ -158,7 +157,7 @@ impl Router {
         match &self.nodes {
             Nodes::One(link) => link.get(clock::now(), deadline).await,
             Nodes::Cluster(cluster) => {
-                Box::pin(cluster.follow(redirect, from, key.slot(), deadline)).await
+                rare(cluster.follow(redirect, from, key.slot(), deadline)).await
             }
         }
     }
@@ -203,7 +202,7 @@ impl Router {
                 permit: Some(permit),
             }),
             // The connection was given up meanwhile.
-            None => Box::pin(self.route_acquire(key, clock::now(), deadline)).await,
+            None => rare(self.route_acquire(key, clock::now(), deadline)).await,
         }
     }
 

@@ -34,9 +34,13 @@ async fn alone_a_slice_lasts_a_second() {
 }
 
 /// The rest after a slice of ten seconds.
-async fn rest_after(others: Option<u64>, round_trip: Duration, others: Others) -> Option<Duration> {
+async fn rest_after(
+    counted: Option<u64>,
+    round_trip: Duration,
+    others: Others,
+) -> Option<Duration> {
     let mut slice = Slice::default();
-    slice.tenure_begins(others, round_trip);
+    slice.tenure_begins(counted, round_trip);
     tokio::time::advance(Duration::from_secs(10)).await;
     let rest = slice.rest(others, round_trip, clock::now());
     assert_eq!(slice.rest(others, round_trip, clock::now()), None, "once");
@@ -53,8 +57,8 @@ async fn a_process_rests_after_its_slice_and_now_and_then_for_long() {
     for (round_trip, few, long) in [(0, 1, 50), (3, 12, 72), (50, 200, 250), (1_000, 250, 250)] {
         let round_trip = Duration::from_millis(round_trip);
         let mut rests = Vec::new();
-        for others in [None, Some(0)].into_iter().cycle().take(1_000) {
-            let rest = rest_after(others, round_trip, Others::Unseen).await;
+        for counted in [None, Some(0)].into_iter().cycle().take(1_000) {
+            let rest = rest_after(counted, round_trip, Others::Unseen).await;
             rests.push(rest.unwrap());
         }
         let is_short = |rest: &&Duration| is_about(**rest, few);

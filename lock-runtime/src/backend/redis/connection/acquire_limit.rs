@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 
 use crate::backend::Fault;
 use crate::sync::Mutex;
-use crate::values::{Moment, clock};
+use crate::values::{Moment, clock, rare};
 
 pub(crate) const MAX_ACQUIRES: usize = 1024;
 
@@ -57,8 +57,7 @@ impl AcquireLimit {
         }
         let before = self.given.load(Ordering::Relaxed);
         let waited = tokio::time::timeout_at(deadline.tick(), set.clone().acquire_owned());
-        // Boxed: it is rare, and would enlarge the future of every acquire.
-        match Box::pin(waited).await {
+        match rare(waited).await {
             Ok(permit) => {
                 self.given.fetch_add(1, Ordering::Relaxed);
                 Ok(permit.ok().map(|permit| (permit, clock::now())))

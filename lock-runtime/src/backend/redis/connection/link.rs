@@ -20,7 +20,7 @@ use crate::backend::redis::scripting::{self, Manner, Script, faults};
 use crate::backend::redis::sentinel::Address;
 #[cfg(test)]
 use crate::values::HolderIds;
-use crate::values::{HolderId, Moment, NodeHealth, clock};
+use crate::values::{HolderId, Moment, NodeHealth, clock, rare};
 
 /// One call in this number measures its round trip, beginning with the first.
 const SAMPLED: u64 = 16;
@@ -125,8 +125,7 @@ impl Link {
     ) -> Result<(Live, Moment), Fault> {
         match self.live() {
             Some(live) => Ok((live, now)),
-            // Boxed: it is rare, and would enlarge the future of every request.
-            None => Ok((Box::pin(self.wait(deadline)).await?, clock::now())),
+            None => Ok((rare(self.wait(deadline)).await?, clock::now())),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::backend::redis::connection::Live;
 use crate::backend::redis::router::{AcquireRoute, Router};
 use crate::backend::redis::scripting::outcomes::{AcquireReply, GaveBack, TenureReply};
 use crate::backend::{AcquireRequest, Acquired, AskedKind, Fault, Granted, HoldRef};
-use crate::values::{Backoff, Counted, HolderId, Key, Kind, Moment, clock};
+use crate::values::{Backoff, Counted, HolderId, Key, Kind, Moment, clock, rare};
 
 pub(crate) async fn acquire(
     router: &Arc<Router>,
@@ -35,7 +35,7 @@ pub(crate) async fn acquire(
             // This is another request: its lease counts from its own sending, and its date is by the other node's
             // clock.
             let followed = router.follow_acquire(redirect, at, key, request.deadline());
-            at = Box::pin(followed).await?;
+            at = rare(followed).await?;
             continue;
         }
         let AcquireRoute { live, sent_at, .. } = &mut at;
@@ -131,7 +131,7 @@ async fn attempt(
         // The request for the token takes a permit of its own, perhaps of another node's connection.
         at.permit = None;
         // The guard is still armed: without a token, the lock is given back.
-        *token = Box::pin(exclusive::token(router, request)).await?;
+        *token = rare(exclusive::token(router, request)).await?;
     }
     // A fair waiter without an answer asks again as the same holder, so only a drop undoes its request.
     let asks_again = request.hold_ref.key.kind() == Kind::Fair;
@@ -145,10 +145,9 @@ async fn attempt(
 async fn ask(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
     match sending.request.hold_ref.key.kind() {
         Kind::Mutex | Kind::Fenced => exclusive::acquire(sending).await,
-        // Boxed, so that the future of a mutex does not have their size.
-        Kind::Semaphore => Box::pin(permits::acquire(sending)).await,
-        Kind::Fair => Box::pin(fair::acquire(sending)).await,
-        Kind::Read | Kind::Write => Box::pin(read_write::acquire(sending)).await,
+        Kind::Semaphore => rare(permits::acquire(sending)).await,
+        Kind::Fair => rare(fair::acquire(sending)).await,
+        Kind::Read | Kind::Write => rare(read_write::acquire(sending)).await,
     }
 }
 

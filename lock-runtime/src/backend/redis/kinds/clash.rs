@@ -7,8 +7,8 @@ use super::counters::leases;
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::{Items, Script, Source, lua, script, source};
 use crate::backend::{AskedKind, Fault, FoundKind, clash, not_as_asked};
-use crate::values::Key;
 use crate::values::key::FENCE_PREFIX;
+use crate::values::{Key, rare};
 
 /// The refusal is already known, so its explanation may not take much of the caller's time.
 const LONGEST: Duration = Duration::from_millis(500);
@@ -20,10 +20,7 @@ impl Router {
     /// Adds to the fault what the key holds, and the kind that was asked for. Returns any other fault as it is.
     pub(crate) async fn named(&self, fault: Fault, key: &Key, asked: AskedKind) -> Fault {
         match fault {
-            Fault::Foreign { key: which, why } => {
-                // Boxed: it is rare, and would enlarge the future of every call.
-                Box::pin(self.name(which, why, key, asked)).await
-            }
+            Fault::Foreign { key: which, why } => rare(self.name(which, why, key, asked)).await,
             fault => fault,
         }
     }

@@ -14,7 +14,7 @@ use crate::backend::redis::scripting::outcomes::{AcquireReply, GaveBack, Release
 use crate::backend::{
     AcquireRequest, Fault, Granted, HandedOver, HoldRef, Renewal, Spare, TenureTerms,
 };
-use crate::values::{FencingToken, HolderId, Key, Kind, TokenRange, clock};
+use crate::values::{FencingToken, HolderId, Key, Kind, TokenRange, clock, rare};
 
 /// The field of a hold in the lock's hash.
 pub(crate) fn field(key: &Key, holder: HolderId) -> String {
@@ -27,7 +27,7 @@ pub(crate) fn field(key: &Key, holder: HolderId) -> String {
 /// Sends the request once.
 pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
     if sending.request.hold_ref.listed {
-        return Box::pin(acquire_by_list(sending)).await;
+        return rare(acquire_by_list(sending)).await;
     }
     let under_way = UnderWay::enter(&sending.at.live);
     if sending.request.hold_ref.key.kind() == Kind::Mutex && !sending.request.others_wait {
@@ -37,8 +37,7 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
             return answer;
         }
     }
-    // Boxed, so that acquires that share a script do not have the size of a call.
-    Box::pin(acquire_alone(sending)).await
+    rare(acquire_alone(sending)).await
 }
 
 fn one_acquire(sending: &Sending<'_>) -> (AcquireTerms, OneAcquire) {
@@ -144,10 +143,10 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
         ..
     } = releasing.hold_ref;
     if listed || listed::is_wanted(releasing.router, key, holder) {
-        return Box::pin(release_by_list(releasing)).await;
+        return rare(release_by_list(releasing)).await;
     }
     if releasing.unused().is_some() {
-        let reply = Box::pin(release_alone(releasing)).await?;
+        let reply = rare(release_alone(releasing)).await?;
         return Ok(gave_back(releasing, reply));
     }
     let under_way = UnderWay::enter(releasing.live);
@@ -158,8 +157,7 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
     let shared = under_way.share(one, releasing.sent_at, releasing.deadline);
     let reply = match shared.await {
         Some(answer) => answer?,
-        // Boxed, as a lone acquire is.
-        None => Box::pin(release_alone(releasing)).await?,
+        None => rare(release_alone(releasing)).await?,
     };
     Ok(gave_back(releasing, reply))
 }
@@ -273,8 +271,7 @@ pub(crate) async fn hand_over(
             Ok(HandedOver::Done(granted, terms))
         }
         HandOverReply::NotHeld => {
-            // Boxed: it is rare, and would enlarge the future of every hand-over.
-            Box::pin(router.vouch(Some(live), deadline)).await?;
+            rare(router.vouch(Some(live), deadline)).await?;
             Ok(HandedOver::NotHeld)
         }
     }

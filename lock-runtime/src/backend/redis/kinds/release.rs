@@ -6,7 +6,7 @@ use crate::backend::redis::connection::Live;
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::outcomes::GaveBack;
 use crate::backend::{Fault, HoldRef};
-use crate::values::{Kind, Moment, UnusedTokens};
+use crate::values::{Kind, Moment, UnusedTokens, rare};
 
 /// Ends what a holder has. Returns the outcome, and the connection that carried the request.
 pub(crate) async fn give_back(
@@ -30,7 +30,7 @@ pub(crate) async fn give_back(
         let Some(redirect) = router.redirect(&answer) else {
             return Ok((answer?, live));
         };
-        (live, now) = Box::pin(router.follow(redirect, &live, hold_ref.key, deadline)).await?;
+        (live, now) = rare(router.follow(redirect, &live, hold_ref.key, deadline)).await?;
     }
 }
 
@@ -38,9 +38,8 @@ pub(crate) async fn give_back(
 pub(crate) async fn ask(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
     match releasing.hold_ref.key.kind() {
         Kind::Mutex | Kind::Fenced => exclusive::release(releasing).await,
-        // Boxed, so that the future of a mutex does not have their size.
-        Kind::Semaphore => Box::pin(permits::release(releasing)).await,
-        Kind::Fair => Box::pin(fair::release(releasing)).await,
-        Kind::Read | Kind::Write => Box::pin(read_write::release(releasing)).await,
+        Kind::Semaphore => rare(permits::release(releasing)).await,
+        Kind::Fair => rare(fair::release(releasing)).await,
+        Kind::Read | Kind::Write => rare(read_write::release(releasing)).await,
     }
 }

@@ -14,7 +14,7 @@ use crate::backend::redis::router::{Nodes, Router};
 use crate::backend::redis::scripting::exclusive::Renew;
 use crate::backend::redis::scripting::faults;
 use crate::backend::{Fault, Renewal, Renewed, Reply, Within};
-use crate::values::{Key, Kind, Moment, clock};
+use crate::values::{Key, Kind, Moment, clock, rare};
 
 /// The time until which an answer usually arrives, and the time until which it is of use.
 #[derive(Clone, Copy)]
@@ -42,7 +42,7 @@ impl Router {
             Nodes::One(link) => link,
             // A cluster's answers need no vouch: a node that has lost a slot redirects the request.
             Nodes::Cluster(cluster) => {
-                return Box::pin(cluster.renew(self, batch, times)).await;
+                return rare(cluster.renew(self, batch, times)).await;
             }
         };
         let before = link.live();
@@ -76,7 +76,7 @@ impl Router {
         let answered = all(parts.iter().map(renew).collect()).await;
         if !slots && live.keeps_to_slots() {
             // These answers have shown that the server keeps to slots.
-            return Box::pin(self.renew_all_on(live, batch, clock::now(), times)).await;
+            return rare(self.renew_all_on(live, batch, clock::now(), times)).await;
         }
         // A script that failed says nothing about the holds of the other scripts.
         in_order(batch.len(), parts.iter().map(Vec::as_slice), answered)
@@ -93,7 +93,7 @@ impl Router {
     ) -> Result<Vec<Renewed>, Fault> {
         match self.ask_in_time(live, batch, now, times).await {
             Err(refused) if batch.len() > 1 && faults::may_be_of_one_key(&refused) => {
-                Box::pin(self.renew_by_halves(live, batch, times, refused)).await
+                rare(self.renew_by_halves(live, batch, times, refused)).await
             }
             answers => answers,
         }

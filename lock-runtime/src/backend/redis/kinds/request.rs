@@ -10,7 +10,7 @@ use crate::backend::redis::scripting::outcomes::ReleaseReply;
 use crate::backend::redis::scripting::rights::{self, Rights};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::{AcquireRequest, Fault, HoldRef, Renewal};
-use crate::values::{Moment, SPARE_TOKENS, UnusedTokens};
+use crate::values::{Moment, SPARE_TOKENS, UnusedTokens, rare};
 
 /// An acquire that is sent on one connection.
 pub(crate) struct Sending<'a> {
@@ -55,7 +55,7 @@ impl Sending<'_> {
             let deadline = self.request.deadline();
             let deadline = deadline.earlier(self.at.sent_at + rights::LONGEST);
             let asked = self.at.live.call(&question, self.at.sent_at, deadline);
-            match Box::pin(asked).await {
+            match rare(asked).await {
                 Ok(missing) if !missing.is_empty() => {
                     return Err(Fault::denied(format!(
                         "the lock could be taken and not be given back; missing rights: {}",

@@ -9,7 +9,7 @@ use redis::{Cmd, InfoDict, RedisError, Value};
 
 use crate::backend::Fault;
 use crate::observe::metrics;
-use crate::values::{ClusterChannels, StoreKind};
+use crate::values::{ClusterChannels, StoreKind, rare};
 
 pub(crate) mod exclusive;
 pub(crate) mod faults;
@@ -213,8 +213,7 @@ async fn ask(
     manner: Manner,
 ) -> Result<Value, RedisError> {
     if manner.asking {
-        // Boxed: it is rare, and would enlarge the future of every call.
-        return Box::pin(send_asking(connection, command)).await;
+        return rare(send_asking(connection, command)).await;
     }
     send(connection, command).await
 }
