@@ -32,11 +32,20 @@ pub(crate) fn nap(options: &Options, left: Option<Duration>) -> Duration {
 /// The outcome of one request to the store.
 pub(crate) enum Asked<T> {
     Granted(T),
-    /// The rest of the lease.
-    Busy(Option<Duration>),
-    /// Like `Busy`; in addition, a process that may only keep the lock was asked to give it up.
-    Kept(Option<Duration>),
+    Busy {
+        /// The rest of the lease.
+        left: Option<Duration>,
+        /// Whether a process that may only keep the lock was asked to give it up.
+        kept: bool,
+    },
     Failed(Fault),
+}
+
+impl<T> Asked<T> {
+    /// Returns the outcome that another holder has the lock, and does not keep it.
+    pub(crate) fn busy(left: Option<Duration>) -> Asked<T> {
+        Asked::Busy { left, kept: false }
+    }
 }
 
 /// A caller that waits for a lock or a counter in a store. Dropping it gives up.
@@ -93,13 +102,13 @@ pub(crate) async fn unless_kept<C: Contender>(
     contender: &mut C,
     first: Asked<C::Granted>,
 ) -> Result<Asked<C::Granted>, LockError> {
-    if !matches!(first, Asked::Kept(_)) {
+    if !matches!(first, Asked::Busy { kept: true, .. }) {
         return Ok(first);
     }
     match rare(contend(contender, first)).await {
         Ok(granted) => Ok(Asked::Granted(granted)),
-        Err(LockError::Busy { retry_after, .. }) => Ok(Asked::Busy(retry_after)),
-        Err(LockError::TooManyWaiters { .. }) => Ok(Asked::Busy(None)),
+        Err(LockError::Busy { retry_after, .. }) => Ok(Asked::busy(retry_after)),
+        Err(LockError::TooManyWaiters { .. }) => Ok(Asked::busy(None)),
         Err(error) => Err(error),
     }
 }
@@ -132,9 +141,8 @@ pub(crate) async fn contend<C: Contender>(
                 outcome = contender.ask(clock::now()).await;
                 continue;
             }
-            Asked::Busy(left) | Asked::Kept(left) => {
-                let is_kept = matches!(outcome, Asked::Kept(_));
-                if is_kept && !std::mem::replace(&mut asked_keeper, true) {
+            Asked::Busy { left, kept } => {
+                if kept && !std::mem::replace(&mut asked_keeper, true) {
                     let attempt = contender.attempt();
                     let round_trip = attempt.core.backend.round_trip(attempt.key());
                     deadline.lasts(clock::now() + until_given_up(round_trip));

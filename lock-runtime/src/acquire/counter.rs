@@ -192,7 +192,7 @@ where
         }
         match answer {
             Ok(true) => Asked::Granted(()),
-            Ok(false) => Asked::Busy(None),
+            Ok(false) => Asked::busy(None),
             Err(fault) => Asked::Failed(fault),
         }
     }

@@ -159,21 +159,13 @@ impl Contender for FairSeat<'_> {
         }
         match answer {
             Ok(Acquired::Granted(granted, _)) => self.admit(granted),
-            Ok(Acquired::Queued { left, first, kept }) => {
-                core.presence.is_wanted();
-                self.known = true;
-                self.first = first;
-                self.kept |= kept;
-                if kept {
-                    Asked::Kept(left)
-                } else {
-                    Asked::Busy(left)
+            Ok(Acquired::Busy { left, kept, first }) => {
+                if let Some(first) = first {
+                    core.presence.is_wanted();
+                    (self.known, self.first) = (true, first);
                 }
-            }
-            Ok(Acquired::Busy { left }) => Asked::Busy(left),
-            Ok(Acquired::Kept { left }) => {
-                self.kept = true;
-                Asked::Kept(left)
+                self.kept |= kept;
+                Asked::Busy { left, kept }
             }
             Err(fault) => {
                 if matches!(fault, Fault::TooFew(_)) {

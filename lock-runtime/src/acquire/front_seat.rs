@@ -199,24 +199,14 @@ impl Contender for FrontSeat<'_> {
                     reserved.and_then(|(front, terms)| reserve(&self.attempt.core, front, *terms));
                 self.admit(place, granted, reserved)
             }
-            (
-                _,
-                Ok(
-                    ref busy @ (Acquired::Busy { left }
-                    | Acquired::Kept { left }
-                    | Acquired::Queued { left, .. }),
-                ),
-            ) => {
+            (_, Ok(Acquired::Busy { left, kept, .. })) => {
                 self.place = place;
                 self.note(|front| front.heard_from_store(None));
                 if known_left.is_none() {
                     self.known = left.map(|left| Box::new((now + left, (now + RELIED_ON).tick())));
                 }
                 let left = left.or(known_left);
-                match busy {
-                    Acquired::Kept { .. } => Asked::Kept(left),
-                    _ => Asked::Busy(left),
-                }
+                Asked::Busy { left, kept }
             }
             // The place is lost.
             (_, Err(Fault::Outdated)) => Asked::Failed(Fault::Outdated),

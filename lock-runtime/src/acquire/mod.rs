@@ -141,7 +141,7 @@ async fn acquire_at_once(
             acquired(handle)
         }
         Some(Asked::Failed(fault)) => Err(attempt.error(fault)),
-        Some(Asked::Busy(left) | Asked::Kept(left)) => busy(left),
+        Some(Asked::Busy { left, .. }) => busy(left),
         None => busy(None),
     }
 }

@@ -19,7 +19,7 @@ pub(crate) async fn acquire(attempt: &Attempt) -> Result<HoldHandle, LockError> 
         let asked = if at_once || !attempt.core.queues.is_open(attempt.key()) {
             match ask(attempt).await {
                 Asked::Granted(handle) => return Ok(handle),
-                Asked::Busy(left) if deadline.is_over() => return Err(attempt.busy(left)),
+                Asked::Busy { left, .. } if deadline.is_over() => return Err(attempt.busy(left)),
                 Asked::Failed(fault) if deadline.is_over() || !fault.is_passing() => {
                     return Err(attempt.error(fault));
                 }
@@ -45,7 +45,7 @@ pub(crate) async fn acquire(attempt: &Attempt) -> Result<HoldHandle, LockError> 
         let Some(asked) = asked else {
             return FrontSeat::new(attempt, front).acquire(clock::now()).await;
         };
-        if let Asked::Busy(_) = &asked {
+        if let Asked::Busy { .. } = &asked {
             front.heard_from_store(None);
         }
         return FrontSeat::new(attempt, front).contend(asked).await;
@@ -60,9 +60,7 @@ pub(crate) async fn ask(attempt: &Attempt) -> Asked<HoldHandle> {
         Ok(Acquired::Granted(granted, _)) => {
             Asked::Granted(attempt.admit(None, call.hold_ref.holder, granted, None))
         }
-        Ok(Acquired::Busy { left } | Acquired::Kept { left } | Acquired::Queued { left, .. }) => {
-            Asked::Busy(left)
-        }
+        Ok(Acquired::Busy { left, .. }) => Asked::busy(left),
         Err(fault) => Asked::Failed(fault),
     }
 }

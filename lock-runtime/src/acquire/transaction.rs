@@ -269,11 +269,7 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
         let (_asking, answer) = self.attempt.ask(&mut call, false).await;
         let granted = match answer {
             Ok(Acquired::Granted(granted, _)) => granted,
-            Ok(
-                Acquired::Busy { left } | Acquired::Kept { left } | Acquired::Queued { left, .. },
-            ) => {
-                return Asked::Busy(left);
-            }
+            Ok(Acquired::Busy { left, .. }) => return Asked::busy(left),
             Err(fault) => return Asked::Failed(fault),
         };
         let ends = granted.sent_at + request.hold_options.ttl.duration();

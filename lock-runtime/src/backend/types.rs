@@ -97,18 +97,28 @@ pub(crate) enum Acquired {
     /// The terms are there only if callers of the process [wait](AcquireRequest::others_wait). They are boxed because
     /// that is rare.
     Granted(Granted, Option<Box<TenureTerms>>),
-    /// Another holder has the lock. `left` is the rest of its lease, if it has one.
-    Busy { left: Option<Duration> },
-    /// Like `Busy`; in addition, the holder keeps the lock between its turns, and was asked to give it up.
-    Kept { left: Option<Duration> },
-    /// Like `Busy`; in addition, the caller has a place in the store's queue, which it keeps as long as it asks again.
-    Queued {
+    /// Another holder has the lock.
+    Busy {
+        /// The rest of its lease, if it has one.
         left: Option<Duration>,
-        /// No other waiter is before the caller.
-        first: bool,
-        /// The holder keeps the lock between its turns, and was asked to give it up.
+        /// Whether the holder keeps the lock between its turns, and was asked to give it up.
         kept: bool,
+        /// Whether the caller is the first in the store's queue. `None` if it has no place there; it keeps a place as long
+        /// as it asks again.
+        first: Option<bool>,
     },
+}
+
+impl Acquired {
+    /// Returns the answer that another holder has the lock and does not keep it, and that the caller has no place in a
+    /// queue.
+    pub(crate) fn busy(left: Option<Duration>) -> Acquired {
+        Acquired::Busy {
+            left,
+            kept: false,
+            first: None,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

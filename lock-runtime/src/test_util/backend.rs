@@ -47,7 +47,7 @@ impl Backend for ScriptedBackend {
         Box::pin(async move {
             self.store.check_here()?;
             match self.script.verdict(&[request]).await? {
-                Verdict::Busy(left) => Ok(Acquired::Busy { left }),
+                Verdict::Busy(left) => Ok(Acquired::busy(left)),
                 Verdict::Ask => self.store.acquire(request).await,
             }
         })

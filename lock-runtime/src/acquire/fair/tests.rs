@@ -56,10 +56,10 @@ impl Backend for Line {
         Box::pin(async move {
             match fate {
                 None => self.store.acquire(request).await,
-                Some(Fate::First) => Ok(Acquired::Queued {
+                Some(Fate::First) => Ok(Acquired::Busy {
                     left: Some(Duration::ZERO),
-                    first: true,
                     kept: false,
+                    first: Some(true),
                 }),
                 Some(Fate::TooFew) => Err(Fault::too_few("too few replicas")),
                 Some(Fate::Late(after)) => {

@@ -50,12 +50,9 @@ pub(super) fn acquire(
 ) -> Result<Acquired, Fault> {
     match other_hold(state, request.hold_ref)? {
         Some(hold) => {
-            let left = Some(hold.left());
-            Ok(if hold.holder.keeps() {
-                Acquired::Kept { left }
-            } else {
-                Acquired::Busy { left }
-            })
+            let (left, kept) = (Some(hold.left()), hold.holder.keeps());
+            let first = None;
+            Ok(Acquired::Busy { left, kept, first })
         }
         None => Ok(Acquired::Granted(grant(state, request, at), None)),
     }

@@ -40,8 +40,11 @@ pub(super) fn acquire(
     let own = exclusive::hold(state, key).is_some_and(|hold| hold.holder == holder);
     if own || head.is_none_or(|head| head == place) {
         match exclusive::acquire(state, request, at)? {
-            Acquired::Busy { left: rest } => left = rest,
-            Acquired::Kept { left: rest } => (left, kept) = (rest, true),
+            Acquired::Busy {
+                left: rest,
+                kept: keeps,
+                ..
+            } => (left, kept) = (rest, keeps),
             granted => {
                 leave(state, key, place);
                 return Ok(granted);
@@ -52,11 +55,8 @@ pub(super) fn acquire(
         wake_first(state, key);
     }
     if request.waits.is_none() {
-        return Ok(if kept {
-            Acquired::Kept { left }
-        } else {
-            Acquired::Busy { left }
-        });
+        let first = None;
+        return Ok(Acquired::Busy { left, kept, first });
     }
     let dead_at = clock::tick() + QUEUE_LIFE;
     let queue = state.queues.entry(key.raw().into()).or_default();
@@ -67,11 +67,8 @@ pub(super) fn acquire(
             dead_at,
         }),
     }
-    Ok(Acquired::Queued {
-        left,
-        first: first(state, key) == Some(place),
-        kept,
-    })
+    let first = Some(first(state, key) == Some(place));
+    Ok(Acquired::Busy { left, kept, first })
 }
 
 pub(super) fn release(state: &mut MemoryState, hold_ref: HoldRef<'_>) -> Released {

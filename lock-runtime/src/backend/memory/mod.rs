@@ -132,7 +132,7 @@ impl Backend for MemoryBackend {
         };
         Box::pin(async move {
             let acquired = self.run(acquire).await?;
-            if let Acquired::Kept { .. } | Acquired::Queued { kept: true, .. } = acquired {
+            if let Acquired::Busy { kept: true, .. } = acquired {
                 self.ask_keeper(request.hold_ref.key);
             }
             Ok(acquired)

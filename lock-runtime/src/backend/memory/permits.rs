@@ -144,7 +144,7 @@ pub(super) fn acquire(
             return Err(Fault::not_so_many_permits(key.name(), Some(all)));
         }
         let left = permits.first_end().map(left);
-        return Ok(Acquired::Busy { left });
+        return Ok(Acquired::busy(left));
     }
     permits.free -= need;
     let lease = Leased {

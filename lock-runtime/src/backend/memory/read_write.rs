@@ -111,7 +111,7 @@ pub(super) fn acquire(
         Some(found) => return Err(foreign(key, found, AskedKind::Lock(key.kind()))),
     }
     if let Some(left) = blocked(state, request) {
-        return Ok(Acquired::Busy { left: Some(left) });
+        return Ok(Acquired::busy(Some(left)));
     }
     let expires = clock::tick() + request.ttl.duration();
     if key.kind() == Kind::Write {

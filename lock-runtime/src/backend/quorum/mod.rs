@@ -212,7 +212,7 @@ impl Backend for QuorumBackend {
                     let token = None;
                     Ok(Acquired::Granted(Granted { token, sent_at }, None))
                 }
-                Polled::Busy { left } => Ok(Acquired::Busy { left }),
+                Polled::Busy { left } => Ok(Acquired::busy(left)),
             }
         })
     }

@@ -287,9 +287,7 @@ async fn ask(node: &super::VotingNode, requests: &[AcquireRequest<'_>]) -> Vote 
             Acquired::Granted(granted, _) => Ok(Polled::Won {
                 sent_at: granted.sent_at,
             }),
-            Acquired::Busy { left } | Acquired::Kept { left } | Acquired::Queued { left, .. } => {
-                Ok(Polled::Busy { left })
-            }
+            Acquired::Busy { left, .. } => Ok(Polled::Busy { left }),
         };
     }
     match node.backend.acquire_all(requests).await? {

@@ -222,7 +222,7 @@ impl Backend for SqlBackend {
         Box::pin(async move {
             let key = request.hold_ref.key;
             let acquired = acquire::acquire(&self.inner, request).await?;
-            if let Acquired::Busy { .. } = acquired {
+            if let Acquired::Busy { first: None, .. } = acquired {
                 self.inner.wanted.note(key);
             }
             Ok(acquired)

@@ -74,7 +74,7 @@ impl Backend for MutexStore {
             });
             if row.is_held() && row.holder != Some(holder) {
                 let left = Some(row.left());
-                return Acquired::Busy { left };
+                return Acquired::busy(left);
             }
             // The same request again has the effect of once.
             if row.holder != Some(holder) {

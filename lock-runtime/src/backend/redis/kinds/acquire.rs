@@ -68,15 +68,21 @@ pub(crate) async fn acquire(
                 if !router.keeps_list(key) {
                     router.wanted.note(key);
                 }
-                (Some(Acquired::Busy { left }), time)
+                (Some(Acquired::busy(left)), time)
             }
-            AcquireReply::Kept { left, time } => (Some(Acquired::Kept { left }), time),
+            AcquireReply::Kept { left, time } => {
+                let (kept, first) = (true, None);
+                (Some(Acquired::Busy { left, kept, first }), time)
+            }
             AcquireReply::Queued {
                 left,
                 first,
                 kept,
                 time,
-            } => (Some(Acquired::Queued { left, first, kept }), time),
+            } => {
+                let first = Some(first);
+                (Some(Acquired::Busy { left, kept, first }), time)
+            }
             AcquireReply::Stale { time } => (None, time),
         };
         live.clock().saw(time, *sent_at);

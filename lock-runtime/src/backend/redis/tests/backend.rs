@@ -16,7 +16,9 @@ async fn a_lock_is_taken_renewed_handed_over_and_given_back() {
 
     let first = granted(backend.acquire(request(&key, a, 5_000)).await.unwrap());
     let busy = backend.acquire(request(&key, other, 5_000)).await.unwrap();
-    assert!(matches!(busy, Acquired::Busy { left: Some(left) } if left <= Duration::from_secs(5)));
+    assert!(
+        matches!(busy, Acquired::Busy { left: Some(left), .. } if left <= Duration::from_secs(5))
+    );
 
     let ttl = Some(Ttl::new(Duration::from_secs(60), true).unwrap());
     let batch = [(a, ttl), (a, None), (other, ttl)].map(|(holder, ttl)| Renewal {

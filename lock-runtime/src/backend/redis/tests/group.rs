@@ -93,7 +93,7 @@ async fn requests_at_once_share_scripts_and_get_their_own_answers() {
     let again = acquire_many(&backend, &names(TASKS)).await;
     for (key, _, answer) in &again {
         assert!(
-            matches!(answer, Ok(Acquired::Busy { left: Some(_) })),
+            matches!(answer, Ok(Acquired::Busy { left: Some(_), .. })),
             "{key:?}: {answer:?}"
         );
     }

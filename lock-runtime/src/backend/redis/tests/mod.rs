@@ -117,7 +117,7 @@ fn hold_ref(key: &Key, holder: HolderId) -> HoldRef<'_> {
 fn granted(acquired: Acquired) -> Granted {
     match acquired {
         Acquired::Granted(granted, _) => granted,
-        Acquired::Busy { .. } | Acquired::Kept { .. } | Acquired::Queued { .. } => panic!("busy"),
+        Acquired::Busy { .. } => panic!("busy"),
     }
 }
 

@@ -39,7 +39,7 @@ pub(in crate::backend::sql) async fn acquire(
             return Ok(Acquired::Granted(granted, None));
         }
         if request.knows_left && one_statement_tells(inner, &request) {
-            return Ok(Acquired::Busy { left: None });
+            return Ok(Acquired::busy(None));
         }
         let looked_at = clock::now();
         let Some(seen) = inner.look(key, deadline).await? else {
@@ -53,7 +53,7 @@ pub(in crate::backend::sql) async fn acquire(
         left = match seen.blocks(&request)? {
             Blocked::No if seen.locked && !asking.waits_for_row() => {
                 let Some(pause) = pauses.next() else {
-                    return Ok(Acquired::Busy { left: None });
+                    return Ok(Acquired::busy(None));
                 };
                 clock::sleep(pause.min(deadline.remaining())).await;
                 thorough = true;
@@ -78,11 +78,11 @@ pub(in crate::backend::sql) async fn acquire(
         if key.kind() == Kind::Fair && request.waits.is_some() {
             return asking.queue_up().await;
         }
-        return Ok(Acquired::Busy { left: Some(left) });
+        return Ok(Acquired::busy(Some(left)));
     }
     if thorough {
         // The lock changes hands all the time.
-        Ok(Acquired::Busy { left: Some(left) })
+        Ok(Acquired::busy(Some(left)))
     } else {
         Err(Fault::too_late())
     }
@@ -276,10 +276,10 @@ impl<'a> SqlAcquire<'a> {
         let answer = answer?;
         let row = answer.row().ok_or_else(Fault::too_late)?;
         let (first, left) = (row.flag(0)?, row.number(1)?);
-        Ok(Acquired::Queued {
+        Ok(Acquired::Busy {
             left: Some(Duration::from_micros(left)),
-            first,
             kept: false,
+            first: Some(first),
         })
     }
 }
