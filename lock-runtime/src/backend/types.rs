@@ -52,6 +52,10 @@ pub(crate) struct AcquireRequest<'a> {
     pub(crate) others_wait: bool,
     /// Whether the store lately told this caller the rest of the other holder's lease. If the lock is still busy, the
     /// store need not find it out again.
+    #[cfg_attr(
+        not(any(feature = "mysql", feature = "postgres")),
+        allow(dead_code, reason = "only databases need a statement to find it out")
+    )]
     pub(crate) knows_left: bool,
     /// The time of the call. A request that is sent at once uses it as the time of sending.
     pub(crate) asked_at: Moment,
