@@ -8,6 +8,7 @@ use crate::backend::{AcquireRequest, Acquired, Fault, Granted};
 use crate::hold::{Asking, Core, HoldHandle, Reserved};
 use crate::observe::spans::Wait;
 use crate::queue::Front;
+use crate::values::ttl::LEAST_CALL;
 use crate::values::{Counted, HolderId, Key, Kind, LockError, Moment, clock};
 
 /// A request, its manager, and the time at which its caller gives up.
@@ -77,7 +78,8 @@ impl Attempt {
                 Err(Fault::Outdated) if !known => {
                     let now = clock::now();
                     call.hold_ref.holder = core.ids.fresh();
-                    (call.asked_at, call.timeout) = (now, until - now);
+                    (call.asked_at, call.timeout) = (now, (until - now).max(LEAST_CALL));
+                    call.waits = self.deadline.rest(self.request.wait, now);
                 }
                 answer => return (asking, core.served.judge(Asking::For(self.kind()), answer)),
             }

@@ -1,13 +1,13 @@
 //! The state of one key in this process: what the caller at the front does, and who waits behind it.
 //!
-//! It sends nothing, reads no clock, and wakes no task. Each input is a method, and returns what the caller has to do after
-//! the shard is unlocked. Inputs from an owner that was passed over do not arrive here ([`super::Front`]).
+//! It sends nothing and reads no clock. Each input is a method, and returns what the caller has to do after the shard is
+//! unlocked. Inputs from an owner that was passed over do not arrive here ([`super::Front`]).
 //!
 //! | stage | a caller comes | the front is dropped | waiters see no sign | the lock is acquired | the hold ends |
 //! |---|---|---|---|---|---|
 //! | `Asking` | queues | goes to the next waiter | goes to the next waiter | `Held` | – |
 //! | `Held` | queues | goes to the next waiter | – | `Held` | `Asking`, or `Idle` |
-//! | `Idle` | begins the next turn: `Held`; or has the lock given back: `Asking` | – | goes to the next waiter, because the tenure is over | `Held` | – |
+//! | `Idle` | begins the next turn: `Held`; or has the lock given back: `Asking` | goes to the next waiter | goes to the next waiter, because the tenure is over | `Held` | – |
 //! | `Rests` | queues; takes the front if it cannot wait so long: `Asking` | goes to the next waiter | goes to the next waiter | – | – |
 //!
 //! The front "goes to the next waiter": `Asking`, or without a waiter the state is deleted.
@@ -141,7 +141,7 @@ impl KeyState {
             }
             Taken::Unsuited(turn) => {
                 let tenure = tenure.clone();
-                self.asks_anew();
+                self.asks(false);
                 Some(Entered::Unsuited(tenure, Box::new(turn)))
             }
             Taken::Over => None,
@@ -158,7 +158,7 @@ impl KeyState {
             return false;
         }
         self.front = number;
-        self.asks_anew();
+        self.asks(true);
         true
     }
 
@@ -256,10 +256,7 @@ impl KeyState {
     /// release. Returns `true` if no caller waits.
     pub(super) fn held_no_more(&mut self) -> bool {
         if matches!(self.stage, Stage::Held { .. }) {
-            self.stage = Stage::Asking {
-                waits: false,
-                heard: true,
-            };
+            self.asks(true);
         }
         self.waiters.is_empty()
     }
@@ -277,7 +274,7 @@ impl KeyState {
     /// The tenure is not idle any more, and is given back.
     pub(super) fn idles_no_more(&mut self, tenure: &Tenure) {
         if matches!(&self.stage, Stage::Idle(idle) if std::ptr::eq(&**idle, tenure)) {
-            self.asks_anew();
+            self.asks(false);
         }
     }
 
@@ -287,7 +284,7 @@ impl KeyState {
             return None;
         };
         let ended = (tenure.clone(), tenure.stop_idling(now)?);
-        self.asks_anew();
+        self.asks(false);
         Some(ended)
     }
 
@@ -348,11 +345,11 @@ impl KeyState {
         std::mem::replace(&mut self.waiters, later)
     }
 
-    /// A caller asks about a lock of which nothing is known.
-    fn asks_anew(&mut self) {
+    /// The owner of the front asks, or gives the lock back. `heard`: whether the store's last answer is about this time.
+    fn asks(&mut self, heard: bool) {
         self.stage = Stage::Asking {
             waits: false,
-            heard: false,
+            heard,
         };
     }
 }

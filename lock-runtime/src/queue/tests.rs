@@ -158,7 +158,7 @@ async fn those_who_wait_are_counted_until_they_leave_or_all_are_let_go_or_sent_a
     assert!(matches!(second.ticket().await, Some(Ticket::Go)));
     assert_eq!(queues.waiting(), 0);
 
-    let _head = queues.try_enter(&key).unwrap();
+    let _front = queues.try_enter(&key).unwrap();
     let (mut second, _third) = (waiter(&queues, &key), waiter(&queues, &key));
     assert_eq!(queues.waiting(), 2);
     queues.close();

@@ -59,8 +59,8 @@ pub(crate) use self::replicas::Replicas;
 pub(crate) use self::store::StoreKind;
 pub(crate) use self::ttl::Ttl;
 
-/// Boxes a future that is rarely awaited, so that the future that may await it does not have its size: that one is often
-/// awaited, and thousands of them may wait.
+/// Boxes a future that most callers never await, so that the future that may await it does not have its size: thousands of
+/// those may wait at a time.
 pub(crate) fn rare<F: Future>(future: F) -> Pin<Box<F>> {
     Box::pin(future)
 }

@@ -184,7 +184,7 @@ fn has_range_of(before: &Hold, next: &Hold) -> bool {
 
 /// Returns whether the hold may have a token that its process had in hand when another one was granted the lock.
 fn had_token_in_hand(log: &Log, hold: &Hold, other: &Hold) -> bool {
-    let mut holds = log.holds.iter();
+    let mut holds = log.all_holds();
     holds.any(|before| before.from < other.from && has_range_of(before, hold))
 }
 

@@ -243,21 +243,21 @@ tests::suite! {
         plain.delete().await.unwrap();
     }
 
-    async fn a_caller_that_comes_to_the_head_when_its_wait_is_over_takes_nothing(store: &mut Store) {
+    async fn a_caller_that_comes_to_the_front_when_its_wait_is_over_takes_nothing(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         let (semaphore, others) = (locks.plain_semaphore("s"), other.plain_semaphore("s"));
         semaphore.try_set_permits(0).await.unwrap();
         let wait = 1_000 * MS;
-        let mut head = Box::pin(semaphore.permits(1).wait(LONG).acquire());
-        // The head is polled for long enough to get its first answers, and not after that.
-        let first = timeout(300 * MS, &mut head).await;
+        let mut front = Box::pin(semaphore.permits(1).wait(LONG).acquire());
+        // The front is polled for long enough to get its first answers, and not after that.
+        let first = timeout(300 * MS, &mut front).await;
         assert!(first.is_err(), "{first:?}");
         let mut next = Box::pin(semaphore.permits(1).wait(wait).acquire());
         let queued = timeout(Duration::ZERO, &mut next).await;
         assert!(queued.is_err(), "{queued:?}");
         others.release(1).await.unwrap();
         sleep(wait + MS).await;
-        drop(head);
+        drop(front);
         let late = next.await;
         assert!(matches!(late, Err(LockError::Busy { .. })), "{late:?}");
         eventually("nothing was taken", async || others.available().await.unwrap() == 1).await;

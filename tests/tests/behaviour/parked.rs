@@ -92,7 +92,7 @@ tests::suite! {
         guard.release().await.unwrap();
     }
 
-    async fn the_local_queue_goes_on_when_the_caller_at_its_head_does_not_take_its_lock(store: &mut Store) {
+    async fn the_local_queue_goes_on_when_the_caller_at_its_front_does_not_take_its_lock(store: &mut Store) {
         let locks = store.manager().await;
         let lease = store.lasting(LEASE);
         let guard = locks.mutex("k").lease(lease).acquire().await.unwrap();
@@ -170,13 +170,13 @@ tests::suite! {
         let (locks, other) = (store.connect(builder).await, store.manager().await);
         let held = other.mutex("k").acquire().await.unwrap();
         let request = locks.mutex("k").wait(LONG);
-        let head = park(request.clone().acquire(), 300 * MS).await;
+        let front = park(request.clone().acquire(), 300 * MS).await;
         let next = park(request.acquire(), Duration::ZERO).await;
         held.release().await.unwrap();
         let next = timeout(LONG, next).await.expect("it is passed").unwrap();
         assert!(next.is_held());
         next.release().await.unwrap();
-        head.await.unwrap().release().await.unwrap();
+        front.await.unwrap().release().await.unwrap();
     }
 
     async fn local_callers_pass_a_release_that_nobody_polls(store: &mut Store) {

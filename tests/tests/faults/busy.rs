@@ -19,7 +19,7 @@ async fn a_store_that_is_away_is_not_called_busy_to_a_caller_that_does_not_wait(
     server.sigstop();
     // The first caller asks the store, which gives no answer. The second caller finds it asking.
     let first = tokio::spawn(locks.mutex("k").wait(Duration::from_secs(30)).acquire());
-    eventually("the first is at the head", async || {
+    eventually("the first is at the front", async || {
         locks
             .mutex("k")
             .try_acquire()

@@ -14,7 +14,7 @@ use tests::{Direction, FaultProxy, RedisServer, eventually, eventually_within};
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 /// The time within which nothing of a dropped future is left. That takes some round trips. What waits for the end of a
-/// lease or of a call, or looks whether the head of its queue is gone, takes longer than this, and nothing else does.
+/// lease or of a call, or looks whether the front of its queue is gone, takes longer than this, and nothing else does.
 const ORPHAN: Duration = Duration::from_secs(15);
 
 struct Scene {

@@ -113,7 +113,7 @@ async fn what_is_not_answered_is_unknown_and_sent_once() {
 #[tokio::test]
 async fn a_server_that_is_away_for_a_while_ends_no_wait() {
     let server = RedisServer::start();
-    // Its waiter at the head asks again and again.
+    // Its waiter at the front asks again and again.
     let builder = LockManager::builder()
         .call_timeout(200 * MS)
         .longest_nap(100 * MS);
@@ -125,7 +125,7 @@ async fn a_server_that_is_away_for_a_while_ends_no_wait() {
     let waiting = asleep(&proxy, async move { waiting.opened().wait(LONG).await }).await;
     proxy.go_down();
     // A caller behind it is told what it last heard.
-    eventually("the outage is told to those behind the head", async || {
+    eventually("the outage is told to those behind the front", async || {
         let refused = latch.opened().wait(200 * MS).await;
         matches!(refused, Err(LockError::Unavailable { .. }))
     })
@@ -139,7 +139,7 @@ async fn a_server_that_is_away_for_a_while_ends_no_wait() {
 #[tokio::test]
 async fn two_hundred_who_wait_for_a_latch_ask_as_one() {
     let server = RedisServer::start();
-    // Only a message makes the one at the head ask again.
+    // Only a message makes the one at the front ask again.
     let builder = LockManager::builder().longest_nap(60 * LONG);
     let locks = builder.connect(&server.url()).await.unwrap();
     let latch = locks.latch("l");

@@ -33,7 +33,7 @@ async fn until_queued(locks: &LockManager, key: &str, waiters: usize) {
 async fn ten_thousand_waiters_are_served_or_leave_on_time() {
     const EACH: usize = 5_000;
     let server = RedisServer::start();
-    // The one at the head asks when it comes there, and no more.
+    // The one at the front asks when it comes there, and no more.
     let builder = LockManager::builder().longest_nap(HOUR).call_timeout(LONG);
     let locks = builder.connect(&server.url()).await.unwrap();
     let holder = manager(&server).await;
@@ -87,7 +87,7 @@ async fn ten_thousand_waiters_are_served_or_leave_on_time() {
     }
     assert!(slowest < 1_000 * MS, "left {slowest:?} late");
     let scripts = CommandStats::of(&server).since(&before).scripts();
-    // A head and a successor ask twice each, the holder's manager renews the lock, and both say who they are.
+    // A front and a successor ask twice each, the holder's manager renews the lock, and both say who they are.
     assert!(scripts <= 8, "{scripts} scripts by 10,000 waiters");
     assert_eq!(served.load(SeqCst), 0);
     let before = CommandStats::of(&server);

@@ -164,7 +164,7 @@ async fn waiters_outlive_an_outage_and_recover_by_themselves() {
         let (proxy, waiter) =
             behind_a_proxy(&server, LockManager::builder().call_timeout(CALL)).await;
         let guard = holder.mutex("k").lease(4_000 * MS).acquire().await.unwrap();
-        let head = asleep(&proxy, waiter.mutex("k").wait(LONG).acquire()).await;
+        let front = asleep(&proxy, waiter.mutex("k").wait(LONG).acquire()).await;
         let queued = tokio::spawn(waiter.mutex("k").wait(LONG).acquire());
         if frozen {
             server.sigstop();
@@ -173,13 +173,13 @@ async fn waiters_outlive_an_outage_and_recover_by_themselves() {
         }
         assert_eq!(guard.lost().wait().await, LostReason::Expired);
         drop(guard);
-        assert!(!head.is_finished() && !queued.is_finished());
+        assert!(!front.is_finished() && !queued.is_finished());
         if frozen {
             server.sigcont();
         } else {
             server.restart(Data::Kept);
         }
-        for waiting in [head, queued] {
+        for waiting in [front, queued] {
             // A waiter that does not recover is told at the end of its wait that there was no answer.
             let next = waiting.await.unwrap();
             drop(next.unwrap_or_else(|error| panic!("frozen {frozen}: {error}")));
@@ -194,7 +194,7 @@ async fn a_caller_behind_one_without_an_answer_leaves_at_its_own_deadline() {
     let server = RedisServer::start();
     let locks = patient(&server).await;
     server.sigstop();
-    let head = tokio::spawn(locks.mutex("k").wait(LONG).acquire());
+    let front = tokio::spawn(locks.mutex("k").wait(LONG).acquire());
     tokio::task::yield_now().await;
     let (wait, began) = (300 * MS, Instant::now());
     let waiting = locks.mutex("k").wait(wait).acquire();
@@ -204,9 +204,9 @@ async fn a_caller_behind_one_without_an_answer_leaves_at_its_own_deadline() {
         "not \"busy\": nobody knows: {error:?}"
     );
     assert!(began.elapsed() >= wait, "{:?}", began.elapsed());
-    assert!(!head.is_finished(), "it is not answered");
+    assert!(!front.is_finished(), "it is not answered");
     server.sigcont();
-    head.await.unwrap().unwrap().release().await.unwrap();
+    front.await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]

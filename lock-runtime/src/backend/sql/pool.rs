@@ -26,8 +26,7 @@ const SILENCE: Duration = Duration::from_millis(250);
 /// statement later by itself, and has a session for it until then.
 const LONGEST_RETIREMENT: Duration = Duration::from_secs(5);
 
-/// The time that the opening of a connection may take if nobody waits for it any more. A server that swallows everything
-/// keeps the places of impatient statements no longer than those of statements with a default timeout.
+/// The time that the opening of a connection may take once its statement was given up.
 const LONGEST_OPENING: Duration = Duration::from_secs(2);
 
 /// The purpose of a statement. Acquires leave some connections to the others, because held locks must be renewed and
@@ -100,6 +99,9 @@ pub(crate) struct Pool<C: Connector> {
     places: Arc<Semaphore>,
     /// A permit for each connection that may be lent to an acquire.
     acquires: Arc<Semaphore>,
+    /// A permit for an opening whose statement was given up. There is one: the openings of a server that swallows everything
+    /// must not pile up.
+    left_openings: Semaphore,
     outage: Mutex<Outage>,
     /// True if the server was reached before.
     reached: AtomicBool,
@@ -157,6 +159,7 @@ impl<C: Connector> Pool<C> {
             idle: Mutex::default(),
             places: Arc::new(Semaphore::new(size)),
             acquires: Arc::new(Semaphore::new(size - (size / 4).max(1))),
+            left_openings: Semaphore::new(1),
             outage: Mutex::new(Outage::new("a connection to the lock store")),
             reached: AtomicBool::new(false),
             round_trip: RoundTrip::default(),
@@ -283,7 +286,7 @@ impl<C: Connector> Pool<C> {
             places: Some(places),
         };
         let ready = tokio::time::timeout(deadline - clock::now(), lent.connect(deadline)).await;
-        ready.map_err(|_| out_of_time())??;
+        ready.map_err(|_| Fault::not_done("no connection to the database in time"))??;
         lent.since = clock::now();
         Ok(lent)
     }
@@ -362,10 +365,6 @@ impl<C: Connector> Pool<C> {
     }
 }
 
-fn out_of_time() -> Fault {
-    Fault::not_done("no connection to the database in time")
-}
-
 async fn place(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Fault> {
     let place = places.clone().acquire_owned().await;
     place.map_err(|_| Fault::closed())
@@ -416,7 +415,7 @@ impl<C: Connector> Lent<C> {
         loop {
             self.open = pool.idle.lock().pop();
             let Some(open) = &mut self.open else {
-                return self.open(deadline).await;
+                return self.open().await;
             };
             let asked = pool.connector.is_fresh(&mut open.connection);
             match tokio::time::timeout(deadline.remaining() / 2, asked).await {
@@ -428,21 +427,28 @@ impl<C: Connector> Lent<C> {
         }
     }
 
-    /// Opens a connection. If its statement has been given up meanwhile, the next one gets the connection: statements
-    /// that have little time would otherwise never get one from a slow server. Until then, it keeps its places.
-    async fn open(&mut self, deadline: Moment) -> Result<(), Fault> {
-        let (pool, places) = (self.pool.clone(), self.places.take());
-        let (sender, opening) = oneshot::channel();
-        let longest = LONGEST_OPENING.max(deadline.remaining());
+    /// Opens a connection. If its statement is given up meanwhile, the next one gets the connection: statements that have
+    /// little time would otherwise never get one from a slow server.
+    async fn open(&mut self) -> Result<(), Fault> {
+        let pool = self.pool.clone();
+        let (mut statement, opening) = oneshot::channel();
         self.pool.handle.spawn(async move {
-            let opened = tokio::time::timeout(longest, pool.connect()).await;
-            let opened = opened.unwrap_or_else(|_| Err(out_of_time()));
-            if let Err((Ok(open), _places)) = sender.send((opened, places)) {
+            let mut connecting = std::pin::pin!(pool.connect());
+            let opened = tokio::select! {
+                biased;
+                opened = &mut connecting => statement.send(opened).err(),
+                () = statement.closed() => {
+                    let Ok(_only) = pool.left_openings.try_acquire() else {
+                        return;
+                    };
+                    tokio::time::timeout(LONGEST_OPENING, connecting).await.ok()
+                }
+            };
+            if let Some(Ok(open)) = opened {
                 pool.keep(open);
             }
         });
-        let (opened, places) = opening.await.map_err(|_| Fault::runtime_ended())?;
-        self.places = places;
+        let opened = opening.await.map_err(|_| Fault::runtime_ended())?;
         self.open = Some(opened?);
         Ok(())
     }

@@ -228,7 +228,7 @@ async fn every_input_in_every_stage() {
     let table = [
         // Callers.
         ("a caller comes",                            ["queues → asks", "queues → waits", "queues → held", "gets the lock → held", "queues → rests"]),
-        ("an impatient caller comes",                 ["queues → asks", "queues → waits", "queues → held", "gets the lock → held", "gets the front → asks"]),
+        ("an impatient caller comes",                 ["queues → asks", "queues → waits", "queues → held", "gets the lock → held", "gets the front → asks again"]),
         ("an impatient caller comes after another",   ["queues → asks", "queues → waits", "queues → held", "gets the lock → held", "queues → rests"]),
         ("a caller with another lease comes",        ["queues → asks", "queues → waits", "queues → held", "has it given back → asks", "queues → rests"]),
         ("a caller comes after the tenure's end",     ["queues → asks", "queues → waits", "queues → held", "queues → idle", "queues → rests"]),

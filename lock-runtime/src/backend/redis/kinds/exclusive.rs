@@ -37,7 +37,8 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
             return answer;
         }
     }
-    rare(acquire_alone(sending)).await
+    // Boxed, so that acquires that share a script do not have the size of a call.
+    Box::pin(acquire_alone(sending)).await
 }
 
 fn one_acquire(sending: &Sending<'_>) -> (AcquireTerms, OneAcquire) {
@@ -157,7 +158,8 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
     let shared = under_way.share(one, releasing.sent_at, releasing.deadline);
     let reply = match shared.await {
         Some(answer) => answer?,
-        None => rare(release_alone(releasing)).await?,
+        // Boxed, as a lone acquire is.
+        None => Box::pin(release_alone(releasing)).await?,
     };
     Ok(gave_back(releasing, reply))
 }
