@@ -22,7 +22,7 @@ const FAILOVER: Duration = Duration::from_secs(30);
 pub struct ClusterConf {
     masters: usize,
     replicas: bool,
-    node_timeout: Duration,
+    node_timeout: Option<Duration>,
     password: Option<String>,
     tls: Option<TlsFiles>,
     lines: Vec<String>,
@@ -43,10 +43,12 @@ impl ClusterConf {
         self
     }
 
-    /// Sets the time of silence after which a node counts as dead. The default is 1.5 s.
+    /// Sets the time of silence after which a node counts as dead. The default is 1.5 s with replicas, and a minute without:
+    /// no replica takes over then, and on a busy machine a node may be silent for seconds, which must not take the
+    /// cluster down.
     #[must_use]
     pub fn node_timeout(mut self, timeout: Duration) -> Self {
-        self.node_timeout = timeout;
+        self.node_timeout = Some(timeout);
         self
     }
 
@@ -77,12 +79,13 @@ impl ClusterConf {
     }
 
     fn node(&self) -> RedisServer {
+        let default = if self.replicas { 1_500 } else { 60_000 };
+        let node_timeout = self
+            .node_timeout
+            .map_or(default, |timeout| timeout.as_millis());
         let mut conf = RedisServer::builder()
             .cluster_node()
-            .line(format!(
-                "cluster-node-timeout {}",
-                self.node_timeout.as_millis()
-            ))
+            .line(format!("cluster-node-timeout {node_timeout}"))
             // A replica takes over however old its data are, and it stays with its master.
             .line("cluster-replica-validity-factor 0")
             .line("cluster-allow-replica-migration no")
@@ -124,7 +127,7 @@ impl RedisCluster {
         ClusterConf {
             masters: 3,
             replicas: false,
-            node_timeout: Duration::from_millis(1_500),
+            node_timeout: None,
             password: None,
             tls: None,
             lines: Vec::new(),

@@ -23,7 +23,11 @@ fn lock_at(cluster: &RedisCluster, node: usize) -> String {
 
 #[tokio::test]
 async fn a_cluster_that_stops_as_a_whole_is_unavailable_within_the_wait_and_comes_back() {
-    let mut cluster = RedisCluster::builder().line("appendonly yes").start().await;
+    let mut cluster = RedisCluster::builder()
+        .node_timeout(1_500 * MS)
+        .line("appendonly yes")
+        .start()
+        .await;
     let (locks, other) = (manager(&cluster).await, manager(&cluster).await);
     let (here, there) = (lock_at(&cluster, 0), lock_at(&cluster, 1));
     let held = locks.mutex(&here).lease(2 * LONG).acquire().await.unwrap();

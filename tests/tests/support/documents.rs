@@ -103,6 +103,33 @@ fn the_documents_name_files_that_there_are() {
     assert!(named > 200, "only {named} were found");
 }
 
+#[test]
+fn the_architecture_names_what_there_is_in_the_code() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut files = Vec::new();
+    files_below(&root, &root, &mut files);
+    let is_code = |file: &&String| !file.ends_with(".md") && !file.starts_with("/docs/");
+    let code = files
+        .iter()
+        .filter(is_code)
+        .map(|file| fs::read(root.join(&file[1..])).unwrap());
+    let code: Vec<u8> = code.flatten().collect();
+    let is_part = |c: &u8| c.is_ascii_alphanumeric() || *c == b'_';
+    let words: HashSet<&[u8]> = code.split(|c| !is_part(c)).collect();
+    let text = fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    let mut named = 0;
+    for name in text.split('`').skip(1).step_by(2) {
+        let is_path = name
+            .split("::")
+            .all(|part| part.bytes().all(|c| is_part(&c)));
+        for part in name.split("::").filter(|_| is_path) {
+            assert!(words.contains(part.as_bytes()), "there is no {name}");
+            named += 1;
+        }
+    }
+    assert!(named > 150, "only {named} were found");
+}
+
 /// Returns the lines of a Markdown text that are outside of code blocks, without what is in code spans.
 fn prose(text: &str) -> Vec<String> {
     let mut in_block = false;
