@@ -109,9 +109,10 @@ impl Scene {
         if answers {
             self.state.answered(None);
         }
-        match self.state.look(2, &mut last, 9) {
-            true => "is passed over",
-            false => "stays",
+        if self.state.look(2, &mut last, 9) {
+            "is passed over"
+        } else {
+            "stays"
         }
     }
 
@@ -141,9 +142,10 @@ impl Scene {
                 let mut last = None;
                 self.state.look(2, &mut last, 9);
                 self.state.leave(2);
-                match self.state.look(2, &mut last, 9) {
-                    true => "is passed over",
-                    false => "stays",
+                if self.state.look(2, &mut last, 9) {
+                    "is passed over"
+                } else {
+                    "stays"
                 }
             }
             "a waiter wants news" => match self.state.first_news() {
@@ -169,19 +171,26 @@ impl Scene {
                 self.state.held_by("b");
                 ""
             }
-            "the hold ends" => match self.state.held_no_more() {
-                true => "nobody waits",
-                false => "somebody waits",
-            },
-            "the lock is kept" => match self.state.keep(&self.idle.1, self.now) {
-                true => "kept",
-                false => "not kept",
-            },
+            "the hold ends" => {
+                if self.state.held_no_more() {
+                    "nobody waits"
+                } else {
+                    "somebody waits"
+                }
+            }
+            "the lock is kept" => {
+                if self.state.keep(&self.idle.1, self.now) {
+                    "kept"
+                } else {
+                    "not kept"
+                }
+            }
             "the lock is to be kept before a waiter" => {
                 self.queues();
-                match self.state.keep(&self.idle.1, self.now) {
-                    true => "kept",
-                    false => "not kept",
+                if self.state.keep(&self.idle.1, self.now) {
+                    "kept"
+                } else {
+                    "not kept"
                 }
             }
             "the tenure idles no more" => {
