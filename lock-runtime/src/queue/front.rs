@@ -181,20 +181,17 @@ impl Drop for Front {
     fn drop(&mut self) {
         let is_exclusive = self.key.kind().is_exclusive();
         // What is deleted is dropped after the lock is released.
-        let (next, number, _before, _deleted);
-        {
+        let (next, number, _gone) = {
             let mut locked = self.queues.lock(&self.key);
-            number = locked.0.number();
+            let number = locked.0.number();
             let passed_on = locked.change(self, |state| state.pass_on(number, is_exclusive));
-            let Some((waiter, before)) = passed_on else {
+            let Some((next, before)) = passed_on else {
                 return;
             };
-            _deleted = match waiter {
-                Some(_) => None,
-                None => locked.0.keys.remove(&*self.key),
-            };
-            (next, _before) = (waiter, before);
-        }
+            let nobody = next.is_none();
+            let deleted = nobody.then(|| locked.0.keys.remove(&*self.key));
+            (next, number, (before, deleted))
+        };
         if let Some(waiter) = next {
             let front = Front::new(&self.queues, &self.key, number);
             // If the waiter has just left, the front comes back as the error. Dropping it passes it on.

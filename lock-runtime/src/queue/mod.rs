@@ -59,13 +59,6 @@ impl Shard {
         self.last_number
     }
 
-    /// Opens the state of a key for its first caller.
-    fn open(&mut self, key: &Arc<Key>, front: u64) -> bool {
-        self.keys
-            .insert(key.clone(), KeyState::new(front))
-            .is_none()
-    }
-
     /// Changes the state of a key, and the count of waiting callers with it. Callers that come are counted by
     /// [`LocalQueues::admit`].
     fn change<T>(&mut self, key: &Key, change: impl FnOnce(&mut KeyState) -> T) -> Option<T> {
@@ -145,14 +138,27 @@ impl LocalQueues {
 
     /// Takes the front at `key` if this process neither holds the key nor asks for it.
     pub(crate) fn try_enter(self: &Arc<LocalQueues>, key: &Arc<Key>) -> Option<Front> {
-        let shard = &mut self.lock(key).0;
+        // The caller does not wait.
+        let passes = |state: &mut KeyState, number| state.pass_rest(number, |_| false);
+        self.front(&mut self.lock(key).0, key, passes)
+    }
+
+    /// Takes the front at `key` if it has no state, or if `passes` gives it to the caller with this number.
+    fn front(
+        self: &Arc<LocalQueues>,
+        shard: &mut Shard,
+        key: &Arc<Key>,
+        passes: impl FnOnce(&mut KeyState, u64) -> bool,
+    ) -> Option<Front> {
         let number = shard.number();
-        let passes = match shard.keys.get_mut(key) {
-            // The caller does not wait.
-            Some(state) => state.pass_rest(number, |_| false),
-            None => shard.open(key, number),
-        };
-        passes.then(|| Front::new(self, key, number))
+        if let Some(state) = shard.keys.get_mut(key) {
+            if !passes(state, number) {
+                return None;
+            }
+        } else {
+            shard.keys.insert(key.clone(), KeyState::new(number));
+        }
+        Some(Front::new(self, key, number))
     }
 
     /// Like [`enter`](LocalQueues::enter), for a caller that does not queue: `None` if another caller is before it.
@@ -174,19 +180,15 @@ impl LocalQueues {
         now: Moment,
         gives_up: Option<Moment>,
     ) -> Option<Entered> {
-        let number = shard.number();
-        let passes = if let Some(state) = shard.keys.get_mut(key) {
-            if let Some(entered) = state.take_idle(hold_options, now) {
-                return Some(entered);
-            }
+        let mut idle = None;
+        let front = self.front(shard, key, |state, number| {
+            idle = state.take_idle(hold_options, now);
             // The timer of a rest may be late.
             let may_wait =
                 |end| !now.has_reached(end) && gives_up.is_none_or(|at| at.has_reached(end));
-            state.pass_rest(number, may_wait)
-        } else {
-            shard.open(key, number)
-        };
-        passes.then(|| Entered::Front(Front::new(self, key, number)))
+            idle.is_none() && state.pass_rest(number, may_wait)
+        });
+        idle.or(front.map(Entered::Front))
     }
 
     /// Takes the front at `key`, or a place in its queue. `gives_up`: the end of the caller's wait, if there is one. A caller that
@@ -211,6 +213,7 @@ impl LocalQueues {
             ticket,
             hold_options,
         };
+        // There is a state: otherwise the caller would have got the front.
         if let Some(state) = shard.keys.get_mut(key) {
             self.admit(key, state.waiting())?;
             state.queue(number, caller);

@@ -255,10 +255,7 @@ async fn a_frozen_master_stops_its_slots_only_until_another_one_is_elected() {
 
 #[tokio::test]
 async fn what_one_slot_does_not_answer_says_nothing_about_the_others() {
-    let cluster = RedisCluster::builder()
-        .node_timeout(Duration::from_secs(60))
-        .start()
-        .await;
+    let cluster = RedisCluster::start().await;
     let locks = manager(&cluster).await;
     let mut guards = Vec::new();
     for number in 0..30 {
@@ -282,10 +279,7 @@ async fn what_one_slot_does_not_answer_says_nothing_about_the_others() {
 /// Renews two holds that are due at the same time and would be in one batch.
 #[tokio::test]
 async fn a_node_that_does_not_answer_keeps_no_confirmation_back_from_holds_at_others() {
-    let cluster = RedisCluster::builder()
-        .node_timeout(Duration::from_secs(60))
-        .start()
-        .await;
+    let cluster = RedisCluster::start().await;
     let locks = LockManager::builder().call_timeout(LONG);
     let locks = locks.connect(&cluster.url()).await.unwrap();
     let mut guards = Vec::new();

@@ -41,7 +41,9 @@ use super::{
     HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, StoreTraits,
     WaitingList, Within,
 };
-use crate::values::{Checkup, HolderId, Key, Kind, LockError, StoreKind, Ttl, UnusedTokens, clock};
+use crate::values::{
+    Checkup, HolderId, Key, Kind, LockError, StoreKind, Ttl, UnusedTokens, clock, rare,
+};
 
 /// Locks in one Redis server, or in a cluster of them.
 pub(crate) struct RedisBackend {
@@ -88,7 +90,7 @@ impl Backend for RedisBackend {
             match release::give_back(router, hold_ref, unused, now, deadline).await? {
                 (GaveBack::Done, _) => Ok(Released::Done),
                 (GaveBack::NotHeld { .. }, from) => {
-                    Box::pin(router.vouch(Some(from), deadline)).await?;
+                    rare(router.vouch(Some(from), deadline)).await?;
                     Ok(Released::NotHeld)
                 }
             }

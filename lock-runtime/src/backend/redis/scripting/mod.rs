@@ -149,8 +149,7 @@ pub(crate) async fn run<S: Script>(
 ) -> Result<S::Reply, Fault> {
     match call(connection, script, manner).await {
         Err(Fault::Denied(why)) if !manner.once => {
-            // Boxed: it is rare, and would enlarge the future of every call.
-            let explained = Box::pin(rights::explained(connection, script, manner, why));
+            let explained = rare(rights::explained(connection, script, manner, why));
             Err(Fault::Denied(explained.await))
         }
         answer => answer,
