@@ -9,7 +9,8 @@ use syn::{Expr, ExprCall, ExprLit, ExprMacro, Ident, Lit, LitStr, Path, Token};
 
 use crate::duration;
 use crate::errors::Errors;
-use crate::suggest::{Known, OPTIONS, hint, meant};
+use crate::options::{Form, Known, OPTIONS};
+use crate::suggest::{hint, meant};
 use crate::template::CALL_OUTSIDE;
 
 /// The modes that exist, the default first.
@@ -22,18 +23,12 @@ const MOST_PERMITS: u64 = 1_000_000_000_000;
 pub(crate) struct Args {
     pub(crate) key: Option<Key>,
     pub(crate) keys: Option<Keys>,
-    pub(crate) wait: Option<DurationArg>,
-    pub(crate) lease: Option<DurationArg>,
-    pub(crate) auto_renew: Option<Expr>,
-    pub(crate) min_hold: Option<DurationArg>,
-    pub(crate) max_hold: Option<DurationArg>,
-    pub(crate) keep_for: Option<DurationArg>,
+    pub(crate) request: RequestOptions,
     pub(crate) when: Option<Expr>,
     pub(crate) on_busy: OnBusy,
     pub(crate) on_lost: Option<OnLost>,
     pub(crate) map_err: Option<Expr>,
     pub(crate) mode: Option<Mode>,
-    pub(crate) label: Option<Expr>,
     pub(crate) manager: Option<Expr>,
     pub(crate) guard: Option<Ident>,
     pub(crate) crate_path: Option<Path>,
@@ -75,9 +70,36 @@ pub(crate) enum Mode {
     Semaphore(Expr),
 }
 
-pub(crate) enum DurationArg {
-    Literal(Duration, Span),
+/// The options that go to the lock's request, by name, in the order in which they were written.
+#[derive(Default)]
+pub(crate) struct RequestOptions(Vec<(&'static str, RequestValue)>);
+
+pub(crate) enum RequestValue {
+    Duration(Duration, Span),
     Expr(Expr),
+}
+
+impl RequestOptions {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(&'static str, RequestValue)> {
+        self.0.iter()
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&RequestValue> {
+        let mut named = self.iter().filter(|(option, _)| *option == name);
+        named.next().map(|(_, value)| value)
+    }
+
+    /// Returns a duration that is known at compile time.
+    pub(crate) fn duration(&self, name: &str) -> Option<(Duration, Span)> {
+        match self.get(name)? {
+            RequestValue::Duration(duration, span) => Some((*duration, *span)),
+            RequestValue::Expr(_) => None,
+        }
+    }
+
+    pub(crate) fn push(&mut self, name: &'static str, value: RequestValue) {
+        self.0.push((name, value));
+    }
 }
 
 /// The options that were named, even if their value was bad: "missing" and "given twice" must not
@@ -163,11 +185,11 @@ fn parse_option(
         .call(Ident::parse_any)
         .map_err(|error| syn::Error::new(error.span(), "expected `option = value`"))?;
     let text = name.unraw().to_string();
-    if OPTIONS.iter().all(|option| option.name != text) {
+    let Some(option) = OPTIONS.iter().find(|option| option.name == text) else {
         let meant = meant(&text);
         seen.meant.extend(meant.iter().map(|option| option.name));
         return Err(syn::Error::new(name.span(), unknown_option(&text, &meant)));
-    }
+    };
     let first = seen.note(&name, errors);
     if !input.peek(Token![=]) {
         return Err(syn::Error::new(
@@ -185,21 +207,26 @@ fn parse_option(
     if !first {
         return Ok(());
     }
-    match text.as_str() {
+    let passed = match option.form {
+        Form::Own => return parse_own(input, option.name, args),
+        Form::Duration(..) => duration_arg(&text, value(input)?)?,
+        Form::Bool => RequestValue::Expr(bool_arg(&text, value(input)?)?),
+        Form::Any => RequestValue::Expr(value(input)?),
+    };
+    args.request.push(option.name, passed);
+    Ok(())
+}
+
+/// Parses the value of an option that has a form of its own.
+fn parse_own(input: ParseStream<'_>, name: &str, args: &mut Args) -> syn::Result<()> {
+    match name {
         "key" => args.key = Some(key(value(input)?)?),
         "keys" => args.keys = Some(keys(value(input)?)?),
-        "wait" => args.wait = Some(duration_arg(&text, value(input)?)?),
-        "lease" => args.lease = Some(duration_arg(&text, value(input)?)?),
-        "auto_renew" => args.auto_renew = Some(auto_renew(value(input)?)?),
-        "min_hold" => args.min_hold = Some(duration_arg(&text, value(input)?)?),
-        "max_hold" => args.max_hold = Some(duration_arg(&text, value(input)?)?),
-        "keep_for" => args.keep_for = Some(duration_arg(&text, value(input)?)?),
         "when" => args.when = Some(value(input)?),
         "on_busy" => args.on_busy = on_busy(input)?,
         "on_lost" => args.on_lost = on_lost(input)?,
         "map_err" => args.map_err = Some(value(input)?),
         "mode" => args.mode = Some(mode(input)?),
-        "label" => args.label = Some(value(input)?),
         "manager" => args.manager = Some(value(input)?),
         "guard" => args.guard = Some(guard(input)?),
         "crate" => args.crate_path = Some(crate_path(input)?),
@@ -293,13 +320,13 @@ fn keys(value: Expr) -> syn::Result<Keys> {
     }
 }
 
-fn duration_arg(option: &str, value: Expr) -> syn::Result<DurationArg> {
+fn duration_arg(option: &str, value: Expr) -> syn::Result<RequestValue> {
     match &value {
         Expr::Lit(ExprLit {
             lit: Lit::Str(text),
             ..
         }) => duration::parse(&text.value())
-            .map(|duration| DurationArg::Literal(duration, text.span()))
+            .map(|duration| RequestValue::Duration(duration, text.span()))
             .map_err(|message| syn::Error::new(text.span(), message)),
         Expr::Lit(ExprLit {
             lit: Lit::Int(number),
@@ -315,15 +342,15 @@ fn duration_arg(option: &str, value: Expr) -> syn::Result<DurationArg> {
             literal.lit.span(),
             format!("`{option}` must be a string such as \"2s\", or a `Duration` expression"),
         )),
-        _ => Ok(DurationArg::Expr(value)),
+        _ => Ok(RequestValue::Expr(value)),
     }
 }
 
-fn auto_renew(value: Expr) -> syn::Result<Expr> {
+fn bool_arg(option: &str, value: Expr) -> syn::Result<Expr> {
     match &value {
         Expr::Lit(ExprLit { lit, .. }) if !matches!(lit, Lit::Bool(_)) => Err(syn::Error::new(
             lit.span(),
-            "`auto_renew` must be `true`, `false` or a `bool` expression",
+            format!("`{option}` must be `true`, `false` or a `bool` expression"),
         )),
         _ => Ok(value),
     }

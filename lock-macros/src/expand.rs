@@ -8,7 +8,7 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Path, Type};
 
-use crate::args::{DurationArg, Mode, OnBusy, OnLost};
+use crate::args::{Mode, OnBusy, OnLost, RequestValue};
 use crate::capture::{Captures, borrowed, captures, identifiers, used_again};
 use crate::function::{Argument, Function};
 use crate::returns::{inferred, typed_return};
@@ -185,10 +185,10 @@ impl Parts<'_> {
             }
             None => quote!(::core::option::Option::None),
         };
-        let options = call_options(plan, private);
+        let (mode, options) = (mode(plan, private), request_options(plan, private));
         match &plan.when {
-            None => quote!(#private::enter(#manager, #name, #options)),
-            Some(when) => quote!(#private::enter_when(#when, #manager, #name, #options)),
+            None => quote!(#private::enter(#manager, #name, #mode, #options)),
+            Some(when) => quote!(#private::enter_when(#when, #manager, #name, #mode, #options)),
         }
     }
 
@@ -269,25 +269,18 @@ fn used_by_key(plan: &Plan) -> HashSet<String> {
 
 /// Returns the names that the other options use.
 fn used_by_call(plan: &Plan) -> HashSet<String> {
-    let durations = [
-        &plan.wait,
-        &plan.lease,
-        &plan.min_hold,
-        &plan.max_hold,
-        &plan.keep_for,
-    ];
-    let durations = durations.into_iter().filter_map(|duration| match duration {
-        Some(DurationArg::Expr(expr)) => Some(expr),
-        _ => None,
+    let passed = plan.request.iter().filter_map(|(_, value)| match value {
+        RequestValue::Expr(expr) => Some(expr),
+        RequestValue::Duration(..) => None,
     });
     let permits = match &plan.mode {
         Some(Mode::Semaphore(permits)) => Some(permits),
         _ => None,
     };
-    let others = [&plan.auto_renew, &plan.when, &plan.label, &plan.manager];
+    let others = [&plan.when, &plan.manager];
     let others = others.into_iter().flatten().chain(permits);
     let mut used = HashSet::new();
-    for expr in durations.chain(others) {
+    for expr in passed.chain(others) {
         identifiers(expr, &mut used);
     }
     used
@@ -326,52 +319,45 @@ pub(crate) fn build_key(text: &str, parts: &[KeyPart], private: &TokenStream) ->
     quote!(#private::KeyBuilder::new(#text) #(#steps)* .finish())
 }
 
-fn call_options(plan: &Plan, private: &TokenStream) -> TokenStream {
-    let mut fields = TokenStream::new();
-    let durations = [
-        ("wait", &plan.wait),
-        ("lease", &plan.lease),
-        ("min_hold", &plan.min_hold),
-        ("max_hold", &plan.max_hold),
-        ("keep_for", &plan.keep_for),
-    ];
-    for (name, duration) in durations {
+/// Returns the expression for the kind of lock.
+fn mode(plan: &Plan, private: &TokenStream) -> TokenStream {
+    let mode = match &plan.mode {
+        Some(Mode::Semaphore(permits)) => {
+            quote_spanned!(permits.span()=> Semaphore(#permits))
+        }
+        Some(Mode::Word(word)) => match word.to_string().as_str() {
+            "fair" => quote!(Fair),
+            "read" => quote!(Read),
+            "write" => quote!(Write),
+            _ => quote!(Exclusive),
+        },
+        None => quote!(Exclusive),
+    };
+    quote!(#private::Mode::#mode)
+}
+
+/// Returns the expression for the options that go to the request.
+fn request_options(plan: &Plan, private: &TokenStream) -> TokenStream {
+    let fields = plan.request.iter().map(|(name, value)| {
         let field = Ident::new(name, Span::call_site());
-        match duration {
-            Some(DurationArg::Literal(duration, _)) => {
+        let (value, span) = match value {
+            RequestValue::Duration(duration, _) => {
                 let (secs, nanos) = (duration.as_secs(), duration.subsec_nanos());
-                fields.extend(quote! {
-                    #field: ::core::option::Option::Some(::core::time::Duration::new(#secs, #nanos)),
-                });
+                let duration = quote!(::core::time::Duration::new(#secs, #nanos));
+                (duration, Span::call_site())
             }
-            Some(DurationArg::Expr(expr)) => {
-                let value = some(expr.to_token_stream(), expr.span());
-                fields.extend(quote!(#field: #value,));
-            }
-            None => {}
-        }
-    }
-    for (name, value) in [("auto_renew", &plan.auto_renew), ("label", &plan.label)] {
-        let field = Ident::new(name, Span::call_site());
-        if let Some(value) = value {
-            let value = some(value.to_token_stream(), value.span());
-            fields.extend(quote!(#field: #value,));
-        }
-    }
-    if let Some(mode) = &plan.mode {
-        let mode = match mode {
-            Mode::Semaphore(permits) => quote_spanned!(permits.span()=> Semaphore(#permits)),
-            Mode::Word(word) => match word.to_string().as_str() {
-                "fair" => quote!(Fair),
-                "read" => quote!(Read),
-                "write" => quote!(Write),
-                _ => quote!(Exclusive),
-            },
+            RequestValue::Expr(expr) => (expr.to_token_stream(), expr.span()),
         };
-        fields.extend(quote!(mode: #private::Mode::#mode,));
-    }
+        // Without a time in it, `wait` means forever, for which the attribute has no word.
+        let value = match *name {
+            "wait" => some(value, span),
+            _ => value,
+        };
+        let value = some(value, span);
+        quote!(#field: #value,)
+    });
     quote! {
-        #private::Call { #fields ..::core::default::Default::default() }
+        #private::Overrides { #(#fields)* ..::core::default::Default::default() }
     }
 }
 

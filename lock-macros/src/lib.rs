@@ -12,6 +12,7 @@ mod expand;
 mod fallback;
 mod function;
 mod key_macro;
+mod options;
 mod returns;
 mod shape;
 mod suggest;

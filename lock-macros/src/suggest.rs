@@ -1,114 +1,6 @@
 //! "Did you mean": the option that another library knows by this name, or the closest of a few known names.
 
-/// One of the attribute's options.
-pub(crate) struct Known {
-    pub(crate) name: &'static str,
-    /// Its meaning, in a few words.
-    pub(crate) what: &'static str,
-    /// Its names in other libraries: in lower case, without `_`, separated by spaces. One name may stand for several
-    /// options.
-    elsewhere: &'static str,
-}
-
-const fn known(name: &'static str, what: &'static str, elsewhere: &'static str) -> Known {
-    Known {
-        name,
-        what,
-        elsewhere,
-    }
-}
-
-/// Every option, in the order in which the manual lists them.
-pub(crate) static OPTIONS: [Known; 17] = [
-    known(
-        "key",
-        "the name of the lock, such as \"order:{id}\"",
-        "id keyname lock lockkey lockname name resource value",
-    ),
-    known(
-        "keys",
-        "the names of several locks, held as one",
-        "ids lockkeys locknames locks names resources",
-    ),
-    known(
-        "wait",
-        "how long a call waits for a busy lock; \"0s\" tries once",
-        "acquiretimeout attempts blocking blockingtimeout locktimeout maxretries maxwait nowait \
-         retries retry retrycount retrydelay retryinterval timeout trylock waittime waittimeout",
-    ),
-    known(
-        "lease",
-        "how long the store keeps the lock for a holder that does not renew it",
-        "atmostfor duration expiration expire expires expiretime expiry leaseduration leasems \
-         leasetime lockatmostfor timeout ttl",
-    ),
-    known(
-        "auto_renew",
-        "whether the lease is renewed while the body runs",
-        "autoextend autorenewal extend heartbeat keepalive refresh renew renewal watchdog",
-    ),
-    known(
-        "min_hold",
-        "how long the lock stays taken at least, even if the body ends before",
-        "atleastfor lockatleastfor minduration mintime",
-    ),
-    known(
-        "max_hold",
-        "how long the body may run under the lock at most",
-        "bodytimeout executiontimeout maxduration maxtime",
-    ),
-    known(
-        "keep_for",
-        "how long the process keeps the lock for its next call",
-        "idletime idletimeout keepidle linger lingertime stickyfor",
-    ),
-    known(
-        "when",
-        "a condition: if it is false, the body runs without the lock",
-        "condition enabled if onlyif",
-    ),
-    known(
-        "on_busy",
-        "what a call does when the lock is busy: `error`, `skip` or `call(path)`",
-        "fallback ifbusy iflocked locktimeoutstrategy onconflict onfail onfailure onlocked skip",
-    ),
-    known(
-        "on_lost",
-        "what happens to the body when the lock is lost: `cancel`, `finish` or `error`",
-        "iflost onexpire onexpired onloss releasetimeoutstrategy",
-    ),
-    known(
-        "map_err",
-        "what makes the return value of a `LockError`",
-        "error errorhandler onerror",
-    ),
-    known(
-        "mode",
-        "the kind of lock: `exclusive`, `fair`, `read`, `write` or `semaphore(n)`",
-        "concurrency exclusive fair kind limit lockkind lockmode locktype maxconcurrency permits read semaphore shared type write",
-    ),
-    known(
-        "label",
-        "what logs and metrics call the lock",
-        "description metric metricname tag",
-    ),
-    known(
-        "manager",
-        "the `LockManager` that is asked for the lock",
-        "backend client connection lockmanager lockprovider lockregistry locks pool provider \
-         redis registry store",
-    ),
-    known(
-        "guard",
-        "the name under which the body finds its `Lease`, with the fencing token",
-        "as fencing fencingtoken handle token",
-    ),
-    known(
-        "crate",
-        "the path of `lock_runtime`",
-        "cratename cratepath krate runtime",
-    ),
-];
+use crate::options::{Known, OPTIONS};
 
 /// Returns the options that an unknown one may stand for.
 pub(crate) fn meant(name: &str) -> Vec<&'static Known> {
@@ -149,7 +41,8 @@ pub(crate) fn hint<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>
 
 #[cfg(test)]
 mod tests {
-    use super::{OPTIONS, meant, nearest};
+    use super::{meant, nearest};
+    use crate::options::OPTIONS;
 
     fn names_meant(name: &str) -> Vec<&'static str> {
         meant(name).iter().map(|option| option.name).collect()

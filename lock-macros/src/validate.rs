@@ -7,35 +7,28 @@ use proc_macro2::Span;
 use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, Ident, Lit, Path, Type, parse_quote};
 
-use crate::args::{Args, DurationArg, Key, Keys, Mode, OnBusy, OnLost, Seen};
+use crate::args::{Args, Key, Keys, Mode, OnBusy, OnLost, RequestOptions, RequestValue, Seen};
 use crate::capture::identifiers;
 use crate::duration::display;
 use crate::errors::Errors;
 use crate::function::{Argument, Function};
+use crate::options::{Form, OPTIONS, SHORTEST};
 use crate::shape::{Shape, shape};
 use crate::suggest::hint;
 use crate::template::{Piece, Placeholder, Template};
 
-const SHORTEST_LEASE: Duration = Duration::from_millis(50);
-const LONGEST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 const SHORTEST_RENEWED_LEASE: Duration = Duration::from_secs(1);
 
 /// The input of the expansion. Nothing in it can be wrong any more, except types.
 pub(crate) struct Plan {
     pub(crate) shape: Shape,
     pub(crate) keys: KeysPlan,
-    pub(crate) wait: Option<DurationArg>,
-    pub(crate) lease: Option<DurationArg>,
-    pub(crate) auto_renew: Option<Expr>,
-    pub(crate) min_hold: Option<DurationArg>,
-    pub(crate) max_hold: Option<DurationArg>,
-    pub(crate) keep_for: Option<DurationArg>,
+    pub(crate) request: RequestOptions,
     pub(crate) when: Option<Expr>,
     pub(crate) on_busy: OnBusy,
     pub(crate) on_lost: Option<OnLost>,
     pub(crate) map_err: Option<Expr>,
     pub(crate) mode: Option<Mode>,
-    pub(crate) label: Option<Expr>,
     pub(crate) manager: Option<Expr>,
     pub(crate) guard: Option<Ident>,
     pub(crate) crate_path: Path,
@@ -63,7 +56,7 @@ pub(crate) enum KeyPart {
 
 /// Checks the options and the function. Returns `None` if a mistake was reported.
 pub(crate) fn check(
-    args: Args,
+    mut args: Args,
     seen: &Seen,
     function: &Function,
     errors: &mut Errors,
@@ -72,8 +65,7 @@ pub(crate) fn check(
     if let Some(shape) = &shape {
         check_output(&args, shape, function, errors);
     }
-    check_lease(&args, errors);
-    check_holds(&args, errors);
+    check_durations(&args.request, errors);
     check_keep(&args, errors);
     check_on_busy(&args, function, errors);
     if let Some(guard) = &args.guard
@@ -88,25 +80,22 @@ pub(crate) fn check(
     if !errors.is_empty() {
         return None;
     }
+    if let OnBusy::Skip(span) = args.on_busy
+        && args.request.get("wait").is_none()
+    {
+        // The default is not to wait: a caller that waited would do the work a second time.
+        let at_once = RequestValue::Duration(Duration::ZERO, span);
+        args.request.push("wait", at_once);
+    }
     Some(Plan {
         shape: shape?,
         keys: keys?,
-        wait: args.wait.or(match args.on_busy {
-            // The default is not to wait: a caller that waited would do the work a second time.
-            OnBusy::Skip(span) => Some(DurationArg::Literal(Duration::ZERO, span)),
-            OnBusy::Error | OnBusy::Call(_) => None,
-        }),
-        lease: args.lease,
-        auto_renew: args.auto_renew,
-        min_hold: args.min_hold,
-        max_hold: args.max_hold,
-        keep_for: args.keep_for,
+        request: args.request,
         when: args.when,
         on_busy: args.on_busy,
         on_lost: args.on_lost,
         map_err: args.map_err,
         mode: args.mode,
-        label: args.label,
         manager: args.manager,
         guard: args.guard,
         crate_path: args
@@ -234,52 +223,49 @@ fn check_on_busy(args: &Args, function: &Function, errors: &mut Errors) {
     }
 }
 
-fn check_holds(args: &Args, errors: &mut Errors) {
-    if let Some(DurationArg::Literal(longest, span)) = &args.max_hold
-        && *longest < SHORTEST_LEASE
+/// Checks the durations that are known at compile time.
+fn check_durations(request: &RequestOptions, errors: &mut Errors) {
+    for option in &OPTIONS {
+        if let Form::Duration(least, most) = option.form
+            && let Some((duration, span)) = request.duration(option.name)
+            && (least.is_some_and(|least| duration < least)
+                || most.is_some_and(|most| duration > most))
+        {
+            let bounds = match (least.map(display), most.map(display)) {
+                (Some(least), Some(most)) => format!("{least} to {most}"),
+                (Some(least), None) => format!("{least} at least"),
+                (None, most) => format!("{} at most", most.unwrap_or_default()),
+            };
+            let (name, duration) = (option.name, display(duration));
+            errors.at(span, format!("`{name}` lasts {bounds}, not {duration}"));
+        }
+    }
+    if let Some((lease, span)) = request.duration("lease")
+        && (SHORTEST..SHORTEST_RENEWED_LEASE).contains(&lease)
+        && is_renewed(request) == Some(true)
     {
         errors.at(
-            *span,
-            format!("`max_hold` lasts {} at least", display(SHORTEST_LEASE)),
-        );
-    }
-    let Some(DurationArg::Literal(least, span)) = &args.min_hold else {
-        return;
-    };
-    if *least < SHORTEST_LEASE || *least > LONGEST_LEASE {
-        errors.at(
-            *span,
+            span,
             format!(
-                "`min_hold` lasts {} to {}",
-                display(SHORTEST_LEASE),
-                display(LONGEST_LEASE)
+                "a lease that is renewed lasts {} at least, this one {}: make it longer, or add `auto_renew = false`",
+                display(SHORTEST_RENEWED_LEASE),
+                display(lease),
             ),
         );
     }
-    if let Some(DurationArg::Literal(longest, _)) = &args.max_hold
+    if let Some((least, span)) = request.duration("min_hold")
+        && let Some((longest, _)) = request.duration("max_hold")
         && least > longest
     {
-        errors.at(*span, "`min_hold` is longer than `max_hold`");
+        errors.at(span, "`min_hold` is longer than `max_hold`");
     }
 }
 
 fn check_keep(args: &Args, errors: &mut Errors) {
-    let span = match &args.keep_for {
+    let span = match args.request.get("keep_for") {
         None => return,
-        Some(DurationArg::Expr(keep_for)) => keep_for.span(),
-        Some(DurationArg::Literal(keep_for, span)) => {
-            if !(SHORTEST_LEASE..=LONGEST_LEASE).contains(keep_for) {
-                errors.at(
-                    *span,
-                    format!(
-                        "`keep_for` lasts {} to {}",
-                        display(SHORTEST_LEASE),
-                        display(LONGEST_LEASE)
-                    ),
-                );
-            }
-            *span
-        }
+        Some(RequestValue::Expr(keep_for)) => keep_for.span(),
+        Some(RequestValue::Duration(_, span)) => *span,
     };
     let mode = match &args.mode {
         Some(Mode::Semaphore(_)) => Some("semaphore".to_owned()),
@@ -294,7 +280,7 @@ fn check_keep(args: &Args, errors: &mut Errors) {
             ),
         );
     }
-    if is_renewed(args) == Some(false) {
+    if is_renewed(&args.request) == Some(false) {
         errors.at(
             span,
             "`keep_for` and `auto_renew = false` exclude each other: what is kept is renewed",
@@ -303,41 +289,14 @@ fn check_keep(args: &Args, errors: &mut Errors) {
 }
 
 /// Returns whether the lease is renewed, or `None` if that is not known at compile time.
-fn is_renewed(args: &Args) -> Option<bool> {
-    match &args.auto_renew {
+fn is_renewed(request: &RequestOptions) -> Option<bool> {
+    match request.get("auto_renew") {
         None => Some(true),
-        Some(Expr::Lit(ExprLit {
+        Some(RequestValue::Expr(Expr::Lit(ExprLit {
             lit: Lit::Bool(value),
             ..
-        })) => Some(value.value),
+        }))) => Some(value.value),
         Some(_) => None,
-    }
-}
-
-fn check_lease(args: &Args, errors: &mut Errors) {
-    let Some(DurationArg::Literal(lease, span)) = &args.lease else {
-        return;
-    };
-    let renewed = is_renewed(args) == Some(true);
-    if *lease < SHORTEST_LEASE || *lease > LONGEST_LEASE {
-        errors.at(
-            *span,
-            format!(
-                "the lease {} is out of bounds: {} to {}",
-                display(*lease),
-                display(SHORTEST_LEASE),
-                display(LONGEST_LEASE),
-            ),
-        );
-    } else if renewed && *lease < SHORTEST_RENEWED_LEASE {
-        errors.at(
-            *span,
-            format!(
-                "a lease that is renewed lasts {} at least, this one {}: make it longer, or add `auto_renew = false`",
-                display(SHORTEST_RENEWED_LEASE),
-                display(*lease),
-            ),
-        );
     }
 }
 

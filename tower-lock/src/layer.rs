@@ -6,16 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
-use lock_runtime::{LockManager, LockName};
+use lock_runtime::{LockManager, LockName, LockRequest};
 use tower_layer::Layer;
 
 use crate::hold_until::{UntilBodyEnd, UntilResponse};
 use crate::key::{AsyncKey, KeyFuture, Mode, PerClient, ReadWrite};
 use crate::metrics;
-use crate::plan::{LockOptions, Plan};
+use crate::plan::Plan;
 use crate::reply::ProblemJson;
 use crate::service::LockService;
 use crate::waiters::Caps;
+
+/// The time for which a request may keep its lock by default.
+const LONGEST_HOLD: Duration = Duration::from_secs(60);
 
 /// A layer that holds a lock around the inner service for each request: see the [crate's documentation](crate).
 ///
@@ -62,7 +65,7 @@ impl<F> LockLayer<F> {
     ///
     /// ```
     /// use axum::{Router, routing::post};
-    /// use lock_runtime::{LockManager, LockName};
+    /// use lock_runtime::{LockManager, LockName, LockRequest};
     /// use tower_lock::LockLayer;
     ///
     /// let locks = LockManager::in_memory();
@@ -119,7 +122,7 @@ where
     ///
     /// ```
     /// use http::request::Parts;
-    /// use lock_runtime::{LockManager, LockName};
+    /// use lock_runtime::{LockManager, LockName, LockRequest};
     /// use tower_lock::LockLayer;
     ///
     /// # async fn user_of(_session: &str) -> Option<u64> { Some(7) }
@@ -137,38 +140,67 @@ where
     }
 }
 
-impl<K, R, U> LockLayer<K, R, U> {
+/// The options that a layer sets for its requests; the manager's defaults fill the rest. Each is a method of the layer, and of
+/// the request.
+macro_rules! request_options {
+    ($($(#[$doc:meta])* $option:ident($value:ident: $of:ty) = $default:expr;)*) => {
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) struct LockOptions {
+            $(pub(crate) $option: Option<$of>,)*
+            pub(crate) mode: Mode,
+        }
+
+        impl Default for LockOptions {
+            fn default() -> LockOptions {
+                LockOptions {
+                    $($option: $default,)*
+                    mode: Mode::default(),
+                }
+            }
+        }
+
+        impl LockOptions {
+            pub(crate) fn apply(&self, mut request: LockRequest) -> LockRequest {
+                $(if let Some($value) = self.$option {
+                    request = request.$option($value);
+                })*
+                request
+            }
+        }
+
+        impl<K, R, U> LockLayer<K, R, U> {
+            $(
+                $(#[$doc])*
+                #[must_use]
+                pub fn $option(mut self, $value: $of) -> Self {
+                    self.plan.options.$option = Some($value);
+                    self
+                }
+            )*
+        }
+    };
+}
+
+request_options! {
     /// Waits up to `wait` for a busy lock; the request is then answered with 503. With zero, it is refused at once with
     /// 423. Default: the manager's wait, 10 s.
     ///
     /// Choose less than the clients' own timeout: a client that gives up leaves the queue, but only once its
     /// disconnection is noticed.
-    #[must_use]
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.plan.options.wait = Some(wait);
-        self
-    }
+    wait(wait: Duration) = None;
 
     /// Sets the lease, which is the TTL of the key: 1 s to 24 h. Default: the manager's, 30 s. The lease is renewed
     /// while the request is served, so it need not cover a slow handler; it is how long a crashed process keeps its
     /// locks.
     ///
     /// If the lease is out of its bounds, every request that needs a lock is answered with 500.
-    #[must_use]
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.plan.options.lease = Some(lease);
-        self
-    }
+    lease(lease: Duration) = None;
 
     /// Keeps the key taken for `least` from the grant on, even if the request is served before: 50 ms to 24 h. Default: the
     /// lock is given back at once. See [`LockRequest::min_hold`](lock_runtime::LockRequest::min_hold).
     ///
     /// If the time is out of its bounds, every request that needs a lock is answered with 500.
-    #[must_use]
-    pub fn min_hold(mut self, least: Duration) -> Self {
-        self.plan.options.min_hold = Some(least);
-        self
-    }
+    min_hold(least: Duration) = None;
 
     /// Ends a hold, and the inner call with it, after `longest`; the request is then answered with 503. Default: 60 s.
     ///
@@ -179,23 +211,7 @@ impl<K, R, U> LockLayer<K, R, U> {
     /// release and may take as long as they like.
     ///
     /// Choose the time that your slowest good request takes, and not much more.
-    #[must_use]
-    pub fn max_hold(mut self, longest: Duration) -> Self {
-        self.plan.options.max_hold = Some(longest);
-        self
-    }
-
-    /// Lets a request keep its lock for as long as its inner call takes. If it is called after
-    /// [`until_body_end`](Self::until_body_end), a request keeps its lock for as long as its client takes to read the
-    /// body. See [`max_hold`](Self::max_hold).
-    ///
-    /// Use it only where something else ends slow requests, such as a timeout inside of this layer: a client decides
-    /// how fast it sends and reads, and keeps everybody else from the key meanwhile.
-    #[must_use]
-    pub fn no_max_hold(mut self) -> Self {
-        self.plan.options.max_hold = None;
-        self
-    }
+    max_hold(longest: Duration) = Some(LONGEST_HOLD);
 
     /// Keeps a lock in this process for `idle` after the request that held it. The next request for the same key then
     /// gets the lock without a call to the store. `idle` is 50 ms to 24 h. Default: the lock is given back at once.
@@ -217,17 +233,23 @@ impl<K, R, U> LockLayer<K, R, U> {
     /// let layer = LockLayer::from_key(LockManager::in_memory(), cart).keep_for(Duration::from_secs(5));
     /// # drop(layer);
     /// ```
-    #[must_use]
-    pub fn keep_for(mut self, idle: Duration) -> Self {
-        self.plan.options.keep_for = Some(idle);
-        self
-    }
+    keep_for(idle: Duration) = None;
 
     /// Sets the name of these locks in logs and metrics. Default: the word of a [`RequestKey`](crate::RequestKey), or
     /// the template of a `key!` name.
+    label(label: &'static str) = None;
+}
+
+impl<K, R, U> LockLayer<K, R, U> {
+    /// Lets a request keep its lock for as long as its inner call takes. If it is called after
+    /// [`until_body_end`](Self::until_body_end), a request keeps its lock for as long as its client takes to read the
+    /// body. See [`max_hold`](Self::max_hold).
+    ///
+    /// Use it only where something else ends slow requests, such as a timeout inside of this layer: a client decides
+    /// how fast it sends and reads, and keeps everybody else from the key meanwhile.
     #[must_use]
-    pub fn label(mut self, label: &'static str) -> Self {
-        self.plan.options.label = Some(label);
+    pub fn no_max_hold(mut self) -> Self {
+        self.plan.options.max_hold = None;
         self
     }
 

@@ -1,12 +1,12 @@
-//! The options of a layer's locks, which its services share.
+//! The data that a layer passes to its services, and the acquire of one request.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
-use lock_runtime::{LockError, LockGuard, LockManager, LockName, LockRequest};
+use lock_runtime::{LockError, LockGuard, LockManager, LockName};
 
 use crate::key::Mode;
+use crate::layer::LockOptions;
 use crate::metrics;
 use crate::waiters::{Caps, Waiters};
 
@@ -24,35 +24,6 @@ impl<R> Plan<R> {
     /// Counts a request whose key names no lock. `label` is the key's own.
     pub(crate) fn passed(&self, label: Option<&'static str>) {
         metrics::passed(self.options.label.or(label));
-    }
-}
-
-/// The time for which a request may keep its lock by default.
-const LONGEST_HOLD: Duration = Duration::from_secs(60);
-
-/// The options that the layer sets for each lock; the manager's defaults fill the rest.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LockOptions {
-    pub(crate) wait: Option<Duration>,
-    pub(crate) lease: Option<Duration>,
-    pub(crate) min_hold: Option<Duration>,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) keep_for: Option<Duration>,
-    pub(crate) label: Option<&'static str>,
-    pub(crate) mode: Mode,
-}
-
-impl Default for LockOptions {
-    fn default() -> LockOptions {
-        LockOptions {
-            wait: None,
-            lease: None,
-            min_hold: None,
-            max_hold: Some(LONGEST_HOLD),
-            keep_for: None,
-            label: None,
-            mode: Mode::default(),
-        }
     }
 }
 
@@ -75,27 +46,5 @@ impl LockOptions {
             Mode::Permits(most) => manager.semaphore(name).in_all(most).permits(1),
         };
         Box::pin(self.apply(request).acquire())
-    }
-
-    fn apply(&self, mut request: LockRequest) -> LockRequest {
-        if let Some(wait) = self.wait {
-            request = request.wait(wait);
-        }
-        if let Some(lease) = self.lease {
-            request = request.lease(lease);
-        }
-        if let Some(least) = self.min_hold {
-            request = request.min_hold(least);
-        }
-        if let Some(longest) = self.max_hold {
-            request = request.max_hold(longest);
-        }
-        if let Some(keep_for) = self.keep_for {
-            request = request.keep_for(keep_for);
-        }
-        if let Some(label) = self.label {
-            request = request.label(label);
-        }
-        request
     }
 }

@@ -2,7 +2,6 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use pin_project_lite::pin_project;
 use tokio::task::coop;
@@ -14,9 +13,10 @@ use crate::api::multi::MultiRequest;
 use crate::api::request::LockRequest;
 pub use crate::protect::driver::OnLost;
 use crate::protect::driver::{Body, BodyOrValue, Driver, polled_after_completion};
+use crate::values::IntoLockName;
+pub use crate::values::Overrides;
 pub use crate::values::error::LockError;
 pub use crate::values::name::{KeyPart, LockName};
-use crate::values::{IntoLockName, Overrides};
 
 /// Builds the escaped name that a key template describes.
 #[derive(Debug)]
@@ -52,27 +52,6 @@ impl KeyBuilder {
     pub fn finish(self) -> LockName {
         self.name
     }
-}
-
-/// The attribute's options.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Call {
-    /// See [`LockRequest::wait`](crate::LockRequest::wait).
-    pub wait: Option<Duration>,
-    /// See [`LockRequest::lease`](crate::LockRequest::lease).
-    pub lease: Option<Duration>,
-    /// See [`LockRequest::auto_renew`](crate::LockRequest::auto_renew).
-    pub auto_renew: Option<bool>,
-    /// See [`LockRequest::max_hold`](crate::LockRequest::max_hold).
-    pub max_hold: Option<Duration>,
-    /// See [`LockRequest::keep_for`](crate::LockRequest::keep_for).
-    pub keep_for: Option<Duration>,
-    /// See [`LockRequest::label`](crate::LockRequest::label).
-    pub label: Option<&'static str>,
-    /// See [`LockRequest::min_hold`](crate::LockRequest::min_hold).
-    pub min_hold: Option<Duration>,
-    /// The kind of lock.
-    pub mode: Mode,
 }
 
 /// The kind of lock that an annotated function takes.
@@ -111,15 +90,18 @@ impl Names {
 pub fn enter(
     manager: Option<&LockManager>,
     names: Names,
-    call: Call,
+    mode: Mode,
+    overrides: Overrides,
 ) -> Enter<impl Future<Output = Result<LockGuard, LockError>> + Send + use<>> {
     let entering = match names {
-        Names::One(name) => request(manager, name, &call).map(|request| Enter::One {
+        Names::One(name) => request(manager, name, mode, overrides).map(|request| Enter::One {
             entering: request.acquire(),
         }),
-        Names::Several(names) => several(manager, names, &call).map(|request| Enter::Boxed {
-            entering: Box::pin(request.acquire()),
-        }),
+        Names::Several(names) => {
+            several(manager, names, mode, overrides).map(|request| Enter::Boxed {
+                entering: Box::pin(request.acquire()),
+            })
+        }
     };
     entering.unwrap_or_else(|error| Enter::Boxed {
         entering: Box::pin(async {
@@ -134,10 +116,11 @@ pub fn enter_when(
     when: bool,
     manager: Option<&LockManager>,
     names: Names,
-    call: Call,
+    mode: Mode,
+    overrides: Overrides,
 ) -> EnterWhen<impl Future<Output = Result<LockGuard, LockError>> + Send + use<>> {
     EnterWhen {
-        entering: when.then(|| enter(manager, names, call)),
+        entering: when.then(|| enter(manager, names, mode, overrides)),
     }
 }
 
@@ -200,7 +183,8 @@ impl<A: Future<Output = Result<LockGuard, LockError>>> Future for EnterWhen<A> {
 fn request(
     manager: Option<&LockManager>,
     name: LockName,
-    call: &Call,
+    mode: Mode,
+    overrides: Overrides,
 ) -> Result<LockRequest, LockError> {
     let global;
     let manager = match manager {
@@ -210,31 +194,25 @@ fn request(
             &global
         }
     };
-    let request = match call.mode {
+    let request = match mode {
         Mode::Exclusive => manager.mutex(name),
         Mode::Fair => manager.fair(name),
         Mode::Read => manager.read(name),
         Mode::Write => manager.write(name),
         Mode::Semaphore(in_all) => manager.semaphore(name).in_all(in_all).permits(1),
     };
-    Ok(request.with(Overrides {
-        keep_for: call.keep_for,
-        wait: call.wait.map(Some),
-        lease: call.lease,
-        auto_renew: call.auto_renew,
-        min_hold: call.min_hold,
-        max_hold: call.max_hold,
-        label: call.label,
-    }))
+    Ok(request.with(overrides))
 }
 
 fn several(
     manager: Option<&LockManager>,
     names: Vec<LockName>,
-    call: &Call,
+    mode: Mode,
+    overrides: Overrides,
 ) -> Result<MultiRequest, LockError> {
-    let requests = names.into_iter().map(|name| request(manager, name, call));
-    Ok(MultiRequest::new(requests.collect::<Result<_, _>>()?))
+    let one = |name| request(manager, name, mode, overrides);
+    let requests = names.into_iter().map(one).collect::<Result<_, _>>()?;
+    Ok(MultiRequest::new(requests))
 }
 
 /// Makes the name of a key that is given as an expression.

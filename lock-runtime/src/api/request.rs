@@ -59,6 +59,22 @@ pub struct LockRequest {
     overrides: Overrides,
 }
 
+/// The options of a request, for those who pass them on to it.
+macro_rules! request_options {
+    ($pass_on:ident) => {
+        $pass_on! {
+            lease(lease: Duration),
+            auto_renew(on: bool),
+            min_hold(least: Duration),
+            max_hold(longest: Duration),
+            keep_for(idle: Duration),
+            reentrant(on: bool),
+            label(label: &'static str)
+        }
+    };
+}
+pub(super) use request_options;
+
 impl LockRequest {
     pub(crate) fn new(core: Arc<Core>, name: LockName, kind: Kind) -> LockRequest {
         let label = name.label();

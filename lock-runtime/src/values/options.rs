@@ -163,16 +163,19 @@ pub(crate) struct HoldOptions {
     pub(crate) label: Label,
 }
 
-/// The options that a request sets itself; the manager's options fill the rest.
+/// The options that a request sets itself; the manager's options fill the rest. Each has the name of its method of
+/// [`LockRequest`](crate::LockRequest), and the attribute's expansion sets it by that name.
+#[allow(missing_docs, reason = "each is documented at the method of its name")]
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Overrides {
-    pub(crate) wait: Option<Option<Duration>>,
-    pub(crate) lease: Option<Duration>,
-    pub(crate) auto_renew: Option<bool>,
-    pub(crate) min_hold: Option<Duration>,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) keep_for: Option<Duration>,
-    pub(crate) label: Option<&'static str>,
+pub struct Overrides {
+    /// Without a time in it, the request waits for as long as it takes.
+    pub wait: Option<Option<Duration>>,
+    pub lease: Option<Duration>,
+    pub auto_renew: Option<bool>,
+    pub min_hold: Option<Duration>,
+    pub max_hold: Option<Duration>,
+    pub keep_for: Option<Duration>,
+    pub label: Option<&'static str>,
 }
 
 impl Overrides {

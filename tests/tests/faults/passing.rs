@@ -140,7 +140,19 @@ async fn waits_outlive(
     .await;
 
     refuse().await;
-    eventually("each kind is refused", async || refusals().len() >= KINDS).await;
+    let mut shown = 0;
+    eventually("each kind is refused", async || {
+        if let Some(ended) = waiting.try_join_next() {
+            panic!("a wait has ended: {ended:?}");
+        }
+        let logged = refusals();
+        for refusal in logged.iter().skip(shown) {
+            eprintln!("{refusal}");
+        }
+        shown = logged.len();
+        shown >= KINDS
+    })
+    .await;
     // A connection that has just been ended says so first.
     eventually("who does not wait is told", async || {
         let refused = locks.mutex("free").try_acquire().await;

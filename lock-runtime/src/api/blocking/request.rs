@@ -7,6 +7,7 @@ use super::guard::LockGuard;
 use super::runtime::Runtime;
 use crate::acquire::try_acquire::TryAcquire;
 use crate::api::lease::Lease;
+use crate::api::request::request_options;
 use crate::protect::Outcome;
 use crate::protect::driver::late_loss;
 use crate::values::LockError;
@@ -77,42 +78,23 @@ impl<R> Request<R> {
     }
 }
 
-impl Request<crate::LockRequest> {
-    /// Does the same as [`LockRequest::lease`](crate::LockRequest::lease).
-    pub fn lease(self, lease: Duration) -> Self {
-        self.set(|request| request.lease(lease))
-    }
-
-    /// Does the same as [`LockRequest::auto_renew`](crate::LockRequest::auto_renew).
-    pub fn auto_renew(self, on: bool) -> Self {
-        self.set(|request| request.auto_renew(on))
-    }
-
-    /// Does the same as [`LockRequest::min_hold`](crate::LockRequest::min_hold).
-    pub fn min_hold(self, least: Duration) -> Self {
-        self.set(|request| request.min_hold(least))
-    }
-
-    /// Does the same as [`LockRequest::max_hold`](crate::LockRequest::max_hold).
-    pub fn max_hold(self, longest: Duration) -> Self {
-        self.set(|request| request.max_hold(longest))
-    }
-
-    /// Does the same as [`LockRequest::keep_for`](crate::LockRequest::keep_for).
-    pub fn keep_for(self, idle: Duration) -> Self {
-        self.set(|request| request.keep_for(idle))
-    }
-
-    /// Does the same as [`LockRequest::reentrant`](crate::LockRequest::reentrant).
-    pub fn reentrant(self, on: bool) -> Self {
-        self.set(|request| request.reentrant(on))
-    }
-
-    /// Does the same as [`LockRequest::label`](crate::LockRequest::label).
-    pub fn label(self, label: &'static str) -> Self {
-        self.set(|request| request.label(label))
-    }
+macro_rules! pass_on {
+    ($($option:ident($value:ident: $of:ty)),*) => {
+        impl Request<crate::LockRequest> {
+            $(
+                #[doc = concat!(
+                    "Does the same as [`LockRequest::", stringify!($option), "`](crate::LockRequest::",
+                    stringify!($option), ")."
+                )]
+                pub fn $option(self, $value: $of) -> Self {
+                    self.set(|request| request.$option($value))
+                }
+            )*
+        }
+    };
 }
+
+request_options!(pass_on);
 
 impl<R: Ask> Request<R> {
     /// Waits up to `wait`, one year at most; zero tries once. Default: the manager's, 10 s; for several locks, the
