@@ -222,10 +222,18 @@ impl SentinelGroup {
     /// Runs `SENTINEL FAILOVER`. The old master lives, and takes writes for some seconds more. Returns the new one's
     /// index.
     pub async fn failover(&self) -> usize {
-        let old = self.master();
-        eventually("a failover is begun", async || {
-            let sentinel = &self.sentinels[0];
-            sentinel.command(&["SENTINEL", "FAILOVER", SERVICE]).is_ok()
+        let (old, sentinel) = (self.master(), &self.sentinels[0]);
+        let port = self.servers[old].port();
+        // On a busy machine, no replica may be good at the moment. The sentinel then gives up, and is told again.
+        let given_up = || sentinel.log().matches("-failover-abort").count();
+        let mut begun = given_up();
+        let before = begun;
+        eventually("the sentinel moves the master", async || {
+            if given_up() == begun {
+                let failover = sentinel.command(&["SENTINEL", "FAILOVER", SERVICE]);
+                begun += usize::from(failover.is_ok());
+            }
+            begun > before && sentinel.master_port().is_some_and(|named| named != port)
         })
         .await;
         self.moved_from(old).await
