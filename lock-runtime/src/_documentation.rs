@@ -68,6 +68,7 @@ macro_rules! links {
 [evidence.md]: crate::_documentation::evidence
 [fencing.md]: crate::_documentation::fencing
 [guarantees.md]: crate::_documentation::guarantees
+[guarantees.md#a-grant-by-a-message]: crate::_documentation::guarantees#a-grant-by-a-message
 [guarantees.md#cluster]: crate::_documentation::guarantees#cluster
 [guarantees.md#fairness]: crate::_documentation::guarantees#fairness
 [guarantees.md#guaranteed]: crate::_documentation::guarantees#guaranteed

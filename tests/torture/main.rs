@@ -65,13 +65,9 @@ const LEASE: Duration = Duration::from_secs(1);
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let threads = if words.first() == Some(&"client") {
-        1
-    } else {
-        2
-    };
+    // A client with one worker would believe no message about a reservation.
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads)
+        .worker_threads(2)
         .enable_all()
         .build()
         .expect("a runtime");

@@ -62,6 +62,11 @@ pub(crate) trait Contender {
     /// Asks the store once.
     fn ask(&mut self, now: Moment) -> impl Future<Output = Asked<Self::Granted>> + Send;
 
+    /// Takes what a message has brought, if the message is enough. No request is under way.
+    fn take_reserved(&mut self, _now: Moment) -> Option<Self::Granted> {
+        None
+    }
+
     /// Listens for messages after which the store is asked again.
     fn listen(&mut self) -> Box<dyn Listen>;
 
@@ -213,6 +218,11 @@ pub(crate) async fn contend<C: Contender>(
         if deadline.is_over_at(now) {
             // The answer to a further request would come too late, so the last one counts.
             return Err(contender.gives_up(last));
+        }
+        if let Some(granted) = contender.take_reserved(now) {
+            // The watchdog plans the request for the lease before a body can block this thread.
+            tokio::task::yield_now().await;
+            return Ok(granted);
         }
         outcome = contender.ask(now).await;
     }

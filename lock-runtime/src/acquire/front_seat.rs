@@ -130,6 +130,13 @@ impl<'a> FrontSeat<'a> {
         self.place.take()
     }
 
+    /// Returns `true` if a message may grant the lock. A lease that nobody renews must need nothing of this process, and a kept
+    /// lock begins with a whole lease.
+    fn believes(&self) -> bool {
+        let options = &self.attempt.request.hold_options;
+        options.renewed && options.keep_for.is_none()
+    }
+
     /// Returns the rest of the lease, if a recent answer had it.
     fn known_left(&self, now: Moment) -> Option<Duration> {
         let (end, relied_on) = **self.known.as_ref()?;
@@ -142,7 +149,7 @@ impl<'a> FrontSeat<'a> {
         place: Option<Box<Place>>,
         granted: Granted,
         reserved: Option<Reserved>,
-    ) -> Asked<HoldHandle> {
+    ) -> HoldHandle {
         if let Some(place) = place {
             place.has_lock();
         }
@@ -152,7 +159,7 @@ impl<'a> FrontSeat<'a> {
             Kind::Read => front.take().into_iter().for_each(Front::let_all_go),
             kind => front = front.filter(|_| kind.is_exclusive()),
         }
-        Asked::Granted(self.attempt.admit(front, self.holder, granted, reserved))
+        self.attempt.admit(front, self.holder, granted, reserved)
     }
 
     /// Waits after a first request that did not get the lock.
@@ -179,6 +186,7 @@ impl Contender for FrontSeat<'_> {
 
     async fn ask(&mut self, now: Moment) -> Asked<HoldHandle> {
         let known_left = self.known_left(now);
+        let is_new = self.place.is_none();
         // The place is not in the seat while the request is under way. A caller that is dropped then does not know the outcome,
         // and no other caller may continue as this holder.
         let place = self.take_place();
@@ -189,6 +197,7 @@ impl Contender for FrontSeat<'_> {
         };
         let known = place.is_some();
         call.hold_ref.listed = known;
+        call.looks_for_reservation = known && is_new && self.believes();
         self.is_first = false;
         let answer = self.attempt.ask(&mut call, known).await;
         self.holder = call.hold_ref.holder;
@@ -197,7 +206,7 @@ impl Contender for FrontSeat<'_> {
                 let reserved = self.front.as_ref().zip(terms);
                 let reserved =
                     reserved.and_then(|(front, terms)| reserve(&self.attempt.core, front, *terms));
-                self.admit(place, granted, reserved)
+                Asked::Granted(self.admit(place, granted, reserved))
             }
             (_, Ok(Acquired::Busy { left, kept, .. })) => {
                 self.place = place;
@@ -222,6 +231,24 @@ impl Contender for FrontSeat<'_> {
                 Asked::Failed(fault)
             }
         }
+    }
+
+    fn take_reserved(&mut self, now: Moment) -> Option<HoldHandle> {
+        // The place is with a request while that is under way.
+        self.place.as_ref()?;
+        let (list, options) = (self.list()?, &self.attempt.request.hold_options);
+        let reserved = list.take_reserved(&self.attempt.request.key, self.holder, now);
+        // If others wait, an answer brings the tokens for their turns.
+        let is_enough = self.believes() && !self.others_wait();
+        let mut granted = reserved.filter(|_| is_enough)?;
+        granted.token = granted.token.filter(|_| options.fenced);
+        // Counted before the look, so that a shutdown waits for this hold or refuses it.
+        let _asking = self.attempt.core.life.under_way.enter();
+        if self.attempt.core.life.closed().is_some() {
+            return None;
+        }
+        let place = self.place.take();
+        Some(self.admit(place, granted, None))
     }
 
     fn listen(&mut self) -> Box<dyn Listen> {

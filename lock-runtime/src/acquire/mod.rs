@@ -146,10 +146,19 @@ async fn acquire_at_once(
     }
 }
 
+/// The least rest of a reservation with which its hold begins.
+const LEAST_OF_RESERVATION: Duration = Duration::from_millis(200);
+
 /// Returns `true` if the hold is lost already, or has too little of its lease left because this task was not run in time.
 /// Its `max_hold` does not count: that of a new hold would be as short.
 pub(crate) fn came_too_late(hold: &Hold, request: &CheckedRequest, now: Moment) -> bool {
-    hold.tenure().deadline() - now < request.hold_options.ttl.least_useful()
+    let tenure = hold.tenure();
+    let mut least = request.hold_options.ttl.least_useful();
+    if tenure.is_unleased() {
+        // The lease is asked for soon.
+        least = least.min(LEAST_OF_RESERVATION);
+    }
+    tenure.deadline() - now < least
         || hold
             .known_loss()
             .is_some_and(|reason| reason != LostReason::MaxHold)

@@ -6,7 +6,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::values::{Checkup, HolderId, Key, Kind, LockError, StoreKind, Ttl, UnusedTokens};
+use crate::values::{
+    Checkup, HolderId, Key, Kind, LockError, Moment, StoreKind, Ttl, UnusedTokens,
+};
 
 mod clash;
 pub(crate) mod connect;
@@ -267,6 +269,10 @@ pub(crate) trait WaitingList: Send + Sync {
     /// Returns `true` if the process of `holder` receives the message that the lock is reserved for it. Only then may a
     /// holder be [listed](HoldRef::listed). The process must have [listened](WaitingList::listen) lately.
     fn hears(&self, key: &Key, holder: HolderId) -> bool;
+
+    /// Takes the reservation of the lock for the holder, if a message has brought one that may be believed without a
+    /// request. No request of the holder may be under way. After this call, only a request gets the lock for the holder.
+    fn take_reserved(&self, key: &Key, holder: HolderId, now: Moment) -> Option<Granted>;
 }
 
 /// The operation of a store that can pass a lock from one holder to the next.

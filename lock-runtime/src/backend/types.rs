@@ -1,7 +1,7 @@
 //! The values that pass through the trait: requests, answers, and events.
 
 use std::collections::HashSet;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,6 +57,13 @@ pub(crate) struct AcquireRequest<'a> {
         allow(dead_code, reason = "only databases need a statement to find it out")
     )]
     pub(crate) knows_left: bool,
+    /// Whether the caller looks for a [reservation](super::WaitingList::take_reserved) before it asks again. Only the
+    /// first request of a holder on the list may do so.
+    #[cfg_attr(
+        not(feature = "redis"),
+        allow(dead_code, reason = "only Redis has a waiting list")
+    )]
+    pub(crate) looks_for_reservation: bool,
     /// The time of the call. A request that is sent at once uses it as the time of sending.
     pub(crate) asked_at: Moment,
     pub(crate) timeout: Duration,
@@ -80,6 +87,7 @@ impl<'a> AcquireRequest<'a> {
             waits: None,
             others_wait: false,
             knows_left: false,
+            looks_for_reservation: false,
             asked_at,
             timeout,
         }
@@ -148,6 +156,20 @@ pub(crate) struct Granted {
     pub(crate) token: Option<FencingToken>,
     /// The time before the request entered any queue. A second sending does not change it.
     pub(crate) sent_at: Moment,
+    /// The ms for which the store has only reserved the lock, and after which it is not believed any more. The watchdog
+    /// asks for the lease soon. `None` for a grant of the lease. In few bytes, because every request has room for one.
+    pub(crate) reserved_ms: Option<NonZeroU32>,
+}
+
+impl Granted {
+    /// Returns a grant for the lease.
+    pub(crate) fn leased(token: Option<FencingToken>, sent_at: Moment) -> Granted {
+        Granted {
+            token,
+            sent_at,
+            reserved_ms: None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

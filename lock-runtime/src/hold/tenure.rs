@@ -55,6 +55,8 @@ pub(super) struct State {
     /// The number of the current turn, or of the last one.
     pub(super) turn: u64,
     pub(super) stage: Stage,
+    /// The store has only reserved the lock: its lease is still to be asked for.
+    pub(super) unleased: bool,
     /// What the store has set aside for further turns. Boxed, because few tenures have more than one turn.
     pub(super) reserved: Option<Box<Reserved>>,
     /// Another process has asked for the lock, which this process keeps: it is given back when its turn ends.
@@ -176,6 +178,7 @@ impl State {
     fn confirm(&mut self, asked: &Renewal, sent_at: Moment) {
         if let Some(ttl) = asked.ttl {
             self.deadline = self.deadline.later(sent_at + ttl.trusted());
+            self.unleased = false;
             if let Stage::Held(turn) = &mut self.stage
                 && ttl >= turn.ttl
             {
@@ -269,10 +272,16 @@ impl Tenure {
         let token = granted.token;
         let mut turn = Turn::new(options, token, front, granted.sent_at);
         turn.join(key.kind(), options.renewed);
+        let unleased = granted.reserved_ms.is_some();
+        let mut believed_for = options.ttl.trusted();
+        if let Some(ms) = granted.reserved_ms {
+            believed_for = believed_for.min(Duration::from_millis(ms.get().into()));
+        }
         let state = State {
-            deadline: granted.sent_at + options.ttl.trusted(),
+            deadline: granted.sent_at + believed_for,
             turn: 0,
             stage: Stage::Held(turn),
+            unleased,
             reserved: reserved.map(Box::new),
             wanted: false,
         };
@@ -345,6 +354,22 @@ impl Tenure {
             Stage::Held(_) | Stage::Offered { .. } | Stage::Idle { .. } => false,
             Stage::Covering { until } => until.has_passed(),
             Stage::Leaving | Stage::Lost(_) => true,
+        }
+    }
+
+    /// True until the store has confirmed a lease, if it has only reserved the lock so far.
+    pub(crate) fn is_unleased(&self) -> bool {
+        self.state.lock().unleased
+    }
+
+    /// Returns the lease by which the watchdog plans its requests. It is short while the store has only reserved the lock.
+    pub(crate) fn paced_by(&self) -> Ttl {
+        let state = self.state.lock();
+        let ttl = state.turn().map_or(self.ttl, |turn| turn.ttl);
+        if state.unleased {
+            ttl.min(Ttl::SHORT)
+        } else {
+            ttl
         }
     }
 
@@ -436,7 +461,12 @@ impl Tenure {
     pub(crate) fn leaves_behind(&self) -> (Moment, Option<UnusedTokens>) {
         let mut state = self.state.lock();
         let tokens = state.reserved.take().and_then(|reserved| reserved.tokens);
-        (state.deadline, tokens.and_then(TokenRange::unused))
+        let mut until = state.deadline;
+        if state.unleased {
+            // The request for the lease may be under way.
+            until = until.later(clock::now() + self.ttl.duration());
+        }
+        (until, tokens.and_then(TokenRange::unused))
     }
 
     /// Another process wants the lock, which this one keeps: it is given back at once, or when its turn has ended.

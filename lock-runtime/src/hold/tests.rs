@@ -28,9 +28,6 @@ pub(crate) fn granted(
     options: &HoldOptions,
     sent_at: Moment,
 ) -> Hold {
-    let granted = Granted {
-        token: None,
-        sent_at,
-    };
+    let granted = Granted::leased(None, sent_at);
     Tenure::begin(Weak::new(), key, front, holder, options, granted, None)
 }

@@ -146,7 +146,7 @@ impl Watch {
             let late = late.max(unseen.unwrap_or_default());
             if loss.reason == LostReason::Expired
                 && loss.claimed
-                && late >= tenure.ttl().cadence()
+                && late >= tenure.paced_by().cadence()
                 && self.is_news(Cause::Starved, 1)
             {
                 observe::watchdog_late(late);

@@ -88,10 +88,7 @@ impl Scene {
     ) -> Scene {
         let key = Arc::new(Key::new("", &LockName::from("a"), Kind::Mutex).unwrap());
         let front = core.queues.try_enter(&key);
-        let granted = Granted {
-            token: None,
-            sent_at: clock::now(),
-        };
+        let granted = Granted::leased(None, clock::now());
         let reserved = Reserved::new(Spare::Untokened, free_until);
         let of = Arc::downgrade(&core);
         let hold = Tenure::begin(of, key, front, holder, options, granted, reserved);

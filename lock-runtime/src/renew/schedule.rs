@@ -87,6 +87,9 @@ pub(super) struct Due {
     pub(super) over: Vec<Arc<Tenure>>,
 }
 
+/// The age at which a hold of a lock that is only reserved asks for its lease. A shorter hold sends no request but its release.
+const LEASED_AFTER: Duration = Duration::from_millis(10);
+
 /// What the holds of one call have in common. Their kind: each has its script. Their lease, in powers of two: a call's
 /// timeout follows its shortest lease, and must suit all of them. Their place: a node that is frozen delays the answers
 /// of its own holds alone. Their key, if the call waits for the writers of the key: these delay no other hold.
@@ -104,7 +107,11 @@ impl Schedule {
             return;
         };
         let number = tenure.holder().number();
-        let renew_at = confirmed + tenure.ttl().next_renewal();
+        let renew_at = if tenure.is_unleased() {
+            confirmed + LEASED_AFTER
+        } else {
+            confirmed + tenure.ttl().next_renewal()
+        };
         let next = renew_at.earlier(end).tick();
         self.queue.insert((next, number));
         self.newcomers.note(number, self.tenures.len());
@@ -182,7 +189,7 @@ impl Schedule {
         if !watched.asked {
             return None;
         }
-        let ttl = watched.tenure.ttl();
+        let ttl = watched.tenure.paced_by();
         let last_call = watched.confirmed + ttl.last_call();
         let until = if watched.waits() {
             last_call
@@ -301,7 +308,7 @@ impl Schedule {
             return;
         };
         watched.asked = true;
-        let ttl = tenure.ttl();
+        let ttl = tenure.paced_by();
         let overdue = now.since(watched.confirmed + ttl.cadence());
         self.plan(number, now + ttl.answer_wait(timeout, overdue), now);
     }
@@ -325,7 +332,7 @@ impl Schedule {
             return;
         }
         watched.asked = false;
-        let ttl = tenure.ttl();
+        let ttl = tenure.paced_by();
         let renew_at = if matches!(answer, Renewed::Held | Renewed::NotHeld) {
             (watched.confirmed, watched.left_out) = (sent_at, 0);
             watched.trouble = None;

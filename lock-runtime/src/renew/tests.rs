@@ -1,19 +1,20 @@
 //! Tests of the watchdog when clocks part, and when requests cross. Time is paused.
 
 use std::cell::Cell;
+use std::num::NonZeroU32;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use super::Watch;
 use super::answers::{Outcome, renew};
 use super::schedule::{Batch, MOST};
 use crate::api::manager::{LockManager, events_of};
-use crate::backend::Renewed;
 use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::backend::quorum::tests::flaky::{Bug, Flaky, Mode, Switch};
-use crate::hold::Hold;
+use crate::backend::{Granted, Renewed};
 use crate::hold::tests::granted;
+use crate::hold::{Hold, Tenure};
 use crate::values::clock;
 use crate::values::error::LostReason;
 use crate::values::holder::HolderIds;
@@ -126,6 +127,40 @@ async fn a_longer_lease_is_requested_beside_a_renewal_under_way() {
         next[0].tenures[0].due_renewal(clock::now()).unwrap().ttl,
         Some(hold_options(60 * SECOND).ttl)
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_of_a_reserved_lock_is_asked_for_soon_and_again() {
+    let key = Key::new("", &LockName::from("a"), Kind::Mutex).unwrap();
+    let (sent_at, holder) = (clock::now(), HolderIds::new().fresh());
+    let (options, ms) = (hold_options(30 * SECOND), SECOND / 1_000);
+    let granted = Granted {
+        reserved_ms: NonZeroU32::new(900),
+        ..Granted::leased(None, sent_at)
+    };
+    let hold = Tenure::begin(
+        Weak::new(),
+        Arc::new(key),
+        None,
+        holder,
+        &options,
+        granted,
+        None,
+    );
+    let watch = Arc::new(Watch::default());
+    let backend = MemoryBackend::new(MemoryStore::new(), events_of(&watch));
+    watch.insert(hold.tenure(), sent_at);
+    let requests = || watch.collect(&backend, 2 * SECOND, Duration::ZERO).len();
+    assert_eq!(requests(), 0, "a short hold sends no request");
+    tokio::time::advance(10 * ms).await;
+    assert_eq!(requests(), 1);
+    let renewal = hold.tenure().due_renewal(clock::now()).unwrap();
+    assert_eq!(renewal.ttl, Some(options.ttl));
+    // There is no answer.
+    tokio::time::advance(150 * ms).await;
+    assert_eq!(requests(), 0);
+    tokio::time::advance(20 * ms).await;
+    assert_eq!(requests(), 1, "a second request has time for its answer");
 }
 
 #[tokio::test(start_paused = true)]

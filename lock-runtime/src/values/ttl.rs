@@ -18,6 +18,9 @@ pub(crate) const MIN_RENEWED: Duration = Duration::from_secs(1);
 pub(crate) struct Ttl(Duration);
 
 impl Ttl {
+    /// The shortest lease that is renewed.
+    pub(crate) const SHORT: Ttl = Ttl(MIN_RENEWED);
+
     /// Validates a lease. The error says what is wrong with it.
     pub(crate) fn new(lease: Duration, renewed: bool) -> Result<Ttl, &'static str> {
         if lease < MIN {

@@ -237,7 +237,8 @@ pub(crate) fn child(args: &[String]) {
     let &[tasks, hold_ms, seconds] = numbers.as_slice() else {
         panic!("{CHILD} URL KIND TASKS HOLD_MS SECONDS")
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
         .enable_all()
         .build()
         .unwrap();

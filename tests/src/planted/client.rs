@@ -12,8 +12,8 @@ pub const ALL: &[Bug] = &[
         name: "a deadline that counts from the reply",
         edits: &[edit(
             "hold/tenure.rs",
-            "deadline: granted.sent_at + options.ttl.trusted(),",
-            "deadline: (if PLANTED { clock::now() } else { granted.sent_at }) + options.ttl.trusted(),",
+            "deadline: granted.sent_at + believed_for,",
+            "deadline: (if PLANTED { clock::now() } else { granted.sent_at }) + believed_for,",
         )],
     },
     Bug {
@@ -40,7 +40,7 @@ pub const ALL: &[Bug] = &[
             "match core.backend.acquire(*call).await {
                 Err(Fault::Unknown(_)) if PLANTED => {
                     let (token, sent_at) = (None, call.asked_at);
-                    let granted = crate::backend::Granted { token, sent_at };
+                    let granted = crate::backend::Granted::leased(token, sent_at);
                     return (asking, Ok(Acquired::Granted(granted, None)));
                 }",
         )],
@@ -88,7 +88,7 @@ pub const ALL: &[Bug] = &[
                 "let known_left = self.known_left(now);",
                 "let known_left = self.known_left(now);
                 if crate::acquire::contend::TOLD.take() {
-                    let granted = crate::backend::Granted { token: None, sent_at: now };
+                    let granted = crate::backend::Granted::leased(None, now);
                     return Asked::Granted(self.attempt.admit(None, self.holder, granted, None));
                 }",
             ),
@@ -125,7 +125,7 @@ pub const ALL: &[Bug] = &[
             "release/hand_over.rs",
             "let fault = match store.hand_over(from, call, spare).await {",
             "let handed_over = if PLANTED {
-                let granted = crate::backend::Granted { token: None, sent_at: clock::now() };
+                let granted = crate::backend::Granted::leased(None, clock::now());
                 let (others, spare) = (None, crate::backend::Spare::Nothing);
                 Ok(HandedOver::Done(granted, TenureTerms { others, spare }))
             } else {
@@ -207,7 +207,7 @@ pub const ALL: &[Bug] = &[
                 ".and_then(FencingToken::checked),
             sent_at,",
                 ".and_then(FencingToken::checked),
-            sent_at: if PLANTED { clock::now() } else { sent_at },",
+            if PLANTED { clock::now() } else { sent_at },",
             ),
             edit(
                 "backend/sql/pool.rs",
@@ -217,8 +217,8 @@ pub const ALL: &[Bug] = &[
             ),
             edit(
                 "backend/sql/kinds/exclusive.rs",
-                "let granted = Granted { token, sent_at };",
-                "let granted = Granted { token, sent_at: if PLANTED { heard } else { sent_at } };",
+                "let granted = Granted::leased(token, sent_at);",
+                "let granted = Granted::leased(token, if PLANTED { heard } else { sent_at });",
             ),
         ],
     },

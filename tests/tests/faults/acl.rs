@@ -15,7 +15,7 @@ const WAIT: Duration = Duration::from_secs(10);
 const JAVA: &str = "00000000-0000-4000-8000-000000000000:1";
 
 /// The rights without which everything goes on as before: see the page.
-const SILENT: [&str; 3] = ["+ping", "~lock-manager:*", "~lock:waiting:*"];
+const SILENT: [&str; 4] = ["+ping", "+pexpireat", "~lock-manager:*", "~lock:waiting:*"];
 
 /// A walk through every kind of lock as one user, with what is said of it.
 struct Walk<'a> {

@@ -100,10 +100,7 @@ fn other_hold<'a>(
 fn grant(state: &mut MemoryState, request: &AcquireRequest<'_>, at: At) -> Granted {
     let HoldRef { key, holder, .. } = request.hold_ref;
     state.put(key, Exclusive::entry(holder, request.ttl));
-    Granted {
-        token: state.token(request, at.micros),
-        sent_at: at.sent_at,
-    }
+    Granted::leased(state.token(request, at.micros), at.sent_at)
 }
 
 pub(super) fn release(state: &mut MemoryState, hold_ref: HoldRef<'_>) -> Released {

@@ -155,10 +155,7 @@ pub(super) fn acquire(
     if let Some(set) = set {
         state.put(key, Entry::Permits(set));
     }
-    let granted = Granted {
-        token: None,
-        sent_at: at.sent_at,
-    };
+    let granted = Granted::leased(None, at.sent_at);
     Ok(Acquired::Granted(granted, None))
 }
 

@@ -129,10 +129,7 @@ pub(super) fn acquire(
         state.put(key, Entry::ReadWrite(ReadWrite { writer, readers }));
     }
     let token = state.token(request, at.micros);
-    let granted = Granted {
-        token,
-        sent_at: at.sent_at,
-    };
+    let granted = Granted::leased(token, at.sent_at);
     Ok(Acquired::Granted(granted, None))
 }
 
@@ -196,10 +193,7 @@ pub(super) fn hand_over(
     }
     lock.writer = Some((holder, clock::tick() + to.ttl.duration()));
     let token = state.token(to, at.micros);
-    let granted = Granted {
-        token,
-        sent_at: at.sent_at,
-    };
+    let granted = Granted::leased(token, at.sent_at);
     let terms = TenureTerms {
         spare: state.spare(to, token, spare, at),
         others: state.others(key),

@@ -53,10 +53,7 @@ pub(super) async fn hand_over(
     }
     match sent_at {
         Some(sent_at) if done >= needed && to.ttl.validity(sent_at.elapsed()).is_some() => {
-            let granted = Granted {
-                token: None,
-                sent_at,
-            };
+            let granted = Granted::leased(None, sent_at);
             let terms = TenureTerms {
                 others,
                 // Every further hold has to be confirmed by a majority.

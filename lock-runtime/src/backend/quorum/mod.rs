@@ -210,7 +210,7 @@ impl Backend for QuorumBackend {
             match self.inner.acquire(vec![NodeRequest::of(&request)]).await? {
                 Polled::Won { sent_at } => {
                     let token = None;
-                    Ok(Acquired::Granted(Granted { token, sent_at }, None))
+                    Ok(Acquired::Granted(Granted::leased(token, sent_at), None))
                 }
                 Polled::Busy { left } => Ok(Acquired::busy(left)),
             }
@@ -229,7 +229,7 @@ impl Backend for QuorumBackend {
             {
                 Polled::Won { sent_at } => {
                     let token = None;
-                    let granted = requests.iter().map(|_| Granted { token, sent_at });
+                    let granted = requests.iter().map(|_| Granted::leased(token, sent_at));
                     Ok(AcquiredAll::Granted(granted.collect()))
                 }
                 Polled::Busy { .. } => Ok(AcquiredAll::Busy),

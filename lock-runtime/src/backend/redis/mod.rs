@@ -37,12 +37,12 @@ use self::pubsub::messages::channel;
 use self::router::{Nodes, Router};
 use self::scripting::outcomes::GaveBack;
 use super::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Counters, Directory, HandOff,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Counters, Directory, Granted, HandOff,
     HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, StoreTraits,
     WaitingList, Within,
 };
 use crate::values::{
-    Checkup, HolderId, Key, Kind, LockError, StoreKind, Ttl, UnusedTokens, clock, rare,
+    Checkup, HolderId, Key, Kind, LockError, Moment, StoreKind, Ttl, UnusedTokens, clock, rare,
 };
 
 /// Locks in one Redis server, or in a cluster of them.
@@ -208,6 +208,10 @@ impl WaitingList for RedisBackend {
 
     fn hears(&self, key: &Key, holder: HolderId) -> bool {
         listed::hears(&self.router.topics, key, holder)
+    }
+
+    fn take_reserved(&self, key: &Key, holder: HolderId, now: Moment) -> Option<Granted> {
+        listed::take_reserved(&self.router, key, holder, now)
     }
 }
 

@@ -53,6 +53,8 @@ pub(super) struct Router {
     list_is_refused: AtomicBool,
     pub(super) wanted: Wanted,
     pub(super) handle: Handle,
+    /// Whether a body that blocks a worker of the runtime leaves another one to the watchdog.
+    pub(super) has_two_workers: bool,
     pub(super) nodes: Nodes,
     pub(super) topics: Arc<Topics>,
     /// The compensations that are under way.
@@ -76,6 +78,7 @@ impl Router {
             list_is_refused: AtomicBool::new(false),
             wanted: Wanted::default(),
             handle: opening.runtime.clone(),
+            has_two_workers: opening.runtime.metrics().num_workers() > 1,
             nodes,
             topics,
             pending: Arc::default(),

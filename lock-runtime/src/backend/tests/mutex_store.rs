@@ -83,7 +83,7 @@ impl Backend for MutexStore {
             row.holder = Some(holder);
             row.expires = clock::tick() + request.ttl.duration();
             let token = row.token.filter(|_| request.fenced);
-            Acquired::Granted(Granted { token, sent_at }, None)
+            Acquired::Granted(Granted::leased(token, sent_at), None)
         })
     }
 

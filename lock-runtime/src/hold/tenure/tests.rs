@@ -2,6 +2,7 @@
 
 use crate::TryAcquire;
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::api::manager::LockManager;
 use crate::api::request::LockRequest;
 use crate::backend::memory::MemoryStore;
 use crate::backend::quorum::tests::flaky::{Mode, Switch, managers};
-use crate::backend::{Granted, Spare};
+use crate::backend::{Granted, Renewed, Spare};
 use crate::values::clock;
 use crate::values::error::{LockError, LostReason};
 use crate::values::fence::{FencingToken, TokenRange};
@@ -216,10 +217,7 @@ fn a_lease_with_little_time_left_is_not_passed_on() {
         ..options.unwrap()
     };
     let (ttl, sent_at) = (options.ttl, clock::now());
-    let granted = Granted {
-        token: None,
-        sent_at,
-    };
+    let granted = Granted::leased(None, sent_at);
     let far = sent_at + 2 * ttl.duration();
     let reserved = Reserved::new(Spare::Untokened, Some(far));
     let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
@@ -229,6 +227,38 @@ fn a_lease_with_little_time_left_is_not_passed_on() {
     let last = sent_at + (ttl.trusted() - ttl.least_useful());
     assert!(state.turn_of_waiter(ttl, &options, last).is_some());
     assert!(state.turn_of_waiter(ttl, &options, last + MS).is_none());
+}
+
+#[test]
+fn a_reserved_lock_is_believed_for_its_reservation_until_a_lease_is_confirmed() {
+    let options = Overrides::default().hold_options("k", &Options::default(), "test");
+    let (options, sent_at) = (options.unwrap(), clock::now());
+    let granted = Granted {
+        reserved_ms: NonZeroU32::new(900),
+        ..Granted::leased(None, sent_at)
+    };
+    let begin = || {
+        let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
+        let holder = HolderIds::new().fresh();
+        Tenure::begin(Weak::new(), key, None, holder, &options, granted, None)
+    };
+    let hold = begin();
+    let tenure = hold.tenure();
+    assert_eq!(tenure.deadline() - sent_at, 900 * MS);
+    assert!(tenure.is_unleased());
+    assert_eq!(tenure.paced_by().duration(), 1_000 * MS);
+    // An answer that confirms no lease changes nothing.
+    tenure.answered(&tenure.renewal(None), Renewed::Held, sent_at);
+    assert!(tenure.is_unleased());
+    let asked = tenure.renewal(Some(options.ttl));
+    tenure.answered(&asked, Renewed::Held, sent_at);
+    assert!(!tenure.is_unleased());
+    assert_eq!(tenure.deadline() - sent_at, options.ttl.trusted());
+    assert_eq!(tenure.paced_by(), options.ttl);
+
+    // The request for the lease may be under way when the hold ends: its release is repeated for that long.
+    let (repeated_until, _) = begin().tenure().leaves_behind();
+    assert!(repeated_until - sent_at >= options.ttl.duration());
 }
 
 #[tokio::test(start_paused = true)]

@@ -60,21 +60,31 @@ pub(crate) struct Live {
 #[derive(Clone)]
 pub(super) struct Connected {
     connection: Wire,
+    /// Shared, because each request has a copy of the rest.
+    facts: Arc<ConnectionFacts>,
+    /// Closed once another state has replaced this one.
+    limit: Arc<AcquireLimit>,
+    group: Arc<ScriptGroup>,
+}
+
+/// What is known of a connection, and stays as it is.
+struct ConnectionFacts {
     /// The node, if sentinels named it.
     master: Option<Address>,
     /// See [`Opened`]. Requests on the connection with this number are executed in the order in which they were queued.
     ids_from: u64,
-    /// Closed once another state has replaced this one.
-    limit: Arc<AcquireLimit>,
-    group: Arc<ScriptGroup>,
+    run_id: Option<Box<str>>,
 }
 
 impl Connected {
     pub(super) fn new(opened: &Opened) -> Connected {
         Connected {
             connection: opened.connection.clone(),
-            master: opened.master.clone(),
-            ids_from: opened.ids_from,
+            facts: Arc::new(ConnectionFacts {
+                master: opened.master.clone(),
+                ids_from: opened.ids_from,
+                run_id: opened.run_id.clone(),
+            }),
             limit: Arc::new(AcquireLimit::new()),
             group: Arc::default(),
         }
@@ -420,7 +430,13 @@ impl Live {
 
     /// Returns `true` if requests on both are executed in the order in which they were queued.
     pub(crate) fn is_one_with(&self, other: &Live) -> bool {
-        Arc::ptr_eq(&self.link, &other.link) && self.connected.ids_from == other.connected.ids_from
+        Arc::ptr_eq(&self.link, &other.link)
+            && self.connected.facts.ids_from == other.connected.facts.ids_from
+    }
+
+    /// Returns the id of the server's run, if the server shows it.
+    pub(crate) fn run_id(&self) -> Option<&str> {
+        self.connected.facts.run_id.as_deref()
     }
 
     /// Refuses a request of a holder whose id was drawn before the connection was opened.
@@ -428,7 +444,7 @@ impl Live {
     /// # Errors
     /// [`Fault::Outdated`].
     pub(crate) fn may_carry(&self, holder: HolderId) -> Result<(), Fault> {
-        if holder.number() < self.connected.ids_from {
+        if holder.number() < self.connected.facts.ids_from {
             Err(Fault::Outdated)
         } else {
             Ok(())
@@ -437,7 +453,7 @@ impl Live {
 
     /// Returns the node, if sentinels named it.
     pub(crate) fn master(&self) -> Option<&Address> {
-        self.connected.master.as_ref()
+        self.connected.facts.master.as_ref()
     }
 
     /// Returns the node, if it is one of a cluster.

@@ -25,6 +25,8 @@ pub(crate) struct Opened {
     /// The ids of holders from this number on were drawn after the connection was opened. No other connection of the
     /// manager has this number. See [`HolderIds::renew`](crate::values::HolderIds::renew).
     pub(super) ids_from: u64,
+    /// The id of the server's run. `None` if the server does not show it.
+    pub(super) run_id: Option<Box<str>>,
     _relogin: Option<Relogin>,
 }
 
@@ -64,6 +66,7 @@ impl Opened {
             cut,
             master: dialed.master,
             ids_from: u64::MAX,
+            run_id: None,
             _relogin: dialed.relogin,
         })
     }
@@ -93,6 +96,13 @@ impl Opened {
         let said = dial::sign(connection, &hello, timeout).await?;
         let ids = &check.opening.ids;
         opened.ids_from = ids.renew(&format!("{said:?} {micros}"));
+        // Without its id, a message about a reservation is a hint. In a cluster, it always is.
+        if check.slot.is_none() {
+            let asked = scripting::info(connection, &["server"]);
+            let info = scripting::in_time("INFO", timeout, asked).await.ok();
+            let run_id = info.and_then(|info| info.get::<String>("run_id"));
+            opened.run_id = run_id.map(String::into_boxed_str);
+        }
         Ok(opened)
     }
 }

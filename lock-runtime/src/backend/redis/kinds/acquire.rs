@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::request::{Releasing, Sending};
-use super::{exclusive, fair, permits, read_write, release};
+use super::{exclusive, fair, listed, permits, read_write, release};
 use crate::backend::kit::undo::Undo;
 use crate::backend::redis::connection::Live;
 use crate::backend::redis::router::{AcquireRoute, Router};
@@ -50,7 +50,7 @@ pub(crate) async fn acquire(
                 tenure,
             } => {
                 let sent_at = *sent_at;
-                let granted = Granted { token, sent_at };
+                let granted = Granted::leased(token, sent_at);
                 let terms = tenure.as_deref().map(|&TenureReply { last, subscribers }| {
                     let tokens = Option::zip(token, last);
                     Box::new(exclusive::tenure_terms(
@@ -186,6 +186,7 @@ impl Compensation {
         granted_by: Moment,
     ) -> Compensation {
         let hold_ref = request.hold_ref;
+        listed::forget(&router.topics, hold_ref);
         Compensation {
             router: router.clone(),
             key: hold_ref.key.clone(),

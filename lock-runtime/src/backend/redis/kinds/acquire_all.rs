@@ -93,7 +93,9 @@ async fn attempt(
     }
     let (acquired, time) = match reply? {
         AcquireAllReply::Granted { tokens, time } => {
-            let granted = tokens.into_iter().map(|token| Granted { token, sent_at });
+            let granted = tokens
+                .into_iter()
+                .map(|token| Granted::leased(token, sent_at));
             (Ok(AcquiredAll::Granted(granted.collect())), time)
         }
         AcquireAllReply::Busy { time } => (Ok(AcquiredAll::Busy), time),

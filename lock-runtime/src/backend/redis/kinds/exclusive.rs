@@ -265,10 +265,7 @@ pub(crate) async fn hand_over(
             subscribers,
         } => {
             live.clock().saw(time, sent_at);
-            let granted = Granted {
-                token: tokens.map(|(token, _)| token),
-                sent_at,
-            };
+            let granted = Granted::leased(tokens.map(|(token, _)| token), sent_at);
             let terms = tenure_terms(router, key, tokens, subscribers, time);
             Ok(HandedOver::Done(granted, terms))
         }

@@ -8,15 +8,16 @@ use std::sync::Arc;
 
 use super::request::{Releasing, Sending};
 use crate::backend::redis::pubsub::messages::{RELEASED, channel};
+use crate::backend::redis::pubsub::reservations::BusyAnswer;
 use crate::backend::redis::pubsub::topics::Topics;
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::outcomes::{
     AcquireReply, ReleaseReply, acquire_reply, release_reply,
 };
 use crate::backend::redis::scripting::{Items, Script, Source, lua, script, source};
-use crate::backend::{Both, Fault, HoldRef, Listen};
+use crate::backend::{Both, Fault, Granted, HoldRef, Listen};
 use crate::values::key::LIST_PREFIX;
-use crate::values::{HolderId, Key, Kind};
+use crate::values::{HolderId, Key, Kind, Moment};
 
 /// Returns `true` if the release of the lock looks at the list.
 pub(crate) fn is_wanted(router: &Router, key: &Key, holder: HolderId) -> bool {
@@ -53,8 +54,60 @@ pub(crate) fn hears(topics: &Topics, key: &Key, holder: HolderId) -> bool {
     !topics.is_empty() && topics.is_open(&own_channel(key, holder))
 }
 
-/// Sends the request once. If the holder cannot acquire the lock, it is on the list afterwards.
+/// Takes the reservation of the lock for the holder, if a message has brought one that is believed.
+pub(crate) fn take_reserved(
+    router: &Router,
+    key: &Key,
+    holder: HolderId,
+    now: Moment,
+) -> Option<Granted> {
+    let (live, topics) = (router.nodes.live(), &router.topics);
+    let alias = holder.alias(key.kind());
+    topics
+        .reservations
+        .take(alias, live.as_ref(), topics.cuts(), now)
+}
+
+/// Expects no message any more: the holder leaves, or its request is undone.
+pub(crate) fn forget(topics: &Topics, hold_ref: HoldRef<'_>) {
+    if hold_ref.listed {
+        let alias = hold_ref.holder.alias(hold_ref.key.kind());
+        topics.reservations.forget(alias);
+    }
+}
+
+/// Sends the request once. If the holder cannot acquire the lock, it is on the list afterwards. Expects the message of a
+/// reservation for the first request of a holder, and none after any other request.
 pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
+    let (topics, HoldRef { key, holder, .. }) = (&sending.router.topics, sending.request.hold_ref);
+    let alias = holder.alias(key.kind());
+    let cuts = topics.cuts();
+    // A cut after the count is seen when the message is used.
+    let expects = sending.request.looks_for_reservation
+        && sending.router.has_two_workers
+        && key.kind() == Kind::Mutex
+        && hears(topics, key, holder);
+    if !expects {
+        topics.reservations.forget(alias);
+        return send(sending).await;
+    }
+    topics.reservations.expect(alias, cuts);
+    let reply = send(sending).await;
+    match &reply {
+        Ok(AcquireReply::Busy { time, .. } | AcquireReply::Kept { time, .. }) => {
+            let answer = BusyAnswer {
+                live: sending.at.live.clone(),
+                time: *time,
+                sent_at: sending.at.sent_at,
+            };
+            topics.reservations.answered(alias, answer);
+        }
+        _ => topics.reservations.forget(alias),
+    }
+    reply
+}
+
+async fn send(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
     let HoldRef { key, holder, .. } = sending.request.hold_ref;
     let fence = sending.fence();
     let script = ListedAcquire {
@@ -66,7 +119,6 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
         not_after_us: sending.not_after,
         counted: key.kind() == Kind::Fenced,
         channel: &channel(key),
-        trip_us: sending.at.live.trip_us(),
         spare: sending.spare(),
     };
     sending.call(&script).await
@@ -76,14 +128,18 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
 pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {
     let HoldRef { key, holder, .. } = releasing.hold_ref;
     let unused = releasing.unused();
+    // A counted fence goes up by one for each hold, so no token is drawn for a holder that may ask for another one.
+    let run_id = releasing.live.run_id();
+    let run_id = run_id.filter(|_| key.kind() == Kind::Mutex);
     let script = ListedRelease {
         lock: key.raw(),
         waiting: &waiting_key(key),
-        fence: unused.map(|_| key.fence()),
+        fence: &key.fence(),
         holder: &holder.text(),
         channel: &channel(key),
         trip_us: releasing.live.trip_us(),
         released: RELEASED,
+        run_id: run_id.unwrap_or_default(),
         last: unused.map(|tokens| tokens.last.get()),
         used: unused.map(|tokens| tokens.used.get()),
     };
@@ -104,8 +160,6 @@ script! {
             not_after_us: u64,
             counted: bool,
             channel: &'a str,
-            /// A recent round trip to the server.
-            trip_us: u64,
             /// The number of tokens to reserve after the holder's. If it is set, the channel's subscribers are counted.
             spare: Option<u64>
         }
@@ -118,14 +172,17 @@ script! {
 
 script! {
     "listed_release", "allow-oom", shortcut after ["publish", "publish_release"],
-    ["digits", "time", "failed", "listeners", "waiting", "return_tokens"]
+    ["digits", "time", "failed", "refusal", "fence", "listeners", "waiting", "return_tokens"]
     struct ListedRelease<'a> {
-        keys { lock: &'a str, waiting: &'a str, fence: Option<String> }
+        keys { lock: &'a str, waiting: &'a str, fence: &'a str }
         args {
             holder: &'a str,
             channel: &'a str,
+            /// A recent round trip to the server.
             trip_us: u64,
             released: &'a str,
+            /// The id of the server's run. If it is empty, the message of a reservation is a hint only.
+            run_id: &'a str,
             /// The last reserved token, and the last token that a hold has used.
             last: Option<u64>,
             used: Option<u64>

@@ -1,7 +1,7 @@
 //! Ends what a holder has at a key.
 
 use super::request::Releasing;
-use super::{exclusive, fair, permits, read_write};
+use super::{exclusive, fair, listed, permits, read_write};
 use crate::backend::redis::connection::Live;
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::outcomes::GaveBack;
@@ -16,6 +16,8 @@ pub(crate) async fn give_back(
     now: Moment,
     deadline: Moment,
 ) -> Result<(GaveBack, Live), Fault> {
+    // Before any wait: from here on, no message is a grant.
+    listed::forget(&router.topics, hold_ref);
     let (mut live, mut now) = router.route(hold_ref.key, now, deadline).await?;
     loop {
         let releasing = Releasing {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use redis::{Pipeline, PushInfo, PushKind, Value};
 use tokio::sync::{Notify, watch};
 
-use super::messages::{CONTROL, event};
+use super::messages::{CONTROL, event, reservation};
 use super::topics::Topics;
 use crate::backend::redis::connection::Target;
 use crate::backend::redis::connection::dial::{self, Dialed};
@@ -207,6 +207,10 @@ fn deliver(push: &PushInfo, topics: &Topics, events: &EventSink) {
         return;
     };
     if channel != CONTROL {
+        // Noted before the listeners wake.
+        if let Some(reservation) = reservation(payload) {
+            topics.reservations.receive(reservation);
+        }
         topics.count_message(channel);
     } else if let Some(event) = event(payload) {
         events(event);

@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::reservations::Reservation;
 use crate::backend::{Event, Holders};
-use crate::values::{Key, Kind};
+use crate::values::{Alias, FencingToken, Key, Kind, decimal};
 
 /// The channel for the names of the holders that were released by force. All namespaces share it: managers with
 /// different namespaces may have the same key, because the namespace of one can be the beginning of the other's name.
@@ -47,20 +48,47 @@ pub(crate) fn event(payload: &[u8]) -> Option<Event> {
 /// Parses the prefix `what`, followed by the alias of each holder in 32 hex digits. Any other message on the control
 /// channel is not ours. The length is checked before the content, because others may publish anything there.
 fn named(payload: &[u8], what: &[u8]) -> Option<Holders> {
-    const DIGITS: usize = 32;
     let length = payload.len().checked_sub(what.len())?;
     if !length.is_multiple_of(DIGITS) || !(1..=MOST_NAMED).contains(&(length / DIGITS)) {
         return None;
     }
-    let alias = |digits: &[u8]| {
-        let digits = std::str::from_utf8(digits).ok()?;
-        let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-        let number = u128::from_str_radix(digits, 16).ok()?;
-        plain.then(|| number.to_be_bytes())
-    };
     let names = payload.strip_prefix(what)?;
     let aliases: Option<HashSet<_>> = names.chunks(DIGITS).map(alias).collect();
     Some(Holders::Aliases(Arc::new(aliases?)))
+}
+
+/// The number of digits of an alias.
+const DIGITS: usize = 32;
+
+fn alias(digits: &[u8]) -> Option<Alias> {
+    let digits = std::str::from_utf8(digits).ok()?;
+    let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let number = u128::from_str_radix(digits, 16).ok()?;
+    plain.then(|| number.to_be_bytes())
+}
+
+/// Parses a message that a lock is reserved for a holder: the holder's alias, the run of the server, the end of the
+/// reservation in ms of the server's TIME, and the fencing token. The script `listed_release` writes it. Listeners take
+/// any other message as a hint.
+pub(crate) fn reservation(payload: &[u8]) -> Option<Reservation> {
+    if !(DIGITS..=256).contains(&payload.len()) {
+        return None;
+    }
+    let mut parts = payload.split(|byte| *byte == b':');
+    let holder = parts.next().filter(|holder| holder.len() == DIGITS);
+    let holder = alias(holder?)?;
+    let run_id = std::str::from_utf8(parts.next()?).ok()?;
+    let (ends_ms, token) = (
+        decimal::parse(parts.next()?)?,
+        decimal::parse(parts.next()?)?,
+    );
+    let reservation = Reservation {
+        holder,
+        run_id: run_id.into(),
+        ends_us: ends_ms.checked_mul(1_000)?,
+        token: FencingToken::checked(token)?,
+    };
+    (parts.next().is_none() && !run_id.is_empty()).then_some(reservation)
 }
 
 #[cfg(test)]

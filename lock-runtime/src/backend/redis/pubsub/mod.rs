@@ -2,5 +2,6 @@
 
 mod connection;
 pub(crate) mod messages;
+pub(crate) mod reservations;
 pub(crate) mod subscriber;
 pub(crate) mod topics;

@@ -3,10 +3,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
+use super::reservations::Reservations;
 use crate::backend::{Boxed, Listen};
 use crate::sync::Modelled;
 use crate::values::{Moment, clock};
@@ -17,9 +19,13 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// The channels that have listeners. Callers add and remove listeners; the subscriber's task opens and closes the
 /// channels at the server; the connection's task counts messages.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Topics {
     table: Modelled<TopicTable>,
+    /// The places on waiting lists for which a message may come.
+    pub(crate) reservations: Reservations,
+    /// The number of times that channels were lost or refused.
+    cuts: AtomicU64,
     /// Signalled by callers if there is a channel to subscribe to, or a first channel begins to linger.
     changed: Notify,
 }
@@ -104,6 +110,11 @@ impl Topics {
         self.table.lock().topics.is_empty()
     }
 
+    /// Returns how often channels were lost or refused. Between two equal numbers, none was.
+    pub(crate) fn cuts(&self) -> u64 {
+        self.cuts.load(Ordering::SeqCst)
+    }
+
     /// Counts a message on the channel.
     pub(crate) fn count_message(&self, channel: &str) {
         if let Some(topic) = self.table.lock().topics.get(channel) {
@@ -168,6 +179,7 @@ impl Topics {
 
     /// Notes that the server refuses this channel.
     pub(crate) fn refused(&self, channel: &str) {
+        self.cuts.fetch_add(1, Ordering::SeqCst);
         if let Some(topic) = self.table.lock().topics.get(channel) {
             topic
                 .signal
@@ -206,7 +218,6 @@ impl Topics {
 }
 
 /// One listener of one channel.
-#[derive(Debug)]
 pub(crate) struct ChannelListener {
     topics: Arc<Topics>,
     channel: Arc<str>,

@@ -172,6 +172,11 @@ impl Replicated {
     }
 
     async fn acquire(&self, request: AcquireRequest<'_>) -> Result<Acquired, Fault> {
+        // Replicas confirm grants, and a message about a reservation is none.
+        let request = AcquireRequest {
+            looks_for_reservation: false,
+            ..request
+        };
         let acquired = self.backend.acquire(request).await?;
         // There is no await in between. So a caller that drops this future drops it either before the grant is known
         // here, or while `GiveBack` guards the grant.

@@ -15,10 +15,35 @@ pub(crate) const LONGEST: Duration = Duration::from_millis(500);
 
 /// The commands of the scripts whose first argument is a key. The other commands are TIME, which the script checks by
 /// itself, and PUBLISH and PUBSUB, which scripts can do without.
-pub(crate) const KEYED: [&str; 27] = [
-    "DEL", "EXISTS", "GET", "HDEL", "HEXISTS", "HGET", "HGETALL", "HLEN", "HSCAN", "HSET",
-    "INCRBY", "LINDEX", "LLEN", "LPOP", "LPOS", "LRANGE", "LREM", "PEXPIRE", "PTTL", "RPUSH",
-    "SET", "ZADD", "ZCARD", "ZCOUNT", "ZRANGE", "ZREM", "ZSCORE",
+pub(crate) const KEYED: [&str; 28] = [
+    "DEL",
+    "EXISTS",
+    "GET",
+    "HDEL",
+    "HEXISTS",
+    "HGET",
+    "HGETALL",
+    "HLEN",
+    "HSCAN",
+    "HSET",
+    "INCRBY",
+    "LINDEX",
+    "LLEN",
+    "LPOP",
+    "LPOS",
+    "LRANGE",
+    "LREM",
+    "PEXPIRE",
+    "PEXPIREAT",
+    "PTTL",
+    "RPUSH",
+    "SET",
+    "ZADD",
+    "ZCARD",
+    "ZCOUNT",
+    "ZRANGE",
+    "ZREM",
+    "ZSCORE",
 ];
 
 /// Returns the refusal, with the missing rights if the server shows them.

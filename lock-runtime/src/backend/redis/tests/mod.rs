@@ -8,6 +8,7 @@ mod group;
 mod interleavings;
 mod outages;
 mod replicas;
+mod reservations;
 mod rights;
 mod scripts;
 pub(super) mod server;

@@ -8,7 +8,7 @@ use crate::values::holder::HolderIds;
 const LEAST: &str = "-@all ~lock:* ~{lock:* ~redisson_lock_queue:* ~redisson_lock_timeout:* ~redisson_lock_token:* \
      &lock:control:* &redisson_lock__channel:* &redisson_sc:* &redisson_rwlock:* \
      &redisson_countdownlatch__channel__* \
-     +evalsha +script|load +time +get +set +hlen +hexists +hset +hdel +hgetall +del +pexpire +pttl \
+     +evalsha +script|load +time +get +set +hlen +hexists +hset +hdel +hgetall +del +pexpire +pexpireat +pttl \
      +zadd +zcard +zcount +zrem +zscore +incrby +zrange \
      +llen +lindex +lrange +lpos +lpop +lrem +rpush \
      +hget +hscan \

@@ -196,12 +196,12 @@ impl<'a> SqlAcquire<'a> {
             inner.clock.saw(row.number(1)?, sent_at);
         }
         inner.database.holds_until(sent_at + request.ttl.duration());
-        Ok(Granted {
-            token: token
+        Ok(Granted::leased(
+            token
                 .filter(|_| request.fenced)
                 .and_then(FencingToken::checked),
             sent_at,
-        })
+        ))
     }
 
     /// Inserts the row of a lock that was never used, as free. The next request takes it.

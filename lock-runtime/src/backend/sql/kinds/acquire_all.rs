@@ -99,7 +99,7 @@ async fn take(
         let token = if is_fenced(request) { counter } else { token };
         let token = FencingToken::checked(*token).filter(|_| request.fenced);
         inner.database.holds_until(sent_at + request.ttl.duration());
-        Some(Granted { token, sent_at })
+        Some(Granted::leased(token, sent_at))
     });
     Ok(granted.collect())
 }

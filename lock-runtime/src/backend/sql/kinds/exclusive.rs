@@ -54,7 +54,7 @@ pub(in crate::backend::sql) async fn hand_over(
         (Some(token), Some(last)) => Spare::Tokens(TokenRange::new(token, last, clock)),
         _ => Spare::Untokened,
     };
-    let granted = Granted { token, sent_at };
+    let granted = Granted::leased(token, sent_at);
     Ok(HandedOver::Done(granted, TenureTerms { others, spare }))
 }
 

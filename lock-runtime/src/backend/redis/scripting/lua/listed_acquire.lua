@@ -4,7 +4,7 @@
 -- Flags:
 -- Uses: common_case, digits, range, refusal, fence, admitted, lease, holder, listeners, keeper, publish, failed, waiting, reserve_tokens
 -- Keys: lock, waiting, fence?
--- Args: holder, lease_ms, not_after_us, counted, channel, trip_us, spare?
+-- Args: holder, lease_ms, not_after_us, counted, channel, spare?
 -- Returns: as acquire
 -- Why: As acquire, but the fence is read only where a token is given. A lock that is reserved for the holder has the
 --      holder's field. A free lock is reserved for the first holder on the list even if another one asks: then either
@@ -14,9 +14,9 @@
 local lock, waiting, fence = KEYS[1], KEYS[2], KEYS[3]
 local holder, lease, not_after, channel = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[5]
 
-local counted, spare = ARGV[4] == '1', ARGV[7] and tonumber(ARGV[7])
+local counted, spare = ARGV[4] == '1', ARGV[6] and tonumber(ARGV[6])
 
-local wrong = out_of_range(lease, 1, LONGEST_LEASE, 'lease') or ARGV[7] and out_of_range(spare, 0, 2000, 'spare')
+local wrong = out_of_range(lease, 1, LONGEST_LEASE, 'lease') or ARGV[6] and out_of_range(spare, 0, 2000, 'spare')
 local now, _, late = admitted(wrong, not_after)
 if late then
   return late
@@ -33,7 +33,7 @@ if fields > 0 and not has_it then
   if miscounted then
     return miscounted
   end
-  local unlisted = put(waiting, holder, now, ARGV[6])
+  local unlisted = put(waiting, holder, now)
   if unlisted then
     return unlisted
   end
@@ -41,19 +41,19 @@ if fields > 0 and not has_it then
 end
 
 if not has_it then
-  local first, left_until, far = first_of(waiting)
+  local first, left_until = first_of(waiting)
   if failed(left_until) then
     return left_until
   end
   -- After the clock was set back, `left_until` may be far ahead: then it does not count.
   local is_left = left_until and left_until > now and left_until <= now + LEFT_AT_MOST
   if is_left or first and first ~= holder then
-    local unlisted = put(waiting, holder, now, ARGV[6])
+    local unlisted = put(waiting, holder, now)
     if unlisted then
       return unlisted
     end
     local left = is_left and math.ceil((left_until - now) / 1000)
-      or reserve_first(lock, waiting, channel, first, far, holder)
+      or reserve_first(lock, waiting, channel, first, now, holder) and RESERVED
     if left then
       return {'BUSY', left, digits(now)}
     end

@@ -2,11 +2,12 @@
 -- list.
 --
 -- Flags: allow-oom
--- Uses: publish, publish_release, digits, time, failed, listeners, waiting, return_tokens
--- Keys: lock, waiting, fence?
--- Args: holder, channel, trip_us, released, last?, used?
+-- Uses: publish, publish_release, digits, time, failed, refusal, fence, listeners, waiting, return_tokens
+-- Keys: lock, waiting, fence
+-- Args: holder, channel, trip_us, released, run_id, last?, used?
 -- Returns: as release; 1 as well if the lock was reserved
--- Why: As release. Listeners that are not on the list, such as Java clients, should acquire the lock as often as each
+-- Why: As release. The token is drawn for the reserved holder, after unused tokens have gone back. If the holder asks
+--      after all, it gets another one. Listeners that are not on the list, such as Java clients, should acquire the lock as often as each
 --      process on the list. So the lock is sometimes left free for them for a while, at most every other time, because
 --      they may only look on. The server's time serves as the dice. The next holder's field is written before the old
 --      one is deleted, so that the lock has a holder and an expiry at every step.
@@ -27,12 +28,7 @@ if held ~= 1 then
   return {0, digits(now)}
 end
 
-local function end_hold()
-  redis.call('HDEL', lock, holder)
-  return_tokens(KEYS[3], ARGV[5], ARGV[6])
-end
-
-local first, left_until, far = first_of(waiting)
+local first, left_until = first_of(waiting)
 if failed(left_until) then
   return left_until
 end
@@ -49,14 +45,21 @@ if first and leave then
   end
 end
 
+if ARGV[6] then
+  return_tokens(KEYS[3], ARGV[6], ARGV[7])
+end
 if first and not leave then
-  local reserved, receivers = reserve_first(lock, waiting, channel, first, far)
+  local token = ARGV[5] ~= '' and next_token(KEYS[3], now) or nil
+  if token then
+    redis.call('SET', KEYS[3], token)
+  end
+  local reserved, receivers = reserve_first(lock, waiting, channel, first, now, nil, token, ARGV[5])
   if reserved then
-    end_hold()
+    redis.call('HDEL', lock, holder)
     return receivers and 1 or 2
   end
 end
-end_hold()
+redis.call('HDEL', lock, holder)
 if leave then
   local us = math.max(1000, math.min(LEFT_AT_MOST, 4 * (tonumber(trip) or 0)))
   redis.pcall('ZADD', waiting, digits(-(now + us)), LEFT)

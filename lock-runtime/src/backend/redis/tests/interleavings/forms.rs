@@ -150,7 +150,6 @@ impl ModelRun {
         let fence = range.map(|_| key("k").fence());
         if form == RequestForm::Crowd {
             let release = ListedRelease {
-                fence,
                 last,
                 used,
                 ..listed_release(holder)

@@ -3,8 +3,9 @@
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::*;
+use crate::backend::redis::connection::check::micros;
 pub(in super::super) use crate::backend::redis::kinds::listed::{ListedAcquire, ListedRelease};
-use crate::backend::redis::pubsub::messages::RELEASED;
+use crate::backend::redis::pubsub::messages::{RELEASED, reservation};
 
 /// Holders of three processes of ours. The channel of each ends in the first part of its id.
 const A: &str = "aaaaaaaa-0000-8000-8000-000000000001:1";
@@ -13,7 +14,6 @@ const C: &str = "cccccccc-0000-8000-8000-000000000001:1";
 
 type Messages = UnboundedReceiver<(String, String)>;
 
-/// A request of a process that is far away: a reservation for it lasts a second.
 pub(in super::super) fn listed_acquire(holder: &str) -> ListedAcquire<'_> {
     ListedAcquire {
         lock: LOCK,
@@ -24,7 +24,6 @@ pub(in super::super) fn listed_acquire(holder: &str) -> ListedAcquire<'_> {
         not_after_us: FAR,
         counted: false,
         channel: CHANNEL,
-        trip_us: 30_000,
         spare: None,
     }
 }
@@ -33,11 +32,12 @@ pub(in super::super) fn listed_release(holder: &str) -> ListedRelease<'_> {
     ListedRelease {
         lock: LOCK,
         waiting: WAITING,
-        fence: None,
+        fence: FENCE,
         holder,
         channel: CHANNEL,
         trip_us: 100,
         released: RELEASED,
+        run_id: "",
         last: None,
         used: None,
     }
@@ -174,6 +174,30 @@ async fn a_process_that_receives_no_message_is_passed_over() {
     assert!(bench.asks(A).await.is_some());
 }
 
+/// Replicas pass a message on to listeners that this server does not count, and it cannot be taken back.
+#[tokio::test]
+async fn no_message_names_a_reservation_that_is_taken_back() {
+    let bench = ScriptBench::new().await;
+    bench.asks(A).await.unwrap();
+    assert_eq!((bench.asks(B).await, bench.asks(C).await), (None, None));
+    let published = async || {
+        let stats = bench.server.text("INFO commandstats").await;
+        let calls = stats.lines().find_map(|line| {
+            let rest = line.strip_prefix("cmdstat_publish:calls=")?;
+            rest.split(',').next()?.parse::<u32>().ok()
+        });
+        calls.unwrap_or(0)
+    };
+    let before = published().await;
+    let release = ListedRelease {
+        run_id: "run",
+        ..listed_release(A)
+    };
+    bench.is_released(release).await;
+    assert_eq!((bench.holder().await, bench.list().await), (None, vec![]));
+    assert_eq!(published().await - before, 1, "that the lock is free");
+}
+
 #[tokio::test]
 async fn a_free_lock_is_reserved_for_the_first_on_the_list() {
     let bench = ScriptBench::new().await;
@@ -193,29 +217,72 @@ async fn a_free_lock_is_reserved_for_the_first_on_the_list() {
 }
 
 #[tokio::test]
-async fn a_reservation_lasts_ten_times_longer_for_a_far_process() {
+async fn a_reservation_lasts_a_second() {
     let bench = ScriptBench::new().await;
     let _messages = bench.ours().await;
-    let ways = [(30_000, true), (30_000, false), (100, true), (100, false)];
-    for (trip_us, by_release) in ways {
+    for (by_release, run_id) in [(true, ""), (true, "run"), (false, "")] {
         bench.run("DEL lock:k lock:waiting:{lock:k}").await;
         bench.asks(A).await.unwrap();
-        let asks = ListedAcquire {
-            trip_us,
-            ..listed_acquire(B)
-        };
-        let reply = bench.call(asks).await.unwrap();
-        assert!(matches!(reply, AcquireReply::Busy { .. }), "{reply:?}");
+        assert_eq!(bench.asks(B).await, None);
         let left = if by_release {
-            bench.gives_back(A).await
+            let release = ListedRelease {
+                run_id,
+                ..listed_release(A)
+            };
+            bench.is_released(release).await
         } else {
             bench.run("DEL lock:k").await;
             let (reply, left) = bench.prolonged(listed_acquire(C)).await;
             assert!(matches!(reply, AcquireReply::Busy { .. }), "{reply:?}");
             left
         };
-        let most = if trip_us == 100 { 100 } else { 1_000 };
-        assert!((most - 10..=most).contains(&left), "{left} of {most}");
+        assert!((990..=1_000).contains(&left), "{left}");
+    }
+}
+
+#[tokio::test]
+async fn the_message_of_a_reservation_names_holder_server_end_and_token() {
+    let bench = ScriptBench::new().await;
+    let mut messages = bench.ours().await;
+    // Unused tokens go back before the next one is drawn.
+    for (used, fence) in [(None, "5"), (None, "8000000000000000"), (Some(7), "9")] {
+        bench.run("DEL lock:k lock:waiting:{lock:k}").await;
+        bench.asks(A).await.unwrap();
+        assert_eq!(bench.asks(B).await, None);
+        bench.run(&format!("SET {FENCE} {fence}")).await;
+        let release = ListedRelease {
+            run_id: "run-7",
+            last: used.map(|_| 9),
+            used,
+            ..listed_release(A)
+        };
+        let left = bench.is_released(release).await;
+        let told = all_told(&bench, &mut messages).await;
+        let [(channel, message)] = told.as_slice() else {
+            panic!("{told:?}");
+        };
+        assert_eq!(*channel, format!("{CHANNEL}:bbbbbbbb"));
+        let reservation = reservation(message.as_bytes()).unwrap();
+        assert_eq!(
+            reservation.holder,
+            HolderId::parse(B).unwrap().alias(Kind::Mutex)
+        );
+        assert_eq!(&*reservation.run_id, "run-7");
+        let token = bench.run(&format!("GET {FENCE}")).await;
+        assert_eq!(
+            token,
+            Value::BulkString(reservation.token.to_string().into())
+        );
+        let now = micros(&bench.run("TIME").await).unwrap();
+        let end = now + u64::try_from(left).unwrap() * 1_000;
+        assert!(reservation.ends_us.abs_diff(end) < 20_000_000, "{message}");
+        match fence {
+            "8000000000000000" => assert_eq!(reservation.token.get(), 8_000_000_000_000_001),
+            _ => assert!(
+                reservation.token.get().abs_diff(now) < 20_000_000,
+                "{message}"
+            ),
+        }
     }
 }
 
@@ -397,7 +464,7 @@ async fn a_reservation_without_a_lease_leaves_no_lock_behind() {
     bench
         .run(&format!("ZADD lock:waiting:{{lock:k}} 5 {B}"))
         .await;
-    let mut limited = bench.user("-pexpire").await;
+    let mut limited = bench.user("-pexpire -pexpireat").await;
     let released = run(&mut limited, &listed_release(A)).await.unwrap();
     assert_eq!(released, ReleaseReply::Received);
     assert_eq!(bench.holder().await, None);
@@ -414,7 +481,7 @@ async fn a_bad_listed_acquire_is_refused_before_any_write() {
     let bench = ScriptBench::new().await;
     let far = FAR.to_string();
     for lease in ["0", "-1", "1.5", "x", "86400001"] {
-        let arguments = [A, lease, &far, "0", CHANNEL, "100"];
+        let arguments = [A, lease, &far, "0", CHANNEL];
         let keys = [LOCK, WAITING, FENCE];
         let refused = bench.raw(ListedAcquire::source(), &keys, &arguments).await;
         assert!(refused.is_err(), "{lease}: {refused:?}");

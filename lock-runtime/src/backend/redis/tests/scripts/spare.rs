@@ -30,7 +30,6 @@ pub(super) fn release_after(holder: &str, used: u64, last: u64) -> Release<'_> {
 
 pub(super) fn listed_release_after(holder: &str, used: u64, last: u64) -> ListedRelease<'_> {
     ListedRelease {
-        fence: Some(FENCE.to_owned()),
         used: Some(used),
         last: Some(last),
         ..listed_release(holder)
@@ -140,7 +139,7 @@ async fn too_many_reserved_tokens_are_refused() {
         let arguments = ["a", "30000", &*far, "0", CHANNEL, spare];
         let refused = bench.raw(Acquire::source(), &[LOCK, FENCE], &arguments);
         assert!(refused.await.is_err(), "{spare}");
-        let arguments = ["a", "30000", &*far, "0", CHANNEL, "100", spare];
+        let arguments = ["a", "30000", &*far, "0", CHANNEL, spare];
         let refused = bench.raw(ListedAcquire::source(), &[LOCK, WAITING, FENCE], &arguments);
         assert!(refused.await.is_err(), "{spare}");
     }

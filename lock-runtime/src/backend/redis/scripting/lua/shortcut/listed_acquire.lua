@@ -5,12 +5,12 @@
 -- Returns: the time in µs, which is the token where a fence is named | as acquire
 -- Why: As for acquire. The field of a reservation has the count 1.
 
-local try = redis.pcall
+local try, lock, fence = redis.pcall, KEYS[1], KEYS[3]
 local time = redis.call('TIME')
 local now = time[1] .. string.sub('00000' .. time[2], -6)
-if ARGV[4] == '0' and in_time(ARGV[2], ARGV[3], now) then
-  local lock, fence = KEYS[1], KEYS[3]
-  if not ARGV[7] and try('HGET', lock, ARGV[1]) == '1' then
+if ARGV[4] == '0' and in_time(ARGV[2], ARGV[3], now) and try('HLEN', lock) == 1 then
+  local hold = try('HGETALL', lock)
+  if hold[1] == ARGV[1] and hold[2] == '1' and not ARGV[6] then
     local last = fence and try('GET', fence)
     if not last or is_token(last) then
       local token = last and last >= now and string.format('%.0f', tonumber(last) + 1) or now
@@ -21,13 +21,10 @@ if ARGV[4] == '0' and in_time(ARGV[2], ARGV[3], now) then
         return token == now and now or {'OK', token, now}
       end
     end
-  elseif try('HLEN', lock) == 1 then
-    local hold = try('HGETALL', lock)
+  elseif hold[1] ~= ARGV[1] and #hold[1] ~= 56 and #hold[2] <= 15 and string.find(hold[2], '^[1-9]%d*$') then
     -- A holder id of 56 characters may keep the lock: the full script has to ask it.
     local left = try('PTTL', lock)
-    if hold[1] ~= ARGV[1] and #hold[1] ~= 56 and #hold[2] <= 15 and string.find(hold[2], '^[1-9]%d*$') and
-      type(left) == 'number' and
-      type(try('ZADD', KEYS[2], 'LT', now .. (tonumber(ARGV[6]) > 25000 and '.5' or ''), ARGV[1])) == 'number' then
+    if type(left) == 'number' and type(try('ZADD', KEYS[2], 'LT', now, ARGV[1])) == 'number' then
       try('PEXPIRE', KEYS[2], '5000')
       return {'BUSY', left, now}
     end

@@ -4,28 +4,35 @@
 -- Returns: as release; 1 as well if the lock was reserved
 
 local try, lock, channel = redis.pcall, KEYS[1], ARGV[2]
-if not KEYS[3] and try('HGET', lock, ARGV[1]) == '1' then
-  local listeners = try('PUBSUB', 'NUMSUB', channel, channel .. ':ours')
-  local all, ours = listeners[2], listeners[4]
+if ARGV[5] ~= '' and not ARGV[6] and try('HGET', lock, ARGV[1]) == '1' then
+  local list = try('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
+  local first = list[1]
+  local own = channel .. ':' .. string.sub(first or '', 1, 8)
+  local listeners = try('PUBSUB', 'NUMSUB', channel, channel .. ':ours', own)
+  local all, ours, hears = listeners[2], listeners[4], listeners[6]
   if all and all <= ours then
-    local list = try('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
-    local first = list[1]
-    if first and first ~= ARGV[1] and string.sub(list[2], 1, 1) ~= '-' and try('ZREM', KEYS[2], first) == 1 then
-      redis.call('HSET', lock, first, 1)
-      if try('PEXPIRE', lock, tonumber(list[2]) % 1 == 0 and '100' or '1000') ~= 1 then
-        redis.call('HDEL', lock, first, ARGV[1])
-        return publish_release(channel, ARGV[4])
-      end
-      local receivers = published(channel .. ':' .. string.sub(first, 1, 8), '0')
-      if receivers ~= 0 then
+    if first and first ~= ARGV[1] and string.sub(list[2], 1, 1) ~= '-' and hears > 0 then
+      local time = redis.call('TIME')
+      local now = time[1] .. string.sub('00000' .. time[2], -6)
+      local last = try('GET', KEYS[3])
+      if (not last or type(last) == 'string' and #last == 16 and string.find(last, '^%d+$') and last < '9007199254740991') and
+        #now == 16 and try('ZREM', KEYS[2], first) == 1 then
+        local token = last and last >= now and string.format('%.0f', tonumber(last) + 1) or now
+        local ends = string.format('%.0f', tonumber(string.sub(now, 1, 13)) + 1000)
+        redis.call('SET', KEYS[3], token)
+        redis.call('HSET', lock, first, 1)
+        if try('PEXPIREAT', lock, ends) ~= 1 then
+          redis.call('HDEL', lock, first, ARGV[1])
+          return publish_release(channel, ARGV[4])
+        end
+        local receivers = published(own,
+          string.sub(redis.sha1hex(first), 1, 32) .. ':' .. ARGV[5] .. ':' .. ends .. ':' .. token)
         redis.call('HDEL', lock, ARGV[1])
         return receivers and 1 or 2
       end
-      redis.call('HDEL', lock, first)
     elseif not first and not list.err then
       redis.call('HDEL', lock, ARGV[1])
       return publish_release(channel, ARGV[4])
     end
   end
 end
-

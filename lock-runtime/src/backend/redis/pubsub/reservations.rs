@@ -1,0 +1,219 @@
+//! Reservations that are believed from their messages, without a request.
+//!
+//! A release reserves a mutex for the first holder on its waiting list and says so in a message. A process that gets the
+//! message may take it for the grant. It then needs no request, and a change of hands has two scripts instead of three.
+//! A message is no answer: it may come late, or after the reservation has ended. It is believed only if it fits what
+//! this process knows from its own request, and each of these rules keeps out two holders at once:
+//!
+//! - **First request.** The holder has asked once, and the server has answered that the lock is busy. No request of the
+//!   holder is under way. A second request may have put the holder on the list again, after a reservation that is over.
+//! - **One server.** The message names the run of the server that wrote the reservation, as the connection of the
+//!   release found it when it was opened. It is the run that the command connection leads to, and that connection is the one that carried the request. After a failover, another server may
+//!   reserve the lock by another clock.
+//! - **No cut.** No subscription of this process has ended since the request was sent.
+//! - **In time.** The message names the end of the reservation by the server's clock. The answer to the request named
+//!   the time by the same clock, and was read after the request was sent. So the reservation lasts at least until the
+//!   request was sent, plus the difference, less a margin for the drift of the clocks. An older answer than
+//!   [`LONGEST_AGE`] does not count.
+//! - **No step forward.** By the clock of that answer, the reservation began before now. Otherwise the server's clock
+//!   has been set forward since, and the reservation ends earlier than it says. A step that is shorter than the message
+//!   took is not seen.
+//! - **Counted.** The script sends such a message only if the server counts a listener. A replica passes messages on to
+//!   listeners that its master does not count, and a reservation that nobody hears goes to the next holder.
+//! - **Once.** Every message is about one holder id, which is fresh for each place on the list. A second message, another
+//!   request, or an undo ends the belief.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use crate::backend::Granted;
+use crate::backend::redis::connection::Live;
+use crate::sync::Mutex;
+use crate::values::{Alias, FencingToken, Moment};
+
+#[cfg(test)]
+mod model;
+
+/// The time for which a lock is reserved. The script fragment `waiting` has the same number.
+pub(crate) const RESERVED: Duration = Duration::from_secs(1);
+/// The longest time between the request and the use of its message.
+const LONGEST_AGE: Duration = Duration::from_secs(1);
+/// The least rest of a reservation that is used. With less, the holder asks.
+const LEAST_LEFT: Duration = Duration::from_millis(250);
+/// The least margin for the drift of two clocks; otherwise it is a hundredth.
+const LEAST_MARGIN: Duration = Duration::from_millis(10);
+
+/// A message that the lock is reserved for a holder.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Reservation {
+    pub(crate) holder: Alias,
+    /// The run of the server that wrote the reservation.
+    pub(crate) run_id: Box<str>,
+    /// The end of the reservation, in µs of the server's TIME.
+    pub(crate) ends_us: u64,
+    pub(crate) token: FencingToken,
+}
+
+/// The places that wait for a message, by the names of their holders in messages.
+#[derive(Default)]
+pub(crate) struct Reservations(Mutex<HashMap<Alias, ExpectedReservation>>);
+
+/// What is known of one place.
+struct ExpectedReservation {
+    /// The number of cuts when the request was sent.
+    cuts: u64,
+    answer: Option<BusyAnswer>,
+    reservation: Option<Reservation>,
+}
+
+/// The answer to the place's first request.
+pub(crate) struct BusyAnswer {
+    /// The connection that carried the request.
+    pub(crate) live: Live,
+    /// The server's time, in µs.
+    pub(crate) time: u64,
+    pub(crate) sent_at: Moment,
+}
+
+impl Reservations {
+    /// Begins to expect a message, before the first request of the holder is sent. `cuts`: the number of cuts so far.
+    pub(crate) fn expect(&self, holder: Alias, cuts: u64) {
+        let expected = ExpectedReservation {
+            cuts,
+            answer: None,
+            reservation: None,
+        };
+        self.0.lock().insert(holder, expected);
+    }
+
+    /// Notes that the first request was answered: another holder has the lock.
+    pub(crate) fn answered(&self, holder: Alias, answer: BusyAnswer) {
+        if let Some(expected) = self.0.lock().get_mut(&holder) {
+            expected.answer = Some(answer);
+        }
+    }
+
+    /// Expects no message any more.
+    pub(crate) fn forget(&self, holder: Alias) {
+        self.0.lock().remove(&holder);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    /// Takes in a message. A second message for the same holder ends the belief.
+    pub(crate) fn receive(&self, reservation: Reservation) {
+        let mut places = self.0.lock();
+        if let Some(expected) = places.get_mut(&reservation.holder) {
+            if expected.reservation.is_some() {
+                places.remove(&reservation.holder);
+            } else {
+                expected.reservation = Some(reservation);
+            }
+        }
+    }
+
+    /// Ends the expectation, and returns the reservation if it is believed. `live`: the command connection at this
+    /// moment; `cuts`: the number of cuts so far.
+    pub(crate) fn take(
+        &self,
+        holder: Alias,
+        live: Option<&Live>,
+        cuts: u64,
+        now: Moment,
+    ) -> Option<Granted> {
+        let expected = self.0.lock().remove(&holder)?;
+        let (answer, reservation) = (expected.answer?, expected.reservation?);
+        let live = live.filter(|live| live.is_one_with(&answer.live))?;
+        let is_of_this_server = live.run_id() == Some(&*reservation.run_id);
+        if expected.cuts != cuts || !is_of_this_server {
+            return None;
+        }
+        let rest = believed_for(&reservation, answer.time, answer.sent_at, now)?;
+        Some(Granted {
+            token: Some(reservation.token),
+            sent_at: now,
+            reserved_ms: Some(rest),
+        })
+    }
+}
+
+/// Returns the ms from `now` on for which a reservation is believed, if it is. `time`: the server's time in the answer to a
+/// request that was sent at `sent_at`.
+fn believed_for(
+    reservation: &Reservation,
+    time: u64,
+    sent_at: Moment,
+    now: Moment,
+) -> Option<NonZeroU32> {
+    let age = now.since(sent_at);
+    let after_answer = Duration::from_micros(reservation.ends_us.checked_sub(time)?);
+    if age > LONGEST_AGE || after_answer > age + RESERVED {
+        return None;
+    }
+    let margin = (after_answer / 100).max(LEAST_MARGIN);
+    let rest = after_answer.checked_sub(margin)?.checked_sub(age)?;
+    let ms = u32::try_from(rest.as_millis()).ok();
+    ms.and_then(NonZeroU32::new).filter(|_| rest >= LEAST_LEFT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::clock;
+
+    const NOON: u64 = 1_700_000_000_000_000;
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// The reservation that began `begun` after the answer at [`NOON`].
+    fn reservation(begun: Duration) -> Reservation {
+        let ends = begun + RESERVED;
+        Reservation {
+            holder: [0; 16],
+            run_id: "run".into(),
+            ends_us: NOON + u64::try_from(ends.as_micros()).unwrap(),
+            token: FencingToken::checked(1).unwrap(),
+        }
+    }
+
+    /// Returns for how many ms that reservation is believed, some time after the request was sent.
+    fn believed(begun: Duration, after: Duration) -> Option<u32> {
+        let sent_at = clock::now();
+        let rest = believed_for(&reservation(begun), NOON, sent_at, sent_at + after);
+        rest.map(NonZeroU32::get)
+    }
+
+    #[test]
+    fn a_reservation_is_believed_until_its_end_less_a_margin() {
+        // The end is 1100 ms after the request, and the margin is 11 ms.
+        assert_eq!(believed(ms(100), ms(100)), Some(989));
+        assert_eq!(believed(ms(100), ms(500)), Some(589));
+        assert_eq!(believed(ms(100), ms(839)), Some(250));
+        assert_eq!(believed(ms(100), ms(840)), None, "too little is left");
+        // The margin is 10 ms at least.
+        assert_eq!(believed(ms(0), ms(1)), Some(989));
+    }
+
+    #[test]
+    fn an_old_answer_is_no_measure() {
+        assert_eq!(believed(ms(1_000), ms(1_000)), Some(980));
+        assert_eq!(believed(ms(1_000), ms(1_001)), None);
+    }
+
+    #[test]
+    fn a_reservation_from_the_future_shows_that_the_clock_was_set_forward() {
+        assert_eq!(believed(ms(101), ms(100)), None);
+        assert_eq!(believed(ms(3_600_000), ms(100)), None);
+        // It was set back: the reservation seems to have ended.
+        let mut early = reservation(ms(0));
+        early.ends_us = NOON - 1;
+        let now = clock::now();
+        assert_eq!(believed_for(&early, NOON, now, now), None);
+    }
+}
