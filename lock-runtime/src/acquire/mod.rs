@@ -153,12 +153,10 @@ const LEAST_OF_RESERVATION: Duration = Duration::from_millis(200);
 /// Its `max_hold` does not count: that of a new hold would be as short.
 pub(crate) fn came_too_late(hold: &Hold, request: &CheckedRequest, now: Moment) -> bool {
     let tenure = hold.tenure();
-    let mut least = request.hold_options.ttl.least_useful();
-    if tenure.is_unleased() {
-        // The lease is asked for soon.
-        least = least.min(LEAST_OF_RESERVATION);
-    }
-    tenure.deadline() - now < least
+    let rest = tenure.deadline() - now;
+    // Where the store has only reserved the lock, the lease is asked for soon.
+    rest < request.hold_options.ttl.least_useful()
+        && (rest < LEAST_OF_RESERVATION || !tenure.is_unleased())
         || hold
             .known_loss()
             .is_some_and(|reason| reason != LostReason::MaxHold)

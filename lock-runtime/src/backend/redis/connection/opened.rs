@@ -96,8 +96,8 @@ impl Opened {
         let said = dial::sign(connection, &hello, timeout).await?;
         let ids = &check.opening.ids;
         opened.ids_from = ids.renew(&format!("{said:?} {micros}"));
-        // Without its id, a message about a reservation is a hint. In a cluster, it always is.
-        if check.slot.is_none() {
+        // Without its id, a message about a reservation is a hint. In a cluster or a quorum, it always is.
+        if check.slot.is_none() && check.opening.uptime.is_none() {
             let asked = scripting::info(connection, &["server"]);
             let info = scripting::in_time("INFO", timeout, asked).await.ok();
             let run_id = info.and_then(|info| info.get::<String>("run_id"));

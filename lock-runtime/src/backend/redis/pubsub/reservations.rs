@@ -8,8 +8,8 @@
 //! - **First request.** The holder has asked once, and the server has answered that the lock is busy. No request of the
 //!   holder is under way. A second request may have put the holder on the list again, after a reservation that is over.
 //! - **One server.** The message names the run of the server that wrote the reservation, as the connection of the
-//!   release found it when it was opened. It is the run that the command connection leads to, and that connection is the one that carried the request. After a failover, another server may
-//!   reserve the lock by another clock.
+//!   release found it when it was opened. It is the run that the command connection leads to, and that connection is the
+//!   one that carried the request. After a failover, another server may reserve the lock by another clock.
 //! - **No cut.** No subscription of this process has ended since the request was sent.
 //! - **In time.** The message names the end of the reservation by the server's clock. The answer to the request named
 //!   the time by the same clock, and was read after the request was sent. So the reservation lasts at least until the
@@ -35,7 +35,8 @@ use crate::values::{Alias, FencingToken, Moment};
 #[cfg(test)]
 mod model;
 
-/// The time for which a lock is reserved. The script fragment `waiting` has the same number.
+/// The time for which a lock is reserved. The script fragment `waiting` and the shortcut of `listed_release` have the same
+/// number.
 pub(crate) const RESERVED: Duration = Duration::from_secs(1);
 /// The longest time between the request and the use of its message.
 const LONGEST_AGE: Duration = Duration::from_secs(1);

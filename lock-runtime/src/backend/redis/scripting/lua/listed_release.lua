@@ -7,9 +7,9 @@
 -- Args: holder, channel, trip_us, released, run_id, last?, used?
 -- Returns: as release; 1 as well if the lock was reserved
 -- Why: As release. The token is drawn for the reserved holder, after unused tokens have gone back. If the holder asks
---      after all, it gets another one. Listeners that are not on the list, such as Java clients, should acquire the lock as often as each
---      process on the list. So the lock is sometimes left free for them for a while, at most every other time, because
---      they may only look on. The server's time serves as the dice. The next holder's field is written before the old
+--      after all, it gets another one. Listeners that are not on the list, such as Java clients, should acquire the lock
+--      as often as each process on the list. So the lock is sometimes left free for them for a while, at most every
+--      other time, because they may only look on. The server's time serves as the dice. The next holder's field is written before the old
 --      one is deleted, so that the lock has a holder and an expiry at every step.
 
 local lock, waiting = KEYS[1], KEYS[2]

@@ -19,9 +19,9 @@
 --      them it is a hint. Old messages and hints look alike to a process that only asks again.
 --      If nobody listens, the holder is passed over: its process is gone, or will connect again and ask then. This is
 --      asked before a message is sent that may be believed: replicas pass messages on to listeners that this server
---      does not count, and such a message cannot be taken back. A key that is not a list counts as an empty list. A missing right is an error before the first write,
---      and the caller then goes on without a list. Scores are the times of arrival in µs. The score of LEFT is negative,
---      so LEFT is always the first member. Holders on the list ask again within LIFE. With LT, a holder keeps the
+--      does not count, and such a message cannot be taken back. A key that is not a list counts as an empty list. A
+--      missing right is an error before the first write, and the caller then goes on without a list. Scores are the
+--      times of arrival in µs. The score of LEFT is negative, so LEFT is always the first member. Holders on the list ask again within LIFE. With LT, a holder keeps the
 --      earlier of its times: after a clock was set back, newcomers get earlier times, and the old holders get them too
 --      when they ask again. The message goes to the process of the holder, whose channel ends in the first part of the
 --      holder's id, which others may know.
