@@ -27,9 +27,9 @@ def main():
     version = commit()
     server = Server()
     try:
-        with machine.awake() as awake:
+        with machine.awake(wanted=not options.cores_asleep) as awake:
             about = {**machine.describe(server), "awake": awake}
-            results, trips = rounds.run_all(server, drivers, loads, options.rounds, options.seconds)
+        results, trips = rounds.run_all(server, drivers, loads, options.rounds, options.seconds, options.cores_asleep)
     finally:
         server.end()
     run = {
@@ -54,13 +54,14 @@ def parse():
     parser.add_argument("--workload", help="these workloads: " + ", ".join(load.name for load in WORKLOADS))
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--seconds", type=float)
+    parser.add_argument("--cores-asleep", action="store_true", help="let idle processors sleep, as most machines do, in every run")
     parser.add_argument("--out", type=Path, help="where the page and the results go, instead of docs and bench/results")
     parser.add_argument("--page", action="store_true", help="measure nothing: write the page of the newest results again")
     options = parser.parse_args()
     options.rounds = options.rounds or (7 if options.full else 3)
     options.seconds = options.seconds or (10 if options.full else 2)
-    if options.out is None and (options.only or options.workload):
-        options.out = BUILDS / "part"  # The page in the repository is of whole runs alone.
+    if options.out is None and (options.only or options.workload or options.cores_asleep):
+        options.out = BUILDS / "part"  # The page in the repository is of whole runs alone, on processors that are kept awake.
     return options
 
 

@@ -1,6 +1,6 @@
 // Acquires and releases locks with one of the libraries in Go, and prints what it measured as one line of JSON.
 //
-// lock-bench PEER URL WORKLOAD TASKS SECONDS [REGISTER]: see bench/README.md.
+// lock-bench PEER URL WORKLOAD TASKS SECONDS HOLD_MS [REGISTER]: see bench/README.md.
 package main
 
 import (
@@ -29,19 +29,21 @@ const look = 300 * time.Millisecond
 // What became of one task.
 type tally struct {
 	pairs, allPairs, overlaps uint64
+	changes                   uint64 // counted holds that came after one of another process
 	ended                     atomic.Bool
 }
 
 type session struct {
 	start, end time.Time
+	hold       time.Duration
 	register   *register
 	waits      recorder
 	gaps       recorder
 }
 
 func main() {
-	if len(os.Args) < 6 {
-		fmt.Fprintln(os.Stderr, "usage: lock-bench PEER URL own|hot|wait TASKS SECONDS [REGISTER]")
+	if len(os.Args) < 7 {
+		fmt.Fprintln(os.Stderr, "usage: lock-bench PEER URL own|hot|wait TASKS SECONDS HOLD_MS [REGISTER]")
 		os.Exit(2)
 	}
 	runtime.GOMAXPROCS(2)
@@ -49,6 +51,8 @@ func main() {
 	tasks, err := strconv.Atoi(os.Args[4])
 	check(err)
 	seconds, err := strconv.ParseFloat(os.Args[5], 64)
+	check(err)
+	holdMs, err := strconv.Atoi(os.Args[6])
 	check(err)
 	newLock := connect(os.Args[1], os.Args[2])
 	locks := make([]lock, tasks)
@@ -59,9 +63,9 @@ func main() {
 		}
 		locks[task] = newLock(key)
 	}
-	var shared session
-	if len(os.Args) > 6 {
-		shared.register = openRegister(os.Args[6])
+	shared := session{hold: time.Duration(holdMs) * time.Millisecond}
+	if len(os.Args) > 7 {
+		shared.register = openRegister(os.Args[7])
 	}
 
 	fmt.Fprintln(os.Stderr, "ready")
@@ -126,10 +130,14 @@ func (shared *session) cycle(lock lock, tally *tally) {
 			}
 			if known && counts {
 				shared.gaps.add(gap)
+				tally.changes++
 			}
-			if shared.register.leave() {
-				tally.overlaps++
-			}
+		}
+		if shared.hold > 0 {
+			time.Sleep(shared.hold)
+		}
+		if shared.register != nil && shared.register.leave() {
+			tally.overlaps++
 		}
 		release()
 		released := time.Now()

@@ -24,6 +24,7 @@ type line struct {
 	ClientCPUus int64      `json:"client_cpu_us"`
 	Wait        waitReport `json:"wait_us"`
 	Gap         []float64  `json:"gap_us"`
+	Changes     uint64     `json:"changes"`
 	Overlaps    uint64     `json:"overlaps"`
 	Stuck       int        `json:"stuck"`
 }
@@ -43,6 +44,7 @@ func report(seconds float64, cpu time.Duration, tallies []tally, waits, gaps *re
 		}
 		out.Pairs += tally.pairs
 		out.AllPairs += tally.allPairs
+		out.Changes += tally.changes
 		out.Overlaps += tally.overlaps
 		out.PerTask = append(out.PerTask, tally.pairs)
 	}

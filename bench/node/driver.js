@@ -1,6 +1,6 @@
 // Acquires and releases locks with node-redlock, and prints what it measured as one line of JSON.
 //
-// driver.js URL WORKLOAD TASKS SECONDS [REGISTER]: see bench/README.md.
+// driver.js URL WORKLOAD TASKS SECONDS HOLD_MS [REGISTER]: see bench/README.md.
 import { readSync } from "node:fs";
 import { createRequire } from "node:module";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -19,7 +19,8 @@ const SAMPLES = 2000;
 // the server.
 const LOOK = 300;
 
-const [url, workload, tasks, seconds, path] = process.argv.slice(2);
+const [url, workload, tasks, seconds, holdMs, path] = process.argv.slice(2);
+const hold = Number(holdMs);
 const redis = new Redis(url);
 await redis.ping();
 // The pause between two attempts is the default: 200 ms, and by chance up to 100 ms more or less. It never gives up.
@@ -35,7 +36,7 @@ const start = performance.now() + WARM_UP;
 const end = start + Number(seconds) * 1000;
 const waits = new Recorder();
 const gaps = new Recorder();
-const tallies = keys.map(() => ({ pairs: 0, allPairs: 0, overlaps: 0 }));
+const tallies = keys.map(() => ({ pairs: 0, allPairs: 0, overlaps: 0, changes: 0 }));
 const running = keys.map((key, task) => (waiting ? once : cycle)(key, tallies[task]));
 await sleep(start - performance.now());
 const before = process.cpuUsage();
@@ -61,9 +62,13 @@ async function cycle(key, tally) {
     if (register) {
       const { overlap, gap } = register.enter();
       if (overlap) tally.overlaps += 1;
-      if (gap !== null && counts) gaps.add(gap / 1000);
-      if (register.leave()) tally.overlaps += 1;
+      if (gap !== null && counts) {
+        gaps.add(gap / 1000);
+        tally.changes += 1;
+      }
     }
+    if (hold > 0) await sleep(hold);
+    if (register?.leave()) tally.overlaps += 1;
     await lock.release();
     const released = performance.now();
     tally.allPairs += 1;
@@ -101,6 +106,7 @@ function report() {
       samples: thinned(wait, SAMPLES),
     },
     gap_us: thinned(gaps.sorted(), SAMPLES),
+    changes: sum("changes"),
     overlaps: sum("overlaps"),
   };
   process.stdout.write(`${JSON.stringify(line)}\n`);

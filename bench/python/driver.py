@@ -1,6 +1,6 @@
 """Acquires and releases locks with redis-py, and prints what it measured as one line of JSON.
 
-driver.py URL WORKLOAD TASKS SECONDS [REGISTER]: see bench/README.md.
+driver.py URL WORKLOAD TASKS SECONDS HOLD_MS [REGISTER]: see bench/README.md.
 """
 
 import asyncio
@@ -23,9 +23,10 @@ LOOK = 0.3
 
 
 class Session:
-    def __init__(self, seconds, register):
+    def __init__(self, seconds, hold, register):
         self.start = time.perf_counter() + WARM_UP
         self.end = self.start + seconds
+        self.hold = hold
         self.register = register
         self.waits = Recorder()
         self.gaps = Recorder()
@@ -35,6 +36,7 @@ class Tally:
     pairs = 0
     all_pairs = 0
     overlaps = 0
+    changes = 0  # counted holds that came after one of another process
 
 
 async def cycle(lock, session, tally):
@@ -48,6 +50,10 @@ async def cycle(lock, session, tally):
             tally.overlaps += overlap
             if gap is not None and counts:
                 session.gaps.add(gap / 1e3)
+                tally.changes += 1
+        if session.hold:
+            await asyncio.sleep(session.hold)
+        if session.register:
             tally.overlaps += session.register.leave()
         await lock.release()
         tally.all_pairs += 1
@@ -64,7 +70,7 @@ async def once(lock, session, tally):
     tally.pairs = tally.all_pairs = 1
 
 
-async def main(url, workload, tasks, seconds, register=None):
+async def main(url, workload, tasks, seconds, hold_ms, register=None):
     # Its pool refuses a task that finds no connection free, so it is as large as it has to be.
     redis = Redis.from_url(url, max_connections=max(100, int(tasks) + 1))
     await redis.ping()
@@ -79,7 +85,7 @@ async def main(url, workload, tasks, seconds, register=None):
     holder = Lock(redis, "bench:hot", timeout=LEASE, thread_local=False)
     if waits:
         await holder.acquire()
-    session = Session(float(seconds), Register(register) if register else None)
+    session = Session(float(seconds), float(hold_ms) / 1e3, Register(register) if register else None)
     tallies = [Tally() for _ in locks]
     running = [asyncio.create_task((once if waits else cycle)(*task)) for task in zip(locks, [session] * len(locks), tallies)]
     await asyncio.sleep(session.start - time.perf_counter())
@@ -108,6 +114,7 @@ async def main(url, workload, tasks, seconds, register=None):
             "samples": thinned(wait, SAMPLES),
         },
         "gap_us": thinned(session.gaps.sorted(), SAMPLES),
+        "changes": sum(tally.changes for tally in tallies),
         "overlaps": sum(tally.overlaps for tally in tallies),
     }))
 

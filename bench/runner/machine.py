@@ -42,7 +42,7 @@ def version(tool):
 
 
 @contextmanager
-def awake():
+def awake(wanted=True):
     """Has the kernel keep idle processors awake, where it can: they look for work in a loop. Says whether it does.
 
     A program that spins on each processor would not do, even if it runs only while nobody else wants the processor: the
@@ -50,7 +50,7 @@ def awake():
     """
     request = None
     # Other idle states than this one sleep.
-    if read("/sys/devices/system/cpu/cpu0/cpuidle/state0/name").strip() == "POLL":
+    if wanted and read("/sys/devices/system/cpu/cpu0/cpuidle/state0/name").strip() == "POLL":
         try:
             # Root alone may open it.
             request = os.open("/dev/cpu_dma_latency", os.O_WRONLY)

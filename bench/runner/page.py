@@ -2,10 +2,11 @@
 
 from statistics import median
 
-from .chart import chart
+from .chart import chart, lines
 from .paths import BENCH
 from .summary import of_rounds, of_waits
-from .tables import growth_of_rates, growth_of_waits, notes, table, verdict
+from .tables import growth_of_changes, growth_of_rates, growth_of_waits, notes, table, verdict
+from .workloads import WORKLOADS
 
 AWAKE = "So the kernel keeps the processors awake meanwhile: it is asked for a latency of 0 µs through `/dev/cpu_dma_latency`"
 SLEEPING = "They **were not kept awake** in this run: the kernel must have an idle state that polls, and only root may ask for it through `/dev/cpu_dma_latency`"
@@ -18,7 +19,12 @@ def write(folder, run, peers, loads):
     for old in charts.glob("*.svg"):
         old.unlink()
     sections = [section(run, peers, load, charts) for load in loads if load.section]
-    rates = growth(run, peers, [load for load in loads if load.growth and load.kind == "own"], of_rounds)
+    own = sorted((load for load in loads if load.growth and load.kind == "own"), key=lambda load: load.tasks)
+    rates = growth(run, peers, own, of_rounds)
+    few = growth(run, peers, [load for load in own if load.tasks <= 64], of_rounds)
+    (charts / "own-few.svg").write_text(lines("Keys of one's own", "tasks", *few))
+    lone = sorted((load for load in loads if load.lone), key=lambda load: load.processes)
+    changes = growth(run, peers, lone, of_rounds)
     waits = growth(run, peers, [load for load in loads if load.kind == "wait"], of_waits)
     others = [result["others"] + result["stolen"] for result in run["results"] if "failed" not in result]
     machine = run["machine"]
@@ -37,6 +43,7 @@ def write(folder, run, peers, loads):
         "trips": trips(run["round_trip_us"]),
         "sections": "\n\n".join(sections),
         "growth_of_rates": growth_of_rates(*rates),
+        "growth_of_changes": growth_of_changes(*changes),
         "growth_of_waits": growth_of_waits(*waits),
         "peers": "\n".join(f"| {peer.name} | {peer.language} | {peer.version} | {peer.waits} | {peer.settings} |" for peer in peers),
         "missing": missing(run["missing"]),
@@ -92,7 +99,8 @@ def missing(reasons):
 
 
 def overlaps(results):
-    contended = [result for result in results if "failed" not in result and result["workload"].startswith("hot")]
+    hot = {load.name for load in WORKLOADS if load.hot}
+    contended = [result for result in results if "failed" not in result and result["workload"] in hot]
     pairs = sum(result["pairs"] for result in contended)
     found = sum(result["overlaps"] for result in contended)
     told = "no two holders at once" if not found else f"**{found} overlaps**"

@@ -7,18 +7,19 @@ import time
 from dataclasses import dataclass
 
 from .drive import Failed, drive
-from .machine import Usage
+from .machine import Usage, awake
 from .proxy import Proxy
 from .summary import of_run, of_wait
 
 
-def run_all(server, drivers, workloads, rounds, seconds):
+def run_all(server, drivers, workloads, rounds, seconds, asleep=False):
     """The result of each run, and how long a round trip takes, by how much longer the way was made. `drivers` is a list of pairs of peer and command."""
     proxies = {trip: Proxy(server.address, trip * 500) for trip in {load.trip_ms for load in workloads} if trip}
     results = []
     try:
-        trips = {"0": server.connection.round_trip_us()}
-        trips.update((str(trip), proxy.round_trip_us()) for trip, proxy in sorted(proxies.items()))
+        with awake(wanted=not asleep):
+            trips = {"0": server.connection.round_trip_us()}
+            trips.update((str(trip), proxy.round_trip_us()) for trip, proxy in sorted(proxies.items()))
         for number in range(rounds):
             for load in workloads:
                 turn = number % len(drivers)
@@ -28,7 +29,8 @@ def run_all(server, drivers, workloads, rounds, seconds):
                     # One round in three is enough to see what grows.
                     if not load.section and number % 3:
                         continue
-                    result = run_one(server, proxies.get(load.trip_ms), command, load, seconds)
+                    with awake(wanted=not (load.asleep or asleep)):
+                        result = run_one(server, proxies.get(load.trip_ms), command, load, seconds)
                     results.append({"round": number, "workload": load.name, "peer": peer.name, **result})
                     tell(results[-1])
     finally:
@@ -40,7 +42,7 @@ def run_all(server, drivers, workloads, rounds, seconds):
 def run_one(server, proxy, command, load, seconds):
     server.ask("FLUSHALL")
     address = proxy.address if proxy else server.address
-    arguments = [f"redis://{address}", load.kind, str(load.tasks), str(seconds)]
+    arguments = [f"redis://{address}", load.kind, str(load.tasks), str(seconds), str(load.hold_ms)]
     pids = [server.pid] + ([proxy.pid] if proxy else [])
     with tempfile.TemporaryDirectory() as folder:
         if load.hot:

@@ -8,11 +8,12 @@ def of_run(lines, server):
     pairs = sum(line["pairs"] for line in lines)
     all_pairs = max(1, sum(line["all_pairs"] for line in lines))
     waits = [(line["wait_us"]["samples"], line["all_pairs"]) for line in lines]
-    gaps = [(line["gap_us"], len(line["gap_us"])) for line in lines]
+    gaps = [(line["gap_us"], line["changes"]) for line in lines]
     tasks = [count for line in lines for count in line["per_task"]]
     return {
         "pairs": pairs,
         "pairs_per_s": round(pairs / lines[0]["seconds"], 1),
+        "changes_per_s": round(sum(line["changes"] for line in lines) / lines[0]["seconds"], 1),
         "server_us": round(server.cpu_us / all_pairs, 2),
         "client_us": round(sum(line["client_cpu_us"] for line in lines) / max(1, pairs), 2),
         "commands": round(sum(server.calls.values()) / all_pairs, 2),
@@ -21,7 +22,6 @@ def of_run(lines, server):
         "process_shares": shares([line["pairs"] for line in lines]),
         "wait_us": {**quantiles(waits), "max": max(line["wait_us"]["max"] for line in lines)},
         "gap_us": quantiles(gaps),
-        "gaps": sum(len(line["gap_us"]) for line in lines),
         "overlaps": sum(line["overlaps"] for line in lines),
         "stuck": sum(line.get("stuck", 0) for line in lines),
         "per_task": [line["per_task"] for line in lines],
@@ -91,12 +91,13 @@ def of_rounds(results):
         "failed": failed,
         "rate": median(rates),
         "spread": (min(rates), max(rates)),
+        "changes": middle(lambda result: result["changes_per_s"]),
         "server_us": middle(lambda result: result["server_us"]),
         "client_us": middle(lambda result: result["client_us"]),
         "commands": middle(lambda result: result["commands"]),
         "tasks": [middle(lambda result: result["task_shares"][end]) for end in (0, 1)],
         "processes": [middle(lambda result: result["process_shares"][end]) for end in (0, 1)],
-        "wait": [middle(lambda result: result["wait_us"][part]) for part in ("p50", "p99")],
+        "wait": [middle(lambda result: result["wait_us"][part]) for part in ("p50", "p99", "max")],
         "gap": [middle(lambda result: result["gap_us"][part]) for part in ("p50", "p99")],
         "overlaps": sum(result["overlaps"] for result in whole),
         "others": middle(lambda result: result["others"] + result["stolen"]),

@@ -6,9 +6,12 @@ from .peers import FLOOR, OURS
 def table(load, rows):
     """`rows` are pairs of a peer and its figures, the fastest first; a peer that failed has no rate."""
     best = max((figures["rate"] for peer, figures in rows if "rate" in figures and peer.name not in (OURS, FLOOR)), default=0)
-    heads = ["", "pairs/s", "least – most", "to the best peer", "server CPU", "client CPU", "commands", "tasks"]
+    heads = ["", "pairs/s", "least – most", "to the best peer"]
+    heads += ["of the ideal"] if load.hold_ms else []
+    heads += ["changes of hands/s"] if load.processes > 1 else []
+    heads += ["server CPU", "client CPU", "commands", "tasks"]
     heads += ["processes"] if load.processes > 1 else []
-    heads += ["wait p50", "wait p99"]
+    heads += ["wait p50", "wait p99", "wait max"]
     heads += ["gap p50", "gap p99"] if load.processes > 1 else []
     heads += ["overlaps"] if load.hot else []
     heads += ["others"]
@@ -26,6 +29,10 @@ def cells(load, peer, figures, best, width):
         f"{figures['rate']:,.0f}",
         f"{figures['spread'][0]:,.0f} – {figures['spread'][1]:,.0f}",
         f"{figures['rate'] / best:.2f}" if best else "",
+    ]
+    row += [f"{figures['rate'] * load.hold_ms / 1000:.2f}"] if load.hold_ms else []
+    row += [f"{figures['changes']:,.0f}"] if load.processes > 1 else []
+    row += [
         f"{figures['server_us']:.1f} µs",
         f"{figures['client_us']:.1f} µs",
         f"{figures['commands']:.1f}",
@@ -60,6 +67,14 @@ def growth_of_rates(loads, rows):
     return growth(loads, rows, lambda figures: f"{figures['rate']:,.0f} ({figures['server_us']:.1f} µs)")
 
 
+def growth_of_changes(loads, rows):
+    """Changes of hands per second and the shares of the processes, at each number of processes."""
+    def cell(figures):
+        return f"{figures['changes']:,.0f} ({share(figures['processes'])})"
+
+    return growth(loads, rows, cell, lambda load: load.processes)
+
+
 def growth_of_waits(loads, rows):
     """What waiting costs, and how long it takes until everybody has had the lock, at each number of waiters."""
     def cell(figures):
@@ -69,8 +84,8 @@ def growth_of_waits(loads, rows):
     return growth(loads, rows, cell)
 
 
-def growth(loads, rows, cell):
-    heads = ["", *(f"{load.tasks:,}" for load in loads)]
+def growth(loads, rows, cell, size=lambda load: load.tasks):
+    heads = ["", *(f"{size(load):,}" for load in loads)]
     lines = [line(heads), line(["---"] + ["---:"] * len(loads))]
     for peer, columns in rows:
         words = ["; ".join(sorted(set(each["failed"]))) if each.get("failed") else cell(each) for each in columns]

@@ -8,7 +8,7 @@
 //! | `--seed S` | runs one seed and tells what happened; `--lines` tells every step of every task |
 //! | `--histories DIR` | writes what was said of locks and registers, as JSON lines, for `scripts/verify` |
 //! | `--twice` | runs each seed twice, and compares all that was said |
-//! | `--planted-bugs` | looks for each planted bug, `--trials N` times, or for `--bug NAME` alone |
+//! | `--planted-bugs` | looks for each planted bug, `--trials N` times, or for `--bug NAME` alone; without `--from`, first by the seed that is known to show it |
 //!
 //! | file | what is in it |
 //! | --- | --- |

@@ -26,7 +26,8 @@ const LONGEST_TURN: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Clone)]
 struct Options {
-    first: u64,
+    /// The first seed, if it is not any.
+    first: Option<u64>,
     seeds: u64,
     time: Option<Duration>,
     /// The one seed to run.
@@ -46,7 +47,7 @@ struct Options {
 impl Options {
     fn parse(words: &[String]) -> Result<Self, String> {
         let mut options = Self {
-            first: fastrand::u64(..1_000_000_000),
+            first: None,
             seeds: 100,
             time: None,
             only: None,
@@ -66,7 +67,7 @@ impl Options {
             match word.as_str() {
                 "--seed" => options.only = Some(number()?),
                 "--lines" => options.lines = true,
-                "--from" => options.first = number()?,
+                "--from" => options.first = Some(number()?),
                 "--seeds" => options.seeds = number()?,
                 "--seconds" => {
                     options.time = Some(Duration::from_secs(number()?));
@@ -94,6 +95,10 @@ impl Options {
             }
         }
         Ok(options)
+    }
+
+    fn first(&self) -> u64 {
+        self.first.unwrap_or_else(|| fastrand::u64(..1_000_000_000))
     }
 }
 
@@ -310,7 +315,8 @@ fn many(options: &Options, program: &Program) -> bool {
     let began = Instant::now();
     let mut sum = Sum::default();
     let times = if options.twice { 2 } else { 1 };
-    let seeds = options.first..options.first.saturating_add(options.seeds);
+    let first = options.first();
+    let seeds = first..first.saturating_add(options.seeds);
     let seeds = seeds.flat_map(|seed| std::iter::repeat_n(seed, times));
     let mut first_time = BTreeMap::new();
     run(program, seeds, |outcome| {
@@ -363,7 +369,8 @@ fn numbers(line: &str) -> Option<[u64; 3]> {
     ])
 }
 
-/// Looks for each bug until a seed finds it. True if all are found each time.
+/// Looks for each bug until a seed finds it. True if all are found each time. Without a first seed, the seed that is known to
+/// show a bug is tried before any other.
 fn look_for_planted_bugs(options: &Options, mut program: Program) -> bool {
     program.path = match planted::build("simulation") {
         Ok(path) => path,
@@ -377,17 +384,21 @@ fn look_for_planted_bugs(options: &Options, mut program: Program) -> bool {
         None => bug.is_above_the_trait(),
     };
     let mut all_found = true;
+    let first = options.first();
     println!("| planted bug | seeds, median | worst | by |\n| --- | ---: | ---: | --- |");
     for bug in planted::ALL.iter().filter(is_chosen) {
         program.bug = Some(bug.name);
+        let known = bug.seed.filter(|_| options.first.is_none());
         let mut took = Vec::new();
         let mut checks = Vec::new();
         for trial in 0..options.trials {
-            let first = options.first + trial * options.seeds;
-            let mut found = None;
-            run(&program, first..first + options.seeds, |outcome| {
+            let first = first + trial * options.seeds;
+            let seeds = known.into_iter().chain(first..first + options.seeds);
+            let (mut tried, mut found) = (0, None);
+            run(&program, seeds, |outcome| {
+                tried += 1;
                 if !outcome.is_good && found.is_none() {
-                    found = Some(outcome.seed - first + 1);
+                    found = Some(tried);
                     checks.extend(outcome.said.lines().filter_map(check).map(str::to_owned));
                 }
                 found.is_none()

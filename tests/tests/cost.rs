@@ -125,6 +125,24 @@ async fn free_locks_of_many_tasks_share_their_scripts_and_cost_fewer_commands() 
 }
 
 #[tokio::test]
+async fn a_task_that_drops_its_guards_costs_fewer_requests_than_guards() {
+    let _alone = ALONE.lock().await;
+    const CYCLES: u64 = 500;
+    let server = RedisServer::start();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    cycle(&locks).await;
+    let before = CommandStats::of(&server);
+    for _ in 0..CYCLES {
+        drop(locks.mutex("k").wait_forever().acquire().await.unwrap());
+    }
+    // The lock is free once the last release was sent.
+    cycle(&locks).await;
+    let scripts = CommandStats::of(&server).since(&before).scripts();
+    println!("{scripts} scripts for {CYCLES} guards that were dropped");
+    assert!(scripts <= CYCLES + CYCLES / 10, "{scripts} scripts");
+}
+
+#[tokio::test]
 async fn a_lock_that_goes_round_inside_a_process_costs_hardly_any_request() {
     let _alone = ALONE.lock().await;
     const CYCLES: u64 = 200;

@@ -28,7 +28,7 @@ pub(crate) fn line(
     format!(
         concat!(
             r#"{{"pairs":{},"all_pairs":{},"seconds":{},"per_task":{:?},"client_cpu_us":{},"#,
-            r#""wait_us":{{"p50":{:.1},"p99":{:.1},"max":{:.1},"samples":{:.1?}}},"gap_us":{:.1?},"overlaps":{}}}"#,
+            r#""wait_us":{{"p50":{:.1},"p99":{:.1},"max":{:.1},"samples":{:.1?}}},"gap_us":{:.1?},"changes":{},"overlaps":{}}}"#,
         ),
         sum(|tally| tally.pairs),
         sum(|tally| tally.all_pairs),
@@ -40,6 +40,7 @@ pub(crate) fn line(
         waits.longest(),
         thinned(&wait, SAMPLES),
         thinned(&gaps.sorted(), SAMPLES),
+        sum(|tally| tally.changes),
         sum(|tally| tally.overlaps),
     )
 }

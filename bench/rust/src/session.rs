@@ -30,6 +30,8 @@ pub(crate) struct Session {
     pub(crate) kind: Kind,
     pub(crate) tasks: usize,
     pub(crate) length: Duration,
+    /// The time for which each holder keeps the lock.
+    pub(crate) hold: Duration,
     pub(crate) register: Option<String>,
 }
 
@@ -37,6 +39,7 @@ pub(crate) struct Session {
 struct Shared {
     start: Instant,
     end: Instant,
+    hold: Duration,
     register: Option<Register>,
     waits: Mutex<Recorder>,
     gaps: Mutex<Recorder>,
@@ -48,6 +51,8 @@ pub(crate) struct Tally {
     pub(crate) pairs: u64,
     pub(crate) all_pairs: u64,
     pub(crate) overlaps: u64,
+    /// The number of counted holds that came after one of another process.
+    pub(crate) changes: u64,
 }
 
 pub(crate) async fn run<P: Peer>(peer: P, session: Session) -> String {
@@ -71,6 +76,7 @@ pub(crate) async fn run<P: Peer>(peer: P, session: Session) -> String {
     let shared = Arc::new(Shared {
         start,
         end: start + session.length,
+        hold: session.hold,
         register: session.register.as_deref().map(Register::open),
         waits: Mutex::default(),
         gaps: Mutex::default(),
@@ -130,7 +136,13 @@ async fn cycle<L: Lock>(mut lock: L, shared: Arc<Shared>) -> Tally {
             tally.overlaps += u64::from(overlap);
             if let (Some(gap), true) = (gap, counts) {
                 shared.gaps.lock().unwrap().add(gap);
+                tally.changes += 1;
             }
+        }
+        if !shared.hold.is_zero() {
+            tokio::time::sleep(shared.hold).await;
+        }
+        if let Some(register) = &shared.register {
             tally.overlaps += u64::from(register.leave());
         }
         lock.release(guard).await;
@@ -153,6 +165,6 @@ async fn once<L: Lock>(mut lock: L, shared: Arc<Shared>) -> Tally {
     Tally {
         pairs: 1,
         all_pairs: 1,
-        overlaps: 0,
+        ..Tally::default()
     }
 }

@@ -1,7 +1,14 @@
-//! The one way to wait for a lock or a counter in a store: ask, listen, sleep until a message, ask again.
+//! The one way to wait for a lock or a counter in a store: ask, subscribe, ask again; then sleep until a message, and ask
+//! again.
 //!
 //! One deadline limits the whole wait. Messages are hints: after an expiry or a failover there is none, and any message may
 //! be lost. So a contender asks again after [`Options::longest_nap`] at the latest.
+//!
+//! What a waiter costs the store: nothing, if another caller of its process is at the front ([`crate::queue`]). The caller at
+//! the front costs the first request, the subscriptions, one request after them, and one after each message and each
+//! [`nap`]. If it gives up on a waiting list, it costs one request more (`release/place.rs`). Stores without messages are
+//! asked again after short pauses (`backend/kit/polling.rs`); a waiter for a fair lock has a place of its own
+//! (`acquire/fair.rs`).
 
 use std::time::Duration;
 

@@ -19,8 +19,8 @@ pub(crate) enum Fault {
     Unknown(StoreError),
     /// Refused for good: login, ACL, TLS.
     Denied(StoreError),
-    /// As [`Denied`](Fault::Denied), by a store that served such requests before: its users or rights may be changing,
-    /// so a retry can help.
+    /// As [`Denied`](Fault::Denied), after the store has served such requests: its users or rights may be changing, so a
+    /// retry can help. Only the core makes it, of `Denied`; a backend does not.
     Refused(StoreError),
     /// The table of the locks existed before, and does not exist now. It may be being renamed or made anew.
     #[cfg_attr(

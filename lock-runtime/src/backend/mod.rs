@@ -63,20 +63,22 @@ pub(crate) type Reply<'a, T> = Boxed<'a, Result<T, Fault>>;
 
 /// A lock store: one authority, or something that acts as one.
 ///
-/// Five methods are enough for a store that keeps mutexes. The other methods have defaults. A store names the
-/// [`kinds`](StoreTraits::kinds) that it keeps, and the core refuses other kinds before it sends any request.
+/// Six methods have no default: five keep mutexes, and [`store`](Backend::store) says which store it is. A store names
+/// the [`kinds`](StoreTraits::kinds) that it keeps, and the core refuses other kinds before it sends any request.
 ///
-/// Every operation is idempotent, because it names its [`HolderId`], which is never reused. `timeout` bounds the whole
-/// call, including the wait for a connection.
+/// A request has the effect of once when it is sent twice: what names a [`HolderId`], which is never reused, is done or
+/// undone for that holder alone. `timeout` bounds the whole call, including the wait for a connection. A call that is
+/// over its time ends in [`Fault::Unknown`] if it may still be carried out, else in [`Fault::NotDone`].
 pub(crate) trait Backend: Send + Sync + 'static {
     /// Acquires the lock for `holder` if no other holder has it.
     ///
     /// Cancel safety is the backend's duty: when the future is dropped or ends in [`Fault::Unknown`], the backend
-    /// undoes the acquisition in the background, whether it has happened or may still happen. Fair locks are the
-    /// exception for an unknown outcome: the caller has a place in a queue, and asks again as the same holder.
+    /// undoes the acquisition in the background, whether it has happened or may still happen. No request names the holder
+    /// again after that, so the undoing hits nobody. Fair locks are the exception for an unknown outcome: the caller has a
+    /// place in a queue, and asks again as the same holder. A repeat grants again, with the same token or a later one.
     fn acquire<'a>(&'a self, request: AcquireRequest<'a>) -> Reply<'a, Acquired>;
 
-    /// Releases what the holder has at the key, and wakes a waiter.
+    /// Releases what the holder has at the key, and wakes a waiter if the store sends messages.
     fn release<'a>(&'a self, hold_ref: HoldRef<'a>, timeout: Duration) -> Reply<'a, Released>;
 
     /// As [`release`](Backend::release). Also returns reserved tokens that no hold has used, if the store can.
@@ -90,15 +92,13 @@ pub(crate) trait Backend: Send + Sync + 'static {
     }
 
     /// Extends each lease to its TTL, and never shortens a lease. The answers are in the order of the items.
-    ///
-    /// Renewals that [wait](Renewal::waits) may be sent for as long as they are useful.
     fn renew<'a>(&'a self, batch: &'a [Renewal], within: Within) -> Reply<'a, Vec<Renewed>>;
 
-    /// Deletes the lock of any holder, wakes a waiter, and reports the release to the holder. Returns `true` if the
-    /// lock was held.
+    /// Deletes the lock of any holder, wakes a waiter, and tells the holder's manager, also in another process
+    /// ([`Event::ForceReleased`]). Returns `true` if the lock was held.
     fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool>;
 
-    /// Reads the state of the lock, and changes nothing.
+    /// Reads the state of the lock, and changes nothing. `None` if the lock is free, or its lease is over.
     fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<Snapshot>>;
 
     /// The store's kind and name, for errors, logs and metrics.
@@ -168,7 +168,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     }
 
     /// Starts listening for releases of `key`. Never fails: in a store that sends no messages, waiters ask again after
-    /// the longest pause.
+    /// the longest nap, which is about a second. `kit::polling` asks again much sooner.
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
         match self.around() {
             Some(inner) => inner.listen(key),
@@ -201,7 +201,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     }
 
     /// The current place of the key, such as its node. Keys of different places are renewed by different calls, so that
-    /// a place that does not answer does not delay the others. The result is a hint. The method is called under a lock.
+    /// a place that does not answer does not delay the others. The result is a hint. Called under a lock: it must not block.
     fn place(&self, key: &Key) -> usize {
         self.around().map_or(0, |inner| inner.place(key))
     }
@@ -212,7 +212,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
             .map_or(Duration::ZERO, |inner| inner.round_trip(key))
     }
 
-    /// Resolves once the backend undoes nothing in the background any more.
+    /// Resolves once no acquire, and no undoing of one, is under way.
     fn drained(&self) -> Boxed<'_> {
         match self.around() {
             Some(inner) => inner.drained(),
@@ -241,7 +241,7 @@ pub(crate) struct StoreTraits {
     /// Whether the store notifies a holder that keeps a lock between its turns when another process wants the lock
     /// ([`Event::Wanted`]). Such a store has a [`hand_off`](Backend::hand_off).
     pub(crate) tells_keepers: bool,
-    /// Whether the store's connections end with the runtime that they were opened in. The manager then ends with it.
+    /// Whether the store's connections or tasks end with the runtime that they were opened in. The manager then ends with it.
     pub(crate) lives_in_a_runtime: bool,
 }
 
@@ -278,7 +278,9 @@ pub(crate) trait WaitingList: Send + Sync {
 /// The operation of a store that can pass a lock from one holder to the next.
 pub(crate) trait HandOff: Send + Sync {
     /// Makes `to` the holder if `from` holds the lock, and counts the other processes that may be waiting. Sends no
-    /// message.
+    /// message. It is done as well if `to` holds the lock already.
+    ///
+    /// The core awaits it to its end, and gives back both holders after [`Fault::Unknown`]: the backend undoes nothing.
     ///
     /// `spare` is the number of further tokens to reserve, if `to` wants a token. Tokens that follow the clock are at
     /// most that many µs ahead of it.

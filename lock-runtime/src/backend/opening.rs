@@ -17,6 +17,7 @@ pub(crate) struct Opening {
     pub(crate) events: EventSink,
     /// The ids of the manager's holders. Each connection that carries acquires begins a new generation of them.
     pub(crate) ids: Arc<HolderIds>,
-    /// The record of the server's restarts, if it is needed.
+    /// The record of the server's restarts, for a node of a quorum: a store that can restart without its locks calls
+    /// [`Uptime::saw`].
     pub(crate) uptime: Option<Arc<Uptime>>,
 }

@@ -154,7 +154,7 @@ pub(crate) const QUEUE_LIFE: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Granted {
     pub(crate) token: Option<FencingToken>,
-    /// The time before the request entered any queue. A second sending does not change it.
+    /// The time before the request entered any queue, such as its `asked_at`. A second sending does not change it.
     pub(crate) sent_at: Moment,
     /// The ms for which the store has only reserved the lock, and after which it is not believed any more. The watchdog
     /// asks for the lease soon. `None` for a grant of the lease. In few bytes, because every request has room for one.
@@ -196,9 +196,9 @@ pub(crate) enum HandedOver {
 /// The permission for further holds of the same process to run as the same holder without asking the store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Spare {
-    /// No further hold is allowed: the store names every holder.
+    /// Each further hold needs a request.
     Nothing,
-    /// Further holds of the lock are allowed, without tokens.
+    /// Further holds need no request, and have no tokens.
     Untokened,
     Tokens(TokenRange),
 }
@@ -218,10 +218,10 @@ pub(crate) struct Renewal {
 /// The time that a renewal may take, counted from the call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Within {
-    /// The renewal is sent within this time, or fails.
+    /// The renewal is sent within this time, or fails. One that [waits](Renewal::waits) may be sent later.
     pub(crate) timeout: Duration,
-    /// The time for which an answer is of use. If the answer takes longer than `timeout`, the caller goes on waiting
-    /// for it until then, and the store checks the connection meanwhile.
+    /// The time for which an answer is of use: the core awaits it until then. If it takes longer than `timeout`, the store
+    /// checks the connection meanwhile.
     pub(crate) useful: Duration,
 }
 

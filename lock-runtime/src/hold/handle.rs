@@ -7,7 +7,9 @@ use std::time::Duration;
 use tracing::Span;
 
 use super::call_chain::{CallChain, Frame, Level, Path};
-use super::{Core, Held, Hold, Left, Lifecycle, Next, Reserved, Share, Tenure, current_runtime};
+use super::{
+    Core, Held, Hold, Idling, Left, Lifecycle, Next, Reserved, Share, Tenure, current_runtime,
+};
 use crate::backend::{Granted, Renewed};
 use crate::observe::{metrics, spans};
 use crate::queue::Front;
@@ -212,12 +214,13 @@ impl HoldHandle {
 
     /// Takes the handle out of its turn, once. `None` if it has left already. A shutdown waits
     /// until the count is dropped: until what is left to do at the store counts for itself.
-    pub(crate) fn leave(&mut self) -> Option<(Left, Moment, Counted)> {
+    pub(crate) fn leave(&mut self, is_dropped: bool) -> Option<(Left, Moment, Counted)> {
         let counted = self.counted.take()?;
         let share = Share {
             kind: self.kind,
             renewed: self.renewed,
             keep_until: self.keep_until.as_deref().copied(),
+            returns: is_dropped && !self.core.backend.is_wanted(self.hold.key()),
         };
         let now = clock::now();
         let left = self.hold.leave(&self.core, share, now);
@@ -230,8 +233,8 @@ impl HoldHandle {
             match next {
                 // Before the release is sent: nothing renews what is being given back.
                 Next::GiveBack => drop(watch.remove(tenure)),
-                Next::Idle { ends_early: true } => watch.ends_earlier(tenure),
-                Next::Idle { .. } | Next::Turn(..) => {}
+                Next::Idle(Idling::Early) => watch.ends_earlier(tenure),
+                Next::Idle(Idling::Planned | Idling::Release) | Next::Turn(..) => {}
             }
             let held_for = now.since(turn.granted_at);
             metrics::ended(turn.label, tenure.first_kind(), held_for);

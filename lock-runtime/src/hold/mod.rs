@@ -1,5 +1,6 @@
-//! What this process has: a [`Tenure`] is what the store knows, a [`Turn`] what one caller has of it, a [`Hold`] how its
-//! guards see that turn. `tenure.rs` has the invariants.
+//! What this process has: a [`Tenure`] is the store's grant, and until when it is believed; a [`Turn`] is what one caller has
+//! of it; a [`Hold`] is how its guards see that turn, and a [`HoldHandle`] is one guard's share of it. `tenure.rs` has the
+//! invariants.
 
 pub(crate) mod call_chain;
 pub(crate) mod core;
@@ -21,7 +22,7 @@ pub(crate) use self::handle::{HoldHandle, Offer};
 pub(crate) use self::lifecycle::{Lifecycle, current_runtime, refused};
 pub(crate) use self::loss::Loss;
 pub(crate) use self::served::Asking;
-pub(crate) use self::sharing::{Left, Next, Share};
+pub(crate) use self::sharing::{Idling, Left, Next, Share};
 pub(crate) use self::tenure::{Reserved, Taken, Tenure};
 pub(crate) use self::turn::{Hold, Turn};
 

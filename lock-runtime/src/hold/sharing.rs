@@ -27,13 +27,23 @@ pub(crate) enum Left {
 pub(crate) enum Next {
     /// A waiter of this process has the next turn, and is to be notified.
     Turn(Successor, Hold),
-    /// The process keeps the lock, and no caller has it. `ends_early`: whether that ends before the lease does.
-    Idle { ends_early: bool },
+    /// The process keeps the lock, and no caller has it.
+    Idle(Idling),
     /// The tenure is over. The lock is given back, or handed over in the store.
     GiveBack,
 }
 
-/// A guard's share in a turn.
+/// What ends an idle time.
+pub(crate) enum Idling {
+    /// `keep_for`, before the lease ends. The watchdog ends it.
+    Early,
+    /// Something that is planned already.
+    Planned,
+    /// The release of a dropped guard, which is to be begun.
+    Release,
+}
+
+/// A guard's share in a turn, when the guard ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     /// The kind as which it shares the turn: a read may share a write.
@@ -41,6 +51,9 @@ pub(crate) struct Share {
     pub(crate) renewed: bool,
     /// Until when the key stays taken, no matter which sharer leaves last.
     pub(crate) keep_until: Option<Moment>,
+    /// The guard was dropped, and no other process is known to want the lock. The task that dropped it may come back before
+    /// the lock is given back.
+    pub(crate) returns: bool,
 }
 
 impl Hold {
@@ -180,7 +193,7 @@ impl Hold {
         }
         match std::mem::replace(&mut state.stage, Stage::Leaving) {
             Stage::Held(mut turn) => {
-                let next = self.next(core, state, queues, &mut turn, now);
+                let next = self.next(core, state, queues, &mut turn, share.returns, now);
                 Left::Last(turn, next)
             }
             // A guard shares a turn that is held or lost.
@@ -199,6 +212,7 @@ impl Hold {
         state: &mut State,
         queues: Option<&mut Locked<'_>>,
         turn: &mut Turn,
+        returns: bool,
         now: Moment,
     ) -> Next {
         let tenure = &self.tenure;
@@ -222,18 +236,26 @@ impl Hold {
         let goes_on = is_whole && core.life.is_open();
         // Before the first turn, which is nobody's, the store was asked just now.
         let has_tokens = state.turn == 0 || !state.is_used_up();
-        let may_idle = goes_on && tenure.holder().keeps() && has_tokens;
-        if let Some(keep_for) = turn.keep_for.filter(|_| may_idle)
+        let may_idle = goes_on && has_tokens;
+        let idle_until = match turn.keep_for {
+            Some(keep_for) => (may_idle && tenure.holder().keeps()).then(|| now + keep_for),
+            None if may_idle && returns && !state.wanted => state.free_until(now),
+            None => None,
+        };
+        if let Some(until) = idle_until
             && queues.keep(&front, tenure, now)
         {
-            let (until, label) = (now + keep_for, turn.label);
+            let label = turn.label;
             state.stage = Stage::Idle {
                 until,
                 front,
                 label,
             };
-            let ends_early = state.deadline.has_reached(until);
-            return Next::Idle { ends_early };
+            return Next::Idle(match turn.keep_for {
+                Some(_) if state.deadline.has_reached(until) => Idling::Early,
+                None if !std::mem::replace(&mut state.ends_soon, true) => Idling::Release,
+                _ => Idling::Planned,
+            });
         }
         if goes_on {
             let mut turn = None;

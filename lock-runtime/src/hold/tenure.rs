@@ -61,6 +61,8 @@ pub(super) struct State {
     pub(super) reserved: Option<Box<Reserved>>,
     /// Another process has asked for the lock, which this process keeps: it is given back when its turn ends.
     pub(super) wanted: bool,
+    /// A task is about to give the lock back, because a guard was dropped, unless a caller comes before.
+    pub(super) ends_soon: bool,
 }
 
 /// Who has the lock.
@@ -71,8 +73,9 @@ pub(super) enum Stage {
     /// that is not polled any more keeps it for its lease at most. A shutdown waits for the offer, until a loss ends
     /// it.
     Offered { turn: Turn, counted: Counted },
-    /// No caller: the process keeps the lock for its next caller (`keep_for`), and the tenure lies in the queue of its
-    /// key, with the front of that queue and the label of the last turn.
+    /// No caller: the process keeps the lock for its next caller (`keep_for`), or a guard was dropped and its release is
+    /// about to be sent. The tenure lies in the queue of its key, with the front of that queue and the label of the last
+    /// turn.
     Idle {
         until: Moment,
         front: Front,
@@ -215,11 +218,14 @@ impl State {
         options: &HoldOptions,
         now: Moment,
     ) -> Option<Turn> {
-        let free_until = self.reserved.as_ref()?.free_until?;
-        if now.has_reached(free_until) {
-            return None;
-        }
+        self.free_until(now)?;
         self.next_turn(ttl, options, now)
+    }
+
+    /// Returns until when the lock may go to waiters of this process, if that is later than `now`.
+    pub(super) fn free_until(&self, now: Moment) -> Option<Moment> {
+        let free_until = self.reserved.as_ref()?.free_until;
+        free_until.filter(|until| !now.has_reached(*until))
     }
 
     /// Whether turns have used all tokens that were set aside: it is time to ask the store for more.
@@ -284,6 +290,7 @@ impl Tenure {
             unleased,
             reserved: reserved.map(Box::new),
             wanted: false,
+            ends_soon: false,
         };
         let tenure = Tenure {
             key,
@@ -449,6 +456,13 @@ impl Tenure {
         let token = turn.token;
         state.begin(Stage::Held(turn));
         Taken::Held(Hold::new(self.clone(), state.turn, token))
+    }
+
+    /// The task that gives the lock back after a guard was dropped runs. `None` if a caller has come before.
+    pub(crate) fn ends_now(&self, now: Moment) -> Option<Turn> {
+        let mut state = self.state.lock();
+        state.ends_soon = false;
+        state.stop_idling(self.ttl, now)
     }
 
     /// Ends the idle time: the lock is to be given back. `None` if the tenure is not idle.

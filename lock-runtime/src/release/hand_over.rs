@@ -49,9 +49,14 @@ impl Following {
 }
 
 impl Work {
-    /// Returns the holder that gets the lock without a request of its own, if there is one.
-    pub(super) fn next(&self) -> Option<Following> {
-        if self.turn.nobody_waits && self.turn.keep_for.is_none() {
+    /// Returns the holder that gets the lock without a request of its own, if there is one. After a guard was dropped, a
+    /// caller may have come since, often the task that dropped it.
+    pub(super) fn next(&self, is_dropped: bool) -> Option<Following> {
+        let looks_again = || {
+            let is_wanted = || self.core.backend.is_wanted(self.tenure.key());
+            is_dropped && !self.unanswered && !is_wanted()
+        };
+        if self.turn.nobody_waits && self.turn.keep_for.is_none() && !looks_again() {
             return None;
         }
         self.core.backend.hand_off()?;

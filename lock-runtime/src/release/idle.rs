@@ -1,4 +1,5 @@
-//! A lock that stays with this process between its turns (`keep_for`): how an idle time begins, and how it ends.
+//! A lock that stays with this process between its turns: for `keep_for`, or until the release of a dropped guard is sent. How
+//! an idle time begins, and how it ends.
 
 use std::sync::Arc;
 
@@ -45,10 +46,11 @@ pub(super) fn keep(
         kind: tenure.first_kind(),
         renewed: options.renewed,
         keep_until: None,
+        returns: false,
     };
     match hold.leave(core, share, now) {
         // A caller may have taken it already, and even given it back.
-        Left::Last(_, Next::Idle { .. }) => core.watch.insert(tenure, granted.sent_at),
+        Left::Last(_, Next::Idle(_)) => core.watch.insert(tenure, granted.sent_at),
         Left::Last(turn, Next::GiveBack) => give_back(core, tenure.clone(), turn, now),
         // No other code knows the tenure yet, and its reserved tokens are not for waiters.
         Left::Last(_, Next::Turn(..)) | Left::Shared | Left::Reading(_) | Left::Lost { .. } => {}
@@ -66,6 +68,15 @@ pub(crate) fn ended(core: &Arc<Core>, tenure: &Arc<Tenure>, turn: Turn, reason: 
         // The store has no hold any more that could be given back.
         LostReason::Refused | LostReason::ForceReleased => {}
         _ => give_back(core, tenure.clone(), turn, clock::now()),
+    }
+}
+
+/// Gives the lock back after a guard was dropped, unless a caller of this process has come meanwhile.
+pub(super) async fn after_drop(core: Arc<Core>, tenure: Arc<Tenure>) {
+    let now = clock::now();
+    if let Some(turn) = tenure.ends_now(now) {
+        core.queues.idles_no_more(&tenure);
+        give_back(&core, tenure, turn, now);
     }
 }
 

@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 
 use self::keep::Covered;
 use crate::backend::{Fault, HoldRef, Released};
-use crate::hold::{Core, HoldHandle, Left, Next, Offer, Tenure, Turn, current_runtime};
+use crate::hold::{Core, HoldHandle, Idling, Left, Next, Offer, Tenure, Turn, current_runtime};
 use crate::observe::{self, metrics};
 use crate::queue::Front;
 use crate::queue::slice::Others;
@@ -58,7 +58,7 @@ impl Future for Ending {
 impl HoldHandle {
     /// Ends the handle. The future may be dropped at any time; the release then continues in the background.
     pub(crate) fn release(mut self) -> Ending {
-        match self.end() {
+        match self.end(false) {
             Ok(None) => Ending::default(),
             Ok(Some(AtStore::Release(release))) => Ending::under_way(release.explicit()),
             Ok(Some(AtStore::Downgrade(downgrade))) => Ending::under_way(downgrade.explicit()),
@@ -67,13 +67,18 @@ impl HoldHandle {
     }
 
     /// Leaves the turn. Returns the work that remains at the store.
-    fn end(&mut self) -> Result<Option<AtStore>, LockError> {
-        let Some((left, left_at, _counted)) = self.leave() else {
+    fn end(&mut self, is_dropped: bool) -> Result<Option<AtStore>, LockError> {
+        let Some((left, left_at, _counted)) = self.leave(is_dropped) else {
             return Ok(None);
         };
         let (core, tenure) = (self.core(), self.hold().tenure());
         match left {
-            Left::Shared | Left::Last(_, Next::Idle { .. }) => Ok(None),
+            Left::Last(_, Next::Idle(Idling::Release)) => {
+                core.life
+                    .spawn(idle::after_drop(core.clone(), tenure.clone()));
+                Ok(None)
+            }
+            Left::Shared | Left::Last(_, Next::Idle(_)) => Ok(None),
             Left::Reading(front) => {
                 let downgrade = Downgrade::new(core.clone(), self.hold().clone(), front);
                 Ok(Some(AtStore::Downgrade(downgrade)))
@@ -105,7 +110,7 @@ impl HoldHandle {
 
 impl Drop for HoldHandle {
     fn drop(&mut self) {
-        match self.end() {
+        match self.end(true) {
             Ok(Some(AtStore::Downgrade(downgrade))) => downgrade.in_background(),
             // A release that is dropped continues in the background. `lost()` has reported an error already.
             other => drop(other),
@@ -204,7 +209,7 @@ impl Release {
                 Ok(Err(_)) | Err(_) => Ok(()),
             };
         }
-        if let Some(next) = work.next() {
+        if let Some(next) = work.next(false) {
             // The caller may be dropped, and the successor must not depend on it: the manager owns the hand-over.
             let (told, outcome) = oneshot::channel();
             let error = work.unavailable("the runtime of the lock manager is gone");
@@ -243,7 +248,7 @@ impl Release {
             self.done();
             return;
         }
-        let outcome = match work.next() {
+        let outcome = match work.next(true) {
             Some(next) => {
                 let (told, outcome) = oneshot::channel();
                 self.hand_over(next, told).await;

@@ -1,15 +1,16 @@
 //! What a release does while the store is away, and whom it lets in. Time is paused.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::LockManager;
 use crate::backend::memory::MemoryStore;
 use crate::backend::quorum::tests::flaky::{Mode, managers};
 use crate::values::Kind;
 use crate::values::error::{LockError, LostReason};
 use crate::values::options::Options;
+use crate::{LockManager, TryAcquire};
 
 const SECOND: Duration = Duration::from_secs(1);
 const LEAST: Duration = Duration::from_secs(100);
@@ -119,6 +120,65 @@ async fn a_waiter_whose_lock_is_released_by_force_while_it_is_handed_over_asks_a
     released.await.unwrap().unwrap();
     let guard = waiter.await.unwrap().unwrap();
     guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_drops_its_guard_and_comes_back_needs_one_request_for_many_turns() {
+    // A token needs a microsecond of the clock, which is paused.
+    let options = Options {
+        fencing: false,
+        ..Options::default()
+    };
+    let (locks, switch, other, _store) = managers(options);
+    for _ in 0..10 {
+        drop(locks.mutex("k").acquire().await.unwrap());
+    }
+    assert_eq!(switch.acquires.load(Ordering::Relaxed), 1);
+    assert_eq!(switch.hand_overs.load(Ordering::Relaxed), 1);
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    // The runtime comes to the release, and finds that the task has come back.
+    sleep(SECOND / 1_000).await;
+    assert!(guard.is_held());
+    drop(guard);
+    let since = Instant::now();
+    let guard = other.mutex("k").acquire().await.unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(since, Instant::now());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_lock_goes_to_another_process_that_waits() {
+    let [locks, other] = processes();
+    for turns in 1..4 {
+        for _ in 1..turns {
+            drop(locks.mutex("k").acquire().await.unwrap());
+        }
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        let waiter = tokio::spawn(other.mutex("k").wait_forever().acquire());
+        sleep(SECOND / 1_000).await;
+        drop(guard);
+        let again = locks.mutex("k").wait_forever().acquire();
+        tokio::select! {
+            biased;
+            theirs = waiter => drop(theirs.unwrap().unwrap()),
+            _ours = again => panic!("after {turns} turns, the process keeps the lock to itself"),
+        }
+        sleep(SECOND).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_lock_that_is_released_by_force_is_asked_for_again() {
+    let (locks, switch, other, _store) = managers(Options::default());
+    for _ in 0..2 {
+        drop(locks.mutex("k").acquire().await.unwrap());
+    }
+    assert!(other.force_release("k").await.unwrap());
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    assert_eq!(switch.acquires.load(Ordering::Relaxed), 2);
+    assert!(guard.is_held());
+    let theirs = other.mutex("k").try_acquire().await.unwrap();
+    assert!(matches!(theirs, TryAcquire::Busy { .. }));
 }
 
 /// Managers of one store, which are strangers to each other, as processes are.

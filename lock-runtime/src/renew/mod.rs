@@ -18,8 +18,6 @@ mod answers;
 mod digest;
 pub(crate) mod forced_release;
 #[cfg(test)]
-mod left_out;
-#[cfg(test)]
 mod models;
 mod places;
 pub(crate) mod presence;

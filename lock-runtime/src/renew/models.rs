@@ -114,6 +114,7 @@ impl Scene {
                 kind: Kind::Mutex,
                 renewed: true,
                 keep_until: None,
+                returns: false,
             };
             match hold.leave(&core, share, clock::now()) {
                 Left::Last(turn, next) => {

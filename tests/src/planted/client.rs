@@ -10,6 +10,7 @@ const fn edit(file: &'static str, is: &'static str, becomes: &'static str) -> Ed
 pub const ALL: &[Bug] = &[
     Bug {
         name: "a deadline that counts from the reply",
+        seed: Some(26),
         edits: &[edit(
             "hold/tenure.rs",
             "deadline: granted.sent_at + believed_for,",
@@ -18,6 +19,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a deadline at which nobody is told",
+        seed: Some(3),
         edits: &[edit(
             "hold/tenure.rs",
             "now.has_reached(self.deadline)",
@@ -26,6 +28,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "an unanswered renewal that counts as confirmed",
+        seed: Some(41),
         edits: &[edit(
             "renew/answers.rs",
             "answer.copied().unwrap_or(Renewed::Unknown)",
@@ -34,6 +37,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "an unanswered acquire that counts as granted",
+        seed: Some(3),
         edits: &[edit(
             "acquire/attempt.rs",
             "match core.backend.acquire(*call).await {",
@@ -47,6 +51,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a dropped acquire that nobody undoes",
+        seed: None,
         edits: &[edit(
             "backend/redis/kinds/acquire.rs",
             "handle.spawn(self.run());",
@@ -55,6 +60,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a wake-up that is taken for the grant",
+        seed: Some(1),
         edits: &[
             edit(
                 "acquire/contend.rs",
@@ -96,6 +102,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a waiter that does nothing but listen",
+        seed: Some(71),
         edits: &[edit(
             "acquire/contend.rs",
             "deadline.pause(nap)",
@@ -104,6 +111,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a hand-over that keeps the token",
+        seed: Some(3),
         edits: &[
             edit(
                 "release/hand_over.rs",
@@ -121,6 +129,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a hand-over that the store never hears of",
+        seed: Some(3),
         edits: &[edit(
             "release/hand_over.rs",
             "let fault = match store.hand_over(from, call, spare).await {",
@@ -136,6 +145,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a range that gives a token twice",
+        seed: Some(4),
         edits: &[edit(
             "values/fence.rs",
             "self.given = FencingToken(next);",
@@ -144,6 +154,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a lock that is passed on after its release was sent",
+        seed: Some(5),
         edits: &[edit(
             "release/mod.rs",
             "hand_over::give(core, kind, successor, Offer::new(core, hold));",
@@ -158,12 +169,13 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a tenure that grants time",
+        seed: Some(5),
         edits: &[
             edit(
                 "hold/tenure.rs",
-                "if now.has_reached(free_until) {",
+                "self.free_until(now)?;",
                 "if PLANTED { self.deadline = now + ttl.trusted(); }
-                if !PLANTED && now.has_reached(free_until) {",
+                if !PLANTED { self.free_until(now)?; }",
             ),
             edit(
                 "values/fence.rs",
@@ -181,6 +193,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "answers of a group that are mixed up",
+        seed: None,
         edits: &[edit(
             "backend/redis/connection/sharing.rs",
             "for (answer, reply) in answers.into_iter().zip(replies) {",
@@ -193,6 +206,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "PostgreSQL: a dropped acquire that nobody undoes",
+        seed: None,
         edits: &[edit(
             "backend/sql/undo.rs",
             "inner.handle.spawn(compensation.run());",
@@ -201,6 +215,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "PostgreSQL: a grant that is dated at its answer",
+        seed: None,
         edits: &[
             edit(
                 "backend/sql/kinds/acquire.rs",
@@ -224,6 +239,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "PostgreSQL: a row that could not be locked and counts as renewed",
+        seed: None,
         edits: &[edit(
             "backend/sql/kinds/renewals.rs",
             "Some(false) => Renewed::LeftOut,",
@@ -232,21 +248,23 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a kept lock that is had again after its release was sent",
+        seed: Some(4),
         edits: &[edit(
             "release/mod.rs",
-            "Left::Shared | Left::Last(_, Next::Idle { .. }) => Ok(None),",
-            "Left::Last(_, Next::Idle { .. }) if PLANTED => {
+            "Left::Shared | Left::Last(_, Next::Idle(_)) => Ok(None),",
+            "Left::Last(_, Next::Idle(_)) if PLANTED => {
                 let (core, tenure) = (core.clone(), tenure.clone());
                 core.clone().life.spawn(async move {
                     undo(&core, tenure.hold_ref(), clock::now()).await;
                 });
                 Ok(None)
             }
-            Left::Shared | Left::Last(_, Next::Idle { .. }) => Ok(None),",
+            Left::Shared | Left::Last(_, Next::Idle(_)) => Ok(None),",
         )],
     },
     Bug {
         name: "a kept lock that is had again after its loss",
+        seed: Some(4),
         edits: &[
             edit(
                 "hold/loss.rs",
@@ -269,6 +287,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a renewal of a kept lock that does not count",
+        seed: Some(44),
         edits: &[edit(
             "hold/tenure.rs",
             "Renewed::Held => state.confirm(asked, sent_at),",
@@ -278,6 +297,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a keeper that nobody can ask",
+        seed: Some(47),
         edits: &[edit(
             "renew/mod.rs",
             "Event::Wanted(wanted) => self.give_up(&wanted),",
@@ -287,6 +307,7 @@ pub const ALL: &[Bug] = &[
     // Torture does not have these: only a schedule shows them, and only the simulation makes schedules.
     Bug {
         name: "a renewal that is dated at its answer",
+        seed: Some(70),
         edits: &[edit(
             "hold/tenure.rs",
             "self.deadline = self.deadline.later(sent_at + ttl.trusted());",
@@ -296,6 +317,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a hand-over that is dated at its answer",
+        seed: Some(74),
         edits: &[edit(
             "release/hand_over.rs",
             "Ok(HandedOver::Done(granted, mut terms)) => {",
@@ -305,6 +327,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a suspension that nobody notices",
+        seed: Some(6),
         edits: &[edit(
             "values/clock.rs",
             "self.tokio >= other.tokio || self.boot >= other.boot",
@@ -313,6 +336,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a fair waiter that leaves its place behind",
+        seed: Some(24),
         edits: &[edit(
             "acquire/fair.rs",
             "if !self.known {
@@ -323,6 +347,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a set whose first locks nobody gives back",
+        seed: Some(2),
         edits: &[edit(
             "acquire/multi.rs",
             "let handle = keeping(&handles, acquiring).await?;",
@@ -335,6 +360,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "siblings that are inside at once",
+        seed: Some(18),
         edits: &[edit(
             "hold/call_chain.rs",
             "Semaphore::new(WHOLE_ACCESS as usize)",
@@ -343,6 +369,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a body that is polled after its loss",
+        seed: Some(14),
         edits: &[edit(
             "protect/driver.rs",
             "held.loss().filter(|_| !finish)",
@@ -351,6 +378,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "ids that are handed out twice",
+        seed: Some(4),
         edits: &[edit(
             "values/ids.rs",
             "self.first += i64::from(count);",
@@ -359,6 +387,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a lost lock that takes along what is renewed with it",
+        seed: Some(51),
         edits: &[edit(
             "renew/answers.rs",
             "tenure.answered(renewal, answer, *sent_at);",
@@ -372,6 +401,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a request that waits while others wait for other keys",
+        seed: Some(6),
         edits: &[edit(
             "acquire/attempt.rs",
             "let until = call.asked_at + call.timeout;",
@@ -383,6 +413,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a waiter that is counted for ever",
+        seed: Some(2),
         edits: &[edit(
             "queue/waiter.rs",
             "shard.waiting.fetch_sub(1, Ordering::Relaxed);",
@@ -391,6 +422,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "two acquires with one holder id",
+        seed: Some(3),
         edits: &[edit(
             "values/holder.rs",
             "let number = self.next.fetch_add(1, Ordering::SeqCst);
@@ -401,6 +433,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a vote that is counted as a majority",
+        seed: Some(8),
         edits: &[edit(
             "backend/quorum/majority.rs",
             "nodes / 2 + 1

@@ -14,6 +14,8 @@ pub use self::copy::{CHOSEN, build, check};
 pub struct Bug {
     /// Its name.
     pub name: &'static str,
+    /// A seed of the simulation that shows it, or did when it was written down.
+    pub seed: Option<u64>,
     edits: &'static [Edit],
 }
 

@@ -2,12 +2,19 @@ use lock_runtime::{LockGuard, LockManager};
 
 use super::{LEASE, Lock, Peer};
 
-pub(crate) struct LockRuntime(LockManager);
+/// How a guard ends.
+#[derive(Clone, Copy)]
+pub(crate) enum End {
+    Awaited,
+    Dropped,
+}
+
+pub(crate) struct LockRuntime(LockManager, End);
 
 impl LockRuntime {
-    pub(crate) async fn connect(url: &str) -> LockRuntime {
+    pub(crate) async fn connect(url: &str, end: End) -> LockRuntime {
         let locks = LockManager::builder().lease(LEASE).connect(url).await;
-        LockRuntime(locks.expect("a connection"))
+        LockRuntime(locks.expect("a connection"), end)
     }
 }
 
@@ -15,11 +22,11 @@ impl Peer for LockRuntime {
     type Lock = Key;
 
     fn lock(&self, key: &str) -> Key {
-        Key(self.0.clone(), key.to_owned())
+        Key(self.0.clone(), key.to_owned(), self.1)
     }
 }
 
-pub(crate) struct Key(LockManager, String);
+pub(crate) struct Key(LockManager, String, End);
 
 impl Lock for Key {
     type Guard = LockGuard;
@@ -34,9 +41,12 @@ impl Lock for Key {
     }
 
     async fn release(&mut self, guard: LockGuard) {
-        guard
-            .release()
-            .await
-            .expect("the release of a lock that is held");
+        match self.2 {
+            End::Awaited => guard
+                .release()
+                .await
+                .expect("the release of a lock that is held"),
+            End::Dropped => drop(guard),
+        }
     }
 }

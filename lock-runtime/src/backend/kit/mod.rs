@@ -1,4 +1,4 @@
-//! Parts that all stores over a network share.
+//! Parts that stores of several processes share.
 
 #[cfg(all(
     feature = "tls-rustls",

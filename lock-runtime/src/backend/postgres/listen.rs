@@ -1,7 +1,7 @@
 //! The wake-up of waiters: one connection listens for all keys of this process.
 //!
 //! A notification is a hint. Behind a pooler that gives every transaction another connection, none arrive, and waiters
-//! ask again within the cap of a sleep.
+//! ask again within the longest nap.
 
 use std::future::{pending, poll_fn};
 use std::pin::pin;

@@ -60,7 +60,8 @@ async fn left(store: &dyn Backend, key: &Key) -> Option<Duration> {
 }
 
 pub(super) async fn a_request_that_is_sent_twice_has_the_effect_of_once<S: Store>() {
-    let (store, ids, key) = (open(&S::default()), HolderIds::new(), key("k"));
+    let opened = S::default();
+    let (store, ids, key) = (open(&opened), HolderIds::new(), key("k"));
     let (first, second) = (ids.fresh(), ids.fresh());
     let granted = acquired(&*store, &key, first).await.unwrap();
     // The same token, or a later one: nobody else has had one between.
@@ -73,7 +74,8 @@ pub(super) async fn a_request_that_is_sent_twice_has_the_effect_of_once<S: Store
 }
 
 pub(super) async fn what_a_former_holder_sends_late_spares_the_next_one<S: Store>() {
-    let (store, ids, key) = (open(&S::default()), HolderIds::new(), key("k"));
+    let opened = S::default();
+    let (store, ids, key) = (open(&opened), HolderIds::new(), key("k"));
     let (former, next) = (ids.fresh(), ids.fresh());
     acquired(&*store, &key, former).await.unwrap();
     tokio::time::sleep(LEASE + SECOND).await;
@@ -87,7 +89,8 @@ pub(super) async fn what_a_former_holder_sends_late_spares_the_next_one<S: Store
 }
 
 pub(super) async fn each_renewal_of_a_batch_has_its_own_answer_and_shortens_no_lease<S: Store>() {
-    let (store, ids) = (open(&S::default()), HolderIds::new());
+    let opened = S::default();
+    let (store, ids) = (open(&opened), HolderIds::new());
     let (mine, free, other) = (key("mine"), key("free"), key("other"));
     let holder = ids.fresh();
     acquired(&*store, &mine, holder).await.unwrap();
@@ -115,7 +118,8 @@ pub(super) async fn each_renewal_of_a_batch_has_its_own_answer_and_shortens_no_l
 }
 
 pub(super) async fn an_acquire_that_is_dropped_half_way_leaves_no_lock<S: Store>() {
-    let (store, ids, key) = (open(&S::default()), HolderIds::new(), key("k"));
+    let opened = S::default();
+    let (store, ids, key) = (open(&opened), HolderIds::new(), key("k"));
     let dropped = ids.fresh();
     let answered = {
         let acquire = pin!(store.acquire(request(&key, dropped)));

@@ -1,4 +1,4 @@
-//! The smallest store: five methods, mutexes only, no push: waiters ask again within the cap of a sleep.
+//! The smallest store: six methods, mutexes only, no push: waiters ask again within the longest nap.
 //! CONTRIBUTING.md walks through it.
 
 use std::collections::HashMap;

@@ -51,7 +51,7 @@ pub(super) async fn tokens_rise_and_busy_locks_are_refused_or_waited_for<S: Stor
     let waiting = tokio::spawn(other.mutex("k").wait(60 * SECOND).acquire());
     tokio::time::sleep(SECOND).await;
     guard.release().await.unwrap();
-    // Without a push, a waiter asks again within the cap of a sleep.
+    // Without a push, a waiter asks again within the longest nap.
     let second = waiting.await.unwrap().unwrap();
     assert!(second.fencing_token().unwrap() > first);
 }
@@ -96,7 +96,8 @@ pub(super) async fn a_request_that_is_dropped_unpolled_has_done_nothing<S: Store
 }
 
 pub(super) async fn nested_requests_and_sets_of_locks_need_nothing_of_the_store<S: Store>() {
-    let locks = manager(&S::default());
+    let store = S::default();
+    let locks = manager(&store);
     let nested = locks.mutex("k").run(async |_| {
         let inner = locks.mutex("k").try_acquire().await.unwrap();
         matches!(inner, TryAcquire::Acquired(_))

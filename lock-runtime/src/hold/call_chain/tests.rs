@@ -26,6 +26,7 @@ fn give_back(hold: &Hold) {
         kind: Kind::Mutex,
         renewed: true,
         keep_until: None,
+        returns: false,
     };
     hold.leave(&core(&MemoryStore::new()), share, clock::now());
 }

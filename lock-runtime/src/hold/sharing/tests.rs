@@ -41,6 +41,7 @@ fn leave_as(hold: &Hold, kind: Kind, renewed: bool, keep_until: Option<Moment>) 
         kind,
         renewed,
         keep_until,
+        returns: false,
     };
     hold.leave(&core(&MemoryStore::new()), share, clock::now())
 }

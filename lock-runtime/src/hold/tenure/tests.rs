@@ -374,7 +374,7 @@ async fn a_handed_over_hold_is_renewed_once_its_caller_has_it() {
     let since = tokio::time::Instant::now();
     let guard = scene.other.mutex("k").wait_forever().acquire().await;
     assert!(guard.unwrap().is_held());
-    // The cap of a sleep, and slack.
+    // The longest nap, and slack.
     assert!(
         since.elapsed() <= 2 * LEASE + LEASE / 2,
         "{:?}",

@@ -11,9 +11,9 @@ use shuttle::thread;
 
 use super::*;
 use crate::backend::memory::MemoryStore;
-use crate::backend::{Acquired, Event, Holders, Spare};
-use crate::hold::HoldHandle;
+use crate::backend::{Acquired, Event, Granted, Holders, Spare};
 use crate::hold::tests::core;
+use crate::hold::{HoldHandle, Reserved};
 use crate::queue::Entered;
 use crate::values::key::Key;
 use crate::values::options::{Options, Overrides};
@@ -26,12 +26,13 @@ struct Scene {
     store: MemoryStore,
     key: Arc<Key>,
     holder: HolderId,
+    options: HoldOptions,
 }
 
-fn options() -> HoldOptions {
+fn options(keep_for: Option<Duration>) -> HoldOptions {
     let wanted = Overrides {
         lease: Some(LONG),
-        keep_for: Some(LONG),
+        keep_for,
         ..Overrides::default()
     };
     let no_tokens = Options {
@@ -42,38 +43,64 @@ fn options() -> HoldOptions {
 }
 
 impl Scene {
-    /// A lock that is kept.
-    fn new() -> Scene {
-        let store = MemoryStore::new();
+    /// A lock that the store has just granted.
+    fn granted(keep_for: Option<Duration>) -> (Scene, Front, Granted) {
+        let (store, options) = (MemoryStore::new(), options(keep_for));
         let core = core(&store);
         let key = Arc::new(core.key(&"k".into(), Kind::Mutex).unwrap());
-        let holder = core.ids.fresh_keeper();
-        let request = core.acquire_request(&key, holder, &options(), clock::now());
+        let holder = match keep_for {
+            Some(_) => core.ids.fresh_keeper(),
+            None => core.ids.fresh(),
+        };
+        let request = core.acquire_request(&key, holder, &options, clock::now());
         let Ok(Acquired::Granted(granted, _)) = block_on(core.backend.acquire(request)) else {
             panic!("it is free");
         };
         let front = core.queues.try_enter(&key).unwrap();
-        let terms = TenureTerms {
-            others: Some(0),
-            spare: Spare::Untokened,
-        };
-        keep(&core, front, holder, options(), granted, terms);
-        assert!(core.queues.is_kept(&key));
-        Scene {
+        let scene = Scene {
             core,
             store,
             key,
             holder,
-        }
+            options,
+        };
+        (scene, front, granted)
+    }
+
+    /// A lock that is kept.
+    fn new() -> Scene {
+        let (scene, front, granted) = Scene::granted(Some(LONG));
+        let terms = TenureTerms {
+            others: Some(0),
+            spare: Spare::Untokened,
+        };
+        let Scene {
+            core, key, holder, ..
+        } = &scene;
+        keep(core, front, *holder, scene.options, granted, terms);
+        assert!(core.queues.is_kept(key));
+        scene
+    }
+
+    /// A lock that a caller has, in a tenure that allows further turns.
+    fn held() -> (Scene, HoldHandle) {
+        let (scene, front, granted) = Scene::granted(None);
+        let Scene {
+            core, key, holder, ..
+        } = &scene;
+        let reserved = Reserved::new(Spare::Untokened, Some(clock::now() + LONG));
+        let (front, options) = (Some(front), scene.options);
+        let handle = HoldHandle::admit(core, key, front, *holder, options, granted, reserved);
+        (scene, handle)
     }
 
     /// A caller that does not wait, and takes what is kept.
     fn takes(&self) -> impl FnOnce() -> Option<HoldHandle> + Send + use<> {
-        let (core, key) = (self.core.clone(), self.key.clone());
+        let (core, key, options) = (self.core.clone(), self.key.clone(), self.options);
         move || {
             let now = clock::now();
-            match core.queues.enter_at_once(&key, &options(), now) {
-                Some(Entered::Held(hold)) => Some(HoldHandle::begins(&core, hold, options())),
+            match core.queues.enter_at_once(&key, &options, now) {
+                Some(Entered::Held(hold)) => Some(HoldHandle::begins(&core, hold, options)),
                 Some(Entered::Unsuited(..)) => panic!("it suits"),
                 _ => None,
             }
@@ -211,6 +238,42 @@ fn the_next_caller_has_the_lock_or_its_turn_while_the_one_before_leaves_it() {
                 None => assert!(scene.core.queues.is_kept(&scene.key)),
             }
             assert_eq!(scene.store.held(), 1);
+        },
+        1_000,
+    );
+}
+
+#[test]
+fn a_dropped_lock_goes_to_the_next_caller_or_is_given_back() {
+    shuttle::check_random(
+        || {
+            let (scene, handle) = Scene::held();
+            let next = thread::spawn(scene.takes());
+            drop(handle);
+            match &next.join().unwrap() {
+                Some(handle) => scene.is_had_by(handle),
+                None => scene.is_given_back(),
+            }
+        },
+        1_000,
+    );
+}
+
+#[test]
+fn a_dropped_lock_that_is_released_by_force_is_had_by_nobody_who_is_not_told() {
+    shuttle::check_random(
+        || {
+            let (scene, handle) = Scene::held();
+            let forced = thread::spawn(scene.is_released_by_force());
+            let next = thread::spawn(scene.takes());
+            drop(handle);
+            let had = next.join().unwrap();
+            forced.join().unwrap();
+            if let Some(handle) = had {
+                let told = handle.hold().known_loss();
+                assert_eq!(told, Some(LostReason::ForceReleased));
+            }
+            scene.is_gone();
         },
         1_000,
     );

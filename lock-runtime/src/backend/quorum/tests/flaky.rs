@@ -58,6 +58,7 @@ pub(crate) struct Switch {
     served: tokio::sync::Mutex<()>,
     born: Mutex<Option<Instant>>,
     pub(crate) acquires: AtomicUsize,
+    pub(crate) hand_overs: AtomicUsize,
     pub(crate) renewals: AtomicUsize,
     /// The number of renewals that waited for a key.
     pub(crate) waited: AtomicUsize,
@@ -308,6 +309,7 @@ impl HandOff for Flaky {
         to: AcquireRequest<'a>,
         spare: u64,
     ) -> Reply<'a, HandedOver> {
+        self.switch.hand_overs.fetch_add(1, Ordering::Relaxed);
         self.passed(to.timeout, self.store.hand_over(from, to, spare))
     }
 }

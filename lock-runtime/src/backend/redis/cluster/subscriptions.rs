@@ -75,7 +75,7 @@ impl Subscriptions {
             let (ended, next_idle) = self.topics.take_idle();
             board.end(&ended);
             for channel in self.topics.take_fresh() {
-                board.settle(channel, false);
+                board.settle(channel);
             }
             board.settle_again();
             board.ensure_control();
@@ -96,8 +96,8 @@ impl Subscriptions {
 }
 
 impl Switchboard<'_> {
-    /// Sends the channel to the node that has its slot. With `renewed`, the listeners may have missed messages.
-    fn settle(&mut self, channel: Arc<str>, renewed: bool) {
+    /// Sends the channel to the node that has its slot.
+    fn settle(&mut self, channel: Arc<str>) {
         let slot = key::slot(channel.as_bytes());
         let Some(node) = self.subscriptions.cluster.table.owner(slot) else {
             self.retry_later(channel);
@@ -106,15 +106,11 @@ impl Switchboard<'_> {
         self.homes.insert(channel.clone(), node.address.clone());
         let subscriber = self.subscriber(&node.address);
         // An error means that the backend is closing.
-        let _ = subscriber
-            .commands
-            .send(ChannelCommand::Join { channel, renewed });
+        let _ = subscriber.commands.send(ChannelCommand::Join(channel));
     }
 
     fn retry_later(&mut self, channel: Arc<str>) {
-        self.subscriptions
-            .topics
-            .not_subscribed(std::slice::from_ref(&channel));
+        self.subscriptions.topics.not_subscribed(&channel);
         self.subscriptions.cluster.doubt();
         self.homeless.push(channel);
         if self.retry.is_none() {
@@ -129,7 +125,7 @@ impl Switchboard<'_> {
         if self.retry.is_some_and(|retry| retry.has_passed()) {
             (self.retry, self.tried_at) = (None, clock::now());
             for channel in std::mem::take(&mut self.homeless) {
-                self.settle(channel, true);
+                self.settle(channel);
             }
         }
     }
@@ -145,7 +141,7 @@ impl Switchboard<'_> {
 
     fn leave(&self, home: &Address, channel: Arc<str>) {
         if let Some(subscriber) = self.sessions.get(home) {
-            let _ = subscriber.commands.send(ChannelCommand::Leave { channel });
+            let _ = subscriber.commands.send(ChannelCommand::Leave(channel));
         }
     }
 
@@ -165,7 +161,9 @@ impl Switchboard<'_> {
             if let Some(home) = self.homes.remove(&channel) {
                 self.leave(&home, channel.clone());
             }
-            self.settle(channel, true);
+            // Until it is subscribed to again, messages may be missed.
+            self.subscriptions.topics.not_subscribed(&channel);
+            self.settle(channel);
         }
         let masters = table.masters();
         let homes = &self.homes;

@@ -61,11 +61,9 @@ pub(crate) fn take_reserved(
     holder: HolderId,
     now: Moment,
 ) -> Option<Granted> {
-    let (live, topics) = (router.nodes.live(), &router.topics);
-    let alias = holder.alias(key.kind());
-    topics
-        .reservations
-        .take(alias, live.as_ref(), topics.cuts(), now)
+    let (live, alias) = (router.nodes.live(), holder.alias(key.kind()));
+    let reservations = &router.topics.reservations;
+    reservations.take(alias, live.as_ref(), now)
 }
 
 /// Expects no message any more: the holder leaves, or its request is undone.
@@ -81,8 +79,6 @@ pub(crate) fn forget(topics: &Topics, hold_ref: HoldRef<'_>) {
 pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
     let (topics, HoldRef { key, holder, .. }) = (&sending.router.topics, sending.request.hold_ref);
     let alias = holder.alias(key.kind());
-    let cuts = topics.cuts();
-    // A cut after the count is seen when the message is used.
     let expects = sending.request.looks_for_reservation
         && sending.router.has_two_workers
         && key.kind() == Kind::Mutex
@@ -91,7 +87,7 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
         topics.reservations.forget(alias);
         return send(sending).await;
     }
-    topics.reservations.expect(alias, cuts);
+    topics.reservations.expect(alias);
     let reply = send(sending).await;
     match &reply {
         Ok(AcquireReply::Busy { time, .. } | AcquireReply::Kept { time, .. }) => {

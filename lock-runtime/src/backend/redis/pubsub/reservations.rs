@@ -3,14 +3,14 @@
 //! A release reserves a mutex for the first holder on its waiting list and says so in a message. A process that gets the
 //! message may take it for the grant. It then needs no request, and a change of hands has two scripts instead of three.
 //! A message is no answer: it may come late, or after the reservation has ended. It is believed only if it fits what
-//! this process knows from its own request, and each of these rules keeps out two holders at once:
+//! this process knows from its own request. The model finds two holders at once, or a token that falls, without any of
+//! these rules:
 //!
 //! - **First request.** The holder has asked once, and the server has answered that the lock is busy. No request of the
 //!   holder is under way. A second request may have put the holder on the list again, after a reservation that is over.
 //! - **One server.** The message names the run of the server that wrote the reservation, as the connection of the
 //!   release found it when it was opened. It is the run that the command connection leads to, and that connection is the
 //!   one that carried the request. After a failover, another server may reserve the lock by another clock.
-//! - **No cut.** No subscription of this process has ended since the request was sent.
 //! - **In time.** The message names the end of the reservation by the server's clock. The answer to the request named
 //!   the time by the same clock, and was read after the request was sent. So the reservation lasts at least until the
 //!   request was sent, plus the difference, less a margin for the drift of the clocks. An older answer than
@@ -20,8 +20,12 @@
 //!   took is not seen.
 //! - **Counted.** The script sends such a message only if the server counts a listener. A replica passes messages on to
 //!   listeners that its master does not count, and a reservation that nobody hears goes to the next holder.
-//! - **Once.** Every message is about one holder id, which is fresh for each place on the list. A second message, another
-//!   request, or an undo ends the belief.
+//! - **Once.** Every message is about one holder id, which is fresh for each place on the list. The look at a message,
+//!   another request, or an undo ends the belief.
+//!
+//! `acquire/front_seat.rs` believes only for a renewed lease behind which nobody waits, and `kinds/listed.rs` only for
+//! mutexes of a runtime of two workers: otherwise, the hold could not be extended in time, or the next turns would have
+//! no tokens.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -32,15 +36,12 @@ use crate::backend::redis::connection::Live;
 use crate::sync::Mutex;
 use crate::values::{Alias, FencingToken, Moment};
 
-#[cfg(test)]
-mod model;
-
 /// The time for which a lock is reserved. The script fragment `waiting` and the shortcut of `listed_release` have the same
 /// number.
 pub(crate) const RESERVED: Duration = Duration::from_secs(1);
 /// The longest time between the request and the use of its message.
 const LONGEST_AGE: Duration = Duration::from_secs(1);
-/// The least rest of a reservation that is used. With less, the holder asks.
+/// The least rest of a reservation that is used: a quarter. With less, the holder asks.
 const LEAST_LEFT: Duration = Duration::from_millis(250);
 /// The least margin for the drift of two clocks; otherwise it is a hundredth.
 const LEAST_MARGIN: Duration = Duration::from_millis(10);
@@ -61,9 +62,8 @@ pub(crate) struct Reservation {
 pub(crate) struct Reservations(Mutex<HashMap<Alias, ExpectedReservation>>);
 
 /// What is known of one place.
+#[derive(Default)]
 struct ExpectedReservation {
-    /// The number of cuts when the request was sent.
-    cuts: u64,
     answer: Option<BusyAnswer>,
     reservation: Option<Reservation>,
 }
@@ -78,13 +78,9 @@ pub(crate) struct BusyAnswer {
 }
 
 impl Reservations {
-    /// Begins to expect a message, before the first request of the holder is sent. `cuts`: the number of cuts so far.
-    pub(crate) fn expect(&self, holder: Alias, cuts: u64) {
-        let expected = ExpectedReservation {
-            cuts,
-            answer: None,
-            reservation: None,
-        };
+    /// Begins to expect a message, before the first request of the holder is sent.
+    pub(crate) fn expect(&self, holder: Alias) {
+        let expected = ExpectedReservation::default();
         self.0.lock().insert(holder, expected);
     }
 
@@ -105,32 +101,20 @@ impl Reservations {
         self.0.lock().len()
     }
 
-    /// Takes in a message. A second message for the same holder ends the belief.
+    /// Takes in a message.
     pub(crate) fn receive(&self, reservation: Reservation) {
-        let mut places = self.0.lock();
-        if let Some(expected) = places.get_mut(&reservation.holder) {
-            if expected.reservation.is_some() {
-                places.remove(&reservation.holder);
-            } else {
-                expected.reservation = Some(reservation);
-            }
+        if let Some(expected) = self.0.lock().get_mut(&reservation.holder) {
+            expected.reservation = Some(reservation);
         }
     }
 
     /// Ends the expectation, and returns the reservation if it is believed. `live`: the command connection at this
-    /// moment; `cuts`: the number of cuts so far.
-    pub(crate) fn take(
-        &self,
-        holder: Alias,
-        live: Option<&Live>,
-        cuts: u64,
-        now: Moment,
-    ) -> Option<Granted> {
+    /// moment.
+    pub(crate) fn take(&self, holder: Alias, live: Option<&Live>, now: Moment) -> Option<Granted> {
         let expected = self.0.lock().remove(&holder)?;
         let (answer, reservation) = (expected.answer?, expected.reservation?);
         let live = live.filter(|live| live.is_one_with(&answer.live))?;
-        let is_of_this_server = live.run_id() == Some(&*reservation.run_id);
-        if expected.cuts != cuts || !is_of_this_server {
+        if live.run_id() != Some(&*reservation.run_id) {
             return None;
         }
         let rest = believed_for(&reservation, answer.time, answer.sent_at, now)?;
@@ -162,59 +146,4 @@ fn believed_for(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::values::clock;
-
-    const NOON: u64 = 1_700_000_000_000_000;
-
-    fn ms(millis: u64) -> Duration {
-        Duration::from_millis(millis)
-    }
-
-    /// The reservation that began `begun` after the answer at [`NOON`].
-    fn reservation(begun: Duration) -> Reservation {
-        let ends = begun + RESERVED;
-        Reservation {
-            holder: [0; 16],
-            run_id: "run".into(),
-            ends_us: NOON + u64::try_from(ends.as_micros()).unwrap(),
-            token: FencingToken::checked(1).unwrap(),
-        }
-    }
-
-    /// Returns for how many ms that reservation is believed, some time after the request was sent.
-    fn believed(begun: Duration, after: Duration) -> Option<u32> {
-        let sent_at = clock::now();
-        let rest = believed_for(&reservation(begun), NOON, sent_at, sent_at + after);
-        rest.map(NonZeroU32::get)
-    }
-
-    #[test]
-    fn a_reservation_is_believed_until_its_end_less_a_margin() {
-        // The end is 1100 ms after the request, and the margin is 11 ms.
-        assert_eq!(believed(ms(100), ms(100)), Some(989));
-        assert_eq!(believed(ms(100), ms(500)), Some(589));
-        assert_eq!(believed(ms(100), ms(839)), Some(250));
-        assert_eq!(believed(ms(100), ms(840)), None, "too little is left");
-        // The margin is 10 ms at least.
-        assert_eq!(believed(ms(0), ms(1)), Some(989));
-    }
-
-    #[test]
-    fn an_old_answer_is_no_measure() {
-        assert_eq!(believed(ms(1_000), ms(1_000)), Some(980));
-        assert_eq!(believed(ms(1_000), ms(1_001)), None);
-    }
-
-    #[test]
-    fn a_reservation_from_the_future_shows_that_the_clock_was_set_forward() {
-        assert_eq!(believed(ms(101), ms(100)), None);
-        assert_eq!(believed(ms(3_600_000), ms(100)), None);
-        // It was set back: the reservation seems to have ended.
-        let mut early = reservation(ms(0));
-        early.ends_us = NOON - 1;
-        let now = clock::now();
-        assert_eq!(believed_for(&early, NOON, now, now), None);
-    }
-}
+mod tests;

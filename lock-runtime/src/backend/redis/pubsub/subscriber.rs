@@ -1,6 +1,6 @@
 //! The task that keeps channels of one server subscribed, on one pub/sub connection after the other.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,14 +28,8 @@ const BATCH: usize = 512;
 const CUTS: u32 = 3;
 
 pub(crate) enum ChannelCommand {
-    Join {
-        channel: Arc<str>,
-        /// Whether the listeners may have missed messages.
-        renewed: bool,
-    },
-    Leave {
-        channel: Arc<str>,
-    },
+    Join(Arc<str>),
+    Leave(Arc<str>),
 }
 
 pub(crate) enum SubscriberNote {
@@ -66,8 +60,7 @@ pub(crate) struct Subscriber {
     pub(crate) on_note: Box<dyn Fn(SubscriberNote) + Send + Sync>,
 }
 
-/// The channels of this subscriber, and whether their listeners may have missed messages.
-type OwnChannels = HashMap<Arc<str>, bool>;
+type OwnChannels = HashSet<Arc<str>>;
 type Commands = mpsc::UnboundedReceiver<ChannelCommand>;
 
 /// The error that no more commands will come.
@@ -81,14 +74,8 @@ impl Subscriber {
         let feed = async {
             loop {
                 let (ended, next_idle) = topics.take_idle();
-                let leaving = ended
-                    .into_iter()
-                    .map(|channel| ChannelCommand::Leave { channel });
-                let joining = topics.take_fresh().into_iter();
-                let joining = joining.map(|channel| ChannelCommand::Join {
-                    channel,
-                    renewed: false,
-                });
+                let leaving = ended.into_iter().map(ChannelCommand::Leave);
+                let joining = topics.take_fresh().into_iter().map(ChannelCommand::Join);
                 for command in leaving.chain(joining) {
                     // An error means that the backend is closing.
                     let _ = sender.send(command);
@@ -116,10 +103,10 @@ impl Subscriber {
         let mut pauses = dial::pauses();
         let mut refusals = LoggedRefusals::default();
         let mut own = OwnChannels::new();
-        let (mut missed, mut cuts) = (false, 0);
+        let (mut was_connected, mut cuts) = (false, 0);
         loop {
             let mut first_try = FirstTry::Over;
-            let fault = match self.connect(commands, &mut own, missed).await? {
+            let fault = match self.connect(commands, &mut own, was_connected).await? {
                 Ok(pubsub) => {
                     let mut session = PubsubSession {
                         subscriber: self,
@@ -150,10 +137,10 @@ impl Subscriber {
                 Err(fault) => fault,
             };
             // Until the next connection is subscribed, the listeners get no messages.
-            missed = true;
-            let channels: Vec<_> = own.keys().cloned().collect();
-            self.topics.not_subscribed(&channels);
-            own.values_mut().for_each(|renewed| *renewed = true);
+            was_connected = true;
+            for channel in &own {
+                self.topics.not_subscribed(channel);
+            }
             (self.on_note)(SubscriberNote::Down(first_try));
             outage.notice_loss(self.target.shown(), &fault);
             let mut pause = pin!(dial::pause(&mut pauses, &self.target));
@@ -195,7 +182,7 @@ impl Subscriber {
         &self,
         commands: &mut Commands,
         own: &mut OwnChannels,
-        missed: bool,
+        was_connected: bool,
     ) -> Result<Result<PubsubConnection, Fault>, NoMoreCommands> {
         let (topics, events) = (self.topics.clone(), self.events.clone());
         let sharded = self.channels.are_sharded();
@@ -204,7 +191,7 @@ impl Subscriber {
         loop {
             tokio::select! {
                 connected = &mut connecting => return Ok(connected),
-                command = commands.recv() => self.note_for_later(command, own, missed)?,
+                command = commands.recv() => self.note_for_later(command, own, was_connected)?,
             }
         }
     }
@@ -213,16 +200,16 @@ impl Subscriber {
         &self,
         command: Option<ChannelCommand>,
         own: &mut OwnChannels,
-        missed: bool,
+        was_connected: bool,
     ) -> Result<(), NoMoreCommands> {
         match command.ok_or(NoMoreCommands)? {
-            ChannelCommand::Join { channel, renewed } => {
-                if missed {
-                    self.topics.not_subscribed(std::slice::from_ref(&channel));
+            ChannelCommand::Join(channel) => {
+                if was_connected {
+                    self.topics.not_subscribed(&channel);
                 }
-                own.insert(channel, renewed || missed);
+                own.insert(channel);
             }
-            ChannelCommand::Leave { channel } => _ = own.remove(&channel),
+            ChannelCommand::Leave(channel) => _ = own.remove(&channel),
         }
         Ok(())
     }
@@ -271,10 +258,7 @@ impl PubsubSession<'_> {
             Err(Fault::Denied(reason)) => self.refusals.of_control(&reason),
             subscribed => subscribed?,
         }
-        let channels = own
-            .iter()
-            .map(|(channel, renewed)| (channel.clone(), *renewed));
-        let channels = channels.collect();
+        let channels = own.iter().cloned().collect();
         self.join(channels, own).await
     }
 
@@ -327,19 +311,19 @@ impl PubsubSession<'_> {
         let mut next = Some(first);
         while let Some(command) = next {
             match command {
-                ChannelCommand::Join { channel, renewed } => {
+                ChannelCommand::Join(channel) => {
                     // The channel is noted first, because the command is not sent again if the connection ends now.
-                    own.insert(channel.clone(), renewed);
+                    own.insert(channel.clone());
                     if !leaving.is_empty() {
                         self.leave(std::mem::take(&mut leaving)).await?;
                     }
-                    joining.push((channel, renewed));
+                    joining.push(channel);
                 }
-                ChannelCommand::Leave { channel } => {
+                ChannelCommand::Leave(channel) => {
                     if !joining.is_empty() {
                         self.join(std::mem::take(&mut joining), own).await?;
                     }
-                    if own.remove(&channel).is_some() {
+                    if own.remove(&channel) {
                         leaving.push(channel);
                     }
                 }
@@ -350,33 +334,23 @@ impl PubsubSession<'_> {
         self.join(joining, own).await
     }
 
-    async fn join(
-        &mut self,
-        channels: Vec<(Arc<str>, bool)>,
-        own: &mut OwnChannels,
-    ) -> Result<(), Fault> {
+    async fn join(&mut self, channels: Vec<Arc<str>>, own: &mut OwnChannels) -> Result<(), Fault> {
         let subscriber = self.subscriber;
         for batch in channels.chunks(BATCH) {
             let mut answers = vec![Ok(()); batch.len()];
-            let names: Vec<_> = batch.iter().map(|(channel, _)| channel.clone()).collect();
             for verb in self.verbs("SSUBSCRIBE", "SUBSCRIBE") {
-                for (answer, one) in answers
-                    .iter_mut()
-                    .zip(self.pubsub.send(verb, &names).await?)
-                {
+                for (answer, one) in answers.iter_mut().zip(self.pubsub.send(verb, batch).await?) {
                     if answer.is_ok() {
                         *answer = one;
                     }
                 }
             }
             let mut homeless = Vec::new();
-            for ((channel, renewed), answer) in batch.iter().zip(answers) {
+            for (channel, answer) in batch.iter().zip(answers) {
                 match answer {
-                    Ok(()) => subscriber
-                        .topics
-                        .opened(std::slice::from_ref(channel), *renewed),
+                    Ok(()) => subscriber.topics.opened(channel),
                     Err(Fault::Denied(reason)) => {
-                        subscriber.topics.refused(channel);
+                        subscriber.topics.not_subscribed(channel);
                         self.refusals.of_locks(channel, &reason);
                     }
                     Err(fault)
@@ -398,10 +372,9 @@ impl PubsubSession<'_> {
     async fn give_up_dropped(&mut self, own: &mut OwnChannels) -> Result<(), Fault> {
         let dropped = self.pubsub.messages.take_dropped();
         let names = dropped.iter().filter_map(|name| str::from_utf8(name).ok());
-        let gone = names.filter_map(|name| Some(own.remove_entry(name)?.0));
-        let gone: Vec<Arc<str>> = gone.collect();
-        self.subscriber.topics.not_subscribed(&gone);
+        let gone: Vec<Arc<str>> = names.filter_map(|name| own.take(name)).collect();
         for channel in &gone {
+            self.subscriber.topics.not_subscribed(channel);
             (self.subscriber.on_note)(SubscriberNote::Refused(channel.clone()));
         }
         self.end_classic(&gone).await
@@ -470,10 +443,7 @@ mod tests {
             on_note: Box::new(move |note| _ = notes.send(note)),
         };
         tokio::spawn(subscriber.run(taken));
-        let join = |channel: &str| ChannelCommand::Join {
-            channel: channel.into(),
-            renewed: false,
-        };
+        let join = |channel: &str| ChannelCommand::Join(channel.into());
         let [_left, mut joined] = ["left", "joined"].map(|name| topics.listen(name.to_owned()));
         assert!(commands.send(join("left")).is_ok());
         until("it is subscribed to", async || topics.is_open("left")).await;
@@ -481,8 +451,8 @@ mod tests {
         while noted.try_recv().is_ok() {}
         server.signal("STOP");
         // Both commands are sent in one burst, with no other task running in between.
-        let channel = "left".into();
-        assert!(commands.send(ChannelCommand::Leave { channel }).is_ok());
+        let leave = ChannelCommand::Leave("left".into());
+        assert!(commands.send(leave).is_ok());
         assert!(commands.send(join("joined")).is_ok());
         while !matches!(noted.recv().await, Some(SubscriberNote::Down(_))) {}
         server.signal("CONT");

@@ -3,7 +3,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -24,8 +23,6 @@ pub(crate) struct Topics {
     table: Modelled<TopicTable>,
     /// The places on waiting lists for which a message may come.
     pub(crate) reservations: Reservations,
-    /// The number of times that channels were lost or refused.
-    cuts: AtomicU64,
     /// Signalled by callers if there is a channel to subscribe to, or a first channel begins to linger.
     changed: Notify,
 }
@@ -51,7 +48,7 @@ struct ChannelTopic {
 
 #[derive(Clone, Copy, Debug)]
 struct Signal {
-    /// Raised by every message that the lock is free, and by every renewed subscription.
+    /// Raised by every message that the lock is free, and by every subscription that was lost and is open again.
     count: u64,
     state: SubscriptionState,
 }
@@ -110,11 +107,6 @@ impl Topics {
         self.table.lock().topics.is_empty()
     }
 
-    /// Returns how often channels were lost or refused. Between two equal numbers, none was.
-    pub(crate) fn cuts(&self) -> u64 {
-        self.cuts.load(Ordering::SeqCst)
-    }
-
     /// Counts a message on the channel.
     pub(crate) fn count_message(&self, channel: &str) {
         if let Some(topic) = self.table.lock().topics.get(channel) {
@@ -153,15 +145,12 @@ impl Topics {
         std::mem::take(&mut self.table.lock().fresh)
     }
 
-    /// Notes that these channels are subscribed to. If messages may have been missed, wakes all listeners.
-    pub(crate) fn opened(&self, channels: &[Arc<str>], renewed: bool) {
-        let table = self.table.lock();
-        for topic in channels
-            .iter()
-            .filter_map(|channel| table.topics.get(channel))
-        {
+    /// Notes that this channel is subscribed to. If it was not for a time, wakes all listeners, which may have missed
+    /// messages.
+    pub(crate) fn opened(&self, channel: &str) {
+        if let Some(topic) = self.table.lock().topics.get(channel) {
             topic.signal.send_modify(|signal| {
-                if renewed || signal.state == SubscriptionState::NotSubscribed {
+                if signal.state == SubscriptionState::NotSubscribed {
                     signal.count += 1;
                 }
                 signal.state = SubscriptionState::Open;
@@ -169,17 +158,8 @@ impl Topics {
         }
     }
 
-    /// Notes that these channels are not subscribed to at the moment, so that listeners do not wait before they ask the
-    /// store.
-    pub(crate) fn not_subscribed(&self, channels: &[Arc<str>]) {
-        for channel in channels {
-            self.refused(channel);
-        }
-    }
-
-    /// Notes that the server refuses this channel.
-    pub(crate) fn refused(&self, channel: &str) {
-        self.cuts.fetch_add(1, Ordering::SeqCst);
+    /// Notes that this channel is not subscribed to at the moment, so that listeners do not wait before they ask the store.
+    pub(crate) fn not_subscribed(&self, channel: &str) {
         if let Some(topic) = self.table.lock().topics.get(channel) {
             topic
                 .signal

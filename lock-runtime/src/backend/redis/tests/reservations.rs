@@ -120,23 +120,16 @@ async fn a_release_grants_the_lock_by_its_message_for_a_second() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_is_believed_once() {
-    let (waiting, granted) = is_believed(async |waiting| {
+    let (mut waiting, granted) = is_believed(async |waiting| {
         let message = waiting.message().await;
         waiting.hears(&message).await;
     })
     .await;
     assert_eq!(granted.token.map(|token| token.get()), Some(77));
     assert!(waiting.take().is_none());
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_comes_twice_is_not_believed() {
-    is_not_believed(async |waiting| {
-        let message = waiting.message().await;
-        waiting.hears(&message).await;
-        waiting.hears(&message).await;
-    })
-    .await;
+    let again = waiting.message().await;
+    waiting.hears(&again).await;
+    assert!(waiting.take().is_none());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -183,39 +176,25 @@ async fn after_another_request_or_an_undo_no_message_is_believed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_cut_of_either_connection_no_message_is_believed() {
-    for kind in ["pubsub", "normal"] {
-        for before in [true, false] {
-            is_not_believed(async |waiting| {
-                let message = waiting.message().await;
-                if before {
-                    waiting.hears(&message).await;
-                }
-                let cuts = waiting.backend.router.topics.cuts();
-                let live = waiting.backend.router.link().live().unwrap();
-                waiting
-                    .server
-                    .run(&format!("CLIENT KILL TYPE {kind}"))
-                    .await;
-                until("there is another connection", async || {
-                    let router = &waiting.backend.router;
-                    let list = waiting.backend.waiting_list(&waiting.key).unwrap();
-                    let is_new = match kind {
-                        "pubsub" => router.topics.cuts() > cuts,
-                        _ => router
-                            .link()
-                            .live()
-                            .is_some_and(|now| !now.is_one_with(&live)),
-                    };
-                    is_new && list.hears(&waiting.key, waiting.holder)
-                })
-                .await;
-                if !before {
-                    waiting.hears(&message).await;
-                }
+async fn after_another_command_connection_no_message_is_believed() {
+    for before in [true, false] {
+        is_not_believed(async |waiting| {
+            let message = waiting.message().await;
+            if before {
+                waiting.hears(&message).await;
+            }
+            let live = waiting.backend.router.link().live().unwrap();
+            waiting.server.run("CLIENT KILL TYPE normal").await;
+            until("there is another connection", async || {
+                let now = waiting.backend.router.link().live();
+                now.is_some_and(|now| !now.is_one_with(&live))
             })
             .await;
-        }
+            if !before {
+                waiting.hears(&message).await;
+            }
+        })
+        .await;
     }
 }
 

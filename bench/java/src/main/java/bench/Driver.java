@@ -12,7 +12,7 @@ import org.redisson.config.Config;
 /**
  * Acquires and releases locks with Redisson, and prints what it measured as one line of JSON.
  *
- * <p>Driver URL WORKLOAD TASKS SECONDS [REGISTER]: see bench/README.md.
+ * <p>Driver URL WORKLOAD TASKS SECONDS HOLD_MS [REGISTER]: see bench/README.md.
  */
 public final class Driver {
     /** The same load runs for so long before anything is counted: longer than elsewhere, for the compiler. */
@@ -26,6 +26,7 @@ public final class Driver {
 
     private static long start;
     private static long end;
+    private static long holdMs;
     private static final Recorder WAITS = new Recorder();
     private static final Recorder GAPS = new Recorder();
 
@@ -37,6 +38,8 @@ public final class Driver {
         private long pairs;
         private long allPairs;
         private long overlaps;
+        /** How many counted holds came after one of another process. */
+        private long changes;
 
         Task(RLock lock, Register register, boolean waits) {
             this.lock = lock;
@@ -46,10 +49,14 @@ public final class Driver {
 
         @Override
         public void run() {
-            if (waits) {
-                once();
-            } else {
-                cycle();
+            try {
+                if (waits) {
+                    once();
+                } else {
+                    cycle();
+                }
+            } catch (InterruptedException error) {
+                throw new IllegalStateException(error);
             }
         }
 
@@ -61,7 +68,7 @@ public final class Driver {
             pairs = allPairs = 1;
         }
 
-        private void cycle() {
+        private void cycle() throws InterruptedException {
             while (true) {
                 long asked = System.nanoTime();
                 if (asked >= end) {
@@ -75,7 +82,13 @@ public final class Driver {
                     overlaps += register.overlap() ? 1 : 0;
                     if (register.gap() >= 0 && counts) {
                         GAPS.add(register.gap());
+                        changes++;
                     }
+                }
+                if (holdMs > 0) {
+                    Thread.sleep(holdMs);
+                }
+                if (register != null) {
                     register.leave();
                     overlaps += register.overlap() ? 1 : 0;
                 }
@@ -98,10 +111,11 @@ public final class Driver {
         boolean own = arguments[1].equals("own");
         boolean waits = arguments[1].equals("wait");
         double seconds = Double.parseDouble(arguments[3]);
+        holdMs = Long.parseLong(arguments[4]);
         List<Task> tasks = new ArrayList<>();
         for (int task = 0; task < Integer.parseInt(arguments[2]); task++) {
             RLock lock = redisson.getLock(own ? "bench:own:" + task : "bench:hot");
-            tasks.add(new Task(lock, arguments.length > 4 ? new Register(arguments[4]) : null, waits));
+            tasks.add(new Task(lock, arguments.length > 5 ? new Register(arguments[5]) : null, waits));
         }
 
         System.err.println("ready");
@@ -143,7 +157,7 @@ public final class Driver {
     private static void report(double seconds, long cpu, List<Task> tasks) {
         System.out.printf(
                 "{\"pairs\":%d,\"all_pairs\":%d,\"seconds\":%s,\"per_task\":%s,\"client_cpu_us\":%d,"
-                        + "\"wait_us\":{\"p50\":%s,\"p99\":%s,\"max\":%s,\"samples\":%s},\"gap_us\":%s,\"overlaps\":%d}%n",
+                        + "\"wait_us\":{\"p50\":%s,\"p99\":%s,\"max\":%s,\"samples\":%s},\"gap_us\":%s,\"changes\":%d,\"overlaps\":%d}%n",
                 tasks.stream().mapToLong(task -> task.pairs).sum(),
                 tasks.stream().mapToLong(task -> task.allPairs).sum(),
                 seconds,
@@ -154,6 +168,7 @@ public final class Driver {
                 WAITS.longest(),
                 WAITS.thinned(),
                 GAPS.thinned(),
+                tasks.stream().mapToLong(task -> task.changes).sum(),
                 tasks.stream().mapToLong(task -> task.overlaps).sum());
     }
 }

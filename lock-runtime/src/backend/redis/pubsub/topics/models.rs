@@ -12,8 +12,9 @@ use crate::values::clock;
 
 /// Acts as the subscriber: subscribes to the channels that were asked for.
 fn subscribes(topics: &Arc<Topics>) {
-    let fresh = topics.take_fresh();
-    topics.opened(&fresh, false);
+    for channel in topics.take_fresh() {
+        topics.opened(&channel);
+    }
 }
 
 #[test]
@@ -52,10 +53,9 @@ fn a_renewed_subscription_makes_up_for_missed_messages() {
             let connection = {
                 let topics = topics.clone();
                 thread::spawn(move || {
-                    let again = ["c".into()];
-                    topics.not_subscribed(&again);
+                    topics.not_subscribed("c");
                     // A message that is published now reaches no listener.
-                    topics.opened(&again, true);
+                    topics.opened("c");
                 })
             };
             let comes = {
@@ -103,7 +103,7 @@ fn a_listener_of_a_closing_channel_reopens_it() {
                     "it listens to a channel that is closed"
                 );
             }
-            topics.opened(&fresh, false);
+            fresh.iter().for_each(|channel| topics.opened(channel));
             block_on(listener.ready());
             topics.count_message("c");
             block_on(listener.heard());

@@ -14,8 +14,9 @@ mod tokio_test_shim {
 }
 
 fn open(topics: &Arc<Topics>) {
-    let channels = topics.take_fresh();
-    topics.opened(&channels, false);
+    for channel in topics.take_fresh() {
+        topics.opened(&channel);
+    }
 }
 
 #[tokio::test]
@@ -57,8 +58,8 @@ async fn a_renewed_subscription_wakes_all_listeners() {
     assert!(!is_pending(second.ready()));
     let fresh = topics.take_fresh();
     assert_eq!(fresh.concat(), "d");
-    topics.opened(&["c".into()], true);
-    topics.opened(&fresh, false);
+    topics.opened("c");
+    topics.opened("d");
     listener.heard().await;
     second.heard().await;
     assert!(topics.is_open("c"));
@@ -68,7 +69,7 @@ async fn a_renewed_subscription_wakes_all_listeners() {
 async fn a_refused_channel_keeps_nobody_waiting() {
     let topics = Arc::new(Topics::default());
     let mut listener = topics.listen("c".to_owned());
-    topics.refused("c");
+    topics.not_subscribed("c");
     assert!(!is_pending(listener.ready()));
     assert!(is_pending(listener.heard()));
     assert!(!topics.is_open("c"));

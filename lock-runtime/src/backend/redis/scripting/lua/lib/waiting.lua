@@ -4,8 +4,9 @@
 --         that is refused
 --         | first_of(waiting), which returns the first holder or false, and the time in µs until which the lock is left
 --         to clients off the list; or nil and the error if that is refused
---         | reserve_first(lock, waiting, channel, first, now, but, token, run_id), which returns true, and false if its
---         message was refused; or false if the list has no holder but `but`, or the lock cannot be reserved
+--         | reserve_first(lock, waiting, channel, first, now, but, token, run_id), which returns whether the lock is
+--         reserved, and then the number of receivers of the message, or false if the message was refused. The lock is
+--         not reserved if the list has no holder but `but`, or if a write is refused
 --         | RESERVED, how many ms a reservation lasts
 --         | LIFE in ms
 --         | LEFT, the member with that time
@@ -21,10 +22,10 @@
 --      asked before a message is sent that may be believed: replicas pass messages on to listeners that this server
 --      does not count, and such a message cannot be taken back. A key that is not a list counts as an empty list. A
 --      missing right is an error before the first write, and the caller then goes on without a list. Scores are the
---      times of arrival in µs. The score of LEFT is negative, so LEFT is always the first member. Holders on the list ask again within LIFE. With LT, a holder keeps the
---      earlier of its times: after a clock was set back, newcomers get earlier times, and the old holders get them too
---      when they ask again. The message goes to the process of the holder, whose channel ends in the first part of the
---      holder's id, which others may know.
+--      times of arrival in µs. The score of LEFT is negative, so LEFT is always the first member. Holders on the list
+--      ask again within LIFE. With LT, a holder keeps the earlier of its times: after a clock was set back, newcomers
+--      get earlier times, and the old holders get them too when they ask again. The message goes to the process of the
+--      holder, whose channel ends in the first part of the holder's id, which others may know.
 
 local LIFE, LEFT, LEFT_AT_MOST, RESERVED = '5000', 'left to others', 250000, 1000
 

@@ -26,17 +26,13 @@
 //! documentation accepts it. So the steps forward of the model are longer. A longer step cannot hide, because of
 //! [`Rule::Age`] and [`Rule::NoStepForward`]. Steps back may have any length.
 //!
-//! # Rules that only make belief rarer
+//! The search finds a violation without each of the rules in [`NEEDS`]. There is no rule about subscriptions that were cut:
+//! a request puts the holder on the list once, so there is one message at most until the next request, and
+//! [`Rule::CountedFirst`] sends none about a reservation that does not last. The time in the message is checked by itself,
+//! so a lost message makes no other message wrong.
 //!
-//! The search finds a violation without each of the rules in [`NEEDS`]. It finds none without these rules:
-//! - [`Rule::NoCut`]. A request puts the holder on the list once, so there is one message at most until the next
-//!   request, and [`Rule::CountedFirst`] sends none about a reservation that does not last. The time in the message is
-//!   checked by itself, so a lost message makes no other message wrong.
-//! - A least rest of the reservation. The model leaves it out: the deadline alone keeps out two holders.
-//! - A second message ends the belief even before the first one is used. The model leaves it out: messages about one
-//!   holder differ only after a second request, which ends the belief by itself.
-//!
-//! The margin for the drift of clocks is necessary only where clocks drift, so the model leaves it out, too.
+//! The least rest of a reservation is left out: the deadline alone keeps out two holders. So is the margin for the drift of
+//! clocks, which do not drift here.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -68,8 +64,6 @@ enum Rule {
     /// The script counts the subscribers first, and publishes no message for a holder that it passes over. Subscribers
     /// of replicas would get that message, but the master does not count them.
     CountedFirst,
-    /// No cut of the subscription since the request was sent.
-    NoCut,
     /// The time is before the end of the reservation.
     InTime,
     /// The reading comes from the answer to the request for this place. Otherwise it is the newest one of any answer.
@@ -259,8 +253,6 @@ struct Expected {
     sent_at: i8,
     /// The time of the server in the answer. `None` before the answer.
     reading: Option<i8>,
-    /// Whether the subscription was cut since the request was sent.
-    cut: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -383,7 +375,6 @@ impl Process {
             connection: self.connection,
             sent_at: now,
             reading: None,
-            cut: false,
         });
     }
 
@@ -680,8 +671,7 @@ impl Model {
     fn is_hopeless(&self, now: i8, process: &Process, expected: Expected) -> bool {
         let keep = |rule| self.rules.keep(rule);
         let is_broken = keep(Rule::Age) && now - expected.sent_at > AGE
-            || keep(Rule::SameConnection) && expected.connection != process.connection
-            || keep(Rule::NoCut) && expected.cut;
+            || keep(Rule::SameConnection) && expected.connection != process.connection;
         is_broken && keep(Rule::Once) && keep(Rule::OwnReading)
     }
 
@@ -914,7 +904,6 @@ impl Model {
                 Rule::SameConnection,
                 expected.connection != process.connection,
             ),
-            (Rule::NoCut, expected.cut),
             (Rule::InTime, now >= end),
             (Rule::Age, age > AGE),
             (Rule::NoStepForward, message.end - RESERVED > reading + age),
@@ -1073,9 +1062,6 @@ fn cut_subscription(state: &mut State, index: usize, server: u8) {
     state.faults_left -= 1;
     let process = &mut state.processes[index];
     process.subscription = server;
-    if let Some(expected) = &mut process.expected {
-        expected.cut = true;
-    }
 }
 
 /// Makes the new server the master.
@@ -1397,12 +1383,5 @@ fn each_rule_keeps_out_a_violation() {
             "without {rule:?} in {}",
             scenario.name
         );
-    }
-}
-
-#[test]
-fn the_rule_of_cuts_follows_from_the_others() {
-    for scenario in [SUBSCRIPTION_CUTS, FAILOVER_AND_CUT] {
-        check(scenario, Rules::without(Rule::NoCut));
     }
 }
