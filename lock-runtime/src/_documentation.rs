@@ -39,6 +39,7 @@ macro_rules! links {
 [DESIGN.md#what-does-a-cycle-cost]: crate::_documentation#in-the-repository
 [DESIGN.md#why-do-processes-wait-on-a-list]: crate::_documentation#in-the-repository
 [DESIGN.md#why-does-a-process-rest-after-a-slice]: crate::_documentation#in-the-repository
+[DESIGN.md#why-is-a-release-awaited-and-what-does-a-drop-do]: crate::_documentation#in-the-repository
 [benchmarks.md]: crate::_documentation#in-the-repository
 [dashboard]: crate::_documentation#in-the-repository
 [observability]: crate::_documentation#in-the-repository

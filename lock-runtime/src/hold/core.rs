@@ -33,6 +33,15 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// Returns `true` if another process is known to want the lock, or this one takes turns with others.
+    pub(crate) fn is_wanted(&self, key: &Key, holder: HolderId) -> bool {
+        let takes_turns = || {
+            let list = self.backend.waiting_list(key);
+            list.is_some_and(|list| list.hears(key, holder))
+        };
+        self.backend.is_wanted(key) || takes_turns()
+    }
+
     /// `ids`: the holder ids that the backend was opened with, if it opens connections.
     pub(crate) fn new(
         backend: Arc<dyn Backend>,

@@ -212,6 +212,12 @@ impl HoldHandle {
         hold.check()
     }
 
+    /// Returns `true` if the task that drops the handle may get the lock again before it is given back.
+    fn returns(&self) -> bool {
+        let is_last = self.kind.is_exclusive() && !self.is_nested();
+        is_last && !self.core.is_wanted(self.hold.key(), self.hold.holder())
+    }
+
     /// Takes the handle out of its turn, once. `None` if it has left already. A shutdown waits
     /// until the count is dropped: until what is left to do at the store counts for itself.
     pub(crate) fn leave(&mut self, is_dropped: bool) -> Option<(Left, Moment, Counted)> {
@@ -220,7 +226,7 @@ impl HoldHandle {
             kind: self.kind,
             renewed: self.renewed,
             keep_until: self.keep_until.as_deref().copied(),
-            returns: is_dropped && !self.core.backend.is_wanted(self.hold.key()),
+            returns: is_dropped && self.returns(),
         };
         let now = clock::now();
         let left = self.hold.leave(&self.core, share, now);
@@ -233,8 +239,8 @@ impl HoldHandle {
             match next {
                 // Before the release is sent: nothing renews what is being given back.
                 Next::GiveBack => drop(watch.remove(tenure)),
-                Next::Idle(Idling::Early) => watch.ends_earlier(tenure),
-                Next::Idle(Idling::Planned | Idling::Release) | Next::Turn(..) => {}
+                Next::Idle(Idling::Early | Idling::Release) => watch.ends_earlier(tenure),
+                Next::Idle(Idling::Planned) | Next::Turn(..) => {}
             }
             let held_for = now.since(turn.granted_at);
             metrics::ended(turn.label, tenure.first_kind(), held_for);

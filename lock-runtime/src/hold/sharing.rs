@@ -35,11 +35,11 @@ pub(crate) enum Next {
 
 /// What ends an idle time.
 pub(crate) enum Idling {
-    /// `keep_for`, before the lease ends. The watchdog ends it.
+    /// The watchdog, before the lease ends.
     Early,
     /// Something that is planned already.
     Planned,
-    /// The release of a dropped guard, which is to be begun.
+    /// The release of a dropped guard, which is to be begun; or the watchdog, if the runtime does not come to it.
     Release,
 }
 
@@ -236,10 +236,13 @@ impl Hold {
         let goes_on = is_whole && core.life.is_open();
         // Before the first turn, which is nobody's, the store was asked just now.
         let has_tokens = state.turn == 0 || !state.is_used_up();
-        let may_idle = goes_on && has_tokens;
+        let may_idle = goes_on && has_tokens && tenure.holder().keeps();
         let idle_until = match turn.keep_for {
-            Some(keep_for) => (may_idle && tenure.holder().keeps()).then(|| now + keep_for),
-            None if may_idle && returns && !state.wanted => state.free_until(now),
+            Some(keep_for) => may_idle.then(|| now + keep_for),
+            None if goes_on && returns && !state.wanted && !state.is_used_up() => {
+                let is_alone = queues.slice(&front, |slice| slice.knows_nobody()) == Some(true);
+                state.free_until(now).filter(|_| is_alone)
+            }
             None => None,
         };
         if let Some(until) = idle_until

@@ -271,10 +271,10 @@ impl KeyState {
         may_keep
     }
 
-    /// The tenure is not idle any more, and is given back.
-    pub(super) fn idles_no_more(&mut self, tenure: &Tenure) {
+    /// The tenure is not idle any more, and is given back. `heard`: whether the store's last answer is recent.
+    pub(super) fn idles_no_more(&mut self, tenure: &Tenure, heard: bool) {
         if matches!(&self.stage, Stage::Idle(idle) if std::ptr::eq(&**idle, tenure)) {
-            self.asks(false);
+            self.asks(heard);
         }
     }
 

@@ -340,8 +340,8 @@ impl LocalQueues {
     }
 
     /// Takes a tenure that is not idle any more out of its queue. Its front is in use from now on.
-    pub(crate) fn idles_no_more(&self, tenure: &Tenure) {
-        let change = |state: &mut KeyState| state.idles_no_more(tenure);
+    pub(crate) fn idles_no_more(&self, tenure: &Tenure, heard: bool) {
+        let change = |state: &mut KeyState| state.idles_no_more(tenure, heard);
         self.lock(tenure.key()).0.change(tenure.key(), change);
     }
 

@@ -80,7 +80,7 @@ impl Slice {
         let until = since
             + match others {
                 Some(0) => SLICE_ALONE,
-                _ => SLICE.max(round_trip * SLICE_IN_ROUND_TRIPS),
+                _ => length(round_trip),
             };
         self.hand_overs = Some(HandOvers {
             since,
@@ -88,6 +88,17 @@ impl Slice {
             others: others.unwrap_or(0),
         });
         (now + TENURE.max(round_trip * TENURE_IN_ROUND_TRIPS)).earlier(until)
+    }
+
+    /// Whether the lock may go to a caller of this process that came after its guard was dropped. `held_for`: the length of
+    /// the turn that has ended. Another process waits for a slice in all, and not for one turn more after a long one.
+    pub(crate) fn may_return(&self, held_for: Duration, round_trip: Duration) -> bool {
+        self.knows_nobody() && held_for < length(round_trip)
+    }
+
+    /// Whether the store's last answer named no waiter of another process.
+    pub(crate) fn knows_nobody(&self) -> bool {
+        self.hand_overs.is_none_or(|slice| slice.others == 0)
     }
 
     /// Another caller of this process asks the store: what it gets begins a slice.
@@ -163,6 +174,11 @@ impl HandOvers {
         let others = u32::try_from(self.others).unwrap_or(u32::MAX);
         turn * others.min(MOST_OTHERS)
     }
+}
+
+/// The length of a slice while other processes may be waiting.
+fn length(round_trip: Duration) -> Duration {
+    SLICE.max(round_trip * SLICE_IN_ROUND_TRIPS)
 }
 
 fn long(round_trip: Duration) -> Duration {

@@ -51,12 +51,11 @@ impl Following {
 impl Work {
     /// Returns the holder that gets the lock without a request of its own, if there is one. After a guard was dropped, a
     /// caller may have come since, often the task that dropped it.
-    pub(super) fn next(&self, is_dropped: bool) -> Option<Following> {
-        let looks_again = || {
-            let is_wanted = || self.core.backend.is_wanted(self.tenure.key());
-            is_dropped && !self.unanswered && !is_wanted()
-        };
-        if self.turn.nobody_waits && self.turn.keep_for.is_none() && !looks_again() {
+    pub(super) fn next(&mut self, is_dropped: bool) -> Option<Following> {
+        if is_dropped && self.turn.nobody_waits && self.may_return() {
+            self.turn.nobody_waits = false;
+        }
+        if self.turn.nobody_waits && self.turn.keep_for.is_none() {
             return None;
         }
         self.core.backend.hand_off()?;
@@ -87,6 +86,21 @@ impl Work {
             },
             waiter: None,
         })
+    }
+}
+
+impl Work {
+    /// Returns `true` if a caller that has come since the guard was dropped may have the lock before it is given back.
+    fn may_return(&self) -> bool {
+        let (core, key) = (&self.core, self.tenure.key());
+        let (held_for, round_trip) = (
+            self.left_at - self.turn.granted_at,
+            core.backend.round_trip(key),
+        );
+        let front = self.turn.front.as_ref();
+        let may =
+            front.and_then(|front| front.slice(|slice| slice.may_return(held_for, round_trip)));
+        may == Some(true) && !self.unanswered && !core.is_wanted(key, self.tenure.holder())
     }
 }
 

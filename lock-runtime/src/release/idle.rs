@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::Release;
 use crate::backend::{Granted, TenureTerms};
 use crate::hold::{Core, Left, Next, Reserved, Share, Tenure, Turn};
+use crate::observe;
 use crate::queue::Front;
 use crate::queue::slice::Slice;
 use crate::values::{HoldOptions, HolderId, Kind, LostReason, Moment, SPARE_TOKENS, clock};
@@ -60,7 +61,7 @@ pub(super) fn keep(
 /// Ends an idle time: no caller came in time, another process asked for the lock, or the lock was lost. `turn` has the front.
 pub(crate) fn ended(core: &Arc<Core>, tenure: &Arc<Tenure>, turn: Turn, reason: LostReason) {
     core.watch.remove(tenure);
-    core.queues.idles_no_more(tenure);
+    core.queues.idles_no_more(tenure, false);
     if let Some(front) = &turn.front {
         front.slice(Slice::was_unused);
     }
@@ -71,12 +72,34 @@ pub(crate) fn ended(core: &Arc<Core>, tenure: &Arc<Tenure>, turn: Turn, reason: 
     }
 }
 
-/// Gives the lock back after a guard was dropped, unless a caller of this process has come meanwhile.
-pub(super) async fn after_drop(core: Arc<Core>, tenure: Arc<Tenure>) {
-    let now = clock::now();
-    if let Some(turn) = tenure.ends_now(now) {
-        core.queues.idles_no_more(&tenure);
-        give_back(&core, tenure, turn, now);
+/// Gives the lock back after a guard was dropped, unless a caller of this process has come before it runs.
+pub(super) struct AfterDrop(Option<(Arc<Core>, Arc<Tenure>)>);
+
+impl AfterDrop {
+    pub(super) fn new(core: &Arc<Core>, tenure: &Arc<Tenure>) -> AfterDrop {
+        AfterDrop(Some((core.clone(), tenure.clone())))
+    }
+
+    pub(super) async fn run(mut self) {
+        if let Some((core, tenure)) = self.0.take() {
+            let now = clock::now();
+            if let Some(turn) = tenure.ends_now(now) {
+                core.queues.idles_no_more(&tenure, true);
+                give_back(&core, tenure, turn, now);
+            }
+        }
+    }
+}
+
+impl Drop for AfterDrop {
+    /// The runtime has ended before.
+    fn drop(&mut self) {
+        if let Some((_, tenure)) = self.0.take()
+            && let Some(turn) = tenure.ends_now(clock::now())
+        {
+            let left = tenure.deadline().remaining();
+            observe::release_cut_off(tenure.key(), turn.label, left);
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use self::idle::AfterDrop;
 use self::keep::Covered;
 use crate::backend::{Fault, HoldRef, Released};
 use crate::hold::{Core, HoldHandle, Idling, Left, Next, Offer, Tenure, Turn, current_runtime};
@@ -74,8 +75,7 @@ impl HoldHandle {
         let (core, tenure) = (self.core(), self.hold().tenure());
         match left {
             Left::Last(_, Next::Idle(Idling::Release)) => {
-                core.life
-                    .spawn(idle::after_drop(core.clone(), tenure.clone()));
+                core.life.spawn(AfterDrop::new(core, tenure).run());
                 Ok(None)
             }
             Left::Shared | Left::Last(_, Next::Idle(_)) => Ok(None),
@@ -244,11 +244,12 @@ impl Release {
             return;
         };
         let (core, label) = (work.core.clone(), work.turn.label.lock);
+        let is_dropped = covered.is_none() && work.covered_until().is_none();
         if !work.keep(covered).await {
             self.done();
             return;
         }
-        let outcome = match work.next(true) {
+        let outcome = match work.next(is_dropped) {
             Some(next) => {
                 let (told, outcome) = oneshot::channel();
                 self.hand_over(next, told).await;

@@ -122,14 +122,17 @@ async fn a_waiter_whose_lock_is_released_by_force_while_it_is_handed_over_asks_a
     guard.release().await.unwrap();
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_task_that_drops_its_guard_and_comes_back_needs_one_request_for_many_turns() {
-    // A token needs a microsecond of the clock, which is paused.
-    let options = Options {
+/// A token needs a microsecond of the clock, which is paused.
+fn without_tokens() -> Options {
+    Options {
         fencing: false,
         ..Options::default()
-    };
-    let (locks, switch, other, _store) = managers(options);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_drops_its_guard_and_comes_back_needs_one_request_for_many_turns() {
+    let (locks, switch, other, _store) = managers(without_tokens());
     for _ in 0..10 {
         drop(locks.mutex("k").acquire().await.unwrap());
     }
@@ -165,6 +168,43 @@ async fn a_dropped_lock_goes_to_another_process_that_waits() {
         }
         sleep(SECOND).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_drops_its_guards_lets_clients_in_that_only_try() {
+    let [locks, other] = processes();
+    let until = Instant::now() + 20 * SECOND;
+    let dropping = tokio::spawn(async move {
+        while Instant::now() < until {
+            let guard = locks.mutex("k").wait_forever().acquire().await.unwrap();
+            sleep(SECOND / 10_000).await;
+            drop(guard);
+        }
+    });
+    let mut tries = 0;
+    while Instant::now() < until {
+        let tried = other.mutex("k").try_acquire().await.unwrap();
+        tries += usize::from(matches!(tried, TryAcquire::Acquired(_)));
+        drop(tried);
+        sleep(SECOND / 4_000).await;
+    }
+    dropping.await.unwrap();
+    assert!(tries >= 10, "{tries} of 80,000 tries in 20 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_behind_a_dropped_lock_that_does_not_wait_finds_it_busy() {
+    let (locks, switch, _other, _store) = managers(without_tokens());
+    for _ in 0..2 {
+        drop(locks.mutex("k").acquire().await.unwrap());
+    }
+    switch.set(Mode::Slow(SECOND / 20));
+    sleep(SECOND / 1_000).await;
+    let impatient = locks.mutex("k").wait(SECOND / 100).acquire().await;
+    assert!(
+        matches!(impatient, Err(LockError::Busy { .. })),
+        "{impatient:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

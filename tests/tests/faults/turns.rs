@@ -203,6 +203,34 @@ async fn a_process_that_is_never_refused_leaves_its_second_release_to_others() {
     eventually_within(LONG, "it has its turn", round).await;
 }
 
+/// Nobody has told it of the other one, but its hold was longer than a slice.
+#[tokio::test]
+async fn a_process_that_drops_its_guard_and_comes_back_waits_for_the_other_one() {
+    let server = RedisServer::start();
+    let round = async || {
+        let [dropping, other] = processes(&server, 2).await.try_into().unwrap();
+        let guard = acquire(&dropping).await;
+        let theirs = tokio::spawn(async move { acquire(&other).await });
+        eventually("the other one waits", async || list(&server).len() == 1).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        drop(guard);
+        let ours = acquire(&dropping);
+        tokio::select! {
+            biased;
+            theirs = theirs => {
+                theirs.unwrap().release().await.unwrap();
+                true
+            }
+            ours = ours => {
+                ours.release().await.unwrap();
+                false
+            }
+        }
+    };
+    // On a busy machine, the other one may ask too late.
+    eventually_within(LONG, "the other one is first", round).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_turn_of_a_waiter_that_leaves_goes_to_the_next_one() {
     let server = RedisServer::start();

@@ -194,7 +194,7 @@ impl Scene {
                 }
             }
             "the tenure idles no more" => {
-                self.state.idles_no_more(&self.idle.1);
+                self.state.idles_no_more(&self.idle.1, false);
                 ""
             }
             "the manager closes" => {

@@ -103,10 +103,10 @@ impl Subscriber {
         let mut pauses = dial::pauses();
         let mut refusals = LoggedRefusals::default();
         let mut own = OwnChannels::new();
-        let (mut was_connected, mut cuts) = (false, 0);
+        let (mut has_tried, mut cuts) = (false, 0);
         loop {
             let mut first_try = FirstTry::Over;
-            let fault = match self.connect(commands, &mut own, was_connected).await? {
+            let fault = match self.connect(commands, &mut own, has_tried).await? {
                 Ok(pubsub) => {
                     let mut session = PubsubSession {
                         subscriber: self,
@@ -137,7 +137,7 @@ impl Subscriber {
                 Err(fault) => fault,
             };
             // Until the next connection is subscribed, the listeners get no messages.
-            was_connected = true;
+            has_tried = true;
             for channel in &own {
                 self.topics.not_subscribed(channel);
             }
@@ -182,7 +182,7 @@ impl Subscriber {
         &self,
         commands: &mut Commands,
         own: &mut OwnChannels,
-        was_connected: bool,
+        has_tried: bool,
     ) -> Result<Result<PubsubConnection, Fault>, NoMoreCommands> {
         let (topics, events) = (self.topics.clone(), self.events.clone());
         let sharded = self.channels.are_sharded();
@@ -191,7 +191,7 @@ impl Subscriber {
         loop {
             tokio::select! {
                 connected = &mut connecting => return Ok(connected),
-                command = commands.recv() => self.note_for_later(command, own, was_connected)?,
+                command = commands.recv() => self.note_for_later(command, own, has_tried)?,
             }
         }
     }
@@ -200,11 +200,11 @@ impl Subscriber {
         &self,
         command: Option<ChannelCommand>,
         own: &mut OwnChannels,
-        was_connected: bool,
+        has_tried: bool,
     ) -> Result<(), NoMoreCommands> {
         match command.ok_or(NoMoreCommands)? {
             ChannelCommand::Join(channel) => {
-                if was_connected {
+                if has_tried {
                     self.topics.not_subscribed(&channel);
                 }
                 own.insert(channel);

@@ -48,7 +48,7 @@ struct ChannelTopic {
 
 #[derive(Clone, Copy, Debug)]
 struct Signal {
-    /// Raised by every message that the lock is free, and by every subscription that was lost and is open again.
+    /// Raised by every message that the lock is free, and by every subscription but the first one.
     count: u64,
     state: SubscriptionState,
 }
@@ -145,12 +145,12 @@ impl Topics {
         std::mem::take(&mut self.table.lock().fresh)
     }
 
-    /// Notes that this channel is subscribed to. If it was not for a time, wakes all listeners, which may have missed
-    /// messages.
+    /// Notes that this channel is subscribed to. Unless it is for the first time, wakes all listeners, which may have missed
+    /// messages: where the slot has moved, the server before may have confirmed the channel late.
     pub(crate) fn opened(&self, channel: &str) {
         if let Some(topic) = self.table.lock().topics.get(channel) {
             topic.signal.send_modify(|signal| {
-                if signal.state == SubscriptionState::NotSubscribed {
+                if signal.state != SubscriptionState::Opening {
                     signal.count += 1;
                 }
                 signal.state = SubscriptionState::Open;

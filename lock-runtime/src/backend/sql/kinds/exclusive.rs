@@ -45,6 +45,9 @@ pub(in crate::backend::sql) async fn hand_over(
         Some(_) => Some(row.number(4)?),
         None => None,
     };
+    if others > Some(0) {
+        inner.wanted.note(key);
+    }
     let (given, last, clock) = match key.kind() {
         Kind::Fenced => (counter - spare, counter, None),
         _ => (token, last, Some((time, heard))),

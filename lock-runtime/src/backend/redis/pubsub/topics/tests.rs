@@ -66,6 +66,18 @@ async fn a_renewed_subscription_wakes_all_listeners() {
 }
 
 #[tokio::test]
+async fn a_channel_that_two_servers_confirm_wakes_its_listeners_twice() {
+    let topics = Arc::new(Topics::default());
+    let mut listener = topics.listen("c".to_owned());
+    // Its slot moves while it is being subscribed to.
+    topics.not_subscribed("c");
+    for _ in 0..2 {
+        topics.opened("c");
+        assert!(!is_pending(listener.heard()));
+    }
+}
+
+#[tokio::test]
 async fn a_refused_channel_keeps_nobody_waiting() {
     let topics = Arc::new(Topics::default());
     let mut listener = topics.listen("c".to_owned());
