@@ -87,9 +87,7 @@ impl Work {
             waiter: None,
         })
     }
-}
 
-impl Work {
     /// Returns `true` if a caller that has come since the guard was dropped may have the lock before it is given back.
     fn may_return(&self) -> bool {
         let (core, key) = (&self.core, self.tenure.key());

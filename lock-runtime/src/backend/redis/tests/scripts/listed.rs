@@ -236,7 +236,8 @@ async fn a_reservation_lasts_a_second() {
             assert!(matches!(reply, AcquireReply::Busy { .. }), "{reply:?}");
             left
         };
-        assert!((990..=1_000).contains(&left), "{left}");
+        // On a busy machine, the server may stand still before it is asked.
+        assert!((500..=1_000).contains(&left), "{left}");
     }
 }
 
