@@ -399,6 +399,13 @@ fn look_for_planted_bugs(options: &Options, mut program: Program) -> bool {
                 tried += 1;
                 if !outcome.is_good && found.is_none() {
                     found = Some(tried);
+                    if known.is_some_and(|known| known != outcome.seed) {
+                        let seed = outcome.seed;
+                        eprintln!(
+                            "{}: its seed does not show it any more, {seed} does",
+                            bug.name
+                        );
+                    }
                     checks.extend(outcome.said.lines().filter_map(check).map(str::to_owned));
                 }
                 found.is_none()
