@@ -10,7 +10,7 @@ const fn edit(file: &'static str, is: &'static str, becomes: &'static str) -> Ed
 pub const ALL: &[Bug] = &[
     Bug {
         name: "a deadline that counts from the reply",
-        seed: Some(26),
+        seed: Some(809_787_375),
         edits: &[edit(
             "hold/tenure.rs",
             "deadline: granted.sent_at + believed_for,",
@@ -264,7 +264,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a kept lock that is had again after its loss",
-        seed: Some(4),
+        seed: Some(809_787_353),
         edits: &[
             edit(
                 "hold/loss.rs",
@@ -297,7 +297,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a keeper that nobody can ask",
-        seed: Some(47),
+        seed: Some(809_787_370),
         edits: &[edit(
             "renew/mod.rs",
             "Event::Wanted(wanted) => self.give_up(&wanted),",
@@ -317,7 +317,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a hand-over that is dated at its answer",
-        seed: Some(74),
+        seed: Some(809_787_538),
         edits: &[edit(
             "release/hand_over.rs",
             "Ok(HandedOver::Done(granted, mut terms)) => {",
@@ -369,7 +369,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a body that is polled after its loss",
-        seed: Some(14),
+        seed: Some(809_787_363),
         edits: &[edit(
             "protect/driver.rs",
             "held.loss().filter(|_| !finish)",
@@ -387,7 +387,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a lost lock that takes along what is renewed with it",
-        seed: Some(51),
+        seed: Some(809_787_375),
         edits: &[edit(
             "renew/answers.rs",
             "tenure.answered(renewal, answer, *sent_at);",
@@ -401,7 +401,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a request that waits while others wait for other keys",
-        seed: Some(6),
+        seed: Some(809_787_356),
         edits: &[edit(
             "acquire/attempt.rs",
             "let until = call.asked_at + call.timeout;",
