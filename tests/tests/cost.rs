@@ -125,7 +125,7 @@ async fn free_locks_of_many_tasks_share_their_scripts_and_cost_fewer_commands() 
 }
 
 #[tokio::test]
-async fn a_task_that_drops_its_guards_costs_fewer_requests_than_guards() {
+async fn a_task_that_drops_its_guards_costs_about_one_request_each_at_most() {
     let _alone = ALONE.lock().await;
     const CYCLES: u64 = 500;
     let server = RedisServer::start();

@@ -35,11 +35,13 @@ pub(crate) struct Core {
 impl Core {
     /// Returns `true` if another process is known to want the lock, or this one takes turns with others.
     pub(crate) fn is_wanted(&self, key: &Key, holder: HolderId) -> bool {
-        let takes_turns = || {
-            let list = self.backend.waiting_list(key);
-            list.is_some_and(|list| list.hears(key, holder))
-        };
-        self.backend.is_wanted(key) || takes_turns()
+        self.backend.is_wanted(key) || self.takes_turns(key, holder)
+    }
+
+    /// Returns `true` if the process takes turns at the key with others, by the store's list.
+    pub(crate) fn takes_turns(&self, key: &Key, holder: HolderId) -> bool {
+        let list = self.backend.waiting_list(key);
+        list.is_some_and(|list| list.hears(key, holder))
     }
 
     /// `ids`: the holder ids that the backend was opened with, if it opens connections.

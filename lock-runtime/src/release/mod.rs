@@ -319,10 +319,12 @@ impl Work {
         if self.turn.nobody_waits && !keeps && !is_wanted {
             return;
         }
-        let others = match backend.waiting_list(key) {
-            Some(list) if list.hears(key, self.tenure.holder()) => Others::InTurns,
-            _ if is_wanted => Others::Seen,
-            _ => Others::Unseen,
+        let others = if self.core.takes_turns(key, self.tenure.holder()) {
+            Others::InTurns
+        } else if is_wanted {
+            Others::Seen
+        } else {
+            Others::Unseen
         };
         let round_trip = backend.round_trip(key);
         let now = clock::now();

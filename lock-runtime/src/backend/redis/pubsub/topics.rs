@@ -61,6 +61,13 @@ enum SubscriptionState {
     NotSubscribed,
 }
 
+impl ChannelTopic {
+    fn is_lost(&self) {
+        self.signal
+            .send_modify(|signal| signal.state = SubscriptionState::NotSubscribed);
+    }
+}
+
 impl Topics {
     pub(crate) fn listen(self: &Arc<Self>, channel: String) -> ChannelListener {
         let channel: Arc<str> = channel.into();
@@ -119,11 +126,7 @@ impl Topics {
     pub(crate) fn unreachable(&self) {
         let mut table = self.table.lock();
         table.unreachable = true;
-        for topic in table.topics.values() {
-            topic
-                .signal
-                .send_modify(|signal| signal.state = SubscriptionState::NotSubscribed);
-        }
+        table.topics.values().for_each(ChannelTopic::is_lost);
     }
 
     /// Waits until there are channels to [take](Topics::take_fresh), or until that time.
@@ -161,9 +164,7 @@ impl Topics {
     /// Notes that this channel is not subscribed to at the moment, so that listeners do not wait before they ask the store.
     pub(crate) fn not_subscribed(&self, channel: &str) {
         if let Some(topic) = self.table.lock().topics.get(channel) {
-            topic
-                .signal
-                .send_modify(|signal| signal.state = SubscriptionState::NotSubscribed);
+            topic.is_lost();
         }
     }
 

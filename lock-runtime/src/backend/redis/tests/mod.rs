@@ -45,22 +45,23 @@ async fn run<S: Script>(
 }
 
 /// Runs a script, and extends its reservation in the same step: a reservation lasts a second at most, and a busy
-/// machine may stand still for longer. Returns the answer, and the first rest of the lease in ms.
+/// machine may stand still for longer. Returns the answer, and the first end of the lease in ms of the server's time.
 async fn run_prolonged<S: Script>(
     connection: &mut MultiplexedConnection,
     script: &S,
 ) -> Result<(S::Reply, i64), Fault> {
     const PROLONG: &str = "local left = redis.call('PTTL', KEYS[1]) \
+                           local ends = redis.call('PEXPIRETIME', KEYS[1]) \
                            if left > 0 and left <= 1000 then redis.call('PEXPIRE', KEYS[1], 60000) end \
-                           return left";
+                           return ends";
     let mut eval = redis::cmd("EVAL");
     eval.arg(S::source().text).arg(script.keys());
     script.write(&mut eval);
     let mut both = redis::pipe();
     both.atomic().add_command(eval);
     both.cmd("EVAL").arg(PROLONG).arg(1).arg(scripts::LOCK);
-    let (reply, left) = both.query_async(connection).await.unwrap();
-    script.read(reply).unwrap().map(|reply| (reply, left))
+    let (reply, ends) = both.query_async(connection).await.unwrap();
+    script.read(reply).unwrap().map(|reply| (reply, ends))
 }
 
 /// The events in the order of their arrival.
