@@ -76,13 +76,21 @@ def section(run, peers, load, charts):
         if results:
             rows.append((peer, of_rounds(results)))
     rows.sort(key=lambda row: -row[1].get("rate", -1))
+    alone = rates_alone(run, peers, load)
     bars = [(peer.name, figures) for peer, figures in rows if "rate" in figures]
     if not bars:
         return f"### {load.title}\n\nEvery run failed."
     (charts / f"{load.name}.svg").write_text(chart(load.title, bars))
-    parts = [f"### {load.title}", verdict(rows), f"![{load.title}](benchmarks/{load.name}.svg)", table(load, rows),
-             notes(rows)]
+    parts = [f"### {load.title}", verdict(load, rows, alone), f"![{load.title}](benchmarks/{load.name}.svg)",
+             table(load, rows, alone), notes(rows)]
     return "\n\n".join(part for part in parts if part)
+
+
+def rates_alone(run, peers, load):
+    """The rate of one task with the same holds, by peer."""
+    runs = {peer.name: [result for result in run["results"] if (result["workload"], result["peer"]) == (load.alone, peer.name)]
+            for peer in peers}
+    return {name: of_rounds(results).get("rate") for name, results in runs.items() if results}
 
 
 def trips(times):

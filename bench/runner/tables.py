@@ -3,11 +3,13 @@
 from .peers import FLOOR, OURS
 
 
-def table(load, rows):
-    """`rows` are pairs of a peer and its figures, the fastest first; a peer that failed has no rate."""
+def table(load, rows, alone):
+    """`rows` are pairs of a peer and its figures, the fastest first; a peer that failed has no rate. `alone`: the rates of
+    one task with the same holds, by peer."""
     best = max((figures["rate"] for peer, figures in rows if "rate" in figures and peer.name not in (OURS, FLOOR)), default=0)
-    heads = ["", "pairs/s", "least – most", "to the best peer"]
-    heads += ["of the ideal"] if load.hold_ms else []
+    heads = ["", "pairs/s", "least – most"]
+    # Timers differ from language to language.
+    heads += ["of the ideal", "of one task alone"] if load.hold_ms else ["to the best peer"]
     heads += ["changes of hands/s"] if load.processes > 1 else []
     heads += ["server CPU", "client CPU", "commands", "tasks"]
     heads += ["processes"] if load.processes > 1 else []
@@ -17,20 +19,22 @@ def table(load, rows):
     heads += ["others"]
     lines = [line(heads), line(["---"] + ["---:"] * (len(heads) - 1))]
     for peer, figures in rows:
-        lines.append(line(cells(load, peer, figures, best, len(heads))))
+        lines.append(line(cells(load, peer, figures, best, alone, len(heads))))
     return "\n".join(lines)
 
 
-def cells(load, peer, figures, best, width):
+def cells(load, peer, figures, best, alone, width):
     if "rate" not in figures:
         return [peer.name, "; ".join(sorted(set(figures["failed"])))] + [""] * (width - 2)
     row = [
         name(peer, figures),
         f"{figures['rate']:,.0f}",
         f"{figures['spread'][0]:,.0f} – {figures['spread'][1]:,.0f}",
-        f"{figures['rate'] / best:.2f}" if best else "",
     ]
-    row += [f"{figures['rate'] * load.hold_ms / 1000:.2f}"] if load.hold_ms else []
+    if load.hold_ms:
+        row += [f"{figures['rate'] * load.hold_ms / 1000:.2f}", part_of_alone(peer, figures, alone)]
+    else:
+        row += [f"{figures['rate'] / best:.2f}" if best else ""]
     row += [f"{figures['changes']:,.0f}"] if load.processes > 1 else []
     row += [
         f"{figures['server_us']:.1f} µs",
@@ -43,6 +47,10 @@ def cells(load, peer, figures, best, width):
     row += map(time, figures["gap"]) if load.processes > 1 else []
     row += [f"**{figures['overlaps']}**" if figures["overlaps"] else "0"] if load.hot else []
     return [*row, f"{figures['others']:.0%}"]
+
+
+def part_of_alone(peer, figures, alone):
+    return f"{figures['rate'] / alone[peer.name]:.2f}" if alone.get(peer.name) else ""
 
 
 def name(peer, figures):
@@ -102,12 +110,23 @@ def notes(rows):
     )
 
 
+def verdict_of_holds(load, rows, alone):
+    ours = next(((peer, figures) for peer, figures in rows if peer.name == OURS and "rate" in figures), None)
+    if ours is None or not alone.get(OURS) or load.name == load.alone:
+        return ""
+    part = part_of_alone(*ours, alone)
+    sharers, shares = ("process", ours[1]["processes"]) if load.processes > 1 else ("task", ours[1]["tasks"])
+    return f"{OURS} does {part} times what one of its tasks does alone, and each {sharers} has {share(shares)} of an equal share."
+
+
 def line(cells):
     return "| " + " | ".join(cells) + " |"
 
 
-def verdict(rows):
-    """A sentence: how the library does beside the best of the others."""
+def verdict(load, rows, alone):
+    """A sentence: how the library does beside the best of the others, or beside one of its own tasks."""
+    if load.hold_ms:
+        return verdict_of_holds(load, rows, alone)
     rates = {peer.name: figures["rate"] for peer, figures in rows if "rate" in figures and peer.name != FLOOR}
     ours = rates.pop(OURS, None)
     if ours is None or not rates:

@@ -21,6 +21,11 @@ class Workload:
         return self.kind == "hot"
 
     @property
+    def alone(self):
+        """The workload of one task with the same holds, if there are holds."""
+        return f"held-{self.hold_ms}-alone" if self.hold_ms else None
+
+    @property
     def lone(self):
         """Whether it is a column of the table of processes of one task."""
         return self.growth and self.hot
