@@ -107,6 +107,7 @@ pub(crate) async fn run<P: Peer>(peer: P, session: Session) -> String {
     for task in tasks {
         tallies.push(task.await.expect("a task that does not panic"));
     }
+    peer.end().await;
     let (waits, gaps) = (shared.waits.lock().unwrap(), shared.gaps.lock().unwrap());
     report::line(session.length, cpu, &tallies, &waits, &gaps)
 }

@@ -6,7 +6,7 @@
 //!
 //! What a waiter costs the store: nothing, if another caller of its process is at the front ([`crate::queue`]). The caller at
 //! the front costs the first request, the subscriptions, one request after them, and one after each message and each
-//! [`nap`]. If it gives up on a waiting list, it costs one request more (`release/place.rs`). Stores without messages are
+//! [`nap`]. Only the last ones are left if a release of its process has put it on a waiting list. If it gives up on a waiting list, it costs one request more (`release/place.rs`). Stores without messages are
 //! asked again after short pauses (`backend/kit/polling.rs`); a waiter for a fair lock has a place of its own
 //! (`acquire/fair.rs`).
 
@@ -125,7 +125,8 @@ pub(crate) async fn unless_kept<C: Contender>(
     }
 }
 
-/// Asks until the request is granted or its time is over. `first`: the outcome of the first request, which was sent already.
+/// Asks until the request is granted or its time is over. `first`: the outcome of the first request, or of the release that has
+/// put the holder on a waiting list.
 pub(crate) async fn contend<C: Contender>(
     contender: &mut C,
     first: Asked<C::Granted>,

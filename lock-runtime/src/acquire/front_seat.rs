@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::acquire::attempt::Attempt;
 use crate::acquire::contend::{Asked, Contender, contend};
-use crate::backend::{AcquireRequest, Acquired, Fault, Granted, Listen, WaitingList};
+use crate::backend::{AcquireRequest, Acquired, Fault, Granted, Listen, RESERVED, WaitingList};
 use crate::hold::{HoldHandle, Reserved};
 use crate::queue::Front;
 use crate::release::hand_over::reserve;
@@ -61,6 +61,11 @@ impl<'a> FrontSeat<'a> {
             return Err(attempt.gave_up(self.front.as_ref().and_then(Front::fault)));
         }
         self.take_over();
+        if self.listener.is_some() {
+            // The release before has put the holder on the list, so the lock is reserved for another process.
+            self.note(|front| front.heard_from_store(None));
+            return rare(self.contend(Asked::busy(Some(RESERVED)))).await;
+        }
         self.listen_before_asking();
         match self.ask(now).await {
             Asked::Granted(handle) => Ok(handle),
@@ -71,8 +76,9 @@ impl<'a> FrontSeat<'a> {
     /// Takes over the place of the caller before.
     fn take_over(&mut self) {
         let before = self.front.as_ref().filter(|_| !self.is_first);
-        if let Some(place) = before.and_then(Front::takes_over) {
+        if let Some(mut place) = before.and_then(Front::takes_over) {
             self.holder = place.holder;
+            self.listener = place.listener.take();
             self.place = Some(place);
         }
     }
@@ -151,7 +157,7 @@ impl<'a> FrontSeat<'a> {
         reserved: Option<Reserved>,
     ) -> HoldHandle {
         if let Some(place) = place {
-            place.has_lock();
+            place.is_off_list();
         }
         // If the store may admit the next caller, too, the front is passed on at once.
         let mut front = self.front.take();

@@ -6,9 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::values::{
-    Checkup, HolderId, Key, Kind, LockError, Moment, StoreKind, Ttl, UnusedTokens,
-};
+use crate::values::{Checkup, HolderId, Key, Kind, LockError, Moment, StoreKind, Ttl};
 
 mod clash;
 pub(crate) mod connect;
@@ -46,7 +44,8 @@ pub(crate) use self::listen::{Both, Listen};
 pub(crate) use self::transactions::{GIVEN, Give, TOO_EARLY, Transactions};
 pub(crate) use self::types::{
     AcquireRequest, Acquired, AcquiredAll, Event, EventSink, FIRST_WAITERS, Granted, HandedOver,
-    HoldRef, Holders, QUEUE_LIFE, Released, Renewal, Renewed, Snapshot, Spare, TenureTerms, Within,
+    HoldRef, Holders, QUEUE_LIFE, Released, Renewal, Renewed, Snapshot, Spare, TenureTerms,
+    WithRelease, Within,
 };
 
 /// The time for which one request of a waiting writer keeps new readers out. It is longer than the pause between two
@@ -56,6 +55,9 @@ pub(crate) const READERS_KEPT_OUT: Duration = Duration::from_millis(1_500);
 /// The time for which new readers are kept out after the last reader has left and the waiting writer has got its
 /// message. The writer may be gone, so this is short.
 pub(crate) const WRITER_HAS_TO_COME: Duration = Duration::from_millis(300);
+/// The time for which a release reserves a lock for the first holder on its [waiting list](WaitingList). On Redis, the
+/// script fragment `waiting` and the shortcut of `listed_release` have the same number.
+pub(crate) const RESERVED: Duration = Duration::from_secs(1);
 
 /// Boxed because a manager holds its backend as `dyn`: one allocation beside a network round trip.
 pub(crate) type Boxed<'a, T = ()> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -81,11 +83,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Releases what the holder has at the key, and wakes a waiter if the store sends messages.
     fn release<'a>(&'a self, hold_ref: HoldRef<'a>, timeout: Duration) -> Reply<'a, Released>;
 
-    /// As [`release`](Backend::release). Also returns reserved tokens that no hold has used, if the store can.
+    /// As [`release`](Backend::release). Also does what `with` asks for, if the store can.
     fn release_with<'a>(
         &'a self,
         hold_ref: HoldRef<'a>,
-        _unused: Option<&'a UnusedTokens>,
+        _with: WithRelease<'a>,
         timeout: Duration,
     ) -> Reply<'a, Released> {
         self.release(hold_ref, timeout)

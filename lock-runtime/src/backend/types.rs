@@ -5,7 +5,9 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::values::{Alias, FencingToken, HolderId, Key, LockMode, Moment, TokenRange, Ttl};
+use crate::values::{
+    Alias, FencingToken, HolderId, Key, LockMode, Moment, TokenRange, Ttl, UnusedTokens,
+};
 
 /// A holder, and its share of a key.
 #[derive(Clone, Copy, Debug)]
@@ -172,9 +174,22 @@ impl Granted {
     }
 }
 
+/// What a release does beside releasing, if the store can.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WithRelease<'a> {
+    /// Reserved tokens that no hold has used. They go back.
+    pub(crate) unused: Option<&'a UnusedTokens>,
+    /// A fresh holder of the same process. If the release reserves the lock for another process, this holder is put at
+    /// the end of the [waiting list](super::WaitingList), as by its first request. Once the outcome is unknown, the
+    /// holder may be on the list.
+    pub(crate) next: Option<&'a HolderId>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Released {
     Done,
+    /// The lock was released, and [`WithRelease::next`] is on the waiting list.
+    DoneAndListed,
     NotHeld,
 }
 

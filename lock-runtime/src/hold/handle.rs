@@ -238,7 +238,7 @@ impl HoldHandle {
             let (tenure, watch) = (self.hold.tenure(), &self.core.watch);
             match next {
                 // Before the release is sent: nothing renews what is being given back.
-                Next::GiveBack => drop(watch.remove(tenure)),
+                Next::Release => drop(watch.remove(tenure)),
                 Next::Idle(Idling::Early | Idling::Release) => watch.ends_earlier(tenure),
                 Next::Idle(Idling::Planned) | Next::Turn(..) => {}
             }

@@ -29,8 +29,8 @@ pub(crate) enum Next {
     Turn(Successor, Hold),
     /// The process keeps the lock, and no caller has it.
     Idle(Idling),
-    /// The tenure is over. The lock is given back, or handed over in the store.
-    GiveBack,
+    /// The tenure is over. Its release gives the lock back, or hands it over in the store.
+    Release,
 }
 
 /// What ends an idle time.
@@ -222,10 +222,10 @@ impl Hold {
             state.stage = Stage::Covering { until };
         }
         let Some(queues) = queues else {
-            return Next::GiveBack;
+            return Next::Release;
         };
         let Some(front) = turn.front.take() else {
-            return Next::GiveBack;
+            return Next::Release;
         };
         if state.wanted {
             turn.keep_for = None;
@@ -277,7 +277,7 @@ impl Hold {
         }
         turn.nobody_waits = queues.held_no_more(&front);
         turn.front = Some(front);
-        Next::GiveBack
+        Next::Release
     }
 
     /// Makes a writer a reader.

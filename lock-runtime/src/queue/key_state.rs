@@ -189,13 +189,7 @@ impl KeyState {
 
     /// Returns the signal for the store's first answer, if there was none yet.
     pub(super) fn first_news(&mut self) -> Option<OwnedNotified> {
-        let heard = match self.stage {
-            Stage::Asking { heard, .. } => heard,
-            Stage::Held { .. } | Stage::Rests { .. } => true,
-            // Its tenure has ended, and is about to be given back.
-            Stage::Idle(_) => false,
-        };
-        (!heard).then(|| {
+        (!self.heard()).then(|| {
             let awaited = self.awaited.get_or_insert_default().clone();
             awaited.notified_owned()
         })
@@ -306,16 +300,13 @@ impl KeyState {
         is_exclusive: bool,
     ) -> (Option<Successor>, Stage) {
         let next = self.waiters.pop_first();
-        let heard = match self.stage {
-            Stage::Asking { heard, .. } => heard,
-            _ => true,
-        };
+        // The caller before may have been admitted, so the answer to this one is the first one again.
+        let heard = self.heard() && is_exclusive;
         self.front = number;
         let asking = Stage::Asking {
             // It waited in the queue.
             waits: next.is_some(),
-            // The caller before may have been admitted, so the answer to this one is the first one again.
-            heard: heard && is_exclusive,
+            heard,
         };
         let before = std::mem::replace(&mut self.stage, asking);
         (next.map(|(_, caller)| caller), before)
@@ -343,6 +334,16 @@ impl KeyState {
     pub(super) fn take_up_to(&mut self, last: u64) -> BTreeMap<u64, Successor> {
         let later = self.waiters.split_off(&last.saturating_add(1));
         std::mem::replace(&mut self.waiters, later)
+    }
+
+    /// Whether the store's last answer is about the time since the first caller came.
+    fn heard(&self) -> bool {
+        match self.stage {
+            Stage::Asking { heard, .. } => heard,
+            Stage::Held { .. } | Stage::Rests { .. } => true,
+            // Its tenure has ended, and is about to be given back.
+            Stage::Idle(_) => false,
+        }
     }
 
     /// The owner of the front asks, or gives the lock back. `heard`: whether the store's last answer is about this time.

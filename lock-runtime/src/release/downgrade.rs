@@ -117,7 +117,7 @@ impl Downgrade {
             let tenure = self.hold.tenure();
             let (read, ttl) = (tenure.hold_ref(), tenure.ttl());
             match store.downgrade(read, ttl, timeout).await {
-                Ok(Released::Done) => break Ok(()),
+                Ok(Released::Done | Released::DoneAndListed) => break Ok(()),
                 Ok(Released::NotHeld) => break self.is_gone(),
                 Err(fault) if fault.is_passing() => {
                     observe::renewal_failed(1, &fault);

@@ -52,7 +52,7 @@ pub(super) fn keep(
     match hold.leave(core, share, now) {
         // A caller may have taken it already, and even given it back.
         Left::Last(_, Next::Idle(_)) => core.watch.insert(tenure, granted.sent_at),
-        Left::Last(turn, Next::GiveBack) => give_back(core, tenure.clone(), turn, now),
+        Left::Last(turn, Next::Release) => give_back(core, tenure.clone(), turn, now),
         // No other code knows the tenure yet, and its reserved tokens are not for waiters.
         Left::Last(_, Next::Turn(..)) | Left::Shared | Left::Reading(_) | Left::Lost { .. } => {}
     }

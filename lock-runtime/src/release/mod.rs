@@ -3,7 +3,7 @@
 //! The last guard leaves a [`Release`]. Invariants:
 //! - The future that drives a release may be dropped at any time. The release then continues in the background.
 //! - Each request names the holder, so a repeated request releases nothing of other holders.
-//! - No turn begins under that holder any more: the release is made after the tenure has [ended](crate::hold::Next::GiveBack).
+//! - No turn begins under that holder any more: the release is made after the tenure has [ended](crate::hold::Next::Release).
 
 pub(crate) mod downgrade;
 pub(crate) mod hand_over;
@@ -22,12 +22,13 @@ use tokio::sync::oneshot;
 
 use self::idle::AfterDrop;
 use self::keep::Covered;
-use crate::backend::{Fault, HoldRef, Released};
+use crate::backend::{Fault, HoldRef, Released, WithRelease};
 use crate::hold::{Core, HoldHandle, Idling, Left, Next, Offer, Tenure, Turn, current_runtime};
 use crate::observe::{self, metrics};
 use crate::queue::Front;
 use crate::queue::slice::Others;
 use crate::release::downgrade::Downgrade;
+use crate::release::place::Place;
 use crate::values::ttl::LEAST_CALL;
 use crate::values::{Backoff, Counted, LockError, LostReason, Moment, UnusedTokens, clock};
 
@@ -93,7 +94,7 @@ impl HoldHandle {
                 hand_over::give(core, kind, successor, Offer::new(core, hold));
                 Ok(None)
             }
-            Left::Last(turn, Next::GiveBack) => {
+            Left::Last(turn, Next::Release) => {
                 let release = Release::new(core, tenure.clone(), turn, left_at);
                 Ok(Some(AtStore::Release(release)))
             }
@@ -164,6 +165,8 @@ struct Work {
     left_at: Moment,
     /// The unused tokens that go back with the lock.
     unused: Option<UnusedTokens>,
+    /// The place of the next local caller on the store's list, after the release has put its holder there.
+    place: Option<Box<Place>>,
     /// The latest end of the store's lease. Until then, a release without an answer is repeated.
     over_at: Moment,
     /// Whether a release was sent and not answered: it may be the cause of a later "not held".
@@ -183,6 +186,7 @@ impl Release {
             turn,
             left_at,
             unused,
+            place: None,
             unanswered: false,
         };
         Release {
@@ -287,7 +291,7 @@ impl Release {
         };
         let (tenure, turn) = (&work.tenure, &work.turn);
         let outcome = match answer {
-            Ok(Released::Done) => Ok(()),
+            Ok(Released::Done | Released::DoneAndListed) => Ok(()),
             // An earlier release may have done it, and its answer was lost. It was sent while the tenure was good, so the
             // store admitted no other holder before it.
             Ok(Released::NotHeld) if work.unanswered => Ok(()),
@@ -307,16 +311,43 @@ impl Work {
 
     async fn release_until_answered(&mut self, until: Moment) -> Result<Released, Fault> {
         let hold_ref = self.tenure.hold_ref();
+        self.place = self.next_place();
         let (unused, unanswered) = (self.unused.as_ref(), &mut self.unanswered);
-        release_until_answered(&self.core, hold_ref, unused, until, unanswered).await
+        let place = &mut self.place;
+        release_until_answered(&self.core, hold_ref, unused, place, until, unanswered).await
+    }
+
+    /// Returns a place for the next caller of this process, if it takes turns with others by the store's list: then one
+    /// request releases the lock and puts the caller on the list.
+    fn next_place(&self) -> Option<Box<Place>> {
+        let (core, tenure) = (&self.core, &self.tenure);
+        let (key, front) = (tenure.key(), self.turn.front.as_ref()?);
+        let list = core.backend.waiting_list(key)?;
+        // The shard of the queue is locked only where others take turns.
+        if !list.hears(key, tenure.holder()) || self.keeps() || front.waiters() == 0 {
+            return None;
+        }
+        let mut place = Place::new(core, key, core.ids.fresh(), tenure.ttl());
+        place.listener = Some(list.listen(key, place.holder));
+        if list.hears(key, place.holder) {
+            return Some(Box::new(place));
+        }
+        // The subscription has ended just now.
+        place.is_off_list();
+        None
+    }
+
+    /// Returns `true` if this process keeps the lock between its holds.
+    fn keeps(&self) -> bool {
+        self.turn.keep_for.is_some() || self.tenure.holder().keeps()
     }
 
     /// Passes the front on, after a rest if other processes are to ask first.
-    fn pass_on(&self, front: Front) {
+    fn pass_on(&mut self, front: Front) {
         let (backend, key) = (&self.core.backend, front.key());
-        let keeps = self.turn.keep_for.is_some() || self.tenure.holder().keeps();
+        let keeps = self.keeps();
         let is_wanted = backend.is_wanted(key);
-        if self.turn.nobody_waits && !keeps && !is_wanted {
+        if self.turn.nobody_waits && !keeps && !is_wanted && self.place.is_none() {
             return;
         }
         let others = if self.core.takes_turns(key, self.tenure.holder()) {
@@ -329,7 +360,10 @@ impl Work {
         let round_trip = backend.round_trip(key);
         let now = clock::now();
         let rest = front.slice(|slice| slice.rest(others, round_trip, now));
-        if let Some(rest) = rest.flatten() {
+        if let Some(place) = self.place.take() {
+            // The others come first by the list.
+            front.leave_place(place);
+        } else if let Some(rest) = rest.flatten() {
             // After `keep_for`, the rest is also for clients that only try now and then, so no local request ends it.
             if !keeps {
                 front.rests(now + rest);
@@ -392,17 +426,19 @@ impl Drop for Release {
 pub(crate) async fn undo(core: &Core, hold_ref: HoldRef<'_>, until: Moment) {
     let mut unanswered = true;
     if let Err(fault @ Fault::Denied(_)) =
-        release_until_answered(core, hold_ref, None, until, &mut unanswered).await
+        release_until_answered(core, hold_ref, None, &mut None, until, &mut unanswered).await
     {
         observe::undo_refused(hold_ref.key.name(), &fault);
     }
 }
 
-/// Sends releases until one is answered, the fault is permanent, or `until` has passed.
+/// Sends releases until one is answered, the fault is permanent, or `until` has passed. The first of them puts the holder of
+/// `place` on the store's list, if others come first. Otherwise the place is gone afterwards.
 async fn release_until_answered(
     core: &Core,
     hold_ref: HoldRef<'_>,
     unused: Option<&UnusedTokens>,
+    place: &mut Option<Box<Place>>,
     until: Moment,
     unanswered: &mut bool,
 ) -> Result<Released, Fault> {
@@ -412,16 +448,27 @@ async fn release_until_answered(
     loop {
         // It is set before the call, because a caller that drops this future here gets no answer either.
         let before = std::mem::replace(unanswered, true);
-        let released = core.backend.release_with(hold_ref, unused, timeout);
+        let next = place.as_ref().map(|place| &place.holder);
+        let with = WithRelease { unused, next };
+        let released = core.backend.release_with(hold_ref, with, timeout);
         let fault = match released.await {
             Ok(released) => {
                 *unanswered = before;
+                if released != Released::DoneAndListed
+                    && let Some(place) = place.take()
+                {
+                    place.is_off_list();
+                }
                 return Ok(released);
             }
             Err(fault) => fault,
         };
+        let place = place.take();
         if fault.is_passing_no_op() {
             *unanswered = before;
+            if let Some(place) = place {
+                place.is_off_list();
+            }
         }
         if !fault.is_passing() || until.has_passed() {
             return Err(fault.at_the_end(last_fault));

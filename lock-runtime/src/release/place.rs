@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::undo;
-use crate::backend::HoldRef;
+use crate::backend::{HoldRef, Listen};
 use crate::hold::Core;
 use crate::values::{Counted, HolderId, Key, Ttl, clock};
 
@@ -17,7 +17,10 @@ pub(crate) struct Place {
     key: Arc<Key>,
     pub(crate) holder: HolderId,
     ttl: Ttl,
-    /// A shutdown waits for it. `None` once the lock was granted.
+    /// The listener that listens since before a release put the holder on the list. The holder need not ask before it has
+    /// heard a message.
+    pub(crate) listener: Option<Box<dyn Listen>>,
+    /// A shutdown waits for it. `None` once the holder is off the list.
     on_list: Option<Counted>,
 }
 
@@ -28,12 +31,13 @@ impl Place {
             key: key.clone(),
             holder,
             ttl,
+            listener: None,
             on_list: Some(core.life.background.enter()),
         }
     }
 
-    /// Notes that the holder has the lock, so that the store has taken it off the list.
-    pub(crate) fn has_lock(mut self) {
+    /// Notes that the store does not have the holder on the list: it has the lock, or nothing has put it on the list.
+    pub(crate) fn is_off_list(mut self) {
         self.on_list = None;
     }
 }

@@ -118,7 +118,7 @@ impl Scene {
             };
             match hold.leave(&core, share, clock::now()) {
                 Left::Last(turn, next) => {
-                    if matches!(next, Next::GiveBack) {
+                    if matches!(next, Next::Release) {
                         core.watch.remove(hold.tenure());
                     }
                     drop(turn);

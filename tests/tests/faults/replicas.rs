@@ -1,6 +1,7 @@
 //! Tests of locks that replicas have before they are handed out, with replicas that are frozen and masters that die.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, LostReason, Replicas};
@@ -234,6 +235,42 @@ async fn a_hand_over_is_confirmed() {
         "{commands:?}"
     );
     servers[0].assert_clean().await;
+}
+
+/// The message of a reservation is no grant here, and no release puts the next caller on the list.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_turn_of_a_process_on_the_list_is_confirmed() {
+    const TURNS: usize = 40;
+    let servers = servers(1).await;
+    for is_dropped in [false, true] {
+        let before = CommandStats::of(&servers[0]);
+        let turns = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+        let mut running = JoinSet::new();
+        for process in 0..2 {
+            let locks = manager(&servers[0], Replicas::at_least(1).within(LONG)).await;
+            let turns = turns.clone();
+            running.spawn(async move {
+                while turns.iter().any(|turns| turns.load(SeqCst) < TURNS) {
+                    let guard = locks.mutex("k").wait(LONG).acquire().await.unwrap();
+                    turns[process].fetch_add(1, SeqCst);
+                    if is_dropped {
+                        drop(guard);
+                    } else {
+                        guard.release().await.unwrap();
+                    }
+                }
+            });
+        }
+        running.join_all().await;
+        // A process that goes to the list asks again after its message, and is confirmed then.
+        let commands = CommandStats::of(&servers[0]).since(&before);
+        let (listed, confirmed) = (commands.calls("zadd"), commands.calls("wait"));
+        assert!(
+            listed > 0 && 2 * confirmed >= listed,
+            "{confirmed} of {listed}"
+        );
+    }
+    nothing_is_left(&servers[0]).await;
 }
 
 #[tokio::test]

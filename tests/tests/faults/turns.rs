@@ -1,13 +1,14 @@
 //! Tests of many processes that want one lock: they take turns by a list in the store, and nobody's turn is lost when
 //! one of them leaves, dies or is not on the list.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use lock_runtime::{LockGuard, LockManager};
-use tests::faults::took;
+use tests::faults::{Op, took};
 use tests::{
-    CommandStats, Direction, Events, FaultProxy, History, RedisServer, eventually,
+    CommandStats, Direction, Events, FaultProxy, History, RedisServer, Then, eventually,
     eventually_within,
 };
 use tokio::task::JoinSet;
@@ -87,12 +88,111 @@ async fn on_list(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_process_has_as_many_turns_and_asks_no_more_than_it_has_to() {
+    // Two scripts for each turn: the request that comes to the list, and the release, whose message is the grant.
     for number in [2, 4, 12] {
-        take_turns(number).await;
+        take_turns(number, End::Awaited).await;
     }
 }
 
-async fn take_turns(number: usize) {
+/// Two scripts: the release, and the request after its message, for a runtime of one worker believes no message. The
+/// release puts the caller on the list that comes back to the key.
+#[tokio::test]
+async fn the_release_of_a_dropped_guard_puts_the_next_caller_on_the_list() {
+    for number in [2, 4, 12] {
+        take_turns(number, End::Dropped).await;
+    }
+}
+
+/// Lets another process wait for a lock, drops the guard, and comes back for it. Then the release puts the caller on the list.
+/// Returns the other one's guard and the caller's request; `None` if this process ran so late that the caller asked by itself.
+async fn comes_back<'a>(
+    server: &RedisServer,
+    locks: &'a LockManager,
+    other: &LockManager,
+    before_the_release: impl FnOnce(),
+) -> Option<(LockGuard, Pin<Box<dyn Future<Output = LockGuard> + 'a>>)> {
+    all_want_it(server, &[locks.clone(), other.clone()]).await;
+    let guard = acquire(locks).await;
+    let mut waiting = JoinSet::new();
+    on_list(server, &mut waiting, 0, other).await;
+    before_the_release();
+    drop(guard);
+    let mut back: Pin<Box<dyn Future<Output = LockGuard> + 'a>> = Box::pin(acquire(locks));
+    let theirs = tokio::select! {
+        biased;
+        back = &mut back => {
+            back.release().await.unwrap();
+            return None;
+        }
+        theirs = waiting.join_next() => theirs.unwrap().unwrap().1,
+    };
+    if list(server).is_empty() {
+        drop(back);
+        theirs.release().await.unwrap();
+        return None;
+    }
+    Some((theirs, back))
+}
+
+#[tokio::test]
+async fn a_place_that_an_unanswered_release_may_have_taken_is_given_up() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.addr()).await;
+    let [other] = processes(&server, 1).await.try_into().unwrap();
+    let locks = LockManager::connect(&proxy.url()).await.unwrap();
+    for then in [Then::Cut, Then::Silence] {
+        let round = async || {
+            let lose_its_reply = || Op::ListedRelease.lose_reply(&proxy, then);
+            let both = comes_back(&server, &locks, &other, lose_its_reply).await;
+            let Some((theirs, back)) = both else {
+                return false;
+            };
+            let given_up = list(&server);
+            let rest = async {
+                eventually("the caller waits as another holder", async || {
+                    let now = list(&server);
+                    now.len() == 1 && now != given_up
+                })
+                .await;
+                theirs.release().await.unwrap();
+            };
+            let (guard, ()) = tokio::join!(back, rest);
+            guard.release().await.unwrap();
+            true
+        };
+        eventually_within(LONG, "a release takes its caller along", round).await;
+    }
+    drop((locks, other));
+    server.assert_clean().await;
+}
+
+#[tokio::test]
+async fn a_caller_that_a_release_put_on_the_list_may_leave() {
+    let server = RedisServer::start();
+    let [locks, other] = processes(&server, 2).await.try_into().unwrap();
+    let round = async || {
+        let Some((theirs, back)) = comes_back(&server, &locks, &other, || ()).await else {
+            return false;
+        };
+        drop(back);
+        eventually("it has left the list", async || list(&server).is_empty()).await;
+        theirs.release().await.unwrap();
+        acquire(&locks).await.release().await.unwrap();
+        true
+    };
+    eventually_within(LONG, "a release takes its caller along", round).await;
+    drop((locks, other));
+    server.assert_clean().await;
+}
+
+#[derive(Clone, Copy)]
+enum End {
+    Awaited,
+    Dropped,
+}
+
+/// Runs processes of one task that take turns. Another script for each turn would be a third one.
+async fn take_turns(number: usize, end: End) {
     const TURNS: usize = 100;
     let server = RedisServer::start();
     let processes = processes(&server, number).await;
@@ -109,7 +209,10 @@ async fn take_turns(number: usize) {
                 let guard = acquire(&locks).await;
                 let token = guard.fencing_token().map(|token| token.get());
                 history.begin("k", number, token).end();
-                guard.release().await.unwrap();
+                match end {
+                    End::Awaited => guard.release().await.unwrap(),
+                    End::Dropped => drop(guard),
+                }
                 turns += 1;
                 if turns == TURNS {
                     over.store(true, SeqCst);
@@ -123,8 +226,6 @@ async fn take_turns(number: usize) {
     history.assert_exclusive();
     let (all, least) = (turns.iter().sum::<usize>(), turns.iter().min());
     assert!(least >= Some(&(TURNS / 2)), "{turns:?}");
-    // Two of each: the request that comes to the list, and the release, whose message is the grant. A request that gets the
-    // lock would be a third one.
     assert!(
         2 * scripts <= 5 * all as u64,
         "{scripts} scripts for {all} turns"

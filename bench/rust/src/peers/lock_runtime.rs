@@ -24,6 +24,10 @@ impl Peer for LockRuntime {
     fn lock(&self, key: &str) -> Key {
         Key(self.0.clone(), key.to_owned(), self.1)
     }
+
+    async fn end(&self) {
+        self.0.shutdown().await;
+    }
 }
 
 pub(crate) struct Key(LockManager, String, End);

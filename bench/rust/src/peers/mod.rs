@@ -17,6 +17,9 @@ pub(crate) trait Peer {
 
     /// Returns the lock that one task uses for this key.
     fn lock(&self, key: &str) -> Self::Lock;
+
+    /// Waits for what is still done in the background, so that no lock stays for its lease.
+    async fn end(&self) {}
 }
 
 pub(crate) trait Lock: Send + 'static {

@@ -186,7 +186,9 @@ async fn a_store_that_stays_away_is_told_after_the_call_timeout() {
     let began = clock::now();
     let error = ids.next().await.unwrap_err();
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    assert!(began.elapsed() <= 2_000 * MS && began.elapsed() > 1_000 * MS);
+    // The last draw may begin just before the timeout. It takes a millisecond, and timers round up to the next one.
+    let took = began.elapsed();
+    assert!(took > 1_000 * MS && took <= 2_002 * MS, "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]

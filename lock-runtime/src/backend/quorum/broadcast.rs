@@ -111,7 +111,7 @@ pub(super) async fn release(
     let (mut done, mut not_held) = (0, 0);
     while done < needed && not_held < needed {
         match round.next().await {
-            Some(Released::Done) => done += 1,
+            Some(Released::Done | Released::DoneAndListed) => done += 1,
             Some(Released::NotHeld) => not_held += 1,
             None => break,
         }

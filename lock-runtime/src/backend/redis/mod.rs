@@ -39,11 +39,9 @@ use self::scripting::outcomes::GaveBack;
 use super::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Counters, Directory, Granted, HandOff,
     HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, StoreTraits,
-    WaitingList, Within,
+    WaitingList, WithRelease, Within,
 };
-use crate::values::{
-    Checkup, HolderId, Key, Kind, LockError, Moment, StoreKind, Ttl, UnusedTokens, clock, rare,
-};
+use crate::values::{Checkup, HolderId, Key, Kind, LockError, Moment, StoreKind, Ttl, clock, rare};
 
 /// Locks in one Redis server, or in a cluster of them.
 pub(crate) struct RedisBackend {
@@ -75,20 +73,21 @@ impl Backend for RedisBackend {
     }
 
     fn release<'a>(&'a self, hold_ref: HoldRef<'a>, timeout: Duration) -> Reply<'a, Released> {
-        self.release_with(hold_ref, None, timeout)
+        self.release_with(hold_ref, WithRelease::default(), timeout)
     }
 
     fn release_with<'a>(
         &'a self,
         hold_ref: HoldRef<'a>,
-        unused: Option<&'a UnusedTokens>,
+        with: WithRelease<'a>,
         timeout: Duration,
     ) -> Reply<'a, Released> {
         Box::pin(async move {
             let (router, now) = (&self.router, clock::now());
             let deadline = now + timeout;
-            match release::give_back(router, hold_ref, unused, now, deadline).await? {
+            match release::give_back(router, hold_ref, with, now, deadline).await? {
                 (GaveBack::Done, _) => Ok(Released::Done),
+                (GaveBack::DoneAndListed, _) => Ok(Released::DoneAndListed),
                 (GaveBack::NotHeld { .. }, from) => {
                     rare(router.vouch(Some(from), deadline)).await?;
                     Ok(Released::NotHeld)

@@ -71,7 +71,7 @@ async fn the_last_of_three_sharers_ends_the_hold() {
     assert!(hold.is_held() && !hold.is_left());
     assert!(matches!(
         leave(&hold, Kind::Mutex),
-        Left::Last(_, Next::GiveBack)
+        Left::Last(_, Next::Release)
     ));
     assert!(!hold.is_held() && hold.is_left() && hold.loss().is_none());
     let late = hold.share(options(LEASE, false), Kind::Mutex).unwrap();
@@ -141,7 +141,7 @@ async fn the_last_writer_leaves_the_hold_to_the_readers() {
     assert!(matches!(leave(&hold, Kind::Read), Left::Shared));
     assert!(matches!(
         leave(&hold, Kind::Read),
-        Left::Last(_, Next::GiveBack)
+        Left::Last(_, Next::Release)
     ));
 }
 
@@ -153,7 +153,7 @@ async fn a_reader_that_leaves_first_changes_nothing() {
     assert_eq!(hold.key().kind(), Kind::Write);
     assert!(matches!(
         leave(&hold, Kind::Write),
-        Left::Last(_, Next::GiveBack)
+        Left::Last(_, Next::Release)
     ));
 }
 
@@ -167,7 +167,7 @@ async fn a_writer_that_stops_to_write_goes_on_as_a_reader() {
     assert!(matches!(leave(&hold, Kind::Read), Left::Shared));
     assert!(matches!(
         leave(&hold, Kind::Read),
-        Left::Last(_, Next::GiveBack)
+        Left::Last(_, Next::Release)
     ));
 }
 
@@ -207,7 +207,7 @@ async fn a_key_stays_taken_until_the_latest_that_a_sharer_asked_for() {
     let (early, late) = (clock::now() + SECOND, clock::now() + 2 * SECOND);
     let _ = leave_as(&hold, Kind::Mutex, false, Some(late));
     let left = leave_as(&hold, Kind::Mutex, false, Some(early));
-    let Left::Last(turn, Next::GiveBack) = left else {
+    let Left::Last(turn, Next::Release) = left else {
         panic!("others share it");
     };
     let until = turn.kept_until(clock::now()).expect("it is kept");

@@ -9,7 +9,7 @@ use crate::backend::kit::undo::Undo;
 use crate::backend::redis::connection::Live;
 use crate::backend::redis::router::{AcquireRoute, Router};
 use crate::backend::redis::scripting::outcomes::{AcquireReply, GaveBack, TenureReply};
-use crate::backend::{AcquireRequest, Acquired, AskedKind, Fault, Granted, HoldRef};
+use crate::backend::{AcquireRequest, Acquired, AskedKind, Fault, Granted, HoldRef, WithRelease};
 use crate::values::{Backoff, Counted, HolderId, Key, Kind, Moment, clock, rare};
 
 pub(crate) async fn acquire(
@@ -233,7 +233,7 @@ impl Compensation {
                         router: &self.router,
                         live: &live,
                         hold_ref,
-                        unused: None,
+                        with: WithRelease::default(),
                         sent_at: now,
                         deadline,
                     };
@@ -264,7 +264,7 @@ impl Compensation {
                 // date.
                 Ok((answer, live)) => {
                     let settled = match answer {
-                        GaveBack::Done => true,
+                        GaveBack::Done | GaveBack::DoneAndListed => true,
                         GaveBack::NotHeld { time } => {
                             let refused = |(_, not_after): &(_, u64)| time > *not_after;
                             past || self.is_behind(&live) || self.sent.as_ref().is_some_and(refused)

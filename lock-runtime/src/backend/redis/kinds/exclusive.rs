@@ -1,7 +1,7 @@
 //! Kinds with one holder at a time: mutex and fenced lock, Redisson's `RLock` and `RFencedLock`. Also the parts that
 //! they share with the writer of a read/write lock.
 
-use super::listed;
+use super::listed::{self, ListedReply};
 use super::request::{Releasing, Sending};
 use crate::backend::redis::connection::sharing::UnderWay;
 use crate::backend::redis::pubsub::messages::{RELEASED, channel};
@@ -167,21 +167,21 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
 /// As [`acquire_by_list`], for a release.
 async fn release_by_list(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
     let HoldRef { key, .. } = releasing.hold_ref;
-    let reply = if releasing.router.keeps_list(key) {
-        listed::release(releasing).await
-    } else {
-        release_alone(releasing).await
-    };
-    let reply = match reply {
-        Err(Fault::Denied(why)) => {
-            let reply = release_alone(releasing).await;
-            if !matches!(reply, Err(Fault::Denied(_))) {
-                releasing.router.refuses_list(&why);
+    if releasing.router.keeps_list(key) {
+        match listed::release(releasing).await {
+            Ok(ListedReply::Released(reply)) => return Ok(gave_back(releasing, reply)),
+            Ok(ListedReply::AndListed { .. }) => return Ok(GaveBack::DoneAndListed),
+            Err(Fault::Denied(why)) => {
+                let reply = release_alone(releasing).await;
+                if !matches!(reply, Err(Fault::Denied(_))) {
+                    releasing.router.refuses_list(&why);
+                }
+                return Ok(gave_back(releasing, reply?));
             }
-            reply?
+            Err(fault) => return Err(fault),
         }
-        reply => reply?,
-    };
+    }
+    let reply = release_alone(releasing).await?;
     Ok(gave_back(releasing, reply))
 }
 

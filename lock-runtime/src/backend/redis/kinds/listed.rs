@@ -7,17 +7,16 @@
 use std::sync::Arc;
 
 use super::request::{Releasing, Sending};
+use crate::backend::redis::connection::Live;
 use crate::backend::redis::pubsub::messages::{RELEASED, channel};
-use crate::backend::redis::pubsub::reservations::BusyAnswer;
+use crate::backend::redis::pubsub::reservations::{BusyAnswer, Reservations};
 use crate::backend::redis::pubsub::topics::Topics;
 use crate::backend::redis::router::Router;
-use crate::backend::redis::scripting::outcomes::{
-    AcquireReply, ReleaseReply, acquire_reply, release_reply,
-};
+use crate::backend::redis::scripting::outcomes::{AcquireReply, ReleaseReply, acquire_reply};
 use crate::backend::redis::scripting::{Items, Script, Source, lua, script, source};
 use crate::backend::{Both, Fault, Granted, HoldRef, Listen};
 use crate::values::key::LIST_PREFIX;
-use crate::values::{HolderId, Key, Kind, Moment};
+use crate::values::{Alias, HolderId, Key, Kind, Moment};
 
 /// Returns `true` if the release of the lock looks at the list.
 pub(crate) fn is_wanted(router: &Router, key: &Key, holder: HolderId) -> bool {
@@ -74,32 +73,70 @@ pub(crate) fn forget(topics: &Topics, hold_ref: HoldRef<'_>) {
     }
 }
 
+/// The expectation of a message after the first request of a holder.
+struct Expecting<'a> {
+    reservations: &'a Reservations,
+    holder: Alias,
+    live: &'a Live,
+    sent_at: Moment,
+}
+
+impl<'a> Expecting<'a> {
+    /// Begins before the request is sent. `None` if no message to this process is believed.
+    fn begin(
+        router: &'a Router,
+        key: &Key,
+        holder: HolderId,
+        live: &'a Live,
+        sent_at: Moment,
+    ) -> Option<Expecting<'a>> {
+        let may_believe = router.has_two_workers
+            && key.kind() == Kind::Mutex
+            && hears(&router.topics, key, holder);
+        may_believe.then(|| {
+            let (reservations, holder) = (&router.topics.reservations, holder.alias(key.kind()));
+            reservations.expect(holder);
+            Expecting {
+                reservations,
+                holder,
+                live,
+                sent_at,
+            }
+        })
+    }
+
+    /// Notes the answer to the request. `listed_at`: the server's time in it, if it says that the holder is on the list.
+    fn answered(self, listed_at: Option<u64>) {
+        match listed_at {
+            Some(time) => {
+                let answer = BusyAnswer {
+                    live: self.live.clone(),
+                    time,
+                    sent_at: self.sent_at,
+                };
+                self.reservations.answered(self.holder, answer);
+            }
+            None => self.reservations.forget(self.holder),
+        }
+    }
+}
+
 /// Sends the request once. If the holder cannot acquire the lock, it is on the list afterwards. Expects the message of a
 /// reservation for the first request of a holder, and none after any other request.
 pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
-    let (topics, HoldRef { key, holder, .. }) = (&sending.router.topics, sending.request.hold_ref);
-    let alias = holder.alias(key.kind());
-    let expects = sending.request.looks_for_reservation
-        && sending.router.has_two_workers
-        && key.kind() == Kind::Mutex
-        && hears(topics, key, holder);
-    if !expects {
-        topics.reservations.forget(alias);
+    let (router, HoldRef { key, holder, .. }) = (sending.router, sending.request.hold_ref);
+    let (live, sent_at) = (&sending.at.live, sending.at.sent_at);
+    let looks = sending.request.looks_for_reservation;
+    let expecting = looks.then(|| Expecting::begin(router, key, holder, live, sent_at));
+    let Some(expecting) = expecting.flatten() else {
+        forget(&router.topics, sending.request.hold_ref);
         return send(sending).await;
-    }
-    topics.reservations.expect(alias);
+    };
     let reply = send(sending).await;
-    match &reply {
-        Ok(AcquireReply::Busy { time, .. } | AcquireReply::Kept { time, .. }) => {
-            let answer = BusyAnswer {
-                live: sending.at.live.clone(),
-                time: *time,
-                sent_at: sending.at.sent_at,
-            };
-            topics.reservations.answered(alias, answer);
-        }
-        _ => topics.reservations.forget(alias),
-    }
+    expecting.answered(match &reply {
+        Ok(AcquireReply::Busy { time, .. } | AcquireReply::Kept { time, .. }) => Some(*time),
+        _ => None,
+    });
     reply
 }
 
@@ -120,26 +157,56 @@ async fn send(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
     sending.call(&script).await
 }
 
-/// Releases the lock or leaves the list, on the connection of `releasing`.
-pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {
+/// Releases the lock or leaves the list, on the connection of `releasing`. Also puts the next holder on the list, if
+/// another process comes first.
+pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ListedReply, Fault> {
     let HoldRef { key, holder, .. } = releasing.hold_ref;
-    let unused = releasing.unused();
+    let (live, sent_at, unused) = (releasing.live, releasing.sent_at, releasing.unused());
     // A counted fence goes up by one for each hold, so no token is drawn for a holder that may ask for another one.
-    let run_id = releasing.live.run_id();
+    let run_id = live.run_id();
     let run_id = run_id.filter(|_| key.kind() == Kind::Mutex);
+    // Its request is this release, so an id from before the connection would be refused.
+    let next = releasing.with.next.copied();
+    let next = next.filter(|next| live.may_carry(*next).is_ok());
+    let expecting =
+        next.and_then(|next| Expecting::begin(releasing.router, key, next, live, sent_at));
     let script = ListedRelease {
         lock: key.raw(),
         waiting: &waiting_key(key),
         fence: &key.fence(),
         holder: &holder.text(),
         channel: &channel(key),
-        trip_us: releasing.live.trip_us(),
+        trip_us: live.trip_us(),
         released: RELEASED,
         run_id: run_id.unwrap_or_default(),
+        next: &next.map(HolderId::text).unwrap_or_default(),
+        next_not_after_us: live.clock().not_after(sent_at, releasing.deadline),
         last: unused.map(|tokens| tokens.last.get()),
         used: unused.map(|tokens| tokens.used.get()),
     };
-    releasing.call(&script).await
+    let reply = releasing.call(&script).await;
+    let listed_at = match &reply {
+        Ok(ListedReply::AndListed { time }) => Some(*time),
+        _ => None,
+    };
+    if let Some(time) = listed_at {
+        live.clock().saw(time, sent_at);
+    }
+    if let Some(expecting) = expecting {
+        expecting.answered(listed_at);
+    }
+    reply
+}
+
+/// The reply of a release by the list.
+#[derive(Debug, PartialEq)]
+pub(crate) enum ListedReply {
+    Released(ReleaseReply),
+    /// The lock was released and is reserved for another process, and the next holder is on the list. `time` is in µs of
+    /// the server's TIME.
+    AndListed {
+        time: u64,
+    },
 }
 
 script! {
@@ -179,10 +246,19 @@ script! {
             released: &'a str,
             /// The id of the server's run. If it is empty, the message of a reservation is a hint only.
             run_id: &'a str,
+            /// The holder to put on the list. Empty if there is none.
+            next: &'a str,
+            next_not_after_us: u64,
             /// The last reserved token, and the last token that a hold has used.
             last: Option<u64>,
             used: Option<u64>
         }
     }
-    |_, items| -> ReleaseReply { release_reply(items) }
+    |_, mut items| -> ListedReply {
+        let reply = match items.integer()? {
+            4 => ListedReply::AndListed { time: items.digits()? },
+            released => ListedReply::Released(ReleaseReply::read(released, &mut items)?),
+        };
+        items.end(Ok(reply))
+    }
 }

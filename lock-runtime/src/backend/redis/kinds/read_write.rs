@@ -99,7 +99,7 @@ pub(crate) async fn downgrade(
     let deadline = clock::now() + timeout;
     let reply = router.call(hold_ref.key, &script, timeout).await?;
     match reply.gave_back(|| publish(router, channel)) {
-        GaveBack::Done => Ok(Released::Done),
+        GaveBack::Done | GaveBack::DoneAndListed => Ok(Released::Done),
         GaveBack::NotHeld { .. } => {
             router.vouch(before, deadline).await?;
             Ok(Released::NotHeld)

@@ -5,14 +5,14 @@ use super::{exclusive, fair, listed, permits, read_write};
 use crate::backend::redis::connection::Live;
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::outcomes::GaveBack;
-use crate::backend::{Fault, HoldRef};
-use crate::values::{Kind, Moment, UnusedTokens, rare};
+use crate::backend::{Fault, HoldRef, WithRelease};
+use crate::values::{Kind, Moment, rare};
 
 /// Ends what a holder has. Returns the outcome, and the connection that carried the request.
 pub(crate) async fn give_back(
     router: &Router,
     hold_ref: HoldRef<'_>,
-    unused: Option<&UnusedTokens>,
+    with: WithRelease<'_>,
     now: Moment,
     deadline: Moment,
 ) -> Result<(GaveBack, Live), Fault> {
@@ -24,7 +24,7 @@ pub(crate) async fn give_back(
             router,
             live: &live,
             hold_ref,
-            unused,
+            with,
             sent_at: now,
             deadline,
         };

@@ -9,7 +9,7 @@ use crate::backend::redis::router::{AcquireRoute, Router};
 use crate::backend::redis::scripting::outcomes::ReleaseReply;
 use crate::backend::redis::scripting::rights::{self, Rights};
 use crate::backend::redis::scripting::{Script, Source};
-use crate::backend::{AcquireRequest, Fault, HoldRef, Renewal};
+use crate::backend::{AcquireRequest, Fault, HoldRef, Renewal, WithRelease};
 use crate::values::{Moment, SPARE_TOKENS, UnusedTokens, rare};
 
 /// An acquire that is sent on one connection.
@@ -77,8 +77,7 @@ pub(crate) struct Releasing<'a> {
     pub(super) router: &'a Router,
     pub(super) live: &'a Live,
     pub(super) hold_ref: HoldRef<'a>,
-    /// Reserved tokens that no hold has used.
-    pub(super) unused: Option<&'a UnusedTokens>,
+    pub(super) with: WithRelease<'a>,
     pub(super) sent_at: Moment,
     pub(super) deadline: Moment,
 }
@@ -87,7 +86,7 @@ impl Releasing<'_> {
     /// Returns the reserved tokens that go back with the lock. In a cluster, none do: lock and fence may be at two
     /// nodes while their slot moves, and a release must not fail because of that.
     pub(crate) fn unused(&self) -> Option<&UnusedTokens> {
-        self.unused.filter(|_| self.router.is_alone())
+        self.with.unused.filter(|_| self.router.is_alone())
     }
 
     pub(crate) async fn call<S: Script>(&self, script: &S) -> Result<S::Reply, Fault> {

@@ -6,8 +6,9 @@
 //! this process knows from its own request. The model finds two holders at once, or a token that falls, without any of
 //! these rules:
 //!
-//! - **First request.** The holder has asked once, and the server has answered that the lock is busy. No request of the
-//!   holder is under way. A second request may have put the holder on the list again, after a reservation that is over.
+//! - **First request.** The holder has asked once, and the server has answered that the lock is busy; or a release has put
+//!   the holder on the list. No request of the holder is under way. A second request may have put the holder on the list
+//!   again, after a reservation that is over.
 //! - **One server.** The message names the run of the server that wrote the reservation, as the connection of the
 //!   release found it when it was opened. It is the run that the command connection leads to, and that connection is the
 //!   one that carried the request. After a failover, another server may reserve the lock by another clock.
@@ -31,14 +32,11 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::backend::Granted;
 use crate::backend::redis::connection::Live;
+use crate::backend::{Granted, RESERVED};
 use crate::sync::Mutex;
 use crate::values::{Alias, FencingToken, Moment};
 
-/// The time for which a lock is reserved. The script fragment `waiting` and the shortcut of `listed_release` have the same
-/// number.
-pub(crate) const RESERVED: Duration = Duration::from_secs(1);
 /// The longest time between the request and the use of its message.
 const LONGEST_AGE: Duration = Duration::from_secs(1);
 /// The least rest of a reservation that is used: a quarter. With less, the holder asks.
@@ -68,9 +66,9 @@ struct ExpectedReservation {
     reservation: Option<Reservation>,
 }
 
-/// The answer to the place's first request.
+/// The answer to the place's first request, or to the release that has put its holder on the list.
 pub(crate) struct BusyAnswer {
-    /// The connection that carried the request.
+    /// The connection that carried the request or the release.
     pub(crate) live: Live,
     /// The server's time, in µs.
     pub(crate) time: u64,
@@ -78,13 +76,13 @@ pub(crate) struct BusyAnswer {
 }
 
 impl Reservations {
-    /// Begins to expect a message, before the first request of the holder is sent.
+    /// Begins to expect a message, before the first request of the holder is sent, or the release in its place.
     pub(crate) fn expect(&self, holder: Alias) {
         let expected = ExpectedReservation::default();
         self.0.lock().insert(holder, expected);
     }
 
-    /// Notes that the first request was answered: another holder has the lock.
+    /// Notes the answer that another holder has the lock, and that this one is on the list.
     pub(crate) fn answered(&self, holder: Alias, answer: BusyAnswer) {
         if let Some(expected) = self.0.lock().get_mut(&holder) {
             expected.answer = Some(answer);

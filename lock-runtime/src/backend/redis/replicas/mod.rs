@@ -39,11 +39,9 @@ use crate::backend::opening::Opening;
 use crate::backend::redis::router::Nodes;
 use crate::backend::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Checkup, Fault, HandOff, HandedOver,
-    HoldRef, Released, Renewal, Renewed, Reply, Snapshot, StoreTraits, Within,
+    HoldRef, Released, Renewal, Renewed, Reply, Snapshot, StoreTraits, WithRelease, Within,
 };
-use crate::values::{
-    HolderId, Key, LockError, Moment, Replicas, StoreKind, Ttl, UnusedTokens, clock,
-};
+use crate::values::{HolderId, Key, LockError, Moment, Replicas, StoreKind, Ttl, clock};
 
 /// The least time that the replicas get, even if the caller's wait is nearly over.
 const LEAST: Duration = Duration::from_millis(10);
@@ -282,10 +280,12 @@ impl Backend for Replicated {
     fn release_with<'a>(
         &'a self,
         hold_ref: HoldRef<'a>,
-        unused: Option<&'a UnusedTokens>,
+        with: WithRelease<'a>,
         timeout: Duration,
     ) -> Reply<'a, Released> {
-        self.backend.release_with(hold_ref, unused, timeout)
+        // A grant is confirmed by the replicas, so a holder on the list asks first and believes no message.
+        let with = WithRelease { next: None, ..with };
+        self.backend.release_with(hold_ref, with, timeout)
     }
 
     /// Extends the leases. The replicas confirm the renewals only if the options ask for that.

@@ -122,6 +122,16 @@ pub(crate) enum ReleaseReply {
 }
 
 impl ReleaseReply {
+    /// Parses the number that says how a lock was released, and the rest of the reply.
+    pub(crate) fn read(released: i64, rest: &mut Items) -> Option<ReleaseReply> {
+        match released {
+            0 => Some(ReleaseReply::NotHeld {
+                time: rest.digits()?,
+            }),
+            released => ReleaseReply::of(released),
+        }
+    }
+
     /// Parses the number that says how a lock was released.
     pub(super) fn of(released: i64) -> Option<ReleaseReply> {
         match released {
@@ -158,6 +168,8 @@ impl ReleaseReply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GaveBack {
     Done,
+    /// As `Done`, and the [next](crate::backend::WithRelease::next) holder is on the waiting list.
+    DoneAndListed,
     /// The holder held nothing at that time, in µs of the server's TIME.
     NotHeld {
         time: u64,
@@ -166,12 +178,8 @@ pub(crate) enum GaveBack {
 
 /// Parses the reply of a release.
 pub(crate) fn release_reply(mut items: Items) -> Option<Result<ReleaseReply, Fault>> {
-    let reply = match items.integer()? {
-        0 => ReleaseReply::NotHeld {
-            time: items.digits()?,
-        },
-        released => ReleaseReply::of(released)?,
-    };
+    let released = items.integer()?;
+    let reply = ReleaseReply::read(released, &mut items)?;
     items.end(Ok(reply))
 }
 

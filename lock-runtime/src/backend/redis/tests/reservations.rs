@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::backend::redis::pubsub::messages::channel;
-use crate::backend::{Acquired, Backend, Listen, Released};
+use crate::backend::{Acquired, Backend, Listen, Released, WithRelease};
 
 /// A holder that has asked once and waits on the list, and the process that it belongs to.
 struct Waiting {
@@ -116,6 +116,51 @@ async fn a_release_grants_the_lock_by_its_message_for_a_second() {
         );
         assert_eq!(waiting.release(waiting.holder).await, Released::Done);
     }
+}
+
+/// A release that puts the next holder of its process on the list is that holder's first request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_is_believed_after_a_release_that_put_the_holder_on_the_list() {
+    is_believed(async |waiting| {
+        let next = waiting.backend.router.link().ids().fresh();
+        let with = WithRelease {
+            next: Some(&next),
+            ..WithRelease::default()
+        };
+        let mut hold_ref = hold_ref(&waiting.key, waiting.first);
+        hold_ref.listed = true;
+        let released = waiting.backend.release_with(hold_ref, with, CALL).await;
+        assert_eq!(released.unwrap(), Released::DoneAndListed);
+        waiting.listener.heard().await;
+        // On a busy machine, the reservation may be over: then no message follows.
+        if waiting.release(waiting.holder).await == Released::Done {
+            waiting.listener.heard().await;
+        }
+        waiting.holder = next;
+    })
+    .await;
+}
+
+/// Nothing is known of a holder that did not go to the list.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_that_no_release_put_on_the_list_believes_no_message() {
+    is_not_believed(async |waiting| {
+        let next = waiting.backend.router.link().ids().fresh();
+        let with = WithRelease {
+            next: Some(&next),
+            ..WithRelease::default()
+        };
+        waiting.release(waiting.holder).await;
+        let mut hold_ref = hold_ref(&waiting.key, waiting.first);
+        hold_ref.listed = true;
+        let released = waiting.backend.release_with(hold_ref, with, CALL).await;
+        assert_eq!(released.unwrap(), Released::Done);
+        waiting.holder = next;
+        let message = waiting.message().await;
+        waiting.hears(&message).await;
+        assert_eq!(waiting.backend.router.topics.reservations.count(), 0);
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -42,8 +42,8 @@ pub(in crate::backend::sql) async fn release(
                 return Ok(Released::Done);
             }
             match alone(inner, hold_ref, deadline).await? {
-                Released::Done => Ok(Released::Done),
                 Released::NotHeld => shared(inner, hold_ref, deadline).await,
+                released => Ok(released),
             }
         }
     }

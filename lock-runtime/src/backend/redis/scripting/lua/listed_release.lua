@@ -4,13 +4,16 @@
 -- Flags: allow-oom
 -- Uses: publish, publish_release, digits, time, failed, refusal, fence, listeners, waiting, return_tokens
 -- Keys: lock, waiting, fence
--- Args: holder, channel, trip_us, released, run_id, last?, used?
--- Returns: as release; 1 as well if the lock was reserved
+-- Args: holder, channel, trip_us, released, run_id, next, next_not_after_us, last?, used?
+-- Returns: as release; 1 as well if the lock was reserved | {4, time} the lock was reserved, and the next holder of the
+--          process is on the list
 -- Why: As release. The token is drawn for the reserved holder, after unused tokens have gone back. If the holder asks
 --      after all, it gets another one. Listeners that are not on the list, such as Java clients, should acquire the lock
 --      as often as each process on the list. So the lock is sometimes left free for them for a while, at most every
---      other time, because they may only look on. The server's time serves as the dice. The next holder's field is written before the old
---      one is deleted, so that the lock has a holder and an expiry at every step.
+--      other time, because they may only look on. The server's time serves as the dice. The field of the reservation is
+--      written before the old one is deleted, so that the lock has a holder and an expiry at every step. `next` goes to
+--      the end of the list, as by an acquire that finds the lock busy: only if another holder comes first, and not after
+--      the date, when its process may have gone.
 
 local lock, waiting = KEYS[1], KEYS[2]
 local holder, channel, trip, released = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -45,8 +48,8 @@ if first and leave then
   end
 end
 
-if ARGV[6] then
-  return_tokens(KEYS[3], ARGV[6], ARGV[7])
+if ARGV[8] then
+  return_tokens(KEYS[3], ARGV[8], ARGV[9])
 end
 if first and not leave then
   local token = ARGV[5] ~= '' and next_token(KEYS[3], now) or nil
@@ -56,6 +59,9 @@ if first and not leave then
   local reserved, receivers = reserve_first(lock, waiting, channel, first, now, nil, token, ARGV[5])
   if reserved then
     redis.call('HDEL', lock, holder)
+    if receivers and ARGV[6] ~= '' and now <= tonumber(ARGV[7]) and not put(waiting, ARGV[6], now) then
+      return {4, digits(now)}
+    end
     return receivers and 1 or 2
   end
 end

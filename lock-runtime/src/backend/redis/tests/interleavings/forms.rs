@@ -12,7 +12,7 @@ use crate::backend::redis::scripting::grouped::{
 use crate::backend::redis::scripting::outcomes::*;
 use crate::backend::redis::scripting::{Items, Script, Source};
 use crate::backend::redis::tests::scripts::listed::{
-    ListedAcquire, ListedRelease, listed_acquire, listed_release,
+    ListedAcquire, ListedRelease, ListedReply, listed_acquire, listed_release,
 };
 use crate::backend::redis::tests::scripts::{CHANNEL, LOCK};
 use crate::backend::redis::tests::{CALL, key, run, run_prolonged};
@@ -154,7 +154,12 @@ impl ModelRun {
                 used,
                 ..listed_release(holder)
             };
-            return self.run_prolonged(&release).await;
+            return match self.run_prolonged(&release).await? {
+                ListedReply::Released(reply) => Ok(reply),
+                listed @ ListedReply::AndListed { .. } => {
+                    Err(format!("no holder is next: {listed:?}"))
+                }
+            };
         }
         // An older version has the same script, except for tokens to return.
         let release = Release {

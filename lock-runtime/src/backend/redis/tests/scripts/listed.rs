@@ -4,7 +4,9 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::*;
 use crate::backend::redis::connection::check::micros;
-pub(in super::super) use crate::backend::redis::kinds::listed::{ListedAcquire, ListedRelease};
+pub(in super::super) use crate::backend::redis::kinds::listed::{
+    ListedAcquire, ListedRelease, ListedReply,
+};
 use crate::backend::redis::pubsub::messages::{RELEASED, reservation};
 
 /// Holders of three processes of ours. The channel of each ends in the first part of its id.
@@ -38,6 +40,8 @@ pub(in super::super) fn listed_release(holder: &str) -> ListedRelease<'_> {
         trip_us: 100,
         released: RELEASED,
         run_id: "",
+        next: "",
+        next_not_after_us: FAR,
         last: None,
         used: None,
     }
@@ -59,7 +63,8 @@ impl ScriptBench {
     /// Releases by the list. Returns the end of the lock's lease after that, in ms of the server's time.
     async fn is_released(&self, release: ListedRelease<'_>) -> i64 {
         let (reply, ends) = self.prolonged(release).await;
-        assert!(matches!(reply, ReleaseReply::Done | ReleaseReply::Received));
+        let expected = [ReleaseReply::Done, ReleaseReply::Received].map(ListedReply::Released);
+        assert!(expected.contains(&reply), "{reply:?}");
         ends
     }
 
@@ -95,6 +100,10 @@ impl ScriptBench {
         let channels = channels.each_ref().map(String::as_str);
         self.server.listen(&channels).await
     }
+}
+
+fn is_not_held(reply: &ListedReply) -> bool {
+    matches!(reply, ListedReply::Released(ReleaseReply::NotHeld { .. }))
 }
 
 /// Returns the messages that have arrived so far.
@@ -133,6 +142,63 @@ async fn a_release_reserves_the_lock_for_the_first_on_the_list() {
     let left = bench.integer("PTTL lock:k").await;
     assert!(left > 20_000, "the whole lease: {left}");
     assert_eq!(bench.list().await, [C]);
+}
+
+#[tokio::test]
+async fn a_release_puts_the_next_holder_of_its_process_on_the_list() {
+    const NEXT: &str = "aaaaaaaa-0000-8000-8000-000000000001:2";
+    let bench = ScriptBench::new().await;
+    let _messages = bench.ours().await;
+    let _own = bench.server.listen(&[&format!("{CHANNEL}:aaaaaaaa")]).await;
+    let release = |next_not_after_us| ListedRelease {
+        next: NEXT,
+        next_not_after_us,
+        ..listed_release(A)
+    };
+    for run_id in ["", "run"] {
+        bench.run("DEL lock:k lock:waiting:{lock:k}").await;
+        bench.asks(A).await.unwrap();
+        assert_eq!((bench.asks(B).await, bench.asks(C).await), (None, None));
+        let release = ListedRelease {
+            run_id,
+            ..release(FAR)
+        };
+        let before = micros(&bench.run("TIME").await).unwrap();
+        let (reply, _) = bench.prolonged(release).await;
+        let ListedReply::AndListed { time } = reply else {
+            panic!("{reply:?}");
+        };
+        let after = micros(&bench.run("TIME").await).unwrap();
+        assert!((before..=after).contains(&time));
+        assert_eq!(bench.holder().await.as_deref(), Some(B));
+        assert_eq!(bench.list().await, [C, NEXT]);
+        assert!(bench.integer("PTTL lock:waiting:{lock:k}").await > 0);
+        // It is served in its turn.
+        bench.asks(B).await.unwrap();
+        bench.gives_back(B).await;
+        bench.asks(C).await.unwrap();
+        bench.gives_back(C).await;
+        assert_eq!(bench.holder().await.as_deref(), Some(NEXT));
+    }
+    // A late copy, and a lock that nobody else gets.
+    for (others_wait, date) in [(true, 1), (false, FAR)] {
+        for run_id in ["", "run"] {
+            bench.run("DEL lock:k lock:waiting:{lock:k}").await;
+            bench.asks(A).await.unwrap();
+            if others_wait {
+                assert_eq!(bench.asks(B).await, None);
+            }
+            let release = ListedRelease {
+                run_id,
+                ..release(date)
+            };
+            bench.is_released(release).await;
+            assert!(bench.list().await.is_empty());
+            // A copy of a release that was carried out.
+            let again = bench.call(self::listed_release(A)).await.unwrap();
+            assert!(is_not_held(&again), "{again:?}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -342,7 +408,7 @@ async fn a_leaving_holder_is_removed_and_passes_its_reservation_on() {
     bench.asks(A).await.unwrap();
     assert_eq!((bench.asks(B).await, bench.asks(C).await), (None, None));
     let left = bench.call(listed_release(B)).await.unwrap();
-    assert!(matches!(left, ReleaseReply::NotHeld { .. }), "{left:?}");
+    assert!(is_not_held(&left), "{left:?}");
     assert_eq!(bench.list().await, [C]);
     assert_eq!(bench.holder().await.as_deref(), Some(A));
     bench.asks(B).await;
@@ -433,7 +499,7 @@ async fn a_lock_works_without_a_usable_waiting_list() {
             );
             // The next holder may have a reservation, and finds it.
             let released = run(&mut limited, &listed_release(holder)).await.unwrap();
-            assert!(!matches!(released, ReleaseReply::NotHeld { .. }), "{rules}");
+            assert!(!is_not_held(&released), "{rules}");
         }
     }
 }
@@ -473,7 +539,7 @@ async fn a_reservation_without_a_lease_leaves_no_lock_behind() {
         .await;
     let mut limited = bench.user("-pexpire -pexpireat").await;
     let released = run(&mut limited, &listed_release(A)).await.unwrap();
-    assert_eq!(released, ReleaseReply::Received);
+    assert_eq!(released, ListedReply::Released(ReleaseReply::Received));
     assert_eq!(bench.holder().await, None);
     bench
         .run(&format!("ZADD lock:waiting:{{lock:k}} 5 {B}"))

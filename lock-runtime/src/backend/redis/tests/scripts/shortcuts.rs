@@ -277,18 +277,27 @@ async fn a_listed_acquire_by_the_shortcut_is_a_listed_acquire() {
 #[tokio::test]
 async fn a_listed_release_by_the_shortcut_is_a_listed_release() {
     let bench = ScriptBench::new().await;
-    let ours = format!("{CHANNEL}:ours");
-    for channels in [["nobody", "here"], [CHANNEL, &ours]] {
-        let _listening = bench.server.listen(&channels).await;
+    let (ours, own) = (format!("{CHANNEL}:ours"), format!("{CHANNEL}:b"));
+    let far = FAR.to_string();
+    for channels in [&["nobody"][..], &[CHANNEL, &ours], &[CHANNEL, &ours, &own]] {
+        let _listening = bench.server.listen(channels).await;
         // A holder that has the lock is not on the list.
         for list in LISTS.iter().filter(|list| !list.contains(" a")) {
-            for (holder, run_id) in [("a", ""), ("a", "run"), ("b", "run")] {
-                let arguments = [holder, CHANNEL, "100", RELEASED, run_id];
+            for (holder, run_id, next, date) in [
+                ("a", "", "", "1"),
+                ("a", "run", "", "1"),
+                ("b", "run", "", "1"),
+                ("a", "run", "c", &*far),
+                ("a", "run", "c", "1"),
+            ] {
+                let arguments = [holder, CHANNEL, "100", RELEASED, run_id, next, date];
                 let keys = [LOCK, WAITING, FENCE];
                 let source = ListedRelease::source();
                 bench.both_ways_after(list, source, &keys, &arguments).await;
-                let unused = [&arguments[..], &["8000000000000000", "5"]].concat();
-                bench.both_ways_after(list, source, &keys, &unused).await;
+                for used in ["5", "7999999999999999"] {
+                    let unused = [&arguments[..], &["8000000000000000", used]].concat();
+                    bench.both_ways_after(list, source, &keys, &unused).await;
+                }
             }
         }
     }

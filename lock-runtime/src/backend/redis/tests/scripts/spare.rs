@@ -56,12 +56,13 @@ impl ScriptBench {
     }
 
     async fn gives_back_after(&self, holder: &str, in_crowd: bool, used: u64, last: u64) {
-        let reply = if in_crowd {
-            self.call(listed_release_after(holder, used, last)).await
+        if in_crowd {
+            let release = listed_release_after(holder, used, last);
+            self.call(release).await.unwrap();
         } else {
-            self.call(release_after(holder, used, last)).await
-        };
-        reply.unwrap();
+            let release = release_after(holder, used, last);
+            self.call(release).await.unwrap();
+        }
     }
 
     async fn fence(&self) -> u64 {

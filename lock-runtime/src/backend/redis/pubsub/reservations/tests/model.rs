@@ -15,7 +15,8 @@
 //! after any time. A process takes one place after the other, and asks up to [`REQUESTS`] times for a place. It extends
 //! and releases its holds, also after they are lost, and gives up places. No step ever has to be taken, so the search
 //! contains processes that are killed or stopped. A hint of an older version only makes a process ask again, which it
-//! may do at any time, so there are no hints. Local clocks show the real time.
+//! may do at any time, so there are no hints. A release that puts the next holder of its process on the list is two
+//! requests here, and the server may execute one directly after the other. Local clocks show the real time.
 //!
 //! **Left out**, because they concern every lease and not only reservations:
 //! - A failover loses no writes, and a server that is no longer the master executes nothing.

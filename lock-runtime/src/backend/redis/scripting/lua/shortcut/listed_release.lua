@@ -1,10 +1,11 @@
 -- Shortcut of listed_release: every listener is a process on the list, or there is no listener.
 --
 -- Uses: publish, publish_release
--- Returns: as release; 1 as well if the lock was reserved
+-- Returns: as the full script
+-- Why: Unused tokens go back as in the full script. The token that is drawn then takes their place.
 
 local try, lock, channel = redis.pcall, KEYS[1], ARGV[2]
-if ARGV[5] ~= '' and not ARGV[6] and try('HGET', lock, ARGV[1]) == '1' then
+if ARGV[5] ~= '' and try('HGET', lock, ARGV[1]) == '1' then
   local list = try('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
   local first = list[1]
   local own = channel .. ':' .. string.sub(first or '', 1, 8)
@@ -15,6 +16,9 @@ if ARGV[5] ~= '' and not ARGV[6] and try('HGET', lock, ARGV[1]) == '1' then
       local time = redis.call('TIME')
       local now = time[1] .. string.sub('00000' .. time[2], -6)
       local last = try('GET', KEYS[3])
+      if last and last == ARGV[8] then
+        last = ARGV[9]
+      end
       if (not last or type(last) == 'string' and #last == 16 and string.find(last, '^%d+$') and last < '9007199254740991') and
         #now == 16 and try('ZREM', KEYS[2], first) == 1 then
         local token = last and last >= now and string.format('%.0f', tonumber(last) + 1) or now
@@ -28,9 +32,14 @@ if ARGV[5] ~= '' and not ARGV[6] and try('HGET', lock, ARGV[1]) == '1' then
         local receivers = published(own,
           string.sub(redis.sha1hex(first), 1, 32) .. ':' .. ARGV[5] .. ':' .. ends .. ':' .. token)
         redis.call('HDEL', lock, ARGV[1])
+        if receivers and ARGV[6] ~= '' and tonumber(now) <= tonumber(ARGV[7]) and
+          type(try('ZADD', KEYS[2], 'LT', now, ARGV[6])) == 'number' then
+          try('PEXPIRE', KEYS[2], '5000')
+          return {4, now}
+        end
         return receivers and 1 or 2
       end
-    elseif not first and not list.err then
+    elseif not first and not list.err and not ARGV[8] then
       redis.call('HDEL', lock, ARGV[1])
       return publish_release(channel, ARGV[4])
     end
