@@ -157,7 +157,7 @@ impl<'a> FrontSeat<'a> {
         reserved: Option<Reserved>,
     ) -> HoldHandle {
         if let Some(place) = place {
-            place.is_off_list();
+            place.off_list();
         }
         // If the store may admit the next caller, too, the front is passed on at once.
         let mut front = self.front.take();

@@ -333,7 +333,7 @@ impl Work {
             return Some(Box::new(place));
         }
         // The subscription has ended just now.
-        place.is_off_list();
+        place.off_list();
         None
     }
 
@@ -457,7 +457,7 @@ async fn release_until_answered(
                 if released != Released::DoneAndListed
                     && let Some(place) = place.take()
                 {
-                    place.is_off_list();
+                    place.off_list();
                 }
                 return Ok(released);
             }
@@ -467,7 +467,7 @@ async fn release_until_answered(
         if fault.is_passing_no_op() {
             *unanswered = before;
             if let Some(place) = place {
-                place.is_off_list();
+                place.off_list();
             }
         }
         if !fault.is_passing() || until.has_passed() {

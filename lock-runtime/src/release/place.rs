@@ -37,7 +37,7 @@ impl Place {
     }
 
     /// Notes that the store does not have the holder on the list: it has the lock, or nothing has put it on the list.
-    pub(crate) fn is_off_list(mut self) {
+    pub(crate) fn off_list(mut self) {
         self.on_list = None;
     }
 }

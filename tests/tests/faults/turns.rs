@@ -174,6 +174,8 @@ async fn a_caller_that_a_release_put_on_the_list_may_leave() {
         let Some((theirs, back)) = comes_back(&server, &locks, &other, || ()).await else {
             return false;
         };
+        // The list does not end by itself.
+        let _: i64 = server.query(&["PERSIST", LIST]);
         drop(back);
         eventually("it has left the list", async || list(&server).is_empty()).await;
         theirs.release().await.unwrap();
