@@ -100,6 +100,7 @@ macro_rules! links {
 [redis.md#who-holds-it]: crate::_documentation::redis#who-holds-it
 [redisson-compatibility.md]: crate::_documentation::redisson_compatibility
 [speed.md]: crate::_documentation::speed
+[speed.md#many-processes-at-one-key]: crate::_documentation::speed#many-processes-at-one-key
 [testing.md]: crate::_documentation::testing
 [threat-model.md]: crate::_documentation::threat_model
 [tutorial.md]: crate::_documentation::tutorial
