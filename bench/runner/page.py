@@ -55,15 +55,15 @@ def write(folder, run, peers, loads):
     (folder / "benchmarks.md").write_text(text)
 
 
-def results_of(run, peer, load):
-    return [result for result in run["results"] if (result["workload"], result["peer"]) == (load.name, peer.name)]
+def results_of(run, peer, workload):
+    return [result for result in run["results"] if (result["workload"], result["peer"]) == (workload, peer.name)]
 
 
 def growth(run, peers, loads, add_up):
     """The workloads, and for each peer that ran them the figures of each."""
     rows = []
     for peer in peers:
-        results = [results_of(run, peer, load) for load in loads]
+        results = [results_of(run, peer, load.name) for load in loads]
         if any(results):
             rows.append((peer, [add_up(each) if each else {"failed": ["not run"]} for each in results]))
     return loads, rows
@@ -72,7 +72,7 @@ def growth(run, peers, loads, add_up):
 def section(run, peers, load, charts):
     rows = []
     for peer in peers:
-        results = results_of(run, peer, load)
+        results = results_of(run, peer, load.name)
         if results:
             rows.append((peer, of_rounds(results)))
     rows.sort(key=lambda row: -row[1].get("rate", -1))
@@ -88,8 +88,7 @@ def section(run, peers, load, charts):
 
 def rates_alone(run, peers, load):
     """The rate of one task with the same holds, by peer."""
-    runs = {peer.name: [result for result in run["results"] if (result["workload"], result["peer"]) == (load.alone, peer.name)]
-            for peer in peers}
+    runs = {peer.name: results_of(run, peer, load.alone) for peer in peers}
     return {name: of_rounds(results).get("rate") for name, results in runs.items() if results}
 
 

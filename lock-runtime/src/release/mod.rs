@@ -327,14 +327,14 @@ impl Work {
         if !list.hears(key, tenure.holder()) || self.keeps() || front.waiters() == 0 {
             return None;
         }
-        let mut place = Place::new(core, key, core.ids.fresh(), tenure.ttl());
-        place.listener = Some(list.listen(key, place.holder));
-        if list.hears(key, place.holder) {
-            return Some(Box::new(place));
-        }
-        // The subscription has ended just now.
-        place.off_list();
-        None
+        let holder = core.ids.fresh();
+        let listener = list.listen(key, holder);
+        // The subscription may have ended just now.
+        list.hears(key, holder).then(|| {
+            let mut place = Place::new(core, key, holder, tenure.ttl());
+            place.listener = Some(listener);
+            Box::new(place)
+        })
     }
 
     /// Returns `true` if this process keeps the lock between its holds.

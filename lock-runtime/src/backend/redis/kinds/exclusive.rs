@@ -167,22 +167,25 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
 /// As [`acquire_by_list`], for a release.
 async fn release_by_list(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
     let HoldRef { key, .. } = releasing.hold_ref;
-    if releasing.router.keeps_list(key) {
-        match listed::release(releasing).await {
-            Ok(ListedReply::Released(reply)) => return Ok(gave_back(releasing, reply)),
-            Ok(ListedReply::AndListed { .. }) => return Ok(GaveBack::DoneAndListed),
-            Err(Fault::Denied(why)) => {
-                let reply = release_alone(releasing).await;
-                if !matches!(reply, Err(Fault::Denied(_))) {
-                    releasing.router.refuses_list(&why);
-                }
-                return Ok(gave_back(releasing, reply?));
+    let reply = if releasing.router.keeps_list(key) {
+        listed::release(releasing).await
+    } else {
+        release_alone(releasing).await.map(ListedReply::Released)
+    };
+    let reply = match reply {
+        Err(Fault::Denied(why)) => {
+            let reply = release_alone(releasing).await;
+            if !matches!(reply, Err(Fault::Denied(_))) {
+                releasing.router.refuses_list(&why);
             }
-            Err(fault) => return Err(fault),
+            ListedReply::Released(reply?)
         }
-    }
-    let reply = release_alone(releasing).await?;
-    Ok(gave_back(releasing, reply))
+        reply => reply?,
+    };
+    Ok(match reply {
+        ListedReply::Released(reply) => gave_back(releasing, reply),
+        ListedReply::AndListed { .. } => GaveBack::DoneAndListed,
+    })
 }
 
 fn gave_back(releasing: &Releasing<'_>, reply: ReleaseReply) -> GaveBack {

@@ -53,6 +53,19 @@ impl Waiting {
         self.backend.release(hold_ref, CALL).await.unwrap()
     }
 
+    /// Releases the lock, with another holder of the process for the list. Returns that holder, too.
+    async fn releases_with_next(&self) -> (Released, HolderId) {
+        let next = self.backend.router.link().ids().fresh();
+        let with = WithRelease {
+            next: Some(&next),
+            ..WithRelease::default()
+        };
+        let mut hold_ref = hold_ref(&self.key, self.first);
+        hold_ref.listed = true;
+        let released = self.backend.release_with(hold_ref, with, CALL).await;
+        (released.unwrap(), next)
+    }
+
     async fn message(&self) -> String {
         let info = self.server.text("INFO server").await;
         let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:"));
@@ -122,15 +135,8 @@ async fn a_release_grants_the_lock_by_its_message_for_a_second() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_is_believed_after_a_release_that_put_the_holder_on_the_list() {
     is_believed(async |waiting| {
-        let next = waiting.backend.router.link().ids().fresh();
-        let with = WithRelease {
-            next: Some(&next),
-            ..WithRelease::default()
-        };
-        let mut hold_ref = hold_ref(&waiting.key, waiting.first);
-        hold_ref.listed = true;
-        let released = waiting.backend.release_with(hold_ref, with, CALL).await;
-        assert_eq!(released.unwrap(), Released::DoneAndListed);
+        let (released, next) = waiting.releases_with_next().await;
+        assert_eq!(released, Released::DoneAndListed);
         waiting.listener.heard().await;
         // On a busy machine, the reservation may be over: then no message follows.
         if waiting.release(waiting.holder).await == Released::Done {
@@ -145,16 +151,9 @@ async fn a_message_is_believed_after_a_release_that_put_the_holder_on_the_list()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_that_no_release_put_on_the_list_believes_no_message() {
     is_not_believed(async |waiting| {
-        let next = waiting.backend.router.link().ids().fresh();
-        let with = WithRelease {
-            next: Some(&next),
-            ..WithRelease::default()
-        };
         waiting.release(waiting.holder).await;
-        let mut hold_ref = hold_ref(&waiting.key, waiting.first);
-        hold_ref.listed = true;
-        let released = waiting.backend.release_with(hold_ref, with, CALL).await;
-        assert_eq!(released.unwrap(), Released::Done);
+        let (released, next) = waiting.releases_with_next().await;
+        assert_eq!(released, Released::Done);
         waiting.holder = next;
         let message = waiting.message().await;
         waiting.hears(&message).await;
