@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use crate::acquire::attempt::Attempt;
 use crate::acquire::contend::{Asked, Contender, contend};
 use crate::backend::{AcquireRequest, Acquired, Fault, Granted, Listen, RESERVED, WaitingList};
@@ -12,9 +10,6 @@ use crate::queue::Front;
 use crate::release::hand_over::reserve;
 use crate::release::place::Place;
 use crate::values::{HolderId, Kind, LockError, Moment, rare};
-
-/// The time for which a known end of the holder's lease is not asked for again.
-const RELIED_ON: Duration = Duration::from_secs(5);
 
 /// The caller at the front of a local queue.
 pub(crate) struct FrontSeat<'a> {
@@ -28,9 +23,8 @@ pub(crate) struct FrontSeat<'a> {
     listener: Option<Box<dyn Listen>>,
     /// The holder's place on the store's waiting list.
     place: Option<Box<Place>>,
-    /// The end of the lease of the lock's holder, by the store's answer, and the time until which that answer is used. Boxed,
-    /// so that a request that is granted at once does not have its size.
-    known: Option<Box<(Moment, Instant)>>,
+    /// Whether the store has refused a request of the caller.
+    was_refused: bool,
 }
 
 impl<'a> FrontSeat<'a> {
@@ -49,7 +43,7 @@ impl<'a> FrontSeat<'a> {
             holder: attempt.core.ids.fresh(),
             listener: None,
             place: None,
-            known: None,
+            was_refused: false,
         }
     }
 
@@ -143,13 +137,6 @@ impl<'a> FrontSeat<'a> {
         options.renewed && options.keep_for.is_none()
     }
 
-    /// Returns the rest of the lease, if a recent answer had it.
-    fn known_left(&self, now: Moment) -> Option<Duration> {
-        let (end, relied_on) = **self.known.as_ref()?;
-        let is_recent = now.tick() < relied_on && !now.has_reached(end);
-        is_recent.then(|| end - now)
-    }
-
     fn admit(
         &mut self,
         place: Option<Box<Place>>,
@@ -191,14 +178,13 @@ impl Contender for FrontSeat<'_> {
     }
 
     async fn ask(&mut self, now: Moment) -> Asked<HoldHandle> {
-        let known_left = self.known_left(now);
         let is_new = self.place.is_none();
         // The place is not in the seat while the request is under way. A caller that is dropped then does not know the outcome,
         // and no other caller may continue as this holder.
         let place = self.take_place();
         let mut call = AcquireRequest {
             others_wait: self.others_wait(),
-            knows_left: known_left.is_some(),
+            again: self.was_refused,
             ..self.attempt.call(self.holder, now)
         };
         let known = place.is_some();
@@ -217,10 +203,7 @@ impl Contender for FrontSeat<'_> {
             (_, Ok(Acquired::Busy { left, kept, .. })) => {
                 self.place = place;
                 self.note(|front| front.heard_from_store(None));
-                if known_left.is_none() {
-                    self.known = left.map(|left| Box::new((now + left, (now + RELIED_ON).tick())));
-                }
-                let left = left.or(known_left);
+                self.was_refused = true;
                 Asked::Busy { left, kept }
             }
             // The place is lost.

@@ -208,7 +208,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
         self.around().map_or(0, |inner| inner.place(key))
     }
 
-    /// A recent round trip to the place of the key, for pauses that must be longer than a round trip.
+    /// A recent round trip to the place of the key, for pauses that must be longer than a round trip. Where waiters ask
+    /// after pauses, the time until they notice a release is a part of it.
     fn round_trip(&self, key: &Key) -> Duration {
         self.around()
             .map_or(Duration::ZERO, |inner| inner.round_trip(key))

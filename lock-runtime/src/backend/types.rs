@@ -52,13 +52,13 @@ pub(crate) struct AcquireRequest<'a> {
     /// Whether other callers of the process wait behind this caller, so that a [tenure](TenureTerms) is useful. A store
     /// that gives no tenures grants the lock alone.
     pub(crate) others_wait: bool,
-    /// Whether the store lately told this caller the rest of the other holder's lease. If the lock is still busy, the
-    /// store need not find it out again.
+    /// Whether the store has refused a request of this caller before. Where waiters ask after pauses, most of such
+    /// requests are refused again, so a look that locks nothing comes first.
     #[cfg_attr(
         not(any(feature = "mysql", feature = "postgres")),
-        allow(dead_code, reason = "only databases need a statement to find it out")
+        allow(dead_code, reason = "only in databases, waiters ask after pauses")
     )]
-    pub(crate) knows_left: bool,
+    pub(crate) again: bool,
     /// Whether the caller looks for a [reservation](super::WaitingList::take_reserved) before it asks again. Only the
     /// first request of a holder on the list may do so.
     #[cfg_attr(
@@ -88,7 +88,7 @@ impl<'a> AcquireRequest<'a> {
             in_all: None,
             waits: None,
             others_wait: false,
-            knows_left: false,
+            again: false,
             looks_for_reservation: false,
             asked_at,
             timeout,

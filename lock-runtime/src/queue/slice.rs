@@ -129,6 +129,9 @@ impl Slice {
 
     /// The key has been given back. Returns for how long no caller of this process asks for it. Without that, other processes
     /// would have to win a race for each hold or slice, and one whose core is busy would lose nearly all of these races.
+    /// `held_for`: the length of the turn that has ended.
+    ///
+    /// Turns that were shorter than a slice have a rest by chance, so that there is about one in the time of a slice.
     ///
     /// After a slice, most of the others get as much time as this process had, and the time in which the lock changes hands.
     /// The length depends on nothing that happened before the slice. Rests that grew while a process kept winning starved
@@ -136,6 +139,7 @@ impl Slice {
     pub(crate) fn rest(
         &mut self,
         others: Others,
+        held_for: Duration,
         round_trip: Duration,
         now: Moment,
     ) -> Option<Duration> {
@@ -145,10 +149,11 @@ impl Slice {
         if let Some((_, rest)) = kept {
             return Some(rest.max(least));
         }
+        let kept_for = slice.map_or(held_for, |slice| now - slice.since);
         let slice = slice.filter(|slice| now.has_reached(slice.until));
         let others_come_first = match others {
             Others::Unseen => slice.is_some(),
-            Others::Seen => true,
+            Others::Seen => length(round_trip).mul_f64(fastrand::f64()) <= kept_for,
             // Those that are not on the list need a rest.
             Others::InTurns => slice.is_some_and(|slice| slice.others == 0),
         };

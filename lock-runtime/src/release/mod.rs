@@ -359,7 +359,8 @@ impl Work {
         };
         let round_trip = backend.round_trip(key);
         let now = clock::now();
-        let rest = front.slice(|slice| slice.rest(others, round_trip, now));
+        let held_for = now - self.turn.granted_at;
+        let rest = front.slice(|slice| slice.rest(others, held_for, round_trip, now));
         if let Some(place) = self.place.take() {
             // The others come first by the list.
             front.leave_place(place);

@@ -19,7 +19,9 @@ pub(crate) const CHILD: &str = "processes-child";
 type Size = (usize, usize, u64);
 
 /// The rows of a store without a list.
-const FEW_ROWS: [Size; 8] = [
+const FEW_ROWS: [Size; 10] = [
+    (1, 1, 0),
+    (4, 1, 0),
     (1, 1, 10),
     (2, 1, 10),
     (4, 1, 10),

@@ -91,8 +91,8 @@ pub const ALL: &[Bug] = &[
             ),
             edit(
                 "acquire/front_seat.rs",
-                "let known_left = self.known_left(now);",
-                "let known_left = self.known_left(now);
+                "let is_new = self.place.is_none();",
+                "let is_new = self.place.is_none();
                 if crate::acquire::contend::TOLD.take() {
                     let granted = crate::backend::Granted::leased(None, now);
                     return Asked::Granted(self.attempt.admit(None, self.holder, granted, None));

@@ -84,55 +84,69 @@ async fn a_request_that_was_given_up_behind_a_locked_row_takes_nothing_when_the_
     end(table, locks, other).await;
 }
 
+/// Writes by hand, for half a minute, that somebody holds the lock. A manager that had it would look for forced releases.
+fn held_by(server: &MariadbServer, holder: &str) {
+    server.query(&format!(
+        "INSERT INTO lock_leases (name, kind, holder, expires_at) \
+         VALUES ('lock:k', 'exclusive', '{holder}', {NOW} + 30000000) \
+         ON DUPLICATE KEY UPDATE holder = '{holder}', expires_at = {NOW} + 30000000"
+    ));
+}
+
+fn looks(server: &MariadbServer) -> i64 {
+    counted(server, &["Com_select"])
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_asks_more_and_more_rarely_by_one_statement_and_gets_the_lock_in_the_end() {
+async fn one_waiter_of_a_process_looks_more_and_more_rarely_and_locks_no_row() {
     let server = MariadbServer::start();
     let locks = manager(&server.url()).await;
-    // The row is written by hand, because a manager that has locks would look for forced releases.
-    let held_until = |when: &str| {
-        server.query(&format!(
-            "REPLACE INTO lock_leases (name, kind, holder, expires_at) \
-             VALUES ('lock:k', 'exclusive', 'somebody', {NOW} + {when})"
-        ))
-    };
-    held_until("60000000");
+    held_by(&server, "somebody");
     let mut waiting = tokio::task::JoinSet::new();
+    let (began, before) = (Instant::now(), [looks(&server), counted(&server, &WRITES)]);
     for _ in 0..200 {
         waiting.spawn(locks.mutex("k").wait(LONG).acquire());
     }
-    eventually("all wait", async || {
-        locks.inspect("k").await.unwrap().local_waiters == 200
-    })
-    .await;
-    tokio::time::sleep(2_000 * MS).await;
-    let statements = || [counted(&server, &WRITES), counted(&server, &["Com_select"])];
-    let (began, before) = (Instant::now(), statements());
-    // The pauses do not grow without end: they are a second at most, give or take.
-    let mut now = before;
-    // A connection that was idle for a second is asked for the time before it is used again.
-    let (mut tried, mut idle) = (began, 0.0);
-    eventually_within(2 * LONG, "it tries again and again", async || {
-        let then = std::mem::replace(&mut now, statements());
-        if now[0] > then[0] {
-            idle += f64::from(tried.elapsed() > 900 * MS);
-            tried = Instant::now();
-        }
-        now[0] >= before[0] + 12
-    })
-    .await;
+    let looks = || looks(&server) - before[0];
+    eventually_within(LONG, "it has looked many times", async || looks() >= 40).await;
     let seconds = began.elapsed().as_secs_f64();
-    let [tries, looks] = [0, 1].map(|of| (now[of] - before[of]) as f64);
-    assert!(tries < 3.0 * seconds, "{tries} tries in {seconds} s");
-    // The holder is looked up every five seconds, and the role of a connection in use every two.
-    let most = idle + seconds / 5.0 + seconds / 2.0 + 2.0;
+    // About eight looks in each doubling of the time, from 80 ms on: 40 looks take two seconds or more. Other statements are
+    // counted, too: of the connections that are opened, and of those that are asked whether they are alive.
+    assert!(seconds > 0.8, "{} looks in {seconds} s", looks());
+    // The pauses do not grow without end: they are a second at most, give or take.
+    let after = looks();
+    eventually_within(LONG, "it looks again", async || looks() >= after + 4).await;
+    let writes = (counted(&server, &WRITES) - before[1]) as f64;
+    let seconds = began.elapsed().as_secs_f64();
+    // It says once a second that it waits.
     assert!(
-        looks <= most,
-        "{looks} looks beside {tries} tries, {idle} of them after a second"
+        writes <= 2.0 * seconds + 8.0,
+        "{writes} writes in {seconds} s"
     );
-    held_until("0");
+    server.query(&format!("UPDATE lock_leases SET expires_at = {NOW}"));
     let next = waiting.join_next().await.unwrap().unwrap().unwrap();
     waiting.abort_all();
     next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_does_not_look_more_rarely_while_the_lock_changes_hands() {
+    const LOOKS: i64 = 150;
+    let server = MariadbServer::start();
+    let locks = manager(&server.url()).await;
+    held_by(&server, "somebody");
+    let waiting = tokio::spawn(locks.mutex("k").wait(LONG).acquire());
+    let before = looks(&server);
+    eventually("it looks", async || looks(&server) > before + 2).await;
+    let (before, mut changes) = (looks(&server), 0);
+    while looks(&server) < before + LOOKS {
+        // Each takes about as long as the shortest pause: a client begins and ends.
+        held_by(&server, &changes.to_string());
+        changes += 1;
+    }
+    assert!(changes <= 3 * LOOKS, "{changes} changes in {LOOKS} looks");
+    server.query(&format!("UPDATE lock_leases SET expires_at = {NOW}"));
+    waiting.await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]

@@ -1,29 +1,98 @@
 //! Waiting at a store that publishes no releases.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::backend::{Boxed, Listen};
-use crate::values::{Backoff, clock};
+use crate::values::{Key, Moment, clock, jittered};
 
-/// The first pause. It is short because many holds are short.
-const FIRST: Duration = Duration::from_millis(10);
+/// The shortest pause. It is short because many holds are short.
+pub(crate) const FIRST: Duration = Duration::from_millis(10);
 /// The longest pause. The caller's own longest pause is not much longer.
 const LONGEST: Duration = Duration::from_millis(750);
 
-/// A listener that receives no messages. It makes its caller ask again after pauses that grow.
-pub(crate) struct Polling(Backoff);
+/// The number of states that are remembered.
+const STATES: u64 = 1024;
+
+/// What the last looks at keys have found, each as a number. Two keys may share a place, and then seem to change.
+pub(crate) struct LastSeen(Box<[AtomicU64]>);
+
+impl Default for LastSeen {
+    fn default() -> LastSeen {
+        LastSeen((0..STATES).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl LastSeen {
+    fn place(&self, digest: u64) -> Option<&AtomicU64> {
+        let place = usize::try_from(digest % STATES);
+        self.0.get(place.ok()?)
+    }
+
+    /// Notes what a look has found.
+    pub(crate) fn note(&self, key: &Key, state: u64) {
+        if let Some(place) = self.place(key.digest()) {
+            place.store(state, Ordering::Relaxed);
+        }
+    }
+
+    fn of(&self, digest: u64) -> u64 {
+        self.place(digest)
+            .map_or(0, |place| place.load(Ordering::Relaxed))
+    }
+}
+
+/// A listener that receives no messages. It makes its caller ask again after pauses that grow with the time in which nothing
+/// has changed.
+///
+/// Pauses that grew with the time of waiting would let those who have just come ask most often, and starve the others.
+pub(crate) struct Polling {
+    since: Moment,
+    /// The number of pauses in that time.
+    steps: u32,
+    /// The digest of the key that is looked at, and what it was like.
+    seen: Option<(Arc<LastSeen>, u64, u64)>,
+}
 
 impl Polling {
+    /// Makes the listener of a caller that asks for all callers of its process. A wait for one holder is a sixteenth longer
+    /// than it had to be, on average.
+    pub(crate) fn for_all(seen: &Arc<LastSeen>, key: &Key) -> Polling {
+        let digest = key.digest();
+        Polling {
+            since: clock::now(),
+            steps: 8,
+            seen: Some((seen.clone(), digest, seen.of(digest))),
+        }
+    }
+
+    /// Makes the listener of a caller that asks for itself, as many others may do. Its place in a queue is kept.
     pub(crate) fn new() -> Polling {
-        Polling(Backoff::new(FIRST, LONGEST))
+        Polling {
+            since: clock::now(),
+            steps: 1,
+            seen: None,
+        }
+    }
+
+    /// Returns the mean of the next pause.
+    fn pause(&mut self) -> Duration {
+        if let Some((seen, digest, state)) = &mut self.seen {
+            let now = seen.of(*digest);
+            if std::mem::replace(state, now) != now {
+                self.since = clock::now();
+            }
+        }
+        (self.since.elapsed() / self.steps).clamp(FIRST, LONGEST)
     }
 }
 
 impl Listen for Polling {
     fn heard(&mut self) -> Boxed<'_, u64> {
-        let pause = self.0.pause();
+        let pause = self.pause();
         Box::pin(async move {
-            clock::sleep(pause).await;
+            clock::sleep(jittered(pause)).await;
             1
         })
     }
@@ -32,20 +101,54 @@ impl Listen for Polling {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::values::{Kind, LockName};
+
+    fn key() -> Key {
+        Key::new("", &LockName::from("a"), Kind::Mutex).unwrap()
+    }
+
+    /// Listens for 20 s, and checks each pause against the time since `since` before it.
+    async fn check_pauses(mut polling: Polling, steps: u32, mut since: impl FnMut() -> Moment) {
+        let began = clock::now();
+        while began.elapsed() < Duration::from_secs(20) {
+            let now = clock::now();
+            polling.heard().await;
+            let (pause, mean) = (
+                now.elapsed(),
+                ((now - since()) / steps).clamp(FIRST, LONGEST),
+            );
+            let millisecond = Duration::from_millis(1);
+            assert!(pause >= mean / 2, "{pause:?} for {mean:?}");
+            assert!(
+                pause <= mean * 3 / 2 + millisecond,
+                "{pause:?} for {mean:?}"
+            );
+        }
+    }
 
     #[tokio::test(start_paused = true)]
-    async fn pauses_grow_to_less_than_a_second_and_a_quarter() {
-        let (mut polling, mut pauses) = (Polling::new(), Vec::new());
-        for _ in 0..12 {
-            let began = clock::now();
-            polling.heard().await;
-            pauses.push(began.elapsed());
-        }
-        assert!(pauses[0] < FIRST * 2, "{pauses:?}");
-        assert!(pauses[11] > LONGEST / 3, "{pauses:?}");
-        assert!(
-            pauses.iter().all(|pause| *pause < LONGEST * 5 / 3),
-            "{pauses:?}"
-        );
+    async fn pauses_grow_to_less_than_a_second_and_a_quarter_while_nothing_changes() {
+        let (key, seen, now) = (key(), Arc::default(), clock::now());
+        check_pauses(Polling::for_all(&seen, &key), 8, || now).await;
+        let now = clock::now();
+        check_pauses(Polling::new(), 1, || now).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_begin_anew_when_the_lock_has_another_holder() {
+        let (key, seen) = (key(), Arc::new(LastSeen::default()));
+        let (mut since, mut looks) = (clock::now(), 0);
+        let polling = Polling::for_all(&seen, &key);
+        check_pauses(polling, 8, || {
+            let before = since;
+            looks += 1;
+            if looks % 30 == 0 {
+                seen.note(&key, looks);
+                since = clock::now();
+            }
+            before
+        })
+        .await;
+        assert!(looks > 60, "{looks} looks");
     }
 }

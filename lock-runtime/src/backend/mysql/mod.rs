@@ -28,10 +28,10 @@ use self::connection::{MysqlConnector, Timeouts};
 use self::forced::{Looker, Watcher};
 use self::statements::Own;
 pub(crate) use self::url::Target;
-use super::kit::{polling::Polling, server_clock::ServerClock};
+use super::Boxed;
+use super::kit::server_clock::ServerClock;
 use super::opening::Opening;
 use super::sql::{Database, Pool, Schema, Server, SqlBackend};
-use super::{Boxed, Listen};
 use crate::sync::Mutex;
 use crate::values::{Key, LockError, Moment, StoreKind};
 
@@ -118,10 +118,6 @@ impl Database for Mysql {
 
     fn check_key(&self, _: &Key) -> Result<(), LockError> {
         Ok(())
-    }
-
-    fn listen(&self, _: String) -> Box<dyn Listen> {
-        Box::new(Polling::new())
     }
 
     fn holds_until(&self, end: Moment) {

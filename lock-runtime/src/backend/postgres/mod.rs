@@ -34,12 +34,11 @@ use self::connector::PostgresConnector;
 use self::listen::{Hearing, PostgresListener, PostgresSubscriber};
 use self::notices::Notices;
 pub(crate) use self::url::Target;
-use super::kit::polling::Polling;
+use super::Listen;
 use super::kit::server_clock::ServerClock;
 use super::kit::topic::WakeUps;
 use super::opening::Opening;
 use super::sql::{Database, Schema, Server, SqlBackend};
-use super::{Both, Listen};
 use crate::values::name::invalid;
 use crate::values::{Key, LockError, StoreKind};
 
@@ -58,7 +57,7 @@ pub(crate) async fn connect(
     opening: Opening,
 ) -> Result<Arc<SqlBackend>, LockError> {
     let (options, target) = (&opening.options, Arc::new(target));
-    let statements = statements::statements(&target.table);
+    let statements = statements::statements(&target);
     let (clock, timeout) = (Arc::new(ServerClock::default()), options.call_timeout);
     let notices = Arc::<Notices>::default();
     let schema = Schema::new(&statements.schema, options.ensure_schema);
@@ -76,7 +75,7 @@ pub(crate) async fn connect(
         renewals: connector(),
         waiting_renewals: connector(),
         pool: target.pool,
-        transactions: statements::of_transactions(&target.table, &notices),
+        transactions: statements::of_transactions(&target, &notices),
         statements,
         clock: clock.clone(),
     };
@@ -143,15 +142,10 @@ impl Database for Postgres {
     }
 
     fn listen(&self, topic: String) -> Box<dyn Listen> {
-        let listener = Box::new(PostgresListener {
+        Box::new(PostgresListener {
             listener: self.topics.listen(&topic),
             hearing: self.hearing.clone(),
-        });
-        if self.target.notify {
-            return listener;
-        }
-        // Releases notify nobody.
-        Box::new(Both(listener, Box::new(Polling::new())))
+        })
     }
 
     fn close(&self) {

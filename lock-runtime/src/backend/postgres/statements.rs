@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tokio_postgres::types::{ToSql, Type};
 
-use super::notices::Notices;
+use super::notices::{self, Notices};
+use super::url::Target;
 use crate::backend::sql::statements::{statement_files, without_comments};
 use crate::backend::sql::{Arg, OfTransactions, Statement, Statements, Table};
 
@@ -74,17 +75,17 @@ const MICROS_NOW: (&str, &str) = (
 );
 
 /// Returns all statements for one table.
-pub(super) fn statements(table: &Table) -> Statements {
-    Statements::of(&statement_files!(), |text| filled(text, table))
+pub(super) fn statements(target: &Target) -> Statements {
+    Statements::of(&statement_files!(), |text| filled(text, target))
 }
 
 /// Returns the statements of locks that a transaction of the caller has.
-pub(super) fn of_transactions(table: &Table, notices: &Arc<Notices>) -> OfTransactions {
-    let (whole, notices) = (table.clone(), notices.clone());
+pub(super) fn of_transactions(target: &Target, notices: &Arc<Notices>) -> OfTransactions {
+    let (whole, notices) = (target.table.clone(), notices.clone());
     let statement = |name, text| {
         Arc::new(Statement {
             name,
-            text: filled(text, table),
+            text: filled(text, target),
         })
     };
     OfTransactions {
@@ -99,12 +100,17 @@ pub(super) fn of_transactions(table: &Table, notices: &Arc<Notices>) -> OfTransa
     }
 }
 
-fn filled(text: &str, table: &Table) -> String {
+fn filled(text: &str, target: &Target) -> String {
     let mut text = without_comments(text);
     for (name, fragment) in FRAGMENTS.into_iter().chain([MICROS_NOW]) {
         text = text.replace(name, fragment);
     }
-    text.replace("{channel}", table.own_name())
+    let text = if target.notify {
+        text.replace("{tell}", "{notify}")
+    } else {
+        text.replace("{tell}", notices::NOTHING)
+    };
+    text.replace("{channel}", target.table.own_name())
 }
 
 /// Returns the statements that look for the table.
@@ -138,14 +144,32 @@ mod tests {
     use crate::backend::sql::kinds::renewals::checks::some_renewals_wait;
     use crate::backend::sql::statements::checks;
 
+    fn with(query: &str) -> Statements {
+        statements(&Target::parse(&format!("postgres://app@db.example/orders?{query}")).unwrap())
+    }
+
     #[test]
     fn no_statement_has_a_comment_or_a_placeholder_left() {
-        checks::nothing_is_left_open(&statements(&Table::default()));
+        checks::nothing_is_left_open(&with(""));
+    }
+
+    #[test]
+    fn without_notices_only_waiters_of_fair_locks_and_holders_are_told() {
+        let tells = |query: &str| {
+            let statements = with(query);
+            let all = statements.all().into_iter();
+            let told = all.filter(|statement| statement.text.contains("{notify}"));
+            told.map(|statement| statement.name).collect::<Vec<_>>()
+        };
+        let quiet = ["settle", "leave_queue", "force_release"];
+        assert_eq!(tells("lock_notify=off"), quiet);
+        let loud = tells("lock_notify=on");
+        assert!(loud.contains(&"release") && loud.contains(&"add_permits"));
     }
 
     #[test]
     fn renewals_leave_out_locked_rows_unless_they_wait_for_theirs() {
-        some_renewals_wait(&statements(&Table::default()));
+        some_renewals_wait(&with(""));
     }
 
     #[test]

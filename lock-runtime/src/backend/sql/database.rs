@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Arg, Row, Statement};
-use crate::backend::{Boxed, Fault, Listen};
+use crate::backend::{Boxed, Fault, Listen, SilentListener};
 use crate::values::{Key, LockError, Moment, StoreError, StoreKind};
 
 /// A database, as the kinds of locks see it.
@@ -23,8 +23,11 @@ pub(crate) trait Database: Send + Sync + 'static {
     /// [`LockError::InvalidName`].
     fn check_key(&self, key: &Key) -> Result<(), LockError>;
 
-    /// Listens to a topic, if releases are notified.
-    fn listen(&self, topic: String) -> Box<dyn Listen>;
+    /// Listens to a topic. The default is for a database that sends no messages.
+    fn listen(&self, topic: String) -> Box<dyn Listen> {
+        let _ = topic;
+        Box::new(SilentListener)
+    }
 
     /// Notes that something is held until `end`, unless it is released before. A database that reports forced releases
     /// by itself need not note it.

@@ -45,7 +45,9 @@ pub(super) use self::statements::{Arg, Row, Statement, Statements, Value, malfor
 pub(super) use self::table::Table;
 use self::topic::{own_topic, topic};
 use self::undo::SqlCompensation;
+use super::kit::polling::{self, LastSeen, Polling};
 use super::kit::{server_clock::ServerClock, standing::Standing, wanted::Wanted};
+use super::listen::Both;
 use super::opening::Opening;
 use super::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Counters, Directory, Fault, HandOff,
@@ -87,6 +89,7 @@ struct SqlShared {
     /// The time since which the server answers, or does not.
     standing: Standing,
     wanted: Wanted,
+    last_seen: Arc<LastSeen>,
     /// The number of compensations under way.
     pending: Arc<Count>,
     /// A permit for each compensation that may use a connection.
@@ -142,6 +145,7 @@ impl SqlBackend {
             handle,
             standing: Standing::default(),
             wanted: Wanted::default(),
+            last_seen: Arc::default(),
             pending: Arc::default(),
             undoing: Semaphore::new(UNDOING),
         };
@@ -207,6 +211,20 @@ impl SqlShared {
         let until = deadline.into();
         self.pool
             .call(Purpose::Acquire(holder), statement, args, now, until)
+    }
+
+    fn listen_for_all(&self, key: &Key) -> Box<dyn Listen> {
+        self.listen(topic(key), Polling::for_all(&self.last_seen, key))
+    }
+
+    /// Listens to a topic. Where releases notify nobody, waiters also ask after pauses.
+    fn listen(&self, topic: String, polling: Polling) -> Box<dyn Listen> {
+        let listener = self.database.listen(topic);
+        if self.database.notifies() {
+            listener
+        } else {
+            Box::new(Both(listener, Box::new(polling)))
+        }
     }
 
     fn close(&self) {
@@ -278,11 +296,11 @@ impl Backend for SqlBackend {
     }
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
-        self.inner.database.listen(topic(key))
+        self.inner.listen_for_all(key)
     }
 
     fn listen_alone(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
-        self.inner.database.listen(own_topic(key, holder))
+        self.inner.listen(own_topic(key, holder), Polling::new())
     }
 
     fn transactions(&self) -> Option<&dyn super::Transactions> {
@@ -302,7 +320,11 @@ impl Backend for SqlBackend {
     }
 
     fn round_trip(&self, _: &Key) -> Duration {
-        self.inner.pool.round_trip()
+        let notices = match self.inner.database.notifies() {
+            true => Duration::ZERO,
+            false => polling::FIRST / 2,
+        };
+        self.inner.pool.round_trip() + notices
     }
 
     fn drained(&self) -> Boxed<'_> {

@@ -21,6 +21,7 @@ mod credentials;
 mod hot_rows;
 mod names;
 mod outages;
+mod polled;
 mod renewals;
 mod rows;
 mod silent;

@@ -11,7 +11,7 @@ SELECT
     MIN(s.h) AS sharer,
     l.permits,
     l.writer_until - {micros} AS writer_left,
-    TRUE AS waited,
+    l.waited_until > {micros} + 1000000 AS waited,
     (SELECT COUNT(*) FROM {queued} AS q WHERE q.d > {micros}) AS queued,
     (SELECT SUBSTRING_INDEX(GROUP_CONCAT(q.h ORDER BY q.n SEPARATOR ' '), ' ', $2)
         FROM {queued} AS q WHERE q.d > {micros}) AS first_waiters,

@@ -30,16 +30,16 @@ pub(in crate::backend::sql) async fn acquire(
     };
     let (key, deadline) = (request.hold_ref.key, asking.deadline);
     let mut asked_at = Some(request.asked_at);
+    let mut looks_first = request.again && key.kind() != Kind::Fair && !inner.database.notifies();
     let mut thorough = false;
     let mut left = Duration::ZERO;
     let mut pauses = WHILE_LOCKED.into_iter();
     for _ in 0..TRIES {
         let now = asked_at.take().unwrap_or_else(clock::now);
-        if let Some(granted) = asking.take(now, thorough).await? {
+        if !std::mem::take(&mut looks_first)
+            && let Some(granted) = asking.take(now, thorough).await?
+        {
             return Ok(Acquired::Granted(granted, None));
-        }
-        if request.knows_left && one_statement_tells(inner, &request) {
-            return Ok(Acquired::busy(None));
         }
         let looked_at = clock::now();
         let Some(seen) = inner.look(key, deadline).await? else {
@@ -86,13 +86,6 @@ pub(in crate::backend::sql) async fn acquire(
     } else {
         Err(Fault::too_late())
     }
-}
-
-/// Returns `true` if a refused request needs to know no more than how long the lock may be held. Other kinds may have
-/// to look at the row, or to note in it that they wait. Where releases are notified, all kinds may have to.
-fn one_statement_tells(inner: &SqlShared, request: &AcquireRequest<'_>) -> bool {
-    let is_alone = matches!(request.hold_ref.key.kind(), Kind::Mutex | Kind::Fenced);
-    is_alone && !inner.database.notifies()
 }
 
 /// One acquire request under way.
@@ -222,17 +215,21 @@ impl<'a> SqlAcquire<'a> {
         made.await.map(drop)
     }
 
-    /// Makes sure that a release notifies a caller that goes on waiting, and that readers are kept out for
-    /// `keeping_out`.
+    /// Makes sure that a release notifies a caller that goes on waiting, or lets it come first, and that readers are kept
+    /// out for `keeping_out`.
     async fn wait_for(&self, seen: &Seen, keeping_out: Duration) -> Result<(), Fault> {
         let (inner, request, deadline) = (self.inner, self.request, self.deadline);
         let Some(waits) = request.waits else {
             return Ok(());
         };
-        // A fair waiter gets a message of its own.
-        let told =
-            seen.waited || !inner.database.notifies() || request.hold_ref.key.kind() == Kind::Fair;
-        if told && keeping_out.is_zero() {
+        let notes = match request.hold_ref.key.kind() {
+            // A fair waiter has its place in the queue, and gets a message of its own.
+            Kind::Fair => false,
+            Kind::Mutex | Kind::Fenced | Kind::Write => true,
+            // Only who holds a lock alone lets others come first.
+            Kind::Read | Kind::Semaphore => inner.database.notifies(),
+        };
+        if (seen.waited || !notes) && keeping_out.is_zero() {
             return Ok(());
         }
         let mut pauses = WHILE_LOCKED.into_iter();

@@ -196,6 +196,6 @@ impl Counters for SqlBackend {
     }
 
     fn listen_to(&self, counter: CounterRef<'_>) -> Box<dyn Listen> {
-        self.inner.database.listen(topic(counter.key))
+        self.inner.listen_for_all(counter.key)
     }
 }

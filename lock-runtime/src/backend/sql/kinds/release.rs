@@ -54,7 +54,16 @@ async fn alone(
     hold_ref: HoldRef<'_>,
     deadline: Moment,
 ) -> Result<Released, Fault> {
-    is_done(inner, &inner.statements.release, named(hold_ref), deadline).await
+    let answer = inner
+        .run(&inner.statements.release, named(hold_ref), deadline)
+        .await?;
+    let Some(row) = answer.row() else {
+        return Ok(Released::NotHeld);
+    };
+    if row.flag(0)? {
+        inner.wanted.note(hold_ref.key);
+    }
+    Ok(Released::Done)
 }
 
 async fn shared(

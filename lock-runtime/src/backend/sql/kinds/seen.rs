@@ -1,5 +1,6 @@
 //! The state that a row shows, and whether a request has to wait for it.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use crate::backend::sql::{Arg, Row, SqlShared};
@@ -40,7 +41,11 @@ impl SqlShared {
     pub(super) async fn look(&self, key: &Key, deadline: Moment) -> Result<Option<Seen>, Fault> {
         let args = vec![Arg::text(key.raw()), Arg::count(FIRST_WAITERS as u64)];
         let answer = self.run(&self.statements.look, args, deadline).await?;
-        answer.row().map(read).transpose()
+        let seen = answer.row().map(read).transpose()?;
+        if let Some(seen) = &seen {
+            self.last_seen.note(key, seen.who_holds());
+        }
+        Ok(seen)
     }
 }
 
@@ -136,6 +141,14 @@ impl Seen {
         } else {
             Ok(Blocked::For(self.first_left.unwrap_or(FOREVER)))
         }
+    }
+
+    /// Returns a number that differs, as a rule, if other holders have the lock or the permits.
+    fn who_holds(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (&self.holder, &self.sharer, self.shares).hash(&mut hasher);
+        (self.units, self.permits).hash(&mut hasher);
+        hasher.finish()
     }
 
     /// Returns `true` for the row of a source of ids.
