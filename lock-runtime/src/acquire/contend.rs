@@ -7,7 +7,7 @@
 //! What a waiter costs the store: nothing, if another caller of its process is at the front ([`crate::queue`]). The caller at
 //! the front costs the first request, the subscriptions, one request after them, and one after each message and each
 //! [`nap`]. Only the last ones are left if a release of its process has put it on a waiting list. If it gives up on a waiting
-//! list, it costs one request more (`release/place.rs`). Stores without messages are asked again after short pauses
+//! list, it costs one request more (`release/place.rs`). Stores without messages are asked again after pauses
 //! (`backend/kit/polling.rs`); a waiter for a fair lock has a place of its own (`acquire/fair.rs`).
 
 use std::time::Duration;

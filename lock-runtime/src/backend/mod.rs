@@ -197,9 +197,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
         self.around().is_some_and(|inner| inner.hears(key))
     }
 
-    /// Whether other processes were seen to wait for the key in the last seconds. The result is a hint.
-    fn is_wanted(&self, key: &Key) -> bool {
-        self.around().is_some_and(|inner| inner.is_wanted(key))
+    /// The number of other processes that were seen to wait for the key in the last seconds, at least. The result is a hint.
+    fn wanted_by(&self, key: &Key) -> u64 {
+        self.around().map_or(0, |inner| inner.wanted_by(key))
     }
 
     /// The current place of the key, such as its node. Keys of different places are renewed by different calls, so that

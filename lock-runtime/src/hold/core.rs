@@ -35,7 +35,7 @@ pub(crate) struct Core {
 impl Core {
     /// Returns `true` if another process is known to want the lock, or this one takes turns with others.
     pub(crate) fn is_wanted(&self, key: &Key, holder: HolderId) -> bool {
-        self.backend.is_wanted(key) || self.takes_turns(key, holder)
+        self.backend.wanted_by(key) > 0 || self.takes_turns(key, holder)
     }
 
     /// Returns `true` if the process takes turns at the key with others, by the store's list.

@@ -58,9 +58,8 @@ struct HandOvers {
 /// What this process knows of other processes that want a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Others {
-    Unseen,
-    /// Other processes were seen to wait lately.
-    Seen,
+    /// At least this number of other processes were seen to wait lately.
+    Seen(u64),
     /// They and this process take turns by the store's list: a release reserves the lock for the first on it.
     InTurns,
 }
@@ -152,8 +151,8 @@ impl Slice {
         let kept_for = slice.map_or(held_for, |slice| now - slice.since);
         let slice = slice.filter(|slice| now.has_reached(slice.until));
         let others_come_first = match others {
-            Others::Unseen => slice.is_some(),
-            Others::Seen => length(round_trip).mul_f64(fastrand::f64()) <= kept_for,
+            Others::Seen(0) => slice.is_some(),
+            Others::Seen(_) => length(round_trip).mul_f64(fastrand::f64()) <= kept_for,
             // Those that are not on the list need a rest.
             Others::InTurns => slice.is_some_and(|slice| slice.others == 0),
         };
@@ -163,22 +162,27 @@ impl Slice {
         let rest = if fastrand::u32(..LONG_ONE_IN) == 0 {
             long(round_trip)
         } else {
-            let turns = slice.map_or(Duration::ZERO, |slice| {
-                slice.turns_of_others(round_trip, now)
-            });
-            turns.clamp(least, long(round_trip))
+            let after = slice.map_or(others.but_one(), |slice| slice.others);
+            turns(after, kept_for, round_trip).clamp(least, long(round_trip))
         };
         Some(rest.mul_f64(0.75 + fastrand::f64() / 2.0))
     }
 }
 
-impl HandOvers {
-    /// The time that the others need for slices of this length.
-    fn turns_of_others(&self, round_trip: Duration, now: Moment) -> Duration {
-        let turn = (now - self.since) * 3 / 4 + round_trip * CHANGE_IN_ROUND_TRIPS;
-        let others = u32::try_from(self.others).unwrap_or(u32::MAX);
-        turn * others.min(MOST_OTHERS)
+impl Others {
+    /// The number of others, if it is known, without the one that takes the lock at once.
+    fn but_one(self) -> u64 {
+        match self {
+            Others::Seen(processes) => processes.saturating_sub(1),
+            Others::InTurns => 0,
+        }
     }
+}
+
+/// The time that so many others need for slices of this length.
+fn turns(others: u64, length: Duration, round_trip: Duration) -> Duration {
+    let others = u32::try_from(others).unwrap_or(u32::MAX);
+    (length * 3 / 4 + round_trip * CHANGE_IN_ROUND_TRIPS) * others.min(MOST_OTHERS)
 }
 
 /// The length of a slice while other processes may be waiting.

@@ -346,16 +346,14 @@ impl Work {
     fn pass_on(&mut self, front: Front) {
         let (backend, key) = (&self.core.backend, front.key());
         let keeps = self.keeps();
-        let is_wanted = backend.is_wanted(key);
-        if self.turn.nobody_waits && !keeps && !is_wanted && self.place.is_none() {
+        let wanted_by = backend.wanted_by(key);
+        if self.turn.nobody_waits && !keeps && wanted_by == 0 && self.place.is_none() {
             return;
         }
         let others = if self.core.takes_turns(key, self.tenure.holder()) {
             Others::InTurns
-        } else if is_wanted {
-            Others::Seen
         } else {
-            Others::Unseen
+            Others::Seen(wanted_by)
         };
         let round_trip = backend.round_trip(key);
         let now = clock::now();

@@ -9,8 +9,10 @@ use crate::values::{Key, Moment, clock};
 const MARKS: u64 = 1024;
 /// The time for which a mark counts.
 const WANTED_FOR: Duration = Duration::from_secs(2);
-/// The half of a mark that is a digest's.
-const HALF: u64 = (1 << 32) - 1;
+/// The bits of a mark's time, of its part of a digest, and of its number.
+const TIME: u64 = (1 << 32) - 1;
+const DIGEST: u64 = (1 << 26) - 1;
+const NUMBER: u64 = (1 << 6) - 1;
 
 /// A mark for each key for which another process waited lately: releases of such a key look at the waiting list, or leave
 /// the key to others for a while.
@@ -21,8 +23,8 @@ const HALF: u64 = (1 << 32) - 1;
 /// Two keys may share a mark, which then counts for the last of them that was noted.
 pub(crate) struct Wanted {
     since: Moment,
-    /// For each mark, the tenths of a second from `since` until which it counts, and the half of its key's digest that does not
-    /// choose the mark.
+    /// For each mark, the tenths of a second from `since` until which it counts, a part of its key's digest that does not
+    /// choose the mark, and the number of processes.
     marks: Box<[AtomicU64]>,
 }
 
@@ -36,36 +38,39 @@ impl Default for Wanted {
 }
 
 impl Wanted {
-    /// Returns the mark of the key, and the half of its digest that the mark has.
+    /// Returns the mark of the key, and the part of its digest that the mark has.
     fn mark(&self, key: &Key) -> Option<(&AtomicU64, u64)> {
         let digest = key.digest();
         let place = usize::try_from(digest % MARKS);
-        Some((self.marks.get(place.ok()?)?, digest >> 32))
+        Some((self.marks.get(place.ok()?)?, digest >> 32 & DIGEST))
     }
 
-    /// Notes that another process waits for the lock.
-    pub(crate) fn note(&self, key: &Key) {
-        if let Some((mark, half)) = self.mark(key) {
+    /// Notes that this number of other processes, or more, wait for the lock.
+    pub(crate) fn note(&self, key: &Key, processes: u64) {
+        if let Some((mark, digest)) = self.mark(key) {
             let end = tenths(self.since.elapsed() + WANTED_FOR);
-            mark.store(end << 32 | half, Ordering::Relaxed);
+            let noted = end << 32 | digest << 6 | processes.min(NUMBER);
+            mark.store(noted, Ordering::Relaxed);
         }
     }
 
-    /// Returns `true` if another process waited for the lock lately.
-    pub(crate) fn is_noted(&self, key: &Key) -> bool {
-        let Some((mark, half)) = self.mark(key) else {
-            return false;
+    /// Returns the number of other processes that waited for the lock lately.
+    pub(crate) fn by(&self, key: &Key) -> u64 {
+        let Some((mark, digest)) = self.mark(key) else {
+            return 0;
         };
         let mark = mark.load(Ordering::Relaxed);
         // Nearly always there is no mark, and then the clock need not be read.
-        mark > 0 && mark & HALF == half && tenths(self.since.elapsed()) < mark >> 32
+        let counts =
+            mark > 0 && mark >> 6 & DIGEST == digest && tenths(self.since.elapsed()) < mark >> 32;
+        if counts { mark & NUMBER } else { 0 }
     }
 }
 
 fn tenths(time: Duration) -> u64 {
     u64::try_from(time.as_millis() / 100)
-        .unwrap_or(HALF)
-        .min(HALF)
+        .unwrap_or(TIME)
+        .min(TIME)
 }
 
 #[cfg(test)]
@@ -79,12 +84,14 @@ mod tests {
         let wanted = Wanted::default();
         tokio::time::sleep(Duration::from_secs(100)).await;
         let (marked, other) = (key("a"), key("b"));
-        assert!(!wanted.is_noted(&marked));
-        wanted.note(&marked);
-        assert!(wanted.is_noted(&marked) && !wanted.is_noted(&other));
+        assert_eq!(wanted.by(&marked), 0);
+        wanted.note(&marked, 3);
+        assert_eq!((wanted.by(&marked), wanted.by(&other)), (3, 0));
         tokio::time::sleep(WANTED_FOR * 9 / 10).await;
-        assert!(wanted.is_noted(&marked));
+        assert_eq!(wanted.by(&marked), 3);
         tokio::time::sleep(WANTED_FOR / 10).await;
-        assert!(!wanted.is_noted(&marked));
+        assert_eq!(wanted.by(&marked), 0);
+        wanted.note(&marked, u64::MAX);
+        assert_eq!((wanted.by(&marked), wanted.by(&other)), (NUMBER, 0));
     }
 }

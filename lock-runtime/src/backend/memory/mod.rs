@@ -264,8 +264,8 @@ impl Backend for MemoryBackend {
         Some(self)
     }
 
-    fn is_wanted(&self, key: &Key) -> bool {
-        self.store.lock().others(key) > Some(0)
+    fn wanted_by(&self, key: &Key) -> u64 {
+        self.store.lock().others(key).unwrap_or(0)
     }
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {

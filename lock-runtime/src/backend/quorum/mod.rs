@@ -283,9 +283,10 @@ impl Backend for QuorumBackend {
         }
     }
 
-    fn is_wanted(&self, key: &Key) -> bool {
-        let mut nodes = self.inner.nodes.iter();
-        nodes.any(|node| node.backend.is_wanted(key))
+    fn wanted_by(&self, key: &Key) -> u64 {
+        let nodes = self.inner.nodes.iter();
+        let seen = nodes.map(|node| node.backend.wanted_by(key));
+        seen.max().unwrap_or(0)
     }
 
     fn round_trip(&self, key: &Key) -> Duration {

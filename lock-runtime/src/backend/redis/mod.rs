@@ -173,8 +173,8 @@ impl Backend for RedisBackend {
         !topics.is_empty() && topics.is_open(&channel(key))
     }
 
-    fn is_wanted(&self, key: &Key) -> bool {
-        self.router.wanted.is_noted(key)
+    fn wanted_by(&self, key: &Key) -> u64 {
+        self.router.wanted.by(key)
     }
 
     fn place(&self, key: &Key) -> usize {

@@ -11,6 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use super::cluster::{Cluster, Redirect};
 use super::connection::{Link, Live, Target};
 use super::pubsub::messages::CONTROL;
+use super::pubsub::messages::channel;
 use super::pubsub::topics::Topics;
 use super::scripting;
 use crate::backend::kit::wanted::Wanted;
@@ -105,6 +106,16 @@ impl Router {
                 "the waiting list of locks cannot be used: all waiting processes ask again at each release"
             );
         }
+    }
+
+    /// Returns how many of the listeners at the key's channel are other processes, and notes that they want the key.
+    pub(super) fn note_others(&self, key: &Key, listeners: u64) -> u64 {
+        let own = self.topics.is_open(&channel(key));
+        let others = listeners.saturating_sub(u64::from(own));
+        if others > 0 {
+            self.wanted.note(key, others);
+        }
+        others
     }
 
     pub(super) fn close(&self) {

@@ -241,7 +241,7 @@ impl Backend for SqlBackend {
             let key = request.hold_ref.key;
             let acquired = acquire::acquire(&self.inner, request).await?;
             if let Acquired::Busy { first: None, .. } = acquired {
-                self.inner.wanted.note(key);
+                self.inner.wanted.note(key, 1);
             }
             Ok(acquired)
         })
@@ -315,8 +315,8 @@ impl Backend for SqlBackend {
         Box::pin(operators::health(&self.inner, timeout))
     }
 
-    fn is_wanted(&self, key: &Key) -> bool {
-        self.inner.wanted.is_noted(key)
+    fn wanted_by(&self, key: &Key) -> u64 {
+        self.inner.wanted.by(key)
     }
 
     fn round_trip(&self, _: &Key) -> Duration {

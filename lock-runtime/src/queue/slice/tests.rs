@@ -59,7 +59,7 @@ async fn a_process_rests_after_its_slice_and_now_and_then_for_long() {
         let round_trip = Duration::from_millis(round_trip);
         let mut rests = Vec::new();
         for counted in [None, Some(0)].into_iter().cycle().take(1_000) {
-            let rest = rest_after(counted, round_trip, Others::Unseen).await;
+            let rest = rest_after(counted, round_trip, Others::Seen(0)).await;
             rests.push(rest.unwrap());
         }
         let is_short = |rest: &&Duration| is_about(**rest, few);
@@ -88,7 +88,7 @@ async fn most_of_the_others_get_as_long_a_slice() {
             tokio::time::advance(length).await;
             rests.push(
                 slice
-                    .rest(Others::Seen, Duration::ZERO, round_trip, clock::now())
+                    .rest(Others::Seen(1), Duration::ZERO, round_trip, clock::now())
                     .unwrap(),
             );
         }
@@ -101,12 +101,22 @@ async fn most_of_the_others_get_as_long_a_slice() {
 async fn a_process_does_not_rest_before_its_slice_is_over() {
     let mut slice = Slice::default();
     assert_eq!(
-        slice.rest(Others::Unseen, Duration::ZERO, Duration::ZERO, clock::now()),
+        slice.rest(
+            Others::Seen(0),
+            Duration::ZERO,
+            Duration::ZERO,
+            clock::now()
+        ),
         None
     );
     slice.tenure_begins(Some(1), Duration::ZERO);
     assert_eq!(
-        slice.rest(Others::Unseen, Duration::ZERO, Duration::ZERO, clock::now()),
+        slice.rest(
+            Others::Seen(0),
+            Duration::ZERO,
+            Duration::ZERO,
+            clock::now()
+        ),
         None
     );
 }
@@ -129,7 +139,12 @@ async fn a_caller_that_asks_the_store_begins_a_slice() {
     slice.begins_anew();
     assert!(slice.may_hand_over());
     assert_eq!(
-        slice.rest(Others::Unseen, Duration::ZERO, Duration::ZERO, clock::now()),
+        slice.rest(
+            Others::Seen(0),
+            Duration::ZERO,
+            Duration::ZERO,
+            clock::now()
+        ),
         None
     );
 }
@@ -182,7 +197,7 @@ fn a_process_that_did_not_use_the_key_does_not_rest() {
     slice.keeps(Duration::ZERO, now);
     slice.was_unused();
     assert_eq!(
-        slice.rest(Others::Unseen, Duration::ZERO, Duration::ZERO, now),
+        slice.rest(Others::Seen(0), Duration::ZERO, Duration::ZERO, now),
         None
     );
 }
@@ -192,7 +207,7 @@ fn rests_after_turns(micros: u64, round_trip: Duration) -> usize {
     let held_for = Duration::from_micros(micros);
     let mut slice = Slice::default();
     let rests = (0..1_000)
-        .filter_map(|_| slice.rest(Others::Seen, held_for, round_trip, clock::now()))
+        .filter_map(|_| slice.rest(Others::Seen(1), held_for, round_trip, clock::now()))
         .inspect(|rest| assert!(*rest >= REST * 3 / 4, "{rest:?}"));
     rests.count()
 }
@@ -214,4 +229,19 @@ fn a_process_that_has_seen_others_rests_about_once_in_a_slice() {
     // Where others take long to notice a release, slices are longer. These are of 2.4 ms.
     let counted = rests_after_turns(1_200, Duration::from_micros(300));
     assert!((400..600).contains(&counted), "{counted}");
+}
+
+/// The others come one after the other: the one that takes the lock at once needs no time, and each of the rest a turn.
+#[test]
+fn after_a_turn_of_one_caller_all_but_one_of_the_others_have_their_turns() {
+    let held_for = Duration::from_millis(10);
+    for (processes, about) in [(1, 1), (2, 8), (4, 23), (64, 50)] {
+        let rests = (0..100).map(|_| {
+            let mut slice = Slice::default();
+            let others = Others::Seen(processes);
+            slice.rest(others, held_for, Duration::ZERO, clock::now())
+        });
+        let as_said = rests.flatten().filter(|rest| is_about(*rest, about));
+        assert!(as_said.count() > 80, "{processes} others");
+    }
 }

@@ -253,7 +253,7 @@ impl Check {
         let channel = channel(key);
         let release = Release::of(key.raw(), holder, &channel);
         match self.call(connection, &release).await? {
-            ReleaseReply::Done | ReleaseReply::Received => Ok(true),
+            ReleaseReply::Done | ReleaseReply::Received(_) => Ok(true),
             ReleaseReply::Unpublished => Ok(false),
             ReleaseReply::NotHeld { .. } => Err(self.inconsistent("release")),
         }

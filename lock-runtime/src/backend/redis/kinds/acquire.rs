@@ -66,7 +66,7 @@ pub(crate) async fn acquire(
             AcquireReply::Busy { left, time } => {
                 // Where there is a list, a release tells: a look at the list costs more than a rest.
                 if !router.keeps_list(key) {
-                    router.wanted.note(key);
+                    router.wanted.note(key, 1);
                 }
                 (Some(Acquired::busy(left)), time)
             }

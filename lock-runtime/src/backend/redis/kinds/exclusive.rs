@@ -214,12 +214,7 @@ pub(crate) fn tenure_terms(
     subscribers: Option<u64>,
     time: u64,
 ) -> TenureTerms {
-    // The count includes this process if it is subscribed.
-    let own = router.topics.is_open(&channel(key));
-    let others = subscribers.map(|count| count.saturating_sub(u64::from(own)));
-    if others > Some(0) {
-        router.wanted.note(key);
-    }
+    let others = subscribers.map(|count| router.note_others(key, count));
     let clock = (key.kind() != Kind::Fenced).then(|| (time, clock::now()));
     TenureTerms {
         others,

@@ -20,7 +20,7 @@ use crate::values::{Alias, HolderId, Key, Kind, Moment};
 
 /// Returns `true` if the release of the lock looks at the list.
 pub(crate) fn is_wanted(router: &Router, key: &Key, holder: HolderId) -> bool {
-    router.keeps_list(key) && (router.wanted.is_noted(key) || hears(&router.topics, key, holder))
+    router.keeps_list(key) && (router.wanted.by(key) > 0 || hears(&router.topics, key, holder))
 }
 
 /// Returns the channel for the message that the lock is reserved for this process.
@@ -256,7 +256,7 @@ script! {
     }
     |_, mut items| -> ListedReply {
         let reply = match items.integer()? {
-            4 => ListedReply::AndListed { time: items.digits()? },
+            -1 => ListedReply::AndListed { time: items.digits()? },
             released => ListedReply::Released(ReleaseReply::read(released, &mut items)?),
         };
         items.end(Ok(reply))

@@ -63,7 +63,9 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
             .publish(channel, hold_ref.permits.to_string());
     }
     Ok(match reply.released {
-        ReleaseReply::Done | ReleaseReply::Received | ReleaseReply::Unpublished => GaveBack::Done,
+        ReleaseReply::Done | ReleaseReply::Received(_) | ReleaseReply::Unpublished => {
+            GaveBack::Done
+        }
         ReleaseReply::NotHeld { time } => GaveBack::NotHeld { time },
     })
 }

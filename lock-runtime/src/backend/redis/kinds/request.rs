@@ -4,7 +4,6 @@
 use std::sync::atomic::Ordering;
 
 use crate::backend::redis::connection::Live;
-use crate::backend::redis::pubsub::messages::channel;
 use crate::backend::redis::router::{AcquireRoute, Router};
 use crate::backend::redis::scripting::outcomes::ReleaseReply;
 use crate::backend::redis::scripting::rights::{self, Rights};
@@ -93,12 +92,10 @@ impl Releasing<'_> {
         self.live.call(script, self.sent_at, self.deadline).await
     }
 
-    /// Notes that other processes wait for the key, if the reply says so. A process that listens itself cannot tell: it counts
-    /// among those that heard the message.
+    /// Notes how many other processes wait for the key, if the reply says that some do.
     pub(super) fn note_others(&self, reply: &ReleaseReply) {
-        let (router, key) = (self.router, self.hold_ref.key);
-        if *reply == ReleaseReply::Received && !router.topics.is_open(&channel(key)) {
-            router.wanted.note(key);
+        if let ReleaseReply::Received(receivers) = *reply {
+            self.router.note_others(self.hold_ref.key, receivers);
         }
     }
 }

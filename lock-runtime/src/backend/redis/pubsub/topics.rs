@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -21,6 +22,9 @@ const LINGER: Duration = Duration::from_secs(2);
 #[derive(Default)]
 pub(crate) struct Topics {
     table: Modelled<TopicTable>,
+    /// Whether there are topics. It is written under the table's lock and read without it, twice for each hold: nearly always
+    /// there are none.
+    are_some: AtomicBool,
     /// The places on waiting lists for which a message may come.
     pub(crate) reservations: Reservations,
     /// Signalled by callers if there is a channel to subscribe to, or a first channel begins to linger.
@@ -75,6 +79,7 @@ impl Topics {
         let table = &mut *table;
         let topic = table.topics.entry(channel.clone()).or_insert_with(|| {
             table.fresh.push(channel.clone());
+            self.are_some.store(true, Ordering::Relaxed);
             self.changed.notify_one();
             let state = if table.unreachable {
                 SubscriptionState::NotSubscribed
@@ -111,7 +116,7 @@ impl Topics {
 
     /// Returns `true` if this process listens to no channel.
     pub(crate) fn is_empty(&self) -> bool {
-        self.table.lock().topics.is_empty()
+        !self.are_some.load(Ordering::Relaxed)
     }
 
     /// Counts a message on the channel.
@@ -191,6 +196,8 @@ impl Topics {
                 table.idle.push_back((until, channel));
             } else {
                 table.topics.remove(&channel);
+                let are_some = !table.topics.is_empty();
+                self.are_some.store(are_some, Ordering::Relaxed);
                 ended.push(channel);
             }
         }

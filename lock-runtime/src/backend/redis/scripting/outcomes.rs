@@ -112,8 +112,9 @@ pub(crate) fn acquire_reply(
 #[derive(Debug, PartialEq)]
 pub(crate) enum ReleaseReply {
     Done,
-    /// The lock was released, and a listener received the message that it is free. Only for a mutex or a read/write lock.
-    Received,
+    /// The lock was released, and this number of listeners received the message that it is free. Only for a mutex or a
+    /// read/write lock.
+    Received(u64),
     /// The lock was released, but the message was not published.
     Unpublished,
     NotHeld {
@@ -137,8 +138,10 @@ impl ReleaseReply {
         match released {
             1 => Some(ReleaseReply::Done),
             2 => Some(ReleaseReply::Unpublished),
-            3 => Some(ReleaseReply::Received),
-            _ => None,
+            more => u64::try_from(more - 2)
+                .ok()
+                .filter(|more| *more > 0)
+                .map(ReleaseReply::Received),
         }
     }
 
@@ -146,7 +149,9 @@ impl ReleaseReply {
     /// the node that still has the slot, so they did not receive the message that a script published at the other node.
     pub(crate) fn while_slot_moves(self, slot_moves: bool) -> ReleaseReply {
         match self {
-            ReleaseReply::Done | ReleaseReply::Received if slot_moves => ReleaseReply::Unpublished,
+            ReleaseReply::Done | ReleaseReply::Received(_) if slot_moves => {
+                ReleaseReply::Unpublished
+            }
             reply => reply,
         }
     }
@@ -154,7 +159,7 @@ impl ReleaseReply {
     /// Returns the outcome for the backend. Calls `publish` if the message was not published.
     pub(crate) fn gave_back(self, publish: impl FnOnce()) -> GaveBack {
         match self {
-            ReleaseReply::Done | ReleaseReply::Received => GaveBack::Done,
+            ReleaseReply::Done | ReleaseReply::Received(_) => GaveBack::Done,
             ReleaseReply::Unpublished => {
                 publish();
                 GaveBack::Done

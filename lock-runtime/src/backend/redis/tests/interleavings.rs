@@ -237,7 +237,7 @@ impl ModelRun {
                 let first = self.first_on_list(&holder).await;
                 let reply = self.release(form, &holder).await?;
                 let held = held_by(&self.state, &holder);
-                if held != matches!(reply, ReleaseReply::Done | ReleaseReply::Received) {
+                if held != matches!(reply, ReleaseReply::Done | ReleaseReply::Received(_)) {
                     return Err(format!("{reply:?}"));
                 }
                 if held {

@@ -106,6 +106,7 @@ async fn a_channel_lingers_and_churn_adds_no_work() {
     assert!(ended.is_empty() && next.is_none(), "in use");
     drop(listener);
     tokio::time::advance(LINGER * 2).await;
+    assert!(!topics.is_empty());
     assert_eq!(topics.take_idle().0.concat(), "c");
-    assert!(topics.table.lock().topics.is_empty());
+    assert!(topics.is_empty() && topics.table.lock().topics.is_empty());
 }

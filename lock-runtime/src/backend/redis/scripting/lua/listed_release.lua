@@ -5,7 +5,7 @@
 -- Uses: publish, publish_release, digits, time, failed, refusal, fence, listeners, waiting, return_tokens
 -- Keys: lock, waiting, fence
 -- Args: holder, channel, trip_us, released, run_id, next, next_not_after_us, last?, used?
--- Returns: as release; 1 as well if the lock was reserved | {4, time} the lock was reserved, and the next holder of the
+-- Returns: as release; 1 as well if the lock was reserved | {-1, time} the lock was reserved, and the next holder of the
 --          process is on the list
 -- Why: As release. The token is drawn for the reserved holder, after unused tokens have gone back. If the holder asks
 --      after all, it gets another one. Listeners that are not on the list, such as Java clients, should acquire the lock
@@ -60,7 +60,7 @@ if first and not leave then
   if reserved then
     redis.call('HDEL', lock, holder)
     if receivers and ARGV[6] ~= '' and now <= tonumber(ARGV[7]) and not put(waiting, ARGV[6], now) then
-      return {4, digits(now)}
+      return {-1, digits(now)}
     end
     return receivers and 1 or 2
   end

@@ -12,7 +12,7 @@ async fn a_release_deletes_publishes_and_repeats_harmlessly() {
     assert!(matches!(other, ReleaseReply::NotHeld { .. }));
     assert_eq!(
         bench.call(release("a")).await.unwrap(),
-        ReleaseReply::Received
+        ReleaseReply::Received(1)
     );
     assert_eq!(bench.integer("EXISTS lock:k").await, 0);
     assert_eq!(

@@ -304,7 +304,7 @@ async fn a_writer_publishes_one_and_then_zero() {
     let w = ReadWriteKeys::of("w");
     bench.call(w.write()).await.unwrap();
     let heard = bench.call(w.release()).await.unwrap();
-    assert_eq!(heard, ReleaseReply::Received);
+    assert_eq!(heard, ReleaseReply::Received(1));
     for payload in ["1", "0"] {
         assert_eq!(messages.recv().await.unwrap().1, payload);
     }

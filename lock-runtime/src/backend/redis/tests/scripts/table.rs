@@ -276,7 +276,7 @@ fn a_malformed_reply_is_an_error_and_never_a_panic() {
     let mut replies = vec![
         Value::Nil,
         Value::Okay,
-        Value::Int(7),
+        Value::Int(-7),
         text("OK"),
         Value::Array(vec![]),
         Value::Array(vec![Value::Nil; 1_000]),

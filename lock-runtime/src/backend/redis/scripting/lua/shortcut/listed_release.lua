@@ -35,7 +35,7 @@ if ARGV[5] ~= '' and try('HGET', lock, ARGV[1]) == '1' then
         if receivers and ARGV[6] ~= '' and tonumber(now) <= tonumber(ARGV[7]) and
           type(try('ZADD', KEYS[2], 'LT', now, ARGV[6])) == 'number' then
           try('PEXPIRE', KEYS[2], '5000')
-          return {4, now}
+          return {-1, now}
         end
         return receivers and 1 or 2
       end
