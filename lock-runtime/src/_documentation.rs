@@ -87,6 +87,7 @@ macro_rules! links {
 [guide.md#without-a-runtime]: crate::_documentation::guide#without-a-runtime
 [mysql.md]: crate::_documentation::mysql
 [mysql.md#inside-your-own-transaction]: crate::_documentation::mysql#inside-your-own-transaction
+[mysql.md#waiting]: crate::_documentation::mysql#waiting
 [mysql-schema.sql]: crate::_documentation#in-the-repository
 [postgres.md]: crate::_documentation::postgres
 [postgres.md#inside-your-own-transaction]: crate::_documentation::postgres#inside-your-own-transaction

@@ -7,6 +7,7 @@ use crate::acquire::contend::{Asked, Contender, contend};
 use crate::backend::{AcquireRequest, Acquired, Fault, Granted, Listen, RESERVED, WaitingList};
 use crate::hold::{HoldHandle, Reserved};
 use crate::queue::Front;
+use crate::queue::slice::Slice;
 use crate::release::hand_over::reserve;
 use crate::release::place::Place;
 use crate::values::{HolderId, Kind, LockError, Moment, rare};
@@ -145,6 +146,8 @@ impl<'a> FrontSeat<'a> {
     ) -> HoldHandle {
         if let Some(place) = place {
             place.off_list();
+        } else if self.was_refused {
+            self.note(|front| _ = front.slice(Slice::was_contended));
         }
         // If the store may admit the next caller, too, the front is passed on at once.
         let mut front = self.front.take();

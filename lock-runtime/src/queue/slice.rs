@@ -44,6 +44,8 @@ pub(crate) struct Slice {
     hand_overs: Option<HandOvers>,
     /// Until when the process may keep the key between its holds, and for how long it then rests at least.
     kept: Option<(Moment, Duration)>,
+    /// Whether the caller that has the lock had to wait for another process.
+    contended: bool,
 }
 
 /// The time in which the lock goes from caller to caller of this process.
@@ -58,7 +60,7 @@ struct HandOvers {
 /// What this process knows of other processes that want a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Others {
-    /// At least this number of other processes were seen to wait lately.
+    /// At least this number of other processes were seen to wait lately; it may be none.
     Seen(u64),
     /// They and this process take turns by the store's list: a release reserves the lock for the first on it.
     InTurns,
@@ -103,6 +105,12 @@ impl Slice {
     /// Another caller of this process asks the store: what it gets begins a slice.
     pub(crate) fn begins_anew(&mut self) {
         self.hand_overs = None;
+        self.contended = false;
+    }
+
+    /// The caller had to wait for another process.
+    pub(crate) fn was_contended(&mut self) {
+        self.contended = true;
     }
 
     /// The process keeps the key between its holds, from now on or still.
@@ -144,6 +152,7 @@ impl Slice {
     ) -> Option<Duration> {
         let kept = self.kept.take_if(|(until, _)| now.has_reached(*until));
         let slice = self.hand_overs.take();
+        let contended = std::mem::take(&mut self.contended);
         let least = a_few(round_trip);
         if let Some((_, rest)) = kept {
             return Some(rest.max(least));
@@ -151,8 +160,10 @@ impl Slice {
         let kept_for = slice.map_or(held_for, |slice| now - slice.since);
         let slice = slice.filter(|slice| now.has_reached(slice.until));
         let others_come_first = match others {
-            Others::Seen(0) => slice.is_some(),
-            Others::Seen(_) => length(round_trip).mul_f64(fastrand::f64()) <= kept_for,
+            Others::Seen(processes) => {
+                let is_due = || length(round_trip).mul_f64(fastrand::f64()) <= kept_for;
+                slice.is_some() || processes > 0 && is_due()
+            }
             // Those that are not on the list need a rest.
             Others::InTurns => slice.is_some_and(|slice| slice.others == 0),
         };
@@ -162,7 +173,9 @@ impl Slice {
         let rest = if fastrand::u32(..LONG_ONE_IN) == 0 {
             long(round_trip)
         } else {
-            let after = slice.map_or(others.but_one(), |slice| slice.others);
+            // Listeners may want nothing just now. Those that do have made this process wait.
+            let few = if contended { others.but_one() } else { 0 };
+            let after = slice.map_or(few, |slice| slice.others);
             turns(after, kept_for, round_trip).clamp(least, long(round_trip))
         };
         Some(rest.mul_f64(0.75 + fastrand::f64() / 2.0))

@@ -6,7 +6,7 @@ use lock_runtime::{LockError, LockManager, TryAcquire};
 use tests::faults::{connected, free_within, renewed};
 use tests::mariadb::NOW;
 use tests::mysql::is_meant;
-use tests::{MariadbServer, MariadbTable, eventually, eventually_within};
+use tests::{Blocker, MariadbServer, MariadbTable, eventually, eventually_within};
 
 use crate::mysql_cost::{WRITES, counted};
 use crate::sql::{block, end, manager};
@@ -127,6 +127,24 @@ async fn one_waiter_of_a_process_looks_more_and_more_rarely_and_locks_no_row() {
     let next = waiting.join_next().await.unwrap().unwrap().unwrap();
     waiting.abort_all();
     next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_does_not_wait_for_a_held_row_that_a_transaction_has_locked() {
+    let server = MariadbServer::start();
+    let locks = manager(&server.url()).await;
+    held_by(&server, "somebody");
+    let blocker = Blocker::of(&mut server.client(), "lock_leases", "lock:k");
+    let waiting = tokio::spawn(locks.mutex("k").wait(LONG).acquire());
+    let before = looks(&server);
+    // With a request that waits for the row, it looks once in a call timeout, which is two seconds.
+    eventually_within(LONG / 3, "it looks often", async || {
+        looks(&server) >= before + 20
+    })
+    .await;
+    blocker.commit();
+    server.query(&format!("UPDATE lock_leases SET expires_at = {NOW}"));
+    waiting.await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -68,8 +68,8 @@ pub(super) const ALL: &[Planted] = &[
             Topology::Mysql,
             &[twist(
                 mysql!("release"),
-                "SET holder = NULL, expires_at = {micros}",
-                "SET counter = counter + 1",
+                "holder = NULL,\n    expires_at = IF(LAST_INSERT_ID(polled_until > {micros}), {micros}, {micros})",
+                "counter = counter + 1",
             )],
         ),
     },

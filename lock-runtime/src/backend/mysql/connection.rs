@@ -323,7 +323,7 @@ fn judge(row: &Row, connector: &MysqlConnector) -> Result<u64, Fault> {
     }
     let columns = row.text(6)?.unwrap_or_default();
     let has = |wanted: &str| columns.split(' ').any(|column| column == wanted);
-    if let Some(why) = connector.target.table.lacks(has) {
+    if let Some(why) = connector.target.table.lacks(&[], has) {
         return unfit(why);
     }
     if row.text(7)? != Some("varbinary(512)") {

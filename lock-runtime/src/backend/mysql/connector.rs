@@ -85,7 +85,7 @@ impl Connector for MysqlConnector {
 }
 
 impl MysqlConnector {
-    /// Returns the text to send. A request that does not wait for a locked row has `false` as its last argument.
+    /// Returns the text to send. A request that does not wait for a locked row has `false` as its last argument, and a waiter zero.
     fn text<'a>(
         &'a self,
         connection: &MysqlConnection,
@@ -95,6 +95,7 @@ impl MysqlConnector {
         match (statement.name, args.last()) {
             ("acquire", _) if !connection.is_mariadb => &self.own.acquire,
             ("take_over", Some(Arg::Flag(false))) => &self.own.take_over,
+            ("wait", Some(Arg::Number(0))) => &self.own.wait,
             ("take_turn", Some(Arg::Flag(false))) => &self.own.take_turn,
             _ => &statement.text,
         }

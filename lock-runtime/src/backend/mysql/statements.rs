@@ -152,11 +152,12 @@ pub(super) struct Own {
     pub(super) rights: String,
     pub(super) missing: String,
     pub(super) forced: Arc<Statement>,
-    /// `acquire` on MySQL, and, in the next two fields, `take_over` and `take_turn` of requests that do not wait for a
-    /// locked row.
+    /// `acquire` on MySQL, and, in the next three fields, `take_over`, `take_turn` and `wait` of callers that do not wait
+    /// for a locked row.
     pub(super) acquire: String,
     pub(super) take_over: String,
     pub(super) take_turn: String,
+    pub(super) wait: String,
 }
 
 impl Own {
@@ -165,6 +166,7 @@ impl Own {
             acquire: unwaiting(&statements.acquire, target),
             take_over: unwaiting(&statements.take_over, target),
             take_turn: unwaiting(&statements.take_turn, target),
+            wait: unwaiting(&statements.wait, target),
             rights: filled(include_str!("sql/rights.sql"), target),
             missing: filled(include_str!("sql/missing.sql"), target),
             forced: Arc::new(Statement {

@@ -227,7 +227,7 @@ fn judge(row: &Row, whole: &Table) -> Result<u64, Refusal> {
     }
     let columns: Vec<String> = row.try_get(11)?;
     let has = |wanted: &str| columns.iter().any(|column| column == wanted);
-    if let Some(why) = whole.lacks(has) {
+    if let Some(why) = whole.lacks(&["waited_until"], has) {
         return unfit(why);
     }
     Ok(u64::try_from(row.try_get::<_, i64>(12)?).unwrap_or(0))

@@ -57,7 +57,7 @@ pub(crate) async fn connect(
     opening: Opening,
 ) -> Result<Arc<SqlBackend>, LockError> {
     let (options, target) = (&opening.options, Arc::new(target));
-    let statements = statements::statements(&target);
+    let statements = statements::statements(&target.table);
     let (clock, timeout) = (Arc::new(ServerClock::default()), options.call_timeout);
     let notices = Arc::<Notices>::default();
     let schema = Schema::new(&statements.schema, options.ensure_schema);
@@ -75,7 +75,7 @@ pub(crate) async fn connect(
         renewals: connector(),
         waiting_renewals: connector(),
         pool: target.pool,
-        transactions: statements::of_transactions(&target, &notices),
+        transactions: statements::of_transactions(&target.table, &notices),
         statements,
         clock: clock.clone(),
     };

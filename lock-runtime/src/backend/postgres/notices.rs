@@ -12,7 +12,7 @@ const QUIET: Duration = Duration::from_secs(30);
 /// The place of the function that sends a notice, in the text of a statement.
 const PLACE: &str = "{notify}";
 /// The function that takes the same arguments and sends nothing.
-pub(super) const NOTHING: &str = "concat";
+const NOTHING: &str = "concat";
 
 /// Whether the server takes notices. The connectors of one manager share it.
 #[derive(Debug, Default)]

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use tokio_postgres::types::{ToSql, Type};
 
-use super::notices::{self, Notices};
-use super::url::Target;
+use super::notices::Notices;
 use crate::backend::sql::statements::{statement_files, without_comments};
 use crate::backend::sql::{Arg, OfTransactions, Statement, Statements, Table};
 
@@ -75,17 +74,17 @@ const MICROS_NOW: (&str, &str) = (
 );
 
 /// Returns all statements for one table.
-pub(super) fn statements(target: &Target) -> Statements {
-    Statements::of(&statement_files!(), |text| filled(text, target))
+pub(super) fn statements(table: &Table) -> Statements {
+    Statements::of(&statement_files!(), |text| filled(text, table))
 }
 
 /// Returns the statements of locks that a transaction of the caller has.
-pub(super) fn of_transactions(target: &Target, notices: &Arc<Notices>) -> OfTransactions {
-    let (whole, notices) = (target.table.clone(), notices.clone());
+pub(super) fn of_transactions(table: &Table, notices: &Arc<Notices>) -> OfTransactions {
+    let (whole, notices) = (table.clone(), notices.clone());
     let statement = |name, text| {
         Arc::new(Statement {
             name,
-            text: filled(text, target),
+            text: filled(text, table),
         })
     };
     OfTransactions {
@@ -100,17 +99,12 @@ pub(super) fn of_transactions(target: &Target, notices: &Arc<Notices>) -> OfTran
     }
 }
 
-fn filled(text: &str, target: &Target) -> String {
+fn filled(text: &str, table: &Table) -> String {
     let mut text = without_comments(text);
     for (name, fragment) in FRAGMENTS.into_iter().chain([MICROS_NOW]) {
         text = text.replace(name, fragment);
     }
-    let text = if target.notify {
-        text.replace("{tell}", "{notify}")
-    } else {
-        text.replace("{tell}", notices::NOTHING)
-    };
-    text.replace("{channel}", target.table.own_name())
+    text.replace("{channel}", table.own_name())
 }
 
 /// Returns the statements that look for the table.
@@ -144,32 +138,14 @@ mod tests {
     use crate::backend::sql::kinds::renewals::checks::some_renewals_wait;
     use crate::backend::sql::statements::checks;
 
-    fn with(query: &str) -> Statements {
-        statements(&Target::parse(&format!("postgres://app@db.example/orders?{query}")).unwrap())
-    }
-
     #[test]
     fn no_statement_has_a_comment_or_a_placeholder_left() {
-        checks::nothing_is_left_open(&with(""));
-    }
-
-    #[test]
-    fn without_notices_only_waiters_of_fair_locks_and_holders_are_told() {
-        let tells = |query: &str| {
-            let statements = with(query);
-            let all = statements.all().into_iter();
-            let told = all.filter(|statement| statement.text.contains("{notify}"));
-            told.map(|statement| statement.name).collect::<Vec<_>>()
-        };
-        let quiet = ["settle", "leave_queue", "force_release"];
-        assert_eq!(tells("lock_notify=off"), quiet);
-        let loud = tells("lock_notify=on");
-        assert!(loud.contains(&"release") && loud.contains(&"add_permits"));
+        checks::nothing_is_left_open(&statements(&Table::default()));
     }
 
     #[test]
     fn renewals_leave_out_locked_rows_unless_they_wait_for_theirs() {
-        some_renewals_wait(&with(""));
+        some_renewals_wait(&statements(&Table::default()));
     }
 
     #[test]

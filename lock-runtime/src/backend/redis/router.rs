@@ -76,7 +76,8 @@ impl Router {
             target,
             call_timeout: opening.options.call_timeout,
             rights_of: AtomicU8::new(0),
-            list_is_refused: AtomicBool::new(false),
+            // Nobody waits at one node of a quorum alone.
+            list_is_refused: AtomicBool::new(opening.uptime.is_some()),
             wanted: Wanted::default(),
             handle: opening.runtime.clone(),
             has_two_workers: opening.runtime.metrics().num_workers() > 1,

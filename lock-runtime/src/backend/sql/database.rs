@@ -24,8 +24,7 @@ pub(crate) trait Database: Send + Sync + 'static {
     fn check_key(&self, key: &Key) -> Result<(), LockError>;
 
     /// Listens to a topic. The default is for a database that sends no messages.
-    fn listen(&self, topic: String) -> Box<dyn Listen> {
-        let _ = topic;
+    fn listen(&self, _: String) -> Box<dyn Listen> {
         Box::new(SilentListener)
     }
 

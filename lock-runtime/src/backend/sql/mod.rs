@@ -320,11 +320,12 @@ impl Backend for SqlBackend {
     }
 
     fn round_trip(&self, _: &Key) -> Duration {
-        let notices = match self.inner.database.notifies() {
-            true => Duration::ZERO,
-            false => polling::FIRST / 2,
-        };
-        self.inner.pool.round_trip() + notices
+        let round_trip = self.inner.pool.round_trip();
+        if self.inner.database.notifies() {
+            round_trip
+        } else {
+            round_trip + polling::FIRST / 2
+        }
     }
 
     fn drained(&self) -> Boxed<'_> {

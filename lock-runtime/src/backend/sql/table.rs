@@ -27,8 +27,8 @@ const COLUMNS: [&str; 12] = [
     "last_token",
     "counter",
     "shares",
-    "waited_until",
     "writer_until",
+    "polled_until",
     "queue",
     "permits",
 ];
@@ -93,9 +93,11 @@ impl Table {
         text.replace("{table}", self.whole())
     }
 
-    /// Returns the reason why a table with these columns cannot be used, if there is one.
-    pub(crate) fn lacks(&self, has: impl Fn(&str) -> bool) -> Option<String> {
-        let missing = COLUMNS.iter().find(|column| !has(column))?;
+    /// Returns the reason why a table with these columns cannot be used, if there is one. `own` are the columns that
+    /// only this database needs.
+    pub(crate) fn lacks(&self, own: &[&str], has: impl Fn(&str) -> bool) -> Option<String> {
+        let mut wanted = COLUMNS.iter().chain(own);
+        let missing = wanted.find(|column| !has(column))?;
         Some(format!(
             "the table `{}` has no column `{missing}`: it is not the table of this version",
             self.name

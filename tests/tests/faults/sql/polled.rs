@@ -27,6 +27,7 @@ async fn acquire(locks: &LockManager, kind: &str) -> LockGuard {
     let request = match kind {
         "mutex" => locks.mutex("k"),
         "fenced" => locks.fenced("f"),
+        "read" => locks.read("w"),
         _ => locks.write("w"),
     };
     request.wait(LONG).acquire().await.unwrap()
@@ -39,7 +40,8 @@ async fn a_process_that_takes_a_lock_again_at_once_lets_others_come_first<D: Qui
     let table = Table::<D>::new();
     let url = format!("{}{}", table.url(), D::QUIETLY);
     let (locks, other) = (manager(&url).await, manager(&url).await);
-    for kind in ["mutex", "fenced", "write"] {
+    let alike = ["mutex", "fenced", "write"].map(|kind| (kind, kind));
+    for (kind, others) in alike.into_iter().chain([("write", "read")]) {
         let (over, greedy) = (AtomicBool::new(false), AtomicU32::new(0));
         let takes = async {
             while !over.load(Ordering::Relaxed) {
@@ -51,7 +53,7 @@ async fn a_process_that_takes_a_lock_again_at_once_lets_others_come_first<D: Qui
         };
         let comes_now_and_then = async {
             for _ in 0..TURNS {
-                acquire(&other, kind).await.release().await.unwrap();
+                acquire(&other, others).await.release().await.unwrap();
                 tokio::time::sleep(10 * MS).await;
             }
             over.store(true, Ordering::Relaxed);
@@ -60,7 +62,7 @@ async fn a_process_that_takes_a_lock_again_at_once_lets_others_come_first<D: Qui
         let greedy = greedy.into_inner();
         assert!(
             greedy <= 2 * TURNS + 4,
-            "{kind}: {greedy} turns beside {TURNS}"
+            "{kind}: {greedy} turns beside {TURNS} of a {others}"
         );
     }
     end(table, locks, other).await;

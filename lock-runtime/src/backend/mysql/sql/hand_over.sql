@@ -9,5 +9,5 @@ UPDATE {table} AS l SET
     last_token = IF(token > last_token + 1, token + $6, token),
     counter = counter + $7
 WHERE l.name = $1 AND (holder = $2 OR holder = $3) AND expires_at > {micros} AND {micros} <= $5 AND {is_primary};
-SELECT token, last_token, counter, {micros} AS now, waited_until > {micros} AS others FROM {table} AS l
+SELECT token, last_token, counter, {micros} AS now, polled_until > {micros} AS others FROM {table} AS l
 WHERE l.name = $1 AND holder = $3 AND ROW_COUNT() > 0

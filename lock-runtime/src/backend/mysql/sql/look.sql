@@ -11,14 +11,15 @@ SELECT
     MIN(s.h) AS sharer,
     l.permits,
     l.writer_until - {micros} AS writer_left,
-    l.waited_until > {micros} + 1000000 AS waited,
+    TRUE AS waited,
     (SELECT COUNT(*) FROM {queued} AS q WHERE q.d > {micros}) AS queued,
     (SELECT SUBSTRING_INDEX(GROUP_CONCAT(q.h ORDER BY q.n SEPARATOR ' '), ' ', $2)
         FROM {queued} AS q WHERE q.d > {micros}) AS first_waiters,
     {micros} AS now,
     -- Whether a transaction has locked a row that nobody holds. The row is locked for a moment itself.
     IF((l.holder IS NULL OR l.expires_at <= {micros}) AND l.shares IS NULL AND l.permits IS NULL,
-        {unlocked} IS NULL, FALSE) AS locked
+        {unlocked} IS NULL, FALSE) AS locked,
+    l.polled_until > {micros} + 1000000 AS polled
 FROM {table} AS l LEFT JOIN {shared} AS s ON s.e > {micros}
 WHERE l.name = $1
 GROUP BY l.name

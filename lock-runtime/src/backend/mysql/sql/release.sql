@@ -2,5 +2,5 @@
 -- $1 name, $2 holder
 UPDATE {table} AS l SET
     holder = NULL,
-    expires_at = IF(LAST_INSERT_ID(waited_until > {micros}), {micros}, {micros})
+    expires_at = IF(LAST_INSERT_ID(polled_until > {micros}), {micros}, {micros})
 WHERE l.name = $1 AND holder = $2 AND expires_at > {micros}

@@ -22,8 +22,8 @@ CREATE TABLE IF NOT EXISTS {table} (
     shares       MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     -- Until then a writer waits, and no further reader comes in.
     writer_until BIGINT NOT NULL DEFAULT 0,
-    -- Until then somebody waits: the process that releases lets others ask first, now and then.
-    waited_until BIGINT NOT NULL DEFAULT 0,
+    -- Until then somebody waits: the process that releases lets others come first now and then.
+    polled_until BIGINT NOT NULL DEFAULT 0,
     -- Who waits for a fair lock: [{"h": holder, "n": its place, "d": dead from then on}].
     queue        MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     -- A semaphore's permits, leased ones included, or a latch's count.

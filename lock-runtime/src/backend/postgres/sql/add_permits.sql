@@ -2,4 +2,4 @@
 -- $1 name, $2 how many, $3 topic
 UPDATE {table} AS l SET permits = l.permits + $2, expires_at = 'epoch'
 WHERE l.name = $1 AND l.permits IS NOT NULL
-RETURNING CASE WHEN l.waited_until > clock_timestamp() THEN {tell}('{channel}', $3)::text END
+RETURNING CASE WHEN l.waited_until > clock_timestamp() THEN {notify}('{channel}', $3)::text END

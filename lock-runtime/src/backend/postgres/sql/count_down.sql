@@ -4,4 +4,4 @@ UPDATE {table} AS l SET permits = nullif(greatest(l.permits - 1, 0), 0),
     shares = CASE WHEN l.permits > 1 THEN l.shares END
 WHERE l.name = $1 AND l.permits IS NOT NULL
 RETURNING coalesce(l.permits, 0),
-    CASE WHEN l.permits IS NULL AND l.waited_until > clock_timestamp() THEN {tell}('{channel}', $2)::text END
+    CASE WHEN l.permits IS NULL AND l.waited_until > clock_timestamp() THEN {notify}('{channel}', $2)::text END

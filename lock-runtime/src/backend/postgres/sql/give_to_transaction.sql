@@ -6,15 +6,15 @@
 -- queue of notices is full.
 -- A stricter transaction that looked at the database before it had the lock does not see the hold.
 -- The answer is one row with a text. The parameters are texts, so that any driver can send them.
--- $1 name, $2 holder, $3 topic
+-- $1 name, $2 holder, $3 topic, empty if nobody is told
 WITH given AS (
     UPDATE {table} AS l SET
         holder = NULL,
         expires_at = clock_timestamp()
     WHERE l.name = $1::text AND l.holder = $2::text AND l.expires_at > clock_timestamp()
     RETURNING
-        CASE WHEN l.waited_until > clock_timestamp() AND pg_notification_queue_usage() < 0.5
-            THEN {tell}('{channel}', $3::text)::text END AS told,
+        CASE WHEN $3::text <> '' AND l.waited_until > clock_timestamp() AND pg_notification_queue_usage() < 0.5
+            THEN {notify}('{channel}', $3::text)::text END AS told,
         CASE WHEN l.queue -> 0 IS NOT NULL AND pg_notification_queue_usage() < 0.5
             THEN {notify}('{channel}', l.queue -> 0 ->> 't')::text END AS told_the_first
 )

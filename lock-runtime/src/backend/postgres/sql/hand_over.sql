@@ -10,4 +10,4 @@ UPDATE {table} AS l SET
     counter = l.counter + $7
 FROM (SELECT clock_timestamp() AS now) AS c
 WHERE l.name = $1 AND (l.holder = $2 OR l.holder = $3) AND l.expires_at > c.now AND clock_timestamp() <= $5
-RETURNING l.token, l.last_token, l.counter, {micros}, l.waited_until > c.now
+RETURNING l.token, l.last_token, l.counter, {micros}, greatest(l.waited_until, l.polled_until) > c.now

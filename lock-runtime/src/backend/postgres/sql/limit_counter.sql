@@ -4,4 +4,4 @@ INSERT INTO {table} AS l (name, kind, expires_at, permits) VALUES ($1, 'semaphor
 ON CONFLICT (name) DO UPDATE SET kind = 'semaphore', permits = $2,
     shares = CASE WHEN l.permits IS NULL THEN NULL ELSE l.shares END, queue = NULL, holder = NULL, expires_at = 'epoch'
 WHERE l.permits IS NOT NULL OR {is_unused}
-RETURNING CASE WHEN l.waited_until > clock_timestamp() THEN {tell}('{channel}', $3)::text END
+RETURNING CASE WHEN l.waited_until > clock_timestamp() THEN {notify}('{channel}', $3)::text END

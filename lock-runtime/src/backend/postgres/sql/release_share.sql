@@ -11,4 +11,4 @@ UPDATE {table} AS l SET
     expires_at = CASE WHEN l.permits IS NULL OR {leaves_last} THEN greatest(l.expires_at, c.now) ELSE l.expires_at END
 FROM (SELECT clock_timestamp() AS now) AS c
 WHERE l.name = $1 AND (l.shares -> $2 -> 0)::bigint > {micros}
-RETURNING CASE WHEN l.waited_until > c.now THEN {tell}('{channel}', $3)::text END
+RETURNING CASE WHEN l.waited_until > c.now THEN {notify}('{channel}', $3)::text END

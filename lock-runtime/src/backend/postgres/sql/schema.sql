@@ -25,6 +25,8 @@ CREATE TABLE IF NOT EXISTS {table} (
     shares       jsonb,
     -- Until then a writer waits, and no further reader comes in.
     writer_until timestamptz,
+    -- Until then somebody waits who does not listen: the process that releases lets others come first now and then.
+    polled_until timestamptz NOT NULL DEFAULT 'epoch',
     -- Who waits for a fair lock, in order: [{"h": holder, "d": dead from then on, in microseconds, "t": topic}].
     queue        jsonb,
     -- A semaphore's permits, leased ones included, or a latch's count.

@@ -3,4 +3,4 @@
 INSERT INTO {table} AS l (name, kind, expires_at, permits) VALUES ($1, $2, 'epoch', $3)
 ON CONFLICT (name) DO UPDATE SET kind = $2, permits = $3, shares = NULL, queue = NULL, holder = NULL, expires_at = 'epoch'
 WHERE {is_unused}
-RETURNING CASE WHEN l.waited_until > clock_timestamp() THEN {tell}('{channel}', $4)::text END
+RETURNING CASE WHEN l.waited_until > clock_timestamp() THEN {notify}('{channel}', $4)::text END

@@ -12,6 +12,6 @@ ON CONFLICT (name) DO UPDATE SET
     permits = CASE WHEN {leaves_last} THEN NULL ELSE l.permits END,
     queue = {queue_without}
 RETURNING (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
-    CASE WHEN l.waited_until > clock_timestamp() THEN {tell}('{channel}', $3)::text END,
+    CASE WHEN l.waited_until > clock_timestamp() THEN {notify}('{channel}', $3)::text END,
     CASE WHEN l.queue -> 0 IS NOT NULL AND (l.holder IS NULL OR l.expires_at <= clock_timestamp())
         THEN {notify}('{channel}', l.queue -> 0 ->> 't')::text END

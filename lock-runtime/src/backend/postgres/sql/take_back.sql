@@ -1,6 +1,6 @@
 -- Frees a lock whose transaction was rolled back. Says whether the transaction is still open. If it is not, tells those who
 -- wait; they could not say so in the row meanwhile. After a commit there is nothing to free.
--- $1 name, $2 holder, $3 topic
+-- $1 name, $2 holder, $3 topic, empty if nobody is told
 WITH freed AS (
     UPDATE {table} AS l SET
         holder = NULL,
@@ -12,5 +12,5 @@ WITH freed AS (
         SELECT FROM {table} AS l WHERE l.name = $1 AND l.holder = $2 AND l.expires_at > clock_timestamp()
     ) AS is_open
 )
-SELECT t.is_open, CASE WHEN NOT t.is_open THEN {tell}('{channel}', $3)::text END
+SELECT t.is_open, CASE WHEN NOT t.is_open AND $3 <> '' THEN {notify}('{channel}', $3)::text END
 FROM transaction AS t

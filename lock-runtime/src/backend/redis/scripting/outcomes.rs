@@ -138,10 +138,8 @@ impl ReleaseReply {
         match released {
             1 => Some(ReleaseReply::Done),
             2 => Some(ReleaseReply::Unpublished),
-            more => u64::try_from(more - 2)
-                .ok()
-                .filter(|more| *more > 0)
-                .map(ReleaseReply::Received),
+            3.. => u64::try_from(released - 2).ok().map(ReleaseReply::Received),
+            _ => None,
         }
     }
 

@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use super::seen::{Blocked, READ_WRITE, Seen, may_set};
 use crate::backend::kit::undo::Undo;
-use crate::backend::sql::{Answer, Arg, Row, SqlCompensation, SqlShared, Statement, own_topic};
+use crate::backend::sql::{
+    Answer, Arg, Purpose, Row, SqlCompensation, SqlShared, Statement, own_topic,
+};
 use crate::backend::{
     AcquireRequest, Acquired, Fault, Granted, HoldRef, QUEUE_LIFE, READERS_KEPT_OUT, Reply,
 };
 use crate::values::{FencingToken, Kind, Moment, clock};
 
-/// The number of times that a request is sent, if a look finds the lock free after each refusal.
+/// The number of times that a request is sent, or a first look, if looks find the lock free again and again.
 const TRIES: usize = 4;
 /// The pauses while another transaction has locked the row. A transaction of this library is soon over; one of a caller
 /// may take any time. After the last pause, the lock counts as busy.
@@ -42,7 +44,8 @@ pub(in crate::backend::sql) async fn acquire(
             return Ok(Acquired::Granted(granted, None));
         }
         let looked_at = clock::now();
-        let Some(seen) = inner.look(key, deadline).await? else {
+        let purpose = Purpose::Acquire(request.hold_ref.holder);
+        let Some(seen) = inner.look_as(purpose, key, deadline).await? else {
             if key.kind() == Kind::Semaphore {
                 may_set(&request)?;
             }
@@ -215,27 +218,30 @@ impl<'a> SqlAcquire<'a> {
         made.await.map(drop)
     }
 
-    /// Makes sure that a release notifies a caller that goes on waiting, or lets it come first, and that readers are kept
-    /// out for `keeping_out`.
+    /// Makes sure that a release notifies a caller that goes on waiting, or lets others come first, and that readers are
+    /// kept out for `keeping_out`.
     async fn wait_for(&self, seen: &Seen, keeping_out: Duration) -> Result<(), Fault> {
         let (inner, request, deadline) = (self.inner, self.request, self.deadline);
         let Some(waits) = request.waits else {
             return Ok(());
         };
-        let notes = match request.hold_ref.key.kind() {
+        let listens = inner.database.notifies();
+        let is_noted = match request.hold_ref.key.kind() {
             // A fair waiter has its place in the queue, and gets a message of its own.
-            Kind::Fair => false,
-            Kind::Mutex | Kind::Fenced | Kind::Write => true,
-            // Only who holds a lock alone lets others come first.
-            Kind::Read | Kind::Semaphore => inner.database.notifies(),
+            Kind::Fair => true,
+            // Nobody who has permits lets others come first.
+            Kind::Semaphore if !listens => true,
+            _ if listens => seen.waited,
+            _ => seen.polled,
         };
-        if (seen.waited || !notes) && keeping_out.is_zero() {
+        if is_noted && keeping_out.is_zero() {
             return Ok(());
         }
         let mut pauses = WHILE_LOCKED.into_iter();
         loop {
             let args = vec![
                 Arg::text(request.hold_ref.key.raw()),
+                Arg::Flag(listens),
                 Arg::micros(keeping_out.min(waits)),
             ];
             match inner.run(&inner.statements.wait, args, deadline).await {

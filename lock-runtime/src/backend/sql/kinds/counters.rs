@@ -62,7 +62,7 @@ impl SqlShared {
         if seen.waited || !self.database.notifies() {
             return Ok(());
         }
-        let args = vec![Arg::text(key.raw()), Arg::Number(0)];
+        let args = vec![Arg::text(key.raw()), Arg::Flag(true), Arg::Number(0)];
         let wait = &self.statements.wait;
         self.ask(wait, args, timeout).await.map(drop)
     }

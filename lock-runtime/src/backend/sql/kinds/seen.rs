@@ -3,9 +3,9 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use crate::backend::sql::{Arg, Row, SqlShared};
+use crate::backend::sql::{Arg, Purpose, Row, SqlShared};
 use crate::backend::{AcquireRequest, AskedKind, FIRST_WAITERS, Fault, FoundKind, HoldRef, clash};
-use crate::values::{Key, Kind, Moment};
+use crate::values::{Key, Kind, Moment, clock};
 
 /// The row of a lock, as a look has found it.
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub(super) struct Seen {
     pub(super) writer_left: Option<Duration>,
     /// True if releases are notified for a while.
     pub(super) waited: bool,
+    /// True if releases say for a while that somebody waits.
+    pub(super) polled: bool,
     pub(super) queued: u64,
     /// The holders of the first places in the queue.
     pub(super) first_waiters: Vec<String>,
@@ -39,8 +41,20 @@ pub(super) struct Seen {
 impl SqlShared {
     /// Returns the row of that name, if there is one.
     pub(super) async fn look(&self, key: &Key, deadline: Moment) -> Result<Option<Seen>, Fault> {
+        self.look_as(Purpose::Other, key, deadline).await
+    }
+
+    /// Does the same on a connection for this purpose.
+    pub(super) async fn look_as(
+        &self,
+        purpose: Purpose,
+        key: &Key,
+        deadline: Moment,
+    ) -> Result<Option<Seen>, Fault> {
         let args = vec![Arg::text(key.raw()), Arg::count(FIRST_WAITERS as u64)];
-        let answer = self.run(&self.statements.look, args, deadline).await?;
+        let (look, now) = (&self.statements.look, clock::now());
+        let asked = self.pool.call(purpose, look, args, now, deadline.into());
+        let answer = asked.await?;
         let seen = answer.row().map(read).transpose()?;
         if let Some(seen) = &seen {
             self.last_seen.note(key, seen.who_holds());
@@ -69,6 +83,7 @@ fn read(row: &Row) -> Result<Seen, Fault> {
         permits: row.signed(8)?,
         writer_left: micros(9)?,
         waited: row.flag(10)?,
+        polled: row.flag(15)?,
         queued: row.number(11)?,
         first_waiters: waiters.map(str::to_owned).collect(),
         now: row.number(13)?,

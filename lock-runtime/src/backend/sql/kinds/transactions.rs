@@ -25,10 +25,14 @@ pub(in crate::backend::sql) struct InTransactions {
 }
 
 impl InTransactions {
-    /// Returns the name, the holder and the topic of the waiters.
-    fn params(hold_ref: HoldRef<'_>) -> [String; 3] {
-        let key = hold_ref.key;
-        [key.raw().to_owned(), hold_ref.holder.text(), topic(key)]
+    /// Returns the name, the holder and the topic of the waiters. The topic is empty if releases notify nobody.
+    fn params(&self, hold_ref: HoldRef<'_>) -> [String; 3] {
+        let topic = if self.inner.database.notifies() {
+            topic(hold_ref.key)
+        } else {
+            String::new()
+        };
+        [hold_ref.key.raw().to_owned(), hold_ref.holder.text(), topic]
     }
 }
 
@@ -39,13 +43,13 @@ impl Transactions for InTransactions {
         Give {
             take: fill(&statements.give.text),
             then: then.map(|then| fill(&then.text)),
-            params: (statements.params)(InTransactions::params(hold_ref)),
+            params: (statements.params)(self.params(hold_ref)),
         }
     }
 
     fn take_back<'a>(&'a self, hold_ref: HoldRef<'a>, timeout: Duration) -> Reply<'a, bool> {
         Box::pin(async move {
-            let args = InTransactions::params(hold_ref).map(Arg::Text).into();
+            let args = self.params(hold_ref).map(Arg::Text).into();
             let asked = self.inner.ask(&self.statements.take_back, args, timeout);
             asked.await?.ok_or_else(malformed)?.flag(0)
         })

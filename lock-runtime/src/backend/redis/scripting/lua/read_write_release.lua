@@ -4,8 +4,8 @@
 -- Uses: digits, time, failed, timeout_key, holder, readers, publish, publish_release
 -- Keys: lock, timeout, writer_waits
 -- Args: holder, channel, time_to_come_ms
--- Returns: 1 released | 2 released, but a message could not be published | 3 released, and a listener received it
---          | {0, time_us} not a holder
+-- Returns: 1 released | 2 released, but a message could not be published
+--          | 3 or more: two, and the number of listeners that received it | {0, time_us} not a holder
 -- Why: The release of a read may overtake the downgrade that made it of a write, so the script deletes both fields. The
 --      hash then lives as long as the longest lease of the other readers, as in Redisson. The search ends early at a
 --      reader with half of the hash's lease left; otherwise the release of one of many readers would look at all of

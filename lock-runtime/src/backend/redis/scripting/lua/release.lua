@@ -5,7 +5,7 @@
 -- Keys: lock, fence?
 -- Args: holder, channel, payload, last?, used?
 -- Returns: 1 released | 2 released, but the message could not be published
---          | 3 released, and a listener received the message | {0, time_us} not the holder
+--          | 3 or more: two, and the number of listeners that received it | {0, time_us} not the holder
 -- Why: HDEL checks and deletes in one step, and Redis deletes a hash that becomes empty. Publishing comes last and
 --      cannot undo the release. Reserved tokens go back only with the lock: a late copy of the release returns none.
 --      The reply for a caller that is not the holder carries the time: after not_after, no acquire of this id can still

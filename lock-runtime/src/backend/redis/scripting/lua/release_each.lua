@@ -5,7 +5,8 @@
 -- Keys: lock...
 -- Args: payload, (holder, channel)...
 -- Returns: 1 if each was released and no listener received a message | {answer...}: 1 released
---          | 2 released, but the message could not be published | 2 + how many listeners received it
+--          | 2 released, but the message could not be published | 3 or more: two, and the number of listeners
+--          that received it
 --          | 0 if the release has to be sent by itself
 -- Why: As acquire_each.
 

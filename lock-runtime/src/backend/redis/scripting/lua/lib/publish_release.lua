@@ -2,7 +2,7 @@
 --
 -- Offers: publish_release(channel, payload), which returns the reply of the release: 1 no listener received the message
 --         | 2 it could not be published
---         | 2 + how many listeners received it
+--         | 3 or more: two, and the number of listeners that received it
 -- After: publish
 -- Why: A process that releases a lock again and again, and is never refused, sees by this that other processes wait.
 
