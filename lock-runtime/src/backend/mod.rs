@@ -208,11 +208,19 @@ pub(crate) trait Backend: Send + Sync + 'static {
         self.around().map_or(0, |inner| inner.place(key))
     }
 
-    /// A recent round trip to the place of the key, for pauses that must be longer than a round trip. Where waiters ask
-    /// after pauses, the time until they notice a release is a part of it.
+    /// A recent round trip to the place of the key, for pauses that must be longer than a round trip.
     fn round_trip(&self, key: &Key) -> Duration {
         self.around()
             .map_or(Duration::ZERO, |inner| inner.round_trip(key))
+    }
+
+    /// The time in which others notice that the key was given back after a hold of this length: a round trip, or longer
+    /// where waiters ask after pauses.
+    fn notice_time(&self, key: &Key, held_for: Duration) -> Duration {
+        match self.around() {
+            Some(inner) => inner.notice_time(key, held_for),
+            None => self.round_trip(key),
+        }
     }
 
     /// Resolves once no acquire, and no undoing of one, is under way.

@@ -74,27 +74,27 @@ impl Slice {
     }
 
     /// The store has granted the lock to this process, or to its next holder. Returns until when the lock may go round in this
-    /// process without the store. `round_trip`: a recent one.
-    pub(crate) fn tenure_begins(&mut self, others: Option<u64>, round_trip: Duration) -> Moment {
+    /// process without the store. `notice_time`: see [`Backend`](crate::backend::Backend::notice_time).
+    pub(crate) fn tenure_begins(&mut self, others: Option<u64>, notice_time: Duration) -> Moment {
         let now = clock::now();
         let since = self.hand_overs.map_or(now, |slice| slice.since);
         let until = since
             + match others {
                 Some(0) => SLICE_ALONE,
-                _ => length(round_trip),
+                _ => length(notice_time),
             };
         self.hand_overs = Some(HandOvers {
             since,
             until,
             others: others.unwrap_or(0),
         });
-        (now + TENURE.max(round_trip * TENURE_IN_ROUND_TRIPS)).earlier(until)
+        (now + TENURE.max(notice_time * TENURE_IN_ROUND_TRIPS)).earlier(until)
     }
 
     /// Whether the lock may go to a caller of this process that came after its guard was dropped. `held_for`: the length of
     /// the turn that has ended. Another process waits for a slice in all, and not for one turn more after a long one.
-    pub(crate) fn may_return(&self, held_for: Duration, round_trip: Duration) -> bool {
-        self.knows_nobody() && held_for < length(round_trip)
+    pub(crate) fn may_return(&self, held_for: Duration, notice_time: Duration) -> bool {
+        self.knows_nobody() && held_for < length(notice_time)
     }
 
     /// Whether the store's last answer named no waiter of another process.
@@ -147,13 +147,13 @@ impl Slice {
         &mut self,
         others: Others,
         held_for: Duration,
-        round_trip: Duration,
+        notice_time: Duration,
         now: Moment,
     ) -> Option<Duration> {
         let kept = self.kept.take_if(|(until, _)| now.has_reached(*until));
         let slice = self.hand_overs.take();
         let contended = std::mem::take(&mut self.contended);
-        let least = a_few(round_trip);
+        let least = a_few(notice_time);
         if let Some((_, rest)) = kept {
             return Some(rest.max(least));
         }
@@ -161,7 +161,7 @@ impl Slice {
         let slice = slice.filter(|slice| now.has_reached(slice.until));
         let others_come_first = match others {
             Others::Seen(processes) => {
-                let is_due = || length(round_trip).mul_f64(fastrand::f64()) <= kept_for;
+                let is_due = || length(notice_time).mul_f64(fastrand::f64()) <= kept_for;
                 slice.is_some() || processes > 0 && is_due()
             }
             // Those that are not on the list need a rest.
@@ -171,12 +171,12 @@ impl Slice {
             return None;
         }
         let rest = if fastrand::u32(..LONG_ONE_IN) == 0 {
-            long(round_trip)
+            long(notice_time)
         } else {
             // Listeners may want nothing just now. Those that do have made this process wait.
             let few = if contended { others.but_one() } else { 0 };
             let after = slice.map_or(few, |slice| slice.others);
-            turns(after, kept_for, round_trip).clamp(least, long(round_trip))
+            turns(after, kept_for, notice_time).clamp(least, long(notice_time))
         };
         Some(rest.mul_f64(0.75 + fastrand::f64() / 2.0))
     }
@@ -193,23 +193,23 @@ impl Others {
 }
 
 /// The time that so many others need for slices of this length.
-fn turns(others: u64, length: Duration, round_trip: Duration) -> Duration {
+fn turns(others: u64, length: Duration, notice_time: Duration) -> Duration {
     let others = u32::try_from(others).unwrap_or(u32::MAX);
-    (length * 3 / 4 + round_trip * CHANGE_IN_ROUND_TRIPS) * others.min(MOST_OTHERS)
+    (length * 3 / 4 + notice_time * CHANGE_IN_ROUND_TRIPS) * others.min(MOST_OTHERS)
 }
 
 /// The length of a slice while other processes may be waiting.
-fn length(round_trip: Duration) -> Duration {
-    SLICE.max(round_trip * SLICE_IN_ROUND_TRIPS)
+fn length(notice_time: Duration) -> Duration {
+    SLICE.max(notice_time * SLICE_IN_ROUND_TRIPS)
 }
 
-fn long(round_trip: Duration) -> Duration {
-    (round_trip * LONG_REST_IN_ROUND_TRIPS).clamp(LONG_REST, LONGEST_REST)
+fn long(notice_time: Duration) -> Duration {
+    (notice_time * LONG_REST_IN_ROUND_TRIPS).clamp(LONG_REST, LONGEST_REST)
 }
 
 /// Long enough for others to ask.
-fn a_few(round_trips: Duration) -> Duration {
-    (round_trips * 4).clamp(REST, LONGEST_REST)
+fn a_few(notice_times: Duration) -> Duration {
+    (notice_times * 4).clamp(REST, LONGEST_REST)
 }
 
 #[cfg(test)]

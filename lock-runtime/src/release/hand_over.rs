@@ -1,6 +1,8 @@
 //! The lock goes to the next waiter of this process: without a request in a tenure, or with one request that begins the next
 //! tenure.
 
+use std::time::Duration;
+
 use tokio::sync::oneshot;
 
 use super::{Release, Work, idle, undo};
@@ -13,8 +15,8 @@ use crate::values::{HoldOptions, Key, Kind, LockError, SPARE_TOKENS, clock};
 /// Returns the permission for further turns in the tenure that the store has just granted, if the terms give one.
 pub(crate) fn reserve(core: &Core, front: &Front, terms: TenureTerms) -> Option<Reserved> {
     let TenureTerms { others, spare } = terms;
-    let round_trip = core.backend.round_trip(front.key());
-    let until = front.slice(|slice| slice.tenure_begins(others, round_trip));
+    let notice_time = core.backend.notice_time(front.key(), Duration::ZERO);
+    let until = front.slice(|slice| slice.tenure_begins(others, notice_time));
     Reserved::new(spare, Some(until?))
 }
 
@@ -91,13 +93,11 @@ impl Work {
     /// Returns `true` if a caller that has come since the guard was dropped may have the lock before it is given back.
     fn may_return(&self) -> bool {
         let (core, key) = (&self.core, self.tenure.key());
-        let (held_for, round_trip) = (
-            self.left_at - self.turn.granted_at,
-            core.backend.round_trip(key),
-        );
+        let held_for = self.left_at - self.turn.granted_at;
+        let notice_time = core.backend.notice_time(key, held_for);
         let front = self.turn.front.as_ref();
         let may =
-            front.and_then(|front| front.slice(|slice| slice.may_return(held_for, round_trip)));
+            front.and_then(|front| front.slice(|slice| slice.may_return(held_for, notice_time)));
         may == Some(true) && !self.unanswered && !core.is_wanted(key, self.tenure.holder())
     }
 }

@@ -355,10 +355,10 @@ impl Work {
         } else {
             Others::Seen(wanted_by)
         };
-        let round_trip = backend.round_trip(key);
         let now = clock::now();
         let held_for = now - self.turn.granted_at;
-        let rest = front.slice(|slice| slice.rest(others, held_for, round_trip, now));
+        let notice_time = backend.notice_time(key, held_for);
+        let rest = front.slice(|slice| slice.rest(others, held_for, notice_time, now));
         if let Some(place) = self.place.take() {
             // The others come first by the list.
             front.leave_place(place);

@@ -136,12 +136,16 @@ async fn a_waiter_does_not_wait_for_a_held_row_that_a_transaction_has_locked() {
     held_by(&server, "somebody");
     let blocker = Blocker::of(&mut server.client(), "lock_leases", "lock:k");
     let waiting = tokio::spawn(locks.mutex("k").wait(LONG).acquire());
-    let before = looks(&server);
-    // With a request that waits for the row, it looks once in a call timeout, which is two seconds.
-    eventually_within(LONG / 3, "it looks often", async || {
-        looks(&server) >= before + 20
+    let before = counted(&server, &WRITES);
+    eventually("it would say that it waits", async || {
+        counted(&server, &WRITES) >= before + 5
     })
     .await;
+    let notes = "SELECT ID FROM information_schema.PROCESSLIST \
+                 WHERE COMMAND = 'Query' AND INFO LIKE 'UPDATE%polled_until%'";
+    let under_way = (0..20).filter(|_| !server.query(notes).is_empty());
+    let under_way = under_way.count();
+    assert!(under_way <= 10, "{under_way} of 20 times");
     blocker.commit();
     server.query(&format!("UPDATE lock_leases SET expires_at = {NOW}"));
     waiting.await.unwrap().unwrap().release().await.unwrap();

@@ -19,6 +19,8 @@ pub(crate) mod polling;
 #[cfg(any(feature = "mysql", feature = "redis", feature = "postgres"))]
 pub(crate) mod round_trip;
 pub(crate) mod server_clock;
+#[cfg(any(feature = "mysql", feature = "redis", feature = "postgres", test))]
+pub(crate) mod slots;
 pub(crate) mod standing;
 #[cfg(any(
     feature = "redis",

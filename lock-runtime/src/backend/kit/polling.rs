@@ -1,46 +1,23 @@
 //! Waiting at a store that publishes no releases.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::slots::Slots;
 use crate::backend::{Boxed, Listen};
 use crate::values::{Key, Moment, clock, jittered};
 
 /// The shortest pause. It is short because many holds are short.
-pub(crate) const FIRST: Duration = Duration::from_millis(10);
+const FIRST: Duration = Duration::from_millis(10);
 /// The longest pause. The caller's own longest pause is not much longer.
 const LONGEST: Duration = Duration::from_millis(750);
 
-/// The number of states that are remembered.
-const STATES: u64 = 1024;
+/// The number of pauses in the time since the lock changed hands, for a caller that asks for all of its process.
+const STEPS: u32 = 8;
 
-/// What the last looks at keys have found, each as a number. Two keys may share a place, and then seem to change.
-pub(crate) struct LastSeen(Box<[AtomicU64]>);
-
-impl Default for LastSeen {
-    fn default() -> LastSeen {
-        LastSeen((0..STATES).map(|_| AtomicU64::new(0)).collect())
-    }
-}
-
-impl LastSeen {
-    fn place(&self, digest: u64) -> Option<&AtomicU64> {
-        let place = usize::try_from(digest % STATES);
-        self.0.get(place.ok()?)
-    }
-
-    /// Notes what a look has found.
-    pub(crate) fn note(&self, key: &Key, state: u64) {
-        if let Some(place) = self.place(key.digest()) {
-            place.store(state, Ordering::Relaxed);
-        }
-    }
-
-    fn of(&self, digest: u64) -> u64 {
-        self.place(digest)
-            .map_or(0, |place| place.load(Ordering::Relaxed))
-    }
+/// Returns the mean pause of waiters after a hold of this length.
+pub(crate) fn pause_after(held_for: Duration) -> Duration {
+    (held_for / STEPS).clamp(FIRST, LONGEST)
 }
 
 /// A listener that receives no messages. It makes its caller ask again after pauses that grow with the time in which nothing
@@ -51,19 +28,19 @@ pub(crate) struct Polling {
     since: Moment,
     /// The number of pauses in that time.
     steps: u32,
-    /// The digest of the key that is looked at, and what it was like.
-    seen: Option<(Arc<LastSeen>, u64, u64)>,
+    /// What looks have found, the digest of the key, and what the last look at it found before the last pause.
+    seen: Option<(Arc<Slots>, u64, u64)>,
 }
 
 impl Polling {
-    /// Makes the listener of a caller that asks for all callers of its process. A wait for one holder is a sixteenth longer
-    /// than it had to be, on average.
-    pub(crate) fn for_all(seen: &Arc<LastSeen>, key: &Key) -> Polling {
+    /// Makes the listener of a caller that asks for all callers of its process. `seen` has a number for what the last look at a
+    /// key has found. A wait for one holder is a sixteenth longer than it had to be, on average.
+    pub(crate) fn for_all(seen: &Arc<Slots>, key: &Key) -> Polling {
         let digest = key.digest();
         Polling {
             since: clock::now(),
-            steps: 8,
-            seen: Some((seen.clone(), digest, seen.of(digest))),
+            steps: STEPS,
+            seen: Some((seen.clone(), digest, seen.get(digest))),
         }
     }
 
@@ -79,7 +56,7 @@ impl Polling {
     /// Returns the mean of the next pause.
     fn pause(&mut self) -> Duration {
         if let Some((seen, digest, state)) = &mut self.seen {
-            let now = seen.of(*digest);
+            let now = seen.get(*digest);
             if std::mem::replace(state, now) != now {
                 self.since = clock::now();
             }
@@ -129,21 +106,21 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn pauses_grow_to_less_than_a_second_and_a_quarter_while_nothing_changes() {
         let (key, seen, now) = (key(), Arc::default(), clock::now());
-        check_pauses(Polling::for_all(&seen, &key), 8, || now).await;
+        check_pauses(Polling::for_all(&seen, &key), STEPS, || now).await;
         let now = clock::now();
         check_pauses(Polling::new(), 1, || now).await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn pauses_begin_anew_when_the_lock_has_another_holder() {
-        let (key, seen) = (key(), Arc::new(LastSeen::default()));
+        let (key, seen) = (key(), Arc::new(Slots::default()));
         let (mut since, mut looks) = (clock::now(), 0);
         let polling = Polling::for_all(&seen, &key);
-        check_pauses(polling, 8, || {
+        check_pauses(polling, STEPS, || {
             let before = since;
             looks += 1;
             if looks % 30 == 0 {
-                seen.note(&key, looks);
+                seen.set(&key, looks);
                 since = clock::now();
             }
             before

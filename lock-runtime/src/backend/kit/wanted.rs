@@ -1,12 +1,10 @@
 //! The keys for which other processes wait, as far as this process has seen.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::slots::Slots;
 use crate::values::{Key, Moment, clock};
 
-/// The number of marks.
-const MARKS: u64 = 1024;
 /// The time for which a mark counts.
 const WANTED_FOR: Duration = Duration::from_secs(2);
 /// The bits of a mark's time, of its part of a digest, and of its number.
@@ -24,47 +22,42 @@ const NUMBER: u64 = (1 << 6) - 1;
 pub(crate) struct Wanted {
     since: Moment,
     /// For each mark, the tenths of a second from `since` until which it counts, a part of its key's digest that does not
-    /// choose the mark, and the number of processes.
-    marks: Box<[AtomicU64]>,
+    /// choose the slot, and the number of processes.
+    marks: Slots,
 }
 
 impl Default for Wanted {
     fn default() -> Wanted {
         Wanted {
             since: clock::now(),
-            marks: (0..MARKS).map(|_| AtomicU64::new(0)).collect(),
+            marks: Slots::default(),
         }
     }
 }
 
 impl Wanted {
-    /// Returns the mark of the key, and the part of its digest that the mark has.
-    fn mark(&self, key: &Key) -> Option<(&AtomicU64, u64)> {
-        let digest = key.digest();
-        let place = usize::try_from(digest % MARKS);
-        Some((self.marks.get(place.ok()?)?, digest >> 32 & DIGEST))
-    }
-
     /// Notes that this number of other processes, or more, wait for the lock.
     pub(crate) fn note(&self, key: &Key, processes: u64) {
-        if let Some((mark, digest)) = self.mark(key) {
-            let end = tenths(self.since.elapsed() + WANTED_FOR);
-            let noted = end << 32 | digest << 6 | processes.min(NUMBER);
-            mark.store(noted, Ordering::Relaxed);
-        }
+        let end = tenths(self.since.elapsed() + WANTED_FOR);
+        let mark = end << 32 | part(key.digest()) << 6 | processes.min(NUMBER);
+        self.marks.set(key, mark);
     }
 
     /// Returns the number of other processes that waited for the lock lately.
     pub(crate) fn by(&self, key: &Key) -> u64 {
-        let Some((mark, digest)) = self.mark(key) else {
-            return 0;
-        };
-        let mark = mark.load(Ordering::Relaxed);
+        let digest = key.digest();
+        let mark = self.marks.get(digest);
         // Nearly always there is no mark, and then the clock need not be read.
-        let counts =
-            mark > 0 && mark >> 6 & DIGEST == digest && tenths(self.since.elapsed()) < mark >> 32;
+        let counts = mark > 0
+            && mark >> 6 & DIGEST == part(digest)
+            && tenths(self.since.elapsed()) < mark >> 32;
         if counts { mark & NUMBER } else { 0 }
     }
+}
+
+/// Returns the part of a digest that a mark has.
+fn part(digest: u64) -> u64 {
+    digest >> 32 & DIGEST
 }
 
 fn tenths(time: Duration) -> u64 {

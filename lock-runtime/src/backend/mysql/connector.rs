@@ -85,7 +85,8 @@ impl Connector for MysqlConnector {
 }
 
 impl MysqlConnector {
-    /// Returns the text to send. A request that does not wait for a locked row has `false` as its last argument, and a waiter zero.
+    /// Returns the text to send. A request that does not wait for a locked row has `false` as its last argument, and the
+    /// note of a waiter zero.
     fn text<'a>(
         &'a self,
         connection: &MysqlConnection,

@@ -10,8 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::cluster::{Cluster, Redirect};
 use super::connection::{Link, Live, Target};
-use super::pubsub::messages::CONTROL;
-use super::pubsub::messages::channel;
+use super::pubsub::messages::{CONTROL, channel};
 use super::pubsub::topics::Topics;
 use super::scripting;
 use crate::backend::kit::wanted::Wanted;

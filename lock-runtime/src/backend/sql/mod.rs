@@ -45,8 +45,8 @@ pub(super) use self::statements::{Arg, Row, Statement, Statements, Value, malfor
 pub(super) use self::table::Table;
 use self::topic::{own_topic, topic};
 use self::undo::SqlCompensation;
-use super::kit::polling::{self, LastSeen, Polling};
-use super::kit::{server_clock::ServerClock, standing::Standing, wanted::Wanted};
+use super::kit::polling::{self, Polling};
+use super::kit::{server_clock::ServerClock, slots::Slots, standing::Standing, wanted::Wanted};
 use super::listen::Both;
 use super::opening::Opening;
 use super::{
@@ -89,7 +89,8 @@ struct SqlShared {
     /// The time since which the server answers, or does not.
     standing: Standing,
     wanted: Wanted,
-    last_seen: Arc<LastSeen>,
+    /// What the last looks at keys have found.
+    last_seen: Arc<Slots>,
     /// The number of compensations under way.
     pending: Arc<Count>,
     /// A permit for each compensation that may use a connection.
@@ -320,11 +321,15 @@ impl Backend for SqlBackend {
     }
 
     fn round_trip(&self, _: &Key) -> Duration {
-        let round_trip = self.inner.pool.round_trip();
+        self.inner.pool.round_trip()
+    }
+
+    fn notice_time(&self, key: &Key, held_for: Duration) -> Duration {
+        let round_trip = self.round_trip(key);
         if self.inner.database.notifies() {
             round_trip
         } else {
-            round_trip + polling::FIRST / 2
+            round_trip + polling::pause_after(held_for) / 2
         }
     }
 

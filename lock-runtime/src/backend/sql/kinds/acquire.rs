@@ -245,8 +245,9 @@ impl<'a> SqlAcquire<'a> {
                 Arg::micros(keeping_out.min(waits)),
             ];
             match inner.run(&inner.statements.wait, args, deadline).await {
-                // A transaction has locked the row. A transaction of a caller notifies in any case.
-                Ok(answer) if answer.rows.is_empty() => {
+                // A transaction has locked the row. A transaction of a caller notifies in any case. A waiter that does not
+                // listen says it after its next look.
+                Ok(answer) if answer.rows.is_empty() && listens => {
                     let Some(pause) = pauses.next() else {
                         return Ok(());
                     };
