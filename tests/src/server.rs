@@ -178,6 +178,13 @@ impl RedisServer {
         self.query(&["PTTL", key])
     }
 
+    /// Does the same as [`pttl`](Self::pttl). Returns `None` if the server does not say: it names another node of its cluster
+    /// while a slot moves.
+    pub fn pttl_here(&self, key: &str) -> Option<i64> {
+        let reply = self.command(&["PTTL", key]).ok()?;
+        redis::from_redis_value(reply).ok()
+    }
+
     /// Returns the server's time in milliseconds, by which it ends leases.
     pub fn time_ms(&self) -> u64 {
         let (seconds, micros): (u64, u64) = self.query(&["TIME"]);

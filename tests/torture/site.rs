@@ -190,7 +190,8 @@ impl Site {
             if !answers(Protocol::Redis, server.addr(), Duration::from_millis(100)) {
                 return None;
             }
-            let left = u64::try_from(server.pttl(&format!("lock:{key}"))).ok()?;
+            let left = server.pttl_here(&format!("lock:{key}"))?;
+            let left = u64::try_from(left).ok()?;
             Some((key, now_ns() + left * 1_000_000))
         };
         keys.into_iter().filter_map(lease).collect()
