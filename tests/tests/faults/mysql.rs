@@ -93,6 +93,10 @@ fn held_by(server: &MariadbServer, holder: &str) {
     ));
 }
 
+fn is_free(server: &MariadbServer) {
+    server.query(&format!("UPDATE lock_leases SET expires_at = {NOW}"));
+}
+
 fn looks(server: &MariadbServer) -> i64 {
     counted(server, &["Com_select"])
 }
@@ -123,7 +127,7 @@ async fn one_waiter_of_a_process_looks_more_and_more_rarely_and_locks_no_row() {
         writes <= 2.0 * seconds + 8.0,
         "{writes} writes in {seconds} s"
     );
-    server.query(&format!("UPDATE lock_leases SET expires_at = {NOW}"));
+    is_free(&server);
     let next = waiting.join_next().await.unwrap().unwrap().unwrap();
     waiting.abort_all();
     next.release().await.unwrap();
@@ -147,7 +151,7 @@ async fn a_waiter_does_not_wait_for_a_held_row_that_a_transaction_has_locked() {
     let under_way = under_way.count();
     assert!(under_way <= 10, "{under_way} of 20 times");
     blocker.commit();
-    server.query(&format!("UPDATE lock_leases SET expires_at = {NOW}"));
+    is_free(&server);
     waiting.await.unwrap().unwrap().release().await.unwrap();
 }
 
@@ -170,7 +174,7 @@ async fn a_waiter_does_not_look_more_rarely_while_the_lock_changes_hands() {
             "{changes} changes in fewer than {LOOKS} looks"
         );
     }
-    server.query(&format!("UPDATE lock_leases SET expires_at = {NOW}"));
+    is_free(&server);
     waiting.await.unwrap().unwrap().release().await.unwrap();
 }
 

@@ -8,7 +8,7 @@ use crate::backend::{Boxed, Listen};
 use crate::values::{Key, Moment, clock, jittered};
 
 /// The shortest pause. It is short because many holds are short.
-const FIRST: Duration = Duration::from_millis(10);
+const SHORTEST: Duration = Duration::from_millis(10);
 /// The longest pause. The caller's own longest pause is not much longer.
 const LONGEST: Duration = Duration::from_millis(750);
 
@@ -17,7 +17,7 @@ const STEPS: u32 = 8;
 
 /// Returns the mean pause of waiters after a hold of this length.
 pub(crate) fn pause_after(held_for: Duration) -> Duration {
-    (held_for / STEPS).clamp(FIRST, LONGEST)
+    (held_for / STEPS).clamp(SHORTEST, LONGEST)
 }
 
 /// A listener that receives no messages. It makes its caller ask again after pauses that grow with the time in which nothing
@@ -61,7 +61,7 @@ impl Polling {
                 self.since = clock::now();
             }
         }
-        (self.since.elapsed() / self.steps).clamp(FIRST, LONGEST)
+        (self.since.elapsed() / self.steps).clamp(SHORTEST, LONGEST)
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
             polling.heard().await;
             let (pause, mean) = (
                 now.elapsed(),
-                ((now - since()) / steps).clamp(FIRST, LONGEST),
+                ((now - since()) / steps).clamp(SHORTEST, LONGEST),
             );
             let millisecond = Duration::from_millis(1);
             assert!(pause >= mean / 2, "{pause:?} for {mean:?}");
@@ -120,7 +120,7 @@ mod tests {
             let before = since;
             looks += 1;
             if looks % 30 == 0 {
-                seen.set(&key, looks);
+                seen.set(key.digest(), looks);
                 since = clock::now();
             }
             before

@@ -1,8 +1,6 @@
-//! Numbers by key, for hints: a fixed number of slots, so nothing grows and nothing has to be forgotten.
+//! Numbers by the digest of a key, for hints: a fixed number of slots, so nothing grows and nothing has to be forgotten.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use crate::values::Key;
 
 /// The number of slots.
 const SLOTS: u64 = 1024;
@@ -17,8 +15,8 @@ impl Default for Slots {
 }
 
 impl Slots {
-    pub(crate) fn set(&self, key: &Key, number: u64) {
-        if let Some(slot) = self.slot(key.digest()) {
+    pub(crate) fn set(&self, digest: u64, number: u64) {
+        if let Some(slot) = self.slot(digest) {
             slot.store(number, Ordering::Relaxed);
         }
     }

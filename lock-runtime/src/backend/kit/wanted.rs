@@ -38,9 +38,9 @@ impl Default for Wanted {
 impl Wanted {
     /// Notes that this number of other processes, or more, wait for the lock.
     pub(crate) fn note(&self, key: &Key, processes: u64) {
-        let end = tenths(self.since.elapsed() + WANTED_FOR);
-        let mark = end << 32 | part(key.digest()) << 6 | processes.min(NUMBER);
-        self.marks.set(key, mark);
+        let (digest, end) = (key.digest(), tenths(self.since.elapsed() + WANTED_FOR));
+        let mark = end << 32 | part(digest) << 6 | processes.min(NUMBER);
+        self.marks.set(digest, mark);
     }
 
     /// Returns the number of other processes that waited for the lock lately.

@@ -49,8 +49,8 @@ pub(super) struct Router {
     pub(super) call_timeout: Duration,
     /// The kinds whose rights were checked: a bit for each.
     pub(super) rights_of: AtomicU8,
-    /// Whether the server has refused the waiting list.
-    list_is_refused: AtomicBool,
+    /// Whether there is no waiting list: the server has refused it, or it is a node of a quorum, at which nobody waits alone.
+    has_no_list: AtomicBool,
     pub(super) wanted: Wanted,
     pub(super) handle: Handle,
     /// Whether a body that blocks a worker of the runtime leaves another one to the watchdog.
@@ -75,8 +75,7 @@ impl Router {
             target,
             call_timeout: opening.options.call_timeout,
             rights_of: AtomicU8::new(0),
-            // Nobody waits at one node of a quorum alone.
-            list_is_refused: AtomicBool::new(opening.uptime.is_some()),
+            has_no_list: AtomicBool::new(opening.uptime.is_some()),
             wanted: Wanted::default(),
             handle: opening.runtime.clone(),
             has_two_workers: opening.runtime.metrics().num_workers() > 1,
@@ -95,12 +94,12 @@ impl Router {
     /// Returns `true` if processes that wait for the lock are on a waiting list. In a cluster, the list could be at
     /// another node than the lock while their slot moves.
     pub(super) fn keeps_list(&self, key: &Key) -> bool {
-        key.kind().is_mutex() && self.is_alone() && !self.list_is_refused.load(Ordering::Relaxed)
+        key.kind().is_mutex() && self.is_alone() && !self.has_no_list.load(Ordering::Relaxed)
     }
 
     /// Notes that the server has refused the list, for a reason that does not concern other requests.
     pub(super) fn refuses_list(&self, why: &StoreError) {
-        if !self.list_is_refused.swap(true, Ordering::Relaxed) {
+        if !self.has_no_list.swap(true, Ordering::Relaxed) {
             tracing::info!(
                 reason = %why,
                 "the waiting list of locks cannot be used: all waiting processes ask again at each release"

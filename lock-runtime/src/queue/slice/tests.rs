@@ -33,6 +33,11 @@ async fn alone_a_slice_lasts_a_second() {
     assert!(!slice.may_hand_over());
 }
 
+/// The rest after a turn of no length, now.
+fn rest_of(slice: &mut Slice, others: Others, round_trip: Duration) -> Option<Duration> {
+    slice.rest(others, Duration::ZERO, round_trip, clock::now())
+}
+
 /// The rest after a slice of ten seconds.
 async fn rest_after(
     counted: Option<u64>,
@@ -42,9 +47,8 @@ async fn rest_after(
     let mut slice = Slice::default();
     slice.tenure_begins(counted, round_trip);
     tokio::time::advance(Duration::from_secs(10)).await;
-    let rest = slice.rest(others, Duration::ZERO, round_trip, clock::now());
-    let again = slice.rest(others, Duration::ZERO, round_trip, clock::now());
-    assert_eq!(again, None, "once");
+    let rest = rest_of(&mut slice, others, round_trip);
+    assert_eq!(rest_of(&mut slice, others, round_trip), None, "once");
     rest
 }
 
@@ -86,11 +90,7 @@ async fn most_of_the_others_get_as_long_a_slice() {
             let mut slice = Slice::default();
             slice.tenure_begins(Some(others), round_trip);
             tokio::time::advance(length).await;
-            rests.push(
-                slice
-                    .rest(Others::Seen(1), Duration::ZERO, round_trip, clock::now())
-                    .unwrap(),
-            );
+            rests.push(rest_of(&mut slice, Others::Seen(1), round_trip).unwrap());
         }
         let as_said = rests.iter().filter(|it| is_about(**it, rest)).count();
         assert!(as_said > 80, "{others} at {round_trip:?}: {rests:?}");
@@ -100,25 +100,9 @@ async fn most_of_the_others_get_as_long_a_slice() {
 #[tokio::test(start_paused = true)]
 async fn a_process_does_not_rest_before_its_slice_is_over() {
     let mut slice = Slice::default();
-    assert_eq!(
-        slice.rest(
-            Others::Seen(0),
-            Duration::ZERO,
-            Duration::ZERO,
-            clock::now()
-        ),
-        None
-    );
+    assert_eq!(rest_of(&mut slice, Others::Seen(0), Duration::ZERO), None);
     slice.tenure_begins(Some(1), Duration::ZERO);
-    assert_eq!(
-        slice.rest(
-            Others::Seen(0),
-            Duration::ZERO,
-            Duration::ZERO,
-            clock::now()
-        ),
-        None
-    );
+    assert_eq!(rest_of(&mut slice, Others::Seen(0), Duration::ZERO), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,15 +122,7 @@ async fn a_caller_that_asks_the_store_begins_a_slice() {
     tokio::time::advance(Duration::from_secs(1)).await;
     slice.begins_anew();
     assert!(slice.may_hand_over());
-    assert_eq!(
-        slice.rest(
-            Others::Seen(0),
-            Duration::ZERO,
-            Duration::ZERO,
-            clock::now()
-        ),
-        None
-    );
+    assert_eq!(rest_of(&mut slice, Others::Seen(0), Duration::ZERO), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,14 +140,11 @@ async fn a_process_rests_for_a_hundredth_of_the_time_it_kept() {
         tokio::time::advance(keep_for / 2).await;
         slice.keeps(keep_for, clock::now());
         assert!(slice.may_keep(clock::now()));
-        assert_eq!(
-            slice.rest(Others::InTurns, Duration::ZERO, round_trip, clock::now()),
-            None
-        );
+        assert_eq!(rest_of(&mut slice, Others::InTurns, round_trip), None);
         tokio::time::advance(keep_for / 2).await;
         let now = clock::now();
         assert!(!slice.may_keep(now));
-        let rested = slice.rest(Others::InTurns, Duration::ZERO, round_trip, now);
+        let rested = rest_of(&mut slice, Others::InTurns, round_trip);
         assert_eq!(rested, Some(Duration::from_micros(rest)));
         assert!(slice.may_keep(now), "then it begins anew");
     }
@@ -185,7 +158,7 @@ fn a_process_rests_shortly_for_others_that_want_the_key() {
     slice.is_wanted(now);
     assert!(!slice.may_keep(now));
     assert_eq!(
-        slice.rest(Others::InTurns, Duration::ZERO, Duration::ZERO, now),
+        rest_of(&mut slice, Others::InTurns, Duration::ZERO),
         Some(REST)
     );
 }
@@ -196,10 +169,7 @@ fn a_process_that_did_not_use_the_key_does_not_rest() {
     let now = clock::now();
     slice.keeps(Duration::ZERO, now);
     slice.was_unused();
-    assert_eq!(
-        slice.rest(Others::Seen(0), Duration::ZERO, Duration::ZERO, now),
-        None
-    );
+    assert_eq!(rest_of(&mut slice, Others::Seen(0), Duration::ZERO), None);
 }
 
 /// Returns how many of a thousand turns of this length have a rest after them. Others were seen.

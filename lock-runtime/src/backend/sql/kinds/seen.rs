@@ -57,7 +57,7 @@ impl SqlShared {
         let answer = asked.await?;
         let seen = answer.row().map(read).transpose()?;
         if let Some(seen) = &seen {
-            self.last_seen.set(key, seen.who_holds());
+            self.last_seen.set(key.digest(), seen.who_holds());
         }
         Ok(seen)
     }
