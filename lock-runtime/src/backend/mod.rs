@@ -197,7 +197,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
         self.around().is_some_and(|inner| inner.hears(key))
     }
 
-    /// The number of other processes that were seen to wait for the key in the last seconds, at least. The result is a hint.
+    /// The number of other processes that were seen to want the key in the last seconds. The result is a hint: there may be
+    /// more of them, or fewer.
     fn wanted_by(&self, key: &Key) -> u64 {
         self.around().map_or(0, |inner| inner.wanted_by(key))
     }

@@ -60,7 +60,7 @@ struct HandOvers {
 /// What this process knows of other processes that want a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Others {
-    /// At least this number of other processes were seen to wait lately; it may be none.
+    /// This number of other processes was seen to want the key lately; it may be none.
     Seen(u64),
     /// They and this process take turns by the store's list: a release reserves the lock for the first on it.
     InTurns,
@@ -173,10 +173,10 @@ impl Slice {
         let rest = if fastrand::u32(..LONG_ONE_IN) == 0 {
             long(notice_time)
         } else {
-            // Listeners may want nothing just now. Those that do have made this process wait.
-            let few = if contended { others.but_one() } else { 0 };
-            let after = slice.map_or(few, |slice| slice.others);
-            turns(after, kept_for, notice_time).clamp(least, long(notice_time))
+            // Those that were seen lately may want nothing just now. If they do, they have made this process wait.
+            let seen = if contended { others.but_one() } else { 0 };
+            let counted = slice.map_or(0, |slice| slice.others);
+            turns(counted.max(seen), kept_for, notice_time).clamp(least, long(notice_time))
         };
         Some(rest.mul_f64(0.75 + fastrand::f64() / 2.0))
     }

@@ -22,12 +22,17 @@ fn first_bytes(text: &str) -> [u8; 16] {
 /// The number of characters of a client's id that name its manager. The others name a generation of its ids.
 const MANAGER: usize = 18;
 
+/// Returns the part of a holder's id that all ids of its manager have.
+pub(crate) fn manager_of(holder: &str) -> &str {
+    holder.get(..MANAGER).unwrap_or(holder)
+}
+
 /// Returns the name of the record of a holder's client, if the holder is one of this library. The client's id cannot be
 /// found from it.
 pub(crate) fn client_alias(holder: &str) -> Option<Alias> {
     let (client, _) = holder.rsplit_once(':')?;
     let is_ours = client.len() == Hyphenated::LENGTH && client.as_bytes().get(14) == Some(&b'8');
-    is_ours.then(|| first_bytes(client.get(..MANAGER).unwrap_or(client)))
+    is_ours.then(|| first_bytes(manager_of(client)))
 }
 
 /// The id of one acquisition at the store. Never reused, so a late or repeated message can only mean this acquisition.
@@ -174,7 +179,7 @@ impl HolderIds {
 
     /// Returns the name of this client's record: see [`client_alias`].
     pub(crate) fn client_alias(&self) -> Alias {
-        first_bytes(&self.client().hyphenated().to_string()[..MANAGER])
+        first_bytes(manager_of(&self.client().hyphenated().to_string()))
     }
 
     /// True if this generator made `id`: the hold is this manager's.

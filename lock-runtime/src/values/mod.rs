@@ -47,6 +47,8 @@ pub(crate) use self::handshake::PemPair;
 pub(crate) use self::handshake::{Certificates, Login};
 pub(crate) use self::handshake::{Credentials, Handshake, pem_file, pem_files};
 pub(crate) use self::health::{Checkup, Health, NodeHealth};
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) use self::holder::manager_of;
 pub(crate) use self::holder::{Alias, HolderId, HolderIds};
 pub(crate) use self::ids::{IdRange, IdSecret};
 pub(crate) use self::key::{Key, KeyMap};

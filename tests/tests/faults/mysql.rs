@@ -84,12 +84,12 @@ async fn a_request_that_was_given_up_behind_a_locked_row_takes_nothing_when_the_
     end(table, locks, other).await;
 }
 
-/// Writes by hand, for half a minute, that somebody holds the lock. A manager that had it would look for forced releases.
+/// Writes by hand, for an hour, that somebody holds the lock. A manager that had it would look for forced releases.
 fn held_by(server: &MariadbServer, holder: &str) {
     server.query(&format!(
         "INSERT INTO lock_leases (name, kind, holder, expires_at) \
-         VALUES ('lock:k', 'exclusive', '{holder}', {NOW} + 30000000) \
-         ON DUPLICATE KEY UPDATE holder = '{holder}', expires_at = {NOW} + 30000000"
+         VALUES ('lock:k', 'exclusive', '{holder}', {NOW} + 3600000000) \
+         ON DUPLICATE KEY UPDATE holder = '{holder}', expires_at = {NOW} + 3600000000"
     ));
 }
 
@@ -109,7 +109,7 @@ async fn one_waiter_of_a_process_looks_more_and_more_rarely_and_locks_no_row() {
     let mut waiting = tokio::task::JoinSet::new();
     let (began, before) = (Instant::now(), [looks(&server), counted(&server, &WRITES)]);
     for _ in 0..200 {
-        waiting.spawn(locks.mutex("k").wait(LONG).acquire());
+        waiting.spawn(locks.mutex("k").wait(100 * LONG).acquire());
     }
     let looks = || looks(&server) - before[0];
     eventually_within(LONG, "it has looked many times", async || looks() >= 40).await;
@@ -157,23 +157,35 @@ async fn a_waiter_does_not_wait_for_a_held_row_that_a_transaction_has_locked() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_does_not_look_more_rarely_while_the_lock_changes_hands() {
-    const LOOKS: i64 = 150;
     let server = MariadbServer::start();
     let locks = manager(&server.url()).await;
     held_by(&server, "somebody");
-    let waiting = tokio::spawn(locks.mutex("k").wait(LONG).acquire());
-    let before = looks(&server);
-    eventually("it looks", async || looks(&server) > before + 2).await;
-    let (before, mut changes) = (looks(&server), 0);
-    while looks(&server) < before + LOOKS {
-        // Each takes about as long as the shortest pause: a client begins and ends.
+    let waiting = tokio::spawn(locks.mutex("k").wait(100 * LONG).acquire());
+    // The waiter says once a second that it waits: by the only updates in the server.
+    let notes = || counted(&server, &["Com_update"]);
+    let looks_in_four_notes = async |meanwhile: &mut dyn FnMut()| {
+        let (before, last) = (looks(&server), notes() + 4);
+        let began = Instant::now();
+        while notes() < last {
+            assert!(began.elapsed() < 10 * LONG, "it says that it waits");
+            meanwhile();
+            tokio::time::sleep(20 * MS).await;
+        }
+        looks(&server) - before
+    };
+    // Meanwhile the pauses become long.
+    looks_in_four_notes(&mut || ()).await;
+    let rarely = looks_in_four_notes(&mut || ()).await;
+    let mut changes = 0;
+    let often = looks_in_four_notes(&mut || {
         held_by(&server, &changes.to_string());
         changes += 1;
-        assert!(
-            changes <= 3 * LOOKS,
-            "{changes} changes in fewer than {LOOKS} looks"
-        );
-    }
+    })
+    .await;
+    assert!(
+        often > 2 * rarely,
+        "{often} looks with {changes} changes of hands, {rarely} without"
+    );
     is_free(&server);
     waiting.await.unwrap().unwrap().release().await.unwrap();
 }

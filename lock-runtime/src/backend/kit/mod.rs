@@ -18,6 +18,8 @@ pub(crate) mod outage;
 pub(crate) mod polling;
 #[cfg(any(feature = "mysql", feature = "redis", feature = "postgres"))]
 pub(crate) mod round_trip;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) mod seen_processes;
 pub(crate) mod server_clock;
 #[cfg(any(feature = "mysql", feature = "redis", feature = "postgres", test))]
 pub(crate) mod slots;

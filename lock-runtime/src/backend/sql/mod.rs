@@ -46,7 +46,8 @@ pub(super) use self::table::Table;
 use self::topic::{own_topic, topic};
 use self::undo::SqlCompensation;
 use super::kit::polling::{self, Polling};
-use super::kit::{server_clock::ServerClock, slots::Slots, standing::Standing, wanted::Wanted};
+use super::kit::seen_processes::SeenProcesses;
+use super::kit::{server_clock::ServerClock, slots::Slots, standing::Standing};
 use super::listen::Both;
 use super::opening::Opening;
 use super::{
@@ -88,7 +89,7 @@ struct SqlShared {
     waiting: WaitingRenewals,
     /// The time since which the server answers, or does not.
     standing: Standing,
-    wanted: Wanted,
+    others: SeenProcesses,
     /// What the last looks at keys have found.
     last_seen: Arc<Slots>,
     /// The number of compensations under way.
@@ -145,7 +146,7 @@ impl SqlBackend {
             waiting_renewals,
             handle,
             standing: Standing::default(),
-            wanted: Wanted::default(),
+            others: SeenProcesses::default(),
             last_seen: Arc::default(),
             pending: Arc::default(),
             undoing: Semaphore::new(UNDOING),
@@ -242,7 +243,7 @@ impl Backend for SqlBackend {
             let key = request.hold_ref.key;
             let acquired = acquire::acquire(&self.inner, request).await?;
             if let Acquired::Busy { first: None, .. } = acquired {
-                self.inner.wanted.note(key, 1);
+                self.inner.others.want(key);
             }
             Ok(acquired)
         })
@@ -317,7 +318,7 @@ impl Backend for SqlBackend {
     }
 
     fn wanted_by(&self, key: &Key) -> u64 {
-        self.inner.wanted.by(key)
+        self.inner.others.wanted_by(key)
     }
 
     fn round_trip(&self, _: &Key) -> Duration {

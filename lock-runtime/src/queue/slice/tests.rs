@@ -221,3 +221,22 @@ fn after_a_turn_of_one_caller_all_but_one_of_the_others_have_their_turns() {
         assert!(as_said.count() > 80, "{processes} others");
     }
 }
+
+/// A database says at a hand-over that somebody waits, and not how many do.
+#[tokio::test(start_paused = true)]
+async fn a_slice_that_was_waited_for_counts_the_others_that_were_seen() {
+    for (is_contended, about) in [(false, 6), (true, 18)] {
+        let mut as_said = 0;
+        for _ in 0..100 {
+            let mut slice = Slice::default();
+            slice.tenure_begins(Some(1), Duration::ZERO);
+            if is_contended {
+                slice.was_contended();
+            }
+            tokio::time::advance(Duration::from_millis(8)).await;
+            let rest = rest_of(&mut slice, Others::Seen(4), Duration::ZERO);
+            as_said += u32::from(is_about(rest.unwrap(), about));
+        }
+        assert!(as_said > 80, "{about} ms: {as_said}");
+    }
+}

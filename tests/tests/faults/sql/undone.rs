@@ -88,7 +88,8 @@ async fn a_request_that_is_dropped_at_any_poll_leaves_nothing_behind<D: Sql>() {
     // Its lease ends before it is given back.
     let over = answered(async || {
         let request = locks.semaphore("over").in_all(1).permits(1);
-        request.lease(100 * MS).auto_renew(false).acquire().await
+        // The time for a connection that has to be opened follows from the lease.
+        request.lease(2_000 * MS).auto_renew(false).acquire().await
     });
     let over = over.await.unwrap();
     over.lost().wait().await;

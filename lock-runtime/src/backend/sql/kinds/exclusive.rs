@@ -46,7 +46,7 @@ pub(in crate::backend::sql) async fn hand_over(
         None => None,
     };
     if others > Some(0) {
-        inner.wanted.note(key, 1);
+        inner.others.want(key);
     }
     let (given, last, clock) = match key.kind() {
         Kind::Fenced => (counter - spare, counter, None),

@@ -61,7 +61,7 @@ async fn alone(
         return Ok(Released::NotHeld);
     };
     if row.flag(0)? {
-        inner.wanted.note(hold_ref.key, 1);
+        inner.others.want(hold_ref.key);
     }
     Ok(Released::Done)
 }
