@@ -10,6 +10,7 @@
 
 mod attribute;
 mod bare;
+mod bare_list;
 mod fair;
 mod fleet;
 mod frozen;

@@ -1,7 +1,8 @@
 //! One key that several processes want: the rate, the changes of hands, the waits and the shares.
 //!
-//! `… -- processes [SECONDS] [STORE]`, 3 s a row by default. The stores are `redis` (the default, mutexes), `write` (write
-//! locks on Redis), `quorum` (three Redis servers), `postgres` and `mariadb`. Only the first has a waiting list.
+//! `… -- processes [SECONDS] [STORE]`, 3 s a row by default. The stores are `redis` (the default, mutexes), `bare` (the same
+//! scripts over one blocking socket of each process), `write` (write locks on Redis), `quorum` (three Redis servers),
+//! `postgres` and `mariadb`. Only the first two have a waiting list.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -12,6 +13,8 @@ use lock_runtime::{LockManager, LockRequest, QuorumNode};
 use tests::history::now_ns;
 use tests::quorum::LONGEST_LEASE;
 use tests::{CommandStats, MariadbTable, PostgresTable, Quorum, RedisServer};
+
+use crate::bare_list::BareList;
 
 pub(crate) const CHILD: &str = "processes-child";
 
@@ -51,7 +54,7 @@ const ROWS: [Size; 14] = [
 ];
 
 /// One grant: when it came, and how long its task had waited, in ns.
-type Grant = (u64, u64);
+pub(crate) type Grant = (u64, u64);
 
 struct Row {
     processes: usize,
@@ -63,6 +66,8 @@ struct Row {
 /// What the processes lock in.
 enum Store {
     Redis(RedisServer),
+    /// Locked without the library.
+    Bare(RedisServer),
     /// Its locks are write locks.
     Write(RedisServer),
     Quorum(Quorum),
@@ -74,6 +79,7 @@ impl Store {
     fn start(name: &str) -> Store {
         match name {
             "redis" => Store::Redis(RedisServer::start()),
+            "bare" => Store::Bare(RedisServer::start()),
             "write" => Store::Write(RedisServer::start()),
             "quorum" => {
                 let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -88,7 +94,7 @@ impl Store {
     /// Several URLs, with blanks between them, are the nodes of a quorum.
     fn url(&self) -> String {
         match self {
-            Store::Redis(server) | Store::Write(server) => server.url(),
+            Store::Redis(server) | Store::Bare(server) | Store::Write(server) => server.url(),
             Store::Quorum(quorum) => [0, 1, 2].map(|node| quorum.url(node)).join(" "),
             Store::Postgres(table) => table.url(),
             Store::Mariadb(table) => table.url(),
@@ -98,7 +104,9 @@ impl Store {
     /// The number of scripts that the server has run.
     fn scripts(&self) -> Option<CommandStats> {
         match self {
-            Store::Redis(server) | Store::Write(server) => Some(CommandStats::of(server)),
+            Store::Redis(server) | Store::Bare(server) | Store::Write(server) => {
+                Some(CommandStats::of(server))
+            }
             _ => None,
         }
     }
@@ -106,6 +114,7 @@ impl Store {
     fn kind(&self) -> &'static str {
         match self {
             Store::Write(_) => "write",
+            Store::Bare(_) => "bare",
             _ => "mutex",
         }
     }
@@ -177,15 +186,17 @@ fn grants_of(store: &str, row: &Row) -> (Vec<Vec<Grant>>, Option<u64>) {
 pub(crate) fn run(args: &[String]) {
     let seconds = args.first().map_or(3, |seconds| seconds.parse().unwrap());
     let store = args.get(1).map_or("redis", String::as_str);
-    let rows: &[Size] = match store {
-        "redis" => &ROWS,
-        _ => &FEW_ROWS,
+    let rows: Vec<Size> = match store {
+        "redis" => ROWS.to_vec(),
+        // A process has one task.
+        "bare" => ROWS.into_iter().filter(|row| row.1 == 1).collect(),
+        _ => FEW_ROWS.to_vec(),
     };
     println!("one key, several processes, {seconds} s each, {store}");
     println!(
         "  processes  tasks  hold ms   pairs/s  of ideal  changes/s  scripts   p50 ms   p99 ms   max ms  shares"
     );
-    for &(processes, tasks, hold_ms) in rows {
+    for (processes, tasks, hold_ms) in rows {
         let row = Row {
             processes,
             tasks,
@@ -239,6 +250,12 @@ pub(crate) fn child(args: &[String]) {
     let &[tasks, hold_ms, seconds] = numbers.as_slice() else {
         panic!("{CHILD} URL KIND TASKS HOLD_MS SECONDS")
     };
+    let (hold, length) = (Duration::from_millis(hold_ms), Duration::from_secs(seconds));
+    if kind == "bare" {
+        let mut bare = BareList::connect(url);
+        begins();
+        return write(&bare.take_turns(hold, Instant::now() + length));
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -247,9 +264,8 @@ pub(crate) fn child(args: &[String]) {
     let grants: Arc<Mutex<Vec<Grant>>> = Arc::default();
     runtime.block_on(async {
         let locks = connect(url).await;
-        println!("ready");
-        std::io::stdin().read_line(&mut String::new()).unwrap();
-        let over = Instant::now() + Duration::from_secs(seconds);
+        begins();
+        let over = Instant::now() + length;
         let tasks: Vec<_> = (0..tasks)
             .map(|_| {
                 let (lock, grants) = (lock(&locks, kind), grants.clone());
@@ -259,8 +275,8 @@ pub(crate) fn child(args: &[String]) {
                         let guard = lock.clone().wait_forever().acquire().await.unwrap();
                         let at = now_ns();
                         grants.lock().unwrap().push((at, at - asked));
-                        if hold_ms > 0 {
-                            tokio::time::sleep(Duration::from_millis(hold_ms)).await;
+                        if !hold.is_zero() {
+                            tokio::time::sleep(hold).await;
                         }
                         guard.release().await.unwrap();
                     }
@@ -271,8 +287,18 @@ pub(crate) fn child(args: &[String]) {
             task.await.unwrap();
         }
     });
+    write(&grants.lock().unwrap());
+}
+
+/// Says that this process is connected, and waits until all are.
+fn begins() {
+    println!("ready");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+fn write(grants: &[Grant]) {
     let mut text = String::new();
-    for (at, waited) in grants.lock().unwrap().iter() {
+    for (at, waited) in grants {
         text += &format!("{at} {waited}\n");
     }
     print!("{text}");
