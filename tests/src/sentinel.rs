@@ -30,9 +30,18 @@ pub struct SentinelConf {
     client_certificates: bool,
     client_user: Option<String>,
     min_replicas: Option<usize>,
+    /// The time after which a silent master counts as down.
+    down_after_ms: u64,
 }
 
 impl SentinelConf {
+    /// Keeps the sentinels from ever replacing the master, however long a busy machine lets it stand still.
+    #[must_use]
+    pub fn steady(mut self) -> Self {
+        self.down_after_ms = 3_600_000;
+        self
+    }
+
     /// Sets the servers' password. Replicas and sentinels know it.
     #[must_use]
     pub fn requirepass(mut self, password: &str) -> Self {
@@ -112,6 +121,7 @@ impl SentinelGroup {
             client_certificates: false,
             client_user: None,
             min_replicas: None,
+            down_after_ms: 800,
         }
     }
 
@@ -291,7 +301,10 @@ impl Sentinel {
         };
         let mut lines = vec![
             format!("sentinel monitor {SERVICE} 127.0.0.1 {watched} {quorum}"),
-            format!("sentinel down-after-milliseconds {SERVICE} 800"),
+            format!(
+                "sentinel down-after-milliseconds {SERVICE} {}",
+                conf.down_after_ms
+            ),
             format!("sentinel failover-timeout {SERVICE} 3000"),
         ];
         if let Some(password) = &conf.password {

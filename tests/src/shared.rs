@@ -35,7 +35,9 @@ impl Topology {
     /// Returns the process's master behind a sentinel. The first test that asks starts it.
     pub fn sentinel() -> &'static Self {
         static SHARED: OnceLock<Topology> = OnceLock::new();
-        SHARED.get_or_init(|| started(async || Self::Sentinel(SentinelGroup::start().await)))
+        SHARED.get_or_init(|| {
+            started(async || Self::Sentinel(SentinelGroup::builder(1, 1).steady().start().await))
+        })
     }
 
     /// Returns the process's cluster. The first test that asks starts it.

@@ -65,9 +65,11 @@ async fn a_waiter_is_told_and_without_notifications_asks_again_and_again() {
     let table = PostgresTable::new();
     let (proxy, through) = behind_a_proxy(&table).await;
     let quiet = format!("{through}&lock_notify=off");
-    let locks = connected(LockManager::builder().ensure_schema(true), &table.url()).await;
-    let other = connected(LockManager::builder(), &quiet).await;
-    let told = connected(told(), &table.url()).await;
+    // A release is to be confirmed, however busy the machine is.
+    let patient = LockManager::builder().call_timeout(LONG);
+    let locks = connected(patient.clone().ensure_schema(true), &table.url()).await;
+    let other = connected(patient, &quiet).await;
+    let told = connected(told().call_timeout(LONG), &table.url()).await;
     for (holder, waiting) in [(&other, &told), (&locks, &other)] {
         // The lease outlasts the wait, so its end helps nobody.
         let guard = holder.mutex("k").lease(20 * LONG).acquire().await.unwrap();
