@@ -221,7 +221,14 @@ impl Site {
                     .into_iter()
                     .map(move |server| (key, server))
             })
-            .map(|(key, server)| (key.to_owned(), left(server, key)))
+            .map(|(key, server)| {
+                // The caller asks again, and reports it in the end.
+                if answers(Protocol::Redis, server.addr(), Duration::from_secs(1)) {
+                    (key.to_owned(), left(server, key))
+                } else {
+                    (format!("{key}, whose server does not answer,"), 0)
+                }
+            })
             .filter(|(_, left)| *left != NOT_THERE)
             .collect()
     }
