@@ -8,7 +8,8 @@ use tests::Store;
 use tests::eventually::PATIENCE;
 use tokio::task::JoinSet;
 
-/// Returns the next id. On a busy machine, an answer may come too late: then the source is asked again.
+/// Returns the next id. On a busy machine, an answer may come too late: then the source is asked again. This is `answered`
+/// for tasks that are spawned: its closure would lend the source, and its future could not be sent to another thread.
 async fn next(ids: &Ids) -> i64 {
     let began = Instant::now();
     loop {

@@ -19,6 +19,8 @@ const DIGEST: u64 = (1 << 12) - 1;
 const PROCESSES: u32 = 20;
 const ALL: u64 = (1 << PROCESSES) - 1;
 
+/// What this process has seen of the others. Two keys may share a slot, which then has the processes of the key that was
+/// looked at last.
 pub(crate) struct SeenProcesses {
     wanted: Wanted,
     since: Moment,
