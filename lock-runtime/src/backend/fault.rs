@@ -143,10 +143,11 @@ impl Fault {
     }
 
     /// Returns the fault to report when a caller's time is over. If the last request got no answer in time, the fault
-    /// `before` it says more.
+    /// `before` it says more. So does a refusal, if the last request found no time or no connection.
     pub(crate) fn at_the_end(self, before: Option<Fault>) -> Fault {
-        match before {
-            Some(before) if matches!(self, Fault::Unknown(_)) => before,
+        match (&self, before) {
+            (Fault::Unknown(_), Some(before)) => before,
+            (Fault::NotDone(_), Some(before)) if before.is_passing_refusal() => before,
             _ => self,
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_runtime::LockError;
-use tests::Store;
+use tests::{Store, answered};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -19,7 +19,8 @@ tests::suite! {
         for (first, second) in pairs {
             let guard = first.label("the outer one").acquire().await.unwrap();
             // Without `run`, nothing tells that this is the same task.
-            let refused = second.wait(300 * MS).acquire().await.unwrap_err();
+            let second = second.wait(300 * MS);
+            let refused = answered(async || second.clone().acquire().await).await.unwrap_err();
             let LockError::Busy { held_here: Some(own), .. } = &refused else {
                 panic!("{refused:?}");
             };
@@ -32,7 +33,8 @@ tests::suite! {
         }
         let other = store.manager().await;
         let guard = other.mutex("elsewhere").acquire().await.unwrap();
-        let refused = locks.mutex("elsewhere").wait(300 * MS).acquire().await;
+        let elsewhere = locks.mutex("elsewhere").wait(300 * MS);
+        let refused = answered(async || elsewhere.clone().acquire().await).await;
         assert!(matches!(refused, Err(LockError::Busy { held_here: None, .. })), "{refused:?}");
         guard.release().await.unwrap();
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockManager, Replicas};
+use lock_runtime::{LockError, LockManager, LockManagerBuilder, Replicas};
 use redis::Value;
 use tests::{Events, RedisServer, answered, documented_rights, eventually};
 use tokio::time::timeout;
@@ -50,9 +50,17 @@ impl Walk<'_> {
     }
 
     async fn connect(&mut self) -> Option<LockManager> {
-        let builder = LockManager::builder().namespace(self.namespace);
-        let connected = builder.connect(&self.url).await;
+        let connected = self.connected(self.builder()).await;
         self.note(connected)
+    }
+
+    /// Returns the settings of managers that wait for the answers of a busy machine.
+    fn builder(&self) -> LockManagerBuilder {
+        tests::builder().namespace(self.namespace)
+    }
+
+    async fn connected(&self, builder: LockManagerBuilder) -> Result<LockManager, LockError> {
+        answered(async || builder.clone().connect(&self.url).await).await
     }
 
     async fn everything(&mut self) {
@@ -66,9 +74,8 @@ impl Walk<'_> {
         self.read_write(&locks, &other).await;
         self.counters(&locks, &other).await;
         self.forced(&locks, &other).await;
-        let builder = LockManager::builder().namespace(self.namespace);
-        let confirmed = builder.replicas(Replicas::majority());
-        let confirmed = confirmed.connect(&self.url).await;
+        let confirmed = self.builder().replicas(Replicas::majority());
+        let confirmed = self.connected(confirmed).await;
         self.note(confirmed);
         if self.lingers {
             // Channels are given up two seconds after their last listener has left.

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
+use crate::backend::Fault;
 use crate::backend::quorum::tests::flaky::{Mode, managers};
+use crate::values::StoreError;
 use crate::values::options::Options;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -19,5 +21,20 @@ async fn a_last_question_with_no_time_for_its_answer_does_not_hide_what_the_stor
         switch.set(Mode::Silent);
         let error = waiting.await.unwrap().unwrap_err().to_string();
         assert!(error.contains(says), "{error}");
+    }
+}
+
+#[test]
+fn a_last_question_that_could_not_be_sent_does_not_hide_a_refusal() {
+    let refused = || Some(Fault::Refused(StoreError::new("missing rights: +hset")));
+    let not_sent = || Fault::not_done("no time was left");
+    let (unknown, away) = (Fault::unknown("silent"), Some(Fault::not_done("away")));
+    for (last, before, said) in [
+        (not_sent(), refused(), "missing rights: +hset"),
+        (unknown, refused(), "missing rights: +hset"),
+        (not_sent(), away, "no time was left"),
+        (Fault::denied("wrong password"), refused(), "wrong password"),
+    ] {
+        assert_eq!(last.at_the_end(before).to_string(), said);
     }
 }
