@@ -12,19 +12,17 @@ use crate::values::{HolderId, Key, Moment, clock, manager_of};
 /// now and then are seldom among the others that wait.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// The bits of a slot: the windows that are told apart, a part of the key's digest that does not choose the slot, and the
-/// processes of a window. Two processes may have the same bit, and then count as one.
+/// The bits of what was seen: the windows that are told apart, and the processes of a window. Two processes may have the same
+/// bit, and then count as one.
 const WINDOWS: u64 = (1 << 12) - 1;
-const DIGEST: u64 = (1 << 12) - 1;
 const PROCESSES: u32 = 20;
 const ALL: u64 = (1 << PROCESSES) - 1;
 
-/// What this process has seen of the others. Two keys may share a slot, which then has the processes of the key that was
-/// looked at last.
+/// What this process has seen of the others.
 pub(crate) struct SeenProcesses {
     wanted: Wanted,
     since: Moment,
-    /// For each key the window, the part of its digest, the processes of the window before that one, and those of that one.
+    /// For each key a window, the processes of the window before that one, and those of that one.
     had_it: Slots,
 }
 
@@ -50,8 +48,8 @@ impl SeenProcesses {
         process.hash(&mut hasher);
         let process = 1 << (hasher.finish() % u64::from(PROCESSES));
         let [before, now] = self.seen(digest, window);
-        let slot = window << 52 | part(digest) << 40 | before << PROCESSES | now | process;
-        self.had_it.set(digest, slot);
+        let seen = window << (2 * PROCESSES) | before << PROCESSES | now | process;
+        self.had_it.set(digest, seen);
     }
 
     /// Notes that another process wants the key.
@@ -71,12 +69,9 @@ impl SeenProcesses {
 
     /// Returns the processes that had the key in the window before this one, and in this one.
     fn seen(&self, digest: u64, window: u64) -> [u64; 2] {
-        let slot = self.had_it.get(digest);
-        let [before, then] = [slot >> PROCESSES & ALL, slot & ALL];
-        if slot >> 40 & DIGEST != part(digest) {
-            return [0, 0];
-        }
-        match window.wrapping_sub(slot >> 52) & WINDOWS {
+        let seen = self.had_it.get(digest);
+        let [before, then] = [seen >> PROCESSES & ALL, seen & ALL];
+        match window.wrapping_sub(seen >> (2 * PROCESSES)) & WINDOWS {
             0 => [before, then],
             1 => [then, 0],
             _ => [0, 0],
@@ -87,11 +82,6 @@ impl SeenProcesses {
         let windows = self.since.elapsed().as_millis() / WINDOW.as_millis();
         u64::try_from(windows).unwrap_or(0) & WINDOWS
     }
-}
-
-/// Returns the part of a digest that a slot has.
-fn part(digest: u64) -> u64 {
-    digest >> 32 & DIGEST
 }
 
 #[cfg(test)]

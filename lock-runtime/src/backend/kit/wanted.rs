@@ -7,9 +7,8 @@ use crate::values::{Key, Moment, clock};
 
 /// The time for which a mark counts.
 const WANTED_FOR: Duration = Duration::from_secs(2);
-/// The bits of a mark's time, of its part of a digest, and of its number.
+/// The bits of a mark's time, and of its number.
 const TIME: u64 = (1 << 32) - 1;
-const DIGEST: u64 = (1 << 26) - 1;
 const NUMBER: u64 = (1 << 6) - 1;
 
 /// A mark for each key for which another process waited lately: releases of such a key look at the waiting list, or leave
@@ -17,12 +16,9 @@ const NUMBER: u64 = (1 << 6) - 1;
 ///
 /// A process that acquires a free lock again and again is never refused, so it never waits itself. It notices other
 /// processes only by the replies of the server: the number of listeners that received the message of a release.
-///
-/// Two keys may share a mark, which then counts for the last of them that was noted.
 pub(crate) struct Wanted {
     since: Moment,
-    /// For each mark, the tenths of a second from `since` until which it counts, a part of its key's digest that does not
-    /// choose the slot, and the number of processes.
+    /// For each key, the tenths of a second from `since` until which its mark counts, and the number of processes.
     marks: Slots,
 }
 
@@ -38,26 +34,18 @@ impl Default for Wanted {
 impl Wanted {
     /// Notes that this number of other processes, or more, wait for the lock.
     pub(crate) fn note(&self, key: &Key, processes: u64) {
-        let (digest, end) = (key.digest(), tenths(self.since.elapsed() + WANTED_FOR));
-        let mark = end << 32 | part(digest) << 6 | processes.min(NUMBER);
-        self.marks.set(digest, mark);
+        let end = tenths(self.since.elapsed() + WANTED_FOR);
+        self.marks
+            .set(key.digest(), end << 6 | processes.min(NUMBER));
     }
 
     /// Returns the number of other processes that waited for the lock lately.
     pub(crate) fn by(&self, key: &Key) -> u64 {
-        let digest = key.digest();
-        let mark = self.marks.get(digest);
+        let mark = self.marks.get(key.digest());
         // Nearly always there is no mark, and then the clock need not be read.
-        let counts = mark > 0
-            && mark >> 6 & DIGEST == part(digest)
-            && tenths(self.since.elapsed()) < mark >> 32;
+        let counts = mark > 0 && tenths(self.since.elapsed()) < mark >> 6;
         if counts { mark & NUMBER } else { 0 }
     }
-}
-
-/// Returns the part of a digest that a mark has.
-fn part(digest: u64) -> u64 {
-    digest >> 32 & DIGEST
 }
 
 fn tenths(time: Duration) -> u64 {
