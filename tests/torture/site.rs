@@ -222,11 +222,11 @@ impl Site {
                     .map(move |server| (key, server))
             })
             .map(|(key, server)| {
+                let asked = answers(Protocol::Redis, server.addr(), Duration::from_secs(1));
                 // The caller asks again, and reports it in the end.
-                if answers(Protocol::Redis, server.addr(), Duration::from_secs(1)) {
-                    (key.to_owned(), left(server, key))
-                } else {
-                    (format!("{key}, whose server does not answer,"), 0)
+                match asked.then(|| left(server, key)).flatten() {
+                    Some(left) => (key.to_owned(), left),
+                    None => (format!("{key}, whose server does not answer,"), 0),
                 }
             })
             .filter(|(_, left)| *left != NOT_THERE)
@@ -248,14 +248,16 @@ impl Site {
 /// The answer of `PTTL` for a key that does not exist.
 const NOT_THERE: i64 = -2;
 
-/// Returns for how long a lock is still held. For a semaphore, the permits that last longest count.
-fn left(server: &RedisServer, key: &str) -> i64 {
+/// Returns for how long a lock is still held. For a semaphore, the permits that last longest count. `None` if the server does
+/// not say: it names another node of its cluster while a slot moves.
+fn left(server: &RedisServer, key: &str) -> Option<i64> {
     if !names::is_semaphore(key) {
-        return server.pttl(&format!("lock:{key}"));
+        return server.pttl_here(&format!("lock:{key}"));
     }
     let leases = format!("{{lock:{key}}}:timeout");
     // The answer is the last permit, whose id is no text, and its score.
-    let last: Vec<Vec<u8>> = server.query(&["ZRANGE", &leases, "-1", "-1", "WITHSCORES"]);
+    let last = server.command(&["ZRANGE", &leases, "-1", "-1", "WITHSCORES"]);
+    let last: Vec<Vec<u8>> = redis::from_redis_value(last.ok()?).ok()?;
     let now = server.time_ms() as i64;
     let score = last
         .get(1)
@@ -263,5 +265,5 @@ fn left(server: &RedisServer, key: &str) -> i64 {
     let ends = score.and_then(|score| score.parse::<f64>().ok());
     let left = ends.map_or(0, |at| at as i64 - now);
     // Permits of a dead holder stay until somebody looks.
-    if left > 0 { left } else { NOT_THERE }
+    Some(if left > 0 { left } else { NOT_THERE })
 }
