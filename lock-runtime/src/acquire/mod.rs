@@ -38,7 +38,8 @@ pub(crate) async fn acquire(
     match acquire_in_time(&attempt, &caller).await {
         Ok((mut handle, at)) => {
             wait.came_to(Ok(true), at);
-            handle.set_min_hold(attempt.request.min_hold.as_deref());
+            let request = &attempt.request;
+            handle.is_with_caller(request.hold_options.renewed, request.min_hold.as_deref());
             Ok(handle)
         }
         Err(error) => {
@@ -72,7 +73,7 @@ async fn acquire_in_time(
     // This check follows the re-entry, because a body that may finish during a shutdown may also nest.
     attempt.core.life.check_open(attempt.key())?;
     loop {
-        let mut handle;
+        let handle;
         (handle, now) = match attempt.kind() {
             Kind::Fair => (rare(fair::acquire(attempt, now)).await?, clock::now()),
             Kind::Read => (rare(shared::acquire(attempt)).await?, clock::now()),
@@ -87,7 +88,6 @@ async fn acquire_in_time(
             // A hold that was lost before its caller saw it is no hold.
             handle.hold().check()?;
         }
-        handle.renew_from_now_on(attempt.request.hold_options.renewed, now);
         return Ok((handle.acquired_in(caller.frame()), now));
     }
 }
@@ -104,7 +104,8 @@ pub(crate) async fn try_acquire(
     let wait = attempt.begin();
     let mut outcome = acquire_at_once(&attempt, &caller).await;
     if let Ok(TryAcquire::Acquired(handle)) = &mut outcome {
-        handle.set_min_hold(attempt.request.min_hold.as_deref());
+        let request = &attempt.request;
+        handle.is_with_caller(request.hold_options.renewed, request.min_hold.as_deref());
     }
     let had = |tried: &TryAcquire<_>| matches!(tried, TryAcquire::Acquired(_));
     wait.came_to(outcome.as_ref().map(had), clock::now());

@@ -120,10 +120,8 @@ fn intact(handles: Vec<HoldHandle>, members: &[Member]) -> Result<Handles, LockE
 
 /// Completes the set for its caller: from now on the watchdog renews it, and `min_hold` counts.
 fn joined(mut handles: Vec<HoldHandle>, members: &[Member]) -> Result<Handles, LockError> {
-    let now = clock::now();
     for (handle, (_, request)) in handles.iter_mut().zip(members) {
-        handle.renew_from_now_on(request.hold_options.renewed, now);
-        handle.set_min_hold(request.min_hold.as_deref());
+        handle.is_with_caller(request.hold_options.renewed, request.min_hold.as_deref());
     }
     let none = || crate::values::error::config("one guard holds at least one lock");
     Handles::joined(handles).ok_or_else(none)

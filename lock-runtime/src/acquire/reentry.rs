@@ -107,6 +107,6 @@ pub(crate) fn enter_nested(
     }
     let (core, hold) = (attempt.core.clone(), hold.clone());
     let counted = core.life.under_way.enter();
-    let handle = HoldHandle::new(core, hold, kind, options.renewed, Some(path), counted);
+    let handle = HoldHandle::new(core, hold, kind, Some(path), counted);
     Ok(Some(handle))
 }

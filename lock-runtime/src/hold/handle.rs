@@ -23,6 +23,7 @@ pub(crate) struct HoldHandle {
     hold: Hold,
     /// The kind as which it shares the turn: a read may share a write hold.
     kind: Kind,
+    /// Whether it is one of those that want the turn renewed. Not before its caller has it.
     renewed: bool,
     /// The body that this handle was acquired in.
     acquired_in: Option<Arc<Frame>>,
@@ -41,9 +42,7 @@ pub(crate) struct HoldHandle {
 }
 
 impl HoldHandle {
-    /// Begins with what the store has granted, as its first sharer: from here on the watchdog knows the tenure. It
-    /// renews the tenure if the options say so. They may say so only if the caller gets the handle before it awaits
-    /// anything else: a caller that is not polled any more must not keep the lock for longer than its lease.
+    /// Begins with what the store has granted, as its first sharer: from here on the watchdog knows the tenure.
     pub(crate) fn admit(
         core: &Arc<Core>,
         key: &Arc<Key>,
@@ -65,10 +64,10 @@ impl HoldHandle {
 
     /// The first handle of a turn that begins with the caller.
     pub(crate) fn begins(core: &Arc<Core>, hold: Hold, hold_options: HoldOptions) -> HoldHandle {
-        let (kind, renewed) = (hold.key().kind(), hold_options.renewed);
+        let kind = hold.key().kind();
         metrics::held(hold_options.label, kind);
         let counted = core.life.under_way.enter();
-        HoldHandle::new(core.clone(), hold, kind, renewed, None, counted)
+        HoldHandle::new(core.clone(), hold, kind, None, counted)
     }
 
     /// Takes the handle back, and offers its turn to a caller that was not polled yet. If it was lost meanwhile, the caller
@@ -98,14 +97,17 @@ impl HoldHandle {
         }
     }
 
-    /// The caller has the handle from here on, and the watchdog renews the hold if the caller wants that.
-    pub(crate) fn renew_from_now_on(&mut self, wanted: bool, now: Moment) {
-        if wanted && !self.renewed {
+    /// The caller has the handle from here on, without another await: if it wants that, the watchdog renews the hold, and the
+    /// key stays taken for `least` from now, even if the handle ends before. A caller that was not polled any more before this
+    /// keeps the lock for one lease at most.
+    pub(crate) fn is_with_caller(&mut self, renewed: bool, least: Option<&Duration>) {
+        if renewed && !self.renewed {
             self.renewed = true;
-            if self.hold.add_renewer(now) {
+            if self.hold.add_renewer() {
                 self.core.watch.look_now(self.hold.tenure());
             }
         }
+        self.keep_until = least.map(|least| Box::new(clock::now() + *least));
     }
 
     /// `path`: of a handle that is nested, the accesses that it is under.
@@ -113,7 +115,6 @@ impl HoldHandle {
         core: Arc<Core>,
         hold: Hold,
         kind: Kind,
-        renewed: bool,
         path: Option<Path>,
         counted: Counted,
     ) -> HoldHandle {
@@ -122,7 +123,7 @@ impl HoldHandle {
             core,
             hold,
             kind,
-            renewed,
+            renewed: false,
             acquired_in,
             level,
             path,
@@ -152,11 +153,6 @@ impl HoldHandle {
         let left = self.hold.stop_writing()?;
         self.kind = Kind::Read;
         Ok(left)
-    }
-
-    /// Keeps the key for `least` from now, if it is set, even if the handle ends before.
-    pub(crate) fn set_min_hold(&mut self, least: Option<&Duration>) {
-        self.keep_until = least.map(|least| Box::new(clock::now() + *least));
     }
 
     /// Whether it shares an ancestor's hold.
@@ -274,8 +270,7 @@ impl Offer {
         let (core, hold) = self.0.take()?;
         let counted = hold.claim()?;
         let kind = hold.key().kind();
-        // It is renewed once its caller has it.
-        Some(HoldHandle::new(core, hold, kind, false, None, counted))
+        Some(HoldHandle::new(core, hold, kind, None, counted))
     }
 }
 

@@ -57,16 +57,15 @@ pub(crate) struct Share {
 }
 
 impl Hold {
-    /// Counts one more sharer that wants the turn renewed. True if a renewal is due by now.
-    pub(crate) fn add_renewer(&self, now: Moment) -> bool {
+    /// Counts one more sharer that wants the turn renewed. True if a renewal is due now: nobody wanted that before, and the
+    /// watchdog's last request only looked at the hold. It plans the next one from there, which may be too late for the lease.
+    pub(crate) fn add_renewer(&self) -> bool {
         let mut state = self.tenure.state.lock();
-        let deadline = state.deadline;
+        let was_checked = state.checked;
         let Some(turn) = state.turn_mut() else {
             return false;
         };
-        turn.add_renewer();
-        let since_confirmed = turn.ttl.trusted().saturating_sub(deadline - now);
-        let is_due = since_confirmed > turn.ttl.cadence();
+        let is_due = turn.add_renewer() && was_checked;
         // A check that is under way does not extend the lease: another request must follow it.
         turn.lengthen |= is_due;
         is_due
@@ -88,7 +87,7 @@ impl Hold {
         let is_current = state.turn == self.turn;
         let shared = match &mut state.stage {
             Stage::Held(turn) if is_current && (kind != Kind::Write || turn.is_written()) => {
-                turn.join(kind, hold_options.renewed);
+                turn.join(kind);
                 let longer = hold_options.ttl > turn.ttl;
                 if longer {
                     turn.ttl = hold_options.ttl;
@@ -130,7 +129,7 @@ impl Hold {
         }
         match std::mem::replace(&mut state.stage, Stage::Leaving) {
             Stage::Offered { mut turn, counted } => {
-                turn.join(self.tenure.key.kind(), false);
+                turn.join(self.tenure.key.kind());
                 state.stage = Stage::Held(turn);
                 Some(counted)
             }

@@ -57,6 +57,8 @@ pub(super) struct State {
     pub(super) stage: Stage,
     /// The store has only reserved the lock: its lease is still to be asked for.
     pub(super) unleased: bool,
+    /// The watchdog's last request did not extend the lease.
+    pub(super) checked: bool,
     /// What the store has set aside for further turns. Boxed, because few tenures have more than one turn.
     pub(super) reserved: Option<Box<Reserved>>,
     /// Another process has asked for the lock, which this process keeps: it is given back when its turn ends.
@@ -277,7 +279,7 @@ impl Tenure {
     ) -> Hold {
         let token = granted.token;
         let mut turn = Turn::new(options, token, front, granted.sent_at);
-        turn.join(key.kind(), options.renewed);
+        turn.join(key.kind());
         let unleased = granted.reserved_ms.is_some();
         let mut believed_for = options.ttl.trusted();
         if let Some(ms) = granted.reserved_ms {
@@ -288,6 +290,7 @@ impl Tenure {
             turn: 0,
             stage: Stage::Held(turn),
             unleased,
+            checked: false,
             reserved: reserved.map(Box::new),
             wanted: false,
             ends_soon: false,
@@ -406,15 +409,17 @@ impl Tenure {
 
     /// Returns the watchdog's request to the store, if the tenure is good: once it is over, its holder id may be released.
     pub(crate) fn due_renewal(&self, now: Moment) -> Option<Renewal> {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         if !state.is_good(now) {
             return None;
         }
-        Some(self.renewal(match &state.stage {
+        let lease = match &state.stage {
             Stage::Held(turn) => turn.wanted_lease(),
             Stage::Idle { .. } => Some(self.ttl),
             _ => None,
-        }))
+        };
+        state.checked = lease.is_none();
+        Some(self.renewal(lease))
     }
 
     /// Takes in the answer to a renewal that was sent at `sent_at`, whichever turn asked for it: it is about the holder
@@ -452,7 +457,7 @@ impl Tenure {
             return Taken::Unsuited(before);
         };
         turn.front = before.front;
-        turn.join(self.key.kind(), options.renewed);
+        turn.join(self.key.kind());
         let token = turn.token;
         state.begin(Stage::Held(turn));
         Taken::Held(Hold::new(self.clone(), state.turn, token))

@@ -20,7 +20,7 @@ pub(crate) fn core(store: &MemoryStore) -> Arc<Core> {
     Core::new(Arc::new(backend), Options::default(), watch, Arc::default())
 }
 
-/// What some store has granted then, without a token.
+/// What some store has granted then, without a token. Its caller has it.
 pub(crate) fn granted(
     key: Arc<Key>,
     front: Option<Front>,
@@ -29,5 +29,9 @@ pub(crate) fn granted(
     sent_at: Moment,
 ) -> Hold {
     let granted = Granted::leased(None, sent_at);
-    Tenure::begin(Weak::new(), key, front, holder, options, granted, None)
+    let hold = Tenure::begin(Weak::new(), key, front, holder, options, granted, None);
+    if options.renewed {
+        hold.add_renewer();
+    }
+    hold
 }

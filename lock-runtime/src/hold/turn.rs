@@ -21,7 +21,7 @@ pub(crate) struct Turn {
     pub(crate) granted_at: Moment,
     /// The longest lease that one of the guards asked for.
     pub(super) ttl: Ttl,
-    /// A nested request asked for a longer lease: the next renewal extends it even if nobody renews.
+    /// A guard came that wants a longer lease than the last request asked for: the next one extends it even if nobody renews.
     pub(super) lengthen: bool,
     /// The number of guards that share the turn, and the number of those that want it renewed.
     sharers: u32,
@@ -89,9 +89,8 @@ impl Turn {
     }
 
     /// Counts one more guard, which shares the turn as `kind`.
-    pub(super) fn join(&mut self, kind: Kind, renewed: bool) {
+    pub(super) fn join(&mut self, kind: Kind) {
         self.sharers += 1;
-        self.renewers += u32::from(renewed);
         self.writers += u32::from(kind == Kind::Write);
     }
 
@@ -129,9 +128,10 @@ impl Turn {
         (self.renewers > 0 || self.lengthen).then_some(self.ttl)
     }
 
-    /// Counts a guard that wants the turn renewed from now on.
-    pub(super) fn add_renewer(&mut self) {
+    /// Counts a guard that wants the turn renewed from now on. Returns whether it is the first one.
+    pub(super) fn add_renewer(&mut self) -> bool {
         self.renewers += 1;
+        self.renewers == 1
     }
 
     /// Removes a writer from the count: its guard goes on as a reader's.

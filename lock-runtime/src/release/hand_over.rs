@@ -64,11 +64,7 @@ impl Work {
         let front = self.turn.front.as_ref()?;
         if let Some(successor) = front.successor() {
             return Some(Following {
-                // The watchdog renews it once its caller has claimed it.
-                options: HoldOptions {
-                    renewed: false,
-                    ..successor.hold_options
-                },
+                options: successor.hold_options,
                 waiter: Some(successor),
             });
         }

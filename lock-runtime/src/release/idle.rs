@@ -45,7 +45,7 @@ pub(super) fn keep(
     // This turn ends at once. The code after it decides as after any other turn.
     let share = Share {
         kind: tenure.first_kind(),
-        renewed: options.renewed,
+        renewed: false,
         keep_until: None,
         returns: false,
     };

@@ -44,9 +44,7 @@ impl Work {
         let mut pauses = pauses();
         let timeout = self.turn.ttl().call_timeout(self.core.options.call_timeout);
         while self.tenure.deadline().remaining() < until.remaining() {
-            // A margin is added, because the store's clock may be faster.
-            let rest = until.remaining();
-            let rest = (rest + rest / 50).clamp(ttl::MIN, ttl::MAX);
+            let rest = ttl::covering(until.remaining());
             let Ok(ttl) = Ttl::new(rest, false) else {
                 break;
             };

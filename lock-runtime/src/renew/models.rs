@@ -92,6 +92,7 @@ impl Scene {
         let reserved = Reserved::new(Spare::Untokened, free_until);
         let of = Arc::downgrade(&core);
         let hold = Tenure::begin(of, key, front, holder, options, granted, reserved);
+        hold.add_renewer();
         core.watch.insert(hold.tenure(), granted.sent_at);
         clock::suspend(age);
         Scene { core, hold }

@@ -149,6 +149,7 @@ async fn the_lease_of_a_reserved_lock_is_asked_for_soon_and_again() {
         granted,
         None,
     );
+    hold.add_renewer();
     let watch = Arc::new(Watch::default());
     let backend = MemoryBackend::new(MemoryStore::new(), events_of(&watch));
     watch.insert(hold.tenure(), sent_at);
@@ -401,6 +402,23 @@ async fn a_watchdog_that_keeps_panicking_restarts_and_logs_less() {
     *switch.bug.lock().unwrap() = None;
     tokio::time::sleep(200 * SECOND).await;
     assert!(guard.remaining() > 150 * SECOND, "it is renewed as before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fixed_lease_is_renewed_for_a_nested_request_however_late_it_comes() {
+    // In the last third, before the last check, and just before the end.
+    for late in [21_000, 26_500, 29_500] {
+        let locks = LockManager::in_memory();
+        let fixed = locks.mutex("a").lease(30 * SECOND).auto_renew(false);
+        let outer = fixed.acquire().await.unwrap();
+        tokio::time::sleep(SECOND * late / 1_000).await;
+        let nested = async { locks.mutex("a").lease(30 * SECOND).acquire().await };
+        let nested = outer.scope(nested).await.unwrap();
+        tokio::time::sleep(SECOND / 5).await;
+        assert!(nested.remaining() > 29 * SECOND, "{late}: {nested:?}");
+        tokio::time::sleep(60 * SECOND).await;
+        assert!(nested.is_held());
+    }
 }
 
 /// Holds whose renewals are due over a whole cadence, as they are where locks come and go.

@@ -201,6 +201,15 @@ impl Overrides {
                 )));
             }
         }
+        if let (Some(least), Some(longest)) = (self.min_hold, options.longest_lease)
+            && ttl::covering(least) > longest
+        {
+            return Err(config(format!(
+                "`min_hold` becomes a lease when the hold ends, and a lease of {:?} is longer than the manager's longest \
+                 lease, {longest:?}: raise `longest_lease`",
+                ttl::covering(least)
+            )));
+        }
         if self.keep_for.is_some() && !renewed {
             return Err(config(
                 "`keep_for` needs a lease that is renewed: leave out `auto_renew(false)`",

@@ -13,6 +13,12 @@ pub(crate) const MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// The shortest lease that is renewed: below it the renewals themselves are the load.
 pub(crate) const MIN_RENEWED: Duration = Duration::from_secs(1);
 
+/// Returns the lease for which a store is asked to keep a key for this time. It is longer, because the store's clock may be
+/// faster.
+pub(crate) fn covering(time: Duration) -> Duration {
+    (time + time / 50).clamp(MIN, MAX)
+}
+
 /// A lease within its bounds, whole milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ttl(Duration);

@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockGuard, LockManager, TryAcquire};
-use tests::{Store, left_of};
+use tests::{Store, eventually, left_of};
 use tokio::time::{Instant, sleep, timeout};
 
 const MS: Duration = Duration::from_millis(1);
@@ -60,6 +60,34 @@ tests::suite! {
         store.until_renewed(lease, async || left_of(&other, "k").await.min(guard.remaining())).await;
         assert!(guard.is_held());
         guard.release().await.unwrap();
+    }
+
+    async fn a_lock_whose_message_met_a_caller_that_is_parked_then_is_free_after_a_lease(store: &mut Store) {
+        let (locks, other) = (store.manager().await, store.manager().await);
+        let lease = store.lasting(3 * LEASE);
+        let guard = other.mutex("k").lease(lease).acquire().await.unwrap();
+        let mut heir = park(locks.mutex("k").lease(lease).wait(LONG).acquire(), 300 * MS).await;
+        guard.release().await.unwrap();
+        // The caller is polled until it has the lock, or has a hold and does not know it yet.
+        let mut had = None;
+        eventually("it has a hold", async || {
+            let polled = poll_fn(|cx| Poll::Ready(heir.as_mut().poll(cx))).await;
+            let has = polled.is_ready() || !locks.snapshot().holds.is_empty();
+            if let Poll::Ready(handle) = polled {
+                had = Some(handle.unwrap());
+            }
+            has
+        })
+        .await;
+        if let Some(guard) = had {
+            guard.release().await.unwrap();
+            return;
+        }
+        let guard = other.mutex("k").wait(LONG).acquire().await.unwrap();
+        waits(&mut heir, 300 * MS).await;
+        assert!(guard.is_held());
+        guard.release().await.unwrap();
+        heir.await.unwrap().release().await.unwrap();
     }
 
     async fn a_caller_that_is_polled_after_its_wait_gets_no_lock_that_it_did_not_take(store: &mut Store) {

@@ -111,6 +111,7 @@ async fn a_lost_hold_is_an_ancestor_while_it_is_shared() {
         hold.share(hold_options(), Kind::Mutex).unwrap(),
         Some(false)
     );
+    hold.add_renewer();
     let frame = body(&hold, None);
     hold.tenure()
         .lose(crate::values::error::LostReason::ForceReleased);

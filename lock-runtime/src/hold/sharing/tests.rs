@@ -83,6 +83,7 @@ async fn it_is_renewed_while_one_sharer_wants_that() {
     let hold = hold(Kind::Mutex, true);
     assert!(is_extended(&hold));
     hold.share(options(LEASE, true), Kind::Mutex).unwrap();
+    hold.add_renewer();
     hold.share(options(LEASE, false), Kind::Mutex).unwrap();
     for (renewed, still) in [(true, true), (true, false)] {
         let _ = leave_as(&hold, Kind::Mutex, renewed, None);
@@ -115,12 +116,19 @@ async fn a_longer_lease_is_asked_for_once_and_a_shorter_one_never() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sharer_that_wants_renewal_late_finds_it_due() {
-    for (passed, is_due) in [(9, false), (11, true)] {
+async fn a_sharer_that_wants_renewal_after_a_mere_check_finds_it_due() {
+    for is_checked in [false, true] {
         let hold = hold(Kind::Mutex, false);
-        advance(passed * SECOND).await;
-        assert_eq!(hold.add_renewer(clock::now()), is_due);
-        assert_eq!(hold.tenure().is_to_be_lengthened(), is_due);
+        hold.share(options(LEASE, true), Kind::Mutex).unwrap();
+        if is_checked {
+            assert!(!is_extended(&hold));
+        }
+        assert_eq!(hold.add_renewer(), is_checked);
+        assert_eq!(hold.tenure().is_to_be_lengthened(), is_checked);
+        assert!(!hold.add_renewer(), "the first one has asked");
+        // The answer to the check does not count as one to the request that follows.
+        let check = hold.tenure().renewal(None);
+        hold.tenure().answered(&check, Renewed::Held, clock::now());
         assert!(is_extended(&hold));
     }
 }

@@ -11,6 +11,7 @@ use crate::values::error::{LockError, LostReason};
 use crate::values::kind::LockMode;
 
 const LEASE: Duration = Duration::from_millis(3_000);
+const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
 async fn a_hold_is_at_every_node_and_excludes_others() {
@@ -33,6 +34,23 @@ async fn a_hold_is_at_every_node_and_excludes_others() {
             .unwrap()
             .expect("it is free"),
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_stays_taken_for_as_long_as_asked_or_the_request_is_refused() {
+    let rig = Rig::new(3);
+    let (locks, other) = (rig.manager(), rig.manager());
+    let most = LONGEST * 49 / 50;
+    let held = locks.mutex("k").lease(LEASE).min_hold(most);
+    held.run(async |_| ()).await.unwrap();
+    tokio::time::sleep(most - SECOND).await;
+    let tried = other.mutex("k").try_acquire().await.unwrap();
+    assert!(matches!(tried, TryAcquire::Busy { .. }));
+    // A renewal for the rest would be longer than the longest lease.
+    let refused = locks.mutex("other").min_hold(LONGEST * 99 / 100);
+    let refused = refused.acquire().await.unwrap_err();
+    assert!(matches!(refused, LockError::InvalidConfig { .. }));
+    assert!(refused.to_string().contains("`longest_lease`"), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -60,6 +60,15 @@ async fn a_lock_that_somebody_waits_for_is_not_kept() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_try_that_is_handed_the_lock_has_it_renewed() {
+    let scene = Scene::kept().await;
+    let longer = scene.locks.mutex("k").lease(2 * LEASE).try_acquire();
+    let guard = longer.await.unwrap().expect("nobody uses it");
+    tokio::time::sleep(5 * LEASE).await;
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
 async fn requests_that_it_cannot_serve_go_through_the_store() {
     let scene = Scene::kept().await;
     let other = || scene.locks.mutex("k").lease(2 * LEASE);
