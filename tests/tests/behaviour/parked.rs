@@ -65,8 +65,15 @@ tests::suite! {
     async fn a_lock_whose_message_met_a_caller_that_is_parked_then_is_free_after_a_lease(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         let lease = store.lasting(3 * LEASE);
-        let guard = other.mutex("k").lease(lease).acquire().await.unwrap();
-        let mut heir = park(locks.mutex("k").lease(lease).wait(LONG).acquire(), 300 * MS).await;
+        let request = |manager: &LockManager| manager.mutex("k").lease(lease).wait(LONG);
+        let mut guard = request(&locks).acquire().await.unwrap();
+        // From the second change of hands on, both know that the other one waits, and the message is the grant.
+        for manager in [&other, &locks, &other] {
+            let next = park(request(manager).acquire(), 300 * MS).await;
+            guard.release().await.unwrap();
+            guard = next.await.unwrap();
+        }
+        let mut heir = park(request(&locks).acquire(), 300 * MS).await;
         guard.release().await.unwrap();
         // The caller is polled until it has the lock, or has a hold and does not know it yet.
         let mut had = None;

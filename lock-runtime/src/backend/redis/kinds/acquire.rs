@@ -234,6 +234,7 @@ impl Compensation {
                         live: &live,
                         hold_ref,
                         with: WithRelease::default(),
+                        undoes: true,
                         sent_at: now,
                         deadline,
                     };

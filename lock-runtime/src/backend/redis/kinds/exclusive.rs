@@ -143,7 +143,8 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
         listed,
         ..
     } = releasing.hold_ref;
-    if listed || listed::is_wanted(releasing.router, key, holder) {
+    // Only the group knows whether an acquire that was not on the list was sent, so its compensation joins the group.
+    if listed || !releasing.undoes && listed::is_wanted(releasing.router, key, holder) {
         return rare(release_by_list(releasing)).await;
     }
     if releasing.unused().is_some() {

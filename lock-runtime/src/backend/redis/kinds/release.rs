@@ -25,6 +25,7 @@ pub(crate) async fn give_back(
             live: &live,
             hold_ref,
             with,
+            undoes: false,
             sent_at: now,
             deadline,
         };

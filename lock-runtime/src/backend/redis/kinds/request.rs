@@ -77,6 +77,8 @@ pub(crate) struct Releasing<'a> {
     pub(super) live: &'a Live,
     pub(super) hold_ref: HoldRef<'a>,
     pub(super) with: WithRelease<'a>,
+    /// It compensates an acquire, which may still wait to be sent.
+    pub(super) undoes: bool,
     pub(super) sent_at: Moment,
     pub(super) deadline: Moment,
 }
