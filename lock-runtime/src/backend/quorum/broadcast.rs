@@ -10,7 +10,7 @@ use crate::backend::quorum::majority::{self, Confirmations, majority, no_majorit
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::{Fault, Released, Renewal, Renewed, Snapshot, Within};
 use crate::sync::Mutex;
-use crate::values::Key;
+use crate::values::{Key, Moment, clock};
 
 /// The answers to one request to all nodes, as they come.
 pub(super) struct Round<T> {
@@ -157,15 +157,29 @@ pub(super) async fn renew(
         }
     });
     let mut items = vec![Confirmations::default(); batch.len()];
-    let mut answered = 0;
+    let (mut answered, began) = (0, clock::now());
+    let mut until: Option<Moment> = None;
     while items
         .iter()
         .any(|item| item.verdict(nodes) == Renewed::Unknown)
     {
-        let Some(answers) = round.next().await else {
+        let next = round.next();
+        let answers = match until {
+            None => next.await,
+            Some(until) => {
+                let next = tokio::time::timeout_at(until.tick(), next).await;
+                next.ok().flatten()
+            }
+        };
+        let Some(answers) = answers else {
             break;
         };
         answered += 1;
+        if answered == majority(nodes) {
+            // A silent node must not hold up what the others have confirmed, because of another hold on which they differ.
+            // It has as long again as they took.
+            until = Some(began + within.timeout.max(began.elapsed() * 2));
+        }
         for (item, answer) in items.iter_mut().zip(answers) {
             item.add(answer);
         }

@@ -72,6 +72,22 @@ async fn renewals_outlive_the_outage_of_a_minority() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_hold_outlives_a_silent_node_beside_one_on_which_the_others_differ() {
+    for leases in [1, 3, 10] {
+        let rig = Rig::new(3);
+        let (locks, lease) = (rig.manager(), SECOND * leases);
+        rig.switches[0].set(Mode::Away);
+        let minor = locks.mutex("minor").lease(lease).acquire().await.unwrap();
+        rig.switches[0].set(Mode::Up);
+        let guard = locks.mutex("k").lease(lease).acquire().await.unwrap();
+        rig.switches[2].set(Mode::Silent);
+        assert_eq!(minor.lost().wait().await, LostReason::Expired);
+        tokio::time::sleep(lease * 2).await;
+        assert!(guard.is_held(), "{lease:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_renewal_does_not_create_what_a_node_has_lost() {
     let rig = Rig::new(3);
     let locks = rig.manager();
