@@ -85,8 +85,9 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Sets the longest lease that requests may ask for, 50 ms to 24 h: beyond it, [`LockError::InvalidLease`].
-    /// Default: 24 h; for a [`quorum`](Self::quorum) 1 min.
+    /// Sets the longest lease that requests may ask for, 50 ms to 24 h: beyond it, [`LockError::InvalidLease`]. A
+    /// [`min_hold`](crate::LockRequest::min_hold) becomes a lease when the hold ends: beyond it with 2 % more,
+    /// [`LockError::InvalidConfig`]. Default: 24 h; for a [`quorum`](Self::quorum) 1 min.
     pub fn longest_lease(mut self, longest: Duration) -> Self {
         self.options.longest_lease = Some(longest);
         self

@@ -22,14 +22,14 @@ pub(crate) fn reserve(core: &Core, front: &Front, terms: TenureTerms) -> Option<
 
 /// Offers the lock to the successor.
 pub(super) fn give(core: &Core, kind: Kind, successor: Successor, offer: Offer) {
-    metrics::handed_over(successor.hold_options.label, kind);
     // A manager that closes drops both: the successor's ticket closes, and the lock is given back.
     if core.life.is_open() {
-        let refused = successor.give(Ticket::Held(offer));
-        // The waiter has just left, and the lock goes to the next one. That is a task, because a thousand waiters that leave
-        // would otherwise be a thousand nested calls.
-        if let Some(ticket) = refused {
-            core.life.spawn(async move { drop(ticket) });
+        let label = successor.hold_options.label;
+        match successor.give(Ticket::Held(offer)) {
+            None => metrics::handed_over(label, kind),
+            // The waiter has just left, and the lock goes to the next one. That is a task, because a thousand waiters that
+            // leave would otherwise be a thousand nested calls.
+            Some(ticket) => drop(core.life.spawn(async move { drop(ticket) })),
         }
     }
 }
