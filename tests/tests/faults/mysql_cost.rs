@@ -6,10 +6,13 @@ use lock_runtime::{LockManager, TryAcquire};
 use tests::{MariadbServer, eventually};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
+/// Only a hang takes so long.
+const CALL: Duration = Duration::from_secs(60);
 
 async fn manager(server: &MariadbServer) -> LockManager {
     // Nothing is renewed within a test.
-    let builder = LockManager::builder().ensure_schema(true).lease(HOUR);
+    let builder = tests::builder().call_timeout(CALL).lease(HOUR);
+    let builder = builder.ensure_schema(true);
     builder.connect(&server.url()).await.unwrap()
 }
 

@@ -228,7 +228,8 @@ async fn leased_permits_are_renewed_in_full_batches() {
     const MANY: u64 = 1_024;
     const LEASE: Duration = Duration::from_secs(15);
     let server = RedisServer::start();
-    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let builder = LockManager::builder().call_timeout(LONG);
+    let locks = builder.connect(&server.url()).await.unwrap();
     let semaphore = semaphore(&locks, MANY).await;
     let (mut guards, asked) = (Vec::new(), Instant::now());
     for _ in 0..MANY {
