@@ -29,7 +29,7 @@ pub(super) fn give(core: &Core, kind: Kind, successor: Successor, offer: Offer) 
             None => metrics::handed_over(label, kind),
             // The waiter has just left, and the lock goes to the next one. That is a task, because a thousand waiters that
             // leave would otherwise be a thousand nested calls.
-            Some(ticket) => drop(core.life.spawn(async move { drop(ticket) })),
+            Some(ticket) => core.life.spawn(async move { drop(ticket) }),
         }
     }
 }
