@@ -1,13 +1,14 @@
 //! Tests of rows that somebody else has locked, or deleted.
 
-use lock_runtime::{LockError, LostReason};
+use lock_runtime::{LockError, LostReason, TryAcquire};
 use tests::faults::{free_within, renewed, took};
-use tests::{Blocker, Sql, eventually_within};
+use tests::{Blocker, Sql, answered, eventually_within};
 
 use super::{CALL, LEASE, LONG, MS, SOON, block, end, scene, scene_with};
 
 tests::on_each_database!(
     a_row_that_a_transaction_has_locked_holds_up_its_own_lock_alone
+    plain_permits_that_were_given_up_behind_a_locked_row_are_not_taken_when_it_is_free
     a_fair_request_that_was_given_up_behind_a_locked_row_takes_no_lock_and_no_place
     a_lost_row_is_a_lost_lock
 );
@@ -53,6 +54,32 @@ async fn a_row_that_a_transaction_has_locked_holds_up_its_own_lock_alone<D: Sql>
     for n in 0..12 {
         free_within(&other, &format!("blocked-{n}"), LONG).await;
     }
+    end(table, locks, other).await;
+}
+
+async fn plain_permits_that_were_given_up_behind_a_locked_row_are_not_taken_when_it_is_free<
+    D: Sql,
+>() {
+    let (table, _pipe, locks, other) = scene::<D>().await;
+    let semaphore = locks.plain_semaphore("s");
+    semaphore.try_set_permits(5).await.unwrap();
+    for _ in 0..3 {
+        // A date is late by the time that the last answer took.
+        let busy = answered(async || semaphore.permits(6).try_acquire().await);
+        let (busy, late) = took(busy).await;
+        assert!(matches!(busy, Ok(TryAcquire::Busy { .. })), "{busy:?}");
+        let blocker = block(&table, "lock:s");
+        let refused = semaphore.permits(1).wait(300 * MS).acquire().await;
+        assert!(refused.is_err(), "{refused:?}");
+        tokio::time::sleep(late + 20 * MS).await;
+        // The statement waits for the row still, unless it was cancelled, and gets it before the next transaction.
+        blocker.commit();
+        block(&table, "lock:s").commit();
+        assert_eq!(other.plain_semaphore("s").available().await.unwrap(), 5);
+    }
+    semaphore.permits(1).wait(LONG).acquire().await.unwrap();
+    assert_eq!(semaphore.available().await.unwrap(), 4);
+    drop(semaphore);
     end(table, locks, other).await;
 }
 

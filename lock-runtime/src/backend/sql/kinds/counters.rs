@@ -8,7 +8,8 @@ use crate::backend::sql::{Arg, Row, SqlBackend, SqlShared, Statement, topic};
 use crate::backend::{AskedKind, CounterKind, CounterRef, Counters, Fault, Listen, Reply};
 use crate::values::{IdRange, IdSecret, Key, clock};
 
-/// The number of times that a semaphore is set, if others set it by their requests and give it back each time.
+/// The number of times that a semaphore is set, if others set it by their requests and give it back each time, and that
+/// permits are asked for, if a look finds each time that they are free.
 const TRIES: usize = 16;
 
 /// Returns the counter's value in the column `kind`.
@@ -126,7 +127,7 @@ impl Counters for SqlBackend {
             if let (CounterKind::Latch, Some(seen)) = (counter.kind, &seen) {
                 inner.wait_for_counter(counter.key, seen, timeout).await?;
             }
-            Ok(seen.and_then(|seen| Some(seen.permits? - seen.units)))
+            Ok(seen.and_then(|seen| seen.free()))
         })
     }
 
@@ -150,15 +151,28 @@ impl Counters for SqlBackend {
     fn take<'a>(&'a self, key: &'a Key, permits: u32, timeout: Duration) -> Reply<'a, bool> {
         Box::pin(async move {
             let inner = &self.inner;
-            let args = vec![Arg::text(key.raw()), Arg::Number(permits.into())];
-            let taken = inner.ask(&inner.statements.take_permits, args, timeout);
-            if taken.await?.is_some() {
-                return Ok(true);
+            let deadline = clock::now() + timeout;
+            for _ in 0..TRIES {
+                let args = vec![
+                    Arg::text(key.raw()),
+                    Arg::Number(permits.into()),
+                    Arg::moment(inner.clock.not_after(clock::now(), deadline)),
+                ];
+                let taken = inner.ask(&inner.statements.take_permits, args, timeout);
+                if taken.await?.is_some() {
+                    return Ok(true);
+                }
+                let looked_at = clock::now();
+                let seen = inner.counter(CounterRef::semaphore(key), timeout).await?;
+                let seen = seen.ok_or(Fault::NotSet)?;
+                inner.clock.saw(seen.now, looked_at);
+                if seen.free() < Some(permits.into()) {
+                    inner.wait_for_counter(key, &seen, timeout).await?;
+                    return Ok(false);
+                }
+                // They were given back meanwhile, or the request was too late.
             }
-            let seen = inner.counter(CounterRef::semaphore(key), timeout).await?;
-            let seen = seen.ok_or(Fault::NotSet)?;
-            inner.wait_for_counter(key, &seen, timeout).await?;
-            Ok(false)
+            Err(Fault::too_late())
         })
     }
 

@@ -161,6 +161,11 @@ impl Seen {
         }
     }
 
+    /// Returns the number of permits that nobody has, or what is left of a latch.
+    pub(super) fn free(&self) -> Option<i64> {
+        Some(self.permits? - self.units)
+    }
+
     /// Returns a number that differs, as a rule, if other holders have the lock or the permits.
     fn who_holds(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
