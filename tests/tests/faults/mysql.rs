@@ -309,6 +309,24 @@ async fn a_limit_of_rows_that_the_server_sets_loses_no_hold() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_chains_transactions_and_wants_keys_in_updates_shows_locks_and_apps_to_others()
+ {
+    let server = MariadbServer::start();
+    server.query("SET GLOBAL completion_type = 1, GLOBAL sql_safe_updates = 1");
+    let (locks, other) = (manager(&server.url()).await, manager(&server.url()).await);
+    free_within(&locks, "k", LONG).await;
+    // The next statement has the same connection as this one.
+    assert!(!locks.force_release("k").await.unwrap());
+    let guard = locks.mutex("k").lease(LONG).acquire().await.unwrap();
+    eventually("others see the lock and the app", async || {
+        let holder = other.inspect("k").await.unwrap().holder;
+        holder.is_some_and(|holder| holder.app().is_some())
+    })
+    .await;
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_that_becomes_a_replica_stops_granting_to_a_user_who_may_write_to_it() {
     let server = MariadbServer::start();
     let locks = manager(&server.url()).await;

@@ -259,6 +259,7 @@ fn settings(timeouts: Timeouts) -> String {
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE; \
          SET NAMES utf8mb4 COLLATE utf8mb4_bin; \
          SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_TRANS_TABLES', autocommit = 1, \
+         completion_type = 0, sql_safe_updates = 0, \
          sql_select_limit = 18446744073709551615, sql_big_selects = 1, \
          innodb_lock_wait_timeout = {row}, lock_wait_timeout = {row}, group_concat_max_len = 16777216 \
          /*M! , max_statement_time = {all:.3} */ /*!80000 , max_execution_time = {millis} */"
