@@ -1,7 +1,7 @@
 //! Tests of what only PostgreSQL does: see `sql/` for the rest.
 
 use std::collections::HashSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lock_runtime::{LockError, LockManager, TryAcquire};
 use tests::faults::{connected, free_within, told};
@@ -340,6 +340,44 @@ async fn a_statement_whose_cancellation_is_lost_ends_by_itself() {
     drop(blocker);
     proxy.refuse(false);
     free_within(&locks, "k", LONG).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_statements_of_a_count_together_take_no_longer_than_a_call_may() {
+    const TIMEOUT: Duration = Duration::from_secs(6);
+    let table = PostgresTable::new();
+    let builder = LockManager::builder().ensure_schema(true);
+    let locks = connected(builder.call_timeout(TIMEOUT), &table.url()).await;
+    let (latch, name) = (locks.latch("l"), table.name());
+    latch.try_set_count(1).await.unwrap();
+    locks.latch("m").try_set_count(1).await.unwrap();
+    let mut blocker = block(&table, "lock:l");
+    blocker.tell(&format!(
+        "UPDATE {name} SET permits = NULL WHERE name = 'lock:l';"
+    ));
+    let began = Instant::now();
+    let counting = tokio::spawn(async move { latch.count_down().await });
+    // The first statement waits for the row and finds it open. The second one waits for the table.
+    let server = table.server();
+    let wait = async |mode: &str| {
+        let pids = "SELECT pid FROM pg_locks JOIN pg_stat_activity USING (pid)";
+        let waiting = format!("{pids} WHERE NOT granted AND {mode} AND query LIKE '%{name}%'");
+        eventually("it waits", async || !server.ask(&waiting).await.is_empty()).await;
+    };
+    wait("locktype IN ('tuple', 'transactionid')").await;
+    let mut whole = block(&table, "lock:m");
+    whole.tell(&format!("LOCK TABLE {name};"));
+    wait("mode = 'AccessExclusiveLock'").await;
+    tokio::time::sleep_until((began + TIMEOUT * 2 / 3).into()).await;
+    let freed = began.elapsed();
+    blocker.commit();
+    let refused = counting.await.unwrap();
+    assert!(refused.is_err(), "{refused:?}");
+    let took = began.elapsed();
+    assert!(
+        took < freed + TIMEOUT,
+        "{took:?} of which {freed:?} for the row"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

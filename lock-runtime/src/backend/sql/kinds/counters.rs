@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::seen::Seen;
 use crate::backend::sql::{Arg, Row, SqlBackend, SqlShared, Statement, topic};
 use crate::backend::{AskedKind, CounterKind, CounterRef, Counters, Fault, Listen, Reply};
-use crate::values::{IdRange, IdSecret, Key, clock};
+use crate::values::{IdRange, IdSecret, Key, Moment, clock};
 
 /// The number of times that a semaphore is set, if others set it by their requests and give it back each time, and that
 /// permits are asked for, if a look finds each time that they are free.
@@ -25,9 +25,9 @@ impl SqlShared {
     async fn counter(
         &self,
         counter: CounterRef<'_>,
-        timeout: Duration,
+        deadline: Moment,
     ) -> Result<Option<Seen>, Fault> {
-        let seen = self.look(counter.key, clock::now() + timeout).await?;
+        let seen = self.look(counter.key, deadline).await?;
         match seen {
             Some(seen) if seen.permits.is_some() => Ok(Some(seen)),
             Some(seen) if seen.holder.is_some() || seen.shares > 0 => {
@@ -44,13 +44,13 @@ impl SqlShared {
         counter: CounterRef<'_>,
         statement: &Arc<Statement>,
         args: Vec<Arg>,
-        timeout: Duration,
+        deadline: Moment,
     ) -> Result<Option<Row>, Fault> {
-        let row = self.ask(statement, args, timeout).await?;
-        if row.is_none() {
-            self.counter(counter, timeout).await?;
+        let answer = self.run(statement, args, deadline).await?;
+        if answer.row().is_none() {
+            self.counter(counter, deadline).await?;
         }
-        Ok(row)
+        Ok(answer.rows.into_iter().next())
     }
 
     /// Makes sure that changes are notified to callers that may wait for the counter.
@@ -58,14 +58,28 @@ impl SqlShared {
         &self,
         key: &Key,
         seen: &Seen,
-        timeout: Duration,
+        deadline: Moment,
     ) -> Result<(), Fault> {
         if seen.waited || !self.database.notifies() {
             return Ok(());
         }
         let args = vec![Arg::text(key.raw()), Arg::Flag(true), Arg::Number(0)];
         let wait = &self.statements.wait;
-        self.ask(wait, args, timeout).await.map(drop)
+        self.run(wait, args, deadline).await.map(drop)
+    }
+
+    async fn add(&self, key: &Key, permits: i64, deadline: Moment) -> Result<(), Fault> {
+        let statement = &self.statements.add_permits;
+        let args = vec![
+            Arg::text(key.raw()),
+            Arg::Number(permits),
+            Arg::Text(topic(key)),
+        ];
+        let counter = CounterRef::semaphore(key);
+        let added = self.change(counter, statement, args, deadline);
+        // A database may count the rows that change, and adding zero permits may change nothing.
+        let is_set = added.await?.is_some() || self.counter(counter, deadline).await?.is_some();
+        is_set.then_some(()).ok_or(Fault::NotSet)
     }
 }
 
@@ -77,6 +91,7 @@ impl Counters for SqlBackend {
         timeout: Duration,
     ) -> Reply<'a, bool> {
         Box::pin(async move {
+            let deadline = clock::now() + timeout;
             for _ in 0..TRIES {
                 let statement = &self.inner.statements.set_counter;
                 let args = vec![
@@ -85,7 +100,7 @@ impl Counters for SqlBackend {
                     Arg::count(value),
                     Arg::Text(topic(counter.key)),
                 ];
-                let set = self.inner.change(counter, statement, args, timeout);
+                let set = self.inner.change(counter, statement, args, deadline);
                 if set.await?.is_some() {
                     return Ok(true);
                 }
@@ -94,7 +109,7 @@ impl Counters for SqlBackend {
                 }
                 // A semaphore that a request has set stays from now on. Adding zero permits does that, unless its last
                 // permit has come back meanwhile.
-                match self.add(counter.key, 0, timeout).await {
+                match self.inner.add(counter.key, 0, deadline).await {
                     Err(Fault::NotSet) => {}
                     added => return added.map(|()| false),
                 }
@@ -107,6 +122,7 @@ impl Counters for SqlBackend {
 
     fn limit<'a>(&'a self, key: &'a Key, permits: u64, timeout: Duration) -> Reply<'a, ()> {
         Box::pin(async move {
+            let deadline = clock::now() + timeout;
             let statement = &self.inner.statements.limit_counter;
             let args = vec![
                 Arg::text(key.raw()),
@@ -114,38 +130,26 @@ impl Counters for SqlBackend {
                 Arg::Text(topic(key)),
             ];
             let counter = CounterRef::semaphore(key);
-            let set = self.inner.change(counter, statement, args, timeout);
+            let set = self.inner.change(counter, statement, args, deadline);
             set.await.map(drop)
         })
     }
 
     fn read<'a>(&'a self, counter: CounterRef<'a>, timeout: Duration) -> Reply<'a, Option<i64>> {
         Box::pin(async move {
+            let deadline = clock::now() + timeout;
             let inner = &self.inner;
-            let seen = inner.counter(counter, timeout).await?;
+            let seen = inner.counter(counter, deadline).await?;
             // Waiters for a latch only read it, so a read notes that they wait.
             if let (CounterKind::Latch, Some(seen)) = (counter.kind, &seen) {
-                inner.wait_for_counter(counter.key, seen, timeout).await?;
+                inner.wait_for_counter(counter.key, seen, deadline).await?;
             }
             Ok(seen.and_then(|seen| seen.free()))
         })
     }
 
     fn add<'a>(&'a self, key: &'a Key, permits: i64, timeout: Duration) -> Reply<'a, ()> {
-        Box::pin(async move {
-            let statement = &self.inner.statements.add_permits;
-            let args = vec![
-                Arg::text(key.raw()),
-                Arg::Number(permits),
-                Arg::Text(topic(key)),
-            ];
-            let counter = CounterRef::semaphore(key);
-            let added = self.inner.change(counter, statement, args, timeout);
-            // A database may count the rows that change, and adding zero permits may change nothing.
-            let is_set =
-                added.await?.is_some() || self.inner.counter(counter, timeout).await?.is_some();
-            is_set.then_some(()).ok_or(Fault::NotSet)
-        })
+        Box::pin(self.inner.add(key, permits, clock::now() + timeout))
     }
 
     fn take<'a>(&'a self, key: &'a Key, permits: u32, timeout: Duration) -> Reply<'a, bool> {
@@ -158,16 +162,16 @@ impl Counters for SqlBackend {
                     Arg::Number(permits.into()),
                     Arg::moment(inner.clock.not_after(clock::now(), deadline)),
                 ];
-                let taken = inner.ask(&inner.statements.take_permits, args, timeout);
-                if taken.await?.is_some() {
+                let taken = inner.run(&inner.statements.take_permits, args, deadline);
+                if taken.await?.row().is_some() {
                     return Ok(true);
                 }
                 let looked_at = clock::now();
-                let seen = inner.counter(CounterRef::semaphore(key), timeout).await?;
+                let seen = inner.counter(CounterRef::semaphore(key), deadline).await?;
                 let seen = seen.ok_or(Fault::NotSet)?;
                 inner.clock.saw(seen.now, looked_at);
                 if seen.free() < Some(permits.into()) {
-                    inner.wait_for_counter(key, &seen, timeout).await?;
+                    inner.wait_for_counter(key, &seen, deadline).await?;
                     return Ok(false);
                 }
                 // They were given back meanwhile, or the request was too late.
@@ -178,23 +182,25 @@ impl Counters for SqlBackend {
 
     fn count_down<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, u64> {
         Box::pin(async move {
+            let deadline = clock::now() + timeout;
             let statement = &self.inner.statements.count_down;
             let args = vec![Arg::text(key.raw()), Arg::Text(topic(key))];
             let latch = CounterRef::latch(key);
-            let left = self.inner.change(latch, statement, args, timeout).await?;
+            let left = self.inner.change(latch, statement, args, deadline).await?;
             left.map_or(Ok(0), |row| row.number(0))
         })
     }
 
     fn delete<'a>(&'a self, counter: CounterRef<'a>, timeout: Duration) -> Reply<'a, bool> {
         Box::pin(async move {
+            let deadline = clock::now() + timeout;
             let statement = &self.inner.statements.delete_counter;
             let args = vec![
                 Arg::text(counter.key.raw()),
                 Arg::Text(topic(counter.key)),
                 Arg::Flag(counter.kind == CounterKind::Latch),
             ];
-            let deleted = self.inner.change(counter, statement, args, timeout);
+            let deleted = self.inner.change(counter, statement, args, deadline);
             Ok(deleted.await?.is_some())
         })
     }
