@@ -222,6 +222,22 @@ mod tests {
         assert_eq!(plain.encryption, Encryption::Off);
     }
 
+    #[cfg(feature = "tls-rustls")]
+    #[test]
+    fn options_that_differ_about_tls_are_refused_by_their_names() {
+        let target = |modes: &str| Target::parse(&format!("mysql://u:hunter2@h/db?{modes}"));
+        for modes in [
+            "sslmode=verify-full&ssl-mode=DISABLED",
+            "ssl-mode=REQUIRED&sslmode=disable",
+        ] {
+            let said = target(modes).unwrap_err().to_string();
+            let names = said.contains("`sslmode`") && said.contains("`ssl-mode`");
+            assert!(names && !said.contains("hunter2"), "{said}");
+        }
+        let same = target("sslmode=verify-full&ssl-mode=VERIFY_IDENTITY").unwrap();
+        assert_eq!(same.encryption, Encryption::Verified);
+    }
+
     #[cfg(not(feature = "tls-rustls"))]
     #[test]
     fn tls_names_the_feature_that_it_needs() {

@@ -138,10 +138,14 @@ impl Settings {
             let count = value.parse().ok().filter(|count| POOLS.contains(count));
             count.ok_or_else(|| config("`lock_pool` is a number of connections from 2 to 100"))
         });
-        let mut encryption = Encryption::Off;
+        let mut encryption = None;
         for name in modes {
             if let Some(mode) = options.take(name) {
-                encryption = Encryption::parse(name, &words(&mode))?;
+                let said = Encryption::parse(name, &words(&mode))?;
+                if encryption.replace(said).is_some_and(|other| other != said) {
+                    let names = modes.join("` and `");
+                    return Err(config(format!("`{names}` differ: leave one of them out")));
+                }
             }
         }
         for name in FOR_THE_BUILDER.split_whitespace() {
@@ -154,7 +158,7 @@ impl Settings {
         Ok(Settings {
             table: table.map_or_else(|| Ok(Table::default()), |name| Table::parse(&name))?,
             pool: pool.unwrap_or(Ok(POOL))?,
-            encryption,
+            encryption: encryption.unwrap_or(Encryption::Off),
         })
     }
 }
