@@ -20,17 +20,16 @@ pub fn documented_rights(begin: &str) -> Vec<&'static str> {
     block.split_whitespace().collect()
 }
 
-/// Returns the statement of `docs/postgres.md` that deletes idle rows.
+/// Returns the statements of a database's page that delete idle rows.
 ///
 /// # Panics
 ///
 /// If the page has none.
 #[must_use]
-pub fn documented_clean_up() -> &'static str {
-    let page = include_str!("../../docs/postgres.md");
+pub fn documented_clean_up(page: &'static str) -> &'static str {
     let mut blocks = page.split("```sql\n").skip(1);
-    let block = blocks.find(|block| block.starts_with("DELETE"));
-    let block = block.expect("docs/postgres.md has no DELETE");
+    let block = blocks.find(|block| block.contains("DELETE") && !block.contains("GRANT"));
+    let block = block.expect("the page has no DELETE");
     block.split("```").next().unwrap_or_default()
 }
 

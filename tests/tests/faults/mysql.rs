@@ -6,7 +6,8 @@ use lock_runtime::{LockError, LockManager, TryAcquire};
 use tests::faults::{connected, free_within, renewed};
 use tests::mariadb::NOW;
 use tests::mysql::is_meant;
-use tests::{Blocker, MariadbServer, MariadbTable, eventually, eventually_within};
+use tests::page::documented_clean_up;
+use tests::{Blocker, MariadbServer, MariadbTable, Worker, eventually, eventually_within};
 
 use crate::mysql_cost::{WRITES, counted};
 use crate::sql::{block, end, manager};
@@ -324,6 +325,47 @@ async fn a_server_that_chains_transactions_and_wants_keys_in_updates_shows_locks
     })
     .await;
     guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_documented_statement_deletes_what_nobody_has_used_for_long_and_locks_no_other_row() {
+    let table = MariadbTable::new();
+    let (locks, name) = (manager(&table.url()).await, table.name());
+    for key in ["a", "held", "idle", "locked", "z"] {
+        free_within(&locks, key, LONG).await;
+    }
+    let counted = locks.fenced("counted").acquire().await.unwrap();
+    counted.release().await.unwrap();
+    let held = locks.mutex("held").lease(9_000 * MS);
+    let held = held.acquire().await.unwrap();
+    table.server().query(&format!(
+        "UPDATE {name} SET expires_at = expires_at - 864000000000 WHERE name NOT IN ('lock:a', 'lock:held', 'lock:z')"
+    ));
+    let blockers = ["lock:locked", "lock:a"].map(|key| block(&table, key));
+    let clean_up = documented_clean_up(include_str!("../../../docs/mysql.md"));
+    let clean_up = clean_up.replace("lock_leases", name);
+    let mut cleaning = Worker::spawn(&mut table.server().client());
+    // The end of the transaction would hide which rows it has locked.
+    cleaning.tell(&clean_up.replace("DELETE l", "BEGIN; DELETE l"));
+    cleaning.tell("SELECT 'deleted';");
+    cleaning.expect_line("deleted");
+    blockers.into_iter().for_each(Blocker::commit);
+    let kept = [
+        "lock:a",
+        "lock:counted",
+        "lock:held",
+        "lock:locked",
+        "lock:z",
+    ];
+    for key in kept {
+        block(&table, key).commit();
+    }
+    renewed([&held]).await;
+    cleaning.tell("COMMIT; SELECT 'committed';");
+    cleaning.expect_line("committed");
+    let left = format!("SELECT name FROM {name} ORDER BY name");
+    assert_eq!(table.server().query(&left), kept);
+    held.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,6 +7,8 @@ use tests::faults::connected;
 use tests::page::documented_clean_up;
 use tests::{PostgresServer, PostgresTable, eventually};
 
+use crate::sql::block;
+
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 const LEASE: Duration = Duration::from_secs(5);
@@ -178,7 +180,7 @@ async fn the_documented_statement_deletes_what_nobody_has_used_for_long_and_toke
     let locks = connected(LockManager::builder().ensure_schema(true), &table.url()).await;
     let (server, name) = (table.server(), table.name());
     let mut tokens = Vec::new();
-    for key in ["idle", "dead", "fresh", "held", "from the future"] {
+    for key in ["idle", "dead", "fresh", "held", "from the future", "locked"] {
         let guard = take(&locks, key).await;
         tokens.push((key, guard.fencing_token().unwrap()));
         guard.release().await.unwrap();
@@ -201,14 +203,25 @@ async fn the_documented_statement_deletes_what_nobody_has_used_for_long_and_toke
     server.query(&format!(
         "UPDATE {name} SET last_token = last_token + 31536000000000 WHERE name = 'lock:from the future'"
     ));
-    server.query(&documented_clean_up().replace("lock_leases", name));
+    let blocker = block(&table, "lock:locked");
+    let clean_up = documented_clean_up(include_str!("../../../docs/postgres.md"));
+    server.query(&clean_up.replace("lock_leases", name));
+    blocker.commit();
     let left = server.query(&format!("SELECT name FROM {name} ORDER BY name"));
-    let kept = ["counted", "fresh", "from the future", "held", "permits"];
+    let kept = [
+        "counted",
+        "fresh",
+        "from the future",
+        "held",
+        "locked",
+        "permits",
+    ];
     for key in [
         "counted",
         "fresh",
         "from the future",
         "held",
+        "locked",
         "permits",
         "by request",
         "idle",
