@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use lock_runtime::{LockError, LockGuard, LockManager, LostReason, TryAcquire};
 use tests::faults::connected;
 use tests::page::documented_clean_up;
-use tests::{PostgresServer, PostgresTable, eventually};
+use tests::{PostgresServer, PostgresTable, answered, eventually};
 
 use crate::sql::block;
 
@@ -57,7 +57,9 @@ async fn stays_held(guard: &LockGuard, other: &LockManager) {
         assert!(seen.held, "{seen:?}");
         tokio::time::sleep(100 * MS).await;
     }
-    let tried = other.mutex("k").try_acquire().await.unwrap();
+    // A request has a sixth of its lease, which a busy machine may need for something else.
+    let tried = answered(async || other.mutex("k").try_acquire().await).await;
+    let tried = tried.unwrap();
     assert!(matches!(tried, TryAcquire::Busy { .. }), "{tried:?}");
 }
 
