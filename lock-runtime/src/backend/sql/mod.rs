@@ -195,9 +195,9 @@ impl SqlShared {
         &self,
         statement: &Arc<Statement>,
         args: Vec<Arg>,
-        timeout: Duration,
+        deadline: Moment,
     ) -> Result<Option<Row>, Fault> {
-        let answer = self.run(statement, args, clock::now() + timeout).await?;
+        let answer = self.run(statement, args, deadline).await?;
         Ok(answer.rows.into_iter().next())
     }
 

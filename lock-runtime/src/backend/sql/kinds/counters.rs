@@ -46,11 +46,11 @@ impl SqlShared {
         args: Vec<Arg>,
         deadline: Moment,
     ) -> Result<Option<Row>, Fault> {
-        let answer = self.run(statement, args, deadline).await?;
-        if answer.row().is_none() {
+        let row = self.ask(statement, args, deadline).await?;
+        if row.is_none() {
             self.counter(counter, deadline).await?;
         }
-        Ok(answer.rows.into_iter().next())
+        Ok(row)
     }
 
     /// Makes sure that changes are notified to callers that may wait for the counter.
@@ -65,7 +65,7 @@ impl SqlShared {
         }
         let args = vec![Arg::text(key.raw()), Arg::Flag(true), Arg::Number(0)];
         let wait = &self.statements.wait;
-        self.run(wait, args, deadline).await.map(drop)
+        self.ask(wait, args, deadline).await.map(drop)
     }
 
     async fn add(&self, key: &Key, permits: i64, deadline: Moment) -> Result<(), Fault> {
@@ -162,8 +162,8 @@ impl Counters for SqlBackend {
                     Arg::Number(permits.into()),
                     Arg::moment(inner.clock.not_after(clock::now(), deadline)),
                 ];
-                let taken = inner.run(&inner.statements.take_permits, args, deadline);
-                if taken.await?.row().is_some() {
+                let taken = inner.ask(&inner.statements.take_permits, args, deadline);
+                if taken.await?.is_some() {
                     return Ok(true);
                 }
                 let looked_at = clock::now();

@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use crate::backend::sql::{Arg, Row, SqlBackend};
 use crate::backend::{Directory, Fault, Introduction, KnownClient, Reply};
 use crate::values::client::{RECORD_TTL, presentable};
-use crate::values::{ClientRecord, Key};
+use crate::values::{ClientRecord, Key, clock};
 
 impl Directory for SqlBackend {
     fn introduce<'a>(&'a self, client: Introduction<'a>, timeout: Duration) -> Reply<'a, ()> {
@@ -22,7 +22,10 @@ impl Directory for SqlBackend {
                 Arg::text(&record.version),
             ];
             let introduce = &self.inner.statements.introduce;
-            self.inner.ask(introduce, args, timeout).await.map(drop)
+            self.inner
+                .ask(introduce, args, clock::now() + timeout)
+                .await
+                .map(drop)
         })
     }
 
@@ -30,7 +33,10 @@ impl Directory for SqlBackend {
         Box::pin(async move {
             let withdraw = &self.inner.statements.withdraw;
             let args = vec![Arg::text(key.raw())];
-            self.inner.ask(withdraw, args, timeout).await.map(drop)
+            self.inner
+                .ask(withdraw, args, clock::now() + timeout)
+                .await
+                .map(drop)
         })
     }
 
@@ -38,7 +44,9 @@ impl Directory for SqlBackend {
         Box::pin(async move {
             let args = vec![Arg::text(key.raw())];
             let inner = &self.inner;
-            let row = inner.ask(&inner.statements.who, args, timeout).await?;
+            let row = inner
+                .ask(&inner.statements.who, args, clock::now() + timeout)
+                .await?;
             row.as_ref().map(known).transpose()
         })
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::backend::sql::{Arg, SqlShared, Statement, malformed, topic};
 use crate::backend::{Give, HoldRef, Reply, Transactions};
+use crate::values::clock;
 
 /// The statements of a database whose transactions can have locks.
 pub(in crate::backend) struct OfTransactions {
@@ -50,7 +51,9 @@ impl Transactions for InTransactions {
     fn take_back<'a>(&'a self, hold_ref: HoldRef<'a>, timeout: Duration) -> Reply<'a, bool> {
         Box::pin(async move {
             let args = self.params(hold_ref).map(Arg::Text).into();
-            let asked = self.inner.ask(&self.statements.take_back, args, timeout);
+            let asked = self
+                .inner
+                .ask(&self.statements.take_back, args, clock::now() + timeout);
             asked.await?.ok_or_else(malformed)?.flag(0)
         })
     }
