@@ -1,5 +1,6 @@
 //! Tests of what only MySQL and MariaDB do: see `sql/` for the rest.
 
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use lock_runtime::{LockError, LockManager, TryAcquire};
@@ -87,11 +88,15 @@ async fn a_request_that_was_given_up_behind_a_locked_row_takes_nothing_when_the_
 
 /// Writes by hand, for an hour, that somebody holds the lock. A manager that had it would look for forced releases.
 fn held_by(server: &MariadbServer, holder: &str) {
-    server.query(&format!(
+    server.query(&is_held_by(holder));
+}
+
+fn is_held_by(holder: &str) -> String {
+    format!(
         "INSERT INTO lock_leases (name, kind, holder, expires_at) \
          VALUES ('lock:k', 'exclusive', '{holder}', {NOW} + 3600000000) \
          ON DUPLICATE KEY UPDATE holder = '{holder}', expires_at = {NOW} + 3600000000"
-    ));
+    )
 }
 
 fn is_free(server: &MariadbServer) {
@@ -164,25 +169,29 @@ async fn a_waiter_does_not_look_more_rarely_while_the_lock_changes_hands() {
     let waiting = tokio::spawn(locks.mutex("k").wait(100 * LONG).acquire());
     // The waiter says once a second that it waits: by the only updates in the server.
     let notes = || counted(&server, &["Com_update"]);
-    let looks_in_four_notes = async |meanwhile: &mut dyn FnMut()| {
+    let looks_in_four_notes = async || {
         let (before, last) = (looks(&server), notes() + 4);
-        let began = Instant::now();
-        while notes() < last {
-            assert!(began.elapsed() < 10 * LONG, "it says that it waits");
-            meanwhile();
-            tokio::time::sleep(20 * MS).await;
-        }
+        eventually_within(10 * LONG, "it says that it waits", async || notes() >= last).await;
         looks(&server) - before
     };
     // Meanwhile the pauses become long.
-    looks_in_four_notes(&mut || ()).await;
-    let rarely = looks_in_four_notes(&mut || ()).await;
-    let mut changes = 0;
-    let often = looks_in_four_notes(&mut || {
-        held_by(&server, &changes.to_string());
-        changes += 1;
-    })
-    .await;
+    looks_in_four_notes().await;
+    let rarely = looks_in_four_notes().await;
+    let mut others = Worker::spawn(&mut server.client());
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let changing = std::thread::spawn(move || {
+        let mut changes = 0;
+        while stopped.recv_timeout(20 * MS) == Err(RecvTimeoutError::Timeout) {
+            others.tell(&format!("{};", is_held_by(&changes.to_string())));
+            changes += 1;
+        }
+        others.tell("SELECT 'done';");
+        others.expect_line("done");
+        changes
+    });
+    let often = looks_in_four_notes().await;
+    drop(stop);
+    let changes = changing.join().unwrap();
     assert!(
         often > 2 * rarely,
         "{often} looks with {changes} changes of hands, {rarely} without"

@@ -12,6 +12,7 @@
 //! | `topic` | the topics of notifications to waiters |
 //! | `url` | the parts that the URLs of databases share |
 //! | `encryption` | the values of `sslmode` |
+//! | `row_limit` | a limit for the statements that may wait for one row |
 //! | `relogin` | another connection in place of one whose login expires |
 //! | `undo` | the undoing of an acquire whose outcome is unknown |
 //! | `kinds/` | the statements that each kind of lock sends |
@@ -21,6 +22,7 @@ pub(super) mod encryption;
 pub(super) mod kinds;
 pub(super) mod pool;
 mod relogin;
+mod row_limit;
 pub(super) mod schema;
 pub(super) mod statements;
 pub(crate) mod table;
@@ -186,7 +188,7 @@ impl SqlShared {
         deadline: Moment,
     ) -> Result<Answer, Fault> {
         let (now, until) = (clock::now(), deadline.into());
-        let asked = self.pool.call(Purpose::Other, statement, args, now, until);
+        let asked = self.pool.call(Purpose::Change, statement, args, now, until);
         asked.await
     }
 
@@ -204,15 +206,14 @@ impl SqlShared {
     /// Runs a statement on a connection that acquires may use. The statement's date was computed from the same `now`.
     fn run_acquire<'a>(
         &'a self,
-        holder: HolderId,
+        purpose: Purpose,
         statement: &'a Arc<Statement>,
         args: Vec<Arg>,
         now: Moment,
         deadline: Moment,
     ) -> Reply<'a, Answer> {
         let until = deadline.into();
-        self.pool
-            .call(Purpose::Acquire(holder), statement, args, now, until)
+        self.pool.call(purpose, statement, args, now, until)
     }
 
     fn listen_for_all(&self, key: &Key) -> Box<dyn Listen> {

@@ -11,6 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
 use super::relogin::PoolRelogin;
+use super::row_limit::{RowLimit, RowPlace};
 use super::{Arg, Connector, OpenedConnection, Row, Statement};
 use crate::backend::kit::{outage::Outage, round_trip::RoundTrip};
 use crate::backend::{Fault, Reply};
@@ -30,12 +31,44 @@ const LONGEST_RETIREMENT: Duration = Duration::from_secs(5);
 const LONGEST_OPENING: Duration = Duration::from_secs(2);
 
 /// The purpose of a statement. Acquires leave some connections to the others, because held locks must be renewed and
-/// released first.
+/// released first; and the statements that may wait for one row leave some to those that do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// For this holder, whose id must have been drawn after the connection was opened.
-    Acquire(HolderId),
+    Acquire {
+        holder: HolderId,
+        waits_for_row: bool,
+    },
+    /// To change the row that the first argument names. The statement waits for the row while another transaction has it
+    /// locked.
+    Change,
     Other,
+}
+
+impl Purpose {
+    /// An acquire that does not wait for a row.
+    pub(crate) fn acquire(holder: HolderId) -> Purpose {
+        Purpose::Acquire {
+            holder,
+            waits_for_row: false,
+        }
+    }
+
+    /// Returns the row for which a statement with these arguments may have to wait.
+    fn row(self, args: &[Arg]) -> Option<&str> {
+        let (Purpose::Change
+        | Purpose::Acquire {
+            waits_for_row: true,
+            ..
+        }) = self
+        else {
+            return None;
+        };
+        match args.first() {
+            Some(Arg::Text(row)) => Some(row),
+            _ => None,
+        }
+    }
 }
 
 /// The rows that answered a statement, and the time at which it was sent.
@@ -99,6 +132,8 @@ pub(crate) struct Pool<C: Connector> {
     places: Arc<Semaphore>,
     /// A permit for each connection that may be lent to an acquire.
     acquires: Arc<Semaphore>,
+    /// The limit for the statements that may wait for one row.
+    rows: Arc<RowLimit>,
     /// A permit for an opening whose statement was given up. There is one: the openings of a server that swallows everything
     /// must not pile up.
     left_openings: Semaphore,
@@ -152,13 +187,15 @@ impl<C: Connector> Pool<C> {
         ids: &Arc<HolderIds>,
         size: usize,
     ) -> Arc<Pool<C>> {
+        let quarter = (size / 4).max(1);
         Arc::new_cyclic(|own| Pool {
             connector,
             handle: handle.clone(),
             size,
             idle: Mutex::default(),
             places: Arc::new(Semaphore::new(size)),
-            acquires: Arc::new(Semaphore::new(size - (size / 4).max(1))),
+            acquires: Arc::new(Semaphore::new(size - quarter)),
+            rows: RowLimit::new(quarter),
             left_openings: Semaphore::new(1),
             outage: Mutex::new(Outage::new("a connection to the lock store")),
             reached: AtomicBool::new(false),
@@ -176,8 +213,9 @@ impl<C: Connector> Pool<C> {
         now: Moment,
         until: Until,
     ) -> Result<Answer, Fault> {
-        let mut lent = self.lend(purpose, now, until.sent).await?;
-        if let (Purpose::Acquire(holder), Some(open)) = (purpose, &lent.open)
+        let row = purpose.row(args);
+        let mut lent = self.lend(purpose, row, now, until.sent).await?;
+        if let (Purpose::Acquire { holder, .. }, Some(open)) = (purpose, &lent.open)
             && holder.number() < open.ids_from
         {
             lent.is_good();
@@ -262,23 +300,36 @@ impl<C: Connector> Pool<C> {
     async fn lend(
         self: &Arc<Self>,
         purpose: Purpose,
+        row: Option<&str>,
         now: Moment,
         deadline: Moment,
     ) -> Result<Lent<C>, Fault> {
+        let mut row_is_free = row.is_none();
         let waiting = async {
-            let acquire = match purpose {
-                Purpose::Acquire(_) => Some(place(&self.acquires).await?),
-                Purpose::Other => None,
+            // In this order: those that wait for their row keep no connection from others.
+            let row = match row {
+                Some(row) => Some(self.rows.place(row).await),
+                None => None,
             };
-            Ok((acquire, place(&self.places).await?))
+            row_is_free = true;
+            let acquire = match purpose {
+                Purpose::Acquire { .. } => Some(place(&self.acquires).await?),
+                Purpose::Change | Purpose::Other => None,
+            };
+            Ok(PoolPlaces {
+                _row: row,
+                _acquire: acquire,
+                _any: place(&self.places).await?,
+            })
         };
         let places = tokio::time::timeout(deadline - now, waiting).await;
-        let busy = |_| {
-            Fault::not_done(
-                "all connections to the database were busy (`lock_pool` says how many there are for requests)",
-            )
-        };
-        let places = places.map_err(busy)??;
+        let places = places.map_err(|_| {
+            Fault::not_done(if row_is_free {
+                "all connections to the database were busy (`lock_pool` says how many there are for requests)"
+            } else {
+                "other statements of this process wait for the same row, which another transaction has locked"
+            })
+        })??;
         let mut lent = Lent {
             pool: self.clone(),
             open: None,
@@ -395,8 +446,12 @@ impl<T> Drop for Aborted<T> {
     }
 }
 
-/// The permit of an acquire, if the statement is one, and the permit of any statement.
-type PoolPlaces = (Option<OwnedSemaphorePermit>, OwnedSemaphorePermit);
+/// What a statement keeps from others until the server has ended it.
+struct PoolPlaces {
+    _row: Option<RowPlace>,
+    _acquire: Option<OwnedSemaphorePermit>,
+    _any: OwnedSemaphorePermit,
+}
 
 /// A connection that is lent to one statement.
 struct Lent<C: Connector> {

@@ -8,6 +8,7 @@ use super::{CALL, LEASE, LONG, MS, SOON, block, end, scene, scene_with};
 
 tests::on_each_database!(
     a_row_that_a_transaction_has_locked_holds_up_its_own_lock_alone
+    requests_that_wait_for_a_locked_row_leave_connections_to_other_locks
     plain_permits_that_were_given_up_behind_a_locked_row_are_not_taken_when_it_is_free
     a_fair_request_that_was_given_up_behind_a_locked_row_takes_no_lock_and_no_place
     a_lost_row_is_a_lost_lock
@@ -54,6 +55,40 @@ async fn a_row_that_a_transaction_has_locked_holds_up_its_own_lock_alone<D: Sql>
     for n in 0..12 {
         free_within(&other, &format!("blocked-{n}"), LONG).await;
     }
+    end(table, locks, other).await;
+}
+
+async fn requests_that_wait_for_a_locked_row_leave_connections_to_other_locks<D: Sql>() {
+    let (table, _pipe, locks, other) = scene_with::<D>(2 * LONG).await;
+    let readers = || locks.read("r").lease(LONG).wait(2 * LONG);
+    let mut held = Vec::new();
+    for _ in 0..12 {
+        held.push(readers().acquire().await.unwrap());
+    }
+    let counter = locks.plain_semaphore("s");
+    counter.try_set_permits(5).await.unwrap();
+    let blockers = ["lock:r", "lock:s"].map(|row| block(&table, row));
+    let mut asking = tokio::task::JoinSet::new();
+    for guard in held {
+        asking.spawn(async move { guard.release().await.unwrap() });
+        let acquired = readers().acquire();
+        asking.spawn(async move { acquired.await.unwrap().release().await.unwrap() });
+        let counter = counter.clone();
+        asking.spawn(async move { counter.add_permits(1).await.unwrap() });
+    }
+    for _ in 0..20 {
+        free_within(&locks, "another lock", SOON).await;
+    }
+    let refused = readers().wait(500 * MS).acquire().await.unwrap_err();
+    let why = "other statements of this process wait for the same row";
+    assert!(refused.to_string().contains(why), "{refused}");
+    assert!(asking.try_join_next().is_none(), "nobody gives up");
+    blockers.into_iter().for_each(Blocker::commit);
+    while let Some(next) = asking.join_next().await {
+        next.unwrap();
+    }
+    assert_eq!(counter.available().await.unwrap(), 17);
+    drop(counter);
     end(table, locks, other).await;
 }
 

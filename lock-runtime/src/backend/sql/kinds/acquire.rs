@@ -44,7 +44,7 @@ pub(in crate::backend::sql) async fn acquire(
             return Ok(Acquired::Granted(granted, None));
         }
         let looked_at = clock::now();
-        let purpose = Purpose::Acquire(request.hold_ref.holder);
+        let purpose = Purpose::acquire(request.hold_ref.holder);
         let Some(seen) = inner.look_as(purpose, key, deadline).await? else {
             if key.kind() == Kind::Semaphore {
                 may_set(&request)?;
@@ -106,8 +106,12 @@ impl<'a> SqlAcquire<'a> {
     }
 
     fn run(&self, statement: &'a Arc<Statement>, args: Vec<Arg>, now: Moment) -> Reply<'a, Answer> {
-        let (inner, holder) = (self.inner, self.request.hold_ref.holder);
-        inner.run_acquire(holder, statement, args, now, self.deadline)
+        let purpose = Purpose::Acquire {
+            holder: self.request.hold_ref.holder,
+            waits_for_row: self.waits_for_row(),
+        };
+        self.inner
+            .run_acquire(purpose, statement, args, now, self.deadline)
     }
 
     /// Returns `true` if the request waits for a row that another transaction has locked. Where many transactions write

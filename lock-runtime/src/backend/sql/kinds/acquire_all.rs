@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::backend::kit::undo::Undo;
-use crate::backend::sql::{Answer, Arg, SqlCompensation, SqlShared, malformed};
+use crate::backend::sql::{Answer, Arg, Purpose, SqlCompensation, SqlShared, malformed};
 use crate::backend::{AcquireRequest, AcquiredAll, Fault, Granted};
-use crate::values::{FencingToken, HolderId, Kind, Moment, clock};
+use crate::values::{FencingToken, Kind, Moment, clock};
 
 pub(in crate::backend::sql) async fn acquire_all(
     inner: &Arc<SqlShared>,
@@ -43,11 +43,11 @@ fn holders(requests: &[AcquireRequest<'_>]) -> Arg {
     Arg::Texts(holders.map(|holder| holder.text()).collect())
 }
 
-/// The holder whose id is the first to be outdated.
-fn first_drawn(requests: &[AcquireRequest<'_>]) -> HolderId {
+/// An acquire for the holder whose id is the first to be outdated.
+fn purpose(requests: &[AcquireRequest<'_>]) -> Purpose {
     let holders = requests.iter().map(|request| request.hold_ref.holder);
     let first = holders.min_by_key(|holder| holder.number());
-    first.expect("a set that is empty is not asked for")
+    Purpose::acquire(first.expect("a set that is empty is not asked for"))
 }
 
 async fn take(
@@ -73,8 +73,8 @@ async fn take(
             SqlCompensation::start(inner, request, not_after, deadline);
         }
     });
-    let first = first_drawn(requests);
-    let asked = inner.run_acquire(first, &inner.statements.acquire_all, args, now, deadline);
+    let (purpose, statement) = (purpose(requests), &inner.statements.acquire_all);
+    let asked = inner.run_acquire(purpose, statement, args, now, deadline);
     let answer = asked.await;
     let is_known = match &answer {
         // With any other number of rows, some locks were lost before their tokens were read.
@@ -141,7 +141,7 @@ async fn make_rows(
         names(requests),
         Arg::moment(inner.clock.not_after(now, deadline)),
     ];
-    let first = first_drawn(requests);
-    let made = inner.run_acquire(first, &inner.statements.insert_all, args, now, deadline);
+    let (purpose, statement) = (purpose(requests), &inner.statements.insert_all);
+    let made = inner.run_acquire(purpose, statement, args, now, deadline);
     made.await.map(drop)
 }

@@ -58,7 +58,7 @@ impl SqlShared {
         let seen = answer.row().map(read).transpose()?;
         if let Some(seen) = &seen {
             self.last_seen.set(key.digest(), seen.who_holds());
-            if let (Purpose::Acquire(own), Some(holder)) = (purpose, &seen.holder) {
+            if let (Purpose::Acquire { holder: own, .. }, Some(holder)) = (purpose, &seen.holder) {
                 self.others.has(key, own, holder);
             }
         }
