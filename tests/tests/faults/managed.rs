@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_runtime::{LockManager, LostReason};
 use tests::conf::ServerConf;
 use tests::faults::{asleep, behind_a_proxy, renewed, took};
-use tests::{Events, RedisServer};
+use tests::{Events, FaultProxy, RedisServer};
 use tracing::Level;
 
 const MS: Duration = Duration::from_millis(1);
@@ -86,4 +86,38 @@ async fn without_script_load_client_config_and_info_all_works_and_the_log_names_
     warnings.retain(|text| !text.contains("waited over 1 s"));
     assert_eq!(warnings.len(), 1, "{warnings:#?}");
     assert!(warnings[0].contains("(INFO)"), "{warnings:#?}");
+}
+
+#[tokio::test]
+async fn behind_a_proxy_that_loads_scripts_on_another_server_all_works() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.addr()).await;
+    proxy.rewrite(|request| match request {
+        [script, _load, text] if script.eq_ignore_ascii_case(b"SCRIPT") => {
+            Some(vec![b"ECHO".to_vec(), text.to_vec()])
+        }
+        _ => None,
+    });
+    let locks = LockManager::connect(&proxy.url()).await.unwrap();
+    let held = locks.mutex("k").lease(LONG).acquire().await.unwrap();
+    let waiting = tokio::spawn(locks.mutex("k").wait(LONG).acquire());
+    held.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    let reader = locks.read("shared").acquire().await.unwrap();
+    reader.release().await.unwrap();
+    // Some of these share a script.
+    let mut many = tokio::task::JoinSet::new();
+    for n in 0..32 {
+        let locks = locks.clone();
+        many.spawn(async move {
+            for _ in 0..4 {
+                let guard = locks.mutex(format!("key {n}")).acquire().await.unwrap();
+                guard.release().await.unwrap();
+            }
+        });
+    }
+    while let Some(ended) = many.join_next().await {
+        ended.unwrap();
+    }
+    assert!(proxy.rewrites() > 0, "no script was loaded elsewhere");
 }

@@ -261,7 +261,7 @@ impl Router {
 
     /// Checks with the sentinels, if there are any, that an answer comes from the master. An answer that ends a hold
     /// must: a master that was deposed, or restarted empty, does not have the hold. If no sentinel answers, the node's
-    /// own answer counts.
+    /// own answer counts. The sentinels have time to answer, even if the node's answer came at the last moment.
     pub(super) async fn vouch(&self, from: Option<Live>, deadline: Moment) -> Result<(), Fault> {
         let Some(sentinels) = self.target.sentinels() else {
             return Ok(());
@@ -269,9 +269,8 @@ impl Router {
         let Nodes::One(link) = &self.nodes else {
             return Ok(());
         };
-        let asked = sentinels
-            .resolve(self.target.dial_options(), deadline.remaining())
-            .await;
+        let time = deadline.remaining().max(self.call_timeout / 4);
+        let asked = sentinels.resolve(self.target.dial_options(), time).await;
         let same_connection = match (&from, link.live()) {
             (Some(from), Some(live)) => from.is_one_with(&live),
             _ => false,

@@ -33,8 +33,6 @@ pub(super) mod url;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
-
 pub(super) use self::database::{Connector, Database, Failed, OpenedConnection};
 pub(super) use self::encryption::Encryption;
 use self::kinds::renewals::WaitingRenewals;
@@ -68,9 +66,6 @@ const RENEWALS: usize = 2;
 /// no other renewal waiting. These are opened when they are needed.
 const WAITING_RENEWALS: usize = 2;
 
-/// The number of connections that compensations may use at a time.
-const UNDOING: usize = 1;
-
 /// Locks in one table of a database.
 pub(crate) struct SqlBackend {
     inner: Arc<SqlShared>,
@@ -96,8 +91,6 @@ struct SqlShared {
     last_seen: Arc<Slots>,
     /// The number of compensations under way.
     pending: Arc<Count>,
-    /// A permit for each compensation that may use a connection.
-    undoing: Semaphore,
 }
 
 /// The ways to reach a server, and the statements that it is sent.
@@ -151,7 +144,6 @@ impl SqlBackend {
             others: SeenProcesses::default(),
             last_seen: Arc::default(),
             pending: Arc::default(),
-            undoing: Semaphore::new(UNDOING),
         };
         let inner = Arc::new(inner);
         Ok(Arc::new(SqlBackend {
@@ -180,7 +172,7 @@ impl Drop for SqlBackend {
 }
 
 impl SqlShared {
-    /// Runs a statement on a connection that any request may use.
+    /// Runs a statement that changes a row, on a connection that any request may use.
     async fn run(
         &self,
         statement: &Arc<Statement>,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Arg, SqlShared, malformed, topic};
+use super::{Arg, Purpose, SqlShared, malformed, topic};
 use crate::backend::{AcquireRequest, Fault};
 use crate::values::{Backoff, Counted, HolderId, Key, Moment, clock};
 
@@ -57,11 +57,8 @@ impl SqlCompensation {
     }
 
     async fn settle_once(&self) -> Result<u64, Fault> {
-        // A row that somebody else has locked can make many compensations wait. The limit leaves connections to others.
-        let turn = self.inner.undoing.acquire().await;
-        let _turn = turn.map_err(|_| Fault::closed())?;
         let deadline = (clock::now() + self.inner.call_timeout).earlier(self.over);
-        settle(&self.inner, &self.key, self.holder, deadline).await
+        settle(&self.inner, Purpose::Undo, &self.key, self.holder, deadline).await
     }
 }
 
@@ -69,6 +66,7 @@ impl SqlCompensation {
 /// acquires that are dated before it cannot happen any more.
 pub(super) async fn settle(
     inner: &Arc<SqlShared>,
+    purpose: Purpose,
     key: &Key,
     holder: HolderId,
     deadline: Moment,
@@ -78,6 +76,10 @@ pub(super) async fn settle(
         Arg::Text(holder.text()),
         Arg::Text(topic(key)),
     ];
-    let answer = inner.run(&inner.statements.settle, args, deadline).await?;
+    let (statement, now) = (&inner.statements.settle, clock::now());
+    let asked = inner
+        .pool
+        .call(purpose, statement, args, now, deadline.into());
+    let answer = asked.await?;
     answer.row().ok_or_else(malformed)?.number(0)
 }

@@ -2,13 +2,14 @@
 
 use lock_runtime::LockError;
 use tests::faults::{at_each_poll, free_within, poll_times};
-use tests::{Sql, answered, eventually};
+use tests::{Sql, Table, answered, eventually};
 
-use super::{LONG, MS, SOON, end, scene, scene_with};
+use super::{LONG, MS, SOON, block, end, scene, scene_with};
 
 tests::on_each_database!(
     an_acquire_whose_answer_is_late_is_undone
     an_acquire_whose_connection_is_cut_is_undone
+    an_acquire_is_undone_while_others_wait_for_a_locked_row
     a_request_that_is_dropped_at_any_poll_leaves_nothing_behind
     a_connection_that_opens_too_late_for_its_request_serves_the_next_one
 );
@@ -41,12 +42,7 @@ async fn an_acquire_whose_connection_is_cut_is_undone<D: Sql>() {
         .await;
         pipe.stall_replies(true);
         let asking = tokio::spawn(locks.mutex("k").try_acquire());
-        let (table, held) = (&table, "SELECT count(*) FROM");
-        eventually("the server has granted it", async || {
-            let held = format!("{held} {} WHERE holder IS NOT NULL", table.name());
-            table.server().query(&held) == ["1"]
-        })
-        .await;
+        is_granted(&table).await;
         pipe.cut();
         pipe.stall_replies(false);
         let refused = asking.await.unwrap();
@@ -56,6 +52,38 @@ async fn an_acquire_whose_connection_is_cut_is_undone<D: Sql>() {
         );
         free_within(&other, "k", SOON).await;
     }
+    end(table, locks, other).await;
+}
+
+async fn is_granted<D: Sql>(table: &Table<D>) {
+    eventually("the server has granted a lock", async || {
+        let held = "SELECT count(*) FROM";
+        let held = format!("{held} {} WHERE holder IS NOT NULL", table.name());
+        table.server().query(&held) == ["1"]
+    })
+    .await;
+}
+
+async fn an_acquire_is_undone_while_others_wait_for_a_locked_row<D: Sql>() {
+    // A statement that waits for a row does so for longer than this test lasts.
+    let (table, pipe, locks, other) = scene_with::<D>(2 * LONG).await;
+    let reader = || locks.read("locked").lease(LONG).wait(LONG);
+    reader().acquire().await.unwrap().release().await.unwrap();
+    let blocker = block(&table, "lock:locked");
+    for _ in 0..4 {
+        let given_up = tokio::time::timeout(100 * MS, reader().acquire()).await;
+        assert!(given_up.is_err(), "the row is locked");
+    }
+    // This leaves an idle connection to the next request.
+    free_within(&locks, "k", LONG).await;
+    pipe.stall_replies(true);
+    let asking = tokio::spawn(locks.mutex("k").try_acquire());
+    is_granted(&table).await;
+    asking.abort();
+    assert!(asking.await.unwrap_err().is_cancelled());
+    pipe.stall_replies(false);
+    free_within(&other, "k", SOON).await;
+    blocker.commit();
     end(table, locks, other).await;
 }
 

@@ -158,9 +158,9 @@ pub(crate) async fn run<S: Script>(
 
 /// Runs a script on one connection, without a timeout and without an explanation of a refusal.
 ///
-/// Sends EVALSHA. If the server does not know the script, loads it and sends EVALSHA again. If loading is refused,
-/// sends EVAL. Each of these is sent only after the one before it was answered, so there is never a second copy under
-/// way.
+/// Sends EVALSHA. If the server does not know the script, loads it and sends EVALSHA again. If loading is refused, or if a
+/// proxy has loaded the script on another server, sends EVAL. Each of these is sent only after the one before it was
+/// answered, so there is never a second copy under way.
 async fn call<S: Script>(
     connection: &mut MultiplexedConnection,
     script: &S,
@@ -174,7 +174,12 @@ async fn call<S: Script>(
         let load = redis::cmd("SCRIPT").arg("LOAD").arg(text).take();
         answer = match send(connection, &load).await {
             Ok(_) if manner.once => answer,
-            Ok(_) => ask(connection, &command(script, "EVALSHA", by_hash), manner).await,
+            Ok(_) => match ask(connection, &command(script, "EVALSHA", by_hash), manner).await {
+                Err(error) if faults::is_noscript(&error) => {
+                    ask(connection, &command(script, "EVAL", text), manner).await
+                }
+                answer => answer,
+            },
             Err(refused) if manner.once => Err(refused),
             Err(refused) if faults::is_from_server(&refused) => {
                 let whole = ask(connection, &command(script, "EVAL", text), manner).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::sql::{Arg, SqlShared, Statement, topic, undo};
+use crate::backend::sql::{Arg, Purpose, SqlShared, Statement, topic, undo};
 use crate::backend::{Fault, HoldRef, Released, WRITER_HAS_TO_COME};
 use crate::values::{Kind, Moment, clock};
 
@@ -21,7 +21,7 @@ pub(in crate::backend::sql) async fn release(
             let left = is_done(inner, &inner.statements.leave_queue, args, deadline).await?;
             if left == Released::NotHeld {
                 // A request of this holder may be under way, and may wait for a row that somebody else has locked.
-                undo::settle(inner, key, hold_ref.holder, deadline).await?;
+                undo::settle(inner, Purpose::Change, key, hold_ref.holder, deadline).await?;
             }
             Ok(left)
         }
@@ -29,7 +29,14 @@ pub(in crate::backend::sql) async fn release(
             let left = shared(inner, hold_ref, deadline).await?;
             if left == Released::NotHeld {
                 // A lease that has ended may be the last trace of a semaphore that a request has set.
-                undo::settle(inner, hold_ref.key, hold_ref.holder, deadline).await?;
+                undo::settle(
+                    inner,
+                    Purpose::Change,
+                    hold_ref.key,
+                    hold_ref.holder,
+                    deadline,
+                )
+                .await?;
             }
             Ok(left)
         }
