@@ -235,6 +235,7 @@ async fn one_by_one(
     caller: &Caller,
 ) -> Result<Vec<HoldHandle>, LockError> {
     let mut handles: Vec<HoldHandle> = Vec::with_capacity(members.len());
+    let mut due = None;
     for (core, request) in members {
         let now = clock::now();
         if deadline.is_over_at(now) {
@@ -246,7 +247,7 @@ async fn one_by_one(
             ..unrenewed(request)
         };
         let acquiring = acquire::acquire(core.clone(), rest, caller.clone());
-        let handle = keeping(&handles, acquiring).await?;
+        let handle = keeping(&handles, &mut due, acquiring).await?;
         handles.push(handle);
     }
     // A fixed lease starts anew when the set is complete. The caller checks whether a lease is long enough.
@@ -257,8 +258,13 @@ async fn one_by_one(
     Ok(handles)
 }
 
-/// Renews the holds of an incomplete set during the wait for the next lock, while the future is polled.
-async fn keeping<T>(handles: &[HoldHandle], waiting: impl Future<Output = T>) -> T {
+/// Renews the holds of an incomplete set during the wait for the next lock, while the future is polled. The next renewal is
+/// `due` then, whichever lock is waited for: many short waits put it off no longer than one long wait does.
+async fn keeping<T>(
+    handles: &[HoldHandle],
+    due: &mut Option<Moment>,
+    waiting: impl Future<Output = T>,
+) -> T {
     let hold_options = handles.iter().filter(|handle| handle.is_fixed());
     let Some(shortest) = hold_options
         .map(|handle| handle.hold().tenure().ttl())
@@ -266,22 +272,26 @@ async fn keeping<T>(handles: &[HoldHandle], waiting: impl Future<Output = T>) ->
     else {
         return waiting.await;
     };
+    // The newest of the holds was granted just now.
+    let latest = clock::now() + shortest.cadence();
+    let due = due.insert(due.map_or(latest, |due| due.earlier(latest)));
     tokio::select! {
         biased;
         done = waiting => done,
-        never = renew_always(handles, shortest) => match never {},
+        never = renew_always(handles, due, shortest) => match never {},
     }
 }
 
-async fn renew_always(handles: &[HoldHandle], shortest: Ttl) -> Infallible {
-    let mut pause = shortest.cadence();
+async fn renew_always(handles: &[HoldHandle], due: &mut Moment, shortest: Ttl) -> Infallible {
     loop {
-        clock::sleep(pause).await;
+        clock::sleep_until(*due).await;
         // It is repeated soon if the store did not answer. A lost hold is noticed when the wait is over.
-        pause = match renew(handles.iter()).await {
+        let pause = match renew(handles.iter()).await {
             Err(LockError::Unavailable { .. }) => shortest.retry_pause(),
             _ => shortest.cadence(),
         };
+        // Only now: a renewal that ends with the wait is due at once in the next wait.
+        *due = clock::now() + pause;
     }
 }
 

@@ -184,3 +184,26 @@ async fn a_set_that_is_not_complete_keeps_no_key_by_min_hold() {
     free.unwrap().release().await.unwrap();
     guard.release().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_incomplete_set_is_renewed_though_each_of_its_waits_is_short() {
+    let locks = LockManager::in_memory();
+    let lease = Duration::from_secs(3);
+    let names = ["0", "1", "2", "3", "4", "5"];
+    let mut others = Vec::new();
+    for name in &names[1..] {
+        others.push(locks.mutex(*name).acquire().await.unwrap());
+    }
+    let set = names.map(|name| locks.mutex(name).lease(lease).wait_forever());
+    let set = tokio::spawn(locks.multi(set).acquire());
+    for other in others {
+        // Shorter than the time between two renewals. All of them are longer than a lease.
+        tokio::time::sleep(lease * 3 / 10).await;
+        assert!(locks.inspect("0").await.unwrap().held);
+        other.release().await.unwrap();
+    }
+    let begun_again = Duration::from_millis(20);
+    let set = tokio::time::timeout(begun_again, set).await;
+    let set = set.expect("it is complete at once").unwrap().unwrap();
+    set.release().await.unwrap();
+}
