@@ -62,7 +62,8 @@ impl PlainSemaphore {
         self.both.try_set_permits(permits).await
     }
 
-    /// Does the same as [`Semaphore::available`].
+    /// Does the same as [`Semaphore::available`]. It counts leased permits whose lease is over. On Redis, only the next
+    /// request for leased permits takes those back: until then, plain requests do not get them.
     ///
     /// # Errors
     /// The same as [`Semaphore::available`].

@@ -67,6 +67,14 @@ impl Fault {
         Fault::Unknown(StoreError::new(why))
     }
 
+    /// The fault of a request that changes nothing: without an answer, it is as if it had not been sent.
+    pub(crate) fn of_a_question(self) -> Fault {
+        match self {
+            Fault::Unknown(source) => Fault::NotDone(source),
+            fault => fault,
+        }
+    }
+
     pub(crate) fn denied(why: impl Into<String>) -> Fault {
         Fault::Denied(StoreError::new(why))
     }

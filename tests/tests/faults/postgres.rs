@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use lock_runtime::{LockError, LockManager, TryAcquire};
 use tests::faults::{connected, free_within, told};
 use tests::{
-    Blocker, FaultProxy, Postgres, PostgresServer, PostgresTable, Protocol, answered, eventually,
+    Blocker, FaultProxy, Postgres, PostgresServer, PostgresTable, Protocol, Then, answered,
+    eventually,
 };
 use tokio::task::JoinSet;
 
@@ -58,6 +59,34 @@ async fn requests_that_are_dropped_leave_their_connections_to_others() {
         seen.len()
     );
     end(table, locks, other).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plain_permits_that_are_certainly_not_taken_are_waited_for_though_an_answer_is_lost() {
+    let table = PostgresTable::new();
+    let (proxy, through) = behind_a_proxy(&table).await;
+    let patient = LockManager::builder().call_timeout(LONG);
+    let other = connected(patient.clone().ensure_schema(true), &table.url()).await;
+    let locks = connected(patient, &through).await;
+    let free = other.plain_semaphore("s");
+    free.try_set_permits(0).await.unwrap();
+    // The statements after the one that has found no permit: a look, and once a note that somebody waits.
+    for statement in ["waited_until = ", "AS first_waiters"] {
+        proxy.lose_reply_to(move |args| is_about(args, statement), Then::Cut);
+        let permits = locks.plain_semaphore("s").permits(1);
+        let waiting = tokio::spawn(permits.wait_forever().acquire());
+        eventually("the answer is lost", async || proxy.trap_sprung()).await;
+        free.add_permits(1).await.unwrap();
+        waiting.await.unwrap().unwrap();
+        assert_eq!(free.available().await.unwrap(), 0);
+    }
+    drop(free);
+    end(table, locks, other).await;
+}
+
+fn is_about(args: &[&[u8]], statement: &str) -> bool {
+    let about = |arg: &&[u8]| String::from_utf8_lossy(arg).contains(statement);
+    args.iter().any(about)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

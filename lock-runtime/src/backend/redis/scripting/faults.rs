@@ -28,10 +28,7 @@ pub(crate) fn of_question(error: &RedisError, tls: bool) -> Fault {
     if tls && io_kind(error) == Some(io::ErrorKind::InvalidData) {
         return Fault::Denied(StoreError::shortened(&format!("TLS: {error}")));
     }
-    match of_call(error) {
-        Fault::Unknown(source) => Fault::NotDone(source),
-        fault => fault,
-    }
+    of_call(error).of_a_question()
 }
 
 /// Returns the fault for an error reply, given its code and the rest of its text.

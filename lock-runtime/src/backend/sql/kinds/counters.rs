@@ -65,7 +65,11 @@ impl SqlShared {
         }
         let args = vec![Arg::text(key.raw()), Arg::Flag(true), Arg::Number(0)];
         let wait = &self.statements.wait;
-        self.ask(wait, args, deadline).await.map(drop)
+        match self.ask(wait, args, deadline).await {
+            // What the caller asked for is known in any case. A waiter that gets no message asks again.
+            Err(fault) if !fault.is_passing() => Err(fault),
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     async fn add(&self, key: &Key, permits: i64, deadline: Moment) -> Result<(), Fault> {

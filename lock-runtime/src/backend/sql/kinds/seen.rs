@@ -54,7 +54,7 @@ impl SqlShared {
         let args = vec![Arg::text(key.raw()), Arg::count(FIRST_WAITERS as u64)];
         let (look, now) = (&self.statements.look, clock::now());
         let asked = self.pool.call(purpose, look, args, now, deadline.into());
-        let answer = asked.await?;
+        let answer = asked.await.map_err(Fault::of_a_question)?;
         let seen = answer.row().map(read).transpose()?;
         if let Some(seen) = &seen {
             self.last_seen.set(key.digest(), seen.who_holds());
