@@ -193,6 +193,8 @@ where
         let frame = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx));
         let frame = ready!(pin!(hold.lease.scope(frame)).poll(cx));
         if !matches!(frame, Some(Ok(_))) || body.is_end_stream() {
+            // The body goes first: what it owns may need the lock.
+            this.body.set(None);
             *this.hold = None;
         }
         Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))

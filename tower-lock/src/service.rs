@@ -89,7 +89,11 @@ where
                     let plan = self.plan.clone();
                     ResponseFuture::locked(plan, client, name, mode, self.take_ready(), request)
                 }
-                Err(refusal) => ResponseFuture::refused(self.plan.reply.clone(), refusal),
+                Err(refusal) => {
+                    // What the inner service has reserved goes back with it.
+                    drop(self.take_ready());
+                    ResponseFuture::refused(self.plan.reply.clone(), refusal)
+                }
             },
             Found::Later(finding, client) => {
                 let plan = self.plan.clone();

@@ -6,11 +6,12 @@ use std::pin::pin;
 use std::str::FromStr;
 use std::task::{Context, Poll, Waker};
 
+use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{FromRequestParts, MatchedPath, RawPathParams};
 use http::Request;
 
 use crate::key::path::not_in_route;
-use crate::key::request::{Form, as_parsed, as_sent};
+use crate::key::request::{Flaw, Form, as_parsed, as_sent};
 use crate::key::{Head, RequestKey};
 
 impl RequestKey {
@@ -33,8 +34,8 @@ impl RequestKey {
     fn path_param_in(self, name: &'static str, form: Form) -> Self {
         let what = format!("The path parameter `{name}`");
         self.text(&what, form, move |head| {
-            let params = path_params(head);
-            let found = params.iter().flatten().find(|(of, _)| *of == name);
+            let params = path_params(head)?;
+            let found = params.iter().find(|(of, _)| *of == name);
             let (_, value) = found.ok_or_else(|| not_in_route(head))?;
             Ok(value.to_owned().into())
         })
@@ -53,14 +54,16 @@ impl RequestKey {
 
 /// Returns the parameters of the matched route. axum keeps them in a private extension, so that only its extractor can
 /// read them, and the extractor needs `Parts` of its own.
-fn path_params(head: Head<'_>) -> Option<RawPathParams> {
+fn path_params(head: Head<'_>) -> Result<RawPathParams, Flaw> {
     let mut request = Request::new(());
     *request.extensions_mut() = head.extensions().clone();
     let (mut parts, ()) = request.into_parts();
     let params = pin!(RawPathParams::from_request_parts(&mut parts, &()));
     // The extractor awaits nothing, so one poll is enough.
     match params.poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(params) => params.ok(),
-        Poll::Pending => None,
+        Poll::Ready(Ok(params)) => Ok(params),
+        // One of them is no text, perhaps another one. axum keeps none of them then.
+        Poll::Ready(Err(RawPathParamsRejection::InvalidUtf8InPathParam(_))) => Err(Flaw::NoText),
+        Poll::Ready(Err(_)) | Poll::Pending => Err(not_in_route(head)),
     }
 }

@@ -170,7 +170,8 @@ impl RequestKey {
         })
     }
 
-    /// Adds a parameter of the query, decoded as HTML forms are.
+    /// Adds a parameter of the query, decoded as HTML forms are. Bytes that are no text become U+FFFD, as in axum's
+    /// `Query`.
     #[must_use]
     pub fn query(self, name: &'static str) -> Self {
         self.query_in(name, as_sent)

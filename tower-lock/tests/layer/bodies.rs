@@ -216,3 +216,51 @@ async fn an_upgrade_is_refused_where_its_lock_could_not_be_held() {
     let without_a_lock = held.oneshot(get("/")).await.unwrap();
     assert_eq!(without_a_lock.status(), 101, "nothing was promised");
 }
+
+/// A body that fails, and notes whether the lock was held when it was dropped.
+struct Failing {
+    locks: LockManager,
+    was_locked: Arc<AtomicUsize>,
+}
+
+impl Body for Failing {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        Poll::Ready(Some(Err(std::io::Error::other("broken"))))
+    }
+}
+
+impl Drop for Failing {
+    fn drop(&mut self) {
+        // The memory store answers in the first poll.
+        let locks = self.locks.clone();
+        let mut looked = tokio_test::task::spawn(async move { locks.inspect(name("a")).await });
+        let is_locked = assert_ready!(looked.poll()).unwrap().held;
+        self.was_locked.store(is_locked.into(), Ordering::SeqCst);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_fails_ends_before_its_lock_does() {
+    let locks = LockManager::in_memory();
+    let was_locked = Arc::new(AtomicUsize::new(0));
+    let (stage, noted) = (locks.clone(), was_locked.clone());
+    let service = LockLayer::new(locks.clone(), by_path)
+        .until_body_end(LONGEST)
+        .reply(|_| -> Result<_, Infallible> { panic!("nothing is refused") })
+        .layer(service_fn(move |_: Request<String>| {
+            let (locks, was_locked) = (stage.clone(), noted.clone());
+            let body = Failing { locks, was_locked };
+            std::future::ready(Ok::<_, Infallible>(Response::new(body)))
+        }));
+    let mut body = service.oneshot(get("/a")).await.unwrap().into_body();
+    assert!(body.frame().await.unwrap().is_err());
+    assert_eq!(was_locked.load(Ordering::SeqCst), 1, "the body went first");
+    support::released(&locks, &name("a")).await;
+    assert!(body.frame().await.is_none(), "no frame without the lock");
+}

@@ -12,7 +12,7 @@ use tokio_test::task::spawn;
 use tokio_test::{assert_pending, assert_ready, assert_ready_ok};
 use tower::limit::ConcurrencyLimit;
 use tower::{Layer, Service, service_fn};
-use tower_lock::LockLayer;
+use tower_lock::{LockLayer, RequestKey};
 use tower_test::mock;
 
 use crate::support::{self, by_path, get, name, waiters};
@@ -93,6 +93,19 @@ async fn a_dropped_wait_gives_back_what_the_inner_service_had_reserved() {
     served.await.unwrap();
     assert_ready_ok!(service.poll_ready());
     drop(guard);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_with_a_bad_key_gives_back_what_the_inner_service_had_reserved() {
+    let (inner, _handle) = pair();
+    let one = tower::limit::GlobalConcurrencyLimitLayer::new(1);
+    let layer = LockLayer::from_key(LockManager::in_memory(), RequestKey::new("o").header("id"));
+    let mut service = mock::Spawn::new(layer.layer(one.layer(inner.clone())));
+    let mut other = mock::Spawn::new(one.layer(inner));
+    assert_ready_ok!(service.poll_ready());
+    let refused = service.call(get("/a")).await.unwrap();
+    assert_eq!(refused.status(), 400);
+    assert_ready_ok!(other.poll_ready(), "the permit is back");
 }
 
 #[tokio::test(start_paused = true)]

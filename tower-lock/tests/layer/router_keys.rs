@@ -89,6 +89,8 @@ async fn a_part_that_its_route_cannot_have_is_500_and_one_that_a_client_left_out
         (key().path_param("name").optional(), "/orders/7", 200),
         (key().path_param("id"), "/orders/7", 200),
         (key().path_param("id"), "/none", 400),
+        (key().path_param("id"), "/orders/%ff", 400),
+        (key().path_param("id").optional(), "/orders/%ff", 400),
         (key().matched_path(), "/none", 400),
         (key().path_segment(2), "/orders/7", 500),
         (key().path_segment(2).optional(), "/orders/7", 200),
