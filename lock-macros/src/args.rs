@@ -5,7 +5,8 @@ use std::time::Duration;
 use proc_macro2::{Span, TokenStream};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{Expr, ExprCall, ExprLit, ExprMacro, Ident, Lit, LitStr, Path, Token};
+use syn::punctuated::Punctuated;
+use syn::{Expr, ExprCall, ExprLit, ExprMacro, Ident, Lit, LitStr, Path, Stmt, Token};
 
 use crate::duration;
 use crate::errors::Errors;
@@ -283,7 +284,54 @@ fn key(value: Expr) -> syn::Result<Key> {
                 "a template must be one string literal: placeholders in `concat!` are not seen",
             ))
         }
-        other => Ok(Key::Expr(other)),
+        other => no_template_in(&other).map(|()| Key::Expr(other)),
+    }
+}
+
+/// Refuses an expression whose value is a literal with braces: it would keep them, and all callers would share one lock.
+fn no_template_in(value: &Expr) -> syn::Result<()> {
+    match template_in(value) {
+        None => Ok(()),
+        Some(text) => Err(syn::Error::new(
+            text.span(),
+            "a template must stand alone: within an expression, its placeholders are plain text. Use `key!(\"order:{id}\")`, \
+             or `LockName::from(..)` if the braces belong to the name",
+        )),
+    }
+}
+
+/// Returns the first literal with braces that can be the value of the expression, or an element of it.
+fn template_in(value: &Expr) -> Option<LitStr> {
+    let in_block = |block: &syn::Block| match block.stmts.last() {
+        Some(Stmt::Expr(last, None)) => template_in(last),
+        _ => None,
+    };
+    match value {
+        Expr::Lit(ExprLit {
+            lit: Lit::Str(text),
+            ..
+        }) => text.value().contains('{').then(|| text.clone()),
+        Expr::Paren(inner) => template_in(&inner.expr),
+        Expr::Group(inner) => template_in(&inner.expr),
+        Expr::Reference(inner) => template_in(&inner.expr),
+        Expr::MethodCall(call) => {
+            let changes_nothing = ["into", "to_owned", "to_string"];
+            let changes_nothing = changes_nothing.iter().any(|name| call.method == name);
+            template_in(&call.receiver).filter(|_| changes_nothing)
+        }
+        Expr::Block(inner) => in_block(&inner.block),
+        Expr::If(either) => {
+            let otherwise = || template_in(&either.else_branch.as_ref()?.1);
+            in_block(&either.then_branch).or_else(otherwise)
+        }
+        Expr::Match(cases) => cases.arms.iter().find_map(|arm| template_in(&arm.body)),
+        Expr::Array(list) => list.elems.iter().find_map(template_in),
+        Expr::Macro(ExprMacro { mac, .. }) if mac.path.is_ident("vec") => {
+            let elements = Punctuated::<Expr, Token![,]>::parse_terminated;
+            let elements = mac.parse_body_with(elements).ok()?;
+            elements.iter().find_map(template_in)
+        }
+        _ => None,
     }
 }
 
@@ -316,7 +364,7 @@ fn keys(value: Expr) -> syn::Result<Keys> {
             literal,
             "`keys` is a list, such as `keys = [\"account:{from}\", \"account:{to}\"]`; for one lock there is `key`",
         )),
-        other => Ok(Keys::Expr(other)),
+        other => no_template_in(&other).map(|()| Keys::Expr(other)),
     }
 }
 

@@ -89,7 +89,7 @@ fn is_one_of(attr: &Attribute, names: &[&str]) -> bool {
 }
 
 /// Returns the attributes that decide whether an argument is there.
-fn conditions(attrs: &[Attribute]) -> Vec<&Attribute> {
+pub(crate) fn conditions(attrs: &[Attribute]) -> Vec<&Attribute> {
     let of_argument = attrs.iter();
     of_argument
         .filter(|attr| is_one_of(attr, &CONDITIONS))

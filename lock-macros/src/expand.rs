@@ -6,11 +6,11 @@ use std::collections::HashSet;
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Path, Type};
+use syn::{FnArg, Path, Type};
 
 use crate::args::{Mode, OnBusy, OnLost, RequestValue};
-use crate::capture::{Captures, borrowed, captures, identifiers, used_again};
-use crate::function::{Argument, Function};
+use crate::capture::{Captures, borrowed, captures, conditions, identifiers, used_again};
+use crate::function::{Argument, Function, argument};
 use crate::returns::{inferred, typed_return};
 use crate::shape::Making;
 use crate::validate::{KeyPart, KeyPlan, KeysPlan, Plan};
@@ -202,17 +202,20 @@ impl Parts<'_> {
             let receiver = receiver.self_token;
             quote!(#receiver,)
         });
-        let arguments = self
-            .function
-            .arguments()
-            .filter_map(|argument| match argument {
-                Argument::Plain(name) => Some(name),
+        let arguments = self.function.sig.inputs.iter().filter_map(|input| {
+            let FnArg::Typed(typed) = input else {
+                return None;
+            };
+            let conditions = conditions(&typed.attrs);
+            match argument(&typed.pat) {
+                Argument::Plain(name) => Some(quote!(#(#conditions)* #name)),
                 Argument::Pattern(_) => None,
-            });
+            }
+        });
         let returned = internal("returned");
         let busy = quote_spanned! {path.span()=>
             let #returned = #path(#receiver #(#arguments,)* #error);
-            (&#returned).kind().answer(#returned).await
+            (&#returned).__lock_kind().__lock_answer(#returned).await
         };
         quote! {
             match #error {

@@ -310,8 +310,8 @@ impl<F: Future> std::fmt::Debug for Hold<F> {
 }
 
 /// The kind of a future. The function of `on_busy = call(..)` returns a future, or the value itself, which is of the
-/// kind [`Now`]. `(&returned).kind()` tells which, because method lookup tries [`KindLater`] one reference before
-/// [`KindNow`].
+/// kind [`Now`]. `(&returned).__lock_kind()` tells which, because method lookup tries [`KindLater`] one reference before
+/// [`KindNow`]. A user's type has no method of that name, which would come first.
 #[derive(Debug)]
 pub struct Later;
 
@@ -322,7 +322,7 @@ pub struct Now;
 /// See [`Later`].
 pub trait KindLater {
     /// Returns the kind of futures.
-    fn kind(&self) -> Later {
+    fn __lock_kind(&self) -> Later {
         Later
     }
 }
@@ -332,7 +332,7 @@ impl<F: Future> KindLater for F {}
 /// See [`Later`].
 pub trait KindNow {
     /// Returns the kind of everything else.
-    fn kind(&self) -> Now {
+    fn __lock_kind(&self) -> Now {
         Now
     }
 }
@@ -341,14 +341,14 @@ impl<T> KindNow for &T {}
 
 impl Later {
     /// Returns the future itself.
-    pub fn answer<F: Future>(self, returned: F) -> F {
+    pub fn __lock_answer<F: Future>(self, returned: F) -> F {
         returned
     }
 }
 
 impl Now {
     /// Returns a future that has the value already.
-    pub fn answer<T>(self, returned: T) -> std::future::Ready<T> {
+    pub fn __lock_answer<T>(self, returned: T) -> std::future::Ready<T> {
         std::future::ready(returned)
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockManager, distributed_lock};
+use lock_runtime::{FromLockError, LockError, LockManager, distributed_lock};
 
 #[distributed_lock(key = "job", on_busy = skip)]
 async fn skips() -> Result<(), LockError> {
@@ -68,6 +68,47 @@ impl Cache {
     }
 }
 
+#[distributed_lock(key = "{id}", on_busy = call(stale_where_it_is))]
+async fn fresh_where_it_is(
+    id: u64,
+    #[cfg(any())] gone: Nowhere,
+    #[cfg(all())] here: u64,
+) -> Result<u64, LockError> {
+    Ok(id + here)
+}
+
+fn stale_where_it_is(id: u64, _here: u64, _error: LockError) -> Result<u64, LockError> {
+    Ok(id)
+}
+
+/// A type with methods whose names are common.
+struct Answer(&'static str);
+
+impl Answer {
+    fn kind(&self) -> &'static str {
+        self.0
+    }
+
+    fn answer(&self) -> u64 {
+        42
+    }
+}
+
+impl FromLockError for Answer {
+    fn from_lock_error(_: LockError) -> Answer {
+        Answer("refused")
+    }
+}
+
+#[distributed_lock(key = "a", on_busy = call(second_answer))]
+async fn first_answer() -> Answer {
+    Answer("first")
+}
+
+fn second_answer(_: LockError) -> Answer {
+    Answer("second")
+}
+
 /// A type that is not ours.
 type Foreign = Result<u16, std::num::TryFromIntError>;
 
@@ -103,6 +144,8 @@ pub(crate) fn main() {
     needs_send(says_the_defaults());
     needs_send(fresh(1, "a"));
     needs_send(fresh_later(1, 'a'));
+    needs_send(fresh_where_it_is(1, 2));
+    needs_send(async { (first_answer().await.kind(), Answer("").answer()) });
     needs_send(mapped_by_path());
     needs_send(mapped_by_closure());
     needs_send(mapped_to_nothing());
