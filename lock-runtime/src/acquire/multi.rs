@@ -118,10 +118,17 @@ fn intact(handles: Vec<HoldHandle>, members: &[Member]) -> Result<Handles, LockE
     joined(handles, members)
 }
 
-/// Completes the set for its caller: from now on the watchdog renews it, and `min_hold` counts.
+/// Completes the set for its caller: from now on the watchdog renews it, and `min_hold` and `max_hold` count.
 fn joined(mut handles: Vec<HoldHandle>, members: &[Member]) -> Result<Handles, LockError> {
     for (handle, (_, request)) in handles.iter_mut().zip(members) {
-        handle.is_with_caller(request.hold_options.renewed, request.min_hold.as_deref());
+        let options = request.hold_options;
+        handle.is_with_caller(options.renewed, request.min_hold.as_deref());
+        // A nested handle does not limit its ancestor's hold.
+        if let Some(longest) = options.max_hold
+            && !handle.is_nested()
+        {
+            handle.ends_after(longest);
+        }
     }
     let none = || crate::values::error::config("one guard holds at least one lock");
     Handles::joined(handles).ok_or_else(none)
@@ -132,8 +139,9 @@ fn joined(mut handles: Vec<HoldHandle>, members: &[Member]) -> Result<Handles, L
 fn unrenewed(request: &CheckedRequest) -> CheckedRequest {
     let mut request = request.clone();
     request.hold_options.renewed = false;
-    // An incomplete set must not keep a key taken, either.
+    // An incomplete set must not keep a key taken, nor end by a long wait: both count from when the set is complete.
     request.min_hold = None;
+    request.hold_options.max_hold = None;
     request
 }
 

@@ -28,7 +28,8 @@ const MOST: usize = 128;
 ///
 /// A free set of mutexes of one store is taken by one script, in one round trip. Otherwise the locks are taken one
 /// by one; while the future waits for the next one, it renews those that it has already, fixed leases too. If nobody
-/// polls it any more, they end with their leases, and it takes them again when it is polled.
+/// polls it any more, they end with their leases, and it takes them again when it is polled. `min_hold` and `max_hold`
+/// count from when the set is complete.
 ///
 /// A lock that is named twice is taken once, with the options of its first request; permits of one semaphore may be
 /// named once only. One [`LockGuard`] holds all of them, with one fencing token per [member](LockGuard::members); it is

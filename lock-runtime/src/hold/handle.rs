@@ -110,6 +110,13 @@ impl HoldHandle {
         self.keep_until = least.map(|least| Box::new(clock::now() + *least));
     }
 
+    /// Limits the hold from now on, unless it is limited already (`max_hold`).
+    pub(crate) fn ends_after(&self, longest: Duration) {
+        if self.hold.ends_after(longest) {
+            self.core.watch.ends_earlier(self.hold.tenure());
+        }
+    }
+
     /// `path`: of a handle that is nested, the accesses that it is under.
     pub(crate) fn new(
         core: Arc<Core>,

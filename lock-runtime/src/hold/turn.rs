@@ -10,7 +10,7 @@ use tokio::sync::futures::OwnedNotified;
 
 use super::tenure::{Stage, Tenure};
 use crate::queue::Front;
-use crate::values::{FencingToken, HoldOptions, HolderId, Key, Kind, Label, Moment, Ttl};
+use crate::values::{FencingToken, HoldOptions, HolderId, Key, Kind, Label, Moment, Ttl, clock};
 
 /// What one caller, with its call chain, asked for and has. The tenure's state has the current turn.
 #[derive(Debug)]
@@ -205,6 +205,16 @@ impl Hold {
         let state = self.tenure.state.lock();
         let turn = state.turn().filter(|_| state.turn == self.turn);
         turn.map(look)
+    }
+
+    /// Limits the turn from now on, unless something limits it already. Returns whether it does.
+    pub(super) fn ends_after(&self, longest: Duration) -> bool {
+        let mut state = self.tenure.state.lock();
+        let is_mine = state.turn == self.turn;
+        let turn = state.turn_mut().filter(|_| is_mine);
+        let limit = turn.map(|turn| &mut turn.rare.get_or_insert_default().max_until);
+        let limit = limit.filter(|limit| limit.is_none());
+        limit.is_some_and(|limit| limit.replace(clock::now() + longest).is_none())
     }
 
     /// Raised when a turn of the tenure is over; look again then.

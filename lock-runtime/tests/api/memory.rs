@@ -207,3 +207,20 @@ async fn an_incomplete_set_is_renewed_though_each_of_its_waits_is_short() {
     let set = set.expect("it is complete at once").unwrap().unwrap();
     set.release().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_hold_of_a_set_counts_from_when_it_is_complete() {
+    let locks = LockManager::in_memory();
+    let longest = Duration::from_secs(5);
+    let other = locks.mutex("b").acquire().await.unwrap();
+    let set = ["a", "b"].map(|name| locks.mutex(name).max_hold(longest).wait_forever());
+    let set = tokio::spawn(locks.multi(set).acquire());
+    tokio::time::sleep(2 * longest).await;
+    other.release().await.unwrap();
+    let begun_again = Duration::from_millis(20);
+    let set = tokio::time::timeout(begun_again, set).await;
+    let set = set.expect("it is complete at once").unwrap().unwrap();
+    tokio::time::sleep(longest - Duration::from_millis(100)).await;
+    assert!(set.is_held());
+    assert_eq!(set.lost().wait().await, LostReason::MaxHold);
+}
