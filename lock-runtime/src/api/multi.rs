@@ -163,10 +163,10 @@ impl MultiRequest {
         }
     }
 
-    /// Acquires the locks if all of them are free now, without waiting for any: within the call timeout (with
-    /// `replicas` longer, like [`LockRequest::try_acquire`]), and without I/O if this process itself holds one of them
-    /// or queues for it. A set that one script can take is taken as a whole or not touched; any other is taken lock by
-    /// lock, and given back if one of them is busy.
+    /// Acquires the locks if all of them are free now, without waiting for any: within the call timeout, and without I/O
+    /// if this process itself holds one of them or queues for it. A set that one script can take is taken as a whole or
+    /// not touched (with `replicas` within a longer time, like [`LockRequest::try_acquire`]); any other is taken lock by
+    /// lock, and given back if one of them is busy or if the replicas of all have not confirmed within that time.
     ///
     /// # Errors
     /// The same as [`acquire`](MultiRequest::acquire), but if one of them is held: [`TryAcquire::Busy`].

@@ -350,8 +350,8 @@ pub const ALL: &[Bug] = &[
         seed: Some(2),
         edits: &[edit(
             "acquire/multi.rs",
-            "let handle = keeping(&handles, acquiring).await?;",
-            "let acquired = keeping(&handles, acquiring).await;
+            "let handle = keeping(&handles, &mut due, acquiring).await?;",
+            "let acquired = keeping(&handles, &mut due, acquiring).await;
             if PLANTED && acquired.is_err() {
                 std::mem::forget(std::mem::take(&mut handles));
             }
