@@ -210,11 +210,16 @@ impl Hold {
     /// Limits the turn from now on, unless something limits it already. Returns whether it does.
     pub(super) fn ends_after(&self, longest: Duration) -> bool {
         let mut state = self.tenure.state.lock();
-        let is_mine = state.turn == self.turn;
-        let turn = state.turn_mut().filter(|_| is_mine);
-        let limit = turn.map(|turn| &mut turn.rare.get_or_insert_default().max_until);
-        let limit = limit.filter(|limit| limit.is_none());
-        limit.is_some_and(|limit| limit.replace(clock::now() + longest).is_none())
+        if state.turn != self.turn {
+            return false;
+        }
+        let Some(turn) = state.turn_mut() else {
+            return false;
+        };
+        let limit = &mut turn.rare.get_or_insert_default().max_until;
+        let is_new = limit.is_none();
+        limit.get_or_insert(clock::now() + longest);
+        is_new
     }
 
     /// Raised when a turn of the tenure is over; look again then.

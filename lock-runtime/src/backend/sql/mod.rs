@@ -179,8 +179,7 @@ impl SqlShared {
         args: Vec<Arg>,
         deadline: Moment,
     ) -> Result<Answer, Fault> {
-        let (now, until) = (clock::now(), deadline.into());
-        let asked = self.pool.call(Purpose::Change, statement, args, now, until);
+        let asked = self.run_for(Purpose::Change, statement, args, clock::now(), deadline);
         asked.await
     }
 
@@ -195,8 +194,8 @@ impl SqlShared {
         Ok(answer.rows.into_iter().next())
     }
 
-    /// Runs a statement on a connection that acquires may use. The statement's date was computed from the same `now`.
-    fn run_acquire<'a>(
+    /// Runs a statement on a connection for this purpose. The statement's date, if any, was computed from the same `now`.
+    fn run_for<'a>(
         &'a self,
         purpose: Purpose,
         statement: &'a Arc<Statement>,

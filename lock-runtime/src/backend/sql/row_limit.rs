@@ -58,7 +58,8 @@ impl Drop for RowPlace {
     fn drop(&mut self) {
         let mut rows = self.limit.rows.lock();
         self.permit = None;
-        // The map has the one, and this place the other. Whoever comes next gets the map's lock first.
+        // The map and this place share the semaphore with nobody else, so no statement has the row or waits for it. None can
+        // come meanwhile, because it would have to lock the map.
         if Arc::strong_count(&self.permits) == 2 {
             rows.remove(&self.row);
         }

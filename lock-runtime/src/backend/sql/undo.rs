@@ -77,9 +77,7 @@ pub(super) async fn settle(
         Arg::Text(topic(key)),
     ];
     let (statement, now) = (&inner.statements.settle, clock::now());
-    let asked = inner
-        .pool
-        .call(purpose, statement, args, now, deadline.into());
+    let asked = inner.run_for(purpose, statement, args, now, deadline);
     let answer = asked.await?;
     answer.row().ok_or_else(malformed)?.number(0)
 }

@@ -111,7 +111,7 @@ impl<'a> SqlAcquire<'a> {
             waits_for_row: self.waits_for_row(),
         };
         self.inner
-            .run_acquire(purpose, statement, args, now, self.deadline)
+            .run_for(purpose, statement, args, now, self.deadline)
     }
 
     /// Returns `true` if the request waits for a row that another transaction has locked. Where many transactions write

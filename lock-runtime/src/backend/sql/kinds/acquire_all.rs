@@ -74,7 +74,7 @@ async fn take(
         }
     });
     let (purpose, statement) = (purpose(requests), &inner.statements.acquire_all);
-    let asked = inner.run_acquire(purpose, statement, args, now, deadline);
+    let asked = inner.run_for(purpose, statement, args, now, deadline);
     let answer = asked.await;
     let is_known = match &answer {
         // With any other number of rows, some locks were lost before their tokens were read.
@@ -142,6 +142,6 @@ async fn make_rows(
         Arg::moment(inner.clock.not_after(now, deadline)),
     ];
     let (purpose, statement) = (purpose(requests), &inner.statements.insert_all);
-    let made = inner.run_acquire(purpose, statement, args, now, deadline);
+    let made = inner.run_for(purpose, statement, args, now, deadline);
     made.await.map(drop)
 }

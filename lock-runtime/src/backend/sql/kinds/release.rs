@@ -13,15 +13,15 @@ pub(in crate::backend::sql) async fn release(
     timeout: Duration,
 ) -> Result<Released, Fault> {
     let deadline = clock::now() + timeout;
-    match hold_ref.key.kind() {
+    let (key, holder) = (hold_ref.key, hold_ref.holder);
+    match key.kind() {
         Kind::Mutex | Kind::Fenced => alone(inner, hold_ref, deadline).await,
         Kind::Fair => {
-            let key = hold_ref.key;
-            let args = vec![Arg::text(key.raw()), Arg::Text(hold_ref.holder.text())];
+            let args = vec![Arg::text(key.raw()), Arg::Text(holder.text())];
             let left = is_done(inner, &inner.statements.leave_queue, args, deadline).await?;
             if left == Released::NotHeld {
                 // A request of this holder may be under way, and may wait for a row that somebody else has locked.
-                undo::settle(inner, Purpose::Change, key, hold_ref.holder, deadline).await?;
+                undo::settle(inner, Purpose::Change, key, holder, deadline).await?;
             }
             Ok(left)
         }
@@ -29,14 +29,7 @@ pub(in crate::backend::sql) async fn release(
             let left = shared(inner, hold_ref, deadline).await?;
             if left == Released::NotHeld {
                 // A lease that has ended may be the last trace of a semaphore that a request has set.
-                undo::settle(
-                    inner,
-                    Purpose::Change,
-                    hold_ref.key,
-                    hold_ref.holder,
-                    deadline,
-                )
-                .await?;
+                undo::settle(inner, Purpose::Change, key, holder, deadline).await?;
             }
             Ok(left)
         }

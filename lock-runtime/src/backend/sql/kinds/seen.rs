@@ -53,7 +53,7 @@ impl SqlShared {
     ) -> Result<Option<Seen>, Fault> {
         let args = vec![Arg::text(key.raw()), Arg::count(FIRST_WAITERS as u64)];
         let (look, now) = (&self.statements.look, clock::now());
-        let asked = self.pool.call(purpose, look, args, now, deadline.into());
+        let asked = self.run_for(purpose, look, args, now, deadline);
         let answer = asked.await.map_err(Fault::of_a_question)?;
         let seen = answer.row().map(read).transpose()?;
         if let Some(seen) = &seen {
