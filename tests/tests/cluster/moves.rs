@@ -2,12 +2,13 @@
 
 use std::future::poll_fn;
 use std::mem;
+use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
 use lock_runtime::{LockGuard, LockManager, LostReason, TryAcquire};
 use tests::faults::{renewed, told};
-use tests::{RedisCluster, eventually, eventually_within};
+use tests::{CommandStats, RedisCluster, eventually, eventually_within};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -161,6 +162,48 @@ async fn waiters_are_woken_before_during_and_after_a_migration() {
         guard.release().await.unwrap();
         waiting.await.unwrap().unwrap().release().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn what_is_given_back_at_the_new_node_is_published_at_the_old_one() {
+    let cluster = RedisCluster::start().await;
+    let (locks, other) = (manager(&cluster).await, manager(&cluster).await);
+    let semaphore = locks.semaphore("permit");
+    semaphore.try_set_permits(1).await.unwrap();
+    let (latch, plain) = (locks.latch("latch"), locks.plain_semaphore("plain"));
+    latch.try_set_count(1).await.unwrap();
+    plain.try_set_permits(0).await.unwrap();
+    let mutex = locks.mutex("mutex").acquire().await.unwrap();
+    let permit = semaphore.permits(1).acquire().await.unwrap();
+    let fair = locks.fair("fair").acquire().await.unwrap();
+    let waiting = tokio::spawn(other.fair("fair").wait(LONG).acquire());
+    eventually("it queues", async || {
+        locks.inspect("fair").await.unwrap().waiters == 1
+    })
+    .await;
+    let all: [(_, Pin<Box<dyn Future<Output = _>>>); 5] = [
+        ("mutex", Box::pin(mutex.release())),
+        ("fair", Box::pin(fair.release())),
+        ("permit", Box::pin(permit.release())),
+        ("plain", Box::pin(plain.release(1))),
+        (
+            "latch",
+            Box::pin(async { latch.count_down().await.map(drop) }),
+        ),
+    ];
+    for (name, given_back) in all {
+        let slot = cluster.slot_of(&format!("lock:{name}"));
+        let from = cluster.owner_of(slot);
+        let to = (from + 1) % 3;
+        cluster.begin_move(slot, to);
+        assert!(cluster.migrate_keys(slot, to) > 0, "{name}");
+        let published = || CommandStats::of(&cluster.nodes[from]).calls("spublish");
+        let before = published();
+        given_back.await.unwrap();
+        eventually(name, async || published() > before).await;
+        cluster.finish_move(slot, to).await;
+    }
+    waiting.await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]

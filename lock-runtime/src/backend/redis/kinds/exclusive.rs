@@ -203,8 +203,7 @@ async fn release_alone(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault>
         script.fence = Some(key.fence());
         (script.last, script.used) = (Some(unused.last.get()), Some(unused.used.get()));
     }
-    let reply = releasing.call(&script).await?;
-    Ok(reply.while_slot_moves(releasing.live.asking))
+    releasing.call(&script).await
 }
 
 /// `tokens`: the token of the hold, and the last reserved token. `time`: the server's time, a moment ago.

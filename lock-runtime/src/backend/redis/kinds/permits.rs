@@ -54,20 +54,11 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
         channel: &channel,
     };
     let reply = releasing.call(&script).await?;
-    if let Some(payload) = reply.unpublished {
-        releasing.router.publish(channel, payload);
-    } else if releasing.live.asking {
-        // While the slot moves, the listeners are still at the node that had the slot before.
-        releasing
-            .router
-            .publish(channel, hold_ref.permits.to_string());
-    }
-    Ok(match reply.released {
-        ReleaseReply::Done | ReleaseReply::Received(_) | ReleaseReply::Unpublished => {
-            GaveBack::Done
+    Ok(reply.released.gave_back(|| {
+        if let Some(payload) = reply.unpublished {
+            releasing.router.publish(channel, payload);
         }
-        ReleaseReply::NotHeld { time } => GaveBack::NotHeld { time },
-    })
+    }))
 }
 
 /// Returns the item of the first `permits` permits of a hold for the script that renews permits.

@@ -73,10 +73,7 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
         channel: &channel,
         time_to_come_ms: u64::try_from(WRITER_HAS_TO_COME.as_millis()).unwrap_or(u64::MAX),
     };
-    let reply = releasing
-        .call(&script)
-        .await?
-        .while_slot_moves(releasing.live.asking);
+    let reply = releasing.call(&script).await?;
     releasing.note_others(&reply);
     Ok(reply.gave_back(|| publish(releasing.router, channel)))
 }

@@ -1,6 +1,5 @@
 //! Calls scripts by their hash, and by their text if the server does not know the hash.
 
-use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -27,16 +26,43 @@ pub(crate) use self::table::{lua, renewal, script, source};
 pub(crate) struct Source {
     pub(crate) name: &'static str,
     pub(crate) text: &'static str,
-    /// The text of the script for each sort of channels.
-    classic: OnceLock<ScriptText>,
-    sharded: OnceLock<ScriptText>,
-    both: OnceLock<ScriptText>,
+    /// The text in each [`Form`].
+    forms: [OnceLock<ScriptText>; 4],
 }
 
 #[derive(Debug)]
 struct ScriptText {
-    text: Cow<'static, str>,
+    text: String,
     hash: String,
+}
+
+/// The form of a script's text. It decides where the script publishes, and where it counts listeners.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Classic,
+    Sharded,
+    Both,
+    /// For a node that a slot of sharded channels is being moved to. Their listeners are still at the node that has the
+    /// slot, so the reply tells the client to publish.
+    Moving,
+}
+
+impl Form {
+    /// Returns the fragments that are not the same in each form.
+    fn fragments(self) -> [&'static str; 2] {
+        match self {
+            Form::Classic => [lua!("lib/", "publish"), lua!("lib/", "listeners")],
+            Form::Sharded => [
+                lua!("lib/sharded/", "publish"),
+                lua!("lib/sharded/", "listeners"),
+            ],
+            Form::Both => [lua!("lib/both/", "publish"), lua!("lib/both/", "listeners")],
+            Form::Moving => [
+                lua!("lib/moving/", "publish"),
+                lua!("lib/moving/", "listeners"),
+            ],
+        }
+    }
 }
 
 impl Source {
@@ -44,44 +70,28 @@ impl Source {
         Source {
             name,
             text,
-            classic: OnceLock::new(),
-            sharded: OnceLock::new(),
-            both: OnceLock::new(),
+            forms: [const { OnceLock::new() }; 4],
         }
     }
 
-    fn hash(&self, channels: ClusterChannels) -> &str {
-        &self.form(channels).hash
+    fn hash(&self, form: Form) -> &str {
+        &self.in_form(form).hash
     }
 
-    /// Returns the text, with the fragments for this sort of channels.
-    pub(crate) fn text(&self, channels: ClusterChannels) -> &str {
-        &self.form(channels).text
+    pub(crate) fn text(&self, form: Form) -> &str {
+        &self.in_form(form).text
     }
 
-    fn form(&self, channels: ClusterChannels) -> &ScriptText {
-        let (form, others) = match channels {
-            ClusterChannels::Classic => (&self.classic, None),
-            ClusterChannels::Sharded => {
-                let publish = include_str!("lua/lib/sharded/publish.lua");
-                let listeners = include_str!("lua/lib/sharded/listeners.lua");
-                (&self.sharded, Some((publish, listeners)))
+    fn in_form(&self, form: Form) -> &ScriptText {
+        self.forms[form as usize].get_or_init(|| {
+            let mut text = self.text.to_owned();
+            if form != Form::Classic {
+                let pairs = Form::Classic.fragments().into_iter().zip(form.fragments());
+                for (classic, other) in pairs {
+                    text = text.replace(classic, other);
+                }
             }
-            ClusterChannels::Both => {
-                let publish = include_str!("lua/lib/both/publish.lua");
-                let listeners = include_str!("lua/lib/both/listeners.lua");
-                (&self.both, Some((publish, listeners)))
-            }
-        };
-        form.get_or_init(|| {
-            let mut text = Cow::from(self.text);
-            if let Some((publish, listeners)) = others {
-                let published = text.replace(include_str!("lua/lib/publish.lua"), publish);
-                text = published
-                    .replace(include_str!("lua/lib/listeners.lua"), listeners)
-                    .into();
-            }
-            let hash = sha1_smol::Sha1::from(&*text).digest().to_string();
+            let hash = sha1_smol::Sha1::from(&text).digest().to_string();
             ScriptText { text, hash }
         })
     }
@@ -139,6 +149,15 @@ impl Manner {
         asking: false,
         once: false,
     };
+
+    fn form(&self) -> Form {
+        match self.channels {
+            ClusterChannels::Classic => Form::Classic,
+            _ if self.asking => Form::Moving,
+            ClusterChannels::Sharded => Form::Sharded,
+            ClusterChannels::Both => Form::Both,
+        }
+    }
 }
 
 /// Runs a script on one connection, without a timeout of its own. A refusal names the missing rights.
@@ -167,10 +186,11 @@ async fn call<S: Script>(
     manner: Manner,
 ) -> Result<S::Reply, Fault> {
     let source = S::source();
-    let by_hash = source.hash(manner.channels);
+    let form = manner.form();
+    let by_hash = source.hash(form);
     let mut answer = ask(connection, &command(script, "EVALSHA", by_hash), manner).await;
     if answer.as_ref().is_err_and(faults::is_noscript) {
-        let text = source.text(manner.channels);
+        let text = source.text(form);
         let load = redis::cmd("SCRIPT").arg("LOAD").arg(text).take();
         answer = match send(connection, &load).await {
             Ok(_) if manner.once => answer,

@@ -143,17 +143,6 @@ impl ReleaseReply {
         }
     }
 
-    /// Returns the reply, with `Done` or `Received` changed to `Unpublished` while a slot moves. The listeners are then at
-    /// the node that still has the slot, so they did not receive the message that a script published at the other node.
-    pub(crate) fn while_slot_moves(self, slot_moves: bool) -> ReleaseReply {
-        match self {
-            ReleaseReply::Done | ReleaseReply::Received(_) if slot_moves => {
-                ReleaseReply::Unpublished
-            }
-            reply => reply,
-        }
-    }
-
     /// Returns the outcome for the backend. Calls `publish` if the message was not published.
     pub(crate) fn gave_back(self, publish: impl FnOnce()) -> GaveBack {
         match self {

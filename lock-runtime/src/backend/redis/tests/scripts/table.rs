@@ -217,8 +217,8 @@ fn next_token() -> NextToken<'static> {
 }
 
 #[test]
-fn sharded_channels_change_only_publishing_and_counting() {
-    use crate::values::channels::ClusterChannels::{Both, Classic, Sharded};
+fn the_forms_of_a_script_differ_only_in_publishing_and_counting() {
+    use crate::backend::redis::scripting::Form::{Both, Classic, Moving, Sharded};
     for source in [
         Release::source(),
         HandOver::source(),
@@ -226,7 +226,8 @@ fn sharded_channels_change_only_publishing_and_counting() {
         Acquire::source(),
         ReleaseEach::source(),
     ] {
-        let [classic, sharded, both] = [Classic, Sharded, Both].map(|form| source.text(form));
+        let [classic, sharded, both, moving] =
+            [Classic, Sharded, Both, Moving].map(|form| source.text(form));
         assert_eq!(classic, source.text, "{}", source.name);
         let calls = |text: &str, what: &str| text.matches(what).count();
         for (old, new) in [("'PUBLISH'", "'SPUBLISH'"), ("'NUMSUB'", "'SHARDNUMSUB'")] {
@@ -238,6 +239,8 @@ fn sharded_channels_change_only_publishing_and_counting() {
             assert_eq!(calls(sharded, new), found - kept, "{}", source.name);
             assert_eq!(calls(both, old), found, "{}", source.name);
             assert_eq!(calls(both, new), found - kept, "{}", source.name);
+            assert_eq!(calls(moving, old), kept, "{}", source.name);
+            assert_eq!(calls(moving, new), 0, "{}", source.name);
         }
         if calls(classic, "'PUBLISH'") + calls(classic, "'NUMSUB'") == 0 {
             assert_eq!(sharded, classic, "{}", source.name);
