@@ -19,7 +19,8 @@ const LONGEST_LEASE: Duration = Duration::from_secs(60);
 
 /// One store of a quorum: a Redis server by its URL or as a `RedisServer`, or a memory store.
 ///
-/// URLs are those of [`LockManagerBuilder::connect`] for single servers, and `memory://`. `Debug` shows no password.
+/// URLs are those of [`LockManagerBuilder::connect`] for single Redis servers, and `memory://`. A database cannot be a
+/// node: it does not show whether it has forgotten locks. `Debug` shows no password.
 ///
 /// ```no_run
 /// use lock_runtime::LockManager;
@@ -128,8 +129,8 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     /// [`LockError::InvalidConfig`] and [`LockError::InvalidLease`] before any I/O: no nodes, an even number of them, a
-    /// node that is named twice, a URL that does not name a single store. Then, as [`connect`](Self::connect),
-    /// [`LockError::Unavailable`] if a majority of the nodes does not answer; [`LockError::Denied`] and
+    /// node that is named twice, a URL that does not name a single Redis server or memory store. Then, as
+    /// [`connect`](Self::connect), [`LockError::Unavailable`] if a majority of the nodes does not answer; [`LockError::Denied`] and
     /// [`LockError::InvalidConfig`] if any node refuses for good, or if two of them are one server. If they come to be one
     /// later, the second counts as away for as long as that lasts.
     ///

@@ -133,33 +133,30 @@ impl Location {
         }
     }
 
-    /// Refuses URLs of stores that cannot be nodes of a quorum.
+    /// Refuses stores that cannot be nodes of a quorum.
     pub(crate) fn check_node(&self) -> Result<(), LockError> {
-        #[cfg(feature = "redis")]
-        if let Location::Redis(target) = self
-            && !target.is_one_server()
-        {
-            return Err(config("a node of a quorum is one server by itself"));
+        match self {
+            Location::Memory(_) => Ok(()),
+            #[cfg(feature = "redis")]
+            Location::Redis(target) if target.is_one_server() => Ok(()),
+            #[cfg(feature = "redis")]
+            Location::Redis(_) => Err(config("a node of a quorum is one server by itself")),
+            #[cfg(any(feature = "postgres", feature = "mysql"))]
+            _ => Err(config(
+                "a node of a quorum is a Redis server or a memory store: a database does not show whether it has forgotten \
+                 locks, and a vote of such a node is not safe",
+            )),
         }
-        Ok(())
     }
 
-    /// Returns `true` if both locations fail together, because they are in one server or store.
+    /// Returns `true` if both nodes of a quorum fail together, because they are in one server or store.
     pub(crate) fn is_one_with(&self, other: &Location) -> bool {
-        match self {
-            Location::Memory(one) => other.memory().is_some_and(|other| one.is(other)),
+        match (self, other) {
+            (Location::Memory(one), Location::Memory(other)) => one.is(other),
             #[cfg(feature = "redis")]
-            Location::Redis(one) => {
-                matches!(other, Location::Redis(other) if one.is_of_one_server_with(other))
-            }
-            #[cfg(feature = "postgres")]
-            Location::Postgres(one) => {
-                matches!(other, Location::Postgres(other) if one.is_one_with(other))
-            }
-            #[cfg(feature = "mysql")]
-            Location::Mysql(one) => {
-                matches!(other, Location::Mysql(other) if one.is_one_with(other))
-            }
+            (Location::Redis(one), Location::Redis(other)) => one.is_of_one_server_with(other),
+            #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
+            _ => false,
         }
     }
 

@@ -81,6 +81,8 @@ async fn a_quorum_of_none_of_an_even_number_or_with_a_node_twice_is_refused_befo
         ["redis://h/", "redis-cluster://h/", "redis://i/"],
         ["redis://h/", "redis-sentinel://h/s", "redis://i/"],
         ["redis://h/", "http://h/", "redis://i/"],
+        ["redis://h/", "postgres://u@h/db", "redis://i/"],
+        ["mysql://u@h/db", "mysql://u@i/db", "mysql://u@j/db"],
     ] {
         assert!(is_config(&builder().quorum(urls).await), "{urls:?}");
     }

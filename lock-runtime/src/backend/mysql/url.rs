@@ -248,13 +248,4 @@ mod tests {
             "{said}"
         );
     }
-
-    #[test]
-    fn urls_of_one_server_are_one() {
-        let target = |url| Target::parse(url).unwrap();
-        let one = target("mysql://a@h/x");
-        assert!(one.is_one_with(&target("mariadb://b@h:3306/y?lock_table=z")));
-        assert!(!one.is_one_with(&target("mysql://a@h:3307/x")));
-        assert!(!one.is_one_with(&target("mysql://a@h,i/x")));
-    }
 }

@@ -147,13 +147,4 @@ mod tests {
         );
         assert!(Target::parse("postgres://u@h/db?sslmode=disable").is_ok());
     }
-
-    #[test]
-    fn urls_of_one_server_are_one() {
-        let target = |url| Target::parse(url).unwrap();
-        let one = target("postgres://a@h/x");
-        assert!(one.is_one_with(&target("postgres://b@h:5432/y?lock_table=z")));
-        assert!(!one.is_one_with(&target("postgres://a@h:5433/x")));
-        assert!(!one.is_one_with(&target("postgres://a@h,i/x")));
-    }
 }

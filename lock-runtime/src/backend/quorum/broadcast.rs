@@ -117,7 +117,11 @@ pub(super) async fn release(
         }
     }
     if done + not_held < needed {
-        return Err(round.no_majority());
+        return Err(match round.no_majority() {
+            // The node that has released the lock will answer next time that it is not held, which is no loss.
+            Fault::NotDone(why) if done > 0 => Fault::Unknown(why),
+            fault => fault,
+        });
     }
     let untold = {
         let mut untold = untold.lock();

@@ -212,7 +212,7 @@ impl Backend for QuorumBackend {
                     let token = None;
                     Ok(Acquired::Granted(Granted::leased(token, sent_at), None))
                 }
-                Polled::Busy { left } => Ok(Acquired::busy(left)),
+                Polled::Busy { left, .. } => Ok(Acquired::busy(left)),
             }
         })
     }
@@ -232,6 +232,7 @@ impl Backend for QuorumBackend {
                     let granted = requests.iter().map(|_| Granted::leased(token, sent_at));
                     Ok(AcquiredAll::Granted(granted.collect()))
                 }
+                Polled::Busy { apart: true, .. } => Ok(AcquiredAll::Apart),
                 Polled::Busy { .. } => Ok(AcquiredAll::Busy),
             }
         })

@@ -19,11 +19,11 @@ use crate::values::{Moment, clock};
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Polled {
     /// `sent_at` is before the first of the requests that made the majority.
-    Won {
-        sent_at: Moment,
-    },
+    Won { sent_at: Moment },
     Busy {
         left: Option<Duration>,
+        /// Whether a node cannot take the locks of a set together.
+        apart: bool,
     },
 }
 
@@ -91,6 +91,7 @@ struct Poll {
     /// The nodes whose votes are still to come.
     open: Vec<usize>,
     sent_at: Option<Moment>,
+    apart: bool,
     decided: bool,
 }
 
@@ -118,6 +119,7 @@ impl Poll {
             votes: Votes::default(),
             open: (0..inner.nodes.len()).collect(),
             sent_at: None,
+            apart: false,
             decided: false,
         }
     }
@@ -134,7 +136,10 @@ impl Poll {
                 let first = self.sent_at.map_or(sent_at, |first| first.earlier(sent_at));
                 self.sent_at = Some(first);
             }
-            Ok(Polled::Busy { left }) => self.votes.busy.push(left),
+            Ok(Polled::Busy { left, apart }) => {
+                self.votes.busy.push(left);
+                self.apart |= apart;
+            }
             Err(fault) => {
                 let shown = self.inner.shown(node);
                 self.votes.faults.push((shown, fault));
@@ -227,7 +232,7 @@ pub(super) async fn acquire(
             "a majority of the quorum granted the lock when its lease was nearly over",
         ));
     }
-    let votes = std::mem::take(&mut poll.votes);
+    let (votes, apart) = (std::mem::take(&mut poll.votes), poll.apart);
     // Until it is undone, our own votes would be in the way of the next attempt.
     undone(poll.withdraw(), &shortest).await;
     if votes.granted == 0 {
@@ -236,7 +241,8 @@ pub(super) async fn acquire(
         let end = clock::now() + inner.split_pause(&shortest.key);
         clock::sleep_until(end.earlier(shortest.deadline)).await;
     }
-    votes.conclusion(nodes).map(|left| Polled::Busy { left })
+    let left = votes.conclusion(nodes)?;
+    Ok(Polled::Busy { left, apart })
 }
 
 async fn undone(errands: Vec<JoinHandle<()>>, request: &NodeRequest) {
@@ -287,9 +293,10 @@ async fn ask(node: &super::VotingNode, requests: &[AcquireRequest<'_>]) -> Vote 
             Acquired::Granted(granted, _) => Ok(Polled::Won {
                 sent_at: granted.sent_at,
             }),
-            Acquired::Busy { left, .. } => Ok(Polled::Busy { left }),
+            Acquired::Busy { left, .. } => Ok(Polled::Busy { left, apart: false }),
         };
     }
+    let busy = |apart| Ok(Polled::Busy { left: None, apart });
     match node.backend.acquire_all(requests).await? {
         AcquiredAll::Granted(granted) => {
             let first = granted.iter().map(|granted| granted.sent_at);
@@ -297,7 +304,7 @@ async fn ask(node: &super::VotingNode, requests: &[AcquireRequest<'_>]) -> Vote 
             let sent_at = first.ok_or_else(|| Fault::not_done("nothing was asked for"))?;
             Ok(Polled::Won { sent_at })
         }
-        AcquiredAll::Busy => Ok(Polled::Busy { left: None }),
-        AcquiredAll::Apart => Err(Fault::not_done("the node cannot have all of them at once")),
+        AcquiredAll::Busy => busy(false),
+        AcquiredAll::Apart => busy(true),
     }
 }

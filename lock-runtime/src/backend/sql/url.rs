@@ -95,19 +95,6 @@ impl<H: HostSettings> Target<H> {
     pub(crate) fn shown(&self) -> &str {
         &self.shown
     }
-
-    /// Returns `true` if both fail together, as far as their URLs tell.
-    pub(crate) fn is_one_with(&self, other: &Target<H>) -> bool {
-        let places = |target: &Target<H>| -> Vec<String> {
-            target
-                .hosts
-                .each()
-                .iter()
-                .map(HostSettings::shown)
-                .collect()
-        };
-        places(self) == places(other)
-    }
 }
 
 impl<H> fmt::Debug for Target<H> {

@@ -102,6 +102,38 @@ async fn without_a_majority_there_is_no_answer_within_the_wait() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_release_that_one_node_has_done_before_is_no_loss() {
+    let rig = Rig::new(3);
+    let locks = rig.manager();
+    rig.switches[2].set(Mode::Away);
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    rig.switches[1].set(Mode::Away);
+    let released = tokio::spawn(guard.release());
+    tokio::time::sleep(5 * MS).await;
+    assert_eq!(rig.held(), [0, 1, 0]);
+    // The next answers are those of two nodes where it is not held.
+    rig.switches[2].set(Mode::Up);
+    released.await.unwrap().unwrap();
+    rig.switches[1].set(Mode::Up);
+    rig.becomes_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_that_no_node_takes_together_is_taken_lock_by_lock() {
+    let rig = Rig::new(3);
+    let locks = rig.manager();
+    rig.switches
+        .iter()
+        .for_each(|switch| switch.set(Mode::Apart));
+    let set = || locks.multi(["a", "b"].map(|name| locks.mutex(name)));
+    let guard = set().try_acquire().await.unwrap().expect("all are free");
+    assert_eq!(rig.held(), [2, 2, 2]);
+    guard.release().await.unwrap();
+    set().acquire().await.unwrap().release().await.unwrap();
+    rig.becomes_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_attempt_without_a_majority_leaves_no_vote_behind() {
     let rig = Rig::new(5);
     let (locks, other) = (rig.manager(), rig.manager());

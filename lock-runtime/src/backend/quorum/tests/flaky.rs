@@ -38,6 +38,8 @@ pub(crate) enum Mode {
     Crossed(Duration),
     /// Up, but others write the keys whose names begin with `hot`: their renewals are left out, or wait for this time.
     Hot(Duration),
+    /// Up, but it takes no locks together.
+    Apart,
 }
 
 /// The call in which the store panics, once.
@@ -130,7 +132,7 @@ impl Flaky {
 
     async fn way(&self, timeout: Duration) -> Result<(), Fault> {
         match self.switch.mode() {
-            Mode::Up | Mode::Busy(_) | Mode::Hot(_) => Ok(()),
+            Mode::Up | Mode::Busy(_) | Mode::Hot(_) | Mode::Apart => Ok(()),
             Mode::Away => Err(Fault::NotDone(StoreError::new("away"))),
             Mode::Silent => {
                 tokio::time::sleep(timeout).await;
@@ -236,6 +238,9 @@ impl Backend for Flaky {
     }
 
     fn acquire_all<'a>(&'a self, requests: &'a [AcquireRequest<'a>]) -> Reply<'a, AcquiredAll> {
+        if self.switch.mode() == Mode::Apart {
+            return Box::pin(async { Ok(AcquiredAll::Apart) });
+        }
         self.passed(requests[0].timeout, self.store.acquire_all(requests))
     }
 

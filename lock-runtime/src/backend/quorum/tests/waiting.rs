@@ -157,6 +157,27 @@ async fn a_hand_over_without_a_majority_is_undone_and_the_heir_asks() {
     rig.becomes_clean().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_release_that_every_node_refuses_at_first_is_no_loss_though_others_wait() {
+    // The nodes are asked by the caller and by their errands, in an order that is drawn.
+    for _ in 0..20 {
+        let rig = Rig::new(3);
+        let locks = rig.manager();
+        let first = locks.mutex("k").acquire().await.unwrap();
+        let successor = tokio::spawn(locks.mutex("k").wait(Duration::from_secs(20)).acquire());
+        tokio::time::sleep(5 * MS).await;
+        rig.switches
+            .iter()
+            .for_each(|switch| switch.set(Mode::Away));
+        let released = tokio::spawn(first.release());
+        tokio::time::sleep(500 * MS).await;
+        rig.switches.iter().for_each(|switch| switch.set(Mode::Up));
+        released.await.unwrap().unwrap();
+        successor.await.unwrap().unwrap().release().await.unwrap();
+        rig.becomes_clean().await;
+    }
+}
+
 async fn woken_after(rig: &Rig, locks: LockManager, other: LockManager) -> Duration {
     let guard = locks.mutex("k").acquire().await.unwrap();
     let waiter = tokio::spawn(async move {
