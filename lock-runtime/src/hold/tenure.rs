@@ -182,7 +182,11 @@ impl State {
     /// Takes in a confirmation of the holder by the store.
     fn confirm(&mut self, asked: &Renewal, sent_at: Moment) {
         if let Some(ttl) = asked.ttl {
-            self.deadline = self.deadline.later(sent_at + ttl.trusted());
+            let (now, deadline) = (clock::now(), sent_at + ttl.trusted());
+            // By what is left of each: after a suspension, the clocks may order the two differently.
+            if deadline - now > self.deadline - now {
+                self.deadline = deadline;
+            }
             self.unleased = false;
             if let Stage::Held(turn) = &mut self.stage
                 && ttl >= turn.ttl
@@ -372,12 +376,15 @@ impl Tenure {
         self.state.lock().unleased
     }
 
-    /// Returns the lease by which the watchdog plans its requests. It is short while the store has only reserved the lock.
+    /// Returns the lease by which the watchdog plans its requests. It is short while the store has only reserved the lock,
+    /// and not long for a read, whose lease other readers may shorten.
     pub(crate) fn paced_by(&self) -> Ttl {
         let state = self.state.lock();
         let ttl = state.turn().map_or(self.ttl, |turn| turn.ttl);
         if state.unleased {
             ttl.min(Ttl::SHORT)
+        } else if self.key().kind() == Kind::Read {
+            ttl.min(Ttl::OF_SHARED)
         } else {
             ttl
         }

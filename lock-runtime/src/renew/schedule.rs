@@ -110,7 +110,7 @@ impl Schedule {
         let renew_at = if tenure.is_unleased() {
             confirmed + LEASED_AFTER
         } else {
-            confirmed + tenure.ttl().next_renewal()
+            confirmed + tenure.paced_by().next_renewal()
         };
         let next = renew_at.earlier(end).tick();
         self.queue.insert((next, number));

@@ -12,8 +12,9 @@ use super::Watch;
 use super::answers::{Outcome, renew};
 use super::schedule::{Batch, MOST};
 use crate::api::manager::{LockManager, events_of};
+use crate::api::request::LockRequest;
 use crate::backend::memory::{MemoryBackend, MemoryStore};
-use crate::backend::quorum::tests::flaky::{Bug, Flaky, Mode, Switch};
+use crate::backend::quorum::tests::flaky::{Bug, Flaky, Mode, Switch, managers};
 use crate::backend::{Granted, Renewed};
 use crate::hold::tests::granted;
 use crate::hold::{Hold, Tenure};
@@ -53,6 +54,32 @@ async fn after_a_suspension_a_hold_is_renewed_within_its_lease() {
     assert!(guard.remaining() > 25 * SECOND, "{:?}", guard.remaining());
     tokio::time::sleep(300 * SECOND).await;
     assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_suspension_a_renewal_counts_though_a_longer_lease_was_asked_for_before() {
+    let locks = LockManager::in_memory();
+    let guard = locks.mutex("a").lease(30 * SECOND).acquire().await.unwrap();
+    guard.renew(600 * SECOND).await.unwrap();
+    clock::suspend(580 * SECOND);
+    tokio::time::sleep(60 * SECOND).await;
+    assert!(guard.is_held(), "{:?}", guard.lost());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_with_a_long_lease_is_renewed_as_one_with_a_lease_of_30_s() {
+    let (locks, switch, _other, _store) = managers(Options::default());
+    let renewals = async |request: LockRequest| {
+        let before = switch.renewals.load(Ordering::Relaxed);
+        let guard = request.lease(600 * SECOND).acquire().await.unwrap();
+        tokio::time::sleep(60 * SECOND).await;
+        guard.release().await.unwrap();
+        switch.renewals.load(Ordering::Relaxed) - before
+    };
+    let read = renewals(locks.read("r")).await;
+    assert!((5..=8).contains(&read), "{read}");
+    assert_eq!(renewals(locks.write("w")).await, 0);
 }
 
 #[tokio::test(start_paused = true)]

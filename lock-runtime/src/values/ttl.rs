@@ -26,6 +26,9 @@ pub(crate) struct Ttl(Duration);
 impl Ttl {
     /// The shortest lease that is renewed.
     pub(crate) const SHORT: Ttl = Ttl(MIN_RENEWED);
+    /// What may be left of a read's lease, whatever it was: Redisson's watchdog sets a lock that its readers share to its
+    /// own lease, `lockWatchdogTimeout`, by default 30 s.
+    pub(crate) const OF_SHARED: Ttl = Ttl(Duration::from_secs(30));
 
     /// Validates a lease. The error says what is wrong with it.
     pub(crate) fn new(lease: Duration, renewed: bool) -> Result<Ttl, &'static str> {

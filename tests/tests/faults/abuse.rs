@@ -91,7 +91,8 @@ async fn dead_readers_of_many_holds_do_not_keep_the_server_busy() {
     let locks = LockManager::connect(&server.url()).await.unwrap();
     let make = || {
         for reader in 0..100 {
-            let field = format!("reader:{reader}");
+            // As this library's readers have it: a reader of Redisson counts as alive at once.
+            let field = format!("aaaaaaaa-0000-8000-8000-000000000000:{reader}");
             let _: Value = server.query(&["HSET", "lock:k", "mode", "read", &field, "10000"]);
         }
         let _: Value = server.query(&["PEXPIRE", "lock:k", "60000"]);
@@ -108,7 +109,7 @@ async fn dead_readers_of_many_holds_do_not_keep_the_server_busy() {
     let info = locks.inspect("k").await.unwrap();
     assert!(info.held, "one of them may live");
     assert_eq!((info.mode, info.readers), (Some(LockMode::Read), 100));
-    assert!(looks() < 1_100, "{}", looks());
+    assert!((500..1_100).contains(&looks()), "{}", looks());
     assert!(matches!(
         locks.write("k").try_acquire().await.unwrap(),
         TryAcquire::Busy { .. }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use lock_runtime::{LockError, LockMode, TryAcquire};
-use tests::{JavaPeer, eventually};
+use tests::{JavaPeer, eventually, eventually_within};
 
 use crate::pair::{LONG, MS, PUSHED, Pair, with_the_lease};
 
@@ -151,6 +151,45 @@ async fn a_killed_java_reader_keeps_our_writer_out_for_its_lease() {
     let guard = pair.rust.write("k").wait(LONG).acquire().await.unwrap();
     with_the_lease(since, left);
     guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_readers_keep_our_writer_out_for_as_long_as_their_watchdog_lives() {
+    let pair = Pair::with_watchdog(3_000 * MS).await;
+    // The watchdog of 3.52.0 renews the hash of each lock, but the leases of the readers of one lock only.
+    let names = ["one", "other"];
+    for name in names {
+        pair.java.lock_of("read", name).lock("a").await;
+    }
+    tokio::time::sleep(4_500 * MS).await;
+    for name in names {
+        let busy = pair.rust.write(name).try_acquire().await.unwrap();
+        assert!(matches!(busy, TryAcquire::Busy { .. }), "{name}: {busy:?}");
+        let ours = pair.rust.read(name).acquire().await.unwrap();
+        ours.release().await.unwrap();
+        assert_eq!(pair.rust.inspect(name).await.unwrap().readers, 1, "{name}");
+        pair.java.lock_of("read", name).unlock("a").await;
+        let guard = pair.rust.write(name).wait(LONG).acquire().await.unwrap();
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn our_reads_lease_is_restored_after_a_java_reader_has_shortened_it() {
+    let pair = Pair::start().await;
+    let lease = 600_000 * MS;
+    let ours = pair.rust.read("k").lease(lease).acquire().await.unwrap();
+    let mut doomed = JavaPeer::start(&pair.server).await;
+    doomed.lock_of("read", "k").lock("a").await;
+    let left = || Duration::from_millis(pair.server.pttl("k").unsigned_abs());
+    eventually_within(LONG, "its watchdog sets its own lease", async || {
+        left() < lease / 2
+    })
+    .await;
+    doomed.kill9();
+    eventually_within(LONG, "ours is there again", async || left() > lease / 2).await;
+    assert!(ours.is_held());
+    ours.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

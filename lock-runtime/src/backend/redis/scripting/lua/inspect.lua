@@ -6,8 +6,8 @@
 -- Args:
 -- Returns: {'FREE'} | {'HELD', holder, count, pttl_ms, 'read', readers} | {'HELD', holder, count, pttl_ms, 'write', 0}
 --          | {'HELD', holder, count, pttl_ms, 'exclusive', queued, waiter, ...} | {'FOREIGN', 'lock', why}
--- Why: One answer is about one moment. With no-writes, the script also runs on a replica or a full disk. Readers
---      without a timeout key are dead and are not counted; a lock that only dead readers have is free. Readers that one
+-- Why: One answer is about one moment. With no-writes, the script also runs on a replica or a full disk. Dead
+--      readers are not counted; a lock that only dead readers have is free. Readers that one
 --      script may not look at count as alive. The reply names 16 waiters at most, each cut to the length of one of our
 --      ids.
 
@@ -48,7 +48,7 @@ local out_of_steps, miscounted = each_holder(lock, function(field, count)
   local writer = string.match(field, '^(.*):write$')
   if mode == 'write' and writer then
     seen = {writer, digits(count)}
-  elseif mode == 'read' and each_lease(lock, field, count, function(left) return left ~= -2 end) then
+  elseif mode == 'read' and each_lease(lock, field, count, may_live) then
     seen, readers = seen or any, readers + 1
   end
 end)

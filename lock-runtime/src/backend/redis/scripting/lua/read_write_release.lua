@@ -9,11 +9,11 @@
 -- Why: The release of a read may overtake the downgrade that made it of a write, so the script deletes both fields. The
 --      hash then lives as long as the longest lease of the other readers, as in Redisson. The search ends early at a
 --      reader with half of the hash's lease left; otherwise the release of one of many readers would look at all of
---      them. It also ends if there are more readers than one script may look at, or a holder without a count. In these
---      cases, the hash keeps its expiry. Readers without a timeout key are dead and do not count. A waiting writer has
---      time_to_come to acquire a lock that became free; after that, further readers are let in, because the writer may
---      be dead. A writer that leaves publishes 1, which wakes all Redisson clients that sleep, and then 0 for a client
---      that was about to sleep. Publishing comes last and cannot undo the release.
+--      them. It also ends if there are more readers than one script may look at, a holder without a count, or a reader
+--      of Redisson without a timeout key. In these cases, the hash keeps its expiry. Dead readers do not count. A waiting
+--      writer has time_to_come to acquire a lock that became free; after that, further readers are let in, because the
+--      writer may be dead. A writer that leaves publishes 1, which wakes all Redisson clients that sleep, and then 0 for a
+--      client that was about to sleep. Publishing comes last and cannot undo the release.
 
 local lock, timeout, writer_waits = KEYS[1], KEYS[2], KEYS[3]
 local holder, channel, time_to_come = ARGV[1], ARGV[2], ARGV[3]
@@ -34,9 +34,9 @@ end
 -- Returns the longest rest of a reader's lease, or `all` if the search ends early.
 local function reading_for(all)
   local longest = 0
-  local enough, miscounted = any_read(lock, function(left)
+  local enough, miscounted = any_read(lock, function(left, reader)
     longest = math.max(longest, left)
-    return left == -1 or left * 2 >= all
+    return left == -1 or left * 2 >= all or left == -2 and may_live(left, reader)
   end)
   return (enough or miscounted) and all or longest
 end

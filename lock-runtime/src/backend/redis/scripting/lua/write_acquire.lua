@@ -6,12 +6,11 @@
 -- Args: holder, lease_ms, not_after_us, waits_ms
 -- Returns: {'OK', token or '', time_us} | {'BUSY', pttl_ms, time_us} | {'STALE', time_us}
 --          | {'FOREIGN', 'lock' or 'fence', why}
--- Why: As acquire, in Redisson's form of a writer: a field `holder:write` beside `mode`. If all timeout keys are gone,
---      the readers are dead by their own leases, though the hash may outlive them: they do not keep the writer out. If
---      there are more readers than one script may look at, one of them may be alive, so all count as alive until the
---      hash expires. A caller that goes on waiting, and finds living readers, leaves writer_waits behind for the time
---      that it waits, so that no further reader of this library gets in. It leaves no field, because Redisson counts
---      the fields.
+-- Why: As acquire, in Redisson's form of a writer: a field `holder:write` beside `mode`. If all readers are dead by
+--      their own leases, though the hash may outlive them, they do not keep the writer out. If there are more readers
+--      than one script may look at, one of them may be alive, so all count as alive until the hash expires. A caller that
+--      goes on waiting, and finds living readers, leaves writer_waits behind for the time that it waits, so that no
+--      further reader of this library gets in. It leaves no field, because Redisson counts the fields.
 
 local lock, writer_waits, fence = KEYS[1], KEYS[2], KEYS[3]
 local field, lease, not_after = ARGV[1] .. ':write', tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -38,7 +37,7 @@ end
 local reads
 if mode == 'read' then
   local miscounted
-  reads, miscounted = any_read(lock, function(left) return left ~= -2 end)
+  reads, miscounted = any_read(lock, may_live)
   if miscounted then
     return miscounted
   end

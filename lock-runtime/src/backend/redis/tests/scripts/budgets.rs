@@ -31,19 +31,25 @@ impl ScriptBench {
         self.run("FLUSHALL").await;
         self.run("HSET lock:k mode read").await;
         let names: Vec<_> = (0..many)
-            .map(|reader| format!("reader:{reader} {count}"))
+            .map(|number| format!("{} {count}", reader(number)))
             .collect();
         for names in names.chunks(1_000) {
             self.run(&format!("HSET lock:k {}", names.join(" "))).await;
         }
         self.run("PEXPIRE lock:k 60000").await;
-        if let Some(reader) = alive {
+        if let Some(alive) = alive {
             self.run(&format!(
-                "SET {{lock:k}}:reader:{reader}:rwlock_timeout:1 1 PX 60000"
+                "SET {{lock:k}}:{}:rwlock_timeout:1 1 PX 60000",
+                reader(alive)
             ))
             .await;
         }
     }
+}
+
+/// Returns the id of a reader of this library. One of Redisson's counts as alive without a lease of its own.
+fn reader(number: usize) -> String {
+    format!("aaaaaaaa-0000-8000-8000-000000000000:{number}")
 }
 
 #[tokio::test]
@@ -94,16 +100,16 @@ async fn a_release_among_many_dead_readers_leaves_the_hash_its_lease() {
 #[tokio::test]
 async fn an_inspection_counts_unchecked_readers_as_alive() {
     let bench = ScriptBench::new().await;
-    for (many, count, readers) in [(100, 1, 1), (1_000, 10_000, 1_000), (20_000, 1, 19_000)] {
+    for (many, count, readers) in [
+        (100, 1, 1..=1),
+        (1_000, 10_000, 1_000..=1_000),
+        (20_000, 1, 19_000..=20_000),
+    ] {
         bench.readers(many, count, Some(7)).await;
         let (answer, commands) = bench.commands(bench.call(inspect())).await;
         let seen = answer.unwrap().expect("there are readers");
         assert_eq!(seen.mode, LockMode::Read);
-        assert!(
-            seen.readers >= readers && seen.readers <= many as u64,
-            "{}",
-            seen.readers
-        );
+        assert!(readers.contains(&seen.readers), "{}", seen.readers);
         assert!(commands < MOST, "{many} of {count}: {commands} commands");
     }
 }
@@ -147,9 +153,7 @@ async fn a_forced_release_names_some_readers_and_counts_the_others() {
 async fn a_hash_that_was_once_long_costs_a_limited_number_of_pages() {
     let bench = ScriptBench::new().await;
     bench.readers(200_000, 1, None).await;
-    let gone: Vec<_> = (10..200_000)
-        .map(|reader| format!("reader:{reader}"))
-        .collect();
+    let gone: Vec<_> = (10..200_000).map(reader).collect();
     for gone in gone.chunks(1_000) {
         bench.run(&format!("HDEL lock:k {}", gone.join(" "))).await;
     }
