@@ -1,5 +1,6 @@
 //! Chooses the runtime in which a manager's background work runs.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{OnceLock, PoisonError, RwLock};
 use std::task::{Context, Poll, Waker};
@@ -115,11 +116,13 @@ impl Future for Finished {
 
 impl Drop for Finished {
     fn drop(&mut self) {
-        if let Some(work) = &mut self.0
-            && !std::thread::panicking()
-        {
-            let _ = work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        }
+        let Some(work) = &mut self.0 else {
+            return;
+        };
+        // The runtime may end because its thread panics, and a second panic would end the process.
+        let polled =
+            AssertUnwindSafe(|| work.as_mut().poll(&mut Context::from_waker(Waker::noop())));
+        let _ = catch_unwind(polled);
     }
 }
 

@@ -126,12 +126,15 @@ impl Driver {
         cx: &mut Context<'_>,
         mut body: Pin<&mut (dyn Body + '_)>,
     ) -> Poll<Outcome<()>> {
-        let this = self.project();
+        let mut this = self.project();
         // The handles stay where they are: should the body panic, they are dropped after what is left of the body.
         if let Some(handles) = this.handles.as_ref() {
-            // The answer is not needed: it only makes sure that a loss wakes this task.
-            let _ = this.over.poll(cx);
             let held = handles.held();
+            // This makes sure that a loss wakes this task. The signal is the tenure's, so it may still be raised for the turn
+            // before this one.
+            while this.over.as_mut().poll(cx).is_ready() && held.loss().is_none() {
+                this.over.set(held.over_signal());
+            }
             let finish = *this.on_lost == OnLost::Finish;
             if let Some(reason) = held.loss().filter(|_| !finish) {
                 *this.loss = Some(Box::new(held.lost_error(reason, false)));

@@ -30,7 +30,8 @@ pub(super) struct KeyState {
     /// The number of the owner of the front.
     front: u64,
     stage: Stage,
-    /// The number of answers that callers at the front got from the store. It grows while such a caller is polled.
+    /// The number of answers that callers at the front got from the store, and of releases and rests that they began. It
+    /// grows while such a caller is polled.
     signs: u64,
     /// The waiters by number, and so in the order of arrival.
     waiters: BTreeMap<u64, Successor>,
@@ -285,6 +286,7 @@ impl KeyState {
     /// The front only lets other processes ask first.
     pub(super) fn rests(&mut self, until: Moment) {
         self.stage = Stage::Rests { until };
+        self.signs += 1;
     }
 
     /// Swaps the place that is left to the next caller at the front.
@@ -352,6 +354,8 @@ impl KeyState {
             waits: false,
             heard,
         };
+        // The silence of a long hold says nothing about its release.
+        self.signs += 1;
     }
 }
 

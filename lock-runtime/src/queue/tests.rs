@@ -89,8 +89,10 @@ async fn a_hold_is_not_passed_over() {
         next.look_at_front();
     }
     assert_eq!(queues.waiters(&key), 1);
-    // Its release may be in the hands of a caller.
+    // Its release may be in the hands of a caller, and has only begun at the next look.
     queues.lock(&front.key).held_no_more(&front);
+    next.look_at_front();
+    assert_eq!(queues.waiters(&key), 1);
     next.look_at_front();
     assert!(matches!(next.ticket().await, Some(Ticket::Front(_))));
     drop(front);

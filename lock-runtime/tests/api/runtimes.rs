@@ -40,6 +40,21 @@ fn a_memory_manager_is_used_in_one_runtime_after_the_other() {
 }
 
 #[test]
+fn a_guard_that_a_panic_drops_with_its_runtime_is_given_back() {
+    let locks = LockManager::in_memory();
+    let in_vain = locks.clone();
+    let panicked = std::thread::spawn(move || {
+        runtime().block_on(async {
+            let _guard = acquire(&in_vain, "a").await.unwrap();
+            panic!("as a test that fails");
+        });
+    });
+    panicked.join().unwrap_err();
+    let again = runtime().block_on(acquire(&locks, "a"));
+    drop(again.unwrap());
+}
+
+#[test]
 fn a_hold_goes_on_being_renewed_when_another_runtime_ends() {
     let (first, second) = (runtime(), paused());
     let locks = LockManager::builder()

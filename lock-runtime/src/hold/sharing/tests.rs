@@ -1,15 +1,22 @@
 //! Tests of which guards are counted, and of what the last guard takes along. Time is paused.
 
+use std::future::pending;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::advance;
 
 use super::*;
+use crate::api::manager::LockManager;
 use crate::backend::memory::MemoryStore;
 use crate::backend::{Renewal, Renewed};
 use crate::hold::tests::{core, granted};
+use crate::protect::Outcome;
+use crate::values::error::LostReason;
 use crate::values::holder::HolderIds;
 use crate::values::key::Key;
 use crate::values::name::LockName;
@@ -272,4 +279,31 @@ async fn a_hold_counts_from_its_grant() {
     let granted_at = hold.with_turn(|turn| turn.granted_at).unwrap();
     assert!(granted_at.elapsed() >= SECOND);
     assert!(granted_at.since(before) < SECOND);
+}
+
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A thread may take an idle lock before the end of the turn before was told.
+#[tokio::test(start_paused = true)]
+async fn a_late_signal_of_the_turn_before_hides_no_loss_from_a_body() {
+    let locks = LockManager::in_memory();
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    let hold = locks.core().watch.holds().pop().unwrap();
+    let woken = Arc::new(Woken(AtomicBool::new(false)));
+    let waker = Waker::from(woken.clone());
+    let mut cx = Context::from_waker(&waker);
+    let mut body = pin!(guard.protect(pending::<()>()));
+    assert!(body.as_mut().poll(&mut cx).is_pending());
+    hold.tenure().tell(&[]);
+    assert!(body.as_mut().poll(&mut cx).is_pending());
+    woken.0.store(false, Ordering::Relaxed);
+    hold.tenure().lose(LostReason::ForceReleased);
+    assert!(woken.0.load(Ordering::Relaxed));
+    assert!(matches!(body.await, Outcome::Cancelled { .. }));
 }

@@ -137,6 +137,18 @@ impl Scene {
             }
             "a waiter looks twice" => self.is_looked_at(false),
             "a waiter looks before and after an answer" => self.is_looked_at(true),
+            "a waiter looks before and after a hold" => {
+                self.queues();
+                let mut last = None;
+                self.state.look(2, &mut last, 9);
+                self.state.held_no_more();
+                let looks = [(); 2].map(|()| self.state.look(2, &mut last, 9));
+                match looks {
+                    [true, _] => "is passed over",
+                    [false, true] => "is passed over later",
+                    [false, false] => "stays",
+                }
+            }
             "a waiter left before it looks" => {
                 self.queues();
                 let mut last = None;
@@ -243,6 +255,7 @@ async fn every_input_in_every_stage() {
         ("a caller comes after the tenure's end",     ["queues → asks", "queues → waits", "queues → held", "queues → idle", "queues → rests"]),
         ("a waiter looks twice",                      ["is passed over → asks", "is passed over → waits", "stays → held", "is passed over → idle", "is passed over → rests"]),
         ("a waiter looks before and after an answer", ["stays → asks again", "stays → waits", "stays → held", "stays → idle", "stays → rests"]),
+        ("a waiter looks before and after a hold",    ["is passed over → asks", "is passed over → waits", "is passed over later → asks again", "is passed over → idle", "is passed over → rests"]),
         ("a waiter left before it looks",             ["stays → asks", "stays → waits", "stays → held", "stays → idle", "stays → rests"]),
         ("a waiter wants news",                       ["awaits them → asks", "they are there → waits", "they are there → held", "awaits them → idle", "they are there → rests"]),
         ("a waiter asks for the hold",                ["none → asks", "none → waits", "is told once → held", "none → idle", "none → rests"]),
