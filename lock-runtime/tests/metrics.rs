@@ -271,12 +271,17 @@ async fn gauges_tell_what_is_held_and_asked_for_and_how_old_it_is() {
     let (held, asked, oldest) = now();
     assert_eq!((held, asked), ([1, 1], 1));
     assert!((119..=120).contains(&oldest), "{oldest}");
-    waiting.abort();
+    let cancelled = tokio::spawn(locks.mutex("a").wait_forever().acquire());
+    tokio::task::yield_now().await;
+    cancelled.abort();
     first.release().await.unwrap();
+    let third = waiting.await.unwrap().unwrap();
     tokio::time::sleep(Duration::from_secs(10)).await;
     let (held, asked, oldest) = now();
-    assert_eq!((held, asked), ([0, 1], 0));
+    assert_eq!((held, asked), ([1, 1], 0));
+    // The mutex was had again and again, but not by one caller.
     assert!((29..=30).contains(&oldest), "{oldest}");
+    third.release().await.unwrap();
     // A write that became a read is counted as the write that was granted: in, and out again.
     second.downgrade().await.unwrap();
     assert_eq!(now().0, [0, 1]);
@@ -284,6 +289,12 @@ async fn gauges_tell_what_is_held_and_asked_for_and_how_old_it_is() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(now(), ([0, 0], 0, 0));
     assert_eq!(of("lock_hold_seconds", "write"), 1);
+    let last = locks.mutex("a").acquire().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!((9..=10).contains(&now().2), "{:?}", now());
+    drop((last, locks));
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(now(), ([0, 0], 0, 0));
     let cancelled =
         "lock_acquire_total{lock=(unlabelled),kind=mutex,store=memory,outcome=cancelled}";
     assert_eq!(series.of(cancelled), 1);

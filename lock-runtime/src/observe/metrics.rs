@@ -143,10 +143,10 @@ pub(crate) fn lost(label: Label, kind: Kind, reason: LostReason) {
     count!(LOST, 1, "lock" => label.lock, "kind" => kind.name(), "store" => label.store, "reason" => reason);
 }
 
-/// `granted_at`: when the oldest hold began, if there is one.
-pub(crate) fn oldest(store: &'static str, granted_at: Option<Moment>) {
+/// `granted_at` finds when the oldest hold began, if there is one.
+pub(crate) fn oldest(store: &'static str, granted_at: impl FnOnce() -> Option<Moment>) {
     let age = |moment: Moment| moment.elapsed().as_secs_f64();
-    gauge!(OLDEST, set(granted_at.map_or(0.0, age)), "store" => store);
+    gauge!(OLDEST, set(granted_at().map_or(0.0, age)), "store" => store);
 }
 
 /// Counts the holds that got this answer to their renewals: `held`, `refused` or `unknown`.

@@ -153,8 +153,8 @@ pub(crate) fn renewals(store: &'static str, answers: [usize; 3]) {
     }
 }
 
-/// `granted_at`: when the oldest hold began, if there is one.
-pub(crate) fn oldest(store: &'static str, granted_at: Option<Moment>) {
+/// `granted_at` finds when the oldest hold began, if there is one. It is called only where metrics are compiled in.
+pub(crate) fn oldest(store: &'static str, granted_at: impl FnOnce() -> Option<Moment>) {
     apart(|| metrics::oldest(store, granted_at));
 }
 

@@ -196,8 +196,23 @@ impl Watch {
     /// Returns the turns that callers have, in the order in which their tenures were asked for. It works in steps,
     /// because others need the schedule as well.
     pub(crate) fn holds(&self) -> Vec<Hold> {
-        const STEP: usize = 1024;
         let mut all = Vec::new();
+        self.for_each_hold(|hold| all.push(hold));
+        all
+    }
+
+    /// Returns when the oldest of the turns that callers have began.
+    fn oldest(&self) -> Option<Moment> {
+        let mut oldest: Option<Moment> = None;
+        self.for_each_hold(|hold| {
+            let began = hold.with_turn(|turn| turn.granted_at);
+            oldest = oldest.into_iter().chain(began).reduce(Moment::earlier);
+        });
+        oldest
+    }
+
+    fn for_each_hold(&self, mut look: impl FnMut(Hold)) {
+        const STEP: usize = 1024;
         let mut from = 0;
         loop {
             let step: Vec<_> = {
@@ -206,10 +221,11 @@ impl Watch {
                 step.map(|(number, watched)| (*number, watched.tenure.clone()))
                     .collect()
             };
-            all.extend(step.iter().filter_map(|(_, tenure)| tenure.hold()));
+            let holds = step.iter().filter_map(|(_, tenure)| tenure.hold());
+            holds.for_each(&mut look);
             match step.last() {
                 Some((number, _)) if step.len() == STEP => from = number + 1,
-                _ => return all,
+                _ => return,
             }
         }
     }
@@ -295,17 +311,11 @@ impl Watch {
         }
     }
 
-    /// Returns when the loop must wake, and notes it, so that an insertion knows whether to wake it earlier.
-    fn next_wake(&self, store: &'static str) -> Option<Instant> {
+    /// Returns when the loop must wake, and notes it, so that an insertion knows whether to wake it earlier. While there are
+    /// holds, that is at `tick` at the latest.
+    fn next_wake(&self, tick: Instant) -> Option<Instant> {
         let said = self.digest.lock().next();
         let mut schedule = self.schedule.lock();
-        // The order is that in which they were asked for.
-        let mut holds = schedule
-            .tenures
-            .values()
-            .filter_map(|watched| watched.tenure.hold());
-        let oldest = holds.find_map(|hold| hold.with_turn(|turn| turn.granted_at));
-        let tick = clock::now().tick() + TICK;
         let busy = std::mem::take(&mut schedule.busy);
         let first = schedule.queue.first().map(|(at, _)| *at);
         let next = first.or(busy.then_some(tick)).map(|at| at.min(tick));
@@ -313,10 +323,7 @@ impl Watch {
             (Some(next), Some(said)) => Some(next.min(said)),
             (next, said) => next.or(said),
         };
-        let planned = schedule.planned;
-        drop(schedule);
-        observe::oldest(store, oldest);
-        planned
+        schedule.planned
     }
 
     /// Logs that a release in the background failed. A release that found its lock lost counts as a loss: it must not
@@ -415,6 +422,7 @@ impl Drop for EndOfRuntime {
         }
         // No loop will wake to log it.
         of.watch.log_digest(clock::now().tick() + TICK);
+        observe::oldest(of.backend.store().name(), || None);
     }
 }
 
@@ -428,6 +436,7 @@ async fn run(of: Background) {
     } = of;
     let mut calls = JoinSet::new();
     let (mut last, mut planned) = (clock::now(), None);
+    let mut tick = last;
     loop {
         // Answers that have arrived are taken in before the next requests.
         while let Some(done) = calls.try_join_next() {
@@ -446,7 +455,11 @@ async fn run(of: Background) {
             calls.spawn(renew(watch.clone(), backend.clone(), batch, timeout));
         }
         watch.log_digest(now.tick());
-        planned = watch.next_wake(backend.store().name());
+        if watch.count() == 0 || now.has_reached(tick) {
+            observe::oldest(backend.store().name(), || watch.oldest());
+            tick = now + TICK;
+        }
+        planned = watch.next_wake(tick.tick());
         let asleep = async {
             match planned {
                 Some(at) => tokio::time::sleep_until(at).await,

@@ -69,16 +69,27 @@ async fn a_master_without_enough_replicas_is_not_healthy() {
     let locks = manager(&servers[0], Replicas::at_least(1)).await;
     let state = async || locks.health().await;
     eventually("it is healthy", async || state().await.is_ok()).await;
+    let second = Duration::from_secs(1);
+    let healthy = state().await.since;
+    // The times are computed from two clocks.
+    eventually("that was a while ago", async || {
+        healthy.elapsed().is_ok_and(|ago| ago > 2 * second)
+    })
+    .await;
     servers[1].sigstop();
+    let mut failing = healthy;
     eventually("too few replicas confirm", async || {
         let health = state().await;
+        failing = health.since;
         health
             .error
             .is_some_and(|why| why.contains("0 of 1 replicas"))
     })
     .await;
+    assert!(failing > healthy + second, "since the replica is away");
     servers[1].sigcont();
     eventually("it is healthy again", async || state().await.is_ok()).await;
+    assert!(state().await.since >= failing, "since it is back");
     nothing_is_left(&servers[0]).await;
 }
 

@@ -16,6 +16,12 @@ impl Default for Standing {
 }
 
 impl Standing {
+    /// Starts as the state of a server that answers.
+    #[cfg(feature = "redis")]
+    pub(crate) fn answering() -> Standing {
+        Standing(Mutex::new((true, clock::now())))
+    }
+
     /// Notes whether the server answers now. Returns the time since which this is so.
     pub(crate) fn note(&self, answers: bool) -> Moment {
         // The value is copied in one step, so no other thread can see half of it.

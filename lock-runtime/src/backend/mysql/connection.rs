@@ -15,6 +15,7 @@ use super::{faults, url};
 use crate::backend::Fault;
 use crate::backend::kit::{hosts::in_share, login, server_clock::ServerClock};
 use crate::backend::sql::kinds::renewals::LATE;
+use crate::backend::sql::pool::Aborted;
 use crate::backend::sql::url::HostSettings;
 use crate::backend::sql::{
     MissingTable, OpenedConnection, Row, Schema, Statement, Value, malformed,
@@ -187,8 +188,8 @@ async fn connect(
 ) -> Result<MysqlDialed, Fault> {
     let target = target.clone();
     // The connection lives on the backend's runtime, because the caller's runtime may end before the connection does.
-    let opening = handle.spawn(async move { dial(&target, &settings, timeout).await });
-    let opened = opening.await;
+    let mut opening = Aborted(handle.spawn(async move { dial(&target, &settings, timeout).await }));
+    let opened = (&mut opening.0).await;
     opened.unwrap_or_else(|_| Err(Fault::runtime_ended()))
 }
 
@@ -229,7 +230,9 @@ async fn connect_to(
     settings: &str,
 ) -> Result<Result<MysqlConnection, Fault>, mysql_async::Error> {
     let mut connection = MysqlConnection::new(Conn::new(opts).await?);
-    let asked = format!("SELECT CAST(@@read_only AS CHAR); {settings}");
+    // A reader of Aurora has only the second one.
+    let asked =
+        format!("SELECT IF(@@innodb_read_only, 'ON', CAST(@@read_only AS CHAR)); {settings}");
     let read_only: Option<String> = connection.conn().query_first(asked).await?;
     Ok(match read_only.as_deref() {
         Some("0" | "OFF") => Ok(connection),

@@ -11,6 +11,7 @@ use super::url::Target;
 use super::{faults, hosts, statements};
 use crate::backend::Fault;
 use crate::backend::kit::login;
+use crate::backend::sql::pool::Aborted;
 use crate::backend::sql::{MissingTable, OpenedConnection, Schema, Table, malformed};
 use crate::values::{StoreError, clock};
 
@@ -47,12 +48,12 @@ pub(super) async fn open(connector: &PostgresConnector) -> Result<OpenedConnecti
     let (target, timeout) = (&connector.target, connector.timeout);
     let dialed = target.clone();
     // The connection lives on the backend's runtime, because the caller's runtime may end before the connection does.
-    let opening = connector.handle.spawn(async move {
+    let mut opening = Aborted(connector.handle.spawn(async move {
         let dialed = dial(&dialed, timeout).await?;
         tokio::spawn(dialed.stream);
         Ok((dialed.client, dialed.renew_after))
-    });
-    let opened = opening.await.map_err(|_| Fault::runtime_ended())?;
+    }));
+    let opened = (&mut opening.0).await.map_err(|_| Fault::runtime_ended())?;
     let (client, renew_after) = opened?;
     if !target.table.is_found() || connector.schema.is_wanted() {
         find(&client, connector).await?;

@@ -229,7 +229,11 @@ impl<C: Connector> Pool<C> {
         let sent_at = lent.since;
         let asked = self.connector.run(lent.connection()?, statement, args);
         let answer = tokio::time::timeout(until.answered - sent_at, asked).await;
-        metrics::called(C::STORE, statement.name, answer.is_ok());
+        let is_answered = match &answer {
+            Ok(Err(failed)) => !matches!(failed.fault, Fault::Unknown(_)),
+            answer => answer.is_ok(),
+        };
+        metrics::called(C::STORE, statement.name, is_answered);
         match answer {
             Ok(Ok(rows)) => {
                 lent.is_good();
@@ -443,7 +447,7 @@ impl<C: Connector> Open<C> {
 }
 
 /// A task that ends when nobody waits for it any more.
-struct Aborted<T>(JoinHandle<T>);
+pub(crate) struct Aborted<T>(pub(crate) JoinHandle<T>);
 
 impl<T> Drop for Aborted<T> {
     fn drop(&mut self) {

@@ -18,9 +18,10 @@ use crate::backend::kit::round_trip::RoundTrip;
 use crate::backend::kit::{server_clock::ServerClock, standing::Standing};
 use crate::backend::redis::scripting::{self, Manner, Script, faults};
 use crate::backend::redis::sentinel::Address;
+use crate::observe::metrics;
 #[cfg(test)]
 use crate::values::HolderIds;
-use crate::values::{HolderId, Moment, NodeHealth, clock, rare};
+use crate::values::{HolderId, Moment, NodeHealth, StoreKind, clock, rare};
 
 /// One call in this number measures its round trip, beginning with the first.
 const SAMPLED: u64 = 16;
@@ -215,7 +216,10 @@ impl Link {
                     answer.map_err(|fault| self.elsewhere(fault))
                 }
             }
-            Err(_) => Err(self.unanswered()),
+            Err(_) => {
+                metrics::called(StoreKind::Redis, S::source().name, false);
+                Err(self.unanswered())
+            }
         }
     }
 

@@ -285,8 +285,8 @@ pub(crate) fn in_order<'a>(
 pub(crate) type RenewalPart<'a> = Reply<'a, Vec<Renewed>>;
 
 /// Runs the parts side by side. The answers are in the order of the parts.
-pub(crate) async fn all(mut parts: Vec<RenewalPart<'_>>) -> Vec<Result<Vec<Renewed>, Fault>> {
-    let mut answers: Vec<Option<Result<Vec<Renewed>, Fault>>> = Vec::new();
+pub(crate) async fn all<T>(mut parts: Vec<Reply<'_, T>>) -> Vec<Result<T, Fault>> {
+    let mut answers: Vec<Option<Result<T, Fault>>> = Vec::new();
     answers.resize_with(parts.len(), || None);
     poll_fn(|cx| {
         let mut pending = false;

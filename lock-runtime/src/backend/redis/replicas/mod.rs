@@ -28,6 +28,7 @@ pub(crate) mod touch;
 pub(crate) mod wait_connection;
 pub(crate) mod wait_queue;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,12 +36,15 @@ use self::give_back::GiveBack;
 use self::routes::Routes;
 use super::connection::check;
 use super::{RedisBackend, Target};
+use crate::backend::kit::standing::Standing;
 use crate::backend::opening::Opening;
+use crate::backend::redis::kinds::renewals::all;
 use crate::backend::redis::router::Nodes;
 use crate::backend::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Checkup, Fault, HandOff, HandedOver,
     HoldRef, Released, Renewal, Renewed, Reply, Snapshot, StoreTraits, WithRelease, Within,
 };
+use crate::sync::Mutex;
 use crate::values::{HolderId, Key, LockError, Moment, Replicas, StoreKind, Ttl, clock};
 
 /// The least time that the replicas get, even if the caller's wait is nearly over.
@@ -54,6 +58,8 @@ pub(crate) struct Replicated {
     routes: Routes,
     replicas: Replicas,
     opening: Opening,
+    /// Whether the replicas of each master confirm, by its name.
+    standings: Mutex<BTreeMap<String, Standing>>,
 }
 
 impl Replicated {
@@ -75,6 +81,7 @@ impl Replicated {
             routes,
             replicas,
             opening,
+            standings: Mutex::default(),
         }))
     }
 
@@ -82,12 +89,23 @@ impl Replicated {
     async fn health(&self, timeout: Duration) -> Checkup {
         let deadline = clock::now() + timeout;
         let mut checkup = self.backend.health(timeout).await;
-        for node in checkup.nodes.iter_mut().filter(|node| node.is_ok()) {
+        let answering = || checkup.nodes.iter().filter(|node| node.is_ok());
+        let tries = answering().map(|node| -> Reply<'_, ()> {
             let locked = self.can_lock(&node.node, timeout);
-            let locked = match tokio::time::timeout_at(deadline.tick(), locked).await {
-                Ok(locked) => locked,
-                Err(_) => Err(Fault::unknown("replicas did not confirm a lock in time")),
-            };
+            Box::pin(async move {
+                let late = |_| Fault::unknown("replicas did not confirm a lock in time");
+                let locked = tokio::time::timeout_at(deadline.tick(), locked).await;
+                locked.map_err(late)?
+            })
+        });
+        let locked = all(tries.collect()).await;
+        let mut standings = self.standings.lock();
+        let answering = checkup.nodes.iter_mut().filter(|node| node.is_ok());
+        for (node, locked) in answering.zip(locked) {
+            let standing = standings.entry(node.node.clone());
+            let standing = standing.or_insert_with(Standing::answering);
+            let since = standing.note(locked.is_ok()).wall();
+            node.since = node.since.max(since);
             node.error = locked.err().map(|fault| fault.to_string());
         }
         checkup

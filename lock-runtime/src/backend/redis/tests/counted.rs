@@ -87,6 +87,13 @@ async fn connections_and_calls_are_counted() {
         let calls = sums.of(&format!("lock_store_calls_total redis {script} answered"));
         assert!(calls >= 1, "{script}: {calls}");
     }
+    server.run("CLIENT PAUSE 60000 WRITE").await;
+    let unanswered = || sums.of("lock_store_calls_total redis release unanswered");
+    assert_eq!(unanswered(), 0);
+    let release = backend.release(hold_ref(&key, holder), Duration::from_secs(1));
+    assert!(matches!(release.await, Err(Fault::Unknown(_))));
+    assert_eq!(unanswered(), 1);
+    server.run("CLIENT UNPAUSE").await;
     server.run("CLIENT KILL TYPE normal").await;
     until("it is connected again", async || {
         sums.of("lock_store_reconnections_total redis") == 1 && connected() == 1
