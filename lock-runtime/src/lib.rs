@@ -57,7 +57,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //!   [`plain_semaphore`](LockManager::plain_semaphore) and [`latch`](LockManager::latch); and
 //!   [`elect`](LockManager::elect)s a leader among processes. [`ids`](LockManager::ids) gives ids for rows.
 //!   [The guide](_documentation::guide#kinds-of-locks) says what each kind is.
-//! * [`LockManagerBuilder`] lists all options with their defaults and trade-offs: lease 30 s, wait 10 s, namespace
+//! * [`LockManagerBuilder`] lists the options with their defaults and trade-offs: lease 30 s, wait 10 s, namespace
 //!   `lock:`, tokens on. [`LockManagerBuilder::quorum`] keeps mutexes at a majority of several independent stores, as in
 //!   Redlock: they outlive the loss of a minority, and have no fencing tokens.
 //! * [`LockConfig`] reads these options from the environment or, with the feature `serde`, from a file. A store may also be
@@ -66,8 +66,9 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! * [`blocking`] is for threads, and for a `main` without an async runtime.
 //! * [`LockError`] says what can go wrong, and whether a retry can help.
 //!   [What happens on](_documentation::guide#what-happens-on-) a drop, a panic, a loss or a crash is in the guide.
-//! * [`_documentation`] is the book: the guide, what is guaranteed and what is not, fencing, running on Redis and on
-//!   PostgreSQL, the format that is shared with Redisson, testing, other locks, figures, the threat model.
+//! * [`_documentation`] is the book: a tutorial, the guide, what is guaranteed and what is not, fencing, running on Redis,
+//!   on PostgreSQL and on MySQL, the format that is shared with Redisson, metrics, testing, other locks, figures, evidence,
+//!   the threat model.
 //!
 //! # What a lock promises
 //!
@@ -95,7 +96,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! | `macros` | yes | `#[distributed_lock]` and `key!` |
 //! | `redis` | yes | `redis://`, `unix://`, `redis-sentinel://` and `redis-cluster://` URLs; `LockManagerBuilder::connect_redis` |
 //! | `postgres` | no | `postgres://` URLs: [running on PostgreSQL](crate::_documentation::postgres); locks inside a transaction of yours |
-//! | `mysql` | no | `mysql://` and `mariadb://` URLs: [running on MySQL and MariaDB](crate::_documentation::mysql) |
+//! | `mysql` | no | `mysql://` and `mariadb://` URLs: [running on MySQL and MariaDB](crate::_documentation::mysql); locks inside a transaction of yours |
 //! | `tls-rustls` | no | beside a store: `rediss://`, `rediss-sentinel://` and `rediss-cluster://` URLs, `sslmode` of `postgres://` and `mysql://` URLs; by rustls, with the provider that the program has installed or with ring; trusts the authorities of the operating system, or those of `LockManagerBuilder::root_certificate`; shows a `client_certificate` |
 //! | `metrics` | no | [metrics](crate::_documentation::metrics) through the `metrics` facade, labelled by template or label |
 //! | `serde` | no | [`ManagerSnapshot`], [`Health`] and [`FencingToken`] can be serialized, [`FencingToken`] and [`LockConfig`] deserialized |

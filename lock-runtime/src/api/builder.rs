@@ -85,8 +85,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Sets the longest lease that requests may ask for, 50 ms to 24 h: beyond it, [`LockError::InvalidLease`]. A
-    /// [`min_hold`](crate::LockRequest::min_hold) becomes a lease when the hold ends: beyond it with 2 % more,
+    /// Sets the longest lease that requests may ask for: beyond it, [`LockError::InvalidLease`]. It may not be shorter
+    /// than [`lease`](Self::lease). A [`min_hold`](crate::LockRequest::min_hold) becomes a lease when the hold ends: beyond it with 2 % more,
     /// [`LockError::InvalidConfig`]. Default: 24 h; for a [`quorum`](Self::quorum) 1 min.
     pub fn longest_lease(mut self, longest: Duration) -> Self {
         self.options.longest_lease = Some(longest);
@@ -133,8 +133,10 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Sets whether a server whose settings can lose held locks (any `maxmemory-policy` except `noeviction`) is refused
-    /// with [`LockError::InvalidConfig`] instead of a warning. Default off.
+    /// Sets whether a server whose settings can lose held locks is refused with [`LockError::InvalidConfig`] instead of a
+    /// warning: on Redis any `maxmemory-policy` except `noeviction`, on MySQL and MariaDB any
+    /// `innodb_flush_log_at_trx_commit` except 1. It does nothing on PostgreSQL, where `fsync = off` is a warning. Default
+    /// off.
     pub fn strict(mut self, on: bool) -> Self {
         self.options.strict = on;
         self
@@ -176,7 +178,7 @@ impl LockManagerBuilder {
     /// they are to be [confirmed](Replicas::renewals), too. It does not apply to releases, plain permits and latches.
     /// The waiting uses two connections of its own to each master, and holds up no other request.
     ///
-    /// It is refused by [`in_memory`](Self::in_memory), `memory://` and [`quorum`](Self::quorum).
+    /// It is refused by every store except Redis, and by a [`quorum`](Self::quorum).
     pub fn replicas(mut self, replicas: Replicas) -> Self {
         self.options.replicas = replicas;
         self
@@ -232,8 +234,8 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     /// [`LockError::InvalidConfig`] and [`LockError::InvalidLease`] before any I/O; then
-    /// [`LockError::Unavailable`] if the server does not answer each step within the call timeout, or 5 s if that is
-    /// less, [`LockError::Denied`] if it refuses the login or a command that locks need, and
+    /// [`LockError::Unavailable`] if the server does not answer each step within the call timeout (on Redis the first
+    /// connection has 5 s for all of its steps), [`LockError::Denied`] if it refuses the login or a command that locks need, and
     /// [`LockError::InvalidConfig`] if it is older than 7.0, may evict locks where [`strict`](Self::strict) is on, does
     /// not fit the URL or [`replicas`](Self::replicas), or is behind a proxy that does not serve SUBSCRIBE.
     /// [`LockError::InvalidConfig`] also without a tokio runtime. Each names the server, never the password, and says what

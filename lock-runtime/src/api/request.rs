@@ -184,7 +184,7 @@ impl LockRequest {
     /// it at once: the store tells the keeper, which gives it up. If the lock is in use then, it is given back after
     /// that hold. Other clients, such as Redisson's, wait until it is given back: after `keep_for` without a hold.
     /// While holds follow one another, it is given back once per `keep_for`, and left alone for a hundredth of that
-    /// time (1 ms or four round trips at least, else 10 ms at most): a client that listens or polls gets it then. A
+    /// time: 1 ms to 10 ms, or four round trips if they take longer. A client that listens or polls gets it then. A
     /// caller of this process that comes in that pause waits for its end; a caller that does not wait finds the lock
     /// busy.
     ///

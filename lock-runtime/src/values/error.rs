@@ -16,7 +16,7 @@ use std::time::Duration;
 /// | [`TooManyWaiters`](LockError::TooManyWaiters) | a cap on local waiters was reached | yes, later |
 /// | [`Denied`](LockError::Denied) | login, ACL or TLS refused, for the whole wait if the store had served the manager before | no |
 /// | [`ForeignKey`](LockError::ForeignKey) | the key holds something that is not this kind of lock | no |
-/// | [`NotSet`](LockError::NotSet) | the permits of a semaphore were never set, or the store lost them | yes, once somebody has set them |
+/// | [`NotSet`](LockError::NotSet) | the permits of a semaphore were never set, or the store lost them | no, until somebody sets them |
 /// | [`InvalidName`](LockError::InvalidName), [`InvalidLease`](LockError::InvalidLease), [`InvalidConfig`](LockError::InvalidConfig) | bad input, mostly refused before any I/O; or a server or semaphore that cannot serve this | no |
 /// | [`Upgrade`](LockError::Upgrade) | a write was asked for under a read of the same lock | no |
 /// | [`ShuttingDown`](LockError::ShuttingDown), [`NotInstalled`](LockError::NotInstalled) | the manager is gone, or there is none | no |
@@ -138,7 +138,8 @@ pub enum LockError {
     /// [`in_all`](crate::Semaphore::in_all), or call [`try_set_permits`](crate::Semaphore::try_set_permits) wherever a
     /// process starts.
     #[error(
-        "the semaphore `{name}` has no permits: they were not set (`in_all`, `try_set_permits`), or the store lost them"
+        "the semaphore `{}` has no permits: they were not set (`in_all`, `try_set_permits`), or the store lost them",
+        Escaped(name)
     )]
     #[non_exhaustive]
     NotSet {
@@ -437,6 +438,7 @@ mod tests {
                 key: name.clone(),
                 why,
             },
+            LockError::NotSet { name: name.clone() },
             LockError::Upgrade { name: name.clone() },
             LockError::TooManyWaiters {
                 name: name.clone(),

@@ -52,6 +52,17 @@ async fn release_all(guards: impl IntoIterator<Item = LockGuard>) {
 }
 
 tests::suite! {
+    async fn what_the_last_reader_leaves_is_open_to_readers_where_no_writer_waits(store: &mut Store) {
+        let (a, b) = (store.manager().await, store.manager().await);
+        for _ in 0..2 {
+            // The first time, nobody has written yet.
+            for locks in [&a, &b, &a] {
+                reads(locks).await.expect("nobody waits").release().await.unwrap();
+            }
+            writes(&b).await.expect("it is free").release().await.unwrap();
+        }
+    }
+
     async fn readers_hold_together_and_a_writer_alone(store: &mut Store) {
         let (a, b) = (store.manager().await, store.manager().await);
         let mut readers = Vec::new();

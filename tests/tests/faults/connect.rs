@@ -259,11 +259,18 @@ async fn logins_that_are_refused_say_what_is_wrong_with_them() {
         ("unknown user", &closed, "me:hunter2@", wrong),
         ("user where none is known", &open, "me:hunter2@", wrong),
         ("no password", &closed, "", none),
-        ("a user alone", &closed, "hunter2@", none),
     ] {
         let error = refused(&format!("redis://{login}{}/", server.addr())).await;
         assert_says(what, &error, Denied, says);
         assert_says(what, &error, Denied, &[&server.addr().to_string()]);
+    }
+    // The client would be the user `default`, if the server has one without a password.
+    for user in ["hunter2@", "hunter2:@"] {
+        let one = format!("redis://{user}{}/", open.addr());
+        let cluster = format!("redis-cluster://{user}{}/", open.addr());
+        for url in [one, cluster] {
+            assert_says(&url, &refused(&url).await, Config, &["`:password@`"]);
+        }
     }
 }
 

@@ -340,7 +340,15 @@ async fn a_server_that_chains_transactions_and_wants_keys_in_updates_shows_locks
 async fn the_documented_statement_deletes_what_nobody_has_used_for_long_and_locks_no_other_row() {
     let table = MariadbTable::new();
     let (locks, name) = (manager(&table.url()).await, table.name());
-    for key in ["a", "held", "idle", "locked", "z"] {
+    for key in [
+        "a",
+        "dead",
+        "from the future",
+        "held",
+        "idle",
+        "locked",
+        "z",
+    ] {
         free_within(&locks, key, LONG).await;
     }
     let counted = locks.fenced("counted").acquire().await.unwrap();
@@ -348,7 +356,10 @@ async fn the_documented_statement_deletes_what_nobody_has_used_for_long_and_lock
     let held = locks.mutex("held").lease(9_000 * MS);
     let held = held.acquire().await.unwrap();
     table.server().query(&format!(
-        "UPDATE {name} SET expires_at = expires_at - 864000000000 WHERE name NOT IN ('lock:a', 'lock:held', 'lock:z')"
+        "UPDATE {name} SET expires_at = expires_at - 864000000000, last_token = last_token - 864000000000 \
+         WHERE name NOT IN ('lock:a', 'lock:held', 'lock:z'); \
+         UPDATE {name} SET holder = 'x' WHERE name = 'lock:dead'; \
+         UPDATE {name} SET last_token = last_token + 31536000000000 WHERE name = 'lock:from the future'"
     ));
     let blockers = ["lock:locked", "lock:a"].map(|key| block(&table, key));
     let clean_up = documented_clean_up(include_str!("../../../docs/mysql.md"));
@@ -362,6 +373,7 @@ async fn the_documented_statement_deletes_what_nobody_has_used_for_long_and_lock
     let kept = [
         "lock:a",
         "lock:counted",
+        "lock:from the future",
         "lock:held",
         "lock:locked",
         "lock:z",

@@ -195,6 +195,19 @@ async fn connections_reconnections_and_statements_are_counted() {
         );
         assert!(counted(&calls) >= 1.0, "{calls}");
     }
+    // A statement whose connection ends gets no answer.
+    let blocker = Blocker::of(&mut server.client(), "lock_leases", "lock:k");
+    let asking = tokio::spawn(locks.read("k").wait(LONG).acquire());
+    let waiting = "FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    eventually("the statement waits", async || {
+        !server.ask(&format!("SELECT 1 {waiting}")).await.is_empty()
+    })
+    .await;
+    server.query(&format!("SELECT pg_terminate_backend(pid) {waiting}"));
+    blocker.commit();
+    let calls = "lock_store_calls_total{store=\"postgres\",script=\"read\",outcome=\"unanswered\"}";
+    eventually("it is counted", async || counted(calls) >= 1.0).await;
+    asking.await.unwrap().unwrap().release().await.unwrap();
     server.kill9();
     // The server's other processes go on until they see that the first one has ended.
     eventually("nothing listens there any more", async || {

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use lock_runtime::{LockError, LockGuard, LockManager, TryAcquire};
 use redis::Value;
 use tests::eventually::PATIENCE;
-use tests::faults::{connected, told, took};
+use tests::faults::{connected, free_within, renewed, told, took};
 use tests::sentinel::SERVICE;
 use tests::{Data, FaultProxy, SentinelGroup, answered, eventually, eventually_within};
+use tokio::task::JoinSet;
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -38,6 +39,65 @@ async fn any_sentinel_that_answers_leads_to_the_master() {
         "{databases}"
     );
     guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_answers_at_one_moment_are_checked_by_few_questions_to_the_sentinels() {
+    let group = SentinelGroup::start().await;
+    let locks = manager(&group.url()).await;
+    let mut guards = Vec::new();
+    for number in 0..100 {
+        guards.push(locks.mutex(format!("k{number}")).acquire().await.unwrap());
+    }
+    let _: Value = group.servers[group.master()].query(&["FLUSHALL"]);
+    let connections = || -> u64 {
+        let each = group.sentinels.iter().map(|sentinel| {
+            let stats = sentinel.command(&["INFO", "stats"]).unwrap();
+            let stats: String = redis::from_redis_value(stats).unwrap();
+            let received = "total_connections_received:";
+            let count = stats.lines().find_map(|line| line.strip_prefix(received));
+            count.unwrap().parse::<u64>().unwrap()
+        });
+        each.sum()
+    };
+    let before = connections();
+    let mut releasing = JoinSet::new();
+    for guard in guards {
+        releasing.spawn(guard.release());
+    }
+    while let Some(released) = releasing.join_next().await {
+        let released = released.unwrap();
+        assert!(
+            matches!(released, Err(LockError::Lost { .. })),
+            "{released:?}"
+        );
+    }
+    let asked = connections() - before;
+    assert!(asked < 100, "{asked} connections for 100 answers");
+}
+
+#[tokio::test]
+async fn holds_are_renewed_and_released_at_a_new_master_that_is_full() {
+    let group = SentinelGroup::start().await;
+    let locks = connected(LockManager::builder().lease(LEASE), &group.url()).await;
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    let old = group.master();
+    for (index, server) in group.servers.iter().enumerate() {
+        eventually("each has the lock", async || server.exists("lock:k")).await;
+        if index != old {
+            let _: Value = server.query(&["CONFIG", "SET", "maxmemory", "1"]);
+        }
+    }
+    let new = group.failover().await;
+    renewed([&guard]).await;
+    eventually("no lock is granted", async || {
+        let tried = locks.mutex("other").try_acquire().await;
+        tried.is_err_and(|error| error.to_string().contains("OOM"))
+    })
+    .await;
+    guard.release().await.unwrap();
+    let _: Value = group.servers[new].query(&["CONFIG", "SET", "maxmemory", "0"]);
+    free_within(&locks, "k", PATIENCE).await;
 }
 
 #[tokio::test]

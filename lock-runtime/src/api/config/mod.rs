@@ -146,7 +146,11 @@ impl LockConfig {
         // The setting is checked alone, so that any error is about this one.
         let mut alone = LockConfig::default();
         alone.set(name, text)?;
-        let LockManagerBuilder { options, .. } = alone.apply(LockManager::builder());
+        let LockManagerBuilder { mut options, .. } = alone.apply(LockManager::builder());
+        if let Some(longest) = options.longest_lease {
+            // The lease is another setting. The builder checks the two of them together.
+            options.lease = options.lease.min(longest);
+        }
         options.check().map_err(|error| error.to_string())?;
         self.set(name, text)
     }

@@ -173,6 +173,11 @@ fn a_mistake_names_its_variable_and_shows_no_password() {
         ),
         ("LOCK_LEASE", "10ms", "`LOCK_LEASE`: invalid lease"),
         (
+            "LOCK_LONGEST_LEASE",
+            "10ms",
+            "`LOCK_LONGEST_LEASE`: invalid lease",
+        ),
+        (
             "LOCK_WAIT",
             "9000h",
             "`LOCK_WAIT`: invalid lock configuration: a wait",
@@ -258,8 +263,21 @@ async fn a_configuration_connects_to_its_store() {
     let locks = quorum.connect().await.unwrap();
     assert_eq!(locks.snapshot().store, crate::StoreKind::Quorum);
 
+    let short = from(&[
+        ("LOCK_URL", "memory://"),
+        ("LOCK_LONGEST_LEASE", "10s"),
+        ("LOCK_LEASE", "5s"),
+    ]);
+    let locks = short.unwrap().connect().await.unwrap();
+    let error = locks.mutex("k").lease(Duration::from_secs(20)).acquire();
+    assert!(matches!(error.await, Err(LockError::InvalidLease { .. })));
+
     for (variables, why) in [
         (&[][..], "names no store"),
+        (
+            &[("LOCK_URL", "memory://"), ("LOCK_LONGEST_LEASE", "10s")],
+            "invalid lease 30s for lock `(default)`: it is longer than the manager's longest lease",
+        ),
         (
             &[("LOCK_URL", "memory://"), ("LOCK_QUORUM", nodes)],
             "leave one",

@@ -269,14 +269,15 @@ impl Router {
         let Nodes::One(link) = &self.nodes else {
             return Ok(());
         };
-        let time = deadline.remaining().max(self.call_timeout / 4);
-        let asked = sentinels.resolve(self.target.dial_options(), time).await;
+        let asked = sentinels
+            .master(self.target.dial_options(), deadline, self.call_timeout / 4)
+            .await;
         let same_connection = match (&from, link.live()) {
             (Some(from), Some(live)) => from.is_one_with(&live),
             _ => false,
         };
         let same_node = match (&from, &asked) {
-            (Some(from), Ok(named)) => from.master() == Some(&named.address),
+            (Some(from), Ok(master)) => from.master() == Some(master),
             _ => asked.is_err(),
         };
         if same_connection && same_node {

@@ -4,7 +4,8 @@
 UPDATE {table} AS l SET
     shares = nullif(coalesce({live}, '{}') - $2, '{}'),
     writer_until = CASE
-        WHEN coalesce({live}, '{}') - $2 = '{}' THEN least(l.writer_until, c.now + $4 * interval '1 microsecond')
+        WHEN l.writer_until > c.now AND coalesce({live}, '{}') - $2 = '{}'
+            THEN least(l.writer_until, c.now + $4 * interval '1 microsecond')
         ELSE l.writer_until
     END,
     permits = CASE WHEN {leaves_last} THEN NULL ELSE l.permits END,

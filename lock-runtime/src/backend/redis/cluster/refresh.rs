@@ -27,7 +27,7 @@ const RARELY: Duration = Duration::from_secs(2);
 const LEAST: Duration = Duration::from_millis(50);
 /// The time for which slower nodes are awaited once one has answered.
 const GRACE: Duration = Duration::from_millis(100);
-/// The number of nodes that are asked at once.
+/// The number of nodes that are asked at once, while any has a connection.
 const ASKED: usize = 5;
 /// If this many nodes have a connection and all is well, no connection is opened only to ask.
 const ENOUGH: usize = 3;
@@ -146,10 +146,16 @@ impl Cluster {
             asked.truncate(ASKED);
             return asked;
         }
-        // Even if many nodes are connected, one place is for a seed, because all the others may have left the cluster.
+        // Even if many nodes are connected, one place is for a seed, because all the others may have left the cluster. While
+        // none is, any of the seeds may be the only one that lives.
+        let most = if asked.is_empty() {
+            ASKED.max(seeds.len())
+        } else {
+            ASKED
+        };
         asked.truncate(ASKED - 1);
         for address in seeds.into_iter().chain(others) {
-            if asked.len() < ASKED && asked.iter().all(|(known, _)| *known != address) {
+            if asked.len() < most && asked.iter().all(|(known, _)| *known != address) {
                 asked.push((address, None));
             }
         }

@@ -14,6 +14,7 @@ use super::link::{Connected, LinkState};
 use super::{Link, Opened, Target, check};
 use crate::backend::kit::{outage::Outage, round_trip::RoundTrip};
 use crate::backend::kit::{server_clock::ServerClock, standing::Standing};
+use crate::backend::redis::scripting::faults;
 use crate::backend::redis::sentinel::Address;
 use crate::backend::{Fault, Reply};
 use crate::observe::metrics;
@@ -192,11 +193,13 @@ impl Supervisor {
         let looked = self.check.look_at_birth(&opened.connection).await;
         looked.map_err(passing)?;
         if self.checked.as_ref() != Some(&opened.master) {
-            self.check
-                .run(&opened.connection, &self.clock)
-                .await
-                .map_err(|fault| fault.at(self.target.shown()))?;
-            self.checked = Some(opened.master.clone());
+            match self.check.run(&opened.connection, &self.clock).await {
+                // A new master may be as full as the one before. It renews and releases all the same, and is checked when
+                // it is connected to again.
+                Err(fault) if !is_first && faults::is_full(&fault) => {}
+                Err(fault) => return Err(fault.at(self.target.shown())),
+                Ok(()) => self.checked = Some(opened.master.clone()),
+            }
         }
         Ok(opened)
     }

@@ -186,7 +186,7 @@ impl Target {
     }
 
     fn new(info: ConnectionInfo, scheme: &str) -> Result<Target, LockError> {
-        url::check_database(info.redis_settings())?;
+        url::check_settings(info.redis_settings())?;
         let db = info.redis_settings().db();
         let shown = match info.addr() {
             ConnectionAddr::Unix(path) => format!("{scheme}://{}?db={db}", path.display()),

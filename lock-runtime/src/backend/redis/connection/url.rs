@@ -70,7 +70,7 @@ impl<'a> UrlParts<'a> {
         let info = url.and_then(|url| url.into_connection_info().ok());
         let info = info.ok_or_else(|| malformed(self.example))?;
         let settings = as_spoken(info.redis_settings().clone());
-        check_database(&settings)?;
+        check_settings(&settings)?;
         Ok(settings)
     }
 }
@@ -82,7 +82,14 @@ pub(crate) fn malformed(example: &str) -> LockError {
     ))
 }
 
-pub(crate) fn check_database(settings: &RedisConnectionInfo) -> Result<(), LockError> {
+/// Refuses a database that there cannot be, and a user without a password: the client would not log in, and be another user.
+pub(crate) fn check_settings(settings: &RedisConnectionInfo) -> Result<(), LockError> {
+    if settings.username().is_some() && settings.password().is_none() {
+        return Err(config(
+            "there is a user, and no password: a password alone has a colon before it (`:password@`), and a user that needs \
+             none has any text in its place",
+        ));
+    }
     if (0..=i64::from(i32::MAX)).contains(&settings.db()) {
         Ok(())
     } else {

@@ -84,6 +84,11 @@ pub(crate) fn is_demotion(fault: &Fault) -> bool {
     text.starts_with("READONLY") || text.starts_with("MASTERDOWN")
 }
 
+/// Returns `true` if the server has no room for new keys. It renews and releases what is there.
+pub(crate) fn is_full(fault: &Fault) -> bool {
+    matches!(fault, Fault::NotDone(source) if source.to_string().starts_with("OOM"))
+}
+
 /// Returns `true` if the server accepts only scripts whose keys are in one slot.
 pub(crate) fn is_of_several_slots(fault: &Fault) -> bool {
     matches!(fault, Fault::NotDone(source) if source.to_string().starts_with("CROSSSLOT"))

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
-use tokio::sync::watch as channel;
+use tokio::sync::{Mutex, watch as channel};
 use tokio::task::JoinSet;
 
 pub(super) use self::url::parse;
@@ -31,7 +31,7 @@ use self::answers::{KnownMaster, NEWS, SentinelAnswers};
 use crate::backend::Fault;
 use crate::backend::redis::connection::DialOptions;
 use crate::backend::redis::connection::url::server_at;
-use crate::values::clock;
+use crate::values::{Moment, clock};
 
 /// The time for which slower sentinels are awaited once one has answered.
 const GRACE: Duration = Duration::from_millis(200);
@@ -52,6 +52,8 @@ pub(crate) struct Sentinels {
     pub(super) own_tls: bool,
     /// The newest master that any sentinel has named. Written by every resolution and by the watchers.
     known: channel::Sender<Option<KnownMaster>>,
+    /// The answer to the last question of [`master`](Sentinels::master), and when that was asked.
+    asked: Mutex<Option<(Moment, Result<Address, Fault>)>>,
 }
 
 /// The master to connect to, as the sentinels named it.
@@ -78,7 +80,31 @@ impl Sentinels {
             tls,
             own_tls,
             known: channel::Sender::new(None),
+            asked: Mutex::default(),
         }
+    }
+
+    /// Returns the address of the master. After a failover, a thousand callers may ask at once: each waits for its turn, and
+    /// takes the answer to a question that was asked since it came. A question may take until `deadline`, and `least` in any
+    /// case.
+    pub(super) async fn master(
+        self: &Arc<Self>,
+        options: &Arc<DialOptions>,
+        deadline: Moment,
+        least: Duration,
+    ) -> Result<Address, Fault> {
+        let came_at = clock::now();
+        let mut asked = self.asked.lock().await;
+        if let Some((asked_at, answer)) = &*asked
+            && asked_at.has_reached(came_at)
+        {
+            return answer.clone();
+        }
+        let asked_at = clock::now();
+        let named = self.resolve(options, deadline.remaining().max(least)).await;
+        let answer = named.map(|named| named.address);
+        *asked = Some((asked_at, answer.clone()));
+        answer
     }
 
     /// Asks all sentinels at once for the master. When one has answered, waits only a little for slower ones.

@@ -82,7 +82,8 @@ impl SqlShared {
         let counter = CounterRef::semaphore(key);
         let added = self.change(counter, statement, args, deadline);
         // A database may count the rows that change, and adding zero permits may change nothing.
-        let is_set = added.await?.is_some() || self.counter(counter, deadline).await?.is_some();
+        let is_set = added.await?.is_some()
+            || permits == 0 && self.counter(counter, deadline).await?.is_some();
         is_set.then_some(()).ok_or(Fault::NotSet)
     }
 }

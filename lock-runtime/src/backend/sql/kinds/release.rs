@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::sql::{Arg, Purpose, SqlShared, Statement, topic, undo};
-use crate::backend::{Fault, HoldRef, Released, WRITER_HAS_TO_COME};
+use crate::backend::{Fault, HoldRef, READERS_KEPT_OUT, Released, WRITER_HAS_TO_COME};
 use crate::values::{Kind, Moment, clock};
 
 pub(in crate::backend::sql) async fn release(
@@ -72,7 +72,13 @@ async fn shared(
     deadline: Moment,
 ) -> Result<Released, Fault> {
     let mut args = named(hold_ref);
-    args.push(Arg::micros(WRITER_HAS_TO_COME));
+    // Without a message, a writer comes after a pause.
+    let told = inner.database.notifies();
+    args.push(Arg::micros(if told {
+        WRITER_HAS_TO_COME
+    } else {
+        READERS_KEPT_OUT
+    }));
     is_done(inner, &inner.statements.release_share, args, deadline).await
 }
 
