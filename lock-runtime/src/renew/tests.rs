@@ -102,7 +102,7 @@ async fn a_lease_that_ran_out_in_a_suspension_is_lost_within_a_tick() {
     clock::suspend(60 * SECOND);
     let began = tokio::time::Instant::now();
     assert_eq!(guard.lost().wait().await, LostReason::Expired);
-    assert!(began.elapsed() <= 2 * SECOND, "{:?}", began.elapsed());
+    assert!(began.elapsed() <= SECOND * 11 / 10, "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

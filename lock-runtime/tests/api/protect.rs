@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use lock_runtime::{Lease, LockError, LockManager, LockRequest, Outcome};
+use lock_runtime::{Lease, LockError, LockManager, LockRequest, MemoryStore, Outcome};
 
 fn now(locks: &LockManager, name: &str) -> LockRequest {
     locks.mutex(name).wait(Duration::ZERO)
@@ -39,6 +39,36 @@ async fn a_protected_body_holds_the_lock_to_its_end_and_may_re_enter() {
         now(&locks, "a").acquire().await.is_ok(),
         "released before the value is returned"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_value_counts_though_the_lock_was_lost_in_the_last_step_of_the_body() {
+    let store = MemoryStore::new();
+    let manager = || LockManager::builder().memory_store(&store).in_memory();
+    let (locks, other) = (manager().unwrap(), manager().unwrap());
+    let loses_it = async || {
+        // The store answers at once, so this is one step.
+        assert!(other.force_release("a").await.unwrap());
+        7
+    };
+    let value = now(&locks, "a").run(async |_| loses_it().await);
+    assert_eq!(value.await.unwrap(), 7);
+    let guard = now(&locks, "a").acquire().await.unwrap();
+    let outcome = guard.protect(loses_it()).await;
+    let Outcome::Completed {
+        value: 7,
+        loss: Some(loss),
+    } = &outcome
+    else {
+        panic!("{outcome:?}");
+    };
+    assert!(matches!(
+        loss,
+        LockError::Lost {
+            completed: true,
+            ..
+        }
+    ));
 }
 
 #[tokio::test(start_paused = true)]

@@ -159,7 +159,7 @@ async fn a_key_that_the_other_service_holds_is_423_or_after_the_wait_503() {
     for (wait, status) in [
         (Duration::ZERO, StatusCode::LOCKED),
         // Long enough for the answer that the key is held.
-        (Duration::from_secs(2), StatusCode::SERVICE_UNAVAILABLE),
+        (Duration::from_secs(15), StatusCode::SERVICE_UNAVAILABLE),
     ] {
         let other = serve(&server.url(), &world, wait).await;
         let answer = send(other, "/http/a").await;

@@ -12,7 +12,7 @@ const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 /// A moment is told by the wall clock as the distance from now, so it moves a little from one report to the next: by as
 /// long as the machine takes from one clock to the other.
-const SKEW: Duration = Duration::from_millis(500);
+const SKEW: Duration = Duration::from_secs(2);
 
 async fn manager(url: &str) -> LockManager {
     // It is longer than any answer takes that comes.

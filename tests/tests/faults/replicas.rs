@@ -117,7 +117,10 @@ async fn every_kind_is_confirmed() {
             (locks.read("r"), "lock:r"),
             (locks.write("w"), "lock:w"),
         ] {
+            let before = CommandStats::of(&servers[0]);
             let guard = request.acquire().await.unwrap();
+            let asked = CommandStats::of(&servers[0]).since(&before);
+            assert!(asked.calls("wait") > 0, "{key}: {asked:?}");
             assert!(replica.exists(key), "{key}, round {round}");
             guard.release().await.unwrap();
         }

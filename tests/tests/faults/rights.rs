@@ -251,7 +251,7 @@ async fn rights_that_are_taken_away_end_waits_in_time_and_holds_on_time() {
     let other = LockManager::connect(&server.url()).await.unwrap();
     let taken = other.mutex("taken").acquire().await.unwrap();
     let guard = holder.mutex("k").lease(1_000 * MS).acquire().await.unwrap();
-    let (refused, left) = (3_000 * MS, 2_000 * MS);
+    let (refused, left) = (9_000 * MS, 8_000 * MS);
     let waiting = took(holder.mutex("taken").wait(refused).acquire());
     let waiting = tokio::spawn(waiting);
     eventually("it waits", async || holder.snapshot().waited_for.len() == 1).await;

@@ -110,7 +110,7 @@ async fn text(response: Response<Incoming>) -> String {
     String::from_utf8(body.to_bytes().to_vec()).unwrap()
 }
 
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn requests_for_one_key_are_serialised_and_other_keys_run_meanwhile() {

@@ -23,7 +23,7 @@ use crate::support::{by_path, eventually, name, waiters};
 const CLIENTS: usize = 20;
 /// The size of a body of which hyper reads only a part with the head, until somebody reads the body.
 const UNREAD: usize = 500_000;
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 
 struct Stage {
     address: SocketAddr,
@@ -137,7 +137,7 @@ async fn clients_that_go_are_noticed_at_once_where_their_bodies_have_been_read()
 
 #[tokio::test]
 async fn a_client_that_goes_with_its_body_unread_leaves_when_its_wait_is_over() {
-    let stage = Stage::new(Duration::from_secs(3), false).await;
+    let stage = Stage::new(Duration::from_secs(12), false).await;
     drop(clients(&stage, UNREAD).await);
     stage.waiting(0).await;
     assert_eq!(stage.serve_those_who_wait().await, 0);

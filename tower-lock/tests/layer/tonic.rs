@@ -209,7 +209,7 @@ async fn watch(mut client: Grpc<Channel>, account: &str) -> Result<Streaming<Str
     response.map(Response::into_inner)
 }
 
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn calls_for_one_account_are_serialised_and_refused_ones_are_aborted() {
