@@ -100,6 +100,7 @@ macro_rules! links {
 [redis.md#urls]: crate::_documentation::redis#urls
 [redis.md#who-holds-it]: crate::_documentation::redis#who-holds-it
 [redisson-compatibility.md]: crate::_documentation::redisson_compatibility
+[redisson-compatibility.md#leases-of-readers]: crate::_documentation::redisson_compatibility#leases-of-readers
 [speed.md]: crate::_documentation::speed
 [speed.md#many-processes-at-one-key]: crate::_documentation::speed#many-processes-at-one-key
 [testing.md]: crate::_documentation::testing

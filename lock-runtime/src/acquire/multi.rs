@@ -275,7 +275,7 @@ async fn keeping<T>(
 ) -> T {
     let hold_options = handles.iter().filter(|handle| handle.is_fixed());
     let Some(shortest) = hold_options
-        .map(|handle| handle.hold().tenure().ttl())
+        .map(|handle| handle.hold().tenure().paced_by())
         .min()
     else {
         return waiting.await;

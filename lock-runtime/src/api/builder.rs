@@ -79,15 +79,16 @@ impl LockManagerBuilder {
     }
 
     /// Sets the lease of requests that set none: 1 s to 24 h, default 30 s. It is the TTL of the key. Holds are renewed
-    /// every third of it while they live, or up to three fifths of it if the store is slow.
+    /// every third of it while they live, or up to three fifths of it if the store is slow; reads as if it were 30 s at
+    /// most, because Redisson's readers beside them may shorten it.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.options.lease = lease;
         self
     }
 
     /// Sets the longest lease that requests may ask for: beyond it, [`LockError::InvalidLease`]. It may not be shorter
-    /// than [`lease`](Self::lease). A [`min_hold`](crate::LockRequest::min_hold) becomes a lease when the hold ends: beyond it with 2 % more,
-    /// [`LockError::InvalidConfig`]. Default: 24 h; for a [`quorum`](Self::quorum) 1 min.
+    /// than [`lease`](Self::lease). A [`min_hold`](crate::LockRequest::min_hold) becomes a lease when the hold ends:
+    /// beyond it with 2 % more, [`LockError::InvalidConfig`]. Default: 24 h; for a [`quorum`](Self::quorum) 1 min.
     pub fn longest_lease(mut self, longest: Duration) -> Self {
         self.options.longest_lease = Some(longest);
         self
@@ -235,8 +236,8 @@ impl LockManagerBuilder {
     /// # Errors
     /// [`LockError::InvalidConfig`] and [`LockError::InvalidLease`] before any I/O; then
     /// [`LockError::Unavailable`] if the server does not answer each step within the call timeout (on Redis the first
-    /// connection has 5 s for all of its steps), [`LockError::Denied`] if it refuses the login or a command that locks need, and
-    /// [`LockError::InvalidConfig`] if it is older than 7.0, may evict locks where [`strict`](Self::strict) is on, does
+    /// connection has 5 s for all of its steps), [`LockError::Denied`] if it refuses the login or a command that locks
+    /// need, and [`LockError::InvalidConfig`] if it is older than 7.0, may evict locks where [`strict`](Self::strict) is on, does
     /// not fit the URL or [`replicas`](Self::replicas), or is behind a proxy that does not serve SUBSCRIBE.
     /// [`LockError::InvalidConfig`] also without a tokio runtime. Each names the server, never the password, and says what
     /// to do: the book has [the table](crate::_documentation::redis#errors-at-connect).

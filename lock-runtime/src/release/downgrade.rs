@@ -117,7 +117,13 @@ impl Downgrade {
             let tenure = self.hold.tenure();
             let (read, ttl) = (tenure.hold_ref(), tenure.ttl());
             match store.downgrade(read, ttl, timeout).await {
-                Ok(Released::Done | Released::DoneAndListed) => break Ok(()),
+                Ok(Released::Done | Released::DoneAndListed) => {
+                    // A read with a long lease is renewed more often than the write was.
+                    if ttl > tenure.paced_by() {
+                        self.core.watch.look_now(tenure);
+                    }
+                    break Ok(());
+                }
                 Ok(Released::NotHeld) => break self.is_gone(),
                 Err(fault) if fault.is_passing() => {
                     observe::renewal_failed(1, &fault);

@@ -6,7 +6,7 @@
 //!
 //! | state | next event | what ends it |
 //! |---|---|---|
-//! | Held | a third of the lease after the last confirmed request, up to three fifths where answers are slow | a renewal is sent |
+//! | Held | a third of the lease (of 30 s at most for a read) after the last confirmed request, up to three fifths where answers are slow | a renewal is sent |
 //! | Asked | a sixth of the lease later (the call timeout at most), then longer and longer | another renewal is sent beside the first, unless the store answers others: then it has too much to do |
 //! | Failed: the last renewal failed, or left the tenure out because others wrote its key | a short pause | the renewal is sent again; after it was left out twice, by a renewal that waits for the key |
 //! | Lost | none | it leaves the schedule |

@@ -310,9 +310,9 @@ pub const ALL: &[Bug] = &[
         seed: Some(70),
         edits: &[edit(
             "hold/tenure.rs",
-            "self.deadline = self.deadline.later(sent_at + ttl.trusted());",
+            "let (now, deadline) = (clock::now(), sent_at + ttl.trusted());",
             "let sent_at = if PLANTED { clock::now() } else { sent_at };
-            self.deadline = self.deadline.later(sent_at + ttl.trusted());",
+            let (now, deadline) = (clock::now(), sent_at + ttl.trusted());",
         )],
     },
     Bug {

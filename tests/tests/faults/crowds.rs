@@ -160,6 +160,8 @@ async fn after_a_release_nothing_is_renewed() {
         server.records().len() == 1
     })
     .await;
+    // The next inspections find their script loaded.
+    locks.inspect("k").await.unwrap();
     for _ in 0..10 {
         let mut guards = Vec::new();
         for key in 0..10 {

@@ -16,10 +16,10 @@ impl Default for Standing {
 }
 
 impl Standing {
-    /// Starts as the state of a server that answers.
+    /// Starts as the state of a server that has answered since then.
     #[cfg(feature = "redis")]
-    pub(crate) fn answering() -> Standing {
-        Standing(Mutex::new((true, clock::now())))
+    pub(crate) fn answering(since: Moment) -> Standing {
+        Standing(Mutex::new((true, since)))
     }
 
     /// Notes whether the server answers now. Returns the time since which this is so.

@@ -65,6 +65,9 @@ impl Connector for PostgresConnector {
         let text = self.target.table.put_into(&statement.text);
         let (loud, notifies) = self.notices.loud(&text);
         let mut answer = client.query_typed(&loud, &args).await;
+        if answer.is_ok() && notifies {
+            self.notices.accepted();
+        }
         if let Err(error) = &answer
             && notifies
             && faults::may_be_of_a_notice(error)

@@ -19,6 +19,8 @@ const NOTHING: &str = "concat";
 pub(super) struct Notices {
     /// The time until which no notice is sent.
     quiet_until: Mutex<Option<Moment>>,
+    /// True since a notice was refused, until a statement with one has succeeded.
+    refuses: AtomicBool,
     /// True once the log says that notices were refused.
     logged: AtomicBool,
 }
@@ -35,9 +37,27 @@ impl Notices {
         }
     }
 
+    /// Does the same as [`loud`](Notices::loud), for a statement that a caller's transaction ends with. A notice that is
+    /// refused would undo the transaction, so none is tried.
+    pub(super) fn in_a_transaction(&self, text: &str) -> String {
+        if self.refuses.load(Ordering::Relaxed) {
+            quietly(text)
+        } else {
+            self.loud(text).0
+        }
+    }
+
+    /// Notes that a statement with a notice has succeeded.
+    pub(super) fn accepted(&self) {
+        if self.refuses.load(Ordering::Relaxed) {
+            self.refuses.store(false, Ordering::Relaxed);
+        }
+    }
+
     /// Notes that the server has refused a notice.
     pub(super) fn refused(&self, server: &str, why: &StoreError) {
         *self.quiet_until.lock() = Some(clock::now() + QUIET);
+        self.refuses.store(true, Ordering::Relaxed);
         if !self.logged.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 "`{server}` refuses notices: {why}; those who wait are not told of releases, and ask again by themselves"
@@ -49,4 +69,23 @@ impl Notices {
 /// Returns the text with a function that sends nothing.
 pub(super) fn quietly(text: &str) -> String {
     text.replace(PLACE, NOTHING)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_transaction_tries_no_notice_until_one_was_accepted_again() {
+        let notices = Notices::default();
+        let is_loud = || notices.loud(PLACE).1;
+        let in_a_transaction = || notices.in_a_transaction(PLACE) != NOTHING;
+        assert!(is_loud() && in_a_transaction());
+        notices.refused("server", &StoreError::new("no right"));
+        assert!(!is_loud() && !in_a_transaction());
+        tokio::time::advance(2 * QUIET).await;
+        assert!(is_loud() && !in_a_transaction());
+        notices.accepted();
+        assert!(is_loud() && in_a_transaction());
+    }
 }

@@ -92,7 +92,7 @@ pub(super) fn of_transactions(table: &Table, notices: &Arc<Notices>) -> OfTransa
             "give_to_transaction",
             include_str!("sql/give_to_transaction.sql"),
         ),
-        fill: Box::new(move |text| notices.loud(&whole.put_into(text)).0),
+        fill: Box::new(move |text| notices.in_a_transaction(&whole.put_into(text))),
         then: None,
         params: Vec::from,
         take_back: statement("take_back", include_str!("sql/take_back.sql")),

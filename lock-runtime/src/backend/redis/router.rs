@@ -269,9 +269,11 @@ impl Router {
         let Nodes::One(link) = &self.nodes else {
             return Ok(());
         };
-        let asked = sentinels
-            .master(self.target.dial_options(), deadline, self.call_timeout / 4)
-            .await;
+        let options = self.target.dial_options().clone();
+        let least = self.call_timeout / 4;
+        let asking = sentinels.clone().master(options, deadline, least);
+        let asked = self.handle.spawn(asking).await;
+        let asked = asked.unwrap_or_else(|_| Err(Fault::runtime_ended()));
         let same_connection = match (&from, link.live()) {
             (Some(from), Some(live)) => from.is_one_with(&live),
             _ => false,

@@ -296,7 +296,7 @@ impl Cluster {
         Ok((live, now))
     }
 
-    /// Publishes a message that a script could not publish, or that it published at a node without listeners.
+    /// Publishes a message that a script did not publish.
     pub(super) async fn publish(
         self: Arc<Self>,
         channel: String,

@@ -9,7 +9,7 @@ use super::request::{Releasing, Sending};
 use crate::backend::redis::pubsub::messages::{CONTROL, channel, channel_of_permits};
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::outcomes::{
-    AcquireReply, GaveBack, ReleaseReply, acquire_reply, read_renewals,
+    AcquireReply, GaveBack, acquire_reply, read_renewals,
 };
 use crate::backend::redis::scripting::{Items, Script, Source, lua, renewal, script, source};
 use crate::backend::{Fault, HoldRef, Renewal, Renewed, Snapshot};
@@ -54,11 +54,10 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
         channel: &channel,
     };
     let reply = releasing.call(&script).await?;
-    Ok(reply.released.gave_back(|| {
-        if let Some(payload) = reply.unpublished {
-            releasing.router.publish(channel, payload);
-        }
-    }))
+    if !reply.unpublished.is_empty() {
+        releasing.router.publish(channel, reply.unpublished);
+    }
+    Ok(reply.gave_back)
 }
 
 /// Returns the item of the first `permits` permits of a hold for the script that renews permits.
@@ -143,23 +142,22 @@ script! {
         args { ids: &'a [u8], channel: &'a str }
     }
     |_, mut items| -> ReleasePermitsReply {
-        let code = items.integer()?;
-        let said = items.text()?;
-        let (released, unpublished) = match code {
-            1 => (ReleaseReply::Done, None),
-            2 => (ReleaseReply::Unpublished, Some(said)),
-            0 => (ReleaseReply::NotHeld { time: said.parse().ok()? }, None),
+        let (code, time) = (items.integer()?, items.text()?);
+        let gave_back = match code {
+            1 => GaveBack::Done,
+            0 => GaveBack::NotHeld { time: time.parse().ok()? },
             _ => return None,
         };
-        items.end(Ok(ReleasePermitsReply { released, unpublished }))
+        let unpublished = items.text()?;
+        items.end(Ok(ReleasePermitsReply { gave_back, unpublished }))
     }
 }
 
-/// The outcome of a release, and the message to publish if the script could not publish it.
 #[derive(Debug)]
 pub(crate) struct ReleasePermitsReply {
-    pub(crate) released: ReleaseReply,
-    pub(crate) unpublished: Option<String>,
+    pub(crate) gave_back: GaveBack,
+    /// The message that the script could not publish, or empty.
+    pub(crate) unpublished: String,
 }
 
 renewal! {

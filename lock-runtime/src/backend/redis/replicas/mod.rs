@@ -58,6 +58,7 @@ pub(crate) struct Replicated {
     routes: Routes,
     replicas: Replicas,
     opening: Opening,
+    connected_at: Moment,
     /// Whether the replicas of each master confirm, by its name.
     standings: Mutex<BTreeMap<String, Standing>>,
 }
@@ -81,6 +82,7 @@ impl Replicated {
             routes,
             replicas,
             opening,
+            connected_at: clock::now(),
             standings: Mutex::default(),
         }))
     }
@@ -100,10 +102,11 @@ impl Replicated {
         });
         let locked = all(tries.collect()).await;
         let mut standings = self.standings.lock();
+        standings.retain(|name, _| checkup.nodes.iter().any(|node| node.node == *name));
         let answering = checkup.nodes.iter_mut().filter(|node| node.is_ok());
         for (node, locked) in answering.zip(locked) {
             let standing = standings.entry(node.node.clone());
-            let standing = standing.or_insert_with(Standing::answering);
+            let standing = standing.or_insert_with(|| Standing::answering(self.connected_at));
             let since = standing.note(locked.is_ok()).wall();
             node.since = node.since.max(since);
             node.error = locked.err().map(|fault| fault.to_string());

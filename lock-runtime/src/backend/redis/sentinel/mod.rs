@@ -52,8 +52,16 @@ pub(crate) struct Sentinels {
     pub(super) own_tls: bool,
     /// The newest master that any sentinel has named. Written by every resolution and by the watchers.
     known: channel::Sender<Option<KnownMaster>>,
-    /// The answer to the last question of [`master`](Sentinels::master), and when that was asked.
-    asked: Mutex<Option<(Moment, Result<Address, Fault>)>>,
+    /// The last question of [`master`](Sentinels::master).
+    asked: Mutex<Option<AskedMaster>>,
+}
+
+/// A question to all sentinels, and its answer.
+struct AskedMaster {
+    at: Moment,
+    /// The time that the sentinels had.
+    time: Duration,
+    answer: Result<Address, Fault>,
 }
 
 /// The master to connect to, as the sentinels named it.
@@ -84,26 +92,33 @@ impl Sentinels {
         }
     }
 
-    /// Returns the address of the master. After a failover, a thousand callers may ask at once: each waits for its turn, and
+    /// Returns the address of the master. After a failover, a thousand tasks may ask at once: each waits for its turn, and
     /// takes the answer to a question that was asked since it came. A question may take until `deadline`, and `least` in any
-    /// case.
+    /// case; one that had less time and got no answer says nothing to others. To be called in a task of its own: a caller
+    /// that is not polled would keep the turn.
     pub(super) async fn master(
-        self: &Arc<Self>,
-        options: &Arc<DialOptions>,
+        self: Arc<Self>,
+        options: Arc<DialOptions>,
         deadline: Moment,
         least: Duration,
     ) -> Result<Address, Fault> {
         let came_at = clock::now();
         let mut asked = self.asked.lock().await;
-        if let Some((asked_at, answer)) = &*asked
-            && asked_at.has_reached(came_at)
+        let time = deadline.remaining().max(least);
+        if let Some(last) = &*asked
+            && last.at.has_reached(came_at)
+            && (last.answer.is_ok() || last.time >= time)
         {
-            return answer.clone();
+            return last.answer.clone();
         }
-        let asked_at = clock::now();
-        let named = self.resolve(options, deadline.remaining().max(least)).await;
+        let at = clock::now();
+        let named = self.resolve(&options, time).await;
         let answer = named.map(|named| named.address);
-        *asked = Some((asked_at, answer.clone()));
+        *asked = Some(AskedMaster {
+            at,
+            time,
+            answer: answer.clone(),
+        });
         answer
     }
 

@@ -29,7 +29,7 @@ async fn other_values_are_foreign_and_stay_as_they_are() {
         }
         let given = bench.call(give(&one)).await.unwrap();
         assert!(
-            matches!(given.released, ReleaseReply::NotHeld { .. }),
+            matches!(given.gave_back, GaveBack::NotHeld { .. }),
             "{make}"
         );
         assert_eq!(bench.renews(&one, LEASE).await, Renewed::NotHeld, "{make}");
@@ -81,9 +81,16 @@ async fn a_refusal_in_mid_script_neither_loses_nor_makes_permits() {
     }
     let mut deaf = bench.user("-publish").await;
     let given = run(&mut deaf, &give(&held)).await.unwrap();
-    assert!(matches!(given.released, ReleaseReply::Unpublished));
-    assert_eq!(given.unpublished.as_deref(), Some("5"));
+    assert!(matches!(given.gave_back, GaveBack::Done));
+    assert_eq!(given.unpublished, "5");
     assert_eq!(bench.state().await, ("5".to_owned(), 0));
+    // One of the two is leased no more.
+    let two = ids(3, 2);
+    assert!(bench.leases(&two).await);
+    bench.call(give(&two[..16])).await.unwrap();
+    let given = run(&mut deaf, &give(&two)).await.unwrap();
+    assert!(matches!(given.gave_back, GaveBack::NotHeld { .. }));
+    assert_eq!(given.unpublished, "5");
 }
 
 #[tokio::test]
@@ -98,6 +105,6 @@ async fn permits_come_back_and_are_renewed_when_the_memory_is_full() {
     ));
     assert_eq!(bench.renews(&two, LEASE).await, Renewed::Held);
     let given = bench.call(give(&two)).await.unwrap();
-    assert!(matches!(given.released, ReleaseReply::Done));
+    assert!(matches!(given.gave_back, GaveBack::Done));
     assert_eq!(bench.state().await, ("5".to_owned(), 0));
 }
