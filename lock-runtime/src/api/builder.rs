@@ -237,8 +237,8 @@ impl LockManagerBuilder {
     /// [`LockError::InvalidConfig`] and [`LockError::InvalidLease`] before any I/O; then
     /// [`LockError::Unavailable`] if the server does not answer each step within the call timeout (on Redis the first
     /// connection has 5 s for all of its steps), [`LockError::Denied`] if it refuses the login or a command that locks
-    /// need, and [`LockError::InvalidConfig`] if it is older than 7.0, may evict locks where [`strict`](Self::strict) is on, does
-    /// not fit the URL or [`replicas`](Self::replicas), or is behind a proxy that does not serve SUBSCRIBE.
+    /// need, and [`LockError::InvalidConfig`] if it is older than 7.0, may evict locks where [`strict`](Self::strict) is
+    /// on, does not fit the URL or [`replicas`](Self::replicas), or is behind a proxy that does not serve SUBSCRIBE.
     /// [`LockError::InvalidConfig`] also without a tokio runtime. Each names the server, never the password, and says what
     /// to do: the book has [the table](crate::_documentation::redis#errors-at-connect).
     ///

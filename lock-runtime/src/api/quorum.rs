@@ -131,8 +131,8 @@ impl LockManagerBuilder {
     /// [`LockError::InvalidConfig`] and [`LockError::InvalidLease`] before any I/O: no nodes, an even number of them, a
     /// node that is named twice, a URL that does not name a single Redis server or memory store. Then, as
     /// [`connect`](Self::connect), [`LockError::Unavailable`] if a majority of the nodes does not answer;
-    /// [`LockError::Denied`] and [`LockError::InvalidConfig`] if any node refuses for good, or if two of them are one server. If they come to be one
-    /// later, the second counts as away for as long as that lasts.
+    /// [`LockError::Denied`] and [`LockError::InvalidConfig`] if any node refuses for good, or if two of them are one
+    /// server. If they come to be one later, the second counts as away for as long as that lasts.
     ///
     /// # Cancel safety
     /// Dropping the future leaves nothing behind.

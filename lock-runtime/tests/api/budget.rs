@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockManager, TryAcquire};
+use lock_runtime::{LockError, LockManager, MemoryStore, TryAcquire};
 
 /// A budget is used up long before.
 const TRIES: u32 = 10_000;
@@ -103,10 +103,12 @@ async fn tries_and_refusals_of_every_kind_of_lock_let_others_run() {
 
 #[tokio::test]
 async fn busy_locks_that_are_not_waited_for_let_others_run() {
-    let locks = LockManager::in_memory();
+    let store = MemoryStore::new();
+    let manager = || LockManager::builder().memory_store(&store).in_memory();
+    let (holder, locks) = (manager().unwrap(), manager().unwrap());
     // Held through another manager: each try asks the store, which answers at once.
-    let _read = locks.read("rw").acquire().await.unwrap();
-    let _mutex = locks.mutex("a").acquire().await.unwrap();
+    let _read = holder.read("rw").acquire().await.unwrap();
+    let _mutex = holder.mutex("a").acquire().await.unwrap();
     lets_others_run("write", async || {
         assert!(is_busy(
             &locks.write("rw").wait(Duration::ZERO).acquire().await

@@ -13,7 +13,7 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Bytes;
-use lock_runtime::{LockError, LockManager};
+use lock_runtime::{LockError, LockManager, MemoryStore};
 use tokio::sync::oneshot;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_lock::{EmptyBody, LockLayer, Refusal, RefusalKind};
@@ -157,8 +157,12 @@ async fn requests_for_one_key_are_served_in_turn_and_other_keys_meanwhile() {
 
 #[tokio::test(start_paused = true)]
 async fn a_busy_key_is_refused_423_at_once_where_the_layer_does_not_wait() {
-    let locks = LockManager::in_memory();
-    let _guard = locks.mutex(name("a")).acquire().await.unwrap();
+    let store = MemoryStore::new();
+    let manager = || LockManager::builder().memory_store(&store).in_memory();
+    let (holder, locks) = (manager().unwrap(), manager().unwrap());
+    // The error knows what is left of the lease of another process. The client must not learn it.
+    let held = holder.mutex(name("a")).lease(Duration::from_secs(3));
+    let _guard = held.acquire().await.unwrap();
     let service = LockLayer::new(locks, by_path)
         .wait(NO_WAIT)
         .layer(service_fn(never));
