@@ -80,6 +80,15 @@ async fn a_read_with_a_long_lease_is_renewed_as_one_with_a_lease_of_30_s() {
     let read = renewals(locks.read("r")).await;
     assert!((5..=8).contains(&read), "{read}");
     assert_eq!(renewals(locks.write("w")).await, 0);
+    // So is a write that becomes one.
+    let write = locks.write("w").lease(600 * SECOND);
+    let mut guard = write.acquire().await.unwrap();
+    guard.downgrade().await.unwrap();
+    let before = switch.renewals.load(Ordering::Relaxed);
+    tokio::time::sleep(60 * SECOND).await;
+    let downgraded = switch.renewals.load(Ordering::Relaxed) - before;
+    assert!((5..=8).contains(&downgraded), "{downgraded}");
+    guard.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

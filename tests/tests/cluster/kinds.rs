@@ -21,6 +21,21 @@ fn name_at(cluster: &RedisCluster, node: usize, stem: &str) -> String {
 }
 
 #[tokio::test]
+async fn one_seed_that_lives_is_enough_however_many_there_are() {
+    let cluster = RedisCluster::start().await;
+    let dead: String = (1..=8).map(|port| format!("127.0.0.1:{port},")).collect();
+    let url = cluster.url().replace("redis-cluster://", "");
+    let (live, _) = url.split_once(',').unwrap();
+    let url = format!("redis-cluster://{dead}{live}");
+    // The seeds are asked in an order that is drawn.
+    for _ in 0..10 {
+        let locks = LockManager::connect(&url).await.unwrap();
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn every_kind_works_on_every_node() {
     let cluster = RedisCluster::start().await;
     use_every_kind(&cluster, &manager(&cluster).await).await;

@@ -1,13 +1,55 @@
 //! Tests of idle connections that a failover has left open, and on which nothing arrives any more.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, TryAcquire};
 use tests::faults::free_within;
 use tests::{Pipe, Sql, Table, eventually};
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::{LONG, MS, end, manager, manager_with};
+
+/// A server that takes connections and says nothing.
+async fn openings_that_are_given_up_end(scheme: &str) {
+    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = server.local_addr().unwrap();
+    let open = Arc::new(AtomicUsize::new(0));
+    let counted = open.clone();
+    tokio::spawn(async move {
+        loop {
+            let (mut connection, _) = server.accept().await.unwrap();
+            counted.fetch_add(1, SeqCst);
+            let counted = counted.clone();
+            tokio::spawn(async move {
+                // Reads what it is told, until the other side closes.
+                let _ = tokio::io::copy(&mut connection, &mut tokio::io::sink()).await;
+                counted.fetch_sub(1, SeqCst);
+            });
+        }
+    });
+    let builder = LockManager::builder().lazy(true).call_timeout(2 * LONG);
+    let url = format!("{scheme}://user@{address}/db");
+    let locks = builder.connect(&url).await.unwrap();
+    for _ in 0..20 {
+        let refused = locks.mutex("k").wait(50 * MS).acquire().await;
+        assert!(refused.is_err());
+    }
+    // One may go on for the next caller. Others are for notifications and renewals.
+    eventually("the others have ended", async || open.load(SeqCst) <= 4).await;
+}
+
+#[tokio::test]
+async fn openings_to_a_silent_postgres_end() {
+    openings_that_are_given_up_end("postgres").await;
+}
+
+#[tokio::test]
+async fn openings_to_a_silent_mysql_end() {
+    openings_that_are_given_up_end("mysql").await;
+}
 
 tests::on_each_database!(
     one_silent_connection_makes_the_manager_leave_all_others
