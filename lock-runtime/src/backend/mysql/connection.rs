@@ -188,9 +188,8 @@ async fn connect(
 ) -> Result<MysqlDialed, Fault> {
     let target = target.clone();
     // The connection lives on the backend's runtime, because the caller's runtime may end before the connection does.
-    let mut opening = Aborted(handle.spawn(async move { dial(&target, &settings, timeout).await }));
-    let opened = (&mut opening.0).await;
-    opened.unwrap_or_else(|_| Err(Fault::runtime_ended()))
+    let opening = async move { dial(&target, &settings, timeout).await };
+    Aborted::spawn(handle, opening).answer().await
 }
 
 /// Connects, with a login from the credentials if there are any. Each of these two steps may take `timeout`.

@@ -48,13 +48,13 @@ pub(super) async fn open(connector: &PostgresConnector) -> Result<OpenedConnecti
     let (target, timeout) = (&connector.target, connector.timeout);
     let dialed = target.clone();
     // The connection lives on the backend's runtime, because the caller's runtime may end before the connection does.
-    let mut opening = Aborted(connector.handle.spawn(async move {
+    let opening = async move {
         let dialed = dial(&dialed, timeout).await?;
         tokio::spawn(dialed.stream);
         Ok((dialed.client, dialed.renew_after))
-    }));
-    let opened = (&mut opening.0).await.map_err(|_| Fault::runtime_ended())?;
-    let (client, renew_after) = opened?;
+    };
+    let opening = Aborted::spawn(&connector.handle, opening);
+    let (client, renew_after) = opening.answer().await?;
     if !target.table.is_found() || connector.schema.is_wanted() {
         find(&client, connector).await?;
     }

@@ -164,9 +164,7 @@ impl<C: Connector> Calls for Pool<C> {
             let pool = self.own.upgrade().ok_or_else(Fault::closed)?;
             let statement = statement.clone();
             let running = async move { pool.run(purpose, &statement, &args, now, until).await };
-            let mut task = Aborted(self.handle.spawn(running));
-            let answer = (&mut task.0).await;
-            answer.unwrap_or_else(|_| Err(Fault::runtime_ended()))
+            Aborted::spawn(&self.handle, running).answer().await
         })
     }
 
@@ -447,7 +445,21 @@ impl<C: Connector> Open<C> {
 }
 
 /// A task that ends when nobody waits for it any more.
-pub(crate) struct Aborted<T>(pub(crate) JoinHandle<T>);
+pub(crate) struct Aborted<T>(JoinHandle<Result<T, Fault>>);
+
+impl<T: Send + 'static> Aborted<T> {
+    pub(crate) fn spawn(
+        runtime: &Handle,
+        work: impl Future<Output = Result<T, Fault>> + Send + 'static,
+    ) -> Aborted<T> {
+        Aborted(runtime.spawn(work))
+    }
+
+    pub(crate) async fn answer(mut self) -> Result<T, Fault> {
+        let done = (&mut self.0).await;
+        done.unwrap_or_else(|_| Err(Fault::runtime_ended()))
+    }
+}
 
 impl<T> Drop for Aborted<T> {
     fn drop(&mut self) {
