@@ -100,11 +100,10 @@ impl Counter<'_> {
                 Ok(answer) => return Ok(answer),
                 Err(fault) => fault,
             };
-            let pause = pauses.pause();
-            if !fault.is_passing_no_op() || deadline.remaining() <= pause {
+            let goes_on = fault.is_passing_no_op();
+            if !goes_on || !deadline.leaves_time_after(pauses.pause()).await {
                 return Err(self.error(fault));
             }
-            clock::sleep(pause).await;
         }
     }
 

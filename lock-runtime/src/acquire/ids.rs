@@ -14,7 +14,7 @@ use crate::values::{IdRange, LockError, clock};
 
 /// The time in which a block of shuffled ids begins.
 const BLOCK: Duration = Duration::from_millis(1);
-/// More than the store may take: the task that draws has it, too.
+/// More than the store may take for a range: the task that draws has the call timeout, too.
 const SLACK: Duration = Duration::from_secs(1);
 
 /// Takes so many ids that follow one another.
@@ -30,24 +30,28 @@ pub(crate) async fn take(
     core.start_here()?;
     // Bodies that a shutdown lets finish may need ids.
     core.life.check_not_stopped(key)?;
-    // The range that is under way may be for others, and the next one for this caller.
-    let patience = core.options.call_timeout * 2 + SLACK;
+    let patience = core.options.call_timeout + SLACK;
     loop {
-        let Served { ids, draw, drawing } = source.ask(count, Now::of(core));
+        let asked = Now::of(core);
+        let Served { ids, draw } = source.ask(count, asked);
         if let Some(draw) = draw {
             // The manager drives it: callers may leave, and the others need the range.
             core.life.spawn(Drawing::new(core, source, draw).run());
         }
-        let told = match ids {
+        let mut told = match ids {
             Ok(ids) => return Ok(ids),
             Err(told) => told,
         };
-        let told = tokio::select! {
-            biased;
-            told = told => told.unwrap_or_else(|_| Err(Fault::runtime_ended())),
-            () = clock::sleep(patience) => {
-                source.nobody_drives(drawing);
-                Err(Fault::not_done("the runtime that asks the store for ids is not driven"))
+        let told = loop {
+            let left = source.patience_left(patience, asked.moment(), clock::now());
+            if left.is_zero() {
+                let why = "the runtime that asks the store for ids is not driven";
+                break Err(Fault::not_done(why));
+            }
+            tokio::select! {
+                biased;
+                told = &mut told => break told.unwrap_or_else(|_| Err(Fault::runtime_ended())),
+                () = clock::sleep(left) => {}
             }
         };
         match told {
@@ -108,10 +112,9 @@ impl Drawing {
                 Ok(None) => (Fault::not_done("the next ids are not due yet"), BLOCK),
                 Err(fault) => (fault, pauses.pause()),
             };
-            if !fault.is_passing() || deadline.remaining() <= pause {
+            if !fault.is_passing() || !deadline.leaves_time_after(pause).await {
                 return Err(fault);
             }
-            clock::sleep(pause).await;
         }
     }
 }

@@ -73,6 +73,8 @@ struct State {
     waiters: VecDeque<Waiter>,
     /// The task that draws, or is about to.
     drawing: Option<Draw>,
+    /// The last sign of life of this task: its start, or the time at which it asked for a range.
+    stirred: Moment,
     /// The number of tasks that have drawn.
     draws: u64,
     /// The number of waiters that the range under way is for: the first ones.
@@ -127,6 +129,10 @@ impl Now {
         }
     }
 
+    pub(crate) fn moment(self) -> Moment {
+        self.moment
+    }
+
     /// Whether what was drawn then may be handed out now.
     fn is_soon_after(self, drawn: Now) -> bool {
         let wall = self.wall.checked_sub(drawn.wall).map(Duration::from_micros);
@@ -148,8 +154,6 @@ impl Now {
 pub(crate) struct Served {
     pub(crate) ids: Result<IdRange, oneshot::Receiver<Told>>,
     pub(crate) draw: Option<Draw>,
-    /// The task that draws now.
-    pub(crate) drawing: Option<Draw>,
 }
 
 /// What is to be drawn.
@@ -165,6 +169,7 @@ impl IdSource {
             ranges: VecDeque::new(),
             waiters: VecDeque::new(),
             drawing: None,
+            stirred: clock::now(),
             draws: 0,
             served_next: 0,
             secret: shuffled.then(IdSecret::new),
@@ -217,25 +222,26 @@ impl IdSource {
         let draw = match state.drawing {
             None if state.size(now.moment) > 0 => {
                 state.draws += 1;
+                state.stirred = now.moment;
                 Some(Draw(state.draws))
             }
             _ => None,
         };
         state.drawing = state.drawing.or(draw);
-        Served {
-            ids,
-            draw,
-            drawing: state.drawing,
-        }
+        Served { ids, draw }
     }
 
-    /// A caller has waited in vain for this task, whose runtime is not driven. The next caller starts another one,
-    /// unless another caller has done so.
-    pub(crate) fn nobody_drives(&self, drawing: Option<Draw>) {
+    /// Returns for how long a caller that has waited since `asked` may go on waiting: many ranges may have to be drawn
+    /// before its own. Zero if the task that draws has given no sign of life for `patience`, because its runtime is not
+    /// driven. The next caller starts another one then.
+    pub(crate) fn patience_left(&self, patience: Duration, asked: Moment, now: Moment) -> Duration {
         let mut state = self.state.lock();
-        if state.drawing == drawing {
+        let silent = now.since(state.stirred).min(now.since(asked));
+        let left = patience.saturating_sub(silent);
+        if left.is_zero() {
             state.drawing = None;
         }
+        left
     }
 
     /// Returns what the task has to draw next. If that is nothing, returns `None`, and the task ends.
@@ -253,6 +259,7 @@ impl IdSource {
         state.served_next = state.waiters.len();
         state.asked = 0;
         state.since = Some(now.moment);
+        state.stirred = now.moment;
         state.last = count;
         let secret = state.secret;
         Some(Want { count, secret })

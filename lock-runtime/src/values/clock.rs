@@ -72,6 +72,16 @@ impl Moment {
         self - now()
     }
 
+    /// Sleeps for `pause`, and returns true if time is left before this moment then. A pause that leaves none is not made. A
+    /// timer may end a millisecond late, and later on a busy machine.
+    pub(crate) async fn leaves_time_after(self, pause: Duration) -> bool {
+        if self.remaining() <= pause {
+            return false;
+        }
+        sleep(pause).await;
+        !self.has_passed()
+    }
+
     /// Time since this moment on the clock that moved further.
     pub(crate) fn elapsed(self) -> Duration {
         now().since(self)
@@ -291,6 +301,26 @@ mod tests {
         tokio::time::advance(Duration::from_secs(31)).await;
         assert!(moment.has_passed());
         assert!(moment.elapsed() >= Duration::from_millis(999));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_time_is_left_after_a_pause_that_a_timer_rounds_up() {
+        let (began, millis) = (tokio::time::Instant::now(), Duration::from_millis);
+        assert!((now() + millis(60_000)).leaves_time_after(millis(1)).await);
+        let deadline = now() + Duration::from_micros(60_001_500);
+        assert!(
+            !deadline
+                .leaves_time_after(Duration::from_micros(60_001_200))
+                .await
+        );
+        let waited = began.elapsed();
+        assert!(waited > millis(60_000), "{waited:?}");
+        assert!(
+            !(now() + millis(60_000))
+                .leaves_time_after(millis(60_000))
+                .await
+        );
+        assert_eq!(began.elapsed(), waited, "it was not waited for in vain");
     }
 
     #[test]

@@ -365,16 +365,39 @@ fn threads_share_the_manager_of_an_async_program_while_its_runtime_lives() {
         .map(|key| shared.mutex(key).acquire().unwrap())
         .into();
 
+    // Threads that are blocked meanwhile: most of them by a timer, which panics without its runtime.
+    let waiting: Vec<_> = iter::repeat_with(|| {
+        let request = shared.mutex("a").wait(LONG);
+        thread::spawn(move || request.acquire().map(drop))
+    })
+    .take(8)
+    .collect();
+    until("they wait", || {
+        shared
+            .as_async()
+            .snapshot()
+            .waited_for
+            .iter()
+            .any(|lock| lock.callers == 8)
+    });
+
     drop(runtime);
     let [first, second] = <[_; 2]>::try_from(left).unwrap();
     assert!(!first.is_held());
-    for refused in [
+    let ended = waiting
+        .into_iter()
+        .map(|thread| thread.join().expect("no panic"));
+    let refused = [
         first.release(),
         shared.mutex("k").acquire().map(drop),
         shared.mutex("k").run(|_| ()),
         shared.inspect("k").map(drop),
-    ] {
-        assert!(refused.is_err());
+    ];
+    for refused in ended.chain(refused) {
+        assert!(
+            matches!(refused, Err(LockError::ShuttingDown { .. })),
+            "{refused:?}"
+        );
     }
     drop(second);
     drop(shared);

@@ -192,6 +192,25 @@ async fn a_store_that_stays_away_is_told_after_the_call_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn callers_wait_for_as_many_ranges_as_are_drawn_before_theirs() {
+    let store = Slow::new();
+    let locks = store.manager();
+    let ids = locks.ids("order");
+    let patience = locks.core().options.call_timeout * 2 + SLACK;
+    let ranges = patience.as_millis() as usize + 1;
+    let calls: Vec<_> = (0..ranges)
+        .map(|_| {
+            let ids = ids.clone();
+            tokio::spawn(async move { ids.take(10_000).await })
+        })
+        .collect();
+    for call in calls {
+        call.await.unwrap().unwrap();
+    }
+    assert_eq!(store.draws(), ranges);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_caller_who_leaves_takes_nothing_from_the_others() {
     let store = Slow::new();
     let ids = store.manager().ids("order");

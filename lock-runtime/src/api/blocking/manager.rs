@@ -84,6 +84,7 @@ impl LockManager {
 
     /// Makes a manager for the threads of a program that has an async manager, too. Call it inside the runtime of that
     /// manager, and give the result to threads outside: it has no thread of its own, and works while that runtime does.
+    /// When the runtime ends, calls under way and later ones end with [`LockError::ShuttingDown`].
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

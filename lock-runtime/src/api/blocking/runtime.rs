@@ -4,17 +4,25 @@ use std::fmt;
 use std::thread::{self, JoinHandle};
 
 use tokio::runtime::{Builder, Handle};
-use tokio::sync::oneshot;
+use tokio::select;
+use tokio::sync::{oneshot, watch};
 
 use crate::api::manager::LockManager;
-use crate::values::{LockError, config};
+use crate::values::{LockError, ShutdownCause, config};
 
 /// A manager and its runtime. Everything that needs either shares it, guards included.
 pub(super) struct Runtime {
     handle: Handle,
     locks: LockManager,
-    /// The thread that drives the runtime. `None` if somebody else drives it.
-    thread: Option<RuntimeThread>,
+    driver: Driver,
+}
+
+/// What drives the runtime.
+enum Driver {
+    /// A thread of this manager. `None` once it was told to stop.
+    Own(Option<RuntimeThread>),
+    /// Somebody else, until the sender is gone: a task of the runtime has it.
+    Other(watch::Receiver<()>),
 }
 
 /// A thread that drives a runtime until it is stopped.
@@ -52,16 +60,18 @@ impl Runtime {
         Ok(Runtime {
             handle,
             locks,
-            thread: Some(RuntimeThread { stop, thread }),
+            driver: Driver::Own(Some(RuntimeThread { stop, thread })),
         })
     }
 
     /// Uses a runtime that somebody else drives.
     pub(super) fn of(handle: Handle, locks: LockManager) -> Runtime {
+        let (alive, ended) = watch::channel(());
+        handle.spawn(async move { alive.closed().await });
         Runtime {
             handle,
             locks,
-            thread: None,
+            driver: Driver::Other(ended),
         }
     }
 
@@ -72,10 +82,25 @@ impl Runtime {
     /// Waits for a future on the calling thread.
     ///
     /// # Errors
-    /// [`LockError::InvalidConfig`] inside an async runtime; the future is then dropped.
+    /// [`LockError::InvalidConfig`] inside an async runtime, [`LockError::ShuttingDown`] once the runtime has ended; the
+    /// future is then dropped.
     pub(super) fn block_on<F: Future>(&self, future: F) -> Result<F::Output, LockError> {
         check_thread()?;
-        Ok(self.handle.block_on(future))
+        let Driver::Other(ended) = &self.driver else {
+            return Ok(self.handle.block_on(future));
+        };
+        let mut ended = ended.clone();
+        self.handle.block_on(async {
+            select! {
+                // First: a runtime that ends drops its tasks before its timers, and polling a timer then panics.
+                biased;
+                _ = ended.changed() => Err(LockError::ShuttingDown {
+                    name: "(blocking)".to_owned(),
+                    why: ShutdownCause::RuntimeEnded,
+                }),
+                value = future => Ok(value),
+            }
+        })
     }
 }
 
@@ -83,7 +108,10 @@ impl Drop for Runtime {
     /// Waits for the releases under way, or the end of a `main` could come before them. On a thread that must not be
     /// blocked, they go on by themselves.
     fn drop(&mut self) {
-        let Some(RuntimeThread { stop, thread }) = self.thread.take() else {
+        let Driver::Own(own) = &mut self.driver else {
+            return;
+        };
+        let Some(RuntimeThread { stop, thread }) = own.take() else {
             return;
         };
         let _ = stop.send(self.locks.clone());

@@ -46,7 +46,7 @@ use super::{
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::quorum::vote::{Grants, Polled};
 use crate::sync::Mutex;
-use crate::values::{Backoff, Checkup, Count, HolderId, Key, StoreKind, Ttl, clock};
+use crate::values::{Backoff, Checkup, Count, HolderId, Key, StoreKind, Ttl};
 
 /// The largest number of releases that are repeated in the background at once. Beyond it, holds that are left at nodes
 /// that are away end with their leases.
@@ -144,12 +144,10 @@ impl QuorumShared {
                 Err(fault) if fault.is_passing() => {}
                 Ok(_) | Err(_) => return,
             }
-            let pause = pauses.pause();
             permit = permit.or_else(|| self.errands.try_acquire().ok());
-            if permit.is_none() || (clock::now() + pause).has_reached(request.over()) {
+            if permit.is_none() || !request.over().leaves_time_after(pauses.pause()).await {
                 return;
             }
-            clock::sleep(pause).await;
         }
     }
 

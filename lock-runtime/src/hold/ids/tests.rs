@@ -3,6 +3,8 @@
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
+/// The time for which a caller waits for a sign of life.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A source, the clocks, and a store that counts.
 struct Bench {
@@ -41,6 +43,10 @@ impl Bench {
     /// The task that was started.
     fn task(&self) -> Draw {
         self.source.state.lock().drawing.unwrap_or(Draw(0))
+    }
+
+    fn patience_left(&self, asked: Moment) -> Duration {
+        self.source.patience_left(PATIENCE, asked, self.now.moment)
     }
 
     fn next(&self) -> Option<Want> {
@@ -266,11 +272,14 @@ fn a_task_that_nobody_drives_is_replaced_and_gives_no_ids() {
     let (first, stuck) = (bench.ask(1), bench.task());
     let want = bench.next().unwrap();
     let sent = bench.now;
-    bench.source.nobody_drives(Some(stuck));
+    bench.pass(PATIENCE - MS);
+    assert_eq!(bench.patience_left(sent.moment), MS);
+    bench.pass(MS);
+    assert_eq!(bench.patience_left(sent.moment), Duration::ZERO);
     let next = bench.ask(1);
     assert!(next.draw.is_some_and(|draw| draw != stuck));
-    // Another caller gives up on the first task, and leaves the second one alone.
-    bench.source.nobody_drives(Some(stuck));
+    // Another caller of before waits on, for the second task.
+    assert_eq!(bench.patience_left(sent.moment), PATIENCE);
     assert_eq!(Some(bench.task()), next.draw);
     bench.draw_all(MS);
     assert_eq!((ids(first), ids(next)), (Some(vec![1]), Some(vec![2])));

@@ -263,12 +263,9 @@ impl Cluster {
     ) -> Result<(Live, Moment), Fault> {
         let Redirect { kind, fault } = redirect;
         let hops = from.hops.saturating_add(1);
-        if hops > HOPS_AT_ONCE || matches!(kind, RedirectKind::Again | RedirectKind::Down) {
-            let pause = pause(hops);
-            if (clock::now() + pause).has_reached(deadline) {
-                return Err(fault);
-            }
-            clock::sleep(pause).await;
+        let waits = hops > HOPS_AT_ONCE || matches!(kind, RedirectKind::Again | RedirectKind::Down);
+        if waits && !deadline.leaves_time_after(pause(hops)).await {
+            return Err(fault);
         }
         let now = clock::now();
         if now.has_reached(deadline) {
