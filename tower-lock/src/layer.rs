@@ -297,7 +297,8 @@ impl<K, R, U> LockLayer<K, R, U> {
     /// the key is served. [`Semaphore::set_permits`](lock_runtime::Semaphore::set_permits) sets a number that stays.
     /// With zero, every request that needs a lock is refused with 500, as with other settings for which a retry cannot
     /// help. Like [`fair`](Self::fair), this option needs names of its own, and has no effect with
-    /// [`read_write`](Self::read_write).
+    /// [`read_write`](Self::read_write). Permits do not re-enter: a handler that asks for one of the same name takes
+    /// another one, and requests that each have one and want one more wait for one another.
     ///
     /// ```
     /// use lock_runtime::LockManager;

@@ -31,8 +31,10 @@
 //! [until the body's end](LockLayer::until_body_end).
 //!
 //! Locks that the handler requests in its own task are nested in the layer's hold: the same lock, from an attribute
-//! on a service method or from a second layer, re-enters instead of waiting for itself. Work that the handler *spawns*
-//! is not nested and would wait: pass the hold on with `Lease::scope`, or use another name.
+//! on a service method or from a second layer, re-enters instead of waiting for itself. Three things do not re-enter and
+//! would wait: work that the handler *spawns* (pass the hold on with `Lease::scope`, or use another name), a layer
+//! inside of a `tower::Buffer`, which calls it from another task, and permits of a
+//! [`semaphore`](LockLayer::semaphore), of which each request takes its own.
 //!
 //! A handler that writes to something that checks fencing tokens needs the layer's lease. Any handler gets it from
 //! [`Lease::current`](lock_runtime::Lease::current), and a handler of axum also from the extractor `HeldLease` (feature
@@ -55,12 +57,13 @@
 //! | the store is away for the whole wait, or the manager shuts down | `Unavailable` | 503 | yes |
 //! | the lock is lost while the request is served | `Lost` | 503; the inner future is dropped at its current `.await` | yes |
 //! | the lock is lost, but the response is finished | | the inner response, and a `tracing` warning | |
+//! | a handler's own lock is lost, but its work is finished (`on_lost = error`) | `LostCompleted` | 500 | no |
 //! | the lock is lost while the body is sent, and the layer holds until its end | | the body ends with an error | |
 //! | the connection is upgraded (101), and the layer holds until the body's end | `Misconfigured` | 500, and a `tracing` error | no |
 //! | a part of the key is missing, or not of its type: the reply names it | `BadKey` | 400 | no |
 //! | the name is empty, too long, or has an empty or ambiguous value in it | `BadKey` | 400 | no |
 //! | the route cannot have a part of the key | `Misconfigured` | 500, and a `tracing` error that names the part | no |
-//! | the store denies access, the key holds something else, an option is out of bounds | `Misconfigured` | 500, and a `tracing` error | no |
+//! | the store denies access, the key holds something else, an option is out of bounds, the manager's runtime has ended | `Misconfigured` | 500, and a `tracing` error | no |
 //!
 //! `Retry-After` is 1 to 5 seconds, at random: it neither reveals the holder's lease nor brings the refused clients
 //! back at once. Bodies name neither the lock nor the fault; [`Reply`] changes what is sent.
@@ -137,7 +140,9 @@
 //! - All instances of a service must use one store, one namespace and one key. A lock excludes only callers that ask
 //!   for it.
 //! - In axum by `Router::route_layer`, after the routes: `Router::layer` also runs for paths without a route, which are then
-//!   refused for a part that they lack, instead of answered with 404.
+//!   refused for a part that they lack, instead of answered with 404. Either runs for methods that the route does not serve,
+//!   too, before they are answered with 405: with a [`min_hold`](LockLayer::min_hold), or where anybody may come, put the
+//!   layer on the methods, `post(pay).route_layer(…)`.
 //! - With a proxy that retries 503 by itself, requests must be safe to repeat.
 //!
 //! # Slow uploads

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use http::StatusCode;
-use lock_runtime::LockError;
+use lock_runtime::{LockError, ShutdownCause};
 
 /// The range of the hints that clients get. It does not depend on the lease: a hint tells a client when to ask again,
 /// not when the lock will be free.
@@ -50,12 +50,15 @@ pub enum RefusalKind {
     Unavailable,
     /// The lock was lost while the request was served, which ended the inner call: 503.
     Lost,
+    /// The request was served to its end, but its lock was lost before that: 500. The layer delivers the response then;
+    /// only a handler's own [`LockError::Lost`] with `completed` is this.
+    LostCompleted,
     /// The request does not name a valid lock (a part of its key is missing, is given twice, is not text or is not of
     /// the part's type, a value is empty, or the name is too long): 400.
     BadKey,
     /// A retry cannot help: the route cannot have a part of the key, the store refuses this client, the key holds
-    /// something else, an option is out of bounds, a connection is upgraded under a lock to the body's end: 500. The
-    /// error is logged.
+    /// something else, an option is out of bounds, a connection is upgraded under a lock to the body's end, the runtime
+    /// that the manager was built in has ended: 500. The error is logged.
     Misconfigured,
 }
 
@@ -70,7 +73,9 @@ impl RefusalKind {
             | RefusalKind::Lost => StatusCode::SERVICE_UNAVAILABLE,
             RefusalKind::ClientOverloaded => StatusCode::TOO_MANY_REQUESTS,
             RefusalKind::BadKey => StatusCode::BAD_REQUEST,
-            RefusalKind::Misconfigured => StatusCode::INTERNAL_SERVER_ERROR,
+            RefusalKind::LostCompleted | RefusalKind::Misconfigured => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
         }
     }
 
@@ -89,18 +94,26 @@ impl RefusalKind {
             RefusalKind::Lost => {
                 "The request was interrupted. It may have taken effect in part or not at all."
             }
+            RefusalKind::LostCompleted => {
+                "The request has taken effect, perhaps beside another one. Look at the result before you repeat it."
+            }
             RefusalKind::BadKey => "The request names its resource in a way that is not valid.",
             RefusalKind::Misconfigured => "The request could not be served.",
         }
     }
 
     fn is_retryable(self) -> bool {
-        !matches!(self, RefusalKind::BadKey | RefusalKind::Misconfigured)
+        !matches!(
+            self,
+            RefusalKind::LostCompleted | RefusalKind::BadKey | RefusalKind::Misconfigured
+        )
     }
 }
 
 /// Translates a lock's error into what it means to a client, so that handlers that take locks of their own can answer
 /// as the layer does.
+///
+/// Do not translate the error of a `release`: the work is done then, and the client would be asked to repeat it.
 ///
 /// ```
 /// use lock_runtime::{LockError, LockManager};
@@ -109,7 +122,9 @@ impl RefusalKind {
 /// async fn settle(locks: &LockManager) -> Result<&'static str, Refusal> {
 ///     let guard = locks.mutex("order:17").acquire().await?;
 ///     // … the work …
-///     guard.release().await?;
+///     if let Err(error) = guard.release().await {
+///         tracing::warn!(%error, "the order is settled, but its lock was not given back");
+///     }
 ///     Ok("settled")
 /// }
 ///
@@ -124,9 +139,14 @@ impl From<LockError> for Refusal {
             LockError::Busy { waited, .. } if waited.is_zero() => RefusalKind::Busy,
             LockError::Busy { .. } => RefusalKind::WaitedOut,
             LockError::TooManyWaiters { .. } => RefusalKind::Overloaded,
-            LockError::Unavailable { .. } | LockError::ShuttingDown { .. } => {
-                RefusalKind::Unavailable
-            }
+            LockError::Unavailable { .. }
+            | LockError::ShuttingDown {
+                why: ShutdownCause::Shutdown,
+                ..
+            } => RefusalKind::Unavailable,
+            LockError::Lost {
+                completed: true, ..
+            } => RefusalKind::LostCompleted,
             LockError::Lost { .. } => RefusalKind::Lost,
             LockError::InvalidName { .. } => RefusalKind::BadKey,
             _ => RefusalKind::Misconfigured,

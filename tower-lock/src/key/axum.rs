@@ -11,7 +11,7 @@ use axum::extract::{FromRequestParts, MatchedPath, RawPathParams};
 use http::Request;
 
 use crate::key::path::not_in_route;
-use crate::key::request::{Flaw, Form, as_parsed, as_sent};
+use crate::key::request::{Flaw, Form, as_parsed, as_sent, only};
 use crate::key::{Head, RequestKey};
 
 impl RequestKey {
@@ -19,6 +19,10 @@ impl RequestKey {
     ///
     /// Only layers that are added to a router (`Router::layer`, `Router::route_layer`) run after the route is known. A
     /// layer around the whole router, or on a route without this parameter, refuses every request with 500 and logs why.
+    /// Around a router that is a service of another one (`nest_service`, `fallback_service`), it refuses with 400: such
+    /// a request looks as one to a path without a route does.
+    ///
+    /// A parameter that is there twice (`/{id}/users/{id}`, by `nest`) is refused with 400 as well.
     #[must_use]
     pub fn path_param(self, name: &'static str) -> Self {
         self.path_param_in(name, as_sent)
@@ -35,9 +39,12 @@ impl RequestKey {
         let what = format!("The path parameter `{name}`");
         self.text(&what, form, move |head| {
             let params = path_params(head)?;
-            let found = params.iter().find(|(of, _)| *of == name);
-            let (_, value) = found.ok_or_else(|| not_in_route(head))?;
-            Ok(value.to_owned().into())
+            let mut values = params.iter().filter(|(of, _)| *of == name);
+            match only(&mut values) {
+                Ok((_, value)) => Ok(value.to_owned().into()),
+                Err(Flaw::Missing) => Err(not_in_route(head)),
+                Err(flaw) => Err(flaw),
+            }
         })
     }
 

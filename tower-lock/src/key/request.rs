@@ -51,7 +51,8 @@ use crate::refusal::Refusal;
 /// [`optional`](Self::optional), either passes without a lock.
 ///
 /// axum's `Router::layer` also runs for paths that no route matches, which are then refused instead of answered with 404.
-/// Use `Router::route_layer` to lock the routes only.
+/// Use `Router::route_layer` to lock the routes only, and `MethodRouter::route_layer`, as in `post(pay).route_layer(…)`, to
+/// lock no request whose method the route does not serve.
 ///
 /// A value that is empty, not text or not of the part's type, a header or parameter that is given twice, and a name over
 /// 512 bytes are refused with 400 in any case, because the handler may read such a request differently from the key.
@@ -359,7 +360,7 @@ impl fmt::Debug for RequestKey {
 }
 
 /// Returns the only value of something that may be given several times.
-fn only<T>(values: &mut impl Iterator<Item = T>) -> Result<T, Flaw> {
+pub(crate) fn only<T>(values: &mut impl Iterator<Item = T>) -> Result<T, Flaw> {
     let value = values.next().ok_or(Flaw::Missing)?;
     match values.next() {
         None => Ok(value),

@@ -16,7 +16,7 @@ use crate::reply::Reply;
 /// | `Overloaded`, `ClientOverloaded` | `RESOURCE_EXHAUSTED` |
 /// | `Unavailable` | `UNAVAILABLE` |
 /// | `BadKey` | `INVALID_ARGUMENT` |
-/// | `Misconfigured` | `INTERNAL` |
+/// | `LostCompleted`, `Misconfigured` | `INTERNAL` |
 ///
 /// Where a retry can help, `grpc-retry-pushback-ms` says when, as `Retry-After` does for HTTP. Clients that retry by
 /// their service config obey it. A client-side deadline bounds the whole call, waiting for the lock included.
@@ -51,7 +51,7 @@ pub(crate) fn code(kind: RefusalKind) -> u16 {
         RefusalKind::Overloaded | RefusalKind::ClientOverloaded => RESOURCE_EXHAUSTED,
         RefusalKind::Unavailable => UNAVAILABLE,
         RefusalKind::BadKey => INVALID_ARGUMENT,
-        RefusalKind::Misconfigured => INTERNAL,
+        RefusalKind::LostCompleted | RefusalKind::Misconfigured => INTERNAL,
     }
 }
 

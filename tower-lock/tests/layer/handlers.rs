@@ -8,7 +8,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use http::{Request, StatusCode};
-use lock_runtime::{Lease, LockError, LockManager, distributed_lock};
+use lock_runtime::test_util::error;
+use lock_runtime::{Lease, LockError, LockManager, LostReason, ShutdownCause, distributed_lock};
 use tower::ServiceExt;
 use tower_lock::{HeldLease, LockLayer, Refusal, RefusalKind, RequestKey};
 
@@ -230,6 +231,34 @@ async fn a_lock_error_is_answered_as_the_layer_answers() {
         let by_hand = answer(&app, &format!("/hand/{wait}")).await;
         assert_eq!(by_hand.0, status);
         assert_eq!(by_hand, answer(&app, &format!("/layer/{wait}")).await);
+    }
+    let second = Duration::from_secs(1);
+    for (error, status, again) in [
+        (
+            error::lost("a", second, LostReason::Expired, false),
+            503,
+            true,
+        ),
+        // The work is done: a client that repeats it does it twice.
+        (
+            error::lost("a", second, LostReason::Expired, true),
+            500,
+            false,
+        ),
+        (
+            error::shutting_down("a", ShutdownCause::Shutdown),
+            503,
+            true,
+        ),
+        (
+            error::shutting_down("a", ShutdownCause::RuntimeEnded),
+            500,
+            false,
+        ),
+    ] {
+        let refusal = Refusal::from(error);
+        assert_eq!(refusal.kind().status(), status, "{refusal:?}");
+        assert_eq!(refusal.retry_after().is_some(), again, "{refusal:?}");
     }
     let unset = locks.semaphore("none").permits(1).acquire().await;
     let refusal = Refusal::from(unset.unwrap_err());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Path;
-use axum::routing::get;
+use axum::routing::{get, post};
 use http::{Request, StatusCode};
 use lock_runtime::LockManager;
 use tower::{Layer, ServiceExt};
@@ -102,6 +102,11 @@ async fn a_part_that_its_route_cannot_have_is_500_and_one_that_a_client_left_out
         let case = format!("{key:?} {path}");
         assert_eq!(status(&app(key), path).await, answer, "{case}");
     }
+    // The handler may read the one or the other.
+    let layer = LockLayer::from_key(LockManager::in_memory(), key().path_param("id"));
+    let twice = Router::new().route("/users/{id}", get(async || "served").layer(layer));
+    let twice = Router::new().nest("/{id}", twice);
+    assert_eq!(status(&twice, "/1/users/7").await, 400);
     // Around the whole router, the route is not known.
     let layer = LockLayer::from_key(LockManager::in_memory(), key().path_param("id"));
     let outside = layer.layer(Router::<()>::new().route("/orders/{id}", get(async || "served")));
@@ -122,6 +127,24 @@ async fn a_route_layer_leaves_paths_without_a_route_alone() {
     assert_eq!(status(&app, "/orders/7").await, StatusCode::OK);
     assert_eq!(status(&app, "/health").await, StatusCode::OK);
     assert_eq!(status(&app, "/none").await, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_layer_on_methods_locks_no_other_method() {
+    let locks = LockManager::in_memory();
+    let layer = LockLayer::from_key(locks.clone(), RequestKey::new("o").path_param("id"));
+    let app = Router::new().route(
+        "/orders/{id}",
+        post(async || "served").route_layer(layer.wait(Duration::ZERO)),
+    );
+    let _guard = locks.mutex("o:7").acquire().await.unwrap();
+    assert_eq!(
+        status(&app, "/orders/7").await,
+        StatusCode::METHOD_NOT_ALLOWED
+    );
+    let served = Request::post("/orders/7").body(Body::empty()).unwrap();
+    let served = app.oneshot(served).await.unwrap();
+    assert_eq!(served.status(), StatusCode::LOCKED);
 }
 
 #[tokio::test(start_paused = true)]
