@@ -13,6 +13,10 @@ use crate::hold::{Asking, Core};
 use crate::queue::{Entered, Front, Ticket};
 use crate::values::{Key, Kind, LockError, LockName, Moment, Overrides, clock};
 
+/// The least time for an answer, even if the caller's wait ends before. An answer that nobody receives may have taken
+/// permits that nobody gives back, and a latch that was closed all the time must not look like a store that is away.
+const LEAST_ANSWER: Duration = Duration::from_millis(200);
+
 /// Notes the outcome of a request for the waiters behind the front.
 fn note<T>(front: &Front, answer: &Result<T, Fault>) {
     match answer {
@@ -93,18 +97,10 @@ impl Counter<'_> {
         // It is counted before the check. A shutdown that does not see the count has closed the manager before the check.
         let _under_way = self.core.life.background.enter();
         self.core.life.check_not_stopped(&self.key)?;
-        let deadline = clock::now() + self.core.options.call_timeout;
-        let mut pauses = pauses_after_faults();
-        loop {
-            let fault = match ask(self.counters, self.reference(), deadline.remaining()).await {
-                Ok(answer) => return Ok(answer),
-                Err(fault) => fault,
-            };
-            let goes_on = fault.is_passing_no_op();
-            if !goes_on || !deadline.leaves_time_after(pauses.pause()).await {
-                return Err(self.error(fault));
-            }
-        }
+        let ask = |timeout| ask(self.counters, self.reference(), timeout);
+        let timeout = self.core.options.call_timeout;
+        let answer = until_done(timeout, timeout, ask).await;
+        answer.map_err(|fault| self.error(fault))
     }
 
     /// Asks until the answer is yes, also after faults if `again` allows that. `front`: that of a caller that asks for the other
@@ -136,6 +132,26 @@ impl Counter<'_> {
             fault => fault,
         };
         fault.into_error(self.key.name())
+    }
+}
+
+/// Sends a request, and again for `patience` while the answers say that nothing was done.
+pub(crate) async fn until_done<'b, T>(
+    patience: Duration,
+    call_timeout: Duration,
+    ask: impl Fn(Duration) -> Reply<'b, T>,
+) -> Result<T, Fault> {
+    let deadline = clock::now() + patience;
+    let mut pauses = pauses_after_faults();
+    loop {
+        let fault = match ask(call_timeout.min(deadline.remaining())).await {
+            Ok(answer) => return Ok(answer),
+            Err(fault) => fault,
+        };
+        let goes_on = fault.is_passing_no_op();
+        if !goes_on || !deadline.leaves_time_after(pauses.pause()).await {
+            return Err(fault);
+        }
     }
 }
 
@@ -180,11 +196,9 @@ where
     }
 
     async fn ask(&mut self, now: Moment) -> Asked<()> {
-        let timeout = self
-            .attempt
-            .deadline
-            .cut(self.counter.core.options.call_timeout, now);
-        let answer = (self.ask)(timeout).await;
+        let call = self.counter.core.options.call_timeout;
+        let timeout = self.attempt.deadline.cut(call, now);
+        let answer = (self.ask)(timeout.max(call.min(LEAST_ANSWER))).await;
         let answer = self.counter.core.served.judge(self.asking(), answer);
         if let Some(front) = self.front {
             note(front, &answer);

@@ -12,6 +12,7 @@ use crate::acquire::try_acquire::TryAcquire;
 use crate::backend::{AcquireRequest, AcquiredAll, Fault};
 use crate::hold::{Asking, Caller, Core, Handles, HoldHandle, all_of};
 use crate::observe::spans::Wait;
+use crate::queue::may_rest;
 use crate::values::{LockError, Moment, Ttl, clock, jittered};
 
 /// One lock of a set, checked.
@@ -178,14 +179,16 @@ async fn at_once(
     // It is kept until the grants count as guards, so that a shutdown waits; otherwise only the leases would end the locks.
     let _asking = core.life.under_way.enter();
     core.life.check_open(&first.key)?;
+    let since = clock::now();
+    let gives_up = deadline.map_or(Some(since), |deadline| deadline.until);
     let mut fronts = Vec::with_capacity(members.len());
     for (_, request) in members {
-        match core.queues.try_enter(&request.key) {
+        let may_wait = |end| may_rest(since, gives_up, end);
+        match core.queues.try_enter(&request.key, may_wait) {
             Some(front) => fronts.push(front),
             None => return Ok(AtOnce::Busy),
         }
     }
-    let since = clock::now();
     let call = |request, now| {
         let mut call = call_for(core, request, now);
         if let Some(deadline) = deadline {
@@ -322,3 +325,6 @@ async fn renew_one(handle: &HoldHandle) -> Result<(), LockError> {
     let renewed = tokio::time::timeout(timeout, handle.renew(ttl)).await;
     renewed.map_err(late)?
 }
+
+#[cfg(test)]
+mod tests;

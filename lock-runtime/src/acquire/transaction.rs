@@ -20,7 +20,8 @@ use crate::values::{Backoff, FencingToken, HolderId, Key, LockError, Moment, clo
 pub(crate) const ON_ITS_WAY: Duration = Duration::from_secs(2);
 /// The pauses before the looks whether a transaction was rolled back. Most have ended before the first one.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
-const LAST_LOOK: Duration = Duration::from_millis(500);
+/// Chance makes it up to a half longer.
+const LAST_LOOK: Duration = Duration::from_millis(300);
 
 /// Looks of a transaction at a row that statements of others have locked, and the pauses between them.
 const LOOKS: usize = 8;

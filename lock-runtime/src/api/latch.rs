@@ -138,7 +138,8 @@ pub struct LatchRequest {
 }
 
 impl LatchRequest {
-    /// Waits up to `wait`; zero asks once. Default: the manager's, 10 s. One year at most.
+    /// Waits up to `wait`; zero asks once. If a request to the store is under way when that is over, waits for its answer,
+    /// up to 200 ms after the request. Default: the manager's, 10 s. One year at most.
     pub fn wait(mut self, wait: Duration) -> LatchRequest {
         self.wait = Some(wait);
         self

@@ -1,11 +1,14 @@
 //! The observer of an election, for callers that do not campaign.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Mutex;
+
 use crate::acquire::contend::nap;
-use crate::api::info::HolderInfo;
+use crate::api::info::{HolderInfo, LockInfo};
 use crate::api::manager::LockManager;
 use crate::backend::{Fault, Listen};
 use crate::hold::Asking;
@@ -14,6 +17,8 @@ use crate::values::{Backoff, Key, LockError, LockName, Moment, clock};
 /// The pauses between two looks while nobody leads, or the store fails.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The number of requests of a look: for the lock, and for its holder's record.
+const REQUESTS: u32 = 2;
 
 /// An observer of who leads, one change after the other. [`Election::observe`](crate::Election::observe) makes it.
 ///
@@ -47,8 +52,16 @@ pub struct LeaderObserver {
     told: Option<Option<HolderInfo>>,
     /// The time of the next request to the store, if no message comes before. `None` means now.
     next_look: Option<Moment>,
+    /// The requests under way. They go on in the next call if this one is dropped: else a caller that drops calls more often
+    /// than the store answers would never learn anything.
+    looking: Option<Looking>,
     /// The pauses while nobody leads, or the store fails.
     pauses: Backoff,
+}
+
+struct Looking {
+    began: Moment,
+    answer: Mutex<Pin<Box<dyn Future<Output = Result<LockInfo, Fault>> + Send>>>,
 }
 
 struct Listening {
@@ -76,6 +89,7 @@ impl LeaderObserver {
             listening: None,
             told: None,
             next_look: None,
+            looking: None,
             pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
         }
     }
@@ -144,14 +158,27 @@ impl LeaderObserver {
 
     /// Asks the store, and sets the time to ask it next.
     async fn look(&mut self, key: &Arc<Key>) -> Result<Option<HolderInfo>, Fault> {
-        let seen = match self.locks.look(key).await {
+        let core = self.locks.core();
+        let longest = core.options.call_timeout * REQUESTS;
+        // The answer of a look that was not polled for long may be as old.
+        self.looking
+            .take_if(|looking| looking.began.elapsed() > longest);
+        let looking = self.looking.get_or_insert_with(|| {
+            let (locks, key) = (self.locks.clone(), key.clone());
+            Looking {
+                began: clock::now(),
+                answer: Mutex::new(Box::pin(async move { locks.look(&key).await })),
+            }
+        });
+        let answer = looking.answer.get_mut().as_mut().await;
+        self.looking = None;
+        let seen = match answer {
             Ok(seen) => seen,
             Err(fault) => {
                 self.has_failed();
                 return Err(fault);
             }
         };
-        let core = self.locks.core();
         self.listening.get_or_insert_with(|| Listening {
             listener: core.backend.listen(key),
             is_ready: false,

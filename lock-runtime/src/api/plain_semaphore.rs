@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::acquire::counter::ticket;
+use crate::acquire::counter::{ticket, until_done};
 use crate::acquire::try_acquire::TryAcquire;
 use crate::api::semaphore::Semaphore;
 use crate::backend::{Fault, Reply};
@@ -14,9 +14,11 @@ use crate::queue::Ticket;
 use crate::values::options::{check_permits, check_wait};
 use crate::values::{Key, LockError, LockName};
 
-/// The least time for an answer, even if the caller's wait ends before: an answer that nobody receives may have taken
-/// permits that nobody gives back.
-const LEAST_ANSWER: Duration = Duration::from_millis(200);
+/// The time for which permits of a caller who left are given back again and again, while the store says that this was not
+/// done. A failover takes less.
+const GIVE_BACK: Duration = Duration::from_secs(60);
+/// More than a call to the store may take: the task that makes it has the call timeout, too.
+const SLACK: Duration = Duration::from_secs(1);
 
 /// A semaphore whose permits have no holder and no lease: Redisson's `RSemaphore`, to share one with Java.
 /// [`LockManager::plain_semaphore`](crate::LockManager::plain_semaphore) makes it; it is cheap to clone.
@@ -187,13 +189,12 @@ impl PlainSemaphoreRequest {
             // Only locks hand holds over, and only readers and the waiters of a latch go together.
             Ticket::Held(_) | Ticket::Go => return Err(attempt.busy(None)),
         };
-        let least = both.core.options.call_timeout.min(LEAST_ANSWER);
         let ask = |timeout: Duration| -> Reply<'_, bool> {
             Box::pin(take(
                 both.core.clone(),
                 counter.key.clone(),
                 permits,
-                timeout.max(least),
+                timeout,
             ))
         };
         let until = counter.until(&attempt, Some(&front), ask, Fault::is_passing_no_op);
@@ -220,7 +221,8 @@ impl Drop for UnseenPermits {
             let Some(counters) = core.backend.counters() else {
                 return;
             };
-            if let Err(fault) = counters.add(&key, i64::from(permits), timeout).await {
+            let add = |timeout| counters.add(&key, i64::from(permits), timeout);
+            if let Err(fault) = until_done(GIVE_BACK, timeout, add).await {
                 tracing::warn!(%fault, permits, "plain permits of a caller who left were not given back");
             }
         });
@@ -252,13 +254,17 @@ async fn take(
         // If nobody waits any more, the grant is dropped with the channel, which gives the permits back.
         let _ = tell.send(granted);
     });
-    match told.await {
-        Ok(Ok(Some(mut granted))) => {
+    // A grant after this time is given back, too: nobody waits for it.
+    match tokio::time::timeout(timeout + SLACK, told).await {
+        Ok(Ok(Ok(Some(mut granted)))) => {
             granted.seen = true;
             Ok(true)
         }
-        Ok(Ok(None)) => Ok(false),
-        Ok(Err(fault)) => Err(fault),
-        Err(_) => Err(Fault::runtime_ended()),
+        Ok(Ok(Ok(None))) => Ok(false),
+        Ok(Ok(Err(fault))) => Err(fault),
+        Ok(Err(_)) => Err(Fault::runtime_ended()),
+        Err(_) => Err(Fault::unknown(
+            "the runtime that asks the store is not driven",
+        )),
     }
 }

@@ -198,12 +198,18 @@ impl HoldHandle {
         let hold = &self.hold;
         let tenure = hold.tenure();
         hold.check()?;
-        let renewal = tenure.renewal(Some(ttl));
         let timeout = self.core.options.call_timeout;
-        let sent_at = clock::now();
-        let answer = self.core.renew(renewal.clone(), timeout).await;
-        let answer = answer.map_err(|fault| fault.into_error(hold.key().name()))?;
-        tenure.answered(&renewal, answer, sent_at);
+        let answer = loop {
+            let renewal = tenure.renewal(Some(ttl));
+            let sent_at = clock::now();
+            let answer = self.core.renew(renewal.clone(), timeout).await;
+            let answer = answer.map_err(|fault| fault.into_error(hold.key().name()))?;
+            let counts = tenure.answered(&renewal, answer, sent_at);
+            // A write that became a read meanwhile is asked for as a read.
+            if counts == answer {
+                break answer;
+            }
+        };
         if answer == Renewed::NotHeld {
             // The hold is lost: the watchdog takes it out, and logs that.
             self.core.watch.look_now(tenure);

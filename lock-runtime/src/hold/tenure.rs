@@ -377,10 +377,14 @@ impl Tenure {
     }
 
     /// Returns the lease by which the watchdog plans its requests. It is short while the store has only reserved the lock,
-    /// and not long for a read, whose lease other readers may shorten.
+    /// that of the grant until a longer one is confirmed, and not long for a read, whose lease other readers may shorten.
     pub(crate) fn paced_by(&self) -> Ttl {
         let state = self.state.lock();
-        let ttl = state.turn().map_or(self.ttl, |turn| turn.ttl);
+        let ttl = match state.turn() {
+            Some(turn) if turn.lengthen => turn.ttl.min(self.ttl),
+            Some(turn) => turn.ttl,
+            None => self.ttl,
+        };
         if state.unleased {
             ttl.min(Ttl::SHORT)
         } else if self.key().kind() == Kind::Read {
@@ -430,21 +434,32 @@ impl Tenure {
     }
 
     /// Takes in the answer to a renewal that was sent at `sent_at`, whichever turn asked for it: it is about the holder
-    /// id. An answer that confirms the tenure after its end comes too late: `is_held` has returned false already.
-    pub(crate) fn answered(self: &Arc<Tenure>, asked: &Renewal, answer: Renewed, sent_at: Moment) {
+    /// id. An answer that confirms the tenure after its end comes too late: `is_held` has returned false already. Returns
+    /// the answer, or [`Renewed::Unknown`] if it says nothing about the tenure as it is now.
+    pub(crate) fn answered(
+        self: &Arc<Tenure>,
+        asked: &Renewal,
+        answer: Renewed,
+        sent_at: Moment,
+    ) -> Renewed {
+        // It was asked for as a write and meanwhile became a read.
+        let is_outdated = asked.key.kind() != self.key().kind();
+        let answer = match answer {
+            Renewed::NotHeld if is_outdated => Renewed::Unknown,
+            answer => answer,
+        };
         let mut state = self.state.lock();
         let mut news = self.expire(&mut state, clock::now());
         if state.is_live() {
             match answer {
                 Renewed::Held => state.confirm(asked, sent_at),
-                // It was asked for as a write and meanwhile became a read.
-                Renewed::NotHeld if asked.key.kind() != self.key().kind() => {}
                 Renewed::NotHeld => news = self.end(&mut state, LostReason::Refused),
                 Renewed::Unknown | Renewed::LeftOut => {}
             }
         }
         drop(state);
         self.announce(news);
+        answer
     }
 
     /// A caller of this process comes while no caller has the lock: its turn begins. Under the queues' lock.

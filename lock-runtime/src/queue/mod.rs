@@ -99,6 +99,11 @@ pub(crate) enum Ticket {
     Go,
 }
 
+/// Whether a caller that gives up at `gives_up` waits for the end of a rest. The timer of a rest may be late.
+pub(crate) fn may_rest(now: Moment, gives_up: Option<Moment>, end: Moment) -> bool {
+    !now.has_reached(end) && gives_up.is_none_or(|at| at.has_reached(end))
+}
+
 pub(crate) enum Entered {
     /// The queue was empty: the caller is at the front.
     Front(Front),
@@ -136,10 +141,14 @@ impl LocalQueues {
         Locked(self.shards[usize::try_from(place).unwrap_or(0)].lock())
     }
 
-    /// Takes the front at `key` if this process neither holds the key nor asks for it.
-    pub(crate) fn try_enter(self: &Arc<LocalQueues>, key: &Arc<Key>) -> Option<Front> {
-        // The caller does not wait.
-        let passes = |state: &mut KeyState, number| state.pass_rest(number, |_| false);
+    /// Takes the front at `key` if this process neither holds the key nor asks for it. `may_wait`: whether the caller goes on
+    /// waiting until then without the front, as it does during a rest.
+    pub(crate) fn try_enter(
+        self: &Arc<LocalQueues>,
+        key: &Arc<Key>,
+        may_wait: impl FnOnce(Moment) -> bool,
+    ) -> Option<Front> {
+        let passes = |state: &mut KeyState, number| state.pass_rest(number, may_wait);
         self.front(&mut self.lock(key).0, key, passes)
     }
 
@@ -183,10 +192,7 @@ impl LocalQueues {
         let mut idle = None;
         let front = self.front(shard, key, |state, number| {
             idle = state.take_idle(hold_options, now);
-            // The timer of a rest may be late.
-            let may_wait =
-                |end| !now.has_reached(end) && gives_up.is_none_or(|at| at.has_reached(end));
-            idle.is_none() && state.pass_rest(number, may_wait)
+            idle.is_none() && state.pass_rest(number, |end| may_rest(now, gives_up, end))
         });
         idle.or(front.map(Entered::Front))
     }

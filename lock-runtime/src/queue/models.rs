@@ -29,7 +29,7 @@ impl Scene {
     }
 
     fn front(&self) -> Front {
-        self.queues.try_enter(&self.key).unwrap()
+        self.queues.try_enter(&self.key, |_| false).unwrap()
     }
 
     /// A waiter that stays until it has had its turn.

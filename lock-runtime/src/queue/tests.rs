@@ -25,7 +25,7 @@ async fn a_waiter_behind_an_admitted_front_waits_for_what_the_next_one_is_told()
     let queues = LocalQueues::new(10, 10);
     let key = Key::new("", &LockName::from("k"), Kind::Semaphore).unwrap();
     let key = Arc::new(key);
-    let front = queues.try_enter(&key).unwrap();
+    let front = queues.try_enter(&key, |_| false).unwrap();
     let (mut second, third) = (waiter(&queues, &key), waiter(&queues, &key));
     assert!(third.first_news().is_some(), "the front still asks");
     front.heard_from_store(None);
@@ -44,7 +44,7 @@ async fn only_those_who_waited_at_the_mark_are_let_go() {
     let queues = LocalQueues::new(10, 10);
     let key = Key::new("", &LockName::from("k"), Kind::Semaphore).unwrap();
     let key = Arc::new(key);
-    let front = queues.try_enter(&key).unwrap();
+    let front = queues.try_enter(&key, |_| false).unwrap();
     let mut before = waiter(&queues, &key);
     let mark = front.so_far();
     let (mut after, _last) = (waiter(&queues, &key), waiter(&queues, &key));
@@ -59,7 +59,7 @@ async fn only_those_who_waited_at_the_mark_are_let_go() {
 async fn a_caller_at_the_front_that_is_not_heard_of_between_two_looks_is_passed_over() {
     let queues = LocalQueues::new(10, 10);
     let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
-    let front = queues.try_enter(&key).unwrap();
+    let front = queues.try_enter(&key, |_| false).unwrap();
     let (mut second, mut third) = (waiter(&queues, &key), waiter(&queues, &key));
     third.look_at_front();
     front.heard_from_store(None);
@@ -82,7 +82,7 @@ async fn a_caller_at_the_front_that_is_not_heard_of_between_two_looks_is_passed_
 async fn a_hold_is_not_passed_over() {
     let queues = LocalQueues::new(10, 10);
     let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
-    let front = queues.try_enter(&key).unwrap();
+    let front = queues.try_enter(&key, |_| false).unwrap();
     front.now_held_by("k");
     let mut next = waiter(&queues, &key);
     for _ in 0..3 {
@@ -103,7 +103,10 @@ async fn a_caller_at_the_front_that_waits_counts_towards_the_caps() {
     let queues = LocalQueues::new(2, 3);
     let keys = ["a", "b"].map(|name| Key::new("", &LockName::from(name), Kind::Mutex).unwrap());
     let [a, b] = keys.map(Arc::new);
-    let (front, other) = (queues.try_enter(&a).unwrap(), queues.try_enter(&b).unwrap());
+    let (front, other) = (
+        queues.try_enter(&a, |_| false).unwrap(),
+        queues.try_enter(&b, |_| false).unwrap(),
+    );
     assert_eq!(queues.waiters(&a), 0, "it only asks");
     let first = waiter(&queues, &a);
     front.count_as_waiting().unwrap();
@@ -135,7 +138,7 @@ async fn a_caller_at_the_front_that_waits_counts_towards_the_caps() {
 async fn what_the_front_hears_of_a_fault_is_what_its_waiters_tell() {
     let queues = LocalQueues::new(10, 10);
     let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
-    let front = queues.try_enter(&key).unwrap();
+    let front = queues.try_enter(&key, |_| false).unwrap();
     let second = waiter(&queues, &key);
     assert!(front.fault().is_none() && second.fault().is_none());
     front.heard_from_store(Some(&Fault::not_done("away")));
@@ -150,7 +153,7 @@ async fn what_the_front_hears_of_a_fault_is_what_its_waiters_tell() {
 async fn those_who_wait_are_counted_until_they_leave_or_all_are_let_go_or_sent_away() {
     let queues = LocalQueues::new(10, 10);
     let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Read).unwrap());
-    let front = queues.try_enter(&key).unwrap();
+    let front = queues.try_enter(&key, |_| false).unwrap();
     assert!(queues.waited_for().is_empty(), "nobody waits");
     let (mut second, third) = (waiter(&queues, &key), waiter(&queues, &key));
     assert_eq!(queues.waited_for(), [(key.clone(), 2)]);
@@ -160,7 +163,7 @@ async fn those_who_wait_are_counted_until_they_leave_or_all_are_let_go_or_sent_a
     assert!(matches!(second.ticket().await, Some(Ticket::Go)));
     assert_eq!(queues.waiting(), 0);
 
-    let _front = queues.try_enter(&key).unwrap();
+    let _front = queues.try_enter(&key, |_| false).unwrap();
     let (mut second, _third) = (waiter(&queues, &key), waiter(&queues, &key));
     assert_eq!(queues.waiting(), 2);
     queues.close();
@@ -172,7 +175,7 @@ async fn those_who_wait_are_counted_until_they_leave_or_all_are_let_go_or_sent_a
 async fn a_successor_that_is_only_given_the_turn_waits_on() {
     let queues = LocalQueues::new(10, 10);
     let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
-    let front = queues.try_enter(&key).unwrap();
+    let front = queues.try_enter(&key, |_| false).unwrap();
     let mut second = waiter(&queues, &key);
     let successor = front.successor().unwrap();
     assert_eq!(queues.waiting(), 0);
@@ -189,7 +192,7 @@ async fn a_successor_that_is_only_given_the_turn_waits_on() {
 async fn only_the_first_who_asks_is_told_which_hold_blocks_the_queue() {
     let queues = LocalQueues::new(10, 10);
     let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
-    let front = queues.try_enter(&key).unwrap();
+    let front = queues.try_enter(&key, |_| false).unwrap();
     let (second, third) = (waiter(&queues, &key), waiter(&queues, &key));
     front.now_held_by("holder");
     assert_eq!(second.blocked_by(), Some("holder"));

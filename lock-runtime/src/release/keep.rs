@@ -20,16 +20,23 @@ impl Work {
             return true;
         };
         let covered = self.cover(until).await;
+        self.is_covered = covered.is_ok();
         let is_gone = matches!(covered, Err(LockError::Lost { .. }));
-        match (kept, covered) {
-            (Some(kept), covered) => drop(kept.send(covered)),
-            (None, Err(error)) => observe::release_failed(self.turn.label.lock, &error),
-            (None, Ok(())) => {}
+        // A caller that has left, or was told that there was no answer in time, does not hear of it.
+        let unheard = match kept {
+            Some(kept) => kept.send(covered).err(),
+            None => Some(covered),
+        };
+        if let Some(Err(error)) = unheard {
+            observe::release_failed(self.turn.label.lock, &error);
         }
         if is_gone {
             // There is nothing to keep. The release deletes the rest of the hold, and passes the front on.
             return true;
         }
+        // From now on the store says how long the key stays taken: a forced release may free it, and a store that was away may
+        // not have kept it.
+        drop(self.turn.front.take());
         tokio::select! {
             () = clock::sleep_until(until) => true,
             () = self.core.life.closing() => false,

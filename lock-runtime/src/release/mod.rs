@@ -171,6 +171,8 @@ struct Work {
     over_at: Moment,
     /// Whether a release was sent and not answered: it may be the cause of a later "not held".
     unanswered: bool,
+    /// Whether the store has said that it keeps the key for `min_hold`.
+    is_covered: bool,
     /// A shutdown waits for it, also if a caller drives the release.
     _under_way: Counted,
 }
@@ -188,6 +190,7 @@ impl Release {
             unused,
             place: None,
             unanswered: false,
+            is_covered: false,
         };
         Release {
             work: Some(work),
@@ -205,12 +208,15 @@ impl Release {
         let timeout = work.core.options.call_timeout;
         if work.covered_until().is_some() {
             let (told, covered) = oneshot::channel();
+            let gone = work.unavailable("the runtime of the lock manager is gone");
+            let late = work.unavailable(format!(
+                "the store did not confirm within {timeout:?} that it keeps the key for `min_hold`; it is asked again until \
+                 the lease is over"
+            ));
             self.spawn(Some(told));
             return match tokio::time::timeout(timeout, covered).await {
-                Ok(Ok(outcome)) => outcome,
-                // If the runtime is gone, there is no answer, and the lease ends the tenure. If the answer is late, the
-                // background is still extending the lease.
-                Ok(Err(_)) | Err(_) => Ok(()),
+                Ok(outcome) => outcome.unwrap_or(Err(gone)),
+                Err(_) => Err(late),
             };
         }
         if let Some(next) = work.next(false) {
@@ -406,8 +412,8 @@ impl Drop for Release {
             return;
         };
         if self.in_task {
-            // A key that is to stay taken (`min_hold`) stays taken without the runtime.
-            if work.covered_until().is_none_or(Moment::has_passed) {
+            // A key that the store keeps (`min_hold`) stays taken without the runtime.
+            if !work.is_covered || work.covered_until().is_none_or(Moment::has_passed) {
                 let left = work.tenure.deadline().remaining();
                 observe::release_cut_off(work.tenure.key(), work.turn.label, left);
             }

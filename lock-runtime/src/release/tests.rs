@@ -82,6 +82,44 @@ async fn a_key_is_not_said_to_be_kept_when_the_store_stays_away_for_the_whole_le
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_key_that_is_not_kept_within_the_call_timeout_is_not_said_to_be_kept() {
+    let (locks, switch, _other, _store) = managers(Options::default());
+    for mode in [Mode::Away, Mode::Silent] {
+        switch.set(Mode::Up);
+        // A lease that is far longer than the call timeout.
+        let request = locks.mutex("k").lease(60 * SECOND).min_hold(LEAST);
+        let guard = request.wait_forever().acquire().await.unwrap();
+        switch.set(mode);
+        let error = guard.release().await.unwrap_err();
+        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+        assert!(error.to_string().contains("min_hold"), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_kept_and_then_freed_by_force_is_free_for_this_process_too() {
+    let (locks, _switch, other, _store) = managers(Options::default());
+    let request = locks.mutex("k").lease(SECOND).min_hold(LEAST);
+    request.acquire().await.unwrap().release().await.unwrap();
+    let busy = locks.mutex("k").try_acquire().await.unwrap();
+    assert!(matches!(busy, TryAcquire::Busy { .. }));
+    let waiting = locks.mutex("k").wait(LEAST / 2).acquire();
+    let forced = async {
+        sleep(SECOND).await;
+        other.force_release("k").await.unwrap()
+    };
+    let (waited, forced) = tokio::join!(waiting, forced);
+    assert!(forced);
+    waited.unwrap().release().await.unwrap();
+    for locks in [&locks, &other] {
+        let TryAcquire::Acquired(guard) = locks.mutex("k").try_acquire().await.unwrap() else {
+            panic!("it is free");
+        };
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_key_that_is_gone_is_not_said_to_be_kept() {
     let (locks, _switch, other, store) = managers(Options::default());
     let request = locks.mutex("k").lease(SECOND).min_hold(LEAST);

@@ -114,7 +114,7 @@ impl Watch {
             held += usize::from(answer == Renewed::Held);
             refused += usize::from(answer == Renewed::NotHeld);
             // The schedule is unlocked here: a loss wakes waiters.
-            tenure.answered(renewal, answer, *sent_at);
+            let answer = tenure.answered(renewal, answer, *sent_at);
             if !self.remove_if_over(tenure) {
                 good.push((tenure, answer));
             }

@@ -87,7 +87,7 @@ impl Scene {
         age: Duration,
     ) -> Scene {
         let key = Arc::new(Key::new("", &LockName::from("a"), Kind::Mutex).unwrap());
-        let front = core.queues.try_enter(&key);
+        let front = core.queues.try_enter(&key, |_| false);
         let granted = Granted::leased(None, clock::now());
         let reserved = Reserved::new(Spare::Untokened, free_until);
         let of = Arc::downgrade(&core);
@@ -136,7 +136,9 @@ impl Scene {
             self.tenure().clone(),
             self.tenure().due_renewal(clock::now()),
         );
-        move || tenure.answered(&asked.unwrap(), Renewed::Held, sent_at)
+        move || {
+            let _ = tenure.answered(&asked.unwrap(), Renewed::Held, sent_at);
+        }
     }
 
     /// The answer to a request of the watchdog that was sent at `sent_at`.

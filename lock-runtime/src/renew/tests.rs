@@ -168,6 +168,49 @@ async fn a_longer_lease_is_requested_beside_a_renewal_under_way() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn until_a_longer_lease_is_confirmed_the_old_one_sets_the_pace() {
+    let key = Key::new("", &LockName::from("a"), Kind::Mutex).unwrap();
+    let (sent_at, holder) = (clock::now(), HolderIds::new().fresh());
+    let hold = granted(
+        Arc::new(key),
+        None,
+        holder,
+        &hold_options(2 * SECOND),
+        sent_at,
+    );
+    let watch = Arc::new(Watch::default());
+    let backend = MemoryBackend::new(MemoryStore::new(), events_of(&watch));
+    watch.insert(hold.tenure(), sent_at);
+    let longer = hold.share(hold_options(600 * SECOND), Kind::Mutex);
+    assert_eq!(longer.unwrap(), Some(true));
+    watch.look_now(hold.tenure());
+    let requests = || watch.collect(&backend, 2 * SECOND, Duration::ZERO).len();
+    assert_eq!(requests(), 1);
+    // There is no answer, and the store believes in two seconds.
+    for _ in 0..2 {
+        tokio::time::advance(SECOND / 2).await;
+        assert_eq!(requests(), 1, "another request is sent beside it");
+    }
+    let asked = hold.tenure().due_renewal(clock::now()).unwrap();
+    hold.tenure().answered(&asked, Renewed::Held, clock::now());
+    assert_eq!(hold.tenure().paced_by(), hold_options(600 * SECOND).ttl);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_about_a_write_that_became_a_read_confirms_nothing() {
+    let (locks, ..) = managers(Options::default());
+    let mut guard = locks.write("a").acquire().await.unwrap();
+    let watch = &locks.core().watch;
+    let tenure = watch.holds()[0].tenure().clone();
+    let (asked, sent_at) = (tenure.renewal(Some(tenure.ttl())), clock::now());
+    guard.downgrade().await.unwrap();
+    let answer = tenure.answered(&asked, Renewed::NotHeld, sent_at);
+    assert_eq!(answer, Renewed::Unknown);
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_lease_of_a_reserved_lock_is_asked_for_soon_and_again() {
     let key = Key::new("", &LockName::from("a"), Kind::Mutex).unwrap();
     let (sent_at, holder) = (clock::now(), HolderIds::new().fresh());

@@ -121,12 +121,11 @@ impl Moment {
         }
     }
 
-    /// Returns one of the two whole, so that both of its clocks tell the same moment.
+    /// Returns a moment that passes when both have passed, whatever the clocks do.
     pub(crate) fn later(self, other: Moment) -> Moment {
-        if self.tokio >= other.tokio {
-            self
-        } else {
-            other
+        Moment {
+            tokio: self.tokio.max(other.tokio),
+            boot: self.boot.max(other.boot),
         }
     }
 
@@ -333,6 +332,26 @@ mod tests {
         let deadline = start + Duration::from_secs(30);
         assert_eq!(deadline - suspended, Duration::ZERO);
         assert_eq!(deadline - start, Duration::from_secs(30));
+    }
+
+    #[test]
+    fn the_later_of_two_moments_is_past_when_both_are() {
+        let start = now();
+        let before = start + Duration::from_secs(600);
+        // The second one was set after a suspension of 300 s.
+        let after = Moment {
+            tokio: start.tokio + Duration::from_secs(480),
+            boot: start.boot + nanos(Duration::from_secs(780)),
+        };
+        for later in [before.later(after), after.later(before)] {
+            let awake_at = |boot: u64| Moment {
+                tokio: start.tokio + Duration::from_secs(boot - 300),
+                boot: start.boot + nanos(Duration::from_secs(boot)),
+            };
+            assert!(awake_at(600).has_reached(before));
+            assert!(!awake_at(779).has_reached(later));
+            assert!(awake_at(780).has_reached(later));
+        }
     }
 
     #[test]

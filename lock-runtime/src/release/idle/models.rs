@@ -56,7 +56,7 @@ impl Scene {
         let Ok(Acquired::Granted(granted, _)) = block_on(core.backend.acquire(request)) else {
             panic!("it is free");
         };
-        let front = core.queues.try_enter(&key).unwrap();
+        let front = core.queues.try_enter(&key, |_| false).unwrap();
         let scene = Scene {
             core,
             store,

@@ -23,17 +23,20 @@ pub(crate) async fn acquire_all(
         return Ok(AcquiredAll::Apart);
     };
     let mut at = router.route_acquire(key, clock::now(), deadline).await?;
+    let mut late = false;
     loop {
         let reply = attempt(router, &at, requests, deadline).await;
         match router.redirect(&reply) {
-            None => {
-                return match reply {
-                    // This answer has shown that the server is a cluster.
-                    Err(_) if one_slot(router, requests).is_none() => Ok(AcquiredAll::Apart),
-                    Err(fault) => Err(named(router, fault, requests).await),
-                    reply => reply,
-                };
-            }
+            None => match reply {
+                Ok(Some(acquired)) => return Ok(acquired),
+                // The second attempt follows a first one that was refused as too late: the server's clock was not known, or
+                // has jumped.
+                Ok(None) if std::mem::replace(&mut late, true) => return Err(Fault::too_late()),
+                Ok(None) => at.sent_at = clock::now(),
+                // This answer has shown that the server is a cluster.
+                Err(_) if one_slot(router, requests).is_none() => return Ok(AcquiredAll::Apart),
+                Err(fault) => return Err(named(router, fault, requests).await),
+            },
             // While the slot moves, its keys may be at two nodes.
             Some(redirect) if redirect.may_split() => return Ok(AcquiredAll::Apart),
             Some(redirect) => at = router.follow_acquire(redirect, at, key, deadline).await?,
@@ -69,12 +72,13 @@ fn one_slot<'a>(router: &Router, requests: &[AcquireRequest<'a>]) -> Option<&'a 
     }
 }
 
+/// Returns `None` if the request was refused as too late.
 async fn attempt(
     router: &Arc<Router>,
     at: &AcquireRoute,
     requests: &[AcquireRequest<'_>],
     deadline: Moment,
-) -> Result<AcquiredAll, Fault> {
+) -> Result<Option<AcquiredAll>, Fault> {
     let (live, sent_at) = (&at.live, at.sent_at);
     for request in requests {
         live.may_carry(request.hold_ref.holder)?;
@@ -96,16 +100,16 @@ async fn attempt(
             let granted = tokens
                 .into_iter()
                 .map(|token| Granted::leased(token, sent_at));
-            (Ok(AcquiredAll::Granted(granted.collect())), time)
+            (Some(AcquiredAll::Granted(granted.collect())), time)
         }
-        AcquireAllReply::Busy { time } => (Ok(AcquiredAll::Busy), time),
+        AcquireAllReply::Busy { time } => (Some(AcquiredAll::Busy), time),
         // The caller then acquires the locks one by one. Each of those requests asks the keeper of its lock, and waits
         // for it.
-        AcquireAllReply::Kept { time } => (Ok(AcquiredAll::Apart), time),
-        AcquireAllReply::Stale { time } => (Err(Fault::too_late()), time),
+        AcquireAllReply::Kept { time } => (Some(AcquiredAll::Apart), time),
+        AcquireAllReply::Stale { time } => (None, time),
     };
     live.clock().saw(time, sent_at);
-    acquired
+    Ok(acquired)
 }
 
 pub(crate) struct AcquireAll<'a> {

@@ -161,7 +161,8 @@ impl Counters for Router {
                 counter: counter.key.raw(),
                 leases: &leases(counter.key),
             };
-            let reading = self.ask(counter, &script, timeout).await?;
+            let reading = self.ask(counter, &script, timeout).await;
+            let reading = reading.map_err(Fault::of_a_question)?;
             Ok(reading.map(CounterReading::free))
         })
     }

@@ -6,7 +6,7 @@ use super::*;
 use crate::backend::redis::kinds::acquire::Compensation;
 use crate::backend::redis::scripting::exclusive::Acquire;
 use crate::backend::redis::scripting::outcomes::AcquireReply;
-use crate::backend::{Backend, Fault, Released, Renewal, Renewed, Within};
+use crate::backend::{AcquiredAll, Backend, Fault, Released, Renewal, Renewed, Within};
 use crate::values::clock;
 use crate::values::health::NodeHealth;
 use crate::values::refusal::ShutdownCause;
@@ -171,6 +171,12 @@ async fn a_server_clock_that_jumped_costs_one_more_round_trip() {
             .unwrap(),
     );
     assert!(held.sent_at.tick() >= before.tick());
+    backend.router.link().clock().saw(1, clock::now());
+    let (a, b) = (self::key("a"), self::key("b"));
+    let both = [(&a, ids.fresh()), (&b, ids.fresh())];
+    let both = both.map(|(key, holder)| request(key, holder, 60_000));
+    let taken = backend.acquire_all(&both).await.unwrap();
+    assert!(matches!(taken, AcquiredAll::Granted(_)));
     let again = backend
         .router
         .link()
