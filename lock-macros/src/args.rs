@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use proc_macro2::{Span, TokenStream};
+use quote::quote;
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::punctuated::Punctuated;
 use syn::{Expr, ExprCall, ExprLit, ExprMacro, Ident, Lit, LitStr, Path, Stmt, Token};
 
 use crate::duration;
@@ -314,11 +314,16 @@ fn template_in(value: &Expr) -> Option<LitStr> {
         Expr::Paren(inner) => template_in(&inner.expr),
         Expr::Group(inner) => template_in(&inner.expr),
         Expr::Reference(inner) => template_in(&inner.expr),
+        Expr::Index(inner) => template_in(&inner.expr),
         Expr::MethodCall(call) => {
-            let changes_nothing = ["into", "to_owned", "to_string"];
-            let changes_nothing = changes_nothing.iter().any(|name| call.method == name);
+            let changes_nothing = CONVERSIONS.iter().any(|name| call.method == name);
             template_in(&call.receiver).filter(|_| changes_nothing)
         }
+        // Not `LockName::from`, for braces that belong to the name.
+        Expr::Call(ExprCall { func, args, .. }) => match &**func {
+            Expr::Path(function) if is_of_string(&function.path) => template_in(args.first()?),
+            _ => None,
+        },
         Expr::Block(inner) => in_block(&inner.block),
         Expr::If(either) => {
             let otherwise = || template_in(&either.else_branch.as_ref()?.1);
@@ -326,13 +331,32 @@ fn template_in(value: &Expr) -> Option<LitStr> {
         }
         Expr::Match(cases) => cases.arms.iter().find_map(|arm| template_in(&arm.body)),
         Expr::Array(list) => list.elems.iter().find_map(template_in),
+        Expr::Repeat(list) => template_in(&list.expr),
         Expr::Macro(ExprMacro { mac, .. }) if mac.path.is_ident("vec") => {
-            let elements = Punctuated::<Expr, Token![,]>::parse_terminated;
-            let elements = mac.parse_body_with(elements).ok()?;
-            elements.iter().find_map(template_in)
+            let elements = &mac.tokens;
+            template_in(&syn::parse2(quote!([#elements])).ok()?)
         }
         _ => None,
     }
+}
+
+/// The methods that make the same text, or the same list, of another type.
+const CONVERSIONS: [&str; 8] = [
+    "into",
+    "to_owned",
+    "to_string",
+    "clone",
+    "to_vec",
+    "iter",
+    "into_iter",
+    "as_slice",
+];
+
+/// `String::from` and the like.
+fn is_of_string(path: &Path) -> bool {
+    let mut words = path.segments.iter().rev().map(|segment| &segment.ident);
+    words.next().is_some_and(|function| function == "from")
+        && words.next().is_some_and(|word| word == "String")
 }
 
 fn is_string(value: &Expr) -> bool {

@@ -10,7 +10,7 @@ use syn::{FnArg, Path, Type};
 
 use crate::args::{Mode, OnBusy, OnLost, RequestValue};
 use crate::capture::{Captures, borrowed, captures, conditions, identifiers, used_again};
-use crate::function::{Argument, Function, argument};
+use crate::function::{Argument, Function, argument, bound_names};
 use crate::returns::{inferred, typed_return};
 use crate::shape::Making;
 use crate::validate::{KeyPart, KeyPlan, KeysPlan, Plan};
@@ -19,7 +19,11 @@ use crate::validate::{KeyPart, KeyPlan, KeysPlan, Plan};
 pub(crate) fn expand(plan: &Plan, function: &Function, body: &Group) -> TokenStream {
     let used_by_key = used_by_key(plan);
     let used_by_call = used_by_call(plan);
-    let used = used_by_key.union(&used_by_call).cloned().collect();
+    let mut used: HashSet<_> = used_by_key.union(&used_by_call).cloned().collect();
+    if let OnBusy::Call(_) = plan.on_busy {
+        // It gets all arguments.
+        used.extend(arguments(function));
+    }
     let Captures { inputs, rebind } = captures(function, &used);
     let parts = Parts {
         plan,
@@ -287,6 +291,17 @@ fn used_by_call(plan: &Plan) -> HashSet<String> {
         identifiers(expr, &mut used);
     }
     used
+}
+
+/// Returns the names that the arguments bind.
+fn arguments(function: &Function) -> impl Iterator<Item = String> {
+    let mut names = Vec::new();
+    for input in &function.sig.inputs {
+        if let FnArg::Typed(typed) = input {
+            bound_names(&typed.pat, &mut names);
+        }
+    }
+    names.into_iter().map(|name| name.to_string())
 }
 
 /// Returns the expression for the names of the locks.

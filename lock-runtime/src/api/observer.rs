@@ -1,7 +1,6 @@
 //! The observer of an election, for callers that do not campaign.
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use tokio::sync::Mutex;
 use crate::acquire::contend::nap;
 use crate::api::info::{HolderInfo, LockInfo};
 use crate::api::manager::LockManager;
-use crate::backend::{Fault, Listen};
+use crate::backend::{Fault, Listen, Reply};
 use crate::hold::Asking;
 use crate::values::{Backoff, Key, LockError, LockName, Moment, clock};
 
@@ -61,7 +60,7 @@ pub struct LeaderObserver {
 
 struct Looking {
     began: Moment,
-    answer: Mutex<Pin<Box<dyn Future<Output = Result<LockInfo, Fault>> + Send>>>,
+    answer: Mutex<Reply<'static, LockInfo>>,
 }
 
 struct Listening {

@@ -103,6 +103,7 @@ async fn a_key_that_is_kept_and_then_freed_by_force_is_free_for_this_process_too
     request.acquire().await.unwrap().release().await.unwrap();
     let busy = locks.mutex("k").try_acquire().await.unwrap();
     assert!(matches!(busy, TryAcquire::Busy { .. }));
+    let since = Instant::now();
     let waiting = locks.mutex("k").wait(LEAST / 2).acquire();
     let forced = async {
         sleep(SECOND).await;
@@ -111,6 +112,7 @@ async fn a_key_that_is_kept_and_then_freed_by_force_is_free_for_this_process_too
     let (waited, forced) = tokio::join!(waiting, forced);
     assert!(forced);
     waited.unwrap().release().await.unwrap();
+    assert!(since.elapsed() < 3 * SECOND, "{:?}", since.elapsed());
     for locks in [&locks, &other] {
         let TryAcquire::Acquired(guard) = locks.mutex("k").try_acquire().await.unwrap() else {
             panic!("it is free");

@@ -107,7 +107,41 @@ async fn what_is_not_answered_is_unknown_and_sent_once() {
     }
     let available = answered(async || semaphore.available().await).await;
     assert_eq!(available.unwrap(), 10 - 2 * 2 + 2);
+    // A question changes nothing, so it is asked again.
+    proxy.lose_reply_to(|args| args[0] == b"EVALSHA", Then::Cut);
     assert_eq!(latch.count().await.unwrap(), 3);
+    assert!(proxy.trap_sprung());
+}
+
+#[tokio::test]
+async fn permits_of_a_caller_who_left_come_back_once_the_server_writes_again() {
+    let server = RedisServer::start();
+    let (proxy, locks) = behind_a_proxy(&server, LockManager::builder().call_timeout(LONG)).await;
+    let semaphore = locks.plain_semaphore("s");
+    semaphore.try_set_permits(1).await.unwrap();
+    semaphore.permits(1).wait(LONG).acquire().await.unwrap();
+    semaphore.release(1).await.unwrap();
+    let are_free = async |number: &str| {
+        let free: String = server.ask(&["GET", "lock:s"]).await;
+        free == number
+    };
+    proxy.stall(Direction::Replies, true);
+    let taking = tokio::spawn(semaphore.permits(1).wait(LONG).acquire());
+    eventually("the server grants them", async || are_free("0").await).await;
+    taking.abort();
+    assert!(taking.await.unwrap_err().is_cancelled());
+
+    // As after a failover: the server has no replica, and refuses to write.
+    let replicas = "min-replicas-to-write";
+    let _: () = server.ask(&["CONFIG", "SET", replicas, "1"]).await;
+    proxy.stall(Direction::Replies, false);
+    eventually("giving them back is refused", async || {
+        let errors: String = server.ask(&["INFO", "errorstats"]).await;
+        errors.contains("errorstat_NOREPLICAS")
+    })
+    .await;
+    let _: () = server.ask(&["CONFIG", "SET", replicas, "0"]).await;
+    eventually("they are given back", async || are_free("1").await).await;
 }
 
 #[tokio::test]

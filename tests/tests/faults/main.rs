@@ -32,6 +32,7 @@ mod mysql_cost;
 mod mysql_failover;
 mod mysql_tls;
 mod network;
+mod observers;
 mod outages;
 mod passing;
 mod postgres;

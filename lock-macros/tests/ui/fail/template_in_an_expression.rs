@@ -30,4 +30,28 @@ async fn in_a_list(from: u64, to: u64) -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = String::from("order:{id}"))]
+async fn in_a_string(id: u64) -> Result<(), LockError> {
+    let _ = id;
+    Ok(())
+}
+
+#[distributed_lock(keys = ["account:{from}", "account:{to}"].into_iter())]
+async fn in_an_iterator(from: u64, to: u64) -> Result<(), LockError> {
+    let _ = (from, to);
+    Ok(())
+}
+
+#[distributed_lock(keys = &["account:{id}"][..])]
+async fn in_a_slice(id: u64) -> Result<(), LockError> {
+    let _ = id;
+    Ok(())
+}
+
+#[distributed_lock(keys = vec!["account:{id}"; 1])]
+async fn in_a_repeated_list(id: u64) -> Result<(), LockError> {
+    let _ = id;
+    Ok(())
+}
+
 fn main() {}

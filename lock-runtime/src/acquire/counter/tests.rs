@@ -158,6 +158,23 @@ async fn a_caller_who_waits_asks_again_after_the_faults_that_it_bears() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_store_that_is_slower_than_the_rest_of_a_wait_does_not_look_as_if_it_were_away() {
+    let locks = LockManager::in_memory();
+    let counter = counter(&locks).await;
+    let attempt = counter.attempt(Some(SECOND / 33)).unwrap();
+    let closed = |timeout: Duration| -> Reply<'static, bool> {
+        Box::pin(async move {
+            let answer = clock::sleep(SECOND / 50);
+            let answer = tokio::time::timeout(timeout, answer).await;
+            answer.map_or_else(|_| Err(away()), |()| Ok(false))
+        })
+    };
+    let until = counter.until(&attempt, None, closed, Fault::is_passing);
+    let error = until.await.unwrap_err();
+    assert!(error.is_busy(), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_caller_whose_time_is_over_is_told_what_the_store_said_last() {
     let locks = LockManager::in_memory();
     let counter = counter(&locks).await;

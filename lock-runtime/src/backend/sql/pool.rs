@@ -23,6 +23,10 @@ use crate::values::{HolderId, HolderIds, Moment, clock};
 /// wait may have only a few milliseconds.
 const SILENCE: Duration = Duration::from_millis(250);
 
+/// More than a statement may take: its task has the whole time, and may be polled late.
+const SLACK: Duration = Duration::from_secs(3);
+const UNDRIVEN: &str = "the runtime that asks the database is not driven";
+
 /// The time for which a statement that nobody waits for any more may keep its place, at least. The server may end the
 /// statement later by itself, and has a session for it until then.
 const LONGEST_RETIREMENT: Duration = Duration::from_secs(5);
@@ -164,7 +168,10 @@ impl<C: Connector> Calls for Pool<C> {
             let pool = self.own.upgrade().ok_or_else(Fault::closed)?;
             let statement = statement.clone();
             let running = async move { pool.run(purpose, &statement, &args, now, until).await };
-            Aborted::spawn(&self.handle, running).answer().await
+            let running = Aborted::spawn(&self.handle, running);
+            let longest = until.answered.later(until.sent).remaining() + SLACK;
+            let answer = tokio::time::timeout(longest, running.answer()).await;
+            answer.unwrap_or_else(|_| Err(Fault::unknown(UNDRIVEN)))
         })
     }
 

@@ -461,6 +461,16 @@ pub mod annotated {
         Ok(())
     }
 
+    /// Has arguments that only the fallback uses.
+    ///
+    /// # Errors
+    /// If the lock is busy or lost.
+    #[distributed_lock(key = "only", on_busy = call(super::later))]
+    pub async fn only_the_fallback(from: u64, to: u64) -> Result<u64, LockError> {
+        pause().await;
+        Ok(7)
+    }
+
     /// Has no `await` in the body.
     ///
     /// # Errors

@@ -1,0 +1,30 @@
+//! Observers of an election whose store is slow.
+
+use std::time::Duration;
+
+use lock_runtime::LockManager;
+use tests::faults::behind_a_proxy;
+use tests::{Direction, RedisServer, eventually};
+use tokio::time::timeout;
+
+const MS: Duration = Duration::from_millis(1);
+
+#[tokio::test]
+async fn an_observer_learns_who_leads_though_each_call_is_dropped_before_the_answer() {
+    let server = RedisServer::start();
+    let (proxy, locks) = behind_a_proxy(&server, LockManager::builder()).await;
+    let leader = LockManager::connect(&server.url()).await.unwrap();
+    let led = leader.elect("scheduler").campaign().await.unwrap();
+    let mut observer = locks.elect("scheduler").observe();
+    // A look takes two round trips.
+    proxy.delay(Direction::Replies, 100 * MS);
+    eventually("it learns who leads", async || {
+        let seen = timeout(10 * MS, observer.changed()).await;
+        seen.is_ok_and(|seen| {
+            seen.unwrap()
+                .is_some_and(|seen| seen.manager_id() == leader.id())
+        })
+    })
+    .await;
+    led.resign().await.unwrap();
+}
