@@ -11,12 +11,13 @@
 //!    [Running on MySQL and MariaDB](mysql): the same, and how waiting works without messages.
 //! 7. [Redisson's locks on the wire](redisson_compatibility): the format, for clients in other languages.
 //! 8. [Metrics and traces](metrics): what is counted, by which labels, which spans there are, and what to watch.
-//! 9. [Testing](testing): a store that a test controls, paused clocks, loss, outage; without a server and with one.
-//! 10. [Which lock?](comparison): other locks, and when not to use this library.
-//! 11. [Speed](speed): where the library is fast, and where it is slow.
-//! 12. [What was measured](measured): locks under torture, many holds, busy cores.
-//! 13. [Evidence](evidence): what is checked by which means, and what other libraries do under the same faults.
-//! 14. [Threat model](threat_model): who can do what, and what holds against them.
+//! 9. [On call](operations): outages, connections, alerts, the log, locks by hand, upgrades, restoring, draining.
+//! 10. [Testing](testing): a store that a test controls, paused clocks, loss, outage; without a server and with one.
+//! 11. [Which lock?](comparison): other locks, and when not to use this library.
+//! 12. [Speed](speed): where the library is fast, and where it is slow.
+//! 13. [What was measured](measured): locks under torture, many holds, busy cores.
+//! 14. [Evidence](evidence): what is checked by which means, and what other libraries do under the same faults.
+//! 15. [Threat model](threat_model): who can do what, and what holds against them.
 //!
 //! # In the repository
 //!
@@ -40,6 +41,7 @@ macro_rules! links {
 [DESIGN.md#why-do-processes-wait-on-a-list]: crate::_documentation#in-the-repository
 [DESIGN.md#why-does-a-process-rest-after-a-slice]: crate::_documentation#in-the-repository
 [DESIGN.md#why-is-a-release-awaited-and-what-does-a-drop-do]: crate::_documentation#in-the-repository
+[CHANGELOG.md]: crate::_documentation#in-the-repository
 [benchmarks.md]: crate::_documentation#in-the-repository
 [dashboard]: crate::_documentation#in-the-repository
 [observability]: crate::_documentation#in-the-repository
@@ -87,9 +89,15 @@ macro_rules! links {
 [guide.md#without-a-runtime]: crate::_documentation::guide#without-a-runtime
 [mysql.md]: crate::_documentation::mysql
 [mysql.md#inside-your-own-transaction]: crate::_documentation::mysql#inside-your-own-transaction
+[mysql.md#the-tables]: crate::_documentation::mysql#the-tables
 [mysql.md#waiting]: crate::_documentation::mysql#waiting
 [mysql-schema.sql]: crate::_documentation#in-the-repository
+[operations.md]: crate::_documentation::operations
+[operations.md#how-long-an-outage-a-hold-survives]: crate::_documentation::operations#how-long-an-outage-a-hold-survives
+[operations.md#settings-that-keep-locks-alive]: crate::_documentation::operations#settings-that-keep-locks-alive
 [postgres.md]: crate::_documentation::postgres
+[postgres.md#behind-proxies-poolers-and-managed-services]: crate::_documentation::postgres#behind-proxies-poolers-and-managed-services
+[postgres.md#the-table]: crate::_documentation::postgres#the-table
 [postgres.md#inside-your-own-transaction]: crate::_documentation::postgres#inside-your-own-transaction
 [fencing.md#several-rows-one-fence]: crate::_documentation::fencing#several-rows-one-fence
 [schema.sql]: crate::_documentation#in-the-repository
@@ -123,7 +131,9 @@ macro_rules! links {
 [blocking]: crate::blocking
 [fair]: crate::LockManager::fair
 [fenced]: crate::LockManager::fenced
+[force_release]: crate::LockManager::force_release
 [ids]: crate::LockManager::ids
+[inspect]: crate::LockManager::inspect
 [latch]: crate::LockManager::latch
 [lead]: crate::Election::lead
 [multi]: crate::LockManager::multi
@@ -134,6 +144,7 @@ macro_rules! links {
 [run]: crate::LockRequest::run
 [scope]: crate::LockGuard::scope
 [semaphore]: crate::LockManager::semaphore
+[shutdown]: crate::LockManager::shutdown
 [write]: crate::LockManager::write
 
 "
@@ -223,6 +234,10 @@ pub mod metrics {}
 [test_util::of]: crate::_documentation#in-the-repository
 "
 )]
+#[doc = links!()]
+#[doc = include_str!("../docs/operations.md")]
+pub mod operations {}
+
 #[doc = links!()]
 #[doc = include_str!("../docs/testing.md")]
 // Its examples use the module and the attribute.

@@ -92,7 +92,8 @@ impl Ids {
     /// [`LockError::InvalidName`]; [`LockError::InvalidConfig`] on a quorum, which keeps no ids, and if the store's clock is
     /// not between 2026 and 2093; [`LockError::ForeignKey`] if the name is a lock or a semaphore;
     /// [`LockError::Unavailable`] if the store did not answer within the call timeout; for a caller that came while the
-    /// store was being asked for others, this may be up to twice the call timeout. [`LockError::Denied`];
+    /// store was being asked for others, this may be up to twice the call timeout, or longer where many callers want so
+    /// many ids that each needs a draw of its own. [`LockError::Denied`];
     /// [`LockError::ShuttingDown`] once a shutdown is done: bodies that it lets finish still get ids.
     ///
     /// # Cancel safety

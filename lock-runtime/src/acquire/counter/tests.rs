@@ -162,7 +162,7 @@ async fn a_store_that_is_slower_than_the_rest_of_a_wait_does_not_look_as_if_it_w
     let locks = LockManager::in_memory();
     let counter = counter(&locks).await;
     let attempt = counter.attempt(Some(SECOND / 33)).unwrap();
-    let closed = |timeout: Duration| -> Reply<'static, bool> {
+    let closed = |timeout: Duration| -> Reply<'_, bool> {
         Box::pin(async move {
             let answer = clock::sleep(SECOND / 50);
             let answer = tokio::time::timeout(timeout, answer).await;
