@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use crate::first_data::first_data;
 use crate::launch::{Kind, Server};
 use crate::mysql;
+use crate::proxy::Protocol;
 use crate::sql::{Sql, Table};
 use crate::tls::TlsFiles;
 use crate::unprivileged::{as_server, directory, give_to_server, logged};
@@ -183,6 +184,8 @@ impl Sql for Mariadb {
     const EXECUTE: &'static [&'static str] = &["--execute"];
     const SEPARATOR: char = '\t';
     const TAKES_NUL: bool = true;
+    const PROTOCOL: Protocol = Protocol::Mysql;
+    const HEADING: &'static str = "**MySQL and MariaDB.**";
     const EMPTY: &'static str = "DELETE FROM {table}";
     const CONNECTIONS: &'static str =
         "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = '{table}'";

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use crate::first_data::first_data;
 use crate::launch::{Kind, Server, run};
+use crate::proxy::Protocol;
 use crate::sql::{Sql, Table};
 use crate::tls::TlsFiles;
 use crate::unprivileged::{as_server, directory, directory_in, give_to_server, logged};
@@ -156,6 +157,8 @@ impl Sql for Postgres {
     const EXECUTE: &'static [&'static str] = &["-v", "ON_ERROR_STOP=1", "-c"];
     const SEPARATOR: char = '|';
     const TAKES_NUL: bool = false;
+    const PROTOCOL: Protocol = Protocol::Postgres;
+    const HEADING: &'static str = "**PostgreSQL.**";
     const EMPTY: &'static str = "TRUNCATE {table}";
     const CONNECTIONS: &'static str =
         "SELECT pid FROM pg_stat_activity WHERE application_name = '{table}'";

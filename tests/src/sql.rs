@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::eventually::eventually;
 use crate::launch::{Kind, Server, run};
+use crate::proxy::Protocol;
 
 /// The parts that differ between databases. `{table}` stands for the table of a test.
 pub trait Sql: Kind + Sync + 'static {
@@ -14,6 +15,10 @@ pub trait Sql: Kind + Sync + 'static {
     const SEPARATOR: char;
     /// Whether a name may have a NUL character.
     const TAKES_NUL: bool;
+    /// The protocol that it speaks.
+    const PROTOCOL: Protocol;
+    /// What the statements for it in docs/operations.md begin with.
+    const HEADING: &'static str;
     /// The statement that deletes every row.
     const EMPTY: &'static str;
     /// The query for the id of each connection of the test's managers.

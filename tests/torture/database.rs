@@ -5,14 +5,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tests::{Blocker, FaultProxy, Mariadb, Postgres, Protocol, Sql};
+use tests::{Blocker, FaultProxy, Mariadb, Postgres, Sql};
 use tokio::runtime::Runtime;
 
 use crate::server::{Database, Server};
 
 /// The parts that differ between databases.
 pub(crate) trait Tortured: Sql {
-    const PROTOCOL: Protocol;
     /// The setting with which every commit is on disk before it is answered.
     const DURABLE: &'static str;
     /// The URL that clients connect to. `{addr}` stands for the proxy.
@@ -41,7 +40,6 @@ pub(crate) trait Tortured: Sql {
 }
 
 impl Tortured for Postgres {
-    const PROTOCOL: Protocol = Protocol::Postgres;
     const DURABLE: &'static str = "fsync=on";
     const CLIENT_URL: &'static str = "postgres://client@{addr}/postgres?sslmode=disable";
     const PREPARE: &'static [&'static str] = &[
@@ -97,7 +95,6 @@ impl Tortured for Postgres {
 }
 
 impl Tortured for Mariadb {
-    const PROTOCOL: Protocol = Protocol::Mysql;
     const DURABLE: &'static str = "innodb-flush-log-at-trx-commit=1";
     const CLIENT_URL: &'static str = "mysql://client@{addr}/locks";
     const PREPARE: &'static [&'static str] = &[

@@ -31,7 +31,8 @@ const MOST: usize = 128;
 /// polls it any more, they end with their leases, and it takes them again when it is polled. `min_hold` and `max_hold`
 /// count from when the set is complete.
 ///
-/// A lock that is named twice is taken once, with the options of its first request; permits of one semaphore may be
+/// A lock that is named twice is taken once, with the options of its first request. Through two managers of one store it
+/// is not seen to be one lock: the set waits for itself until its wait is over. Permits of one semaphore may be
 /// named once only. One [`LockGuard`] holds all of them, with one fencing token per [member](LockGuard::members); it is
 /// lost as soon as one of them is lost.
 ///

@@ -5,6 +5,7 @@ mod acl;
 mod acl_groups;
 mod blocking;
 mod busy;
+mod by_hand;
 mod cancel;
 mod certificates;
 mod clients;

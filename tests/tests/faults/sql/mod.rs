@@ -17,7 +17,9 @@ pub(crate) const CALL: Duration = Duration::from_secs(2);
 /// That of holds which are to be renewed.
 const LEASE: Duration = Duration::from_secs(9);
 
+mod by_hand;
 mod credentials;
+mod far;
 mod hot_rows;
 mod names;
 mod outages;
