@@ -50,8 +50,9 @@ pub enum RefusalKind {
     Unavailable,
     /// The lock was lost while the request was served, which ended the inner call: 503.
     Lost,
-    /// The request was served to its end, but its lock was lost before that: 500. The layer delivers the response then;
-    /// only a handler's own [`LockError::Lost`] with `completed` is this.
+    /// A handler's own work under a lock was done, but the lock was lost before its end
+    /// ([`LockError::Lost`] with `completed`): 500, and a warning. If the lock of a layer is lost so late, the layer delivers
+    /// the response.
     LostCompleted,
     /// The request does not name a valid lock (a part of its key is missing, is given twice, is not text or is not of
     /// the part's type, a value is empty, or the name is too long): 400.
@@ -95,7 +96,7 @@ impl RefusalKind {
                 "The request was interrupted. It may have taken effect in part or not at all."
             }
             RefusalKind::LostCompleted => {
-                "The request has taken effect, perhaps beside another one. Look at the result before you repeat it."
+                "A step of the request has taken effect, perhaps beside another request. Look at the result before you repeat it."
             }
             RefusalKind::BadKey => "The request names its resource in a way that is not valid.",
             RefusalKind::Misconfigured => "The request could not be served.",
@@ -232,6 +233,8 @@ impl Refusal {
 pub(crate) fn log(refusal: &Refusal) {
     if refusal.kind == RefusalKind::Misconfigured {
         tracing::error!(error = %refusal, "a request was refused because its lock could not be acquired; a retry cannot help");
+    } else if refusal.kind == RefusalKind::LostCompleted {
+        tracing::warn!(error = %refusal, "a request was done in part or as a whole while its lock was lost; it is not to be repeated unseen");
     } else {
         tracing::debug!(error = %refusal, "a request was refused");
     }

@@ -4,7 +4,7 @@
 //!
 //! Every host runs the same schedule, so that the job runs while any of them lives. The lock's name holds the job and
 //! the tick. `on_busy = skip` sends a scheduler away that comes while another one works. `min_hold` sends one away that
-//! comes when the work is done already, because its clock is late.
+//! comes when the work is done already, because it is late. A scheduler that is later than that skips the tick.
 
 use std::collections::BTreeMap;
 use std::process::{ExitCode, Stdio};
@@ -27,8 +27,12 @@ const SKEW: Duration = Duration::from_millis(150);
 /// The time at which a tick is due, in ms of Unix time: the same number on every host.
 type Tick = u64;
 
-/// Runs once per tick, which is the right way. `min_hold` is longer than any two clocks may differ. It may even be
-/// longer than the period, because the next tick has another lock.
+/// A scheduler that is later than this skips a tick: `min_hold` of another one's run may be over.
+const TOO_LATE: Duration = Duration::from_secs(20);
+
+/// Runs once per tick, which is the right way. `min_hold` is longer than any two clocks may differ, and than a scheduler may
+/// be late. It may even be longer than the period, because the next tick has another lock. A run that fails is over, too:
+/// what may be repeated is repeated here, inside.
 #[distributed_lock(
     key = "cron:invoices:{tick}",
     on_busy = skip,
@@ -53,23 +57,23 @@ async fn work(job: Job, tick: Tick, report: &Report) {
 }
 
 /// Runs both jobs at each tick, as each host does.
-async fn scheduler(
-    locks: &LockManager,
-    host: u64,
-    first: Tick,
-    report: &Report,
-) -> Result<(), LockError> {
+async fn scheduler(locks: &LockManager, host: u64, first: Tick, report: &Report) {
     let late = SKEW * u32::try_from(host).unwrap_or_default();
     for tick in ticks(first) {
         sleep(until(tick) + late).await;
+        if since(tick) > TOO_LATE {
+            eprintln!("host {host} is too late for tick {tick}");
+            continue;
+        }
         let (invoices, reminders) = tokio::join!(
             send_invoices(locks, tick, report),
             send_reminders(locks, tick, report),
         );
-        // A tick that another host took is `Ok`; a store that is away is not.
-        invoices.and(reminders)?;
+        // A tick that another host took is `Ok`; a store that is away is not. The next tick may find it.
+        for failed in [invoices, reminders].into_iter().filter_map(Result::err) {
+            eprintln!("host {host}, tick {tick}: {failed}");
+        }
     }
-    Ok(())
 }
 
 fn ticks(first: Tick) -> impl Iterator<Item = Tick> {
@@ -80,6 +84,11 @@ fn ticks(first: Tick) -> impl Iterator<Item = Tick> {
 fn until(tick: Tick) -> Duration {
     let due = UNIX_EPOCH + Duration::from_millis(tick);
     due.duration_since(SystemTime::now()).unwrap_or_default()
+}
+
+fn since(tick: Tick) -> Duration {
+    let due = UNIX_EPOCH + Duration::from_millis(tick);
+    due.elapsed().unwrap_or_default()
 }
 
 /// The function that is told of every run.
@@ -133,7 +142,8 @@ async fn compare(locks: &LockManager) -> Result<(), Failure> {
             if shared {
                 watch_process(host, first, &report).await
             } else {
-                Ok(scheduler(&locks, host, first, &report).await?)
+                scheduler(&locks, host, first, &report).await;
+                Ok(())
             }
         });
     }
@@ -191,7 +201,7 @@ async fn watch_process(host: u64, first: Tick, report: &Report) -> Result<(), Fa
 async fn host_process(host: &str, first: &str) -> Result<(), Failure> {
     let (host, first) = (host.parse()?, first.parse()?);
     let locks = Store::from_env().connect().await?;
-    let outcome = scheduler(&locks, host, first, &|run| {
+    scheduler(&locks, host, first, &|run| {
         let job = match run.job {
             Job::Invoices => "invoices",
             Job::Reminders => "reminders",
@@ -200,5 +210,5 @@ async fn host_process(host: &str, first: &str) -> Result<(), Failure> {
     })
     .await;
     locks.shutdown().await;
-    Ok(outcome?)
+    Ok(())
 }

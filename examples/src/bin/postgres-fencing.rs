@@ -39,7 +39,14 @@ impl Shop {
             format!("{error}: {}", cause.unwrap_or_default())
         })?;
         // This task ends with the client.
-        tokio::spawn(connection);
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                eprintln!("the connection to the database has ended: {error}");
+            }
+        });
+        // The next holder waits for a transaction that has raised the fence: not for ever, if its process is frozen.
+        let settings = "SET idle_in_transaction_session_timeout = '30s'";
+        database.batch_execute(settings).await?;
         Ok(Shop { database })
     }
 

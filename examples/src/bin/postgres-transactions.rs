@@ -31,9 +31,15 @@ impl SqlTransaction for Tx<'_, '_> {
 async fn client(url: &str, schema: &str) -> Result<Client, Failure> {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
     // This task ends with the client.
-    tokio::spawn(connection);
-    let search = format!("SET search_path = {schema}");
-    client.batch_execute(&search).await?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            eprintln!("the connection to the database has ended: {error}");
+        }
+    });
+    // A transaction that stands still, in a process that is frozen, has its locks no longer than this.
+    let settings =
+        format!("SET search_path = {schema}; SET idle_in_transaction_session_timeout = '30s'");
+    client.batch_execute(&settings).await?;
     Ok(client)
 }
 
@@ -100,7 +106,7 @@ async fn in_the_transaction(
             lock.in_transaction(&mut Tx(&bobs)).await?;
             let seen = balance(&bobs).await?;
             spend(&bobs, "bob", seen, 50).await?;
-            Ok(seen)
+            Ok::<_, Failure>(seen)
         },
         async {
             tokio::time::sleep(Duration::from_millis(300)).await;
@@ -109,8 +115,10 @@ async fn in_the_transaction(
         }
     );
     committed?;
+    // Without the lock, nothing is committed: `bobs` is rolled back when it is dropped.
+    let seen: i64 = seen?;
     bobs.commit().await?;
-    seen
+    Ok(seen)
 }
 
 async fn tour(locks: &LockManager, clients: &mut [Client; 2]) -> Result<(), Failure> {

@@ -30,6 +30,9 @@ async fn rewrite(locks: &LockManager, meet: &Barrier) -> Result<bool, LockError>
     let mut guard = locks.write("config").acquire().await?;
     let version = MAIN.fetch_add(1, SeqCst) + 1;
     sleep(Duration::from_millis(20)).await; // the files do not fit now; nobody sees them
+    if let Some(lost) = guard.loss() {
+        return Err(lost); // another writer may be at work
+    }
     ROUTES.fetch_add(1, SeqCst);
 
     guard.downgrade().await?;

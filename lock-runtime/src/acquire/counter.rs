@@ -163,7 +163,8 @@ pub(crate) async fn ticket(attempt: &Attempt) -> Result<Ticket, LockError> {
         // The process never keeps a counter.
         Entered::Held(_) | Entered::Unsuited(..) => return Err(attempt.busy(None)),
     };
-    let ticket = attempt.wait_in_queue(waiter).await?;
+    let longer = attempt.core.options.call_timeout.min(LEAST_ANSWER);
+    let ticket = attempt.wait_in_queue(waiter, longer).await?;
     match &ticket {
         // A caller whose time is over asks no more.
         Ticket::Front(front)

@@ -10,12 +10,11 @@ use crate::backend::Fault;
 use crate::hold::Core;
 use crate::hold::ids::{Draw, IdSource, Now, Served, Want};
 use crate::values::ids::check_id_count;
+use crate::values::options::RUNTIME_SLACK;
 use crate::values::{IdRange, LockError, clock};
 
 /// The time in which a block of shuffled ids begins.
 const BLOCK: Duration = Duration::from_millis(1);
-/// More than the store may take for a range: the task that draws has the call timeout, too.
-const SLACK: Duration = Duration::from_secs(1);
 
 /// Takes so many ids that follow one another.
 pub(crate) async fn take(
@@ -30,7 +29,7 @@ pub(crate) async fn take(
     core.start_here()?;
     // Bodies that a shutdown lets finish may need ids.
     core.life.check_not_stopped(key)?;
-    let patience = core.options.call_timeout + SLACK;
+    let patience = core.options.call_timeout + RUNTIME_SLACK;
     loop {
         let asked = Now::of(core);
         let Served { ids, draw } = source.ask(count, asked);
@@ -51,7 +50,11 @@ pub(crate) async fn take(
             tokio::select! {
                 biased;
                 told = &mut told => break told.unwrap_or_else(|_| Err(Fault::runtime_ended())),
-                () = clock::sleep(left) => {}
+                // After a time in which nothing of the process ran, the task that draws goes first.
+                () = clock::sleep(left) => tokio::task::yield_now().await,
+            }
+            if let Ok(told) = told.try_recv() {
+                break told;
             }
         };
         match told {

@@ -33,7 +33,7 @@ pub(crate) async fn acquire(
             }
             Entered::Queued(waiter) => waiter,
         };
-        let ticket = attempt.wait_in_queue(waiter).await?;
+        let ticket = attempt.wait_in_queue(waiter, Duration::ZERO).await?;
         now = clock::now();
         match ticket {
             Ticket::Held(offer) => {
@@ -95,7 +95,7 @@ async fn try_in_short_queue(attempt: &Attempt) -> Result<Option<Asked<HoldHandle
             Entered::Queued(waiter) => break waiter,
         }
     };
-    match attempt.wait_in_queue(waiter).await {
+    match attempt.wait_in_queue(waiter, Duration::ZERO).await {
         Ok(Ticket::Front(front)) => {
             let seat = FrontSeat::new(attempt, front);
             ask_once(seat, clock::now()).await.map(Some)
@@ -122,8 +122,13 @@ impl Attempt {
         queues.enter(self.key(), options, now, self.deadline.until)
     }
 
-    /// Waits in the local queue.
-    pub(crate) async fn wait_in_queue(&self, mut waiter: Waiter) -> Result<Ticket, LockError> {
+    /// Waits in the local queue. When its time is over, a caller that waits for `longer` still gets the front's first answer in
+    /// that time.
+    pub(crate) async fn wait_in_queue(
+        &self,
+        mut waiter: Waiter,
+        longer: Duration,
+    ) -> Result<Ticket, LockError> {
         let deadline = &self.deadline;
         let timeout = self.core.options.call_timeout;
         let ends_before = |at: Moment| deadline.until.map_or(at, |until| until.earlier(at));
@@ -142,7 +147,7 @@ impl Attempt {
                     // A caller that does not wait still gets this one answer.
                     let longer = match self.request.wait {
                         Some(Duration::ZERO) => timeout,
-                        _ => Duration::ZERO,
+                        _ => longer,
                     };
                     tokio::select! {
                         biased;

@@ -32,7 +32,7 @@ pub(crate) async fn acquire(attempt: &Attempt) -> Result<HoldHandle, LockError> 
             Entered::Front(front) => front,
             // The process never keeps a read.
             Entered::Held(_) | Entered::Unsuited(..) => return Err(attempt.busy(None)),
-            Entered::Queued(waiter) => match attempt.wait_in_queue(waiter).await? {
+            Entered::Queued(waiter) => match attempt.wait_in_queue(waiter, Duration::ZERO).await? {
                 Ticket::Front(front) => {
                     return FrontSeat::new(attempt, front).acquire(clock::now()).await;
                 }

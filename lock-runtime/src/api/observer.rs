@@ -16,8 +16,6 @@ use crate::values::{Backoff, Key, LockError, LockName, Moment, clock};
 /// The pauses between two looks while nobody leads, or the store fails.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// The number of requests of a look: for the lock, and for its holder's record.
-const REQUESTS: u32 = 2;
 
 /// An observer of who leads, one change after the other. [`Election::observe`](crate::Election::observe) makes it.
 ///
@@ -158,8 +156,8 @@ impl LeaderObserver {
     /// Asks the store, and sets the time to ask it next.
     async fn look(&mut self, key: &Arc<Key>) -> Result<Option<HolderInfo>, Fault> {
         let core = self.locks.core();
-        let longest = core.options.call_timeout * REQUESTS;
-        // The answer of a look that was not polled for long may be as old.
+        // A look takes no longer, unless it is not polled. Then its answer may be old.
+        let longest = core.options.call_timeout;
         self.looking
             .take_if(|looking| looking.began.elapsed() > longest);
         let looking = self.looking.get_or_insert_with(|| {

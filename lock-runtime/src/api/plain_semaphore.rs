@@ -11,14 +11,12 @@ use crate::api::semaphore::Semaphore;
 use crate::backend::{Fault, Reply};
 use crate::hold::Core;
 use crate::queue::Ticket;
-use crate::values::options::{check_permits, check_wait};
+use crate::values::options::{RUNTIME_SLACK, check_permits, check_wait};
 use crate::values::{Key, LockError, LockName};
 
 /// The time for which permits of a caller who left are given back again and again, while the store says that this was not
 /// done. A failover takes less.
 const GIVE_BACK: Duration = Duration::from_secs(60);
-/// More than a call to the store may take: the task that makes it has the call timeout, too.
-const SLACK: Duration = Duration::from_secs(1);
 
 /// A semaphore whose permits have no holder and no lease: Redisson's `RSemaphore`, to share one with Java.
 /// [`LockManager::plain_semaphore`](crate::LockManager::plain_semaphore) makes it; it is cheap to clone.
@@ -255,7 +253,7 @@ async fn take(
         let _ = tell.send(granted);
     });
     // A grant after this time is given back, too: nobody waits for it.
-    match tokio::time::timeout(timeout + SLACK, told).await {
+    match tokio::time::timeout(timeout + RUNTIME_SLACK, told).await {
         Ok(Ok(Ok(Some(mut granted)))) => {
             granted.seen = true;
             Ok(true)

@@ -35,8 +35,9 @@ impl Work {
             return true;
         }
         // From now on the store says how long the key stays taken: a forced release may free it, and a store that was away may
-        // not have kept it.
+        // not have kept it. Nobody loses a lock by that, as if an earlier release had done it.
         drop(self.turn.front.take());
+        self.unanswered = true;
         tokio::select! {
             () = clock::sleep_until(until) => true,
             () = self.core.life.closing() => false,

@@ -111,10 +111,10 @@ impl Watch {
         for (index, (tenure, renewal)) in tenures.iter().zip(batch).enumerate() {
             let answer = answers.as_ref().ok().and_then(|all| all.get(index));
             let answer = answer.copied().unwrap_or(Renewed::Unknown);
-            held += usize::from(answer == Renewed::Held);
-            refused += usize::from(answer == Renewed::NotHeld);
             // The schedule is unlocked here: a loss wakes waiters.
             let answer = tenure.answered(renewal, answer, *sent_at);
+            held += usize::from(answer == Renewed::Held);
+            refused += usize::from(answer == Renewed::NotHeld);
             if !self.remove_if_over(tenure) {
                 good.push((tenure, answer));
             }

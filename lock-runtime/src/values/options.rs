@@ -17,6 +17,10 @@ const MAX_WAIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 const CALL_TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(60);
 
+/// The time beyond the call timeout after which a caller takes the runtime of its manager for one that nobody drives, where a
+/// task in it makes the call. The task has the whole call timeout, and may be polled late.
+pub(crate) const RUNTIME_SLACK: Duration = Duration::from_secs(3);
+
 /// The most permits that one request takes: one script handles that many in a millisecond of the server's time.
 const MOST_PERMITS: u32 = 1_000;
 

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, distributed_lock};
-use tests::{RedisServer, Store, eventually};
+use tests::{Events, RedisServer, Store, eventually};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tracing::Level;
 
 /// Longer than the lease of the functions below, a sixth of which is the time for an answer.
 const LEAST: Duration = Duration::from_secs(15);
@@ -44,6 +45,18 @@ async fn is_kept_by(server: &RedisServer, before: Instant) {
         left + before.elapsed() >= LONG && left < LONG + Duration::from_secs(2)
     })
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_freed_by_force_is_no_loss() {
+    let events = Events::default();
+    let _logging = tracing::subscriber::set_default(events.clone());
+    let locks = LockManager::in_memory();
+    tick(&locks, LEAST).await.unwrap().expect("the first run");
+    assert!(locks.force_release("tick").await.unwrap());
+    tokio::time::sleep(2 * LEAST).await;
+    let warned = events.of(Level::WARN);
+    assert!(warned.is_empty(), "{warned:?}");
 }
 
 #[tokio::test]

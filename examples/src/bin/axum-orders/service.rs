@@ -19,7 +19,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use lock_runtime::{LockError, LockManager, distributed_lock};
+use lock_runtime::{HealthState, LockError, LockManager, distributed_lock};
 use tokio::time::sleep;
 use tower_lock::{LockLayer, RequestKey};
 
@@ -61,9 +61,13 @@ pub(crate) fn router(shop: Shop) -> Router {
 /// Tells a load balancer whether requests are worth sending here: they are if locks can be acquired.
 async fn ready(State(shop): State<Shop>) -> (StatusCode, String) {
     let health = shop.locks.health().await;
-    match health.error {
-        None => (StatusCode::OK, "ready".to_owned()),
-        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
+    match health.state {
+        HealthState::Down => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            health.error.unwrap_or_default(),
+        ),
+        // A part of a cluster may be away: most locks can be had.
+        _ => (StatusCode::OK, "ready".to_owned()),
     }
 }
 
@@ -72,8 +76,9 @@ async fn add_item(
     Path((id, article)): Path<(u64, String)>,
 ) -> Result<String, Refusal> {
     let _running = shop.running.enter();
-    // This reads, waits and writes: without the lock of its order, updates would be lost. In a database, the writes
-    // here and in `take` would be one transaction, committed before the handler returns.
+    // This reads, waits and writes: without the lock of its order, updates would be lost. In a database, the write here
+    // and the one in `take` would be one transaction, and `take` could not have a lock of its own: it would end before
+    // the commit. Take both locks around the transaction (`keys = [..]`), or let one `UPDATE .. WHERE stock > 0` decide.
     let items = shop.items(id);
     sleep(QUERY).await;
     shop.take(&article).await?;
@@ -89,7 +94,8 @@ async fn cancel(State(shop): State<Shop>, Path(id): Path<u64>) -> String {
 /// Runs under the lock of its `Idempotency-Key`: looks for the stored answer first, and stores its own last.
 async fn pay(State(shop): State<Shop>, headers: HeaderMap) -> (StatusCode, String) {
     // The layer has checked that each header is there once. A key belongs to its user: nobody gets another user's
-    // answer.
+    // answer, if the user comes from the authentication (`RequestKey::extension`) and not, as here, from a header.
+    // A client that hangs up drops this handler: a real payment runs in a task of its own, lock included.
     let [user, key] = ["x-user", "idempotency-key"].map(|name| {
         let value = headers.get(name).map(|value| value.as_bytes().to_owned());
         value.unwrap_or_default()

@@ -95,7 +95,8 @@ impl Database {
         self.file
             .transaction(move |transaction| {
                 // This is the fence: the write may come after its caller has lost the lock, but not after a later
-                // holder has written.
+                // holder has written. A later holder that has only read is not seen here: `postgres-fencing` raises
+                // the fence before it reads, at the price of a second write.
                 let overtaken = transaction
                     .prepare_cached("SELECT 1 FROM orders WHERE coupon = ?1 AND token > ?2")?
                     .exists(params![coupon, token])?;

@@ -29,7 +29,8 @@ const QUERY: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Returns the layer around the server, which allows one stream per watcher. The metadata entry `x-watcher` names the
-/// watcher; requests without it pass. A stream that the client forgets ends after a minute.
+/// watcher; requests without it, such as transfers, pass. So a client that leaves it out may watch as often as it likes: a
+/// service that minds takes the watcher from its authentication. Each stream ends after a minute.
 pub(crate) fn one_stream_per_watcher(
     locks: LockManager,
 ) -> LockLayer<RequestKey, GrpcStatus, UntilBodyEnd> {

@@ -5,8 +5,8 @@
 //!
 //! The stock needs no lock: `UPDATE … WHERE stock > 0` compares and writes in one step.
 //!
-//! The transaction is committed inside the function, so the lock outlives it. What a lease cannot do: if the process is
-//! paused for longer than its lease, its transaction may come after that of the user's next click. See `sale_fenced.rs`.
+//! The transaction is committed inside the function, so the lock outlives it, unless the browser hangs up: then the function
+//! is dropped, and what was sent to the database goes on. What a lease cannot do: if the process is paused for longer than its lease, its transaction may come after that of the user's next click. See `sale_fenced.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -18,7 +18,8 @@
 //! - A reader that was paused for longer than its lease holds no lock any more when it wakes up. Its token is lower than
 //!   that of the second deletion, and `cache_unless_late.lua` refuses it.
 //!
-//! If the process dies between its commit and the deletions, or they fail, the old value stays until its life is over.
+//! If the process dies or the browser hangs up between the commit and the deletions, or they fail, the old value stays until
+//! its life is over.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

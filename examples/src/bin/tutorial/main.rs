@@ -13,13 +13,17 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
-use lock_runtime::{LockError, LockManager, ManagerSnapshot, TryAcquire, distributed_lock, key};
+use lock_runtime::{
+    HealthState, LockError, LockManager, ManagerSnapshot, TryAcquire, distributed_lock, key,
+};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{interval, sleep};
+use tokio::sync::oneshot;
+use tokio::task::JoinError;
+use tokio::time::{interval, sleep, timeout};
 use tower_lock::{LockLayer, Refusal, RequestKey};
 
 #[tokio::main]
@@ -33,28 +37,28 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let locks = LockManager::builder().app("shop").connect(&url).await?;
     let shop = Shop::new(locks.clone(), metrics)?;
 
-    // Before the first lock is held: a SIGTERM that comes earlier ends the process as it is.
-    let stop = terminated(locks.clone())?;
-    let reminders = tokio::spawn(remind(shop.clone()));
+    // What can fail comes before the first lock is held, and a SIGTERM that comes earlier ends the process as it is.
+    let mut terminate = signal(SignalKind::terminate())?;
     let address = env::var("ADDRESS").unwrap_or("127.0.0.1:3000".to_owned());
     let listener = TcpListener::bind(address).await?;
     println!("listening on http://{}", listener.local_addr()?);
-    axum::serve(listener, router(shop))
-        .with_graceful_shutdown(stop)
-        .await?;
+    let (stop, stopping) = oneshot::channel();
+    let reminders = tokio::spawn(remind(shop.clone()));
+    let server = axum::serve(listener, router(shop)).with_graceful_shutdown(async {
+        let _ = stopping.await;
+    });
+    let mut server = tokio::spawn(server.into_future());
+
+    tokio::select! {
+        ended = &mut server => ended??, // it cannot serve any more
+        _ = terminate.recv() => {
+            let _ = stop.send(()); // no new requests
+            let _ = timeout(Duration::from_secs(15), server).await; // those under way end
+        }
+    }
     locks.shutdown().await; // until every lock is given back
     reminders.await??;
     Ok(())
-}
-
-/// Waits for SIGTERM. The locks shut down while the server does: requests that wait for a lock are refused, and those
-/// that hold one get 10 s to end.
-fn terminated(locks: LockManager) -> std::io::Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    Ok(async move {
-        terminate.recv().await;
-        tokio::spawn(async move { locks.shutdown().await });
-    })
 }
 
 #[derive(Clone)]
@@ -102,12 +106,19 @@ async fn slow() {
 enum Failure {
     Lock(LockError),
     Database(rusqlite::Error),
+    Panicked(JoinError),
     TooLate,
 }
 
 impl From<LockError> for Failure {
     fn from(error: LockError) -> Failure {
         Failure::Lock(error)
+    }
+}
+
+impl From<JoinError> for Failure {
+    fn from(error: JoinError) -> Failure {
+        Failure::Panicked(error)
     }
 }
 
@@ -120,6 +131,10 @@ impl IntoResponse for Failure {
                 eprintln!("database: {error}");
                 StatusCode::INTERNAL_SERVER_ERROR.into_response()
             }
+            Failure::Panicked(error) => {
+                eprintln!("a task panicked: {error}");
+                StatusCode::INTERNAL_SERVER_ERROR.into_response()
+            }
             Failure::TooLate => (StatusCode::CONFLICT, "a later write is there").into_response(),
         }
     }
@@ -127,9 +142,13 @@ impl IntoResponse for Failure {
 
 /// Whether requests are worth sending here: locks can be had.
 async fn ready(State(shop): State<Shop>) -> (StatusCode, String) {
-    match shop.locks.health().await.error {
-        None => (StatusCode::OK, "ready".to_owned()),
-        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
+    let health = shop.locks.health().await;
+    match health.state {
+        HealthState::Down => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            health.error.unwrap_or_default(),
+        ),
+        _ => (StatusCode::OK, "ready".to_owned()), // of a cluster, a part may be away
     }
 }
 
@@ -154,11 +173,15 @@ struct Payment {
     cents: u32,
 }
 
-#[distributed_lock(key = "payment:{payment.order}", wait = "2s", manager = shop.locks)]
 async fn pay(
     State(shop): State<Shop>,
     Json(payment): Json<Payment>,
 ) -> Result<(StatusCode, &'static str), Failure> {
+    tokio::spawn(pay_once(shop, payment)).await?
+}
+
+#[distributed_lock(key = "payment:{payment.order}", wait = "2s", manager = shop.locks)]
+async fn pay_once(shop: Shop, payment: Payment) -> Result<(StatusCode, &'static str), Failure> {
     if shop.data().paid.contains_key(&payment.order) {
         return Ok((StatusCode::OK, "paid before"));
     }
@@ -186,15 +209,20 @@ async fn read_prices(State(shop): State<Shop>) -> Result<Json<HashMap<String, u3
     Ok(Json(shop.data().prices.clone()))
 }
 
-#[distributed_lock(key = "prices", mode = write, wait = "2s", manager = shop.locks)]
 async fn write_prices(
     State(shop): State<Shop>,
     Json(prices): Json<HashMap<String, u32>>,
 ) -> Result<StatusCode, Failure> {
+    tokio::spawn(set_prices(shop, prices)).await??;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[distributed_lock(key = "prices", mode = write, wait = "2s", manager = shop.locks)]
+async fn set_prices(shop: Shop, prices: HashMap<String, u32>) -> Result<(), LockError> {
     shop.data().prices.clear();
     slow().await; // no reader sees the empty list
     shop.data().prices = prices;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(())
 }
 
 #[distributed_lock(key = "exports", mode = semaphore(2), wait = "100ms", manager = shop.locks)]

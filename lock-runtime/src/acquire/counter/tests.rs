@@ -175,6 +175,25 @@ async fn a_store_that_is_slower_than_the_rest_of_a_wait_does_not_look_as_if_it_w
 }
 
 #[tokio::test(start_paused = true)]
+async fn callers_behind_the_first_get_its_answer_though_their_time_is_over() {
+    let locks = LockManager::in_memory();
+    let counter = counter(&locks).await;
+    let attempt = || counter.attempt(Some(SECOND / 33)).unwrap();
+    let (first, second) = (attempt(), attempt());
+    let Ticket::Front(front) = ticket(&first).await.unwrap() else {
+        panic!("nobody is before it");
+    };
+    let answers = async {
+        clock::sleep(SECOND / 10).await;
+        front.heard_from_store(None);
+        clock::sleep(SECOND).await;
+    };
+    let (behind, ()) = tokio::join!(ticket(&second), answers);
+    let error = behind.expect_err("it was closed");
+    assert!(error.is_busy(), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_caller_whose_time_is_over_is_told_what_the_store_said_last() {
     let locks = LockManager::in_memory();
     let counter = counter(&locks).await;

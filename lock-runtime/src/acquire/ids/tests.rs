@@ -196,7 +196,7 @@ async fn callers_wait_for_as_many_ranges_as_are_drawn_before_theirs() {
     let store = Slow::new();
     let locks = store.manager();
     let ids = locks.ids("order");
-    let patience = locks.core().options.call_timeout + SLACK;
+    let patience = locks.core().options.call_timeout + RUNTIME_SLACK;
     let ranges = patience.as_millis() as usize + 1;
     let calls: Vec<_> = (0..ranges)
         .map(|_| {

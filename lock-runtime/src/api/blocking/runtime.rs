@@ -1,6 +1,7 @@
 //! The runtime that blocking calls and their background work run in.
 
 use std::fmt;
+use std::panic::{self, AssertUnwindSafe};
 use std::thread::{self, JoinHandle};
 
 use tokio::runtime::{Builder, Handle};
@@ -89,18 +90,26 @@ impl Runtime {
         let Driver::Other(ended) = &self.driver else {
             return Ok(self.handle.block_on(future));
         };
-        let mut ended = ended.clone();
-        self.handle.block_on(async {
-            select! {
-                // First: a runtime that ends drops its tasks before its timers, and polling a timer then panics.
-                biased;
-                _ = ended.changed() => Err(LockError::ShuttingDown {
-                    name: "(blocking)".to_owned(),
-                    why: ShutdownCause::RuntimeEnded,
-                }),
-                value = future => Ok(value),
-            }
-        })
+        let mut ending = ended.clone();
+        // A runtime that ends drops its tasks before its timers. Polling a timer then panics, so the sender is looked at before
+        // each poll. It may be dropped between the two.
+        let waits = || {
+            self.handle.block_on(async {
+                select! {
+                    biased;
+                    _ = ending.changed() => None,
+                    value = future => Some(value),
+                }
+            })
+        };
+        match panic::catch_unwind(AssertUnwindSafe(waits)) {
+            Ok(Some(value)) => Ok(value),
+            Err(panic) if ended.has_changed().is_ok() => panic::resume_unwind(panic),
+            Ok(None) | Err(_) => Err(LockError::ShuttingDown {
+                name: "(blocking)".to_owned(),
+                why: ShutdownCause::RuntimeEnded,
+            }),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The statements by which docs/operations.md shows a lock, and frees it.
 
-use lock_runtime::LostReason;
+use lock_runtime::{LostReason, TryAcquire};
 use tests::{Sql, Table};
 use tokio::time::timeout;
 
@@ -28,4 +28,14 @@ async fn a_lock_is_shown_and_freed_by_hand_as_the_page_says<D: Sql>() {
     assert_eq!(told.expect("it is told"), LostReason::ForceReleased);
     let guard = locks.mutex("order:17").acquire().await.unwrap();
     guard.release().await.unwrap();
+    drop(locks);
+    table.empty();
+
+    // What several have stays theirs: nobody would tell them.
+    let locks = manager(&table.url()).await;
+    let read = locks.read("order:17").acquire().await.unwrap();
+    table.server().ask(free).await;
+    let write = locks.write("order:17").try_acquire().await.unwrap();
+    assert!(matches!(write, TryAcquire::Busy { .. }));
+    read.release().await.unwrap();
 }

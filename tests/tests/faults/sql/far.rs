@@ -23,6 +23,7 @@ async fn a_process_of_one_task_leaves_turns_to_one_that_is_far_away<D: Sql>() {
     let through = table
         .url()
         .replace(&near_by.to_string(), &by_proxy.to_string());
+    assert_ne!(through, table.url());
     let (near, far) = (manager(&table.url()).await, manager(&through).await);
     proxy.delay(Direction::Requests, 40 * MS);
     proxy.delay(Direction::Replies, 40 * MS);
