@@ -158,12 +158,16 @@ impl Plan {
         self.longest_request().is_some() && self.strikes.iter().all(is_harmless)
     }
 
-    /// For how long this lock may be unused while somebody waits for it, if that is known. A waiter looks for itself after 1.2 s, or 1.6 s in a fair queue; an acquire that was dropped half-way is undone.
-    /// What a dead process had ends with its lease.
+    /// For how long this lock may be unused while somebody waits for it, if that is known. A waiter looks for itself after
+    /// 1.2 s, or 1.6 s in a fair queue; an acquire that was dropped half-way is undone. What a dead process had ends with its
+    /// lease.
     pub(crate) fn longest_rest(&self, key: &str) -> Option<Duration> {
         let kills = self.has(|strike| matches!(strike, Strike::Kill(..)));
+        let mutes = self.has(|strike| matches!(strike, Strike::Mute(_)));
+        // Each question of a waiter sends the keeper a message, and all of them may be lost.
+        let is_unheard = key.starts_with("keep") && (self.weather.lost_push > 0 || mutes);
         // Fair waiters behind dead ones wait for longer.
-        if !self.is_smooth() || kills && key.starts_with("fair") {
+        if !self.is_smooth() || is_unheard || kills && key.starts_with("fair") {
             return None;
         }
         let rest = MS * 1_600 + LEASE / 6 + 6 * self.weather.most;

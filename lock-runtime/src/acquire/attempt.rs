@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::acquire::checked_request::{CheckedRequest, Deadline};
 use crate::backend::{AcquireRequest, Acquired, Fault, Granted};
-use crate::hold::{Asking, Core, HoldHandle, Reserved};
+use crate::hold::{Asking, Core, HoldHandle, Reserved, refused};
 use crate::observe::spans::Wait;
 use crate::queue::Front;
 use crate::values::ttl::LEAST_CALL;
-use crate::values::{Counted, HolderId, Key, Kind, LockError, Moment, clock};
+use crate::values::{Counted, HolderId, Key, Kind, LockError, Moment, ShutdownCause, clock};
 
 /// A request, its manager, and the time at which its caller gives up.
 pub(crate) struct Attempt {
@@ -111,6 +111,12 @@ impl Attempt {
 
     pub(crate) fn error(&self, fault: Fault) -> LockError {
         fault.into_error(self.key().name())
+    }
+
+    /// Returns the error of a caller that is sent away, because the manager shuts down or its runtime has ended.
+    pub(crate) fn sent_away(&self) -> LockError {
+        let why = self.core.life.closed();
+        refused(self.key(), why.unwrap_or(ShutdownCause::Shutdown))
     }
 
     /// Returns the error of a caller whose time is over. The last definite answer decides.

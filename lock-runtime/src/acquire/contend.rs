@@ -15,7 +15,6 @@ use std::time::Duration;
 use crate::acquire::attempt::{Attempt, LastWords};
 use crate::backend::{Fault, Listen};
 use crate::hold::Asking;
-use crate::queue;
 use crate::values::{Backoff, LockError, Moment, Options, clock, rare};
 
 /// Returns the least wait for a process that was asked to give up a kept lock: the time of the message, the release, and the
@@ -219,7 +218,7 @@ pub(crate) async fn contend<C: Contender>(
         tokio::select! {
             () = waiting => {}
             () = core.life.closing() => {
-                return Err(queue::closed(contender.attempt().key()));
+                return Err(contender.attempt().sent_away());
             }
         }
         let now = clock::now();

@@ -8,11 +8,11 @@ use crate::acquire::front_seat::FrontSeat;
 use crate::backend::Fault;
 use crate::hold::{Hold, HoldHandle};
 use crate::observe;
-use crate::queue::{self, Entered, Ticket, Waiter};
+use crate::queue::{Entered, Ticket, Waiter};
 use crate::release::idle;
 use crate::values::{LockError, Moment, clock, rare};
 
-/// A front without an answer for this time and the call timeout is not polled any more.
+/// A front without an answer for this time, the call timeout and the time of replicas is not polled any more.
 const SILENCE: Duration = Duration::from_secs(3);
 /// The wait behind a hold of the same process after which a warning is logged.
 const LONG_LOCAL_WAIT: Duration = Duration::from_secs(1);
@@ -138,7 +138,7 @@ impl Attempt {
         loop {
             tokio::select! {
                 biased;
-                ticket = waiter.ticket() => return ticket.ok_or_else(|| queue::closed(self.key())),
+                ticket = waiter.ticket() => return ticket.ok_or_else(|| self.sent_away()),
                 () = timer.as_mut() => {}
             }
             if deadline.is_over() {
@@ -151,7 +151,7 @@ impl Attempt {
                     };
                     tokio::select! {
                         biased;
-                        ticket = waiter.ticket() => return ticket.ok_or_else(|| queue::closed(self.key())),
+                        ticket = waiter.ticket() => return ticket.ok_or_else(|| self.sent_away()),
                         () = news => {}
                         () = clock::sleep(longer) => {
                             return Err(self.gave_up(Some(Fault::unknown("no answer yet"))));
@@ -167,7 +167,8 @@ impl Attempt {
                 observe::long_local_wait(self.key().name(), label, holder);
             }
             waiter.look_at_front();
-            let next_look = clock::now() + timeout + SILENCE;
+            let longest = timeout + self.core.options.replicas.longest_delay();
+            let next_look = clock::now() + longest + SILENCE;
             timer.as_mut().reset(ends_before(next_look).tick());
         }
     }

@@ -229,7 +229,7 @@ impl LockManager {
     /// [Not guaranteed](crate::_documentation::guarantees#not-guaranteed) says more.
     #[doc(alias("snapshot", "restore", "clone", "CRIU", "SnapStart"))]
     pub fn renew_identity(&self) {
-        self.core.ids.renew("");
+        self.core.ids.leave_to_copies();
         self.core.watch.lose_all(LostReason::Refused);
     }
 

@@ -20,6 +20,8 @@ pub(crate) enum Asking {
     Count(CounterKind),
     /// Who holds a lock.
     Look,
+    /// To give back a lock, or leased permits.
+    Release,
 }
 
 impl Asking {
@@ -29,6 +31,7 @@ impl Asking {
             Asking::Count(CounterKind::Semaphore) => 6,
             Asking::Count(CounterKind::Latch) => 7,
             Asking::Look => 8,
+            Asking::Release => 9,
         }
     }
 }
@@ -41,7 +44,7 @@ pub(crate) struct Served {
 }
 
 /// The distance from the bit of a served kind to the bit of a refused one.
-const REFUSED: u32 = 9;
+const REFUSED: u32 = 10;
 
 impl Served {
     /// Takes in an answer to a request. A refusal comes back as one that may pass, if the store served such a request
@@ -88,6 +91,7 @@ mod tests {
             Asking::Count(CounterKind::Semaphore),
             Asking::Count(CounterKind::Latch),
             Asking::Look,
+            Asking::Release,
         ]);
         let bits: u32 = all.map(Asking::bit).sum();
         assert_eq!(bits, (1 << REFUSED) - 1);

@@ -394,7 +394,7 @@ impl fmt::Debug for LocalQueues {
     }
 }
 
-pub(crate) fn closed(key: &Key) -> LockError {
+fn closed(key: &Key) -> LockError {
     refused(key, ShutdownCause::Shutdown)
 }
 

@@ -23,7 +23,9 @@ use tokio::sync::oneshot;
 use self::idle::AfterDrop;
 use self::keep::Covered;
 use crate::backend::{Fault, HoldRef, Released, WithRelease};
-use crate::hold::{Core, HoldHandle, Idling, Left, Next, Offer, Tenure, Turn, current_runtime};
+use crate::hold::{
+    Asking, Core, HoldHandle, Idling, Left, Next, Offer, Tenure, Turn, current_runtime,
+};
 use crate::observe::{self, metrics};
 use crate::queue::Front;
 use crate::queue::slice::Others;
@@ -128,6 +130,9 @@ enum AtStore {
 /// Deletes a lost tenure that may still be in the store. The last guard is gone, so other holders need not wait for the end
 /// of its lease.
 pub(crate) fn clean_up(core: &Arc<Core>, tenure: Arc<Tenure>, reason: LostReason) {
+    if core.ids.are_left_to_copies(tenure.holder()) {
+        return;
+    }
     // The answer of a single store is final.
     let is_gone = matches!(reason, LostReason::Refused | LostReason::ForceReleased);
     if is_gone && !core.backend.traits().divided {
@@ -455,8 +460,8 @@ async fn release_until_answered(
         let before = std::mem::replace(unanswered, true);
         let next = place.as_ref().map(|place| &place.holder);
         let with = WithRelease { unused, next };
-        let released = core.backend.release_with(hold_ref, with, timeout);
-        let fault = match released.await {
+        let released = core.backend.release_with(hold_ref, with, timeout).await;
+        let fault = match core.served.judge(Asking::Release, released) {
             Ok(released) => {
                 *unanswered = before;
                 if released != Released::DoneAndListed
@@ -468,6 +473,10 @@ async fn release_until_answered(
             }
             Err(fault) => fault,
         };
+        if fault.is_passing_refusal() {
+            let name = hold_ref.key.name();
+            core.served.log_refusal(Asking::Release, name, &fault);
+        }
         let place = place.take();
         if fault.is_passing_no_op() {
             *unanswered = before;

@@ -94,6 +94,7 @@ pub(super) async fn keep(of: Background) {
 /// Writes the record again and again. Ends if the store refuses it for good.
 async fn write(of: &Background, directory: &dyn Directory) {
     let presence = &of.presence;
+    let mut was_taken = false;
     loop {
         // Without a reason to write it, the record ends by its TTL.
         while !presence.wanted.load(Ordering::Relaxed) && of.watch.count() == 0 {
@@ -110,11 +111,12 @@ async fn write(of: &Background, directory: &dyn Directory) {
         presence.was_written.store(true, Ordering::Relaxed);
         let written = directory.introduce(client, of.timeout);
         match written.await {
-            Ok(()) => {}
-            Err(fault) if fault.is_passing() => {
+            Ok(()) => was_taken = true,
+            Err(Fault::Closed(_)) => return,
+            // What the store took before, it may take again: somebody changes users or rights.
+            Err(fault) if was_taken || fault.is_passing() => {
                 tracing::debug!(reason = %fault, "the store did not take the record of this lock manager");
             }
-            Err(Fault::Closed(_)) => return,
             Err(fault) => {
                 tracing::info!(
                     reason = %fault,
@@ -230,13 +232,19 @@ mod tests {
         assert!(directory.who(&key, SECOND).await.unwrap().is_none());
     }
 
-    /// Counts what it refuses.
-    struct Refusing(Fault, AtomicUsize);
+    /// Refuses all records after the first ones, and counts them all.
+    struct Refusing {
+        fault: Fault,
+        takes: usize,
+        asked: AtomicUsize,
+    }
 
     impl Directory for Refusing {
         fn introduce<'a>(&'a self, _: Introduction<'a>, _: Duration) -> Reply<'a, ()> {
-            self.1.fetch_add(1, Ordering::Relaxed);
-            Box::pin(std::future::ready(Err(self.0.clone())))
+            let before = self.asked.fetch_add(1, Ordering::Relaxed);
+            let is_taken = before < self.takes;
+            let answer = is_taken.then_some(()).ok_or_else(|| self.fault.clone());
+            Box::pin(std::future::ready(answer))
         }
 
         fn withdraw<'a>(&'a self, _: &'a Key, _: Duration) -> Reply<'a, ()> {
@@ -254,15 +262,24 @@ mod tests {
         let guard = locks.mutex("k").acquire().await.unwrap();
         let of = locks.core().background();
         let why = || StoreError::new("no");
-        for (fault, asked) in [
-            (Fault::Denied(why()), 1..=1),
-            (Fault::NotDone(why()), 10..=15),
-            (Fault::Unknown(why()), 10..=15),
+        for (fault, takes, expected) in [
+            (Fault::Denied(why()), 0, 1..=1),
+            (Fault::Denied(why()), 1, 10..=15),
+            (Fault::NotDone(why()), 0, 10..=15),
+            (Fault::Unknown(why()), 0, 10..=15),
         ] {
-            let directory = Refusing(fault, AtomicUsize::new(0));
+            let directory = Refusing {
+                fault,
+                takes,
+                asked: AtomicUsize::new(0),
+            };
             let _ = tokio::time::timeout(300 * SECOND, write(&of, &directory)).await;
-            let times = directory.1.load(Ordering::Relaxed);
-            assert!(asked.contains(&times), "{:?}: {times}", directory.0);
+            let times = directory.asked.load(Ordering::Relaxed);
+            let fault = &directory.fault;
+            assert!(
+                expected.contains(&times),
+                "{fault:?} after {takes}: {times}"
+            );
         }
         guard.release().await.unwrap();
     }

@@ -140,6 +140,8 @@ pub(crate) struct HolderIds {
     secret: [u8; 16],
     generation: AtomicU64,
     next: AtomicU64,
+    /// Ids with lower numbers may be those of a copy of this process.
+    former: AtomicU64,
 }
 
 impl HolderIds {
@@ -152,7 +154,19 @@ impl HolderIds {
             secret: Uuid::new_v4().into_bytes(),
             generation: AtomicU64::new(generation),
             next: AtomicU64::new(1),
+            former: AtomicU64::new(0),
         }
+    }
+
+    /// Leaves all ids so far to the copies of this process, which may hold locks by them.
+    pub(crate) fn leave_to_copies(&self) {
+        let first = self.renew("");
+        self.former.fetch_max(first, Ordering::SeqCst);
+    }
+
+    /// Whether a copy of this process may hold a lock by this id.
+    pub(crate) fn are_left_to_copies(&self, id: HolderId) -> bool {
+        id.number() < self.former.load(Ordering::SeqCst)
     }
 
     /// Begins a new generation. `heard`: what a server answered on the connection that was just opened. Returns the number
@@ -299,6 +313,7 @@ mod tests {
             secret: ids.secret,
             generation: AtomicU64::new(ids.generation.load(Ordering::SeqCst)),
             next: AtomicU64::new(1),
+            former: AtomicU64::new(0),
         };
         assert_eq!(ids.fresh(), copy.fresh());
         let (first, of_copy) = (ids.renew("id 7"), copy.renew("id 8"));

@@ -136,6 +136,15 @@ impl Replicas {
         self.within
     }
 
+    /// The time by which a grant comes later than the store's answer, at most.
+    pub(crate) fn longest_delay(self) -> Duration {
+        if self.is_on() {
+            self.within
+        } else {
+            Duration::ZERO
+        }
+    }
+
     pub(crate) fn with_renewals(self) -> bool {
         self.renewals
     }

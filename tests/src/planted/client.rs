@@ -64,8 +64,8 @@ pub const ALL: &[Bug] = &[
         edits: &[
             edit(
                 "acquire/contend.rs",
-                "use crate::queue;",
-                "use crate::queue;
+                "use crate::hold::Asking;",
+                "use crate::hold::Asking;
 
                 std::thread_local! {
                     /// Whether the question that is asked next follows a message. It is polled at once, on this thread.
@@ -390,13 +390,13 @@ pub const ALL: &[Bug] = &[
         seed: Some(809_787_375),
         edits: &[edit(
             "renew/answers.rs",
-            "tenure.answered(renewal, answer, *sent_at);",
+            "let answer = tenure.answered(renewal, answer, *sent_at);",
             "let is_lost = |it: &Renewed| *it == Renewed::NotHeld;
             let answer = match PLANTED && answers.iter().flatten().any(is_lost) {
                 true => Renewed::NotHeld,
                 false => answer,
             };
-            tenure.answered(renewal, answer, *sent_at);",
+            let answer = tenure.answered(renewal, answer, *sent_at);",
         )],
     },
     Bug {

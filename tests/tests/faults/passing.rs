@@ -118,6 +118,9 @@ async fn waits_outlive(
         refusals.collect::<Vec<_>>()
     };
     let taken = Taken::by(other).await;
+    let long_held = async || locks.mutex("given-back").lease(2 * LONG).acquire().await;
+    long_held().await.unwrap().release().await.unwrap();
+    let given_back = long_held().await.unwrap();
     let mut waiting = waiters(&locks);
     let mut observer = locks.elect("election").observe();
     let leader = observer.changed().await.unwrap().expect("a leader");
@@ -159,6 +162,8 @@ async fn waits_outlive(
         refused.is_err_and(|error| is_told(&error))
     })
     .await;
+    // A release outlives it, too.
+    drop(given_back);
     for request in [locks.mutex("mutex"), locks.fair("fair")] {
         let mut wait = 500 * MS;
         eventually_within(LONG, "who waits in vain is told", async || {
@@ -178,6 +183,8 @@ async fn waits_outlive(
     assert!(!observing.is_finished(), "the observer goes on");
 
     allow().await;
+    let free = taken.other.mutex("given-back").wait(LONG);
+    free.acquire().await.unwrap().release().await.unwrap();
     taken.give_back().await;
     while let Some(served) = waiting.join_next().await {
         served.unwrap().unwrap();

@@ -41,6 +41,30 @@ fn is_gone(error: &LockError) -> bool {
 }
 
 #[test]
+fn callers_that_wait_elsewhere_learn_that_the_runtime_has_ended() {
+    let server = RedisServer::start();
+    let (home, away) = (runtime(), runtime());
+    let (locks, _a, _b) = made_in(&home, &server.url(), LEASE);
+    let other = away.block_on(async { LockManager::connect(&server.url()).await.unwrap() });
+    let taken = away.block_on(async {
+        let fair = other.fair("fair").lease(LEASE).acquire().await.unwrap();
+        (other.mutex("k").lease(LEASE).acquire().await.unwrap(), fair)
+    });
+    let requests = [locks.mutex("k"), locks.mutex("k"), locks.fair("fair")];
+    let waiting = requests.map(|request| away.spawn(request.wait(LONG).acquire()));
+    away.block_on(eventually("all of them wait", async || {
+        let callers = locks.snapshot().waited_for;
+        callers.iter().map(|lock| lock.callers).sum::<usize>() == 3
+    }));
+    drop(home);
+    for waiting in waiting {
+        let error = away.block_on(waiting).unwrap().unwrap_err();
+        assert!(is_gone(&error), "{error}");
+    }
+    away.block_on(async { drop(taken) });
+}
+
+#[test]
 fn a_guard_whose_runtime_ends_before_its_release_is_told_of() {
     let server = RedisServer::start();
     let events = Events::default();

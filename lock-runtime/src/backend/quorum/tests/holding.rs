@@ -54,6 +54,24 @@ async fn a_key_stays_taken_for_as_long_as_asked_or_the_request_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_copy_of_the_process_may_hold_is_not_given_back() {
+    let rig = Rig::new(3);
+    let (locks, other) = (rig.manager(), rig.manager());
+    let guard = locks.mutex("k").lease(60 * SECOND).acquire().await.unwrap();
+    locks.renew_identity();
+    assert!(!guard.is_held());
+    drop(guard);
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(rig.held(), [1; 3]);
+    let tried = other.mutex("k").try_acquire().await.unwrap();
+    assert!(matches!(tried, TryAcquire::Busy { .. }));
+    // What is acquired afterwards is given back as ever.
+    let guard = locks.mutex("later").acquire().await.unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(rig.held(), [1; 3]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn renewals_outlive_the_outage_of_a_minority() {
     for mode in [Mode::Away, Mode::Silent] {
         let rig = Rig::new(5);
