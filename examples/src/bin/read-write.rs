@@ -31,7 +31,7 @@ async fn rewrite(locks: &LockManager, meet: &Barrier) -> Result<bool, LockError>
     let version = MAIN.fetch_add(1, SeqCst) + 1;
     sleep(Duration::from_millis(20)).await; // the files do not fit now; nobody sees them
     if let Some(lost) = guard.loss() {
-        return Err(lost); // another writer may be at work
+        return Err(lost); // another writer may be at work, and writes both
     }
     ROUTES.fetch_add(1, SeqCst);
 

@@ -16,6 +16,8 @@ use crate::values::{Backoff, Key, LockError, LockName, Moment, clock};
 /// The pauses between two looks while nobody leads, or the store fails.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The age from which on a look that was begun and not awaited is begun anew.
+const STALE: Duration = Duration::from_secs(10);
 
 /// An observer of who leads, one change after the other. [`Election::observe`](crate::Election::observe) makes it.
 ///
@@ -102,7 +104,8 @@ impl LeaderObserver {
     /// a second at most. [`LockError::is_retryable`] says whether that can help.
     ///
     /// # Cancel safety
-    /// May be dropped and called again at any time: the next call returns what this one would have returned.
+    /// May be dropped and called again at any time: the next call returns what this one would have returned. An answer that
+    /// lay there meanwhile is as old as that, 10 s at most.
     pub async fn changed(&mut self) -> Result<Option<HolderInfo>, LockError> {
         loop {
             self.until_next_look().await;
@@ -156,8 +159,8 @@ impl LeaderObserver {
     /// Asks the store, and sets the time to ask it next.
     async fn look(&mut self, key: &Arc<Key>) -> Result<Option<HolderInfo>, Fault> {
         let core = self.locks.core();
-        // A look takes no longer, unless it is not polled. Then its answer may be old.
-        let longest = core.options.call_timeout;
+        // The answer of a look that was not polled for long may be as old.
+        let longest = core.options.call_timeout.max(STALE);
         self.looking
             .take_if(|looking| looking.began.elapsed() > longest);
         let looking = self.looking.get_or_insert_with(|| {

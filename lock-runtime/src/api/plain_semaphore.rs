@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 use crate::acquire::counter::{ticket, until_done};
 use crate::acquire::try_acquire::TryAcquire;
 use crate::api::semaphore::Semaphore;
-use crate::backend::{Fault, Reply};
-use crate::hold::Core;
+use crate::backend::{CounterKind, Fault, Reply};
+use crate::hold::{Asking, Core};
 use crate::queue::Ticket;
 use crate::values::options::{RUNTIME_SLACK, check_permits, check_wait};
 use crate::values::{Key, LockError, LockName};
@@ -219,7 +219,14 @@ impl Drop for UnseenPermits {
             let Some(counters) = core.backend.counters() else {
                 return;
             };
-            let add = |timeout| counters.add(&key, i64::from(permits), timeout);
+            let (core, key) = (&core, &key);
+            let add = |timeout| -> Reply<'_, ()> {
+                Box::pin(async move {
+                    let added = counters.add(key, i64::from(permits), timeout).await;
+                    let asking = Asking::Count(CounterKind::Semaphore);
+                    core.served.judge(asking, added)
+                })
+            };
             if let Err(fault) = until_done(GIVE_BACK, timeout, add).await {
                 tracing::warn!(%fault, permits, "plain permits of a caller who left were not given back");
             }

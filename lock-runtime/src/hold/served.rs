@@ -21,7 +21,7 @@ pub(crate) enum Asking {
     /// Who holds a lock.
     Look,
     /// To give back a lock, or leased permits.
-    Release,
+    Release(Kind),
 }
 
 impl Asking {
@@ -31,7 +31,7 @@ impl Asking {
             Asking::Count(CounterKind::Semaphore) => 6,
             Asking::Count(CounterKind::Latch) => 7,
             Asking::Look => 8,
-            Asking::Release => 9,
+            Asking::Release(kind) => 9 + kind as u32,
         }
     }
 }
@@ -44,7 +44,7 @@ pub(crate) struct Served {
 }
 
 /// The distance from the bit of a served kind to the bit of a refused one.
-const REFUSED: u32 = 10;
+const REFUSED: u32 = 15;
 
 impl Served {
     /// Takes in an answer to a request. A refusal comes back as one that may pass, if the store served such a request
@@ -86,12 +86,11 @@ mod tests {
 
     #[test]
     fn each_kind_of_request_has_a_bit_of_its_own() {
-        let locks = Kind::ALL.map(Asking::For);
-        let all = locks.into_iter().chain([
+        let locks = Kind::ALL.map(Asking::For).into_iter();
+        let all = locks.chain(Kind::ALL.map(Asking::Release)).chain([
             Asking::Count(CounterKind::Semaphore),
             Asking::Count(CounterKind::Latch),
             Asking::Look,
-            Asking::Release,
         ]);
         let bits: u32 = all.map(Asking::bit).sum();
         assert_eq!(bits, (1 << REFUSED) - 1);

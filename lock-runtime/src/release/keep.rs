@@ -44,23 +44,24 @@ impl Work {
         }
     }
 
-    /// Extends the lease until then, if it is shorter.
+    /// Extends the lease until then, if it is shorter. In any case, asks whether the store still names this holder.
     ///
     /// # Errors
-    /// [`LockError::Lost`] if the store no longer names this holder; else why it could not be asked within the lease.
+    /// [`LockError::Lost`] if it does not; else why it could not be asked within the lease.
     async fn cover(&mut self, until: Moment) -> Result<(), LockError> {
         let mut pauses = pauses();
         let timeout = self.turn.ttl().call_timeout(self.core.options.call_timeout);
-        while self.tenure.deadline().remaining() < until.remaining() {
+        loop {
             let rest = ttl::covering(until.remaining());
-            let Ok(ttl) = Ttl::new(rest, false) else {
-                break;
-            };
-            let renewal = self.tenure.renewal(Some(ttl));
-            // The store may extend the lease even if no answer comes.
-            self.over_at = self.over_at.later(clock::now() + timeout + rest);
+            let is_short = self.tenure.deadline().remaining() < until.remaining();
+            let longer = Ttl::new(rest, false).ok().filter(|_| is_short);
+            let renewal = self.tenure.renewal(longer);
+            if longer.is_some() {
+                // The store may extend the lease even if no answer comes.
+                self.over_at = self.over_at.later(clock::now() + timeout + rest);
+            }
             let fault = match self.core.renew(renewal, timeout).await {
-                Ok(Renewed::Held) => break,
+                Ok(Renewed::Held) => return Ok(()),
                 Ok(Renewed::NotHeld) => {
                     return Err(self.lost_error());
                 }
@@ -75,6 +76,5 @@ impl Work {
             // A store may come back shortly before the end of the lease. A pause of the usual length would be too long then.
             clock::sleep(pauses.pause().min((left / 4).max(LEAST_CALL))).await;
         }
-        Ok(())
     }
 }

@@ -324,8 +324,11 @@ impl Work {
         let hold_ref = self.tenure.hold_ref();
         self.place = self.next_place();
         let (unused, unanswered) = (self.unused.as_ref(), &mut self.unanswered);
-        let place = &mut self.place;
-        release_until_answered(&self.core, hold_ref, unused, place, until, unanswered).await
+        let (place, front) = (&mut self.place, &mut self.turn.front);
+        release_until_answered(
+            &self.core, hold_ref, unused, place, front, until, unanswered,
+        )
+        .await
     }
 
     /// Returns a place for the next caller of this process, if it takes turns with others by the store's list: then one
@@ -435,20 +438,30 @@ impl Drop for Release {
 /// Deletes what a lost or unconfirmed hold may have left in the store.
 pub(crate) async fn undo(core: &Core, hold_ref: HoldRef<'_>, until: Moment) {
     let mut unanswered = true;
-    if let Err(fault @ Fault::Denied(_)) =
-        release_until_answered(core, hold_ref, None, &mut None, until, &mut unanswered).await
-    {
+    let (mut place, mut front) = (None, None);
+    let released = release_until_answered(
+        core,
+        hold_ref,
+        None,
+        &mut place,
+        &mut front,
+        until,
+        &mut unanswered,
+    );
+    if let Err(fault @ (Fault::Denied(_) | Fault::Refused(_))) = released.await {
         observe::undo_refused(hold_ref.key.name(), &fault);
     }
 }
 
 /// Sends releases until one is answered, the fault is permanent, or `until` has passed. The first of them puts the holder of
-/// `place` on the store's list, if others come first. Otherwise the place is gone afterwards.
+/// `place` on the store's list, if others come first. Otherwise the place is gone afterwards. While the store refuses, `front`
+/// goes to the next caller of this process: it is refused by the store itself.
 async fn release_until_answered(
     core: &Core,
     hold_ref: HoldRef<'_>,
     unused: Option<&UnusedTokens>,
     place: &mut Option<Box<Place>>,
+    front: &mut Option<Front>,
     until: Moment,
     unanswered: &mut bool,
 ) -> Result<Released, Fault> {
@@ -461,7 +474,8 @@ async fn release_until_answered(
         let next = place.as_ref().map(|place| &place.holder);
         let with = WithRelease { unused, next };
         let released = core.backend.release_with(hold_ref, with, timeout).await;
-        let fault = match core.served.judge(Asking::Release, released) {
+        let asking = Asking::Release(hold_ref.key.kind());
+        let fault = match core.served.judge(asking, released) {
             Ok(released) => {
                 *unanswered = before;
                 if released != Released::DoneAndListed
@@ -475,7 +489,8 @@ async fn release_until_answered(
         };
         if fault.is_passing_refusal() {
             let name = hold_ref.key.name();
-            core.served.log_refusal(Asking::Release, name, &fault);
+            core.served.log_refusal(asking, name, &fault);
+            drop(front.take());
         }
         let place = place.take();
         if fault.is_passing_no_op() {

@@ -122,6 +122,19 @@ async fn a_key_that_is_kept_and_then_freed_by_force_is_free_for_this_process_too
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_key_that_is_gone_is_not_said_to_be_kept_by_its_lease() {
+    let (locks, _switch, _other, store) = managers(Options::default());
+    let request = locks.mutex("k").lease(LEAST).min_hold(LEAST / 2);
+    let guard = request.acquire().await.unwrap();
+    store.clear();
+    let released = guard.release().await;
+    assert!(
+        matches!(released, Err(LockError::Lost { .. })),
+        "{released:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_key_that_is_gone_is_not_said_to_be_kept() {
     let (locks, _switch, other, store) = managers(Options::default());
     let request = locks.mutex("k").lease(SECOND).min_hold(LEAST);

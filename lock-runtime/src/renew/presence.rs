@@ -94,7 +94,7 @@ pub(super) async fn keep(of: Background) {
 /// Writes the record again and again. Ends if the store refuses it for good.
 async fn write(of: &Background, directory: &dyn Directory) {
     let presence = &of.presence;
-    let mut was_taken = false;
+    let (mut was_taken, mut was_told) = (false, false);
     loop {
         // Without a reason to write it, the record ends by its TTL.
         while !presence.wanted.load(Ordering::Relaxed) && of.watch.count() == 0 {
@@ -111,10 +111,9 @@ async fn write(of: &Background, directory: &dyn Directory) {
         presence.was_written.store(true, Ordering::Relaxed);
         let written = directory.introduce(client, of.timeout);
         match written.await {
-            Ok(()) => was_taken = true,
+            Ok(()) => (was_taken, was_told) = (true, false),
             Err(Fault::Closed(_)) => return,
-            // What the store took before, it may take again: somebody changes users or rights.
-            Err(fault) if was_taken || fault.is_passing() => {
+            Err(fault) if was_told || fault.is_passing() => {
                 tracing::debug!(reason = %fault, "the store did not take the record of this lock manager");
             }
             Err(fault) => {
@@ -123,7 +122,11 @@ async fn write(of: &Background, directory: &dyn Directory) {
                     "the store refuses the record of this lock manager: who inspects its locks sees an id, and neither \
                      app nor host"
                 );
-                return;
+                // What the store took before, it may take again: somebody changes users or rights.
+                if !was_taken {
+                    return;
+                }
+                was_told = true;
             }
         }
         clock::sleep(RECORD_BEAT.mul_f64(0.8 + fastrand::f64() * 0.2)).await;

@@ -162,8 +162,16 @@ async fn waits_outlive(
         refused.is_err_and(|error| is_told(&error))
     })
     .await;
-    // A release outlives it, too.
+    // A release outlives it, too, and keeps no caller of its name from hearing of it.
     drop(given_back);
+    eventually(
+        "who asks for what is being given back is told",
+        async || {
+            let refused = locks.mutex("given-back").try_acquire().await;
+            refused.is_err_and(|error| is_told(&error))
+        },
+    )
+    .await;
     for request in [locks.mutex("mutex"), locks.fair("fair")] {
         let mut wait = 500 * MS;
         eventually_within(LONG, "who waits in vain is told", async || {

@@ -220,7 +220,7 @@ async fn write_prices(
 #[distributed_lock(key = "prices", mode = write, wait = "2s", manager = shop.locks)]
 async fn set_prices(shop: Shop, prices: HashMap<String, u32>) -> Result<(), LockError> {
     shop.data().prices.clear();
-    slow().await; // no reader sees the empty list
+    slow().await; // no reader sees the empty list, unless the lock is lost here
     shop.data().prices = prices;
     Ok(())
 }
