@@ -207,6 +207,10 @@ pub mod redisson_compatibility {}
 #[doc = include_str!("../docs/metrics.md")]
 pub mod metrics {}
 
+#[doc = links!()]
+#[doc = include_str!("../docs/operations.md")]
+pub mod operations {}
+
 // The module that it is about is there with its feature only.
 #[cfg_attr(
     feature = "test-util",
@@ -234,10 +238,6 @@ pub mod metrics {}
 [test_util::of]: crate::_documentation#in-the-repository
 "
 )]
-#[doc = links!()]
-#[doc = include_str!("../docs/operations.md")]
-pub mod operations {}
-
 #[doc = links!()]
 #[doc = include_str!("../docs/testing.md")]
 // Its examples use the module and the attribute.

@@ -41,12 +41,8 @@ pub(crate) async fn take(
             Ok(ids) => return Ok(ids),
             Err(told) => told,
         };
+        let mut left = patience;
         let told = loop {
-            let left = source.patience_left(patience, asked.moment(), clock::now());
-            if left.is_zero() {
-                let why = "the runtime that asks the store for ids is not driven";
-                break Err(Fault::not_done(why));
-            }
             tokio::select! {
                 biased;
                 told = &mut told => break told.unwrap_or_else(|_| Err(Fault::runtime_ended())),
@@ -55,6 +51,11 @@ pub(crate) async fn take(
             }
             if let Ok(told) = told.try_recv() {
                 break told;
+            }
+            left = source.patience_left(patience, asked, clock::now());
+            if left.is_zero() {
+                let why = "the runtime that asks the store for ids is not driven";
+                break Err(Fault::not_done(why));
             }
         };
         match told {

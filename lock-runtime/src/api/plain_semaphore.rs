@@ -11,7 +11,7 @@ use crate::api::semaphore::Semaphore;
 use crate::backend::{CounterKind, Fault, Reply};
 use crate::hold::{Asking, Core};
 use crate::queue::Ticket;
-use crate::values::options::{RUNTIME_SLACK, check_permits, check_wait};
+use crate::values::options::{check_permits, check_wait};
 use crate::values::{Key, LockError, LockName};
 
 /// The time for which permits of a caller who left are given back again and again, while the store says that this was not
@@ -260,16 +260,13 @@ async fn take(
         let _ = tell.send(granted);
     });
     // A grant after this time is given back, too: nobody waits for it.
-    match tokio::time::timeout(timeout + RUNTIME_SLACK, told).await {
-        Ok(Ok(Ok(Some(mut granted)))) => {
+    match Fault::if_driven(timeout, told).await? {
+        Ok(Ok(Some(mut granted))) => {
             granted.seen = true;
             Ok(true)
         }
-        Ok(Ok(Ok(None))) => Ok(false),
-        Ok(Ok(Err(fault))) => Err(fault),
-        Ok(Err(_)) => Err(Fault::runtime_ended()),
-        Err(_) => Err(Fault::unknown(
-            "the runtime that asks the store is not driven",
-        )),
+        Ok(Ok(None)) => Ok(false),
+        Ok(Err(fault)) => Err(fault),
+        Err(_) => Err(Fault::runtime_ended()),
     }
 }

@@ -1,7 +1,9 @@
 //! The reasons why an operation gave no answer.
 
 use std::fmt;
+use std::time::Duration;
 
+use crate::values::options::RUNTIME_SLACK;
 use crate::values::{LockError, ShutdownCause, StoreError};
 
 /// The reason why an operation gave no answer.
@@ -95,6 +97,16 @@ impl Fault {
     /// Returns the fault of a backend whose task ended with its runtime.
     pub(crate) fn runtime_ended() -> Fault {
         Fault::Closed(ShutdownCause::RuntimeEnded)
+    }
+
+    /// Waits for what a task of the manager's runtime answers within `timeout`. The caller may be in another runtime: without
+    /// a limit, it would wait for ever if nobody drives the manager's.
+    pub(crate) async fn if_driven<T>(
+        timeout: Duration,
+        answer: impl Future<Output = T>,
+    ) -> Result<T, Fault> {
+        let answer = tokio::time::timeout(timeout + RUNTIME_SLACK, answer).await;
+        answer.map_err(|_| Fault::unknown("the runtime that asks the store is not driven"))
     }
 
     /// The store's clock gives no ids.

@@ -129,10 +129,6 @@ impl Now {
         }
     }
 
-    pub(crate) fn moment(self) -> Moment {
-        self.moment
-    }
-
     /// Whether what was drawn then may be handed out now.
     fn is_soon_after(self, drawn: Now) -> bool {
         let wall = self.wall.checked_sub(drawn.wall).map(Duration::from_micros);
@@ -234,9 +230,9 @@ impl IdSource {
     /// Returns for how long a caller that has waited since `asked` may go on waiting: many ranges may have to be drawn
     /// before its own. Zero if the task that draws has given no sign of life for `patience`, because its runtime is not
     /// driven. The next caller starts another one then.
-    pub(crate) fn patience_left(&self, patience: Duration, asked: Moment, now: Moment) -> Duration {
+    pub(crate) fn patience_left(&self, patience: Duration, asked: Now, now: Moment) -> Duration {
         let mut state = self.state.lock();
-        let silent = now.since(state.stirred).min(now.since(asked));
+        let silent = now.since(state.stirred).min(now.since(asked.moment));
         let left = patience.saturating_sub(silent);
         if left.is_zero() {
             state.drawing = None;

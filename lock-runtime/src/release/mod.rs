@@ -438,16 +438,9 @@ impl Drop for Release {
 /// Deletes what a lost or unconfirmed hold may have left in the store.
 pub(crate) async fn undo(core: &Core, hold_ref: HoldRef<'_>, until: Moment) {
     let mut unanswered = true;
-    let (mut place, mut front) = (None, None);
-    let released = release_until_answered(
-        core,
-        hold_ref,
-        None,
-        &mut place,
-        &mut front,
-        until,
-        &mut unanswered,
-    );
+    let (place, front) = (&mut None, &mut None);
+    let unanswered = &mut unanswered;
+    let released = release_until_answered(core, hold_ref, None, place, front, until, unanswered);
     if let Err(fault @ (Fault::Denied(_) | Fault::Refused(_))) = released.await {
         observe::undo_refused(hold_ref.key.name(), &fault);
     }

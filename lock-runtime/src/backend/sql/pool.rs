@@ -17,14 +17,11 @@ use crate::backend::kit::{outage::Outage, round_trip::RoundTrip};
 use crate::backend::{Fault, Reply};
 use crate::observe::metrics;
 use crate::sync::Mutex;
-use crate::values::options::RUNTIME_SLACK;
 use crate::values::{HolderId, HolderIds, Moment, clock};
 
 /// A server that has not answered for this time seems to be away. A shorter silence is no sign: the last request of a
 /// wait may have only a few milliseconds.
 const SILENCE: Duration = Duration::from_millis(250);
-
-const UNDRIVEN: &str = "the runtime that asks the database is not driven";
 
 /// The time for which a statement that nobody waits for any more may keep its place, at least. The server may end the
 /// statement later by itself, and has a session for it until then.
@@ -168,9 +165,8 @@ impl<C: Connector> Calls for Pool<C> {
             let statement = statement.clone();
             let running = async move { pool.run(purpose, &statement, &args, now, until).await };
             let running = Aborted::spawn(&self.handle, running);
-            let longest = until.answered.later(until.sent).remaining() + RUNTIME_SLACK;
-            let answer = tokio::time::timeout(longest, running.answer()).await;
-            answer.unwrap_or_else(|_| Err(Fault::unknown(UNDRIVEN)))
+            let longest = until.answered.later(until.sent).remaining();
+            Fault::if_driven(longest, running.answer()).await?
         })
     }
 

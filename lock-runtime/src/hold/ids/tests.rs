@@ -45,7 +45,7 @@ impl Bench {
         self.source.state.lock().drawing.unwrap_or(Draw(0))
     }
 
-    fn patience_left(&self, asked: Moment) -> Duration {
+    fn patience_left(&self, asked: Now) -> Duration {
         self.source.patience_left(PATIENCE, asked, self.now.moment)
     }
 
@@ -273,13 +273,13 @@ fn a_task_that_nobody_drives_is_replaced_and_gives_no_ids() {
     let want = bench.next().unwrap();
     let sent = bench.now;
     bench.pass(PATIENCE - MS);
-    assert_eq!(bench.patience_left(sent.moment), MS);
+    assert_eq!(bench.patience_left(sent), MS);
     bench.pass(MS);
-    assert_eq!(bench.patience_left(sent.moment), Duration::ZERO);
+    assert_eq!(bench.patience_left(sent), Duration::ZERO);
     let next = bench.ask(1);
     assert!(next.draw.is_some_and(|draw| draw != stuck));
     // Another caller of before waits on, for the second task.
-    assert_eq!(bench.patience_left(sent.moment), PATIENCE);
+    assert_eq!(bench.patience_left(sent), PATIENCE);
     assert_eq!(Some(bench.task()), next.draw);
     bench.draw_all(MS);
     assert_eq!((ids(first), ids(next)), (Some(vec![1]), Some(vec![2])));
