@@ -52,6 +52,8 @@ pub(crate) struct Tenure {
 pub(super) struct State {
     /// Until when the tenure may be believed: `sent_at + ttl − margin` of the last confirmed request.
     pub(super) deadline: Moment,
+    /// The end of the longest lease that the store was asked for, whether it has answered or not.
+    leased_until: Moment,
     /// The number of the current turn, or of the last one.
     pub(super) turn: u64,
     pub(super) stage: Stage,
@@ -291,6 +293,7 @@ impl Tenure {
         }
         let state = State {
             deadline: granted.sent_at + believed_for,
+            leased_until: granted.sent_at + options.ttl.duration(),
             turn: 0,
             stage: Stage::Held(turn),
             unleased,
@@ -348,6 +351,11 @@ impl Tenure {
     /// Until when the tenure may be believed, `max_hold` aside: what the store's lease allows.
     pub(crate) fn deadline(&self) -> Moment {
         self.state.lock().deadline
+    }
+
+    /// The end of the longest lease that the store was asked for.
+    pub(crate) fn leased_until(&self) -> Moment {
+        self.state.lock().leased_until
     }
 
     /// Returns the moment at which the turn, or the idle time, is over if nothing else happens. `None` once the tenure is
@@ -409,6 +417,15 @@ impl Tenure {
 
     /// Returns the request for a renewal. Without a lease, the store only says whether it knows the holder.
     pub(crate) fn renewal(&self, ttl: Option<Ttl>) -> Renewal {
+        self.asks_for(&mut self.state.lock(), ttl)
+    }
+
+    fn asks_for(&self, state: &mut State, ttl: Option<Ttl>) -> Renewal {
+        if let Some(ttl) = ttl {
+            let call = self.core.upgrade().map(|core| core.options.call_timeout);
+            let latest = clock::now() + call.unwrap_or_default() + ttl.duration();
+            state.leased_until = state.leased_until.later(latest);
+        }
         Renewal {
             key: self.key().clone(),
             holder: self.holder,
@@ -430,7 +447,7 @@ impl Tenure {
             _ => None,
         };
         state.checked = lease.is_none();
-        Some(self.renewal(lease))
+        Some(self.asks_for(&mut state, lease))
     }
 
     /// Takes in the answer to a renewal that was sent at `sent_at`, whichever turn asked for it: it is about the holder
@@ -497,17 +514,12 @@ impl Tenure {
         self.state.lock().stop_idling(self.ttl, now)
     }
 
-    /// The tenure is over, and its release is to be sent. Returns the end of the store's lease, as far as it is known, and the
-    /// tokens that no turn has had, which go back with the lock.
+    /// The tenure is over, and its release is to be sent. Returns the end of the longest lease that the store was asked for,
+    /// and the tokens that no turn has had, which go back with the lock.
     pub(crate) fn leaves_behind(&self) -> (Moment, Option<UnusedTokens>) {
         let mut state = self.state.lock();
         let tokens = state.reserved.take().and_then(|reserved| reserved.tokens);
-        let mut until = state.deadline;
-        if state.unleased {
-            // The request for the lease may be under way.
-            until = until.later(clock::now() + self.ttl.duration());
-        }
-        (until, tokens.and_then(TokenRange::unused))
+        (state.leased_until, tokens.and_then(TokenRange::unused))
     }
 
     /// Another process wants the lock, which this one keeps: it is given back at once, or when its turn has ended.

@@ -94,7 +94,7 @@ impl Work {
         let front = self.turn.front.as_ref();
         let may =
             front.and_then(|front| front.slice(|slice| slice.may_return(held_for, notice_time)));
-        may == Some(true) && !self.unanswered && !core.is_wanted(key, self.tenure.holder())
+        may == Some(true) && !self.requests.unanswered && !core.is_wanted(key, self.tenure.holder())
     }
 }
 
@@ -165,7 +165,7 @@ impl Release {
         };
         let unknown = matches!(fault, Fault::Unknown(_));
         next.inherits_nothing(front);
-        work.unanswered |= unknown;
+        work.requests.unanswered |= unknown;
         // First the old holder is released, then the new one. So neither is left in the store, whichever of them it has, and
         // however late the lost request arrives.
         let outcome = self.give_back().await;

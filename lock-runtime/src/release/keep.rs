@@ -37,7 +37,7 @@ impl Work {
         // From now on the store says how long the key stays taken: a forced release may free it, and a store that was away may
         // not have kept it. Nobody loses a lock by that, as if an earlier release had done it.
         drop(self.turn.front.take());
-        self.unanswered = true;
+        self.requests.unanswered = true;
         tokio::select! {
             () = clock::sleep_until(until) => true,
             () = self.core.life.closing() => false,
@@ -56,10 +56,7 @@ impl Work {
             let is_short = self.tenure.deadline().remaining() < until.remaining();
             let longer = Ttl::new(rest, false).ok().filter(|_| is_short);
             let renewal = self.tenure.renewal(longer);
-            if longer.is_some() {
-                // The store may extend the lease even if no answer comes.
-                self.over_at = self.over_at.later(clock::now() + timeout + rest);
-            }
+            self.over_at = self.tenure.leased_until();
             let fault = match self.core.renew(renewal, timeout).await {
                 Ok(Renewed::Held) => return Ok(()),
                 Ok(Renewed::NotHeld) => {

@@ -140,8 +140,7 @@ pub(crate) fn clean_up(core: &Arc<Core>, tenure: Arc<Tenure>, reason: LostReason
     }
     let of = core.clone();
     core.life.spawn(async move {
-        let until = clock::now() + tenure.ttl().duration();
-        undo(&of, tenure.hold_ref(), until).await;
+        undo(&of, tenure.hold_ref(), tenure.leased_until()).await;
     });
 }
 
@@ -168,18 +167,24 @@ struct Work {
     /// The turn that ended last, with this process's place at the key, where turns own it.
     turn: Turn,
     left_at: Moment,
-    /// The unused tokens that go back with the lock.
-    unused: Option<UnusedTokens>,
-    /// The place of the next local caller on the store's list, after the release has put its holder there.
-    place: Option<Box<Place>>,
+    requests: Requests,
     /// The latest end of the store's lease. Until then, a release without an answer is repeated.
     over_at: Moment,
-    /// Whether a release was sent and not answered: it may be the cause of a later "not held".
-    unanswered: bool,
     /// Whether the store has said that it keeps the key for `min_hold`.
     is_covered: bool,
     /// A shutdown waits for it, also if a caller drives the release.
     _under_way: Counted,
+}
+
+/// The requests of a release, which are repeated until one is answered.
+#[derive(Debug, Default)]
+struct Requests {
+    /// The unused tokens that go back with the lock.
+    unused: Option<UnusedTokens>,
+    /// The place of the next local caller on the store's list, after the release has put its holder there.
+    place: Option<Box<Place>>,
+    /// Whether one was sent and not answered: it may be the cause of a later "not held".
+    unanswered: bool,
 }
 
 impl Release {
@@ -192,9 +197,10 @@ impl Release {
             tenure,
             turn,
             left_at,
-            unused,
-            place: None,
-            unanswered: false,
+            requests: Requests {
+                unused,
+                ..Requests::default()
+            },
             is_covered: false,
         };
         Release {
@@ -305,7 +311,7 @@ impl Release {
             Ok(Released::Done | Released::DoneAndListed) => Ok(()),
             // An earlier release may have done it, and its answer was lost. It was sent while the tenure was good, so the
             // store admitted no other holder before it.
-            Ok(Released::NotHeld) if work.unanswered => Ok(()),
+            Ok(Released::NotHeld) if work.requests.unanswered => Ok(()),
             Ok(Released::NotHeld) => Err(work.lost_error()),
             Err(fault) => Err(fault.into_error(tenure.key().name())),
         };
@@ -321,14 +327,10 @@ impl Work {
     }
 
     async fn release_until_answered(&mut self, until: Moment) -> Result<Released, Fault> {
-        let hold_ref = self.tenure.hold_ref();
-        self.place = self.next_place();
-        let (unused, unanswered) = (self.unused.as_ref(), &mut self.unanswered);
-        let (place, front) = (&mut self.place, &mut self.turn.front);
-        release_until_answered(
-            &self.core, hold_ref, unused, place, front, until, unanswered,
-        )
-        .await
+        self.requests.place = self.next_place();
+        let (hold_ref, front) = (self.tenure.hold_ref(), &mut self.turn.front);
+        let requests = &mut self.requests;
+        requests.repeat(&self.core, hold_ref, front, until).await
     }
 
     /// Returns a place for the next caller of this process, if it takes turns with others by the store's list: then one
@@ -361,7 +363,7 @@ impl Work {
         let (backend, key) = (&self.core.backend, front.key());
         let keeps = self.keeps();
         let wanted_by = backend.wanted_by(key);
-        if self.turn.nobody_waits && !keeps && wanted_by == 0 && self.place.is_none() {
+        if self.turn.nobody_waits && !keeps && wanted_by == 0 && self.requests.place.is_none() {
             return;
         }
         let others = if self.core.takes_turns(key, self.tenure.holder()) {
@@ -373,7 +375,7 @@ impl Work {
         let held_for = now - self.turn.granted_at;
         let notice_time = backend.notice_time(key, held_for);
         let rest = front.slice(|slice| slice.rest(others, held_for, notice_time, now));
-        if let Some(place) = self.place.take() {
+        if let Some(place) = self.requests.place.take() {
             // The others come first by the list.
             front.leave_place(place);
         } else if let Some(rest) = rest.flatten() {
@@ -435,69 +437,71 @@ impl Drop for Release {
     }
 }
 
-/// Deletes what a lost or unconfirmed hold may have left in the store.
-pub(crate) async fn undo(core: &Core, hold_ref: HoldRef<'_>, until: Moment) {
-    let mut unanswered = true;
-    let (place, front) = (&mut None, &mut None);
-    let unanswered = &mut unanswered;
-    let released = release_until_answered(core, hold_ref, None, place, front, until, unanswered);
-    if let Err(fault @ (Fault::Denied(_) | Fault::Refused(_))) = released.await {
-        observe::undo_refused(hold_ref.key.name(), &fault);
+impl Requests {
+    /// Sends releases until one is answered, the fault is permanent, or `until` has passed. The first of them puts the holder
+    /// of `place` on the store's list, if others come first. Otherwise the place is gone afterwards. While the store refuses,
+    /// `front` goes to the next caller of this process: it is refused by the store itself.
+    async fn repeat(
+        &mut self,
+        core: &Core,
+        hold_ref: HoldRef<'_>,
+        front: &mut Option<Front>,
+        until: Moment,
+    ) -> Result<Released, Fault> {
+        let mut pauses = pauses();
+        let mut timeout = core.options.call_timeout;
+        let mut last_fault = None;
+        loop {
+            // It is set before the call, because a caller that drops this future here gets no answer either.
+            let before = std::mem::replace(&mut self.unanswered, true);
+            let unused = self.unused.as_ref();
+            let next = self.place.as_ref().map(|place| &place.holder);
+            let with = WithRelease { unused, next };
+            let released = core.backend.release_with(hold_ref, with, timeout).await;
+            let asking = Asking::Release(hold_ref.key.kind());
+            let fault = match core.served.judge(asking, released) {
+                Ok(released) => {
+                    self.unanswered = before;
+                    if released != Released::DoneAndListed
+                        && let Some(place) = self.place.take()
+                    {
+                        place.off_list();
+                    }
+                    return Ok(released);
+                }
+                Err(fault) => fault,
+            };
+            if fault.is_passing_refusal() {
+                let name = hold_ref.key.name();
+                core.served.log_refusal(asking, name, &fault);
+                drop(front.take());
+            }
+            let place = self.place.take();
+            if fault.is_passing_no_op() {
+                self.unanswered = before;
+                if let Some(place) = place {
+                    place.off_list();
+                }
+            }
+            if !fault.is_passing() || until.has_passed() {
+                return Err(fault.at_the_end(last_fault));
+            }
+            last_fault = Some(fault);
+            // The caller must not wait for longer than the call timeout.
+            clock::sleep(pauses.pause().min(until.remaining())).await;
+            timeout = timeout.min(until.remaining().max(LEAST_CALL));
+        }
     }
 }
 
-/// Sends releases until one is answered, the fault is permanent, or `until` has passed. The first of them puts the holder of
-/// `place` on the store's list, if others come first. Otherwise the place is gone afterwards. While the store refuses, `front`
-/// goes to the next caller of this process: it is refused by the store itself.
-async fn release_until_answered(
-    core: &Core,
-    hold_ref: HoldRef<'_>,
-    unused: Option<&UnusedTokens>,
-    place: &mut Option<Box<Place>>,
-    front: &mut Option<Front>,
-    until: Moment,
-    unanswered: &mut bool,
-) -> Result<Released, Fault> {
-    let mut pauses = pauses();
-    let mut timeout = core.options.call_timeout;
-    let mut last_fault = None;
-    loop {
-        // It is set before the call, because a caller that drops this future here gets no answer either.
-        let before = std::mem::replace(unanswered, true);
-        let next = place.as_ref().map(|place| &place.holder);
-        let with = WithRelease { unused, next };
-        let released = core.backend.release_with(hold_ref, with, timeout).await;
-        let asking = Asking::Release(hold_ref.key.kind());
-        let fault = match core.served.judge(asking, released) {
-            Ok(released) => {
-                *unanswered = before;
-                if released != Released::DoneAndListed
-                    && let Some(place) = place.take()
-                {
-                    place.off_list();
-                }
-                return Ok(released);
-            }
-            Err(fault) => fault,
-        };
-        if fault.is_passing_refusal() {
-            let name = hold_ref.key.name();
-            core.served.log_refusal(asking, name, &fault);
-            drop(front.take());
-        }
-        let place = place.take();
-        if fault.is_passing_no_op() {
-            *unanswered = before;
-            if let Some(place) = place {
-                place.off_list();
-            }
-        }
-        if !fault.is_passing() || until.has_passed() {
-            return Err(fault.at_the_end(last_fault));
-        }
-        last_fault = Some(fault);
-        // The caller must not wait for longer than the call timeout.
-        clock::sleep(pauses.pause().min(until.remaining())).await;
-        timeout = timeout.min(until.remaining().max(LEAST_CALL));
+/// Deletes what a lost or unconfirmed hold may have left in the store.
+pub(crate) async fn undo(core: &Core, hold_ref: HoldRef<'_>, until: Moment) {
+    let mut requests = Requests {
+        unanswered: true,
+        ..Requests::default()
+    };
+    let released = requests.repeat(core, hold_ref, &mut None, until).await;
+    if let Err(fault @ (Fault::Denied(_) | Fault::Refused(_))) = released {
+        observe::undo_refused(hold_ref.key.name(), &fault);
     }
 }

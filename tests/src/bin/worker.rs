@@ -164,7 +164,7 @@ async fn line(url: &str, key: &str, tasks: usize) {
     let direct = patient(url).await;
     let waiting: Vec<_> = (0..tasks)
         .map(|_| {
-            let request = locks.fair(key).wait(Duration::from_secs(60));
+            let request = locks.fair(key).wait(Duration::from_secs(600));
             let (mut direct, lock) = (direct.clone(), format!("lock:{key}"));
             tokio::spawn(async move {
                 let guard = request.acquire().await.expect("acquire");

@@ -102,7 +102,7 @@ tests::suite! {
 
     async fn a_try_to_read_is_not_refused_because_others_are_just_asking(store: &mut Store) {
         // On one connection to a busy database, the last of them is asked long after the first.
-        let locks = store.connect(tests::builder().call_timeout(LONG)).await;
+        let locks = store.connect(tests::builder().call_timeout(LONG).lease(6 * LONG)).await;
         let asked: Vec<_> = (0..50).map(|_| tokio::spawn(locks.read("k").try_acquire())).collect();
         let mut readers = Vec::new();
         for task in asked {

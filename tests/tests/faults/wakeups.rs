@@ -140,8 +140,9 @@ async fn messages_that_mean_nothing_give_nobody_the_lock() {
 async fn waiters_on_a_thousand_keys_share_one_subscribed_connection() {
     const KEYS: usize = 1_000;
     let server = RedisServer::start();
-    let holder = told().connect(&server.url()).await.unwrap();
-    let waiter = told().connect(&server.url()).await.unwrap();
+    let builder = told().call_timeout(LONG);
+    let holder = builder.clone().connect(&server.url()).await.unwrap();
+    let waiter = builder.connect(&server.url()).await.unwrap();
     let mut guards = Vec::new();
     for key in 0..KEYS {
         guards.push(holder.mutex(key.to_string()).acquire().await.unwrap());

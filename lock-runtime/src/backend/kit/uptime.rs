@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::backend::Fault;
 use crate::sync::Mutex;
-use crate::values::Moment;
+use crate::values::{Moment, clock};
 
 /// Maps each server, by the id of its run, to its quorum node. A server that is two nodes would vote twice: two names
 /// may lead to one server from the beginning, or later.
@@ -60,12 +60,12 @@ impl Uptime {
         record.clone()
     }
 
-    /// Records the answer of the server that was asked at `at`: the id of its run (empty if the server does not show
-    /// it), and the time for which the run has lasted.
+    /// Records what the server has just answered: the id of its run (empty if the server does not show it), and the time for
+    /// which the run has lasted. By the time of the question, it would be older than it is.
     ///
     /// # Errors
     /// [`Fault::Impossible`] if another node has this server.
-    pub(crate) fn saw(&self, run_id: &str, lasts: Duration, at: Moment) -> Result<(), Fault> {
+    pub(crate) fn saw(&self, run_id: &str, lasts: Duration) -> Result<(), Fault> {
         let tells = !run_id.is_empty();
         if tells && !self.run_ids.claim(self.node, run_id) {
             return Err(Fault::impossible(
@@ -86,7 +86,7 @@ impl Uptime {
         *record = Some(RunRecord {
             run_id: run_id.to_owned(),
             age,
-            at,
+            at: clock::now(),
         });
         Ok(())
     }
@@ -95,7 +95,6 @@ impl Uptime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::values::clock;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -107,7 +106,7 @@ mod tests {
     async fn a_server_is_as_old_as_it_says_when_it_is_first_seen() {
         let uptime = uptime();
         assert_eq!(uptime.age(), None);
-        uptime.saw("a", 100 * SECOND, clock::now()).unwrap();
+        uptime.saw("a", 100 * SECOND).unwrap();
         assert_eq!(uptime.age().unwrap().as_secs(), 100);
         tokio::time::advance(5 * SECOND).await;
         assert_eq!(uptime.age().unwrap().as_secs(), 105);
@@ -116,26 +115,26 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn another_run_starts_with_age_zero() {
         let uptime = uptime();
-        uptime.saw("a", 100 * SECOND, clock::now()).unwrap();
-        uptime.saw("b", 5_000 * SECOND, clock::now()).unwrap();
+        uptime.saw("a", 100 * SECOND).unwrap();
+        uptime.saw("b", 5_000 * SECOND).unwrap();
         assert!(uptime.age().unwrap() < SECOND);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_runs_age_ignores_steps_of_its_wall_clock() {
         let uptime = uptime();
-        uptime.saw("a", 100 * SECOND, clock::now()).unwrap();
+        uptime.saw("a", 100 * SECOND).unwrap();
         tokio::time::advance(5 * SECOND).await;
-        uptime.saw("a", 9_000 * SECOND, clock::now()).unwrap();
+        uptime.saw("a", 9_000 * SECOND).unwrap();
         assert_eq!(uptime.age().unwrap().as_secs(), 105);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_server_without_a_run_id_is_new_at_every_connection() {
         let uptime = uptime();
-        uptime.saw("", SECOND, clock::now()).unwrap();
+        uptime.saw("", SECOND).unwrap();
         tokio::time::advance(5 * SECOND).await;
-        uptime.saw("", SECOND, clock::now()).unwrap();
+        uptime.saw("", SECOND).unwrap();
         assert!(uptime.age().unwrap() < SECOND);
     }
 
@@ -143,15 +142,15 @@ mod tests {
     async fn a_server_is_one_node_until_that_node_leads_to_another() {
         let run_ids = Arc::default();
         let (one, other) = (Uptime::new(0, &run_ids), Uptime::new(1, &run_ids));
-        one.saw("a", 100 * SECOND, clock::now()).unwrap();
-        assert!(other.saw("a", 100 * SECOND, clock::now()).is_err());
+        one.saw("a", 100 * SECOND).unwrap();
+        assert!(other.saw("a", 100 * SECOND).is_err());
         assert_eq!(other.age(), None);
-        other.saw("b", 100 * SECOND, clock::now()).unwrap();
-        one.saw("a", 100 * SECOND, clock::now()).unwrap();
-        one.saw("c", 100 * SECOND, clock::now()).unwrap();
-        other.saw("a", 100 * SECOND, clock::now()).unwrap();
+        other.saw("b", 100 * SECOND).unwrap();
+        one.saw("a", 100 * SECOND).unwrap();
+        one.saw("c", 100 * SECOND).unwrap();
+        other.saw("a", 100 * SECOND).unwrap();
         // Servers that show no run id are not known to be one server.
-        one.saw("", SECOND, clock::now()).unwrap();
-        other.saw("", SECOND, clock::now()).unwrap();
+        one.saw("", SECOND).unwrap();
+        other.saw("", SECOND).unwrap();
     }
 }

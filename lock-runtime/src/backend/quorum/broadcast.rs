@@ -18,13 +18,16 @@ pub(super) struct Round<T> {
     answers: mpsc::UnboundedReceiver<(usize, Result<T, Fault>)>,
     /// The number of nodes that have not answered.
     open: usize,
+    /// The time by which all of them have answered, if their tasks are driven.
+    until: Moment,
     faults: Vec<(String, Fault)>,
 }
 
 impl<T: Send + 'static> Round<T> {
-    /// Asks every node, each in a task of its own that runs to its end.
+    /// Asks every node, each in a task of its own that runs to its end. Each answers within `timeout`.
     pub(super) fn ask<F>(
         inner: &Arc<QuorumShared>,
+        timeout: Duration,
         question: impl Fn(Arc<QuorumShared>, usize) -> F,
     ) -> Round<T>
     where
@@ -43,6 +46,7 @@ impl<T: Send + 'static> Round<T> {
             inner: inner.clone(),
             answers,
             open: nodes,
+            until: clock::now() + timeout,
             faults: Vec::new(),
         }
     }
@@ -50,11 +54,19 @@ impl<T: Send + 'static> Round<T> {
     /// Returns the next answer that is not a fault; `None` when there are no more.
     pub(super) async fn next(&mut self) -> Option<T> {
         while self.open > 0 {
-            self.open -= 1;
-            match self.answers.recv().await {
-                Some((_, Ok(answer))) => return Some(answer),
-                Some((node, Err(fault))) => self.faults.push((self.inner.shown(node), fault)),
-                None => self.faults.push((String::new(), Fault::runtime_ended())),
+            match next_of(&mut self.answers, self.until.remaining()).await {
+                Ok((node, answer)) => {
+                    self.open -= 1;
+                    match answer {
+                        Ok(answer) => return Some(answer),
+                        Err(fault) => self.faults.push((self.inner.shown(node), fault)),
+                    }
+                }
+                Err(fault) => {
+                    let open = std::mem::take(&mut self.open);
+                    let silent = (String::from("a node"), fault);
+                    self.faults.extend(std::iter::repeat_n(silent, open));
+                }
             }
         }
         None
@@ -63,6 +75,15 @@ impl<T: Send + 'static> Round<T> {
     pub(super) fn no_majority(&self) -> Fault {
         no_majority(self.inner.nodes.len(), &self.faults)
     }
+}
+
+/// Returns the next answer of the nodes' tasks, or why none will come.
+pub(super) async fn next_of<T>(
+    answers: &mut mpsc::UnboundedReceiver<T>,
+    timeout: Duration,
+) -> Result<T, Fault> {
+    let answer = Fault::if_driven(timeout, answers.recv()).await?;
+    answer.ok_or_else(Fault::runtime_ended)
 }
 
 fn node(inner: &QuorumShared, index: usize) -> Result<&VotingNode, Fault> {
@@ -86,7 +107,7 @@ pub(super) async fn release(
     let needed = majority(inner.nodes.len());
     inner.cut_off(request.holder);
     let untold: Arc<Mutex<Untold>> = Arc::default();
-    let mut round = Round::ask(inner, |inner, index| {
+    let mut round = Round::ask(inner, request.timeout, |inner, index| {
         let (request, untold) = (request.clone(), untold.clone());
         // This counts until this node has answered, too: a shutdown closes the connections after everything that is
         // pending.
@@ -153,11 +174,13 @@ pub(super) async fn renew(
         within.timeout = shortest.node_timeout(within.timeout);
     }
     let batch: Arc<[Renewal]> = batch.into();
-    let mut round = Round::ask(inner, |inner, index| {
+    let mut round = Round::ask(inner, within.useful, |inner, index| {
         let batch = batch.clone();
         async move {
             let backend = &node(&inner, index)?.backend;
-            backend.renew(&batch, within).await
+            let mut answers = backend.renew(&batch, within).await?;
+            inner.doubt(index, &batch, &mut answers);
+            Ok(answers)
         }
     });
     let mut items = vec![Confirmations::default(); batch.len()];
@@ -201,7 +224,7 @@ pub(super) async fn force_release(
     timeout: Duration,
 ) -> Result<bool, Fault> {
     let needed = majority(inner.nodes.len());
-    let mut round = Round::ask(inner, |inner, index| {
+    let mut round = Round::ask(inner, timeout, |inner, index| {
         let key = key.clone();
         async move {
             node(&inner, index)?
@@ -231,7 +254,7 @@ pub(super) async fn inspect(
     timeout: Duration,
 ) -> Result<Option<Snapshot>, Fault> {
     let nodes = inner.nodes.len();
-    let mut round = Round::ask(inner, |inner, index| {
+    let mut round = Round::ask(inner, timeout, |inner, index| {
         let key = key.clone();
         async move { node(&inner, index)?.backend.inspect(&key, timeout).await }
     });

@@ -9,7 +9,7 @@ use crate::backend::quorum::majority::majority;
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::quorum::vote::Grants;
 use crate::backend::{Fault, Granted, HandedOver, Spare, TenureTerms};
-use crate::values::{HolderId, Moment, SPARE_TOKENS};
+use crate::values::{HolderId, Moment, SPARE_TOKENS, clock};
 
 pub(super) async fn hand_over(
     inner: &Arc<QuorumShared>,
@@ -20,8 +20,9 @@ pub(super) async fn hand_over(
     inner.cut_off(from);
     let grants = Grants::new(vec![to.clone()]);
     // A release by the new holder, however soon it comes, must find the nodes that have not answered yet.
-    inner.goes_on(to.holder, &grants);
-    let mut round = Round::ask(inner, |inner, node| {
+    // Nothing undoes what a node has done for it without that release.
+    inner.goes_on(to.holder, &grants, clock::now());
+    let mut round = Round::ask(inner, to.timeout, |inner, node| {
         let (grants, from, to) = (grants.clone(), to.by(from), to.clone());
         let pending = inner.pending.enter();
         async move {

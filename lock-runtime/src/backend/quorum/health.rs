@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::QuorumShared;
-use crate::values::{Checkup, NodeHealth, ShutdownCause, clock};
+use crate::backend::Fault;
+use crate::values::{Checkup, NodeHealth, clock};
 
 /// Asks every node at once. A node that restarted a short while ago counts as down although it answers.
 pub(super) async fn ask(inner: &Arc<QuorumShared>, timeout: Duration) -> Checkup {
@@ -27,16 +28,15 @@ pub(super) async fn ask(inner: &Arc<QuorumShared>, timeout: Duration) -> Checkup
         asking.spawn_on(asked, &inner.handle);
     }
     let mut nodes = Vec::with_capacity(asking.len());
-    while let Some(asked) = asking.join_next().await {
-        let gone = || {
-            NodeHealth::new(
-                "a node",
-                clock::now().wall(),
-                Err(ShutdownCause::RuntimeEnded.to_string()),
-            )
-        };
-        nodes.push(asked.ok().flatten().unwrap_or_else(gone));
-    }
+    let all = async {
+        while let Some(asked) = asking.join_next().await {
+            nodes.extend(asked.ok().flatten());
+        }
+    };
+    let asked = Fault::if_driven(timeout, all).await;
+    let why = asked.err().unwrap_or_else(Fault::runtime_ended).to_string();
+    let gone = || NodeHealth::new("a node", clock::now().wall(), Err(why.clone()));
+    nodes.resize_with(inner.nodes.len(), gone);
     Checkup {
         nodes,
         majority: true,

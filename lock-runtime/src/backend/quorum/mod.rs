@@ -29,8 +29,8 @@ pub(crate) mod tests;
 pub(crate) mod vote;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -46,7 +46,7 @@ use super::{
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::quorum::vote::{Grants, Polled};
 use crate::sync::Mutex;
-use crate::values::{Backoff, Checkup, Count, HolderId, Key, StoreKind, Ttl};
+use crate::values::{Backoff, Checkup, Count, HolderId, Key, Moment, StoreKind, Ttl};
 
 /// The largest number of releases that are repeated in the background at once. Beyond it, holds that are left at nodes
 /// that are away end with their leases.
@@ -66,14 +66,29 @@ struct QuorumShared {
     /// The longest lease: no lease that a node granted, and forgot by its restart, lasts longer after the restart.
     longest: Ttl,
     handle: Handle,
-    /// Acquisitions that have been decided while a node's answer was still to come. The references are weak, because
-    /// the nodes' tasks own the grants.
-    trailing: Mutex<HashMap<HolderId, Weak<Grants>>>,
+    /// Acquisitions that have been decided without the grants of all nodes.
+    trailing: Mutex<HashMap<HolderId, Trailing>>,
     /// Acquisitions in a row that got some votes and no majority.
     splits: AtomicU32,
     errands: Semaphore,
     /// Releases at single nodes that are under way.
     pending: Arc<Count>,
+}
+
+/// An acquisition, or a hand-over, that has been decided without the grants of all nodes.
+struct Trailing {
+    grants: Arc<Grants>,
+    /// Until then, a node that has not granted it may undo it: its answer was lost, or is still to come. So a renewal that
+    /// it confirms is worth nothing.
+    undone_until: Moment,
+}
+
+impl Trailing {
+    fn is_over(&self) -> bool {
+        // The tasks of the nodes share the grants, which are kept once for each request.
+        let kept = self.grants.requests.len();
+        self.undone_until.has_passed() && Arc::strong_count(&self.grants) <= kept
+    }
 }
 
 impl QuorumBackend {
@@ -101,21 +116,38 @@ impl QuorumShared {
         node.map_or_else(String::new, |node| node.shown.clone())
     }
 
-    /// Remembers that some nodes have not answered yet.
-    fn goes_on(&self, holder: HolderId, grants: &Arc<Grants>) {
+    /// Remembers that some nodes have not granted it, which may undo it until then.
+    fn goes_on(&self, holder: HolderId, grants: &Arc<Grants>, undone_until: Moment) {
         let mut trailing = self.trailing.lock();
         if trailing.len() >= 64 && trailing.len().is_power_of_two() {
-            trailing.retain(|_, grants| grants.strong_count() > 0);
+            trailing.retain(|_, of| !of.is_over());
         }
-        trailing.insert(holder, Arc::downgrade(grants));
+        let grants = grants.clone();
+        let of = Trailing {
+            grants,
+            undone_until,
+        };
+        trailing.insert(holder, of);
+    }
+
+    /// Takes back what a node confirms of holds that it may be undoing.
+    fn doubt(&self, node: usize, batch: &[Renewal], answers: &mut [Renewed]) {
+        let trailing = self.trailing.lock();
+        for (renewal, answer) in batch.iter().zip(answers) {
+            let of = trailing.get(&renewal.holder);
+            let may_undo = |of: &Trailing| !of.undone_until.has_passed() && !of.grants.has(node);
+            if *answer == Renewed::Held && of.is_some_and(may_undo) {
+                *answer = Renewed::Unknown;
+            }
+        }
     }
 
     /// Withdraws what nodes may still grant to this holder. This comes before anything else is sent for the holder,
     /// because a late grant must not stay behind.
     fn cut_off(&self, holder: HolderId) {
         let trailing = self.trailing.lock().remove(&holder);
-        if let Some(grants) = trailing.and_then(|grants| grants.upgrade()) {
-            grants.withdraw();
+        if let Some(of) = trailing {
+            of.grants.withdraw();
         }
     }
 

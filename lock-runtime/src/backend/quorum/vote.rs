@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 
 use super::QuorumShared;
 use super::node::LATE_VOTE_WAIT;
+use crate::backend::quorum::broadcast::next_of;
 use crate::backend::quorum::majority::{MajorityVerdict, Votes};
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::{AcquireRequest, Acquired, AcquiredAll, Fault};
@@ -29,7 +30,7 @@ pub(super) enum Polled {
 
 /// The state that the tasks of one acquisition, or of one hand-over, share with the caller that started it.
 pub(super) struct Grants {
-    requests: Vec<NodeRequest>,
+    pub(super) requests: Vec<NodeRequest>,
     ledger: Mutex<Ledger>,
     withdrawn: watch::Sender<bool>,
 }
@@ -62,12 +63,17 @@ impl Grants {
         self.ledger.lock().withdrawn
     }
 
+    /// Returns `true` if this node's grant was entered.
+    pub(super) fn has(&self, node: usize) -> bool {
+        self.ledger.lock().granted.contains(&node)
+    }
+
     /// Withdraws the requests: from now on no grant is entered. Returns the nodes whose grants were entered.
     pub(super) fn withdraw(&self) -> Vec<usize> {
         let granted = {
             let mut ledger = self.ledger.lock();
             ledger.withdrawn = true;
-            std::mem::take(&mut ledger.granted)
+            ledger.granted.clone()
         };
         self.withdrawn.send_replace(true);
         granted
@@ -90,6 +96,8 @@ struct Poll {
     votes: Votes,
     /// The nodes whose votes are still to come.
     open: Vec<usize>,
+    /// The time by which all of them have come, if their tasks are driven.
+    until: Moment,
     sent_at: Option<Moment>,
     apart: bool,
     decided: bool,
@@ -97,6 +105,8 @@ struct Poll {
 
 impl Poll {
     fn open(inner: &Arc<QuorumShared>, requests: Vec<NodeRequest>) -> Poll {
+        let ends = requests.iter().map(|request| request.deadline);
+        let until = ends.reduce(Moment::later).unwrap_or_else(clock::now);
         let grants = Grants::new(requests);
         let (told, answers) = mpsc::unbounded_channel();
         for node in 0..inner.nodes.len() {
@@ -118,17 +128,19 @@ impl Poll {
             answers,
             votes: Votes::default(),
             open: (0..inner.nodes.len()).collect(),
+            until,
             sent_at: None,
             apart: false,
             decided: false,
         }
     }
 
-    /// Counts one answer. Returns `false` if no answer will come any more.
-    async fn hear(&mut self) -> bool {
-        let Some((node, vote)) = self.answers.recv().await else {
-            return false;
-        };
+    /// Counts one answer.
+    ///
+    /// # Errors
+    /// No answer will come any more.
+    async fn hear(&mut self) -> Result<(), Fault> {
+        let (node, vote) = next_of(&mut self.answers, self.until.remaining()).await?;
         self.open.retain(|open| *open != node);
         match vote {
             Ok(Polled::Won { sent_at }) => {
@@ -145,7 +157,7 @@ impl Poll {
                 self.votes.faults.push((shown, fault));
             }
         }
-        true
+        Ok(())
     }
 
     /// Waits until the vote is decided.
@@ -156,11 +168,10 @@ impl Poll {
             if verdict != MajorityVerdict::Open {
                 return verdict;
             }
-            if !self.hear().await {
-                for _ in self.open.drain(..) {
-                    self.votes
-                        .faults
-                        .push((String::new(), Fault::runtime_ended()));
+            if let Err(fault) = self.hear().await {
+                for node in self.open.drain(..) {
+                    let shown = self.inner.shown(node);
+                    self.votes.faults.push((shown, fault.clone()));
                 }
             }
         }
@@ -170,7 +181,7 @@ impl Poll {
     /// nodes go on by themselves, so that a node that has stopped answering does not delay every acquisition.
     async fn wait_for_the_others(&mut self, took: Duration) {
         const LEAST: Duration = Duration::from_millis(1);
-        let others = async { while self.expects_more() && self.hear().await {} };
+        let others = async { while self.expects_more() && self.hear().await.is_ok() {} };
         let _ = tokio::time::timeout(took.clamp(LEAST, LATE_VOTE_WAIT), others).await;
     }
 
@@ -219,9 +230,9 @@ pub(super) async fn acquire(
             && shortest.ttl.validity(sent_at.elapsed()).is_some()
         {
             inner.splits.store(0, Ordering::Relaxed);
-            if !poll.open.is_empty() {
+            if poll.votes.granted < nodes {
                 for request in &poll.grants.requests {
-                    inner.goes_on(request.holder, &poll.grants);
+                    inner.goes_on(request.holder, &poll.grants, request.over());
                 }
             }
             poll.decided = true;

@@ -24,6 +24,7 @@ use crate::values::key::Key;
 use crate::values::kind::Kind;
 use crate::values::name::LockName;
 use crate::values::options::{HoldOptions, Options, Overrides};
+use crate::values::ttl::Ttl;
 
 const MICRO: Duration = Duration::from_micros(1);
 const MS: Duration = Duration::from_millis(1);
@@ -259,6 +260,14 @@ fn a_reserved_lock_is_believed_for_its_reservation_until_a_lease_is_confirmed() 
     // The request for the lease may be under way when the hold ends: its release is repeated for that long.
     let (repeated_until, _) = begin().tenure().leaves_behind();
     assert!(repeated_until - sent_at >= options.ttl.duration());
+    // So may one for a longer lease.
+    let (hold, longer) = (
+        begin(),
+        Ttl::new(2 * options.ttl.duration(), false).unwrap(),
+    );
+    let _unanswered = hold.tenure().renewal(Some(longer));
+    let (repeated_until, _) = hold.tenure().leaves_behind();
+    assert!(repeated_until - sent_at >= longer.duration());
 }
 
 #[tokio::test(start_paused = true)]

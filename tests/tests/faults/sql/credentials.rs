@@ -264,7 +264,7 @@ async fn a_waiter_on_postgres_is_told_while_connections_are_replaced() {
         next.release().await.unwrap();
         told == 8
     };
-    eventually_within(Duration::from_secs(60), "eight are told", is_told).await;
+    eventually_within(Duration::from_secs(600), "eight are told", is_told).await;
 }
 
 #[tokio::test]

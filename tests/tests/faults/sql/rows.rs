@@ -2,7 +2,7 @@
 
 use lock_runtime::{LockError, LostReason, TryAcquire};
 use tests::faults::{free_within, renewed, took};
-use tests::{Blocker, Sql, answered, eventually_within};
+use tests::{Blocker, Sql, answered, eventually, eventually_within};
 
 use super::{CALL, LEASE, LONG, MS, SOON, block, end, scene, scene_with};
 
@@ -79,9 +79,12 @@ async fn requests_that_wait_for_a_locked_row_leave_connections_to_other_locks<D:
     for _ in 0..20 {
         free_within(&locks, "another lock", SOON).await;
     }
-    let refused = readers().wait(500 * MS).acquire().await.unwrap_err();
     let why = "other statements of this process wait for the same row";
-    assert!(refused.to_string().contains(why), "{refused}");
+    eventually("a request that gives up says so", async || {
+        let refused = readers().wait(500 * MS).acquire().await.unwrap_err();
+        refused.to_string().contains(why)
+    })
+    .await;
     assert!(asking.try_join_next().is_none(), "nobody gives up");
     blockers.into_iter().for_each(Blocker::commit);
     while let Some(next) = asking.join_next().await {

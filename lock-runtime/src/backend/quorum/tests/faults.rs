@@ -1,11 +1,12 @@
 //! Nodes that fail, and acquisitions that must leave nothing behind.
 
-use crate::TryAcquire;
+use crate::{HealthState, TryAcquire};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use tokio::runtime::Builder;
 use tokio::time::Instant;
 
 use super::flaky::Mode;
@@ -99,6 +100,65 @@ async fn without_a_majority_there_is_no_answer_within_the_wait() {
         let guard = waiting.await.unwrap().unwrap();
         guard.release().await.unwrap();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_node_confirms_before_it_undoes_the_acquire_is_not_counted() {
+    let rig = Rig::new(3);
+    let locks = rig.manager();
+    rig.switches[2].set(Mode::Unanswered(20_000 * MS));
+    let lease = 30_000 * MS;
+    let guard = locks.mutex("k").lease(lease).acquire().await.unwrap();
+    assert_eq!(rig.held(), [1, 1, 1]);
+    rig.switches[2].set(Mode::Up);
+    rig.switches[1].set(Mode::Away);
+    tokio::time::sleep(lease).await;
+    // The second node's lease is over, and the third node has undone its vote: both are free for others.
+    assert!(!guard.is_held());
+    assert_eq!(rig.held(), [1, 0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_vote_comes_late_counts_from_then_on() {
+    let rig = Rig::new(3);
+    let locks = rig.manager();
+    rig.switches[2].set(Mode::Slow(200 * MS));
+    let lease = 30_000 * MS;
+    let guard = locks.mutex("k").lease(lease).acquire().await.unwrap();
+    tokio::time::sleep(1_000 * MS).await;
+    rig.switches[1].set(Mode::Away);
+    tokio::time::sleep(2 * lease).await;
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+}
+
+#[test]
+fn callers_in_other_runtimes_are_answered_while_nobody_drives_that_of_the_manager() {
+    let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
+    let (rig, undriven) = (Rig::new(3), runtime());
+    let (locks, guard) = undriven.block_on(async {
+        let locks = rig.manager();
+        let guard = locks.mutex("held").acquire().await.unwrap();
+        (locks, guard)
+    });
+    let paused = Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build();
+    paused.unwrap().block_on(async {
+        let bounded = async {
+            let wait = 500 * MS;
+            let refused = locks.mutex("k").wait(wait).acquire().await.unwrap_err();
+            assert!(refused.to_string().contains("is not driven"), "{refused}");
+            locks.inspect("k").await.unwrap_err();
+            locks.force_release("k").await.unwrap_err();
+            assert_eq!(locks.health().await.state, HealthState::Down);
+            guard.renew(10_000 * MS).await.unwrap_err();
+            guard.release().await.unwrap_err();
+        };
+        let bounded = tokio::time::timeout(60_000 * MS, bounded).await;
+        bounded.expect("each is answered in time");
+    });
 }
 
 #[tokio::test(start_paused = true)]

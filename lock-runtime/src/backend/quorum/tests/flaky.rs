@@ -40,6 +40,8 @@ pub(crate) enum Mode {
     Hot(Duration),
     /// Up, but it takes no locks together.
     Apart,
+    /// Up, but no acquire is answered. Each is undone after this time.
+    Unanswered(Duration),
 }
 
 /// The call in which the store panics, once.
@@ -132,7 +134,7 @@ impl Flaky {
 
     async fn way(&self, timeout: Duration) -> Result<(), Fault> {
         match self.switch.mode() {
-            Mode::Up | Mode::Busy(_) | Mode::Hot(_) | Mode::Apart => Ok(()),
+            Mode::Up | Mode::Busy(_) | Mode::Hot(_) | Mode::Apart | Mode::Unanswered(_) => Ok(()),
             Mode::Away => Err(Fault::NotDone(StoreError::new("away"))),
             Mode::Silent => {
                 tokio::time::sleep(timeout).await;
@@ -194,6 +196,7 @@ struct Undo<'a> {
     store: Arc<MemoryBackend>,
     hold_ref: HoldRef<'a>,
     armed: bool,
+    after: Duration,
 }
 
 impl Drop for Undo<'_> {
@@ -203,7 +206,9 @@ impl Drop for Undo<'_> {
         }
         let (store, key) = (self.store.clone(), self.hold_ref.key.clone());
         let (holder, permits) = (self.hold_ref.holder, self.hold_ref.permits);
+        let after = self.after;
         tokio::spawn(async move {
+            tokio::time::sleep(after).await;
             let key = &key;
             let hold_ref = HoldRef {
                 listed: false,
@@ -228,10 +233,15 @@ impl Backend for Flaky {
                 store: self.store.clone(),
                 hold_ref: request.hold_ref,
                 armed: true,
+                after: Duration::ZERO,
             };
-            let answer = self
+            let mut answer = self
                 .passed(request.timeout, self.store.acquire(request))
                 .await;
+            if let Mode::Unanswered(after) = self.switch.mode() {
+                undo.after = after;
+                answer = Err(Fault::unknown("unanswered"));
+            }
             undo.armed = matches!(answer, Err(Fault::Unknown(_)));
             answer
         })

@@ -8,7 +8,6 @@ use redis::aio::MultiplexedConnection;
 use crate::backend::Fault;
 use crate::backend::kit::uptime::Uptime;
 use crate::backend::redis::scripting;
-use crate::values::clock;
 
 /// Asks the server at the other end of a new connection.
 pub(crate) async fn look(
@@ -16,7 +15,6 @@ pub(crate) async fn look(
     connection: &mut MultiplexedConnection,
     timeout: Duration,
 ) -> Result<(), Fault> {
-    let at = clock::now();
     let asked = scripting::info(connection, &["server"]);
     let info = match scripting::in_time("INFO", timeout, asked).await {
         Err(Fault::Denied(reason)) => {
@@ -29,7 +27,7 @@ pub(crate) async fn look(
         info => info?,
     };
     let (run_id, lasts) = read(&info);
-    uptime.saw(&run_id, lasts, at)
+    uptime.saw(&run_id, lasts)
 }
 
 /// Parses the id of the server's run, and its age, from INFO.
