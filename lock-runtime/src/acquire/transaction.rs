@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use crate::acquire::attempt::Attempt;
 use crate::acquire::contend::{Asked, Contender, contend};
-use crate::backend::{Acquired, Fault, GIVEN, Give, HoldRef, Listen, TOO_EARLY, Transactions};
+use crate::backend::{
+    Acquired, Fault, GIVEN, Give, HoldRef, Listen, Renewal, Renewed, TOO_EARLY, Transactions,
+};
 use crate::hold::Core;
 use crate::release::undo;
-use crate::values::{Backoff, FencingToken, HolderId, Key, LockError, Moment, clock};
+use crate::values::{Backoff, FencingToken, HolderId, Key, LockError, Moment, Ttl, clock};
 
 /// The lease by which a lock is held until the transaction has it: long enough for one statement of a slow database. A
 /// transaction that is rolled back keeps the lock from others for so long at the most.
@@ -23,8 +25,7 @@ const FIRST_LOOK: Duration = Duration::from_millis(20);
 /// Chance makes it up to a half longer.
 const LAST_LOOK: Duration = Duration::from_millis(300);
 
-/// Looks of a transaction at a row that statements of others have locked, and the pauses between them.
-const LOOKS: usize = 8;
+/// The pauses between the looks of a transaction at a row that statements of others have locked.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LAST_PAUSE: Duration = Duration::from_millis(64);
 
@@ -177,6 +178,20 @@ impl OnItsWay {
     fn hold_ref(&self) -> HoldRef<'_> {
         HoldRef::one(&self.key, self.holder)
     }
+
+    /// Returns `true` if the store has the lease, and nobody has locked its row.
+    async fn is_there(&self, ttl: Ttl) -> bool {
+        // A renewal that extends nothing would not see that a row is locked.
+        let renewal = Renewal {
+            key: self.key.clone(),
+            holder: self.holder,
+            permits: 1,
+            ttl: Some(ttl),
+            waits: false,
+        };
+        let timeout = self.core.options.call_timeout.min(self.ends.remaining());
+        matches!(self.core.renew(renewal, timeout).await, Ok(Renewed::Held))
+    }
 }
 
 impl Drop for OnItsWay {
@@ -226,13 +241,14 @@ struct TransactionSeat<'a, T: SqlTransaction> {
 }
 
 impl<T: SqlTransaction> TransactionSeat<'_, T> {
-    /// Lets the transaction take the lease over, and returns its answer.
-    async fn give(&mut self, mut lease: OnItsWay) -> Result<String, T::Error> {
+    /// Lets the transaction take the lease over, and returns its answer, and whether the store still has the lease if the
+    /// transaction does not see it.
+    async fn give(&mut self, mut lease: OnItsWay) -> Result<(String, bool), T::Error> {
         let Give { take, then, params } = self.transactions.give(lease.hold_ref());
         let params: Vec<&str> = params.iter().map(String::as_str).collect();
         let mut pauses = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
         let mut answer = String::new();
-        for look in 0..LOOKS {
+        for look in 0.. {
             if look > 0 {
                 clock::sleep(pauses.pause()).await;
             }
@@ -243,7 +259,8 @@ impl<T: SqlTransaction> TransactionSeat<'_, T> {
             answer = self.transaction.ask(&take, &params).await?;
             // If it came too late, it may have locked the row all the same, until the transaction ends.
             self.given_up = lease.ends.remaining() < ON_ITS_WAY / 4 && answer != GIVEN;
-            if !answer.is_empty() {
+            // A row that others write is free again when their commits have ended.
+            if !answer.is_empty() || lease.ends.remaining() < ON_ITS_WAY / 2 {
                 break;
             }
         }
@@ -251,7 +268,9 @@ impl<T: SqlTransaction> TransactionSeat<'_, T> {
             self.transaction.ask(&then, &params).await?;
         }
         lease.arrived = answer == GIVEN;
-        Ok(answer)
+        let ttl = self.attempt.request.hold_options.ttl;
+        let is_there = !lease.arrived && lease.is_there(ttl).await;
+        Ok((answer, is_there))
     }
 }
 
@@ -281,7 +300,7 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
             ends,
             arrived: false,
         };
-        let answer = match self.give(lease).await {
+        let (answer, is_there) = match self.give(lease).await {
             Ok(answer) => answer,
             Err(error) => {
                 let fault = Fault::unknown(error.to_string());
@@ -300,6 +319,9 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
             }
             _ if ends.remaining() < ON_ITS_WAY / 4 => Fault::not_done(
                 "the transaction was too slow to take the lock over: roll it back",
+            ),
+            _ if !is_there => Fault::not_done(
+                "the lock was released by force on its way to the transaction, or others write its row all the time",
             ),
             _ => Fault::Impossible(
                 "the transaction does not see the lock: it has to be in the database and the schema of this lock manager, \

@@ -53,6 +53,21 @@ async fn a_key_is_kept_once_the_store_is_back_within_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lost_hold_is_given_back_after_an_outage_that_its_renewed_lease_outlives() {
+    let (locks, switch, _other, store) = managers(Options::default());
+    let request = locks.mutex("k").lease(SECOND).max_hold(2 * SECOND);
+    let guard = request.acquire().await.unwrap();
+    guard.renew(36 * LEAST).await.unwrap();
+    switch.set(Mode::Away);
+    assert_eq!(guard.lost().wait().await, LostReason::MaxHold);
+    drop(guard);
+    sleep(LEAST).await;
+    switch.set(Mode::Up);
+    sleep(2 * SECOND).await;
+    assert_eq!(store.held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_last_try_with_no_time_for_its_answer_does_not_hide_what_the_store_said_before() {
     let (locks, switch, _other, _store) = managers(Options::default());
     let timeout = locks.core().options.call_timeout;

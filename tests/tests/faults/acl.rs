@@ -342,3 +342,25 @@ async fn every_documented_right_is_needed_and_named_when_it_is_missing() {
 async fn every_documented_right_for_bare_names_is_needed_and_named_when_it_is_missing() {
     each_right_is_needed("ACL SETUSER bare-locks on >PASSWORD", "", "orders:").await;
 }
+
+/// A read needs each of these rights for itself. A write needs this one only when it is given back.
+#[tokio::test]
+async fn a_write_that_could_not_be_given_back_is_refused_before_it_is_taken() {
+    let server = RedisServer::start();
+    let rights = documented_rights("ACL SETUSER locks on >PASSWORD");
+    let fewer: Vec<_> = rights
+        .into_iter()
+        .filter(|right| !right.starts_with("~{lock:"))
+        .collect();
+    let mut command = vec!["ACL", "SETUSER", "writer", "on", ">secret"];
+    command.extend(&fewer);
+    let _: Value = server.query(&command);
+    let url = server.url_with("writer", "secret");
+    let connecting = async || tests::builder().connect(&url).await;
+    let locks = answered(connecting).await.unwrap();
+    let refused = answered(async || locks.write("k").acquire().await).await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("~{lock:k}"), "{refused}");
+    assert!(!server.exists("lock:k"));
+    drop(locks.mutex("k").acquire().await.unwrap());
+}

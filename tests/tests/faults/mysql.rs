@@ -3,7 +3,7 @@
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use lock_runtime::{LockError, LockManager, TryAcquire};
+use lock_runtime::{LockError, LockManager, LostReason, TryAcquire};
 use tests::faults::{connected, free_within, renewed};
 use tests::mariadb::NOW;
 use tests::mysql::is_meant;
@@ -399,14 +399,18 @@ async fn a_primary_that_becomes_a_replica_stops_granting_to_a_user_who_may_write
     free_within(&locks, "k", LONG).await;
     let plain = locks.plain_semaphore("plain");
     assert!(plain.try_set_permits(1).await.unwrap());
+    let latch = locks.latch("latch");
+    assert!(latch.try_set_count(1).await.unwrap());
     server.query("SET GLOBAL read_only = 1");
     let taken = plain.permits(1).try_acquire().await;
     assert!(!matches!(taken, Ok(TryAcquire::Acquired(()))), "{taken:?}");
+    // The new primary would not know of it.
+    let counted = latch.count_down().await;
+    assert!(counted.is_err(), "{counted:?}");
     eventually(
         "the manager says that the server is read-only",
         async || match locks.mutex("k").try_acquire().await {
-            Ok(TryAcquire::Busy { .. }) => false,
-            Ok(granted) => panic!("{granted:?}"),
+            Ok(tried) => panic!("{tried:?}"),
             Err(error) => error.to_string().contains("read-only"),
         },
     )
@@ -433,4 +437,17 @@ async fn holds_whose_renewals_do_not_fit_into_one_packet_are_kept() {
     for guard in guards {
         guard.release().await.unwrap();
     }
+}
+
+/// So a row looks after a write was given back, if the clock is set back then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_of_a_row_whose_last_write_ended_in_the_future_are_released_by_force() {
+    let server = MariadbServer::start();
+    let locks = manager(&server.url()).await;
+    let reader = locks.read("k").acquire().await.unwrap();
+    server.query(&format!(
+        "UPDATE lock_leases SET expires_at = {NOW} + 3600000000"
+    ));
+    assert!(locks.force_release("k").await.unwrap());
+    assert_eq!(reader.lost().wait().await, LostReason::ForceReleased);
 }

@@ -2,15 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use lock_runtime::{LockError, LockManager, TryAcquire};
+use lock_runtime::{LockError, LockManager, LockMode, TryAcquire};
 use tests::faults::{connected, free_within, told};
 use tests::{
-    Blocker, FaultProxy, Postgres, PostgresServer, PostgresTable, Protocol, Then, answered,
-    eventually,
+    Blocker, FaultProxy, PostgresServer, PostgresTable, Protocol, Then, answered, eventually,
 };
 use tokio::task::JoinSet;
 
-use crate::sql::{block, end, manager, scene_with};
+use crate::sql::{block, end, manager};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -410,5 +409,47 @@ async fn a_hold_that_an_operator_has_made_endless_is_busy_until_it_is_forced() {
     assert!(other.force_release("k").await.unwrap());
     drop(guard);
     free_within(&other, "k", LONG).await;
+    end(table, locks, other).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_are_told_where_the_name_of_the_table_is_a_word_of_sql() {
+    let server = PostgresServer::start();
+    server.query("CREATE SCHEMA app");
+    let url = format!("{}?lock_table=app.order", server.url());
+    let locks = connected(told().ensure_schema(true), &url).await;
+    let other = connected(told().ensure_schema(true), &url).await;
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    let waiting = tokio::spawn(other.mutex("k").acquire());
+    let listening = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'LISTEN %'";
+    eventually("it waits and listens", async || {
+        let waits = other.inspect("k").await.unwrap().local_waiters == 1;
+        waits && !server.ask(listening).await.is_empty()
+    })
+    .await;
+    guard.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_lock_is_shown_as_one_while_a_statement_writes_its_row() {
+    let table = PostgresTable::new();
+    let (locks, other) = (manager(&table.url()).await, manager(&table.url()).await);
+    let readers = [
+        locks.read("k").acquire().await.unwrap(),
+        other.read("k").acquire().await.unwrap(),
+    ];
+    let mut blocker = block(&table, "lock:k");
+    blocker.tell(&format!("UPDATE {} SET kind = kind;", table.name()));
+    for _ in 0..10 {
+        let seen = locks.inspect("k").await.unwrap();
+        let shown = (seen.mode, seen.readers);
+        assert_eq!(shown, (Some(LockMode::Read), 2), "{seen:?}");
+        tokio::time::sleep(10 * MS).await;
+    }
+    blocker.commit();
+    for reader in readers {
+        reader.release().await.unwrap();
+    }
     end(table, locks, other).await;
 }

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use crate::backend::Fault;
 use crate::sync::Mutex;
 
@@ -27,7 +29,11 @@ struct KnownAddresses {
     addresses: Vec<IpAddr>,
     /// The address to which a connection was last opened.
     served: Option<IpAddr>,
+    /// The look-up under way. It takes a thread until the name service answers or the operating system gives up.
+    under_way: Option<watch::Receiver<Option<LookedUp>>>,
 }
+
+type LookedUp = Result<Vec<IpAddr>, Arc<io::Error>>;
 
 impl HostNames {
     /// Returns the addresses of a name, one or more. The address that served last comes first.
@@ -46,19 +52,15 @@ impl HostNames {
         if let Some((made_up, addresses)) = &self.made_up
             && *made_up == name.0
         {
-            self.remember(name, addresses.clone());
             return Ok(self.in_order(name, addresses.clone()));
         }
-        let (names, host, port) = (self.clone(), name.0.to_owned(), name.1);
-        // The look-up runs in a task of its own, so that it goes on after its caller has gone.
-        let looking = tokio::spawn(async move {
-            let found = tokio::net::lookup_host((&*host, port)).await?;
-            let addresses: Vec<IpAddr> = found.map(|address| address.ip()).collect();
-            names.remember((&host, port), addresses.clone());
-            Ok::<_, io::Error>(addresses)
+        let mut looking = self.ask(name);
+        let looked_up = looking.wait_for(Option::is_some);
+        let found = tokio::time::timeout(patience, looked_up).await;
+        let found = found.map(|found| match found.as_deref() {
+            Ok(Some(found)) => found.clone(),
+            Ok(None) | Err(_) => Err(Arc::new(io::Error::other("it ended"))),
         });
-        let found = tokio::time::timeout(patience, looking).await;
-        let found = found.map(|found| found.unwrap_or_else(|_| Err(io::Error::other("it ended"))));
         let addresses = match found {
             Ok(Ok(found)) => found,
             Ok(Err(error)) if known.is_empty() || is_an_answer(&error) => {
@@ -89,6 +91,36 @@ impl HostNames {
         }
     }
 
+    /// Looks a name up, if no look-up of it is under way: while the name service is away, those of many attempts to connect
+    /// would take all threads. It runs in a task of its own, so that it goes on after its caller has gone.
+    fn ask(&self, (name, port): (&str, u16)) -> watch::Receiver<Option<LookedUp>> {
+        let mut all = self.known.lock();
+        let known = all.entry((name.to_owned(), port)).or_default();
+        // The runtime of a task that has told nothing may have ended.
+        let under_way = known.under_way.as_ref();
+        if let Some(looking) = under_way.filter(|looking| looking.has_changed().is_ok()) {
+            return looking.clone();
+        }
+        let (tell, looking) = watch::channel(None);
+        known.under_way = Some(looking.clone());
+        let (names, host) = (self.clone(), name.to_owned());
+        tokio::spawn(async move {
+            let found = tokio::net::lookup_host((&*host, port)).await;
+            let found = found.map(|found| found.map(|address| address.ip()).collect());
+            let found: LookedUp = found.map_err(Arc::new);
+            {
+                let mut all = names.known.lock();
+                let known = all.entry((host, port)).or_default();
+                known.under_way = None;
+                if let Ok(addresses) = &found {
+                    known.addresses.clone_from(addresses);
+                }
+            }
+            tell.send_replace(Some(found));
+        });
+        looking
+    }
+
     #[cfg(test)]
     pub(crate) fn of(name: &'static str, addresses: Vec<IpAddr>) -> HostNames {
         HostNames {
@@ -101,12 +133,6 @@ impl HostNames {
         let all = self.known.lock();
         let known = all.get(&(name.to_owned(), port));
         known.map_or(Vec::new(), |known| known.addresses.clone())
-    }
-
-    fn remember(&self, (name, port): (&str, u16), addresses: Vec<IpAddr>) {
-        let mut all = self.known.lock();
-        let known = all.entry((name.to_owned(), port)).or_default();
-        known.addresses = addresses;
     }
 
     /// Puts the address that served last before the others.
@@ -139,4 +165,19 @@ fn is_an_answer(error: &io::Error) -> bool {
     ];
     let said = error.to_string();
     answers.iter().any(|answer| said.contains(answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_name_is_looked_up_once_at_a_time() {
+        let (names, name) = (HostNames::default(), ("127.0.0.1", 1));
+        let (first, second) = (names.ask(name), names.ask(name));
+        assert!(first.same_channel(&second));
+        let found = names.look_up(name, Duration::from_secs(60)).await;
+        assert_eq!(found.unwrap(), [IpAddr::from([127, 0, 0, 1])]);
+        assert!(!names.ask(name).same_channel(&first));
+    }
 }

@@ -9,7 +9,7 @@ use super::faults;
 use super::statements::{IS_PRIMARY, MICROS, written};
 use crate::backend::Fault;
 use crate::backend::sql::{Arg, Connector, Failed, OpenedConnection, Row, Statement, Table, Value};
-use crate::values::{StoreKind, clock};
+use crate::values::{StoreError, StoreKind, clock};
 
 /// The idle time after which a connection is checked before it is used. Nobody reads it while it is idle.
 const IDLE: Duration = Duration::from_secs(1);
@@ -139,7 +139,13 @@ impl Broken {
 
     fn failed(self, statement: &Statement) -> Failed {
         let missing = faults::missing_table(&self.error);
-        let failed = match missing.filter(|_| statement.is_about_locks()) {
+        // A statement that needs another table, too, names the one that is missing.
+        let is_of_locks = |why: &StoreError| {
+            let named = why.to_string();
+            statement.is_about_locks()
+                || !(named.contains("_forced") || named.contains("_managers"))
+        };
+        let failed = match missing.filter(is_of_locks) {
             Some(why) => Failed::table_is_gone(&why),
             None => Failed {
                 fault: faults::of_statement(&self.error),

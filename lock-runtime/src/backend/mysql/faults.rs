@@ -93,15 +93,16 @@ fn is_uncertain(report: &ServerError) -> bool {
 fn of_report(report: &ServerError) -> Fault {
     let said = said(report);
     match report.code {
-        // The login or a right was refused, or the database of the login does not exist.
-        1044 | 1045 | 1049 | 1130 | 1142 | 1143 | 1227 | 1370 | 1698 | 1820 | 1862 => {
-            Fault::Denied(said)
-        }
+        // The login or a right was refused, the account is locked, or the database of the login does not exist.
+        1044 | 1045 | 1049 | 1130 | 1142 | 1143 | 1227 | 1370 | 1698 | 1820 | 1862 | 3118
+        | 3955 | 3957 | 4151 => Fault::Denied(said),
         code if is_missing(code) => Fault::Impossible(format!(
             "{said}: the table of the locks is missing or of another version; create it with `ensure_schema(true)`"
         )),
         // The statement or its arguments make no sense to this server, or cannot be written to its log.
-        1064 | 1264 | 1305 | 1366 | 1406 | 1665 | 3141 => Fault::Impossible(said.to_string()),
+        1064 | 1264 | 1305 | 1366 | 1406 | 1665 | 1690 | 3141 => {
+            Fault::Impossible(said.to_string())
+        }
         // Deadlocks, locked rows, too many connections, no disk space, a server that cannot be written to.
         _ => Fault::NotDone(said),
     }

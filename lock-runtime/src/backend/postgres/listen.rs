@@ -122,7 +122,8 @@ impl PostgresSubscriber {
         let dialed = connection::dial(&self.target, self.timeout).await?;
         let (tell, heard) = mpsc::unbounded_channel();
         tokio::spawn(drive(dialed.stream, tell));
-        let listen = format!("LISTEN {}", self.target.table.own_name());
+        // A table may have a name that is a word of SQL.
+        let listen = format!("LISTEN \"{}\"", self.target.table.own_name());
         let listening = dialed.client.batch_execute(&listen);
         match tokio::time::timeout(self.timeout, listening).await {
             Ok(listening) => listening.map_err(|error| faults::of_connecting(&error))?,

@@ -1,6 +1,7 @@
 //! The check of the nodes of a quorum, and the connections to a majority of them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 
@@ -9,7 +10,7 @@ use crate::backend::Backend;
 use crate::backend::connect::Location;
 use crate::backend::kit::uptime::{RunIds, Uptime};
 use crate::backend::opening::Opening;
-use crate::values::{LockError, config};
+use crate::values::{LockError, Moment, clock, config};
 
 /// Refuses nodes that do not make a quorum, before any I/O.
 ///
@@ -42,10 +43,14 @@ pub(crate) fn check(nodes: &[Location]) -> Result<(), LockError> {
     Ok(())
 }
 
-/// Connects to all nodes at once. If a majority is there, the other nodes are connected to in the background.
+/// The shortest time that the other nodes have once a majority is connected.
+const LEAST_FOR_OTHERS: Duration = Duration::from_millis(200);
+
+/// Connects to all nodes at once. Once a majority is there, the others have as long again. Those that are later are connected
+/// to in the background.
 ///
 /// # Errors
-/// The first [`LockError::Unavailable`] if a majority is away; the error of any node that refuses for good.
+/// The first [`LockError::Unavailable`] if a majority is away; the error of any node that refuses for good by then.
 pub(crate) async fn connect(
     nodes: Vec<Location>,
     opening: &Opening,
@@ -64,33 +69,47 @@ pub(crate) async fn connect(
             Ok::<_, LockError>(VotingNode::new(backend, shown, Some(age)))
         }
     };
-    let count = nodes.len();
+    let (count, began) = (nodes.len(), clock::now());
     let mut connecting = JoinSet::new();
-    for (index, location) in nodes.into_iter().enumerate() {
+    for (index, location) in nodes.iter().enumerate() {
         let opened = open(index, location.clone(), opening.options.lazy);
-        connecting.spawn(async move { (index, opened.await, location) });
+        connecting.spawn(async move { (index, opened.await) });
     }
     let mut connected: Vec<Option<VotingNode>> = Vec::new();
     connected.resize_with(count, || None);
     let mut away = Vec::new();
-    while let Some(done) = connecting.join_next().await {
-        let (index, opened, location) =
-            done.map_err(|_| config("a task that connects to a quorum node was ended"))?;
-        let node = match opened {
-            Ok(node) => node,
-            Err(error @ LockError::Unavailable { .. }) => {
-                away.push(error);
-                // A failed majority is an error whatever else comes.
-                if away.len() > count / 2 {
-                    return Err(away.swap_remove(0));
-                }
-                open(index, location, true).await?
+    let mut until: Option<Moment> = None;
+    loop {
+        let next = connecting.join_next();
+        let done = match until {
+            None => next.await,
+            Some(until) => {
+                let next = tokio::time::timeout_at(until.tick(), next).await;
+                next.ok().flatten()
             }
-            Err(error) => return Err(error),
         };
-        if let Some(place) = connected.get_mut(index) {
-            *place = Some(node);
+        let Some(done) = done else { break };
+        let (index, opened) =
+            done.map_err(|_| config("a task that connects to a quorum node was ended"))?;
+        match opened {
+            Ok(node) => connected[index] = Some(node),
+            Err(error @ LockError::Unavailable { .. }) => away.push(error),
+            Err(error) => return Err(error),
+        }
+        // A failed majority is an error whatever else comes.
+        if away.len() > count / 2 {
+            return Err(away.swap_remove(0));
+        }
+        if until.is_none() && connected.iter().flatten().count() > count / 2 {
+            until = Some(clock::now() + began.elapsed().max(LEAST_FOR_OTHERS));
         }
     }
-    Ok(connected.into_iter().flatten().collect())
+    let mut all = Vec::with_capacity(count);
+    for (index, (node, location)) in connected.into_iter().zip(nodes).enumerate() {
+        all.push(match node {
+            Some(node) => node,
+            None => open(index, location, true).await?,
+        });
+    }
+    Ok(all)
 }

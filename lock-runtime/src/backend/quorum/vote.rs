@@ -252,7 +252,11 @@ pub(super) async fn acquire(
         let end = clock::now() + inner.split_pause(&shortest.key);
         clock::sleep_until(end.earlier(shortest.deadline)).await;
     }
-    let left = votes.conclusion(nodes)?;
+    let split = votes.granted > 0;
+    // A split is over as soon as the others have given their votes back, too.
+    let left = votes
+        .conclusion(nodes)?
+        .filter(|_| !split || shortest.waits.is_some());
     Ok(Polled::Busy { left, apart })
 }
 

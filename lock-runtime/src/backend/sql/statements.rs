@@ -19,8 +19,7 @@ pub(crate) struct Statement {
 impl Statement {
     /// Returns `true` if the statement needs the table of the locks alone, which every connection has been checked for.
     pub(crate) fn is_about_locks(&self) -> bool {
-        let others = ["introduce", "withdraw", "who", "force_release", "forced"];
-        !others.contains(&self.name)
+        !self.text.contains("{table}_")
     }
 }
 

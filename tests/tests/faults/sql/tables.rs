@@ -55,6 +55,9 @@ async fn a_table_that_is_renamed_for_a_moment_ends_no_hold<D: Sql>() {
         matches!(refused, LockError::Unavailable { .. }),
         "{refused:?}"
     );
+    // Who creates the table now forgets every hold.
+    let refused = other.force_release("l").await.unwrap_err();
+    assert!(refused.is_retryable(), "{refused}");
     rename(&away, table.name()).await;
     eventually("locks can be acquired again", async || {
         let acquired = other.mutex("l").acquire().await;

@@ -3,11 +3,18 @@
 use std::cell::Cell;
 use std::convert::Infallible;
 
-use lock_runtime::{LockManager, SqlTransaction};
+use lock_runtime::{LockManager, SqlDialect, SqlTransaction};
+use tests::Blocker;
 
-use super::{Driver, Open, assert_refused, is_busy, scene, take};
+use super::{
+    Driver, LONG, MS, Open, assert_refused, free_within, is_busy, scene, take, take_within,
+};
 
-tests::on_each_database!(what_could_not_exclude_others_is_refused_with_what_to_do);
+tests::on_each_database!(
+    what_could_not_exclude_others_is_refused_with_what_to_do
+    a_lease_that_is_released_by_force_on_its_way_is_asked_for_again
+    a_row_that_a_stranger_has_locked_for_a_while_is_taken_afterwards
+);
 
 async fn what_could_not_exclude_others_is_refused_with_what_to_do<D: Driver>() {
     let (table, locks, mut one, _) = scene::<D>().await;
@@ -25,6 +32,61 @@ async fn what_could_not_exclude_others_is_refused_with_what_to_do<D: Driver>() {
     // A transaction has its lock once.
     assert!(is_busy(&take(&locks, &mut mine, "shared").await));
     mine.rollback().await;
+    table.assert_clean().await;
+}
+
+/// A transaction before whose first statement something happens.
+struct Disturbed<'a, T, F> {
+    transaction: &'a mut T,
+    first: Option<F>,
+}
+
+impl<T: SqlTransaction, F: Future<Output = ()> + Send> SqlTransaction for Disturbed<'_, T, F> {
+    type Error = T::Error;
+    const DIALECT: SqlDialect = T::DIALECT;
+
+    async fn ask(&mut self, sql: &str, params: &[&str]) -> Result<String, T::Error> {
+        if let Some(first) = self.first.take() {
+            first.await;
+        }
+        self.transaction.ask(sql, params).await
+    }
+}
+
+async fn a_lease_that_is_released_by_force_on_its_way_is_asked_for_again<D: Driver>() {
+    let (table, locks, mut one, _) = scene::<D>().await;
+    let mut mine = D::begin(&mut one).await;
+    let mut disturbed = Disturbed {
+        transaction: &mut mine,
+        first: Some(Box::pin(async {
+            assert!(locks.force_release("k").await.unwrap());
+        })),
+    };
+    let taken = take_within(&locks, &mut disturbed, "k", LONG).await;
+    taken.unwrap();
+    mine.rollback().await;
+    free_within(&locks, "k", LONG).await;
+    table.assert_clean().await;
+}
+
+async fn a_row_that_a_stranger_has_locked_for_a_while_is_taken_afterwards<D: Driver>() {
+    let (table, locks, mut one, _) = scene::<D>().await;
+    free_within(&locks, "k", LONG).await;
+    let mut mine = D::begin(&mut one).await;
+    let mut disturbed = Disturbed {
+        transaction: &mut mine,
+        first: Some(Box::pin(async {
+            let blocker = Blocker::of(&mut table.server().client(), table.name(), "lock:k");
+            tokio::spawn(async move {
+                tokio::time::sleep(400 * MS).await;
+                blocker.commit();
+            });
+        })),
+    };
+    let taken = take_within(&locks, &mut disturbed, "k", LONG).await;
+    taken.unwrap();
+    mine.rollback().await;
+    free_within(&locks, "k", LONG).await;
     table.assert_clean().await;
 }
 

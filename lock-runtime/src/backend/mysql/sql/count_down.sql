@@ -3,4 +3,4 @@
 UPDATE {table} AS l SET
     shares = IF(permits > 1, shares, NULL),
     permits = NULLIF(LAST_INSERT_ID(GREATEST(permits - 1, 0)), 0)
-WHERE l.name = $1 AND permits IS NOT NULL
+WHERE l.name = $1 AND permits IS NOT NULL AND {is_primary}

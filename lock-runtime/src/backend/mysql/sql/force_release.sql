@@ -6,7 +6,7 @@
 START TRANSACTION;
 DELETE FROM {table}_forced WHERE forced_at < {micros} - 60000000;
 INSERT INTO {table}_forced (forced_at, holder)
-SELECT {micros}, IF(l.expires_at > {micros}, l.holder, s.h)
+SELECT {micros}, COALESCE(IF(l.expires_at > {micros}, l.holder, NULL), s.h)
 FROM {table} AS l LEFT JOIN {shared} AS s ON s.e > {micros}
 WHERE l.name = $1 AND l.kind <> 'ids' AND ((l.holder IS NOT NULL AND l.expires_at > {micros}) OR s.h IS NOT NULL)
 FOR UPDATE /*!80001 OF l */;

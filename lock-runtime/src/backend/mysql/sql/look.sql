@@ -19,7 +19,8 @@ SELECT
     -- Whether a transaction has locked a row that nobody holds. The row is locked for a moment itself.
     IF((l.holder IS NULL OR l.expires_at <= {micros}) AND l.shares IS NULL AND l.permits IS NULL,
         {unlocked} IS NULL, FALSE) AS locked,
-    l.polled_until > {micros} + 1000000 AS polled
+    l.polled_until > {micros} + 1000000 AS polled,
+    {is_primary} AS is_primary
 FROM {table} AS l LEFT JOIN {shared} AS s ON s.e > {micros}
 WHERE l.name = $1
 GROUP BY l.name

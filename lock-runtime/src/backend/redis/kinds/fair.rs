@@ -38,7 +38,7 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
         channel: &channel(key),
     };
     let later = [FairRelease::source(), Renew::source()];
-    sending.call_before(&later, &script).await
+    sending.call_before(&later, || None, &script).await
 }
 
 /// Ends the hold or the place in the queue, on the connection of `releasing`.

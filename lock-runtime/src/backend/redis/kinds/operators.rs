@@ -17,6 +17,7 @@ impl Router {
         key: &Key,
         timeout: Duration,
     ) -> Result<Option<Snapshot>, Fault> {
+        let until = clock::now() + timeout;
         let [queue, _] = fair::queue_keys(key);
         let script = Inspect {
             lock: key.raw(),
@@ -25,7 +26,7 @@ impl Router {
         match self.call(key, &script, timeout).await {
             // The key holds no hash. It may be a counter.
             Err(Fault::Foreign { key: foreign, why }) => {
-                match permits::inspect(self, key, timeout).await {
+                match permits::inspect(self, key, until.remaining()).await {
                     Err(Fault::Foreign { .. }) => {
                         let fault = Fault::Foreign { key: foreign, why };
                         Err(self.named(fault, key, AskedKind::Any).await)
@@ -51,6 +52,7 @@ impl Router {
     }
 
     pub(crate) async fn force_release(&self, key: &Key, timeout: Duration) -> Result<bool, Fault> {
+        let until = clock::now() + timeout;
         // Releases whatever the key holds: the kind of `key` says nothing about it.
         let [queue, _] = fair::queue_keys(key);
         let script = ForceRelease {
@@ -62,7 +64,7 @@ impl Router {
         let reply = match self.call(key, &script, timeout).await {
             // The key holds no hash. It may be a semaphore.
             Err(Fault::Foreign { key: foreign, why }) => {
-                return match permits::force_release(self, key, timeout).await {
+                return match permits::force_release(self, key, until.remaining()).await {
                     Err(Fault::Foreign { .. }) => {
                         let fault = Fault::Foreign { key: foreign, why };
                         Err(self.named(fault, key, AskedKind::Any).await)

@@ -40,7 +40,7 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
         in_all: sending.request.in_all.map(NonZeroU64::get),
     };
     let later = [ReleasePermits::source(), RenewPermits::source()];
-    sending.call_before(&later, &script).await
+    sending.call_before(&later, || None, &script).await
 }
 
 /// Returns the permits, on the connection of `releasing`.

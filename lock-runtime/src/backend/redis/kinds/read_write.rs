@@ -40,7 +40,7 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
             not_after_us: sending.not_after,
         };
         let later = [ReadWriteRelease::source(), ReadRenew::source()];
-        return sending.call_before(&later, &script).await;
+        return sending.call_before(&later, || None, &script).await;
     }
     let waits = request.waits.unwrap_or_default().min(READERS_KEPT_OUT);
     let fence = sending.fence();
@@ -58,7 +58,8 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
         Renew::source(),
         ReadWriteDowngrade::source(),
     ];
-    sending.call_before(&later, &script).await
+    let timeout = || Some(timeout_key(key, holder));
+    sending.call_before(&later, timeout, &script).await
 }
 
 /// Releases a read or a write, on the connection of `releasing`.

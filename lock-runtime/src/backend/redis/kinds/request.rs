@@ -41,15 +41,17 @@ impl Sending<'_> {
     }
 
     /// As [`call`](Sending::call), for a kind with scripts of its own. Before the first request, also checks the rights
-    /// of the `later` scripts: a user that may take such a lock but not give it back is refused at once.
+    /// of the `later` scripts, and those on a key that only these have: a user that may take such a lock but not give it
+    /// back is refused at once.
     pub(crate) async fn call_before<S: Script>(
         &self,
         later: &[&Source],
+        key_of_later: impl FnOnce() -> Option<String>,
         script: &S,
     ) -> Result<S::Reply, Fault> {
         let kind = 1 << self.request.hold_ref.key.kind() as u8;
         if self.router.rights_of.load(Ordering::Relaxed) & kind == 0 {
-            let question = Rights::of_all(script, later);
+            let question = Rights::of_all(script, later, key_of_later());
             // The question may not take much of the caller's time. If it gets no answer, it is not asked again.
             let deadline = self.request.deadline();
             let deadline = deadline.earlier(self.at.sent_at + rights::LONGEST);

@@ -320,10 +320,12 @@ impl PubsubSession<'_> {
                     joining.push(channel);
                 }
                 ChannelCommand::Leave(channel) => {
+                    // As above: the next connection must not subscribe to it.
+                    let was_own = own.remove(&channel);
                     if !joining.is_empty() {
                         self.join(std::mem::take(&mut joining), own).await?;
                     }
-                    if own.remove(&channel) {
+                    if was_own {
                         leaving.push(channel);
                     }
                 }
@@ -430,6 +432,12 @@ mod tests {
 
     #[tokio::test]
     async fn commands_during_the_end_of_a_connection_are_carried_out() {
+        for joins_first in [false, true] {
+            are_carried_out(joins_first).await;
+        }
+    }
+
+    async fn are_carried_out(joins_first: bool) {
         let server = TestServer::start().await;
         let topics = Arc::new(Topics::default());
         let (commands, taken) = mpsc::unbounded_channel();
@@ -451,9 +459,13 @@ mod tests {
         while noted.try_recv().is_ok() {}
         server.signal("STOP");
         // Both commands are sent in one burst, with no other task running in between.
-        let leave = ChannelCommand::Leave("left".into());
-        assert!(commands.send(leave).is_ok());
-        assert!(commands.send(join("joined")).is_ok());
+        let mut both = [ChannelCommand::Leave("left".into()), join("joined")];
+        if joins_first {
+            both.reverse();
+        }
+        for command in both {
+            assert!(commands.send(command).is_ok());
+        }
         while !matches!(noted.recv().await, Some(SubscriberNote::Down(_))) {}
         server.signal("CONT");
         until("it is subscribed to", async || topics.is_open("joined")).await;

@@ -198,7 +198,12 @@ impl Topics {
                 table.topics.remove(&channel);
                 let are_some = !table.topics.is_empty();
                 self.are_some.store(are_some, Ordering::Relaxed);
-                ended.push(channel);
+                // A channel that nobody has taken is not subscribed to, and must not be any more.
+                let asked_for = table.fresh.len();
+                table.fresh.retain(|fresh| *fresh != channel);
+                if table.fresh.len() == asked_for {
+                    ended.push(channel);
+                }
             }
         }
         (ended, None)

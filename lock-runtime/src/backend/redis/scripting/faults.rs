@@ -33,16 +33,16 @@ pub(crate) fn of_question(error: &RedisError, tls: bool) -> Fault {
 
 /// Returns the fault for an error reply, given its code and the rest of its text.
 ///
-/// A server error is a definite no-op, because the scripts check everything before their first write. There is one
-/// exception: in a slot that leaves its node, reading a key that the script has just deleted, or that has already left,
-/// is an error.
+/// A server error is a definite no-op, because the scripts check everything before their first write. There are two
+/// exceptions. In a slot that leaves its node, reading a key that the script has just deleted, or that has already left,
+/// is an error. And a proxy answers with an error of its own when it has lost its server, which may have done the request.
 pub(crate) fn of_reply(code: &str, detail: &str) -> Fault {
     let mut text = format!("{code} {}", without_arguments(detail));
     if let Some(command) = not_allowed(detail) {
         text = format!("{text}; missing rights: +{command}");
     }
     let source = StoreError::shortened(&text);
-    if code == "ERR" && detail.contains("attempted to access a non local key") {
+    if is_of_a_proxy(code, detail) || detail.contains("attempted to access a non local key") {
         return Fault::Unknown(source);
     }
     let denied = match code {
@@ -67,6 +67,19 @@ pub(crate) fn of_reply(code: &str, detail: &str) -> Fault {
     } else {
         Fault::NotDone(source)
     }
+}
+
+/// Returns `true` if the error may be that of a proxy. The codes of a server are in capitals: Envoy's `upstream failure`
+/// has none, and twemproxy's `ERR Connection timed out` has that of a server.
+fn is_of_a_proxy(code: &str, detail: &str) -> bool {
+    const LOST: [&str; 4] = [
+        "timed out",
+        "upstream",
+        "onnection reset",
+        "onnection closed",
+    ];
+    let is_code = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
+    !code.bytes().all(is_code) || code == "ERR" && LOST.iter().any(|text| detail.contains(text))
 }
 
 /// Returns the fault of an error text inside a reply that is not an error itself.
@@ -212,6 +225,18 @@ mod tests {
     }
 
     #[test]
+    fn what_a_proxy_says_of_a_server_that_it_has_lost_is_no_answer() {
+        for text in [
+            "upstream failure",
+            "no upstream host",
+            "ERR Connection timed out",
+            "ERR Connection reset by peer",
+        ] {
+            assert!(matches!(of_text(text), Fault::Unknown(_)), "{text}");
+        }
+    }
+
+    #[test]
     fn a_refusal_of_one_key_differs_from_one_of_all_keys() {
         for text in [
             "CROSSSLOT Keys in request don't hash to the same slot",
@@ -284,7 +309,7 @@ mod tests {
     fn error_texts_are_short_and_hold_no_arguments() {
         let fault = of_text("ERR unknown command 'x', with args beginning with: 'secret-holder' ");
         assert!(!format!("{fault:?}").contains("secret-holder"));
-        let Fault::NotDone(long) = of_text(&"x\r\n".repeat(10_000)) else {
+        let Fault::NotDone(long) = of_text(&"ERR x\r\n".repeat(10_000)) else {
             panic!()
         };
         assert!(long.to_string().len() <= LONGEST);

@@ -77,11 +77,15 @@ pub(crate) struct Rights {
 
 impl Rights {
     pub(crate) fn of<S: Script>(script: &S) -> Rights {
-        Rights::of_all(script, &[])
+        Rights::of_all(script, &[], None)
     }
 
-    /// Returns the question about the rights of a script, and of `later` scripts with the same keys.
-    pub(crate) fn of_all<S: Script>(script: &S, later: &[&Source]) -> Rights {
+    /// Returns the question about the rights of a script, and of `later` scripts with the same keys and this one.
+    pub(crate) fn of_all<S: Script>(
+        script: &S,
+        later: &[&Source],
+        key_of_later: Option<String>,
+    ) -> Rights {
         let mut command = Cmd::new();
         script.write(&mut command);
         let keys = command.args_iter().take(script.keys());
@@ -89,6 +93,7 @@ impl Rights {
             redis::Arg::Simple(key) => Some(key.to_vec()),
             _ => None,
         });
+        let keys = keys.chain(key_of_later.map(String::into_bytes));
         let keys = keys.collect();
         let sources = || std::iter::once(S::source()).chain(later.iter().copied());
         let is_used = |command: &&&str| {

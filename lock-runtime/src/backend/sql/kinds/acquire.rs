@@ -34,7 +34,7 @@ pub(in crate::backend::sql) async fn acquire(
     let mut asked_at = Some(request.asked_at);
     let mut looks_first = request.again && key.kind() != Kind::Fair && !inner.database.notifies();
     let mut thorough = false;
-    let mut left = Duration::ZERO;
+    let mut left = None;
     let mut pauses = WHILE_LOCKED.into_iter();
     for _ in 0..TRIES {
         let now = asked_at.take().unwrap_or_else(clock::now);
@@ -68,24 +68,24 @@ pub(in crate::backend::sql) async fn acquire(
                 thorough = true;
                 continue;
             }
-            Blocked::No => Duration::ZERO,
+            Blocked::No => Some(Duration::ZERO),
             Blocked::For(left) => {
                 asking.wait_for(&seen, Duration::ZERO).await?;
-                left
+                Some(left)
             }
             Blocked::ByReaders(left) => {
                 asking.wait_for(&seen, READERS_KEPT_OUT).await?;
-                left
+                Some(left)
             }
         };
         if key.kind() == Kind::Fair && request.waits.is_some() {
             return asking.queue_up().await;
         }
-        return Ok(Acquired::busy(Some(left)));
+        return Ok(Acquired::busy(left));
     }
     if thorough {
         // The lock changes hands all the time.
-        Ok(Acquired::busy(Some(left)))
+        Ok(Acquired::busy(left))
     } else {
         Err(Fault::too_late())
     }

@@ -90,7 +90,8 @@ pub(in crate::backend::sql) async fn renew(
         inner.database.holds_until(now + ttl.duration());
     }
     if seen.len() < batch.len() {
-        inner.database.misses_holds().await;
+        // What was renewed must not wait for it.
+        let _ = tokio::time::timeout(timeout, inner.database.misses_holds()).await;
     }
     let answers = batch.iter().zip(holders);
     Ok(answers

@@ -27,7 +27,7 @@ async fn every_end_of_a_transaction_gives_the_lock_back() {
     long.rollback().await;
     free_within(&locks, "k", Duration::ZERO).await;
 
-    // MariaDB unlocks the row of a statement that the rollback to a savepoint takes back.
+    // Before the savepoint, the transaction has touched no row: all of it is rolled back, and the row is unlocked.
     let mut outer = Mariadb::begin_for_several(&mut one).await;
     outer.0.query_drop("SAVEPOINT nested").await.unwrap();
     take(&locks, &mut outer, "k").await.unwrap();
@@ -45,6 +45,18 @@ async fn every_end_of_a_transaction_gives_the_lock_back() {
     assert_refused_at_once(locks.mutex("k").try_acquire()).await;
     outer.commit().await;
     free_within(&locks, "k", Duration::ZERO).await;
+
+    // Of a transaction that has touched a row before, the rollback to a savepoint unlocks nothing.
+    free_within(&locks, "l", LONG).await;
+    let mut outer = Mariadb::begin_for_several(&mut one).await;
+    take(&locks, &mut outer, "l").await.unwrap();
+    outer.0.query_drop("SAVEPOINT nested").await.unwrap();
+    take(&locks, &mut outer, "k").await.unwrap();
+    outer.0.query_drop("ROLLBACK TO nested").await.unwrap();
+    the_lease_is_over(&table).await;
+    assert_refused_at_once(locks.mutex("k").try_acquire()).await;
+    outer.commit().await;
+    free_within(&locks, "k", LONG).await;
 
     let mut cut = Mariadb::begin(&mut one).await;
     take(&locks, &mut cut, "k").await.unwrap();

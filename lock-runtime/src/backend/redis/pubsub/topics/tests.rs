@@ -110,3 +110,14 @@ async fn a_channel_lingers_and_churn_adds_no_work() {
     assert_eq!(topics.take_idle().0.concat(), "c");
     assert!(topics.is_empty() && topics.table.lock().topics.is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_channel_that_ended_before_it_was_taken_is_not_subscribed_to() {
+    let topics = Arc::new(Topics::default());
+    drop(topics.listen("c".to_owned()));
+    tokio::time::advance(LINGER * 2).await;
+    let (ended, _) = topics.take_idle();
+    assert!(ended.is_empty() && topics.take_fresh().is_empty());
+    let _listener = topics.listen("c".to_owned());
+    assert_eq!(topics.take_fresh().concat(), "c");
+}

@@ -44,7 +44,7 @@ if mode == 'read' then
 end
 if mode == 'write' or reads then
   if mode == 'read' and waits > 0 and redis.call('PTTL', writer_waits) < waits then
-    -- Only this library uses this key. Without the right to it, the lock works, but readers may starve the writer.
+    -- Only this library uses this key. Without the right to SET, the lock works, but readers may starve the writer.
     redis.pcall('SET', writer_waits, '1', 'PX', digits(waits))
   end
   return {'BUSY', redis.call('PTTL', lock), digits(now)}
