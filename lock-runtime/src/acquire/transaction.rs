@@ -320,9 +320,15 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
             _ if ends.remaining() < ON_ITS_WAY / 4 => Fault::not_done(
                 "the transaction was too slow to take the lock over: roll it back",
             ),
-            _ if !is_there => Fault::not_done(
-                "the lock was released by force on its way to the transaction, or others write its row all the time",
-            ),
+            _ if !is_there => {
+                // A look that finds another holder, or none, may have locked the row until the transaction ends: MySQL's
+                // answer is empty then.
+                self.given_up = answer.is_empty();
+                Fault::not_done(
+                    "the lock was released by force on its way to the transaction, or others have locked its row for long: \
+                     roll it back",
+                )
+            }
             _ => Fault::Impossible(
                 "the transaction does not see the lock: it has to be in the database and the schema of this lock manager, \
                  and nobody else may have locked the row"

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::convert::Infallible;
 
 use lock_runtime::{LockManager, SqlDialect, SqlTransaction};
-use tests::Blocker;
+use tests::{Blocker, Postgres};
 
 use super::{
     Driver, LONG, MS, Open, assert_refused, free_within, is_busy, scene, take, take_within,
@@ -53,6 +53,7 @@ impl<T: SqlTransaction, F: Future<Output = ()> + Send> SqlTransaction for Distur
     }
 }
 
+/// On MySQL, the transaction may have locked the row of a holder that it did not look for, and has to be done again.
 async fn a_lease_that_is_released_by_force_on_its_way_is_asked_for_again<D: Driver>() {
     let (table, locks, mut one, _) = scene::<D>().await;
     let mut mine = D::begin(&mut one).await;
@@ -63,7 +64,15 @@ async fn a_lease_that_is_released_by_force_on_its_way_is_asked_for_again<D: Driv
         })),
     };
     let taken = take_within(&locks, &mut disturbed, "k", LONG).await;
-    taken.unwrap();
+    if D::SCHEME == Postgres::SCHEME {
+        taken.unwrap();
+    } else {
+        let refused = taken.unwrap_err();
+        assert!(refused.is_retryable(), "{refused}");
+        mine.rollback().await;
+        mine = D::begin(&mut one).await;
+        take_within(&locks, &mut mine, "k", LONG).await.unwrap();
+    }
     mine.rollback().await;
     free_within(&locks, "k", LONG).await;
     table.assert_clean().await;
