@@ -353,7 +353,7 @@ impl Tenure {
         self.state.lock().deadline
     }
 
-    /// The end of the longest lease that the store was asked for.
+    /// The end of the longest lease that the store was asked for. Until then, a release without an answer is repeated.
     pub(crate) fn leased_until(&self) -> Moment {
         self.state.lock().leased_until
     }
@@ -514,12 +514,10 @@ impl Tenure {
         self.state.lock().stop_idling(self.ttl, now)
     }
 
-    /// The tenure is over, and its release is to be sent. Returns the end of the longest lease that the store was asked for,
-    /// and the tokens that no turn has had, which go back with the lock.
-    pub(crate) fn leaves_behind(&self) -> (Moment, Option<UnusedTokens>) {
-        let mut state = self.state.lock();
-        let tokens = state.reserved.take().and_then(|reserved| reserved.tokens);
-        (state.leased_until, tokens.and_then(TokenRange::unused))
+    /// The tenure is over, and its release is to be sent. Returns the tokens that no turn has had, which go back with the
+    /// lock.
+    pub(crate) fn unused_tokens(&self) -> Option<UnusedTokens> {
+        self.state.lock().reserved.take()?.tokens?.unused()
     }
 
     /// Another process wants the lock, which this one keeps: it is given back at once, or when its turn has ended.

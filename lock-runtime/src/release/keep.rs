@@ -56,7 +56,6 @@ impl Work {
             let is_short = self.tenure.deadline().remaining() < until.remaining();
             let longer = Ttl::new(rest, false).ok().filter(|_| is_short);
             let renewal = self.tenure.renewal(longer);
-            self.over_at = self.tenure.leased_until();
             let fault = match self.core.renew(renewal, timeout).await {
                 Ok(Renewed::Held) => return Ok(()),
                 Ok(Renewed::NotHeld) => {

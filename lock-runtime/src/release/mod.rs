@@ -168,8 +168,6 @@ struct Work {
     turn: Turn,
     left_at: Moment,
     requests: Requests,
-    /// The latest end of the store's lease. Until then, a release without an answer is repeated.
-    over_at: Moment,
     /// Whether the store has said that it keeps the key for `min_hold`.
     is_covered: bool,
     /// A shutdown waits for it, also if a caller drives the release.
@@ -189,11 +187,10 @@ struct Requests {
 
 impl Release {
     fn new(core: &Arc<Core>, tenure: Arc<Tenure>, turn: Turn, left_at: Moment) -> Release {
-        let (over_at, unused) = tenure.leaves_behind();
+        let unused = tenure.unused_tokens();
         let work = Work {
             _under_way: core.life.background.enter(),
             core: core.clone(),
-            over_at,
             tenure,
             turn,
             left_at,
@@ -243,7 +240,7 @@ impl Release {
                 Err(_) => Err(late),
             };
         }
-        let until = work.over_at.earlier(work.left_at + timeout);
+        let until = work.tenure.leased_until().earlier(work.left_at + timeout);
         match work.release_until_answered(until).await {
             Err(fault) if fault.is_passing() => Err(work.unconfirmed(timeout, &fault.to_string())),
             answer => self.conclude(answer),
@@ -288,7 +285,8 @@ impl Release {
         let Some(work) = &mut self.work else {
             return Ok(());
         };
-        let answer = work.release_until_answered(work.over_at).await;
+        let until = work.tenure.leased_until();
+        let answer = work.release_until_answered(until).await;
         self.conclude(answer)
     }
 

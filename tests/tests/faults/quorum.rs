@@ -55,6 +55,26 @@ async fn a_hold_is_renewed_while_a_minority_is_killed_or_frozen() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_manager_does_not_wait_for_a_frozen_node_when_it_connects() {
+    let quorum = Quorum::aged(3, LEASE).await;
+    quorum.server(1).sigstop();
+    // A connection that nobody answers takes five seconds.
+    let connects = async || took(manager(&quorum)).await.1 < Duration::from_secs(5);
+    eventually_within(LONG, "it connects sooner", connects).await;
+    let locks = manager(&quorum).await;
+    free_within(&locks, "k", LONG).await;
+    quorum.server(1).sigcont();
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    eventually("the node is used once it is back", async || {
+        free_within(&locks, "other", LONG).await;
+        let seen = locks.health().await;
+        seen.nodes.iter().all(|node| node.is_ok())
+    })
+    .await;
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_are_acquired_while_a_minority_is_killed_or_frozen() {
     const TIMES: u32 = 60;
     let mut quorum = Quorum::aged(5, LEASE).await;

@@ -258,7 +258,7 @@ fn a_reserved_lock_is_believed_for_its_reservation_until_a_lease_is_confirmed() 
     assert_eq!(tenure.paced_by(), options.ttl);
 
     // The request for the lease may be under way when the hold ends: its release is repeated for that long.
-    let (repeated_until, _) = begin().tenure().leaves_behind();
+    let repeated_until = begin().tenure().leased_until();
     assert!(repeated_until - sent_at >= options.ttl.duration());
     // So may one for a longer lease.
     let (hold, longer) = (
@@ -266,7 +266,7 @@ fn a_reserved_lock_is_believed_for_its_reservation_until_a_lease_is_confirmed() 
         Ttl::new(2 * options.ttl.duration(), false).unwrap(),
     );
     let _unanswered = hold.tenure().renewal(Some(longer));
-    let (repeated_until, _) = hold.tenure().leaves_behind();
+    let repeated_until = hold.tenure().leased_until();
     assert!(repeated_until - sent_at >= longer.duration());
 }
 
