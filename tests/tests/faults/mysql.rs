@@ -148,7 +148,7 @@ async fn a_waiter_does_not_wait_for_a_held_row_that_a_transaction_has_locked() {
     let locks = manager(&server.url()).await;
     held_by(&server, "somebody");
     let blocker = Blocker::of(&mut server.client(), "lock_leases", "lock:k");
-    let waiting = tokio::spawn(locks.mutex("k").wait(LONG).acquire());
+    let waiting = tokio::spawn(locks.mutex("k").wait(100 * LONG).acquire());
     let before = counted(&server, &WRITES);
     eventually("it would say that it waits", async || {
         counted(&server, &WRITES) >= before + 5

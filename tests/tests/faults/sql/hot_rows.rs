@@ -109,7 +109,7 @@ tests::on_each_database!(
 async fn holds_of_rows_that_others_write_without_a_pause_are_kept_and_keep_no_other_waiting<
     D: Stranger,
 >() {
-    const LEASE: Duration = Duration::from_secs(6);
+    const LEASE: Duration = Duration::from_secs(15);
     let table = Table::<D>::new();
     let builder = LockManager::builder().lease(LEASE).ensure_schema(true);
     let locks = builder.connect(&table.url()).await.unwrap();
