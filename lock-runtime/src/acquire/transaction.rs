@@ -269,7 +269,8 @@ impl<T: SqlTransaction> TransactionSeat<'_, T> {
         }
         lease.arrived = answer == GIVEN;
         let ttl = self.attempt.request.hold_options.ttl;
-        let is_there = !lease.arrived && lease.is_there(ttl).await;
+        let is_unseen = ![GIVEN, TOO_EARLY].contains(&&*answer);
+        let is_there = is_unseen && lease.is_there(ttl).await;
         Ok((answer, is_there))
     }
 }

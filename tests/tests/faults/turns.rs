@@ -420,7 +420,8 @@ async fn goes_to_the_next_caller(
         gives_up.abort();
     }
     assert!(!matches!(gives_up.await, Ok(Ok(()))));
-    // A process that is late loses its place, whoever asks for it. In no round, a caller who gives up takes it along.
+    // A process that is late loses its place, and such a round shows nothing. If the place went with the caller who gave up,
+    // every round would be so.
     if list(server) != places {
         return false;
     }

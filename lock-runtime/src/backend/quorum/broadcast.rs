@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::{QuorumShared, VotingNode};
+use super::{QuorumShared, VotingNode, next_by};
 use crate::backend::quorum::majority::{self, Confirmations, majority, no_majority};
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::{Fault, Released, Renewal, Renewed, Snapshot, Within};
@@ -190,15 +190,7 @@ pub(super) async fn renew(
         .iter()
         .any(|item| item.verdict(nodes) == Renewed::Unknown)
     {
-        let next = round.next();
-        let answers = match until {
-            None => next.await,
-            Some(until) => {
-                let next = tokio::time::timeout_at(until.tick(), next).await;
-                next.ok().flatten()
-            }
-        };
-        let Some(answers) = answers else {
+        let Some(answers) = next_by(until, round.next()).await else {
             break;
         };
         answered += 1;

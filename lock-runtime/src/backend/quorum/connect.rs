@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::VotingNode;
+use super::{VotingNode, next_by};
 use crate::backend::Backend;
 use crate::backend::connect::Location;
 use crate::backend::kit::uptime::{RunIds, Uptime};
@@ -79,16 +79,7 @@ pub(crate) async fn connect(
     connected.resize_with(count, || None);
     let mut away = Vec::new();
     let mut until: Option<Moment> = None;
-    loop {
-        let next = connecting.join_next();
-        let done = match until {
-            None => next.await,
-            Some(until) => {
-                let next = tokio::time::timeout_at(until.tick(), next).await;
-                next.ok().flatten()
-            }
-        };
-        let Some(done) = done else { break };
+    while let Some(done) = next_by(until, connecting.join_next()).await {
         let (index, opened) =
             done.map_err(|_| config("a task that connects to a quorum node was ended"))?;
         match opened {

@@ -91,6 +91,14 @@ impl Trailing {
     }
 }
 
+/// Waits for the next answer of a node, until that time at most if there is one.
+async fn next_by<T>(until: Option<Moment>, next: impl Future<Output = Option<T>>) -> Option<T> {
+    match until {
+        None => next.await,
+        Some(until) => tokio::time::timeout_at(until.tick(), next).await.ok()?,
+    }
+}
+
 impl QuorumBackend {
     /// Returns a quorum of `nodes`, an odd number of stores that share nothing. Its tasks run on the runtime of
     /// `handle`.

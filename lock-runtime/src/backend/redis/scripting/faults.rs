@@ -42,7 +42,8 @@ pub(crate) fn of_reply(code: &str, detail: &str) -> Fault {
         text = format!("{text}; missing rights: +{command}");
     }
     let source = StoreError::shortened(&text);
-    if is_of_a_proxy(code, detail) || detail.contains("attempted to access a non local key") {
+    let has_left = code == "ERR" && detail.contains("attempted to access a non local key");
+    if has_left || is_of_a_proxy(code, detail) {
         return Fault::Unknown(source);
     }
     let denied = match code {
