@@ -160,9 +160,8 @@ impl Attempt {
                 }
                 return Err(self.gave_up(waiter.fault()));
             }
-            if !std::mem::replace(&mut warned, true)
-                && let Some(holder) = waiter.blocked_by()
-            {
+            if !warned && let Some(holder) = waiter.blocked_by() {
+                warned = true;
                 let label = self.request.hold_options.label.lock;
                 observe::long_local_wait(self.key().name(), label, holder);
             }

@@ -127,7 +127,8 @@ impl Hold {
         if state.turn != self.turn {
             return None;
         }
-        match std::mem::replace(&mut state.stage, Stage::Leaving) {
+        let news = self.tenure.expire(&mut state, clock::now());
+        let claimed = match std::mem::replace(&mut state.stage, Stage::Leaving) {
             Stage::Offered { mut turn, counted } => {
                 turn.join(self.tenure.key.kind());
                 state.stage = Stage::Held(turn);
@@ -137,7 +138,10 @@ impl Hold {
                 state.stage = stage;
                 None
             }
-        }
+        };
+        drop(state);
+        self.tenure.announce(news);
+        claimed
     }
 
     /// Takes a sharer out.

@@ -196,12 +196,14 @@ impl KeyState {
         })
     }
 
-    /// A waiter looks at the front, and saw this at its last look. Without a sign in between, no task polls the owner any
+    pub(super) fn sign(&self) -> Sign {
+        (self.front, self.signs)
+    }
+
+    /// A waiter looks at the front, and saw `last` at its last look. Without a sign in between, no task polls the owner any
     /// more, and the front passes to `number`. A hold is never passed over, because it ends by itself.
-    pub(super) fn look(&mut self, waiter: u64, last: &mut Option<Sign>, number: u64) -> bool {
-        let seen = Some((self.front, self.signs));
-        let is_silent = std::mem::replace(last, seen) == seen;
-        let passes = is_silent
+    pub(super) fn look(&mut self, waiter: u64, last: Option<Sign>, number: u64) -> bool {
+        let passes = last == Some(self.sign())
             && !matches!(self.stage, Stage::Held { .. })
             && self.waiters.contains_key(&waiter);
         if passes {
@@ -210,10 +212,14 @@ impl KeyState {
         passes
     }
 
-    /// Returns the label of the hold that a waiter waits for. Only the first call about a hold gets it.
-    pub(super) fn blocked_by(&mut self) -> Option<&'static str> {
+    /// Returns the label of the hold that a waiter waits for, if it saw the same hold at `last`. Only the first call about a
+    /// hold gets it.
+    pub(super) fn blocked_by(&mut self, last: Sign) -> Option<&'static str> {
+        let is_same = last == self.sign();
         match &mut self.stage {
-            Stage::Held { label, warned } => (!std::mem::replace(warned, true)).then_some(*label),
+            Stage::Held { label, warned } if is_same => {
+                (!std::mem::replace(warned, true)).then_some(*label)
+            }
             _ => None,
         }
     }

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::backend::Fault;
 use crate::hold::{Hold, Offer, Tenure, Turn, refused};
-use crate::queue::key_state::KeyState;
+use crate::queue::key_state::{KeyState, Sign};
 #[cfg(test)]
 use crate::queue::key_state::Stage;
 use crate::sync::{Modelled, ModelledGuard, is_modelled};
@@ -219,17 +219,20 @@ impl LocalQueues {
             ticket,
             hold_options,
         };
+        let mut last_seen = Sign::default();
         // There is a state: otherwise the caller would have got the front.
         if let Some(state) = shard.keys.get_mut(key) {
             self.admit(key, state.waiting())?;
             state.queue(number, caller);
+            last_seen = state.sign();
         }
         Ok(Entered::Queued(Waiter {
             queues: self.clone(),
             key: key.clone(),
             number,
             given,
-            last_seen: None,
+            last_seen,
+            has_looked: false,
             is_out: false,
         }))
     }

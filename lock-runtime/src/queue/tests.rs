@@ -193,10 +193,16 @@ async fn only_the_first_who_asks_is_told_which_hold_blocks_the_queue() {
     let queues = LocalQueues::new(10, 10);
     let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
     let front = queues.try_enter(&key, |_| false).unwrap();
-    let (second, third) = (waiter(&queues, &key), waiter(&queues, &key));
+    let mut before = waiter(&queues, &key);
     front.now_held_by("holder");
+    let (second, third) = (waiter(&queues, &key), waiter(&queues, &key));
+    assert_eq!(before.blocked_by(), None, "this hold came later");
     assert_eq!(second.blocked_by(), Some("holder"));
     assert_eq!(third.blocked_by(), None, "it was told already");
+    front.now_held_by("the next one");
+    assert_eq!(third.blocked_by(), None, "locks that change hands block nobody");
+    before.look_at_front();
+    assert_eq!(before.blocked_by(), Some("the next one"));
 }
 
 #[tokio::test]

@@ -18,7 +18,9 @@ pub(crate) struct Waiter {
     pub(super) key: Arc<Key>,
     pub(super) number: u64,
     pub(super) given: oneshot::Receiver<Ticket>,
-    pub(super) last_seen: Option<Sign>,
+    /// The sign at the last look, or at the beginning.
+    pub(super) last_seen: Sign,
+    pub(super) has_looked: bool,
     /// Whether the waiter was taken out of the queue: its ticket was sent, or the queues were closed.
     pub(super) is_out: bool,
 }
@@ -46,11 +48,13 @@ impl Waiter {
     /// still be under way; the front goes to the next waiter. Between two looks must be more time than between two answers of
     /// a caller that is polled. A hold is never passed over, because it ends by itself.
     pub(crate) fn look_at_front(&mut self) {
+        let last = std::mem::replace(&mut self.has_looked, true).then_some(self.last_seen);
         let mut locked = self.queues.lock(&self.key);
-        let (waiter, last_seen, number) = (self.number, &mut self.last_seen, locked.0.number());
-        let passes = locked
-            .0
-            .change(&self.key, |state| state.look(waiter, last_seen, number));
+        let number = locked.0.number();
+        let passes = locked.0.change(&self.key, |state| {
+            self.last_seen = state.sign();
+            state.look(self.number, last, number)
+        });
         drop(locked);
         if passes == Some(true) {
             // The front goes to the first waiter.
@@ -58,9 +62,10 @@ impl Waiter {
         }
     }
 
-    /// Returns the label of the hold that this waiter waits for. Only the first call about a hold gets it.
+    /// Returns the label of the hold that this waiter waits for, if it is the same as at the last look. Only the first call
+    /// about a hold gets it.
     pub(crate) fn blocked_by(&self) -> Option<&'static str> {
-        self.change(KeyState::blocked_by)?
+        self.change(|state| state.blocked_by(self.last_seen))?
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut KeyState) -> T) -> Option<T> {

@@ -16,6 +16,7 @@ use crate::backend::memory::MemoryStore;
 use crate::backend::{Renewal, Renewed};
 use crate::hold::tests::{core, granted};
 use crate::protect::Outcome;
+use crate::values::Count;
 use crate::values::error::LostReason;
 use crate::values::holder::HolderIds;
 use crate::values::key::Key;
@@ -213,6 +214,19 @@ async fn a_lost_hold_is_shared_no_more_until_all_have_left() {
         hold.share(options(LEASE, false), Kind::Mutex).unwrap(),
         None
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_offer_whose_lease_is_over_is_nobodys_loss() {
+    let offers = Arc::<Count>::default();
+    for in_time in [true, false] {
+        let hold = hold(Kind::Mutex, false);
+        hold.offer(offers.enter()).unwrap();
+        advance(if in_time { SECOND } else { LEASE }).await;
+        assert_eq!(hold.claim().is_some(), in_time);
+        let lost = hold.tenure().lost_turn().map(|loss| loss.claimed);
+        assert_eq!(lost, (!in_time).then_some(false));
+    }
 }
 
 #[tokio::test(start_paused = true)]

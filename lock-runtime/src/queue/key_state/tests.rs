@@ -104,12 +104,12 @@ impl Scene {
 
     fn is_looked_at(&mut self, answers: bool) -> &'static str {
         self.queues();
-        let mut last = None;
-        assert!(!self.state.look(2, &mut last, 9), "the first look");
+        let last = Some(self.state.sign());
+        assert!(!self.state.look(2, None, 9), "the first look");
         if answers {
             self.state.answered(None);
         }
-        if self.state.look(2, &mut last, 9) {
+        if self.state.look(2, last, 9) {
             "is passed over"
         } else {
             "stays"
@@ -139,10 +139,12 @@ impl Scene {
             "a waiter looks before and after an answer" => self.is_looked_at(true),
             "a waiter looks before and after a hold" => {
                 self.queues();
-                let mut last = None;
-                self.state.look(2, &mut last, 9);
+                let mut last = self.state.sign();
                 self.state.held_no_more();
-                let looks = [(); 2].map(|()| self.state.look(2, &mut last, 9));
+                let looks = [(); 2].map(|()| {
+                    let before = std::mem::replace(&mut last, self.state.sign());
+                    self.state.look(2, Some(before), 9)
+                });
                 match looks {
                     [true, _] => "is passed over",
                     [false, true] => "is passed over later",
@@ -151,10 +153,9 @@ impl Scene {
             }
             "a waiter left before it looks" => {
                 self.queues();
-                let mut last = None;
-                self.state.look(2, &mut last, 9);
+                let last = Some(self.state.sign());
                 self.state.leave(2);
-                if self.state.look(2, &mut last, 9) {
+                if self.state.look(2, last, 9) {
                     "is passed over"
                 } else {
                     "stays"
@@ -165,7 +166,8 @@ impl Scene {
                 None => "they are there",
             },
             "a waiter asks for the hold" => {
-                match (self.state.blocked_by(), self.state.blocked_by()) {
+                let sign = self.state.sign();
+                match (self.state.blocked_by(sign), self.state.blocked_by(sign)) {
                     (Some("a label"), None) => "is told once",
                     (None, None) => "none",
                     _ => "is told twice",
