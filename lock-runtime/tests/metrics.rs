@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ use metrics::{
 struct Series(
     Arc<Mutex<BTreeMap<String, u64>>>,
     Arc<Mutex<BTreeSet<String>>>,
+    /// Whether histograms panic.
+    Arc<AtomicBool>,
 );
 
 struct One {
@@ -47,6 +50,7 @@ impl CounterFn for One {
 impl HistogramFn for One {
     fn record(&self, value: f64) {
         assert!((0.0..3_600.0).contains(&value), "seconds: {value}");
+        assert!(!self.series.2.load(Ordering::Relaxed), "it is broken");
         self.add(1);
     }
 }
@@ -195,10 +199,15 @@ async fn a_hand_over_within_the_process_is_counted() {
     tokio::task::yield_now().await;
     guard.release().await.unwrap();
     waiting.await.unwrap().unwrap().release().await.unwrap();
-    assert_eq!(
-        series.of("lock_hand_overs_total{lock=card:{number},kind=mutex,store=memory}"),
-        1
-    );
+    let handed_over =
+        || series.of("lock_hand_overs_total{lock=card:{number},kind=mutex,store=memory}");
+    assert_eq!(handed_over(), 1);
+    for _ in 0..2 {
+        let request = locks.mutex(card("2")).keep_for(Duration::from_secs(5));
+        request.acquire().await.unwrap().release().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(handed_over(), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -320,12 +329,37 @@ async fn what_becomes_of_requests_is_told_apart() {
     assert!(locks.mutex("a").acquire().await.is_err());
     guard.release().await.unwrap();
     drop(waiting.await.unwrap().unwrap());
-    let both = locks.multi([locks.mutex("b"), locks.mutex("c")]);
-    both.acquire().await.unwrap().release().await.unwrap();
+    let both = || locks.multi([locks.mutex("b"), locks.mutex("c")]);
+    let set = both().acquire().await.unwrap();
+    let tried = both().try_acquire().await.unwrap();
+    assert!(matches!(tried, TryAcquire::Busy { .. }));
+    set.release().await.unwrap();
     locks.shutdown().await;
     assert!(locks.mutex("a").acquire().await.is_err());
+    assert!(both().acquire().await.is_err());
     let seen = ["acquired", "busy", "overloaded", "shutting_down"].map(outcome);
-    assert_eq!(seen, [4, 1, 1, 1], "{:?}", series.names());
+    assert_eq!(seen, [4, 3, 1, 3], "{:?}", series.names());
+    let (locks, control) = lock_runtime::test_util::in_memory();
+    control.go_away();
+    let both = locks.multi([locks.mutex("b"), locks.mutex("c")]);
+    assert!(both.try_acquire().await.is_err());
+    assert_eq!(outcome("unavailable"), 2, "{:?}", series.names());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recorder_that_panics_costs_no_lock() {
+    let series = Series::default();
+    series.2.store(true, Ordering::Relaxed);
+    let _recording = metrics::set_default_local_recorder(&series);
+    let locks = LockManager::in_memory();
+    let guard = locks.mutex("a").acquire().await.unwrap();
+    let waiting = tokio::spawn(locks.mutex("a").acquire());
+    tokio::task::yield_now().await;
+    drop(guard);
+    let guard = waiting.await.unwrap().unwrap();
+    guard.release().await.unwrap();
+    let tried = locks.mutex("a").try_acquire().await.unwrap();
+    assert!(matches!(tried, TryAcquire::Acquired(_)));
 }
 
 #[tokio::test]

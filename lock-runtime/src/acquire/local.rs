@@ -7,7 +7,7 @@ use crate::acquire::contend::{Asked, Contender, unless_kept};
 use crate::acquire::front_seat::FrontSeat;
 use crate::backend::Fault;
 use crate::hold::{Hold, HoldHandle};
-use crate::observe;
+use crate::observe::{self, metrics};
 use crate::queue::{Entered, Ticket, Waiter};
 use crate::release::idle;
 use crate::values::{LockError, Moment, clock, rare};
@@ -113,6 +113,7 @@ impl Attempt {
         if options.max_hold.is_some() {
             self.core.watch.ends_earlier(hold.tenure());
         }
+        metrics::handed_over(options.label, self.kind());
         HoldHandle::begins(&self.core, hold, options)
     }
 

@@ -41,7 +41,7 @@ pub(crate) async fn acquire(
         let handles = match at_once(members, Some(deadline), &caller).await? {
             AtOnce::Taken(handles) => handles,
             AtOnce::Failed(fault) if !fault.is_passing() || deadline.is_over() => {
-                return Err(fault.into_error(first_name(members)));
+                return Err(failed(fault, members, deadline.since));
             }
             // One by one, each is asked for again until the deadline.
             AtOnce::Busy | AtOnce::Apart | AtOnce::Failed(_) => {
@@ -73,10 +73,14 @@ pub(crate) async fn try_acquire(
     caller: Caller,
 ) -> Result<TryAcquire<Handles>, LockError> {
     let busy = TryAcquire::Busy { retry_after: None };
+    let since = clock::now();
     match at_once(members, None, &caller).await? {
         AtOnce::Taken(handles) => return intact(handles, members).map(TryAcquire::Acquired),
-        AtOnce::Busy => return Ok(busy),
-        AtOnce::Failed(fault) => return Err(fault.into_error(first_name(members))),
+        AtOnce::Busy => {
+            tell(members, since, Ok(false));
+            return Ok(busy);
+        }
+        AtOnce::Failed(fault) => return Err(failed(fault, members, since)),
         AtOnce::Apart => {}
     }
     let Some(timeout) = members
@@ -146,6 +150,21 @@ fn unrenewed(request: &CheckedRequest) -> CheckedRequest {
     request
 }
 
+/// Counts the outcome of a request for the whole set, for each of its locks.
+fn tell(members: &[Member], since: Moment, outcome: Result<bool, &LockError>) {
+    let now = clock::now();
+    for (_, request) in members {
+        Wait::began(&request.key, &request.hold_options.label, &since).came_to(outcome, now);
+    }
+}
+
+/// Returns the error of a request for the whole set, after it was counted.
+fn failed(fault: Fault, members: &[Member], since: Moment) -> LockError {
+    let error = fault.into_error(first_name(members));
+    tell(members, since, Err(&error));
+    error
+}
+
 fn first_name(members: &[Member]) -> &str {
     members
         .first()
@@ -178,7 +197,9 @@ async fn at_once(
     }
     // It is kept until the grants count as guards, so that a shutdown waits; otherwise only the leases would end the locks.
     let _asking = core.life.under_way.enter();
-    core.life.check_open(&first.key)?;
+    if let Some(why) = core.life.closed() {
+        return Ok(AtOnce::Failed(Fault::Closed(why)));
+    }
     let since = clock::now();
     let gives_up = deadline.map_or(Some(since), |deadline| deadline.until);
     let mut fronts = Vec::with_capacity(members.len());
@@ -212,7 +233,6 @@ async fn at_once(
         }
     };
     let mut handles: Vec<HoldHandle> = Vec::with_capacity(members.len());
-    let now = clock::now();
     for (((_, request), call), (front, granted)) in members
         .iter()
         .zip(&calls)
@@ -229,8 +249,8 @@ async fn at_once(
             None,
         );
         handles.push(handle.acquired_in(caller.frame()));
-        Wait::began(&request.key, &request.hold_options.label, &since).came_to(Ok(true), now);
     }
+    tell(members, since, Ok(true));
     core.life.check_open(&first.key)?;
     Ok(AtOnce::Taken(handles))
 }

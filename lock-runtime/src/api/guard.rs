@@ -9,6 +9,7 @@ use crate::api::lease::{Lease, Lost, MemberLock, members};
 use crate::hold::{Handles, HoldHandle};
 use crate::protect::driver::Driver;
 use crate::protect::{ProtectFuture, ScopeFuture};
+use crate::release::{Ending, Failure};
 use crate::values::{FencingToken, LockError};
 
 /// A held lock.
@@ -178,7 +179,11 @@ impl LockGuard {
     /// Dropping the future does not stop the release.
     #[doc(alias = "unlock")]
     pub fn release(self) -> impl Future<Output = Result<(), LockError>> + Send + 'static {
-        self.handles.release()
+        self.release_with(Failure::ToCaller)
+    }
+
+    pub(crate) fn release_with(self, failure: Failure) -> Ending {
+        self.handles.release(failure)
     }
 
     /// Runs `body` under this hold and then releases it, as [`run`](crate::LockRequest::run) does after it has

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
 use super::{CallChain, Hold, HoldHandle};
-use crate::release::Ending;
+use crate::release::{Ending, Failure};
 use crate::values::{FencingToken, LockError, LostReason};
 
 /// The hold behind a guard, a lease or a loss signal.
@@ -259,12 +259,13 @@ impl Handles {
     }
 
     /// Ends the handles. The future may be dropped at any time; the releases go on in the background.
-    pub(crate) fn release(self) -> Ending {
+    pub(crate) fn release(self, failure: Failure) -> Ending {
         match self.parts {
-            Parts::One(handle) => handle.release(),
+            Parts::One(handle) => handle.release(failure),
             Parts::All(handles, _) => {
                 // All have left before the first answer is waited for, whatever becomes of the future.
-                let endings = handles.into_iter().rev().map(HoldHandle::release).collect();
+                let endings = handles.into_iter().rev();
+                let endings = endings.map(|handle| handle.release(failure)).collect();
                 Ending::under_way(all_of(endings))
             }
         }

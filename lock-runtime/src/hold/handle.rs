@@ -241,7 +241,7 @@ impl HoldHandle {
         let left = self.hold.leave(&self.core, share, now);
         let is_lost = matches!(left, Left::Lost { .. });
         if let Some(span) = self.span.take() {
-            span.record("outcome", if is_lost { "lost" } else { "released" });
+            spans::hold_ended(&span, is_lost);
         }
         if let Left::Last(turn, next) = &left {
             let (tenure, watch) = (self.hold.tenure(), &self.core.watch);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::tenure::{LostTurn, Stage, State, Tenure};
-use super::{Hold, Turn};
-use crate::observe;
+use super::{Core, Hold, Turn};
+use crate::observe::metrics;
 use crate::queue::Front;
 use crate::release;
 use crate::values::{Counted, Label, LockError, LostReason, Moment, clock};
@@ -27,6 +27,8 @@ pub(super) enum News {
     Idle {
         reason: LostReason,
         turn: Turn,
+        /// It may be the last one, and its end locks the states of idle tenures.
+        core: Arc<Core>,
     },
 }
 
@@ -42,13 +44,18 @@ impl Tenure {
     /// Ends the tenure as lost: the first reason counts, and what is over cannot be lost.
     #[must_use = "announce it once the state is unlocked"]
     pub(super) fn end(&self, state: &mut State, reason: LostReason) -> Option<News> {
+        if matches!(state.stage, Stage::Idle { .. }) {
+            // Otherwise the core is ending, and gives back what is idle.
+            let core = self.core.upgrade()?;
+            let turn = state.stop_idling(self.ttl, clock::now())?;
+            return Some(News::Idle { reason, turn, core });
+        }
         let (mut turn, offered) = match std::mem::replace(&mut state.stage, Stage::Leaving) {
             Stage::Held(turn) => (turn, None),
             Stage::Offered { turn, counted } => (turn, Some(counted)),
             stage => {
                 state.stage = stage;
-                let turn = state.stop_idling(self.ttl, clock::now())?;
-                return Some(News::Idle { reason, turn });
+                return None;
             }
         };
         let (label, held_for) = (turn.label, turn.granted_at.elapsed());
@@ -73,10 +80,8 @@ impl Tenure {
     pub(super) fn announce(self: &Arc<Tenure>, news: Option<News>) {
         match news {
             None => {}
-            Some(News::Idle { reason, turn }) => {
-                if let Some(core) = self.core.upgrade() {
-                    release::idle::ended(&core, self, turn, reason);
-                }
+            Some(News::Idle { reason, turn, core }) => {
+                release::idle::ended(&core, self, turn, reason);
             }
             Some(News::Turn {
                 reason,
@@ -89,9 +94,9 @@ impl Tenure {
                 self.tell(&also_told);
                 // This wakes the next local waiter.
                 drop(front);
-                observe::ended_by_loss(label, self.first_kind(), held_for);
+                metrics::ended(label, self.first_kind(), held_for);
                 match offered {
-                    None => observe::count_lost(label, self.key().kind(), reason),
+                    None => metrics::lost(label, self.key().kind(), reason),
                     // No guard will leave it, so it is given back to the store at once.
                     Some(_counted) => {
                         if let Some(core) = self.core.upgrade() {

@@ -417,13 +417,20 @@ impl Tenure {
 
     /// Returns the request for a renewal. Without a lease, the store only says whether it knows the holder.
     pub(crate) fn renewal(&self, ttl: Option<Ttl>) -> Renewal {
-        self.asks_for(&mut self.state.lock(), ttl)
+        let call = self.call_timeout();
+        self.asks_for(&mut self.state.lock(), ttl, call)
     }
 
-    fn asks_for(&self, state: &mut State, ttl: Option<Ttl>) -> Renewal {
+    /// Called with the state unlocked: the core may end here, and its end locks the states of idle tenures.
+    fn call_timeout(&self) -> Duration {
+        let core = self.core.upgrade();
+        core.map(|core| core.options.call_timeout)
+            .unwrap_or_default()
+    }
+
+    fn asks_for(&self, state: &mut State, ttl: Option<Ttl>, call: Duration) -> Renewal {
         if let Some(ttl) = ttl {
-            let call = self.core.upgrade().map(|core| core.options.call_timeout);
-            let latest = clock::now() + call.unwrap_or_default() + ttl.duration();
+            let latest = clock::now() + call + ttl.duration();
             state.leased_until = state.leased_until.later(latest);
         }
         Renewal {
@@ -437,6 +444,7 @@ impl Tenure {
 
     /// Returns the watchdog's request to the store, if the tenure is good: once it is over, its holder id may be released.
     pub(crate) fn due_renewal(&self, now: Moment) -> Option<Renewal> {
+        let call = self.call_timeout();
         let mut state = self.state.lock();
         if !state.is_good(now) {
             return None;
@@ -447,7 +455,7 @@ impl Tenure {
             _ => None,
         };
         state.checked = lease.is_none();
-        Some(self.asks_for(&mut state, lease))
+        Some(self.asks_for(&mut state, lease, call))
     }
 
     /// Takes in the answer to a renewal that was sent at `sent_at`, whichever turn asked for it: it is about the holder
@@ -518,6 +526,11 @@ impl Tenure {
     /// lock.
     pub(crate) fn unused_tokens(&self) -> Option<UnusedTokens> {
         self.state.lock().reserved.take()?.tokens?.unused()
+    }
+
+    /// Returns `true` once another process wants the lock, which this one keeps.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.state.lock().wanted
     }
 
     /// Another process wants the lock, which this one keeps: it is given back at once, or when its turn has ended.

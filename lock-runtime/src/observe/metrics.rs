@@ -5,7 +5,10 @@
 use std::time::Duration;
 
 #[cfg(feature = "metrics")]
-use crate::observe::series::{self, HAND_OVERS, HELD, HOLD, WAIT, WAITING};
+use crate::observe::{
+    apart,
+    series::{self, HAND_OVERS, HELD, HOLD, WAIT, WAITING},
+};
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 use crate::values::store::StoreKind;
 use crate::values::{Kind, Label, LockError, LostReason, Moment};
@@ -13,22 +16,24 @@ use crate::values::{Kind, Label, LockError, LostReason, Moment};
 #[cfg(feature = "metrics")]
 macro_rules! count {
     ($name:ident, $times:expr, $($label:literal => $value:expr),+) => {
-        metrics::counter!($name, $($label => $value),+).increment($times)
+        apart(|| metrics::counter!($name, $($label => $value),+).increment($times))
     };
 }
 #[cfg(feature = "metrics")]
 macro_rules! gauge {
     ($name:ident, $change:ident($value:expr), $($label:literal => $text:expr),+) => {
-        metrics::gauge!($name, $($label => $text),+).$change($value)
+        apart(|| metrics::gauge!($name, $($label => $text),+).$change($value))
     };
 }
 /// The metrics that a lock has in each of its cycles: each is a field of its `Series`, and an operation on that.
 #[cfg(feature = "metrics")]
 macro_rules! of_lock {
-    ($label:expr, $kind:expr, $($key:ident.$sort:ident.$change:ident($value:expr)),+) => {{
-        let series = series::of($label, $kind);
-        $(series::$sort(&series.$key).$change($value);)+
-    }};
+    ($label:expr, $kind:expr, $($key:ident.$sort:ident.$change:ident($value:expr)),+) => {
+        apart(|| {
+            let series = series::of($label, $kind);
+            $(series::$sort(&series.$key).$change($value);)+
+        })
+    };
 }
 #[cfg(not(feature = "metrics"))]
 macro_rules! of_lock {

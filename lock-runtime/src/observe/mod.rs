@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::backend::Fault;
 use crate::hold::Loss;
-use crate::values::{Key, Kind, Label, LockError, LostReason, Moment};
+use crate::values::{Key, Label, LockError, LostReason};
 
 pub(crate) mod metrics;
 #[cfg(feature = "metrics")]
@@ -18,18 +18,6 @@ pub(crate) mod spans;
 fn apart(event: impl FnOnce()) {
     // If it panics, only its own state is left half done.
     let _ = catch_unwind(AssertUnwindSafe(event));
-}
-
-/// A turn ended by a loss, whether or not a caller ever took it.
-pub(crate) fn ended_by_loss(label: Label, kind: Kind, held_for: Duration) {
-    apart(|| metrics::ended(label, kind, held_for));
-}
-
-/// Counts a loss. [`lost`] logs it.
-pub(crate) fn count_lost(label: Label, kind: Kind, reason: LostReason) {
-    apart(|| {
-        metrics::lost(label, kind, reason);
-    });
 }
 
 pub(crate) fn lost(key: &Key, loss: &Loss) {
@@ -87,8 +75,10 @@ pub(crate) enum Cause {
     Unanswered,
     /// A renewal panicked.
     Panicked,
-    /// A release in the background failed.
+    /// A release failed, and no caller hears of it.
     ReleaseFailed,
+    /// The store refuses to undo something.
+    UndoRefused,
 }
 
 /// Logs the number of holds that the watchdog counted in a second in which it had already logged one of this cause.
@@ -115,6 +105,12 @@ pub(crate) fn more_of(cause: Cause, holds: usize) {
             );
         }
         Cause::ReleaseFailed => tracing::warn!(holds, "more releases failed within a second"),
+        Cause::UndoRefused => {
+            tracing::warn!(
+                holds,
+                "the store refused within a second to give back what more locks may have left"
+            );
+        }
         Cause::Panicked => tracing::error!(calls = holds, "more renewals panicked within a second"),
     });
 }
@@ -135,11 +131,11 @@ pub(crate) fn watchdog_late(late: Duration) {
 pub(crate) fn released(key: &Key, label: Label, outcome: &Result<(), LockError>) {
     metrics::released(label, key.kind(), outcome);
     match outcome {
-        Ok(()) => {
+        Ok(()) => apart(|| {
             let (lock, label) = (key.name(), label.lock);
             tracing::debug!(lock, label, "lock released");
-        }
-        Err(LockError::Lost { reason, .. }) => count_lost(label, key.kind(), *reason),
+        }),
+        Err(LockError::Lost { reason, .. }) => metrics::lost(label, key.kind(), *reason),
         Err(_) => {}
     }
 }
@@ -148,14 +144,9 @@ pub(crate) fn released(key: &Key, label: Label, outcome: &Result<(), LockError>)
 pub(crate) fn renewals(store: &'static str, answers: [usize; 3]) {
     for (outcome, holds) in ["held", "refused", "unknown"].into_iter().zip(answers) {
         if holds > 0 {
-            apart(|| metrics::renewals(store, outcome, holds));
+            metrics::renewals(store, outcome, holds);
         }
     }
-}
-
-/// `granted_at` finds when the oldest hold began, if there is one. It is called only where metrics are compiled in.
-pub(crate) fn oldest(store: &'static str, granted_at: impl FnOnce() -> Option<Moment>) {
-    apart(|| metrics::oldest(store, granted_at));
 }
 
 pub(crate) fn release_failed(label: &'static str, error: &LockError) {

@@ -5,7 +5,7 @@ use tracing::Span;
 use tracing::field::Empty;
 
 use crate::hold::Hold;
-use crate::observe::metrics;
+use crate::observe::{apart, metrics};
 use crate::values::{Key, Label, LockError, Moment, clock};
 
 /// A request for a lock that is under way. If it is dropped without an outcome, its caller cancelled it. Every caller
@@ -58,9 +58,11 @@ impl<'a> Wait<'a> {
         let waited = at.since(*self.since);
         metrics::asked(*self.label, self.key.kind(), waited, outcome);
         let span = self.span.take().map_or_else(Span::none, |span| *span);
-        span.record("outcome", outcome);
         let (lock, label) = (self.key.name(), self.label.lock);
-        span.in_scope(|| tracing::debug!(lock, label, ?waited, "lock {outcome}"));
+        apart(|| {
+            span.record("outcome", outcome);
+            span.in_scope(|| tracing::debug!(lock, label, ?waited, "lock {outcome}"));
+        });
     }
 }
 
@@ -86,6 +88,13 @@ pub(crate) fn hold(hold: &Hold) -> Option<Box<Span>> {
         outcome = Empty,
     );
     taken(span)
+}
+
+/// A hold has ended.
+pub(crate) fn hold_ended(span: &Span, is_lost: bool) {
+    apart(|| {
+        span.record("outcome", if is_lost { "lost" } else { "released" });
+    });
 }
 
 /// The span, if a subscriber wants it.

@@ -10,9 +10,8 @@ use pin_project_lite::pin_project;
 use tokio::sync::futures::OwnedNotified;
 
 use crate::hold::{Handles, Nest};
-use crate::observe;
 use crate::protect::Outcome;
-use crate::release::Ending;
+use crate::release::{Ending, Failure};
 use crate::values::LockError;
 
 /// A body as seen from here: its value stays where it is.
@@ -144,7 +143,8 @@ impl Driver {
                 this.nest.enter(&mut || polled = body.as_mut().poll(cx));
                 ready!(polled);
             }
-            *this.ending = this.handles.take().map(Handles::release);
+            let handles = this.handles.take();
+            *this.ending = handles.map(|handles| handles.release(Failure::ToLog));
         }
         let released = match this.ending {
             Some(ending) => ready!(Pin::new(ending).poll(cx)),
@@ -177,8 +177,7 @@ impl Driver {
     }
 }
 
-/// Returns what a release says after the body has completed. Only a loss concerns the caller: otherwise the hold was good to
-/// the body's end, and a release that is late does not change that.
+/// Returns the loss that a release found after the body had completed.
 pub(crate) fn late_loss(error: LockError) -> Option<LockError> {
     match error {
         LockError::Lost {
@@ -192,10 +191,7 @@ pub(crate) fn late_loss(error: LockError) -> Option<LockError> {
             reason,
             completed: true,
         }),
-        error => {
-            observe::release_failed("(protected body)", &error);
-            None
-        }
+        _ => None,
     }
 }
 

@@ -168,9 +168,9 @@ impl KeyState {
         self.waiters.insert(number, caller);
     }
 
-    /// A caller that queued leaves.
-    pub(super) fn leave(&mut self, number: u64) {
-        self.waiters.remove(&number);
+    /// A caller that queued leaves. Returns what is to be dropped.
+    pub(super) fn leave(&mut self, number: u64) -> Option<Successor> {
+        self.waiters.remove(&number)
     }
 
     /// The caller at the front has to wait, if `admit` allows one more beside this number of waiting callers.

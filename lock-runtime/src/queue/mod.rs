@@ -17,9 +17,9 @@ use tokio::sync::oneshot;
 
 use crate::backend::Fault;
 use crate::hold::{Hold, Offer, Tenure, Turn, refused};
-use crate::queue::key_state::{KeyState, Sign};
 #[cfg(test)]
 use crate::queue::key_state::Stage;
+use crate::queue::key_state::{KeyState, Sign};
 use crate::sync::{Modelled, ModelledGuard, is_modelled};
 use crate::values::{HoldOptions, Key, KeyMap, Kind, LockError, Moment, ShutdownCause, WaiterCap};
 

@@ -200,7 +200,11 @@ async fn only_the_first_who_asks_is_told_which_hold_blocks_the_queue() {
     assert_eq!(second.blocked_by(), Some("holder"));
     assert_eq!(third.blocked_by(), None, "it was told already");
     front.now_held_by("the next one");
-    assert_eq!(third.blocked_by(), None, "locks that change hands block nobody");
+    assert_eq!(
+        third.blocked_by(),
+        None,
+        "locks that change hands block nobody"
+    );
     before.look_at_front();
     assert_eq!(before.blocked_by(), Some("the next one"));
 }

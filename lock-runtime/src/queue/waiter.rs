@@ -76,7 +76,8 @@ impl Waiter {
 impl Drop for Waiter {
     fn drop(&mut self) {
         if !self.is_out {
-            self.change(|state| state.leave(self.number));
+            // Dropped unlocked: it wakes this caller's task.
+            let _left = self.change(|state| state.leave(self.number));
         }
     }
 }

@@ -10,7 +10,6 @@ use tokio::sync::oneshot;
 
 use crate::backend::Released;
 use crate::hold::{Core, Handles, Hold, Left, current_runtime};
-use crate::observe;
 use crate::queue::Front;
 use crate::release::pauses;
 use crate::values::{Counted, Kind, Label, LockError, LostReason, clock, config};
@@ -126,7 +125,7 @@ impl Downgrade {
                 }
                 Ok(Released::NotHeld) => break self.is_gone(),
                 Err(fault) if fault.is_passing() => {
-                    observe::renewal_failed(1, &fault);
+                    self.core.watch.renewal_failed(1, &fault);
                 }
                 Err(fault) => break Err(fault.into_error(self.hold.key().name())),
             }

@@ -57,7 +57,8 @@ impl Work {
         if is_dropped && self.turn.nobody_waits && self.may_return() {
             self.turn.nobody_waits = false;
         }
-        if self.turn.nobody_waits && self.turn.keep_for.is_none() {
+        // What this process keeps and another one has asked for goes to that one first.
+        if self.tenure.is_wanted() || self.turn.nobody_waits && self.turn.keep_for.is_none() {
             return None;
         }
         self.core.backend.hand_off()?;

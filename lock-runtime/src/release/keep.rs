@@ -4,7 +4,6 @@ use tokio::sync::oneshot;
 
 use super::{Work, pauses};
 use crate::backend::{Fault, Renewed};
-use crate::observe;
 use crate::values::ttl::LEAST_CALL;
 use crate::values::{LockError, Moment, Ttl, clock, ttl};
 
@@ -27,8 +26,12 @@ impl Work {
             Some(kept) => kept.send(covered).err(),
             None => Some(covered),
         };
-        if let Some(Err(error)) = unheard {
-            observe::release_failed(self.turn.label.lock, &error);
+        // The release finds a loss itself.
+        if let Some(Err(error)) = unheard
+            && !is_gone
+        {
+            let label = self.turn.label.lock;
+            self.core.watch.release_failed(label, &error);
         }
         if is_gone {
             // There is nothing to keep. The release deletes the rest of the hold, and passes the front on.
@@ -64,7 +67,7 @@ impl Work {
                 Ok(_) => Fault::unknown("the store failed at this key"),
                 Err(fault) => fault,
             };
-            observe::renewal_failed(1, &fault);
+            self.core.watch.renewal_failed(1, &fault);
             let left = self.tenure.deadline().remaining();
             if !fault.is_passing() || left.is_zero() {
                 return Err(fault.into_error(self.tenure.key().name()));

@@ -59,13 +59,45 @@ impl Future for Ending {
     }
 }
 
+/// Where the failure of a release goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    ToCaller,
+    /// Only a loss concerns the caller: otherwise the lock was held to the end of its work, and a release that is late does
+    /// not change that.
+    ToLog,
+}
+
+/// Drives a release, whose failure `log` gets if there is one.
+async fn drive(
+    release: impl Future<Output = Result<(), LockError>>,
+    log: Option<(Arc<Core>, &'static str)>,
+) -> Result<(), LockError> {
+    match (release.await, log) {
+        (Err(error), Some((core, label))) if !matches!(error, LockError::Lost { .. }) => {
+            core.watch.release_failed(label, &error);
+            Ok(())
+        }
+        (outcome, _) => outcome,
+    }
+}
+
 impl HoldHandle {
     /// Ends the handle. The future may be dropped at any time; the release then continues in the background.
-    pub(crate) fn release(mut self) -> Ending {
+    pub(crate) fn release(mut self, failure: Failure) -> Ending {
+        let label = || self.hold().with_turn(|turn| turn.label.lock);
+        let log = match failure {
+            Failure::ToCaller => None,
+            Failure::ToLog => label().map(|label| (self.core().clone(), label)),
+        };
         match self.end(false) {
             Ok(None) => Ending::default(),
-            Ok(Some(AtStore::Release(release))) => Ending::under_way(release.explicit()),
-            Ok(Some(AtStore::Downgrade(downgrade))) => Ending::under_way(downgrade.explicit()),
+            Ok(Some(AtStore::Release(release))) => {
+                Ending::under_way(drive(release.explicit(), log))
+            }
+            Ok(Some(AtStore::Downgrade(downgrade))) => {
+                Ending::under_way(drive(downgrade.explicit(), log))
+            }
             Err(lost) => Ending::under_way(std::future::ready(Err(lost))),
         }
     }
@@ -133,9 +165,9 @@ pub(crate) fn clean_up(core: &Arc<Core>, tenure: Arc<Tenure>, reason: LostReason
     if core.ids.are_left_to_copies(tenure.holder()) {
         return;
     }
-    // The answer of a single store is final.
-    let is_gone = matches!(reason, LostReason::Refused | LostReason::ForceReleased);
-    if is_gone && !core.backend.traits().divided {
+    // The answer of a single store is final. A forced release is not: it may have ended only the reservation that a request
+    // under way then took as the same holder.
+    if reason == LostReason::Refused && !core.backend.traits().divided {
         return;
     }
     let of = core.clone();
@@ -500,6 +532,6 @@ pub(crate) async fn undo(core: &Core, hold_ref: HoldRef<'_>, until: Moment) {
     };
     let released = requests.repeat(core, hold_ref, &mut None, until).await;
     if let Err(fault @ (Fault::Denied(_) | Fault::Refused(_))) = released {
-        observe::undo_refused(hold_ref.key.name(), &fault);
+        core.watch.undo_refused(hold_ref.key.name(), &fault);
     }
 }

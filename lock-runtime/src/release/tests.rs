@@ -1,5 +1,6 @@
 //! What a release does while the store is away, and whom it lets in. Time is paused.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -7,9 +8,12 @@ use tokio::time::{Instant, sleep};
 
 use crate::backend::memory::MemoryStore;
 use crate::backend::quorum::tests::flaky::{Mode, managers};
-use crate::values::Kind;
+use crate::backend::{Acquired, Event, Holders};
+use crate::hold::HoldHandle;
+use crate::hold::tests::core;
 use crate::values::error::{LockError, LostReason};
-use crate::values::options::Options;
+use crate::values::options::{Options, Overrides};
+use crate::values::{Kind, clock};
 use crate::{LockManager, TryAcquire};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -368,4 +372,27 @@ async fn a_lock_that_is_free_does_not_look_busy_during_a_rest() {
         guard.release().await.unwrap();
         assert_eq!(before, Instant::now(), "{how}: without a rest");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_that_was_released_by_force_and_then_taken_is_given_back() {
+    let store = MemoryStore::new();
+    let core = core(&store);
+    core.start_here().unwrap();
+    let key = Arc::new(core.key(&"k".into(), Kind::Mutex).unwrap());
+    let options = Overrides::default().hold_options("k", &core.options, "test");
+    let (holder, options) = (core.ids.fresh(), options.unwrap());
+    // The store has freed the reservation before it grants the lock to the same holder.
+    let forced = Event::ForceReleased(Holders::Id(holder));
+    core.watch.hear(forced);
+    let request = core.acquire_request(&key, holder, &options, clock::now());
+    let Ok(Acquired::Granted(granted, _)) = core.backend.acquire(request).await else {
+        panic!("it is free");
+    };
+    let handle = HoldHandle::admit(&core, &key, None, holder, options, granted, None);
+    let told = handle.hold().known_loss();
+    assert_eq!(told, Some(LostReason::ForceReleased));
+    drop(handle);
+    sleep(SECOND / 100).await;
+    assert_eq!(store.held(), 0, "nobody has it");
 }

@@ -12,6 +12,9 @@ use crate::hold::Tenure;
 use crate::observe::{self, Cause};
 use crate::values::{Moment, clock};
 
+const UNCONFIRMED: &str =
+    "the store answered, but too few nodes or replicas confirmed it, or the key failed";
+
 /// The outcome of one renewal call.
 pub(super) struct Outcome {
     /// The store's name, for the metrics.
@@ -107,10 +110,14 @@ impl Watch {
             observe::renewal_failed(holds, fault);
         }
         let mut good = Vec::with_capacity(tenures.len());
+        let mut unconfirmed = Vec::new();
         let (mut held, mut refused) = (0, 0);
         for (index, (tenure, renewal)) in tenures.iter().zip(batch).enumerate() {
             let answer = answers.as_ref().ok().and_then(|all| all.get(index));
             let answer = answer.copied().unwrap_or(Renewed::Unknown);
+            if answer == Renewed::Unknown && answers.is_ok() {
+                unconfirmed.push(tenure.clone());
+            }
             // The schedule is unlocked here: a loss wakes waiters.
             let answer = tenure.answered(renewal, answer, *sent_at);
             held += usize::from(answer == Renewed::Held);
@@ -118,6 +125,9 @@ impl Watch {
             if !self.remove_if_over(tenure) {
                 good.push((tenure, answer));
             }
+        }
+        if let Some(holds) = self.are_newly_in(Cause::Failed, &unconfirmed) {
+            observe::renewal_failed(holds, &Fault::unknown(UNCONFIRMED));
         }
         observe::renewals(store, [held, refused, tenures.len() - held - refused]);
         // Computed before the schedule is locked, because others wait for it.

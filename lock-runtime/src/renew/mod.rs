@@ -36,9 +36,9 @@ use tokio::time::Instant;
 use self::answers::{renew, take_in};
 use self::digest::Digest;
 use self::schedule::{Batch, Schedule};
-use crate::backend::{Backend, Event, Holders};
+use crate::backend::{Backend, Event, Fault, Holders};
 use crate::hold::{Hold, Lifecycle, Loss, Tenure};
-use crate::observe::{self, Cause};
+use crate::observe::{self, Cause, metrics};
 use crate::renew::forced_release::Names;
 use crate::renew::presence::Presence;
 use crate::sync::{Modelled, ModelledGuard, Mutex};
@@ -338,6 +338,19 @@ impl Watch {
         }
     }
 
+    pub(crate) fn renewal_failed(&self, holds: usize, fault: &Fault) {
+        if self.is_news(Cause::Failed, holds) {
+            observe::renewal_failed(holds, fault);
+        }
+    }
+
+    /// Logs that the store refuses to give back what a lost or unconfirmed hold may have left.
+    pub(crate) fn undo_refused(&self, name: &str, fault: &Fault) {
+        if self.is_news(Cause::UndoRefused, 1) {
+            observe::undo_refused(name, fault);
+        }
+    }
+
     /// Whether to log this in full. If not, it is counted, and logged within a second.
     fn is_news(&self, cause: Cause, holds: usize) -> bool {
         let mut digest = self.digest.lock();
@@ -422,7 +435,7 @@ impl Drop for EndOfRuntime {
         }
         // No loop will wake to log it.
         of.watch.log_digest(clock::now().tick() + TICK);
-        observe::oldest(of.backend.store().name(), || None);
+        metrics::oldest(of.backend.store().name(), || None);
     }
 }
 
@@ -456,7 +469,7 @@ async fn run(of: Background) {
         }
         watch.log_digest(now.tick());
         if watch.count() == 0 || now.has_reached(tick) {
-            observe::oldest(backend.store().name(), || watch.oldest());
+            metrics::oldest(backend.store().name(), || watch.oldest());
             tick = now + TICK;
         }
         planned = watch.next_wake(tick.tick());

@@ -461,6 +461,58 @@ async fn an_outage_is_a_log_line_a_second_and_each_hold_counts_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn releases_of_bodies_that_fail_in_an_outage_are_a_log_line_a_second() {
+    let log = Log::default();
+    let switch = Arc::new(Switch::default());
+    let locks = on_a_flaky_store(&switch);
+    let bodies: Vec<_> = (0..100)
+        .map(|key| {
+            let request = locks.mutex(key.to_string()).label("upload");
+            let body = request.run(async |_| tokio::time::sleep(SECOND).await);
+            tokio::spawn(body)
+        })
+        .collect();
+    tokio::time::sleep(SECOND / 2).await;
+    let _logging = tracing::subscriber::set_default(log.clone());
+    switch.set(Mode::Away);
+    for body in bodies {
+        body.await.unwrap().unwrap();
+    }
+    tokio::time::sleep(2 * SECOND).await;
+    let lines = log.lines();
+    let [first, more] = lines.as_slice() else {
+        panic!("{lines:?}");
+    };
+    assert!(first.contains("release failed") && first.contains("upload"));
+    assert!(more.contains("holds=99"), "{more}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_the_store_goes_on_not_confirming_is_told_of_once() {
+    let (log, watch) = (Log::default(), Watch::default());
+    let _logging = tracing::subscriber::set_default(log.clone());
+    let holds = spread(&watch, 1, 30 * SECOND);
+    let tenure = holds[0].tenure();
+    for _ in 0..3 {
+        let sent_at = clock::now();
+        watch.answered(&Outcome {
+            store: "quorum",
+            place: 0,
+            tenures: vec![tenure.clone()],
+            batch: vec![tenure.due_renewal(sent_at).unwrap()],
+            answers: Ok(vec![Renewed::Unknown]),
+            sent_at,
+        });
+        tokio::time::sleep(3 * SECOND).await;
+    }
+    let lines = log.lines();
+    assert!(
+        matches!(&lines[..], [one] if one.contains("holds=1")),
+        "{lines:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watchdog_that_keeps_panicking_restarts_and_logs_less() {
     let log = Log::default();
     let switch = Arc::new(Switch::default());

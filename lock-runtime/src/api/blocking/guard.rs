@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::runtime::{Runtime, check_thread};
 use crate::api::lease::{Lease, Lost, MemberLock};
-use crate::observe;
+use crate::release::Failure;
 use crate::values::{FencingToken, LockError, LostReason};
 
 /// A held lock: the [`LockGuard`](crate::LockGuard) of threads.
@@ -123,7 +123,12 @@ impl LockGuard {
     /// The same as [`LockGuard::release`](crate::LockGuard::release); [`LockError::InvalidConfig`] inside an async
     /// runtime: the lock is then released in the background.
     pub fn release(mut self) -> Result<(), LockError> {
-        self.give_back()
+        self.give_back(Failure::ToCaller)
+    }
+
+    /// Does the same as [`release`](LockGuard::release), and logs every failure but a loss.
+    pub(super) fn release_after_body(mut self) -> Result<(), LockError> {
+        self.give_back(Failure::ToLog)
     }
 
     /// Returns the loss as an error, if the hold is lost by now. It does no I/O.
@@ -131,10 +136,12 @@ impl LockGuard {
         self.guard.as_ref()?.loss()
     }
 
-    fn give_back(&mut self) -> Result<(), LockError> {
+    fn give_back(&mut self, failure: Failure) -> Result<(), LockError> {
         match self.guard.take() {
             // If blocking is refused, the future is dropped unpolled, and the guard is released in the background.
-            Some(guard) => self.runtime.block_on(async { guard.release().await })?,
+            Some(guard) => self
+                .runtime
+                .block_on(async { guard.release_with(failure).await })?,
             None => Ok(()),
         }
     }
@@ -147,11 +154,8 @@ impl Drop for LockGuard {
         if check_thread().is_err() {
             return;
         }
-        match self.give_back() {
-            // A loss was reported where it was found.
-            Ok(()) | Err(LockError::Lost { .. }) => {}
-            Err(error) => observe::release_failed("(dropped guard)", &error),
-        }
+        // A loss was reported where it was found.
+        let _ = self.give_back(Failure::ToLog);
     }
 }
 

@@ -163,7 +163,7 @@ impl<R: Ask> Request<R> {
             return Ok(Outcome::Cancelled { loss });
         }
         let value = guard.scope(|| body(guard.lease()));
-        let loss = guard.release().err().and_then(late_loss);
+        let loss = guard.release_after_body().err().and_then(late_loss);
         Ok(Outcome::Completed { value, loss })
     }
 }

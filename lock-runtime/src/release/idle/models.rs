@@ -278,3 +278,18 @@ fn a_dropped_lock_that_is_released_by_force_is_had_by_nobody_who_is_not_told() {
         1_000,
     );
 }
+
+#[test]
+fn a_kept_lock_that_is_wanted_while_its_manager_ends_is_given_back() {
+    shuttle::check_random(
+        || {
+            let scene = Scene::new();
+            let wanted = thread::spawn(scene.is_wanted());
+            let Scene { core, store, .. } = scene;
+            drop(core);
+            wanted.join().unwrap();
+            assert_eq!(store.held(), 0, "it was not given back");
+        },
+        1_000,
+    );
+}

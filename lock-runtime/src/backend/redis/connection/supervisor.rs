@@ -131,13 +131,13 @@ impl Supervisor {
         let mut pauses = dial::pauses();
         let mut silent = None;
         for times in 0.. {
-            let opened = loop {
+            let (opened, again) = loop {
                 let attempt = match next.take() {
-                    Some(opened) => Ok(opened),
+                    Some(opened) => Ok((opened, false)),
                     None => tokio::select! {
                         biased;
-                        opened = SilentConnection::answers(&mut silent) => Ok(opened),
-                        attempt = self.attempt() => attempt,
+                        opened = SilentConnection::answers(&mut silent) => Ok((opened, false)),
+                        attempt = self.attempt() => attempt.map(|opened| (opened, times > 0)),
                     },
                 };
                 match attempt {
@@ -158,7 +158,7 @@ impl Supervisor {
             let since = clock::now();
             LinkState::replace(state, LinkState::Live(Connected::new(&opened)));
             self.standing.note(true);
-            let up = metrics::Connection::is_up(StoreKind::Redis, times > 0);
+            let up = metrics::Connection::is_up(StoreKind::Redis, again);
             let fault;
             (fault, silent) = self.watch(opened).await;
             drop(up);

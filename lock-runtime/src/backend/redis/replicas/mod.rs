@@ -268,7 +268,7 @@ impl Replicated {
             }
         }
         if let Some(fault) = why {
-            tracing::warn!(reason = %fault, unconfirmed, "too few replicas confirmed the renewals; they are repeated");
+            tracing::debug!(reason = %fault, unconfirmed, "too few replicas confirmed the renewals");
         }
         Ok(answers)
     }

@@ -195,7 +195,7 @@ pub(crate) fn read_renewals(expected: usize, reply: Value) -> Option<Result<Vec<
         if answers.iter().all(|answer| *answer == Renewed::Unknown) {
             return Some(Err(fault));
         }
-        tracing::warn!(%fault, "some keys of a renewal failed; they are renewed again");
+        tracing::debug!(%fault, "some keys of a renewal failed");
     }
     items.end(Ok(answers))
 }

@@ -48,6 +48,40 @@ async fn a_kept_lock_that_is_in_use_is_given_back_after_the_hold() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_kept_lock_that_another_process_wants_goes_there_before_it_goes_to_local_callers() {
+    let scene = Scene::kept().await;
+    let guard = scene.again().await;
+    let local = tokio::spawn(scene.keeper().acquire());
+    tokio::time::sleep(MS).await;
+    let other = tokio::spawn(scene.other.mutex("k").acquire());
+    tokio::time::sleep(MS).await;
+    guard.release().await.unwrap();
+    let guard = other.await.unwrap().unwrap();
+    assert!(!local.is_finished());
+    guard.release().await.unwrap();
+    local.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_manager_that_ends_while_a_kept_lock_is_renewed_blocks_no_thread() {
+    for _ in 0..100 {
+        let scene = Scene::new();
+        let guard = scene.keeper().acquire().await.unwrap();
+        guard.release().await.unwrap();
+        let tenure = scene.idle();
+        scene.switch.set(Mode::Up);
+        let (done, is_done) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            while tenure.due_renewal(clock::now()).is_some() {}
+            done.send(())
+        });
+        drop(scene.locks);
+        let done = is_done.recv_timeout(10 * SECOND);
+        done.expect("the end of the manager ends the idle time");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lock_that_somebody_waits_for_is_not_kept() {
     let scene = Scene::new();
     let guard = scene.keeper().acquire().await.unwrap();
