@@ -204,8 +204,10 @@ async fn a_hand_over_within_the_process_is_counted() {
     assert_eq!(handed_over(), 1);
     for _ in 0..2 {
         let request = locks.mutex(card("2")).keep_for(Duration::from_secs(5));
-        request.acquire().await.unwrap().release().await.unwrap();
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        let guard = request.acquire().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        guard.release().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(handed_over(), 2);
 }
