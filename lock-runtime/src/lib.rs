@@ -100,7 +100,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! | `mysql` | no | `mysql://` and `mariadb://` URLs: [running on MySQL and MariaDB](crate::_documentation::mysql); locks inside a transaction of yours |
 //! | `tls-rustls` | no | beside a store: `rediss://`, `rediss-sentinel://` and `rediss-cluster://` URLs, `sslmode` of `postgres://` and `mysql://` URLs; by rustls, with the provider that the program has installed or with ring; trusts the authorities of the operating system, or those of `LockManagerBuilder::root_certificate`; shows a `client_certificate` |
 //! | `metrics` | no | [metrics](crate::_documentation::metrics) through the `metrics` facade, labelled by template or label |
-//! | `serde` | no | [`ManagerSnapshot`], [`Health`] and [`FencingToken`] can be serialized, [`FencingToken`] and [`LockConfig`] deserialized |
+//! | `serde` | no | [`ManagerSnapshot`], [`Health`], [`LockInfo`] and [`FencingToken`] can be serialized, [`FencingToken`] and [`LockConfig`] deserialized |
 //! | `test-util` | no | the module `test_util`: a store that answers as a test tells it, an error of each kind, assertions on who holds what; for `[dev-dependencies]` |
 //!
 //! Events go to `tracing` always: a lost lock, a failed renewal, an outage are warnings. Of a thousand locks that are lost

@@ -10,7 +10,7 @@ use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::backend::opening::Opening;
 use crate::hold::current_runtime;
 use crate::renew::Watch;
-use crate::values::{ClusterChannels, LockError, Options, Replicas};
+use crate::values::{ClusterChannels, LockError, Options, Replicas, config};
 
 /// A builder of a [`LockManager`].
 ///
@@ -185,7 +185,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Sets the store of [`in_memory`](Self::in_memory), to share one between managers. Default: a new one.
+    /// Sets the store of [`in_memory`](Self::in_memory), to share one between managers. Default: a new one. What connects to
+    /// a URL refuses it.
     pub fn memory_store(mut self, store: &MemoryStore) -> Self {
         self.store = Some(store.clone());
         self
@@ -215,6 +216,16 @@ impl LockManagerBuilder {
         let backend = Arc::new(backend(store));
         let locks = LockManager::assemble(self.options, backend.clone(), watch, Arc::default());
         Ok((locks, backend))
+    }
+
+    /// Refuses [`memory_store`](Self::memory_store) where another store is named.
+    pub(super) fn refuse_memory_store(&self) -> Result<(), LockError> {
+        match self.store {
+            None => Ok(()),
+            Some(_) => Err(config(
+                "`memory_store` is for `in_memory`, and the URL names another store: leave one of them out",
+            )),
+        }
     }
 
     /// Connects to the store that `url` names:
@@ -249,6 +260,7 @@ impl LockManagerBuilder {
     }
 
     pub(super) async fn connect_to(self, location: Location) -> Result<LockManager, LockError> {
+        self.refuse_memory_store()?;
         if let Some(store) = location.memory() {
             return self.memory_store(store).in_memory();
         }

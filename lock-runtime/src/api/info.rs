@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::api::clients::Clients;
 use crate::backend::{KnownClient, Snapshot};
-use crate::values::{LockMode, holder};
+use crate::values::{LockMode, client, holder};
 
 /// The state of a lock at the instant the store was asked. It may have changed since.
 ///
@@ -29,6 +29,7 @@ use crate::values::{LockMode, holder};
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LockInfo {
     /// True if somebody held the lock, or leased permits of the semaphore.
@@ -111,7 +112,8 @@ impl HolderInfo {
         let number = id.rsplit_once(':').map_or("", |(_, number)| number);
         let number: String = number.chars().take(20).collect();
         HolderInfo {
-            text: format!("{short}{HIDDEN}:{number}"),
+            // Who may write the store's keys may write anything there.
+            text: client::presentable(&format!("{short}{HIDDEN}:{number}")),
             client,
         }
     }
@@ -150,6 +152,23 @@ impl HolderInfo {
     }
 }
 
+/// What its methods return.
+#[cfg(feature = "serde")]
+impl serde::Serialize for HolderInfo {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+
+        let mut fields = serializer.serialize_struct("HolderInfo", 6)?;
+        fields.serialize_field("manager_id", self.manager_id())?;
+        fields.serialize_field("app", &self.app())?;
+        fields.serialize_field("host", &self.host())?;
+        fields.serialize_field("process_id", &self.process_id())?;
+        fields.serialize_field("version", &self.version())?;
+        fields.serialize_field("since", &self.since())?;
+        fields.end()
+    }
+}
+
 impl PartialEq for HolderInfo {
     fn eq(&self, other: &HolderInfo) -> bool {
         self.text == other.text
@@ -179,6 +198,7 @@ impl fmt::Display for HolderInfo {
 mod tests {
     use super::*;
     use crate::values::client::ClientRecord;
+    use crate::values::error::steers;
 
     #[test]
     fn a_holder_is_shown_by_app_and_host_and_never_by_its_whole_id() {
@@ -202,5 +222,11 @@ mod tests {
         let unhoused = HolderInfo::new(id, Some(known("")));
         assert_eq!(unhoused.to_string(), "orders-api (ab12cd34…:17)");
         assert_eq!(unhoused.host(), None);
+    }
+
+    #[test]
+    fn a_holder_that_somebody_made_up_steers_no_terminal() {
+        let shown = HolderInfo::new("\u{1b}[31m\n\u{202e}:7\r\n", None).to_string();
+        assert!(!shown.chars().any(steers), "{shown:?}");
     }
 }

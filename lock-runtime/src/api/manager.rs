@@ -33,7 +33,8 @@ const REACTION: Duration = Duration::from_millis(250);
 /// queues.
 ///
 /// It is cheap to clone; clones are the same manager. Use one per process and store: local waiters then share one queue
-/// per key. When the last clone and the last guard are gone, connections and tasks end.
+/// per key. When the last clone and the last guard are gone, connections and tasks end. A key that `min_hold` keeps taken
+/// counts as a guard until then.
 ///
 /// Its background work belongs to the tokio runtime in which it was built. When that runtime is gone, calls return
 /// [`LockError::ShuttingDown`] and holds are lost, because nobody renews them any more; the store keeps them to the end

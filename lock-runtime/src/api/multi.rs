@@ -87,13 +87,20 @@ impl MultiRequest {
 
     /// Checks everything, before any I/O, and puts the members in order.
     fn members(self) -> Result<(Vec<Member>, Option<Duration>), LockError> {
-        let mut members: Vec<Member> = Vec::with_capacity(self.members.len());
+        let given = self.members.len();
+        let out_of_bounds = || {
+            let why = format!("one guard holds 1 to {MOST} locks, not {given}");
+            Err(config(why))
+        };
+        let mut members: Vec<Member> = Vec::with_capacity(given.min(MOST));
         for request in self.members {
             let (core, request) = request.into_checked()?;
             let same_name = |(other, known): &&Member| {
                 Arc::ptr_eq(&core, other) && known.key.raw() == request.key.raw()
             };
             match members.iter().find(same_name) {
+                // Here, because each is compared with all before it.
+                None if members.len() == MOST => return out_of_bounds(),
                 None => members.push((core, request)),
                 Some((_, known)) if known.key == request.key => {
                     if known.key.kind() == Kind::Semaphore {
@@ -113,11 +120,8 @@ impl MultiRequest {
         }
         // The sort is stable: of equal keys, the first one given comes first.
         members.sort_by(|(_, a), (_, b)| a.key.raw().cmp(b.key.raw()));
-        if members.is_empty() || members.len() > MOST {
-            let count = members.len();
-            return Err(config(format!(
-                "one guard holds 1 to {MOST} locks, not {count}"
-            )));
+        if members.is_empty() {
+            return out_of_bounds();
         }
         // A wait for ever counts as longer than any other.
         let longest = |(_, request): &Member| request.wait.unwrap_or(Duration::MAX);

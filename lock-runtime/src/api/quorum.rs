@@ -141,6 +141,7 @@ impl LockManagerBuilder {
         self,
         nodes: impl IntoIterator<Item = N>,
     ) -> Result<LockManager, LockError> {
+        self.refuse_memory_store()?;
         let mut options = self.options;
         let nodes = nodes
             .into_iter()

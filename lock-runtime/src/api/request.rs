@@ -56,7 +56,7 @@ pub struct LockRequest {
     reentrant: bool,
     permits: u32,
     in_all: Option<u64>,
-    overrides: Overrides,
+    pub(super) overrides: Overrides,
 }
 
 /// The options of a request, for those who pass them on to it.
@@ -169,7 +169,8 @@ impl LockRequest {
     }
 
     /// Ends the hold after `longest`, from 50 ms up, renewed or not:
-    /// [`LostReason::MaxHold`](crate::LostReason::MaxHold). Default: none.
+    /// [`LostReason::MaxHold`](crate::LostReason::MaxHold). Default: none. A nested request limits nothing: the hold is that
+    /// of the outer one.
     pub fn max_hold(mut self, longest: Duration) -> LockRequest {
         self.overrides.max_hold = Some(longest);
         self
@@ -276,7 +277,8 @@ impl LockRequest {
     ///
     /// # Errors
     /// [`LockError::Busy`] if somebody held it for the whole wait, [`LockError::Unavailable`] if the store never
-    /// answered, [`LockError::Lost`] if an ancestor's hold of the same lock is lost; the others say what is wrong, also
+    /// answered, [`LockError::Lost`] if an ancestor's hold of the same lock is lost, or if the lock was lost before this
+    /// task was run again; the others say what is wrong, also
     /// that there is no tokio runtime ([`LockError::InvalidConfig`]).
     ///
     /// # Cancel safety

@@ -4,7 +4,7 @@ use crate::acquire::attempt::Attempt;
 use crate::acquire::transaction::{self, ON_ITS_WAY, SqlDialect, SqlTransaction, TransactionError};
 use crate::api::request::LockRequest;
 use crate::backend::sql::table::is_table;
-use crate::values::{FencingToken, StoreKind, config};
+use crate::values::{FencingToken, Overrides, StoreKind, Ttl, config};
 
 impl LockRequest {
     /// Takes the lock into a transaction of yours, which gives it back when it ends. What the transaction has written is
@@ -20,7 +20,8 @@ impl LockRequest {
     /// has to be in the database of a PostgreSQL manager, or on the server of a MySQL or MariaDB one, whose
     /// [default isolation](crate::_documentation::mysql#inside-your-own-transaction) allows one lock a transaction. Make
     /// this the first statement of it, and ask once: under a hold of the same lock, by a lease or by the transaction
-    /// itself, it waits in vain. The request's `wait` and `label` count; its options about the lease do not.
+    /// itself, it waits in vain. The request's `wait` and `label` count; `lease` and `auto_renew` do not; `min_hold`,
+    /// `max_hold` and `keep_for` are refused.
     ///
     /// The token is higher than those of all earlier holds. Raise the fence with it ([`raise_fence`])
     /// if holders of leases write the same data: one of them may be late. It is `None` with
@@ -50,8 +51,24 @@ impl LockRequest {
         transaction: &mut T,
     ) -> Result<Option<FencingToken>, TransactionError<T::Error>> {
         tokio::task::coop::consume_budget().await;
-        let request = self.lease(ON_ITS_WAY).auto_renew(false);
-        let (core, request) = request.into_checked()?;
+        let Overrides {
+            min_hold,
+            max_hold,
+            keep_for,
+            ..
+        } = self.overrides;
+        let times = [
+            ("min_hold", min_hold),
+            ("max_hold", max_hold),
+            ("keep_for", keep_for),
+        ];
+        if let Some((option, _)) = times.iter().find(|(_, time)| time.is_some()) {
+            let why = format!("a transaction has a lock until it ends: leave out `{option}`");
+            return Err(config(why).into());
+        }
+        let (core, mut request) = self.into_checked()?;
+        request.hold_options.ttl = Ttl::new(ON_ITS_WAY, false).map_err(config)?;
+        request.hold_options.renewed = false;
         let kind = request.key.kind();
         if !kind.is_mutex() {
             return Err(config(format!(

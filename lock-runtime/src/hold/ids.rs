@@ -40,6 +40,11 @@ struct Sources {
 impl IdSources {
     /// Returns the source of that name. All callers that ask for it while it is in use get the same one.
     pub(crate) fn get(&self, name: &LockName, shuffled: bool) -> Arc<IdSource> {
+        let source = || Arc::new(IdSource::new(name.clone(), shuffled));
+        if name.check().is_err() {
+            // It may have the text of a good name, and each request of it is refused.
+            return source();
+        }
         let mut sources = self.0.lock();
         let id = (name.as_str().to_owned(), shuffled);
         if let Some(source) = sources.by_name.get(&id).and_then(Weak::upgrade) {
@@ -51,7 +56,7 @@ impl IdSources {
                 .retain(|_, source| source.strong_count() > 0);
             sources.sweep_at = (sources.by_name.len() * 2).max(64);
         }
-        let source = Arc::new(IdSource::new(name.clone(), shuffled));
+        let source = source();
         sources.by_name.insert(id, Arc::downgrade(&source));
         source
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::values::error::{LockError, config};
+use crate::values::error::{LockError, config, steers};
 
 /// The length of the longest name of an app or a host. Longer names of other clients are cut.
 const MOST_BYTES: usize = 64;
@@ -42,7 +42,7 @@ impl ClientRecord {
 /// [`LockError::InvalidConfig`].
 pub(crate) fn check_app(app: Option<&str>) -> Result<(), LockError> {
     let Some(app) = app else { return Ok(()) };
-    if app.trim().is_empty() || app.len() > MOST_BYTES || app.contains(char::is_control) {
+    if app.trim().is_empty() || app.len() > MOST_BYTES || app.contains(steers) {
         return Err(config(format!(
             "the name of an app has 1 to {MOST_BYTES} bytes of printable text, not {app:?}"
         )));
@@ -54,7 +54,7 @@ pub(crate) fn check_app(app: Option<&str>) -> Result<(), LockError> {
 pub(crate) fn presentable(text: &str) -> String {
     let mut bytes = 0;
     let shown = text.chars().map(|character| {
-        if character.is_control() {
+        if steers(character) {
             char::REPLACEMENT_CHARACTER
         } else {
             character

@@ -385,7 +385,7 @@ impl fmt::Display for Escaped<'_> {
 }
 
 /// Control characters, line separators, and marks that turn the direction of the text after them.
-fn steers(c: char) -> bool {
+pub(crate) fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}')
         || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

@@ -7,6 +7,11 @@ use std::fmt;
 ///
 /// See the example of [`LockInfo`](crate::LockInfo).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "lowercase")
+)]
 #[non_exhaustive]
 pub enum LockMode {
     /// By one holder. A fair lock that nobody waits for looks like any other.

@@ -89,8 +89,10 @@ impl Options {
                 self.call_timeout
             )));
         }
-        if self.namespace.len() > 256 {
-            return Err(config("a namespace has 256 bytes at most"));
+        if self.namespace.len() > 256 || self.namespace.contains(char::is_control) {
+            return Err(config(
+                "a namespace has 256 bytes at most, and no control characters, such as the end of a line",
+            ));
         }
         Ok(())
     }

@@ -92,9 +92,7 @@ impl Replicas {
 
     pub(crate) fn check(self) -> Result<(), LockError> {
         if self.need == Need::AtLeast(0) {
-            return Err(config(
-                "at least 0 replicas asks for nothing: use `Replicas::off()`",
-            ));
+            return Err(config("at least 0 replicas asks for nothing: use `off`"));
         }
         if !WITHIN.contains(&self.within) {
             return Err(config(format!(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockManager, LostReason, TryAcquire};
+use lock_runtime::{LockError, LockManager, LostReason, MemoryStore, TryAcquire};
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_taken_renewed_and_given_back() {
@@ -223,4 +223,28 @@ async fn the_longest_hold_of_a_set_counts_from_when_it_is_complete() {
     tokio::time::sleep(longest - Duration::from_millis(100)).await;
     assert!(set.is_held());
     assert_eq!(set.lost().wait().await, LostReason::MaxHold);
+}
+
+#[tokio::test]
+async fn a_memory_store_beside_a_url_is_refused() {
+    let store = MemoryStore::new();
+    let builder = || LockManager::builder().memory_store(&store);
+    let nodes = ["memory://a", "memory://b", "memory://c"];
+    for refused in [
+        builder().connect("memory://").await,
+        builder().connect("redis://localhost").await,
+        builder().quorum(nodes).await,
+    ] {
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("`memory_store`"), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_set_that_is_far_too_large_is_refused_before_its_locks_are_compared() {
+    let locks = LockManager::in_memory();
+    // If each were compared with all before it, this would take minutes.
+    let many = (0..100_000).map(|key| locks.mutex(key.to_string()));
+    let refused = locks.multi(many).acquire().await.unwrap_err();
+    assert!(refused.to_string().contains("not 100000"), "{refused}");
 }

@@ -77,6 +77,20 @@ async fn a_snapshot_tells_what_is_held_and_what_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_inspected_lock_can_be_shown_as_json_and_gives_no_id_away() {
+    let locks = LockManager::in_memory();
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    let json = serde_json::to_value(locks.inspect("k").await.unwrap()).unwrap();
+    assert_eq!(json["mode"], "exclusive");
+    assert_eq!(json["holder"]["manager_id"], locks.id());
+    assert_eq!(json["holder"]["process_id"], std::process::id());
+    assert!(json["holder"]["number"].is_null(), "{json}");
+    guard.release().await.unwrap();
+    let json = serde_json::to_value(locks.inspect("k").await.unwrap()).unwrap();
+    assert!(json["holder"].is_null(), "{json}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_snapshot_of_many_holds_has_each_of_them_once() {
     let locks = LockManager::in_memory();
     let mut guards = Vec::new();

@@ -253,4 +253,16 @@ tests::suite! {
         assert!(inner.release().await.is_err() && outer.release().await.is_err());
         eventually("the key is free", async || is_free(&locks, "k").await).await;
     }
+
+    async fn an_inner_max_hold_limits_nothing(store: &mut Store) {
+        let locks = store.manager().await;
+        let outer = locks.mutex("k").acquire().await.unwrap();
+        let inner = outer.scope(async {
+            locks.mutex("k").max_hold(50 * MS).acquire().await
+        }).await.unwrap();
+        sleep(100 * MS).await;
+        assert!(inner.is_held());
+        inner.release().await.unwrap();
+        outer.release().await.unwrap();
+    }
 }

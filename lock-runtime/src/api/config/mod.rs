@@ -170,8 +170,16 @@ impl LockConfig {
     /// ```
     ///
     /// # Errors
-    /// [`LockError::InvalidConfig`] if a certificate's file cannot be read, or a certificate has no key.
+    /// [`LockError::InvalidConfig`] if a certificate's file cannot be read, a certificate has no key, or a setting for
+    /// replicas has no `replicas` beside it.
     pub fn builder(&self) -> Result<LockManagerBuilder, LockError> {
+        let of_replicas = self.replicas_within.is_some() || self.replicas_renewals == Some(true);
+        if of_replicas && self.replicas.is_none() {
+            return Err(config(
+                "`replicas_within` and `replicas_renewals` need `replicas` (in the environment `LOCK_REPLICAS`): without it, \
+                 no replica is asked",
+            ));
+        }
         let mut builder = self.apply(LockManager::builder());
         let certificates = &mut builder.options.handshake.certificates;
         certificates.client = match (&self.client_certificate, &self.client_key) {

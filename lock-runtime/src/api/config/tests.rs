@@ -183,6 +183,7 @@ fn a_mistake_names_its_variable_and_shows_no_password() {
             "`LOCK_WAIT`: invalid lock configuration: a wait",
         ),
         ("LOCK_CALL_TIMEOUT", "2m", "`LOCK_CALL_TIMEOUT`: "),
+        ("LOCK_NAMESPACE", "shop:\n", "`LOCK_NAMESPACE`: "),
         ("LOCK_STRICT", "yes", "`LOCK_STRICT`: `yes` is neither"),
         (
             "LOCK_MAX_WAITERS",
@@ -288,6 +289,13 @@ async fn a_configuration_connects_to_its_store() {
                 ("LOCK_CLIENT_KEY", "/nowhere/key"),
             ],
             "belong together",
+        ),
+        (
+            &[
+                ("LOCK_URL", "redis://localhost"),
+                ("LOCK_REPLICAS_RENEWALS", "true"),
+            ],
+            "need `replicas`",
         ),
         (
             &[

@@ -341,3 +341,21 @@ fn sources_that_nobody_uses_are_forgotten() {
     assert!(Arc::ptr_eq(&kept, &sources.get(&"kept".into(), false)));
     assert!(!Arc::ptr_eq(&kept, &sources.get(&"kept".into(), true)));
 }
+
+#[test]
+fn a_bad_name_shares_no_source_with_a_good_one_of_the_same_text() {
+    let (bad, good) = (LockName::from("order:").with(""), LockName::from("order:"));
+    for [first, second] in [[&bad, &good], [&good, &bad]] {
+        let sources = IdSources::default();
+        let [one, two, again] = [first, second, &good].map(|name| sources.get(name, false));
+        assert!(!Arc::ptr_eq(&one, &two));
+        assert!(Arc::ptr_eq(
+            &again,
+            if std::ptr::eq(first, &good) {
+                &one
+            } else {
+                &two
+            }
+        ));
+    }
+}

@@ -34,6 +34,8 @@ async fn a_lock_is_shown_and_freed_by_hand_as_the_page_says<D: Sql>() {
     // What several have stays theirs: nobody would tell them.
     let locks = manager(&table.url()).await;
     let read = locks.read("order:17").acquire().await.unwrap();
+    let shown = table.server().ask(show).await;
+    assert!(shown[0].contains(&locks.id()), "{shown:?}");
     table.server().ask(free).await;
     let write = locks.write("order:17").try_acquire().await.unwrap();
     assert!(matches!(write, TryAcquire::Busy { .. }));

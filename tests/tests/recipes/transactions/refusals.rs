@@ -23,6 +23,14 @@ async fn what_could_not_exclude_others_is_refused_with_what_to_do<D: Driver>() {
         let taken = request.in_transaction(&mut mine).await;
         assert_refused(taken, "takes mutexes and fenced locks");
     }
+    let held = || locks.mutex("k");
+    for (request, option) in [
+        (held().min_hold(LONG), "`min_hold`"),
+        (held().max_hold(LONG), "`max_hold`"),
+        (held().keep_for(LONG), "`keep_for`"),
+    ] {
+        assert_refused(request.in_transaction(&mut mine).await, option);
+    }
     let memory = LockManager::in_memory();
     assert_refused(take(&memory, &mut mine, "k").await, D::SCHEME);
     let reader = locks.read("shared").acquire().await.unwrap();
