@@ -153,6 +153,7 @@ pub(crate) async fn acquire<T: SqlTransaction>(
         attempt,
         transactions,
         transaction,
+        looks: 0,
         given_up: false,
         failed: None,
     };
@@ -234,6 +235,8 @@ struct TransactionSeat<'a, T: SqlTransaction> {
     attempt: &'a Attempt,
     transactions: &'a dyn Transactions,
     transaction: &'a mut T,
+    /// The number of times that the transaction was asked to take a lease over.
+    looks: u64,
     /// This transaction cannot have the lock, or may have locked the row of somebody who has it: nothing is asked any more.
     given_up: bool,
     /// The driver's error.
@@ -248,14 +251,16 @@ impl<T: SqlTransaction> TransactionSeat<'_, T> {
         let params: Vec<&str> = params.iter().map(String::as_str).collect();
         let mut pauses = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
         let mut answer = String::new();
-        for look in 0.. {
-            if look > 0 {
+        let before = self.looks;
+        loop {
+            if self.looks > before {
                 clock::sleep(pauses.pause()).await;
             }
             // A statement that comes after the lease may lock a row that is somebody else's by then.
             if lease.ends.remaining() < ON_ITS_WAY / 4 {
                 break;
             }
+            self.looks += 1;
             answer = self.transaction.ask(&take, &params).await?;
             // If it came too late, it may have locked the row all the same, until the transaction ends.
             self.given_up = lease.ends.remaining() < ON_ITS_WAY / 4 && answer != GIVEN;
@@ -269,7 +274,7 @@ impl<T: SqlTransaction> TransactionSeat<'_, T> {
         }
         lease.arrived = answer == GIVEN;
         let ttl = self.attempt.request.hold_options.ttl;
-        let is_unseen = ![GIVEN, TOO_EARLY].contains(&&*answer);
+        let is_unseen = self.looks > before && ![GIVEN, TOO_EARLY].contains(&&*answer);
         let is_there = is_unseen && lease.is_there(ttl).await;
         Ok((answer, is_there))
     }
@@ -311,14 +316,19 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
         };
         let fault = match &*answer {
             GIVEN => return Asked::Granted(granted.token),
+            // The first look found it, so the transaction has looked at something before, and will do so each time.
+            TOO_EARLY if self.looks == 1 => Fault::Impossible(
+                "the transaction sees what was there before it had the lock: roll it back. At this isolation level, a \
+                 transaction takes one lock, before it reads anything, and in the database of this lock manager"
+                    .to_owned(),
+            ),
             TOO_EARLY => {
                 self.given_up = true;
                 Fault::not_done(
-                    "the transaction sees what was there before it had the lock: roll it back, and let it take the lock \
-                     first",
+                    "the transaction has waited for the lock's row, and sees what was there before: roll it back",
                 )
             }
-            _ if ends.remaining() < ON_ITS_WAY / 4 => Fault::not_done(
+            _ if !is_there && ends.remaining() < ON_ITS_WAY / 4 => Fault::not_done(
                 "the transaction was too slow to take the lock over: roll it back",
             ),
             _ if !is_there => {

@@ -40,8 +40,8 @@ impl LockRequest {
     /// # Errors
     /// [`TransactionError::Lock`]; unless it is `Busy`, roll the transaction back, which may have locked the lock's row:
     /// `Busy` if somebody had the lock for the whole wait, `InvalidConfig` for another kind than `mutex` and `fenced`,
-    /// another store, or a transaction of another database, `Unavailable` for a transaction at `repeatable read` or
-    /// `serializable` that has read before; the others are those of [`acquire`](LockRequest::acquire).
+    /// another store, a transaction of another database, or one at `repeatable read` or `serializable` that has read
+    /// before; the others are those of [`acquire`](LockRequest::acquire).
     /// [`TransactionError::Driver`] if the statement failed.
     ///
     /// # Cancel safety
