@@ -115,8 +115,8 @@ impl<'a> FairSeat<'a> {
         let until = until + self.slack();
         let undoing = self.undoing();
         let tenure = Arc::downgrade(handle.hold().tenure());
-        self.attempt.core.life.spawn(async move {
-            clock::sleep_until(until).await;
+        self.attempt.core.life.spawn_uncounted(async move {
+            undoing.settles(until).await;
             // The store does not accept the request any more. A hold that is good, or whose key stays taken, is given back
             // later than this.
             if tenure.upgrade().is_none_or(|tenure| tenure.is_given_back()) {
@@ -217,10 +217,13 @@ impl Drop for FairSeat<'_> {
         }
         let undoing = self.undoing();
         let loose_until = self.loose_until.map(|until| until + self.slack());
-        self.attempt.core.life.spawn(async move {
+        let life = &self.attempt.core.life;
+        let counted = life.background.enter();
+        life.spawn_uncounted(async move {
             undoing.undo().await;
+            drop(counted);
             if let Some(until) = loose_until {
-                clock::sleep_until(until).await;
+                undoing.settles(until).await;
                 undoing.undo().await;
             }
         });
@@ -237,7 +240,16 @@ struct Undoing {
 }
 
 impl Undoing {
+    /// Waits until the store accepts no unanswered request any more. A shutdown does not wait for that, but for the undoing.
+    async fn settles(&self, until: Moment) {
+        tokio::select! {
+            () = clock::sleep_until(until) => {}
+            () = self.core.life.closing() => {}
+        }
+    }
+
     async fn undo(&self) {
+        let _counted = self.core.life.background.enter();
         self.undo_of(self.place).await;
         self.undo_hold().await;
     }

@@ -9,9 +9,13 @@ use crate::observe::Cause;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The seconds that are counted now, one for each cause: a handful.
 #[derive(Debug, Default)]
-pub(super) struct Digest(Vec<Second>);
+pub(super) struct Digest {
+    /// Those that are counted now, one for each cause: a handful.
+    seconds: Vec<Second>,
+    /// Nobody logs what is counted any more.
+    is_over: bool,
+}
 
 #[derive(Debug)]
 struct Second {
@@ -23,14 +27,15 @@ struct Second {
 impl Digest {
     /// Notes this number of holds with this trouble. True if this cause was not logged in the last second: log it in full.
     pub(super) fn is_first(&mut self, cause: Cause, holds: usize, now: Instant) -> bool {
-        match self.0.iter_mut().find(|second| second.cause == cause) {
+        match self.seconds.iter_mut().find(|second| second.cause == cause) {
+            _ if self.is_over => true,
             Some(second) => {
                 second.more += holds;
                 false
             }
             None => {
                 let ends = now + SECOND;
-                self.0.push(Second {
+                self.seconds.push(Second {
                     cause,
                     ends,
                     more: 0,
@@ -42,14 +47,14 @@ impl Digest {
 
     /// The end of the first of the seconds.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.0.iter().map(|second| second.ends).min()
+        self.seconds.iter().map(|second| second.ends).min()
     }
 
     /// Returns each cause whose second has ended by now, and how many more holds it had. A second that counted
     /// something is followed by another one.
     pub(super) fn ended(&mut self, now: Instant) -> Vec<(Cause, usize)> {
         let mut told = Vec::new();
-        self.0.retain_mut(|second| {
+        self.seconds.retain_mut(|second| {
             if now < second.ends {
                 return true;
             }
@@ -61,6 +66,11 @@ impl Digest {
             more > 0
         });
         told
+    }
+
+    /// From now on, each event is logged in full.
+    pub(super) fn is_over(&mut self) {
+        self.is_over = true;
     }
 }
 
@@ -91,6 +101,8 @@ mod tests {
         assert_eq!(digest.ended(began + 2 * SECOND), [(REFUSED, 2)]);
         assert_eq!(digest.ended(began + 3 * SECOND), []);
         assert_eq!(digest.next(), None, "a quiet second ends it");
+        assert!(digest.is_first(REFUSED, 1, began + 3 * SECOND));
+        digest.is_over();
         assert!(digest.is_first(REFUSED, 1, began + 3 * SECOND));
     }
 }

@@ -435,6 +435,7 @@ impl Drop for EndOfRuntime {
         }
         // No loop will wake to log it.
         of.watch.log_digest(clock::now().tick() + TICK);
+        of.watch.digest.lock().is_over();
         metrics::oldest(of.backend.store().name(), || None);
     }
 }

@@ -232,6 +232,26 @@ async fn a_question_that_arrives_after_its_caller_has_left_takes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_shutdown_does_not_wait_until_a_question_without_an_answer_is_too_late() {
+    // The caller leaves, or has the lock after a second request.
+    for leaves in [true, false] {
+        let scene = Scene::new([]);
+        scene.asks_just_in_time();
+        let asks = tokio::spawn(scene.request());
+        sleep(scene.locks.core().options.call_timeout + 5 * MS).await;
+        if leaves {
+            asks.abort();
+        } else {
+            asks.await.unwrap().unwrap().release().await.unwrap();
+        }
+        sleep(MS).await;
+        let began = Instant::now();
+        scene.locks.shutdown().await;
+        assert!(began.elapsed() < 100 * MS, "{:?}", began.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_waiter_that_leaves_while_its_store_is_away_leaves_the_queue_later() {
     let scene = Scene::new([]);
     let _held = scene.other.fair("k").acquire().await.unwrap();
