@@ -14,6 +14,7 @@ tests::on_each_database!(
     what_could_not_exclude_others_is_refused_with_what_to_do
     a_lease_that_is_released_by_force_on_its_way_is_asked_for_again
     a_row_that_a_stranger_has_locked_for_a_while_is_taken_afterwards
+    a_manager_of_short_leases_gives_locks_to_transactions
 );
 
 async fn what_could_not_exclude_others_is_refused_with_what_to_do<D: Driver>() {
@@ -102,6 +103,18 @@ async fn a_row_that_a_stranger_has_locked_for_a_while_is_taken_afterwards<D: Dri
     };
     let taken = take_within(&locks, &mut disturbed, "k", LONG).await;
     taken.unwrap();
+    mine.rollback().await;
+    free_within(&locks, "k", LONG).await;
+    table.assert_clean().await;
+}
+
+async fn a_manager_of_short_leases_gives_locks_to_transactions<D: Driver>() {
+    let (table, _, mut one, _) = scene::<D>().await;
+    let builder = LockManager::builder().ensure_schema(true);
+    let builder = builder.lease(1_000 * MS).longest_lease(1_000 * MS);
+    let locks = builder.connect(&table.url()).await.unwrap();
+    let mut mine = D::begin(&mut one).await;
+    take_within(&locks, &mut mine, "k", LONG).await.unwrap();
     mine.rollback().await;
     free_within(&locks, "k", LONG).await;
     table.assert_clean().await;
