@@ -2,29 +2,61 @@
 
 say() { printf '%s\n' "$*" >&2; }
 
+# A shell that has not read rustup's settings.
+command -v cargo >/dev/null || [ ! -x ~/.cargo/bin/cargo ] || PATH=~/.cargo/bin:$PATH
+
+# The absolute path of the folder that cargo builds into. A variable names it, or a file of settings, also one below `~`.
+target=$(cargo metadata --no-deps --format-version 1 2>/dev/null |
+    sed -n '/"target_directory"/{s/.*"target_directory":"\([^"]*\)".*/\1/;s|\\\\|/|g;p;}') || true
+export CARGO_TARGET_DIR=${target:-${CARGO_TARGET_DIR:-$PWD/target}}
+
 # Builds a program of the workspace with the same features as scripts/test, so that no dependency is compiled twice. There
 # are no examples: cargo adds the features of dev-dependencies when it is asked for some.
 build_bin() { cargo build --quiet --workspace --all-features --bin "$1" --examples; }
 
+# Runs a command as root. Sudo would drop these variables. It asks for a password only where somebody can answer.
 as_root() {
-    if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi
+    local all=(env DEBIAN_FRONTEND=noninteractive) name
+    for name in {http,https,no}_proxy {HTTP,HTTPS,NO}_PROXY; do
+        [ -z "${!name:-}" ] || all+=("$name=${!name}")
+    done
+    all+=("$@")
+    if [ "$(id -u)" -eq 0 ]; then "${all[@]}"; elif [ -t 0 ]; then sudo "${all[@]}"; else sudo -n "${all[@]}"; fi
 }
 
 can_be_root() {
-    [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null
+    [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null || { [ -t 0 ] && command -v sudo >/dev/null && sudo -v; }
 }
 
-# The packages to install.
+# The packages to install. Nothing is removed for them.
 install_with_apt() {
-    export DEBIAN_FRONTEND=noninteractive
-    local packages=(install -y --no-install-recommends "$@")
+    local packages=(install -y --no-install-recommends --no-remove "$@")
     as_root apt-get "${packages[@]}" || { as_root apt-get update && as_root apt-get "${packages[@]}"; }
+}
+
+# The package of a server, without a service that runs all the time: the tests start theirs.
+install_without_service() {
+    [ ! -d /etc/systemd/system ] || as_root ln -sfn /dev/null "/etc/systemd/system/$1.service"
+    install_with_apt "$1" >&2
+}
+
+# find_program NAME PACKAGE…: installs the packages if there is no such program.
+find_program() {
+    command -v "$1" >/dev/null && return
+    if command -v apt-get >/dev/null && can_be_root; then install_with_apt "${@:2}" >&2; fi
+    command -v "$1" >/dev/null || { say "\`$1\` is missing. Debian has it in ${*:2}."; return 1; }
+}
+
+# Cargo, and what a bare Debian lacks: `cc`, with which Rust links, and `pgrep`, by which tests find processes of servers.
+find_cargo() {
+    command -v cargo >/dev/null || { say "cargo is missing: install Rust from https://rustup.rs"; return 1; }
+    find_program cc gcc libc6-dev && find_program pgrep procps
 }
 
 install_redis() {
     say "No redis-server found: installing one."
     if command -v apt-get >/dev/null && can_be_root; then
-        install_with_apt redis-server >&2
+        install_without_service redis-server
     elif command -v brew >/dev/null; then
         brew install redis >&2
     else
@@ -94,9 +126,7 @@ find_pgbouncer() {
     command -v pgbouncer >/dev/null && return
     say "No PgBouncer found: installing one."
     if command -v apt-get >/dev/null && can_be_root; then
-        # Without a service that runs all the time: the tests start theirs.
-        [ ! -d /etc/systemd/system ] || as_root ln -sfn /dev/null /etc/systemd/system/pgbouncer.service
-        install_with_apt pgbouncer >&2
+        install_without_service pgbouncer
     elif command -v brew >/dev/null; then
         brew install pgbouncer >&2
     fi
@@ -135,11 +165,14 @@ install_mariadb() {
 }
 
 find_mariadb() {
+    # The tests then use the MySQL server of this folder.
+    [ -z "${MYSQL_BIN_DIR:-}" ] || return 0
     has_mariadb || install_mariadb
     if ! has_mariadb; then
         say "The tests need a MariaDB server and found no \`mariadbd\`, \`mariadb-install-db\` or \`mariadb\`."
         say "Install one (apt-get install mariadb-server, dnf install mariadb-server, brew install mariadb)"
         say "or name the folder of its programs: MARIADB_BIN_DIR=/path/to/bin $0"
+        say "Beside a MySQL server, apt installs none: remove MySQL, or test with it: MYSQL_BIN_DIR=/path/to/bin $0"
         return 1
     fi
 }

@@ -1,6 +1,6 @@
 //! A real MariaDB server, of one test or shared by those of a process.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -18,6 +18,9 @@ use crate::unprivileged::{as_server, directory, give_to_server, logged};
 /// The user of the tests, who has every right.
 const USER: &str = "lock";
 const DATABASE: &str = "locks";
+
+/// The size of the redo log, which is copied for each server. By default, it has 96 MB.
+const LOG_SIZE: &str = "--innodb-log-file-size=10M";
 
 /// The current time, in the unit of the table.
 pub const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
@@ -110,6 +113,7 @@ impl MariadbServer {
                             "--no-defaults",
                             "--skip-test-db",
                             "--auth-root-authentication-method=normal",
+                            LOG_SIZE,
                         ])
                         .arg(format!("--datadir={}", dir.join("data").display()))
                         .arg(format!("--tmpdir={}", dir.display())),
@@ -166,7 +170,7 @@ impl Kind for Mariadb {
         match mysql::is_meant() {
             // These settings turn TLS off, because MySQL has a certificate of its own. Later settings may turn it on.
             true => command.args(mysql::SETTINGS),
-            false => command.arg("--sync-frm=0"),
+            false => command.args(["--sync-frm=0", LOG_SIZE]),
         };
         for setting in &server.kind.settings {
             command.arg(format!("--{setting}"));
@@ -243,22 +247,18 @@ impl Sql for Mariadb {
 
 /// Returns the command of a program of MariaDB's, as the user who may run it.
 fn program(name: &str) -> Command {
-    let mut command = match mysql::folder() {
-        Some(folder) => Command::new(folder.join(mysql::program(name))),
-        None => Command::new(path_of(name)),
+    let (named, name) = match mysql::folder() {
+        Some(folder) => (Some(folder), mysql::program(name)),
+        None => (std::env::var_os("MARIADB_BIN_DIR").map(PathBuf::from), name),
     };
-    as_server(&mut command);
-    command
-}
-
-fn path_of(name: &str) -> PathBuf {
-    let named = std::env::var_os("MARIADB_BIN_DIR").map(PathBuf::from);
-    // The server itself is in no user's path on Debian.
+    // On Debian, the server itself is in no user's path, and not beside the client.
     let places = named
         .into_iter()
         .chain(["/usr/sbin".into(), "/usr/bin".into()]);
     let mut found = places
-        .map(|dir: PathBuf| dir.join(name))
+        .map(|dir| dir.join(name))
         .filter(|path| path.exists());
-    found.next().unwrap_or_else(|| Path::new(name).to_owned())
+    let mut command = Command::new(found.next().unwrap_or_else(|| name.into()));
+    as_server(&mut command);
+    command
 }

@@ -1,5 +1,6 @@
 //! A server's process, which ends with its test.
 
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -27,11 +28,12 @@ impl Running {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        // The shell reads a pipe that nobody writes to. The pipe closes when this process ends, however it ends.
+        // The shell reads a pipe that nobody writes to. The pipe closes when this process ends, however it ends. The shell
+        // has a process group of its own, because Ctrl-C ends everything in that of the tests. It thaws a frozen server.
         let reaper = Command::new("sh")
             .args([
                 "-c",
-                "cat >/dev/null; kill -\"$2\" \"$0\"; sleep 1; rm -rf -- \"$1\"",
+                "cat >/dev/null; kill -\"$2\" \"$0\"; kill -CONT \"$0\"; sleep 1; rm -rf -- \"$1\"",
                 &child.id().to_string(),
             ])
             .arg(dir)
@@ -39,6 +41,7 @@ impl Running {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
+            .process_group(0)
             .spawn()
             .ok();
         Ok(Self { child, end, reaper })

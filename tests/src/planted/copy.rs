@@ -131,9 +131,10 @@ fn files(workspace: &Path) -> io::Result<Vec<PathBuf>> {
             let entry = entry?;
             let path = folder.join(entry.file_name());
             let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-            // Folders that cargo marks like this are build output, not source.
-            let is_built = entry.path().join("CACHEDIR.TAG").exists();
-            if is_hidden || is_built {
+            // Cargo builds into such folders. It writes the first file only into a folder that it has made itself.
+            let marks = ["CACHEDIR.TAG", ".rustc_info.json"];
+            let is_built = marks.iter().any(|mark| entry.path().join(mark).exists());
+            if is_hidden || is_built || path == Path::new("target") {
                 continue;
             }
             if entry.file_type()?.is_dir() {

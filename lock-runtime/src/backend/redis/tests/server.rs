@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 
 pub(in super::super) struct TestServer {
     process: Child,
+    reaper: Child,
     port: u16,
     arguments: Vec<String>,
 }
@@ -29,9 +30,10 @@ impl TestServer {
                 .local_addr()
                 .unwrap()
                 .port();
-            let process = spawn(port, &arguments);
+            let [process, reaper] = spawn(port, &arguments);
             let mut server = TestServer {
                 process,
+                reaper,
                 port,
                 arguments: arguments.clone(),
             };
@@ -48,8 +50,10 @@ impl TestServer {
         let whole = ["--repl-diskless-load", "swapdb", "--dbfilename", "none.rdb"];
         let arguments = arguments.iter().chain(&whole);
         let arguments: Vec<String> = arguments.map(|&text| text.to_owned()).collect();
+        let [process, reaper] = spawn(port, &arguments);
         TestServer {
-            process: spawn(port, &arguments),
+            process,
+            reaper,
             port,
             arguments,
         }
@@ -170,13 +174,16 @@ impl TestServer {
     }
 
     pub(in super::super) fn kill(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        // The reaper ends first: later, the server's id may belong to another process.
+        for process in [&mut self.reaper, &mut self.process] {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
     }
 
     /// Starts the server again on the same port, after [`kill`](TestServer::kill).
     pub(in super::super) async fn restart(&mut self) {
-        self.process = spawn(self.port, &self.arguments);
+        [self.process, self.reaper] = spawn(self.port, &self.arguments);
         assert!(self.answers().await);
     }
 }
@@ -194,9 +201,11 @@ fn database(port: u16) -> String {
     format!("lock-runtime-test-{port}.rdb")
 }
 
-fn spawn(port: u16, arguments: &[String]) -> Child {
+/// Starts a server, and a shell that ends it if this process ends before its drops. The shell reads a pipe that nobody writes
+/// to, and outlives Ctrl-C, which a frozen server does not see.
+fn spawn(port: u16, arguments: &[String]) -> [Child; 2] {
     let binary = std::env::var("REDIS_SERVER_BIN").unwrap_or_else(|_| "redis-server".to_owned());
-    Command::new(binary)
+    let server = Command::new(binary)
         .args([
             "--port",
             &port.to_string(),
@@ -213,7 +222,19 @@ fn spawn(port: u16, arguments: &[String]) -> Child {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .expect("a redis-server to test with: install one or set REDIS_SERVER_BIN")
+        .expect("a redis-server to test with: install one or set REDIS_SERVER_BIN");
+    let reaper = Command::new("sh")
+        .args([
+            "-c",
+            "trap '' HUP INT TERM; cat >/dev/null; kill -KILL \"$0\"",
+        ])
+        .arg(server.id().to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("a shell");
+    [server, reaper]
 }
 
 /// The configuration of a connection without a timeout. By default, the client gives up after half a second, and a busy
