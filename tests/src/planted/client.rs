@@ -11,6 +11,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a deadline that counts from the reply",
         seed: Some(809_787_375),
+        caught_by: &["false-loss", "refused-holder", "token"],
         edits: &[edit(
             "hold/tenure.rs",
             "deadline: granted.sent_at + believed_for,",
@@ -20,6 +21,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a deadline at which nobody is told",
         seed: Some(3),
+        caught_by: &["hang"],
         edits: &[edit(
             "hold/tenure.rs",
             "now.has_reached(self.deadline)",
@@ -29,6 +31,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "an unanswered renewal that counts as confirmed",
         seed: Some(41),
+        caught_by: &["counter", "false-loss", "overlap"],
         edits: &[edit(
             "renew/answers.rs",
             "answer.copied().unwrap_or(Renewed::Unknown)",
@@ -38,6 +41,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "an unanswered acquire that counts as granted",
         seed: Some(3),
+        caught_by: &["false-loss", "order", "overlap", "refused-holder"],
         edits: &[edit(
             "acquire/attempt.rs",
             "match core.backend.acquire(*call).await {",
@@ -52,6 +56,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a dropped acquire that nobody undoes",
         seed: None,
+        caught_by: &[],
         edits: &[edit(
             "backend/redis/kinds/acquire.rs",
             "handle.spawn(self.run());",
@@ -61,6 +66,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a wake-up that is taken for the grant",
         seed: Some(1),
+        caught_by: &["false-loss", "last-wait", "needless-loss", "overlap", "refused-holder"],
         edits: &[
             edit(
                 "acquire/contend.rs",
@@ -103,6 +109,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a waiter that does nothing but listen",
         seed: Some(71),
+        caught_by: &["rest"],
         edits: &[edit(
             "acquire/contend.rs",
             "deadline.pause(nap)",
@@ -112,6 +119,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a hand-over that keeps the token",
         seed: Some(3),
+        caught_by: &["stale-write", "token"],
         edits: &[
             edit(
                 "release/hand_over.rs",
@@ -130,6 +138,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a hand-over that the store never hears of",
         seed: Some(3),
+        caught_by: &["false-loss", "needless-loss", "refused-holder"],
         edits: &[edit(
             "release/hand_over.rs",
             "let fault = match store.hand_over(from, call, spare).await {",
@@ -146,6 +155,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a range that gives a token twice",
         seed: Some(4),
+        caught_by: &["stale-write", "token"],
         edits: &[edit(
             "values/fence.rs",
             "self.given = FencingToken(next);",
@@ -155,6 +165,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a lock that is passed on after its release was sent",
         seed: Some(5),
+        caught_by: &["counter", "false-loss", "needless-loss", "overlap", "refused-holder", "token"],
         edits: &[edit(
             "release/mod.rs",
             "hand_over::give(core, kind, successor, Offer::new(core, hold));",
@@ -170,6 +181,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a tenure that grants time",
         seed: Some(5),
+        caught_by: &["counter", "false-loss", "overlap", "refused-holder", "stale-write", "token"],
         edits: &[
             edit(
                 "hold/tenure.rs",
@@ -194,6 +206,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "answers of a group that are mixed up",
         seed: None,
+        caught_by: &[],
         edits: &[edit(
             "backend/redis/connection/sharing.rs",
             "for (answer, reply) in answers.into_iter().zip(replies) {",
@@ -207,6 +220,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "PostgreSQL: a dropped acquire that nobody undoes",
         seed: None,
+        caught_by: &[],
         edits: &[edit(
             "backend/sql/undo.rs",
             "inner.handle.spawn(compensation.run());",
@@ -216,6 +230,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "PostgreSQL: a grant that is dated at its answer",
         seed: None,
+        caught_by: &[],
         edits: &[
             edit(
                 "backend/sql/kinds/acquire.rs",
@@ -240,6 +255,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "PostgreSQL: a row that could not be locked and counts as renewed",
         seed: None,
+        caught_by: &[],
         edits: &[edit(
             "backend/sql/kinds/renewals.rs",
             "Some(false) => Renewed::LeftOut,",
@@ -249,6 +265,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a kept lock that is had again after its release was sent",
         seed: Some(4),
+        caught_by: &["counter", "false-loss", "needless-loss", "overlap", "refused-holder", "token"],
         edits: &[edit(
             "release/mod.rs",
             "Left::Shared | Left::Last(_, Next::Idle(_)) => Ok(None),",
@@ -265,6 +282,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a kept lock that is had again after its loss",
         seed: Some(809_787_353),
+        caught_by: &["hang"],
         edits: &[
             edit(
                 "hold/loss.rs",
@@ -287,7 +305,8 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a renewal of a kept lock that does not count",
-        seed: Some(44),
+        seed: Some(425_182_745),
+        caught_by: &["needless-loss"],
         edits: &[edit(
             "hold/tenure.rs",
             "Renewed::Held => state.confirm(asked, sent_at),",
@@ -298,6 +317,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a keeper that nobody can ask",
         seed: Some(809_787_370),
+        caught_by: &["rest"],
         edits: &[edit(
             "renew/mod.rs",
             "Event::Wanted(wanted) => self.give_up(&wanted),",
@@ -307,7 +327,8 @@ pub const ALL: &[Bug] = &[
     // Torture does not have these: only a schedule shows them, and only the simulation makes schedules.
     Bug {
         name: "a renewal that is dated at its answer",
-        seed: Some(70),
+        seed: Some(425_182_769),
+        caught_by: &["counter", "false-loss", "overlap", "refused-holder", "token"],
         edits: &[edit(
             "hold/tenure.rs",
             "let (now, deadline) = (clock::now(), sent_at + ttl.trusted());",
@@ -318,6 +339,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a hand-over that is dated at its answer",
         seed: Some(809_787_538),
+        caught_by: &["overlap", "refused-holder", "token"],
         edits: &[edit(
             "release/hand_over.rs",
             "Ok(HandedOver::Done(granted, mut terms)) => {",
@@ -328,6 +350,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a suspension that nobody notices",
         seed: Some(6),
+        caught_by: &["hang"],
         edits: &[edit(
             "values/clock.rs",
             "self.tokio >= other.tokio || self.boot >= other.boot",
@@ -337,6 +360,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a fair waiter that leaves its place behind",
         seed: Some(24),
+        caught_by: &["rest"],
         edits: &[edit(
             "acquire/fair.rs",
             "if !self.known {
@@ -348,6 +372,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a set whose first locks nobody gives back",
         seed: Some(2),
+        caught_by: &["at-rest"],
         edits: &[edit(
             "acquire/multi.rs",
             "let handle = keeping(&handles, &mut due, acquiring).await?;",
@@ -361,6 +386,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "siblings that are inside at once",
         seed: Some(18),
+        caught_by: &["overlap"],
         edits: &[edit(
             "hold/call_chain.rs",
             "Semaphore::new(WHOLE_ACCESS as usize)",
@@ -369,7 +395,8 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a body that is polled after its loss",
-        seed: Some(809_787_363),
+        seed: Some(425_182_698),
+        caught_by: &["counter", "overlap"],
         edits: &[edit(
             "protect/driver.rs",
             "held.loss().filter(|_| !finish)",
@@ -379,6 +406,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "ids that are handed out twice",
         seed: Some(4),
+        caught_by: &["ids", "ids-order"],
         edits: &[edit(
             "values/ids.rs",
             "self.first += i64::from(count);",
@@ -387,7 +415,8 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a lost lock that takes along what is renewed with it",
-        seed: Some(809_787_375),
+        seed: Some(425_182_745),
+        caught_by: &["false-loss", "healthy"],
         edits: &[edit(
             "renew/answers.rs",
             "let answer = tenure.answered(renewal, answer, *sent_at);",
@@ -402,6 +431,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a request that waits while others wait for other keys",
         seed: Some(809_787_356),
+        caught_by: &["healthy", "queue", "rest"],
         edits: &[edit(
             "acquire/attempt.rs",
             "let until = call.asked_at + call.timeout;",
@@ -414,6 +444,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a waiter that is counted for ever",
         seed: Some(2),
+        caught_by: &["at-rest"],
         edits: &[edit(
             "queue/waiter.rs",
             "shard.waiting.fetch_sub(1, Ordering::Relaxed);",
@@ -423,6 +454,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "two acquires with one holder id",
         seed: Some(3),
+        caught_by: &["false-loss", "hang", "overlap"],
         edits: &[edit(
             "values/holder.rs",
             "let number = self.next.fetch_add(1, Ordering::SeqCst);
@@ -434,6 +466,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a vote that is counted as a majority",
         seed: Some(8),
+        caught_by: &["counter", "false-loss", "last-wait", "overlap"],
         edits: &[edit(
             "backend/quorum/majority.rs",
             "nodes / 2 + 1
