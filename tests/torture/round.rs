@@ -34,6 +34,8 @@ pub(crate) const LONG_RECOVERY: Duration = Duration::from_secs(40);
 const CALM: Duration = Duration::from_millis(1_200);
 /// The time that the second of two faults has to itself at least.
 const ALONE: Duration = Duration::from_millis(1_000);
+/// The time that a busy machine may add to what a client does.
+pub(crate) const BUSY: Duration = Duration::from_millis(250);
 /// The time for which a round goes on after the recovery from a fault, unless that was a clock jump.
 const AFTER: Duration = Duration::from_millis(250);
 
@@ -160,6 +162,13 @@ impl Plan<'_> {
             },
         }
     }
+            told_within: match &self.faults[..] {
+                // Only our clients promise it.
+                [only] if self.peer.is_none() && !only.fails_over() && only.jumps().is_none() => {
+                    Some(LEASE * 3 / 5 + BUSY)
+                }
+                _ => None,
+            },
 
     pub(crate) fn run(mut self, runtime: &Runtime) -> Outcome {
         let (name, terms) = (self.name(), self.terms());
@@ -445,7 +454,7 @@ impl Stage<'_> {
         // A hold that a killed or frozen client left behind ends with its lease. After a calm round, nothing is left
         // behind.
         let lease = if terms.calm { Duration::ZERO } else { LEASE };
-        let deadline = Instant::now() + lease + Duration::from_millis(250);
+        let deadline = Instant::now() + lease + BUSY;
         loop {
             let held = self.site.held();
             let Some((key, ttl)) = held.first() else {

@@ -39,6 +39,17 @@ pub const ALL: &[Bug] = &[
         )],
     },
     Bug {
+        name: "a renewal that is refused and goes on",
+        seed: None,
+        caught_by: &["overlap"],
+        edits: &[edit(
+            "hold/tenure.rs",
+            "Renewed::NotHeld => news =",
+            "Renewed::NotHeld if PLANTED => {}
+            Renewed::NotHeld => news =",
+        )],
+    },
+    Bug {
         name: "an unanswered acquire that counts as granted",
         seed: Some(3),
         caught_by: &["false-loss", "order", "overlap", "refused-holder"],
