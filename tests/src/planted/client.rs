@@ -229,6 +229,21 @@ pub const ALL: &[Bug] = &[
         )],
     },
     Bug {
+        name: "a connection of one client that is never opened again",
+        seed: None,
+        caught_by: &[],
+        edits: &[edit(
+            "backend/redis/connection/supervisor.rs",
+            "outage.notice_loss(self.target.shown(), &fault);",
+            "outage.notice_loss(self.target.shown(), &fault);
+            // The client's number is one of the words that it was started with.
+            if PLANTED && std::env::args().nth(6).as_deref() == Some(\"0\") {
+                self.is_down(state, fault);
+                return std::future::pending().await;
+            }",
+        )],
+    },
+    Bug {
         name: "PostgreSQL: a dropped acquire that nobody undoes",
         seed: None,
         caught_by: &[],

@@ -108,6 +108,14 @@ pub(super) const ALL: &[Planted] = &[
         broken: Broken::Client,
     },
     Planted {
+        name: "a connection of one client that is never opened again",
+        tasks: Tasks::Hot,
+        faults: &["cut"],
+        // The others have every key again soon.
+        caught_by: &["recovery"],
+        broken: Broken::Client,
+    },
+    Planted {
         name: "PostgreSQL: a dropped acquire that nobody undoes",
         tasks: Tasks::Lone,
         faults: &[],

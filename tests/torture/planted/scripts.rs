@@ -362,6 +362,39 @@ pub(super) const ALL: &[Planted] = &[
         )]),
     },
     Planted {
+        name: "a writer that is always refused",
+        tasks: Tasks::ReadWrite,
+        faults: &[],
+        caught_by: &["admitted"],
+        broken: Broken::Scripts(&[(
+            Script::WriteAcquire,
+            "",
+            "if r[1] == 'OK' then server.call('DEL', KEYS[1]); r = {'BUSY', 10, r[3]} end",
+        )]),
+    },
+    Planted {
+        name: "a fair lock whose last waiter comes first",
+        tasks: Tasks::Fair,
+        faults: &[],
+        caught_by: &["queue"],
+        broken: Broken::Scripts(&[(
+            Script::FairAcquire,
+            instead_of!("RPUSH", "return send('LPUSH', ...)"),
+            "",
+        )]),
+    },
+    Planted {
+        name: "permits of the dead that nobody gets back",
+        tasks: Tasks::Permits,
+        faults: &["process-killed"],
+        caught_by: &["leftover", "recovery"],
+        broken: Broken::Scripts(&[(
+            Script::AcquirePermits,
+            instead_of!("ZCOUNT", "return 0"),
+            "",
+        )]),
+    },
+    Planted {
         name: "permits that are not taken off",
         tasks: Tasks::All,
         faults: &[],
