@@ -40,7 +40,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a renewal that is refused and goes on",
-        seed: None,
+        seed: Some(159),
         caught_by: &["overlap"],
         edits: &[edit(
             "hold/tenure.rs",
