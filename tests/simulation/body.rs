@@ -368,7 +368,12 @@ impl Body {
         drop(writes);
         guard.downgrade().await?;
         let mut reads = Certain::begin(self, key, None, Some(1));
-        for _ in 0..self.way.rng.u32(..20) {
+        let steps = match self.way.rng.u8(..16) {
+            // Only renewals of a read keep it for so long.
+            0 => self.way.rng.u32(60..300),
+            _ => self.way.rng.u32(..20),
+        };
+        for _ in 0..steps {
             tokio::time::sleep(5 * MS).await;
             if !guard.is_held() {
                 break;

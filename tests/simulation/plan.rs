@@ -204,6 +204,21 @@ impl Plan {
         (!is_late).then_some(2 * (3 * weather.most + patience))
     }
 
+    /// How soon a holder is told that the store does not have its lock any more, if that is known: after a third of the lease,
+    /// and the time of a renewal.
+    fn told_within(&self) -> Option<Duration> {
+        let is_harmless = |(_, strike): &(_, _)| {
+            use Strike::{Force, Forget, ForgetKey, Kill, Mute};
+            matches!(
+                strike,
+                Force(_) | Forget(_) | ForgetKey(..) | Kill(..) | Mute(_)
+            )
+        };
+        let is_known = self.stores == 1 && self.strikes.iter().all(is_harmless);
+        let renewal = self.longest_request().filter(|_| is_known)?;
+        Some(LEASE / 3 + renewal)
+    }
+
     /// The margin of the order of two waits for one key, if these are in order: those of one process are, exactly. Fair waiters
     /// are in the order in which the store got their questions. A lock that is lost on its way to its caller is asked for anew.
     pub(crate) fn order(&self, one: &Wait, other: &Wait) -> Option<Duration> {
@@ -235,6 +250,7 @@ impl Plan {
             splits: unnoticed,
             healed: None,
             jump: None,
+            told_within: self.told_within(),
         }
     }
 }

@@ -189,6 +189,8 @@ pub enum Op {
     Renew,
     /// Keys: lock, queue, timeouts, fence. Arguments: holder, place, lease, not_after, waits, channel.
     FairAcquire,
+    /// Keys: lock, waiting list, fence. Arguments: holder, lease, not_after, counted, channel, spare.
+    ListedAcquire,
     /// Keys: lock, waiting list, fence. Arguments: holder, channel, round trip, payload, run id, next holder and its date.
     ListedRelease,
 }
@@ -202,6 +204,7 @@ impl Op {
             Op::HandOver => (b"2", 11),
             Op::Renew => (b"1", 6),
             Op::FairAcquire => (b"4", 13),
+            Op::ListedAcquire => (b"3", 12),
             Op::ListedRelease => (b"3", 13),
         };
         args.len() == shape.1 && args[0] == b"EVALSHA" && args[2] == shape.0

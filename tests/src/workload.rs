@@ -321,6 +321,12 @@ impl<R: Resource> Task<R> {
             How::Whole => u32::MAX,
             // And now and then a kept lock is renewed while it is used.
             How::Keep if self.rng.u8(..16) == 0 => self.rng.u32(80..120),
+            // These are renewed in other ways, and some of them have to outlast a lease as well.
+            How::Fair | How::Read | How::Write | How::Permits | How::Multi
+                if self.rng.u8(..16) == 0 =>
+            {
+                self.rng.u32(60..300)
+            }
             How::Read | How::Write | How::Permits | How::Try if self.rng.u8(..10) == 0 => {
                 self.rng.u32(1..40)
             }

@@ -1,10 +1,11 @@
 //! The checks of a round, each with its name.
 
-use tests::judge::{Finding, Log, Terms, names, unused_while_waited_for};
+use tests::judge::{Finding, Log, Terms, names, overtaken, unused_while_waited_for};
 
 use crate::delays;
+use crate::keys;
 use crate::resource::register;
-use crate::round::Strike;
+use crate::round::{BUSY, Strike};
 use crate::site::Site;
 
 /// Runs the checks of a round.
@@ -22,6 +23,9 @@ pub(crate) fn all(log: &Log, site: &Site, terms: &Terms, strikes: &[Strike]) -> 
         // Nobody waits long for a lock that another process keeps: it gives it up when it is asked.
         let bound = |key: &str| names::is_kept(key).then_some(delays::IN_PEACE);
         find("kept", unused_while_waited_for(log, bound));
+        // Fair waiters have the lock in the order in which they asked for it.
+        let fair = |key: &str| keys::FAIR.contains(&key).then_some(BUSY);
+        find("queue", overtaken(log, |first, _| fair(&first.key)));
         if site.workload.topology.tells() {
             find("change", delays::slow_changes(log, site.workload));
         }

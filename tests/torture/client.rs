@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use fastrand::Rng;
-use lock_runtime::{LockManager, Replicas};
+use lock_runtime::{LockError, LockManager, Replicas};
 use tests::quorum::LONGEST_LEASE;
 use tokio::task::JoinSet;
 
@@ -17,8 +17,8 @@ use crate::LEASE;
 use crate::keys::Workload;
 use crate::resource::RedisResource;
 use crate::site::Topology;
-use tests::judge::names::client_name;
-use tests::workload::{How, Task, set_permits};
+use tests::judge::names::{PERMITS, client_name};
+use tests::workload::{How, Task, WAIT, set_permits};
 
 pub(crate) async fn run(
     workload: Workload,
@@ -82,6 +82,18 @@ pub(crate) async fn run(
     }
     locks.shutdown().await;
     println!("stopped");
+}
+
+/// Takes all permits of a semaphore at once, and gives them back.
+pub(crate) async fn take_all_permits(url: &str, key: &str) -> Result<(), LockError> {
+    let locks = LockManager::builder().lease(LEASE).connect(url).await?;
+    // The store may have forgotten their number.
+    set_permits(&locks, key).await;
+    let all = u32::try_from(PERMITS).unwrap_or(u32::MAX);
+    let all = locks.semaphore(key).permits(all).wait(WAIT);
+    all.acquire().await?.release().await?;
+    locks.shutdown().await;
+    Ok(())
 }
 
 fn listen(stop: Arc<AtomicBool>) {

@@ -122,6 +122,11 @@ impl Crew {
         self.members.len()
     }
 
+    /// Returns the names of the clients.
+    pub(crate) fn clients(&self) -> Vec<&str> {
+        self.members.iter().map(|it| &*it.name).collect()
+    }
+
     /// Takes in what was said since the last time.
     pub(crate) fn listen(&mut self) {
         for member in &mut self.members {

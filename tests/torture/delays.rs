@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use tests::Hold;
 
-use crate::keys::{self, Workload};
+use crate::LEASE;
+use crate::keys::{self, Way, Workload};
 use crate::round::Strike;
-use tests::judge::names::client_of;
+use tests::judge::names::{WRITER, client_of};
 use tests::judge::{Log, Terms};
+use tests::workload::How;
 
 /// The time after the end of its lease within which a killed client's lock is had by another, at p99.
 pub(crate) const TAKEOVER: Duration = Duration::from_millis(250);
@@ -149,7 +151,8 @@ pub(crate) fn slow_changes(log: &Log, workload: Workload) -> Vec<String> {
         .collect()
 }
 
-/// Returns how long after the strike each hot key was held for the first time. Keys that were not held are left out.
+/// Returns how long after the strike each hot key was had for the first time, in each way in which it is taken. `None`
+/// if it was not.
 ///
 /// After a failover only grants of the new master count, by their tokens, which are its clock's microseconds: a grant
 /// of the old master may still be on its way. A hold without a token counts from the new master's first answer on.
@@ -157,21 +160,58 @@ pub(crate) fn recoveries(
     log: &Log,
     workload: Workload,
     strike: &Strike,
-) -> Vec<(&'static str, Duration)> {
-    let first = |key: &'static str| {
-        let holds = log.all_holds().filter(|hold| {
+) -> Vec<(Way, Option<Duration>)> {
+    let first = |way: Way| {
+        let holds = holds_of(log, way).filter(|hold| {
             let is_new = strike.answered.is_none_or(|answered| match hold.token {
                 Some(token) => token > strike.begun_us,
                 None => hold.from >= answered,
             });
-            hold.key == key && hold.from >= strike.since() && is_new
+            hold.from >= strike.since() && is_new
         });
-        let at = holds.map(|hold| hold.from).min()?;
-        Some((key, Duration::from_nanos(at - strike.since())))
+        let at = holds.map(|hold| hold.from).min();
+        at.map(|at| Duration::from_nanos(at - strike.since()))
     };
-    let mut keys = workload.hot();
-    if let Some(affected) = &strike.affected {
-        keys.retain(|key| affected.contains(key));
-    }
-    keys.into_iter().filter_map(first).collect()
+    let hot = workload.hot();
+    let mut ways = workload.ways();
+    ways.retain(|(key, _)| {
+        let affected = strike.affected.as_ref();
+        hot.contains(key) && affected.is_none_or(|affected| affected.contains(key))
+    });
+    ways.into_iter().map(|way| (way, first(way))).collect()
+}
+
+/// Returns the ways in which a key was taken, and never had.
+pub(crate) fn never_had(log: &Log, workload: Workload) -> Vec<Way> {
+    let mut ways = workload.ways();
+    // One task takes a lock of its client's own. It may drop its only request, and then pause to the end.
+    ways.retain(|way| !way.0.starts_with("keep-own") && holds_of(log, *way).next().is_none());
+    ways
+}
+
+/// Returns the clients, of these, that have had nothing since the strike. What a client had before may go round among its own
+/// tasks until its lease is over, so that counts for nothing.
+pub(crate) fn still_away(log: &Log, clients: Vec<&str>, strike: &Strike) -> Vec<String> {
+    let lease = u64::try_from(LEASE.as_nanos()).unwrap_or(u64::MAX);
+    let since = strike.since().max(strike.begun + lease);
+    let is_back = |client: &&str| {
+        let mut holds = log.all_holds();
+        holds.any(|hold| hold.from >= since && client_of(&hold.holder) == *client)
+    };
+    let away = clients.into_iter().filter(|client| !is_back(client));
+    away.map(str::to_owned).collect()
+}
+
+/// Returns the holds of a key that was taken in this way.
+fn holds_of(log: &Log, (key, how): Way) -> impl Iterator<Item = &Hold> {
+    let shares = log.shares.iter().filter(move |share| match how {
+        How::Read => share.weight < WRITER,
+        How::Write => share.weight == WRITER,
+        _ => true,
+    });
+    let shares = shares.map(|share| &share.hold);
+    log.holds
+        .iter()
+        .chain(shares)
+        .filter(move |hold| hold.key == key)
 }

@@ -153,6 +153,9 @@ const WARM: u64 = 30;
 /// The same before the first fault if another library is asked, which may ask again only after long pauses.
 const FEW: u64 = 3;
 
+/// A key, and a way in which it is taken.
+pub(crate) type Way = (&'static str, How);
+
 /// The work of the clients of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Workload {
@@ -211,6 +214,19 @@ impl Workload {
         keys.sort_unstable();
         keys.dedup();
         keys
+    }
+
+    /// Returns the ways in which each key is taken.
+    pub(crate) fn ways(self) -> Vec<Way> {
+        let mut ways = Vec::new();
+        for work in self.tasks() {
+            for way in work.keys.iter().map(|key| (*key, work.how)) {
+                if !ways.contains(&way) {
+                    ways.push(way);
+                }
+            }
+        }
+        ways
     }
 
     /// Returns the keys that are always wanted and never held for long. How soon one is held again tells how soon a

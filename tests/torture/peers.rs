@@ -130,7 +130,7 @@ impl Peer {
             "overlap" => self.tells || !terms.loses_locks,
             "token" | "stale-write" | "refused-holder" => self.has_tokens,
             // These are our own promises: how soon waiters come to a lock, and that messages flow.
-            "takeover" | "gap" | "change" | "wake-ups" => false,
+            "takeover" | "gap" | "change" | "wake-ups" | "admitted" => false,
             _ => true,
         }
     }

@@ -80,7 +80,7 @@ impl Report {
             row.gaps.extend(&outcome.gaps);
             row.losses += outcome.log.losses.len();
             row.stale_tries += outcome.log.stale_tries();
-            for (key, time) in &outcome.recoveries {
+            for ((key, _), time) in &outcome.recoveries {
                 if names::has_queue(key) {
                     row.fair_recoveries.push(*time);
                 } else {

@@ -12,15 +12,17 @@ use crate::LEASE;
 use tests::judge::{Finding, Terms, histories};
 
 use crate::checks;
+use crate::client;
 use crate::crew::{Crew, Job};
 use crate::delays;
 use crate::faults::{Fault, Scene};
-use crate::keys::{Tasks, Workload};
+use crate::keys::{Tasks, Way, Workload};
 use crate::peers::Driver;
 use crate::planted::Planted;
 use crate::site::Site;
 use tests::judge::Log;
 use tests::judge::order::{self, Order};
+use tests::workload::How;
 
 const CLIENTS: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -32,6 +34,8 @@ const RECOVERY: Duration = Duration::from_secs(10);
 pub(crate) const LONG_RECOVERY: Duration = Duration::from_secs(40);
 /// The time for which a round without a fault goes on.
 const CALM: Duration = Duration::from_millis(1_200);
+/// The time that a busy machine may add to what a client does.
+pub(crate) const BUSY: Duration = Duration::from_millis(250);
 /// The time that the second of two faults has to itself at least.
 const ALONE: Duration = Duration::from_millis(1_000);
 /// The time for which a round goes on after the recovery from a fault, unless that was a clock jump.
@@ -65,8 +69,8 @@ pub(crate) struct Outcome {
     pub(crate) told: usize,
     /// Increments that a counter without a register in front of it lost.
     pub(crate) lost_updates: u64,
-    /// The keys, and how long after the fault each was held again.
-    pub(crate) recoveries: Vec<(&'static str, Duration)>,
+    /// The keys as they are taken, and how long after the fault each was had again.
+    pub(crate) recoveries: Vec<(Way, Duration)>,
     /// The times after its lease at which a killed holder's lock was had by the next one.
     pub(crate) takeovers: Vec<Duration>,
     /// The times for which wanted locks were free while no message arrived.
@@ -158,6 +162,13 @@ impl Plan<'_> {
                 [only] => only.jumps(),
                 _ => None,
             },
+            told_within: match &self.faults[..] {
+                // Only our clients promise it.
+                [only] if self.peer.is_none() && !only.fails_over() && only.jumps().is_none() => {
+                    Some(LEASE * 3 / 5 + BUSY)
+                }
+                _ => None,
+            },
         }
     }
 
@@ -210,7 +221,7 @@ impl Plan<'_> {
                 break;
             }
         }
-        stage.finish(terms);
+        stage.finish(terms, runtime);
         let mut findings = stage.judge(terms);
         findings.splice(..0, std::mem::take(&mut stage.findings));
         let order = (!terms.loses_locks)
@@ -240,6 +251,7 @@ impl Plan<'_> {
             recoveries: strikes
                 .clone()
                 .flat_map(|strike| delays::recoveries(log, self.workload, strike))
+                .filter_map(|(way, time)| Some((way, time?)))
                 .collect(),
             own_recoveries: strikes.clone().filter_map(own).collect(),
             takeovers: delays::takeovers(log, &terms, &stage.strikes),
@@ -408,14 +420,17 @@ impl Stage<'_> {
         };
         let patience = self.recovery;
         let deadline = Instant::now() + patience;
-        let mut hot = self.site.workload.hot();
-        if let Some(affected) = &strike.affected {
-            hot.retain(|key| affected.contains(key));
-        }
+        let mut since = None;
         loop {
-            let back = delays::recoveries(&self.crew.log, self.site.workload, &strike);
-            hot.retain(|key| back.iter().all(|(other, _)| other != key));
-            if hot.is_empty() {
+            let log = &self.crew.log;
+            let ways = delays::recoveries(log, self.site.workload, &strike).into_iter();
+            let missing = ways.filter_map(|(way, time)| time.is_none().then_some(way));
+            let missing: Vec<Way> = missing.collect();
+            let away = delays::still_away(log, self.crew.clients(), &strike);
+            if missing.is_empty() {
+                since.get_or_insert_with(Instant::now);
+            }
+            if missing.is_empty() && away.is_empty() {
                 break;
             }
             if Instant::now() > deadline {
@@ -423,7 +438,9 @@ impl Stage<'_> {
                 if self.planted.is_none_or(|bug| bug.is_caught_by("recovery")) {
                     self.find(
                         "recovery",
-                        format!("{hot:?} were not held again in {patience:?}"),
+                        format!(
+                            "not had again in {patience:?}: {missing:?}, and nothing by {away:?}"
+                        ),
                     );
                 }
                 return;
@@ -431,10 +448,12 @@ impl Stage<'_> {
             self.wait(STEP, &mut []);
         }
         // No lease may be cut twice, so that an overlap is no longer than one jump.
-        self.wait(if terms.jump.is_some() { LEASE } else { AFTER }, &mut []);
+        let after = if terms.jump.is_some() { LEASE } else { AFTER };
+        let gone = since.map_or(Duration::ZERO, |since| since.elapsed());
+        self.wait(after.saturating_sub(gone), &mut []);
     }
 
-    fn finish(&mut self, terms: Terms) {
+    fn finish(&mut self, terms: Terms, runtime: &Runtime) {
         if !self.crew.stop() {
             self.find("clients", "a client died or did not stop".to_owned());
         }
@@ -442,21 +461,36 @@ impl Stage<'_> {
         if few < self.site.workload.least_operations(CLIENTS) {
             self.find("operations", format!("only {few}"));
         }
+        let never = delays::never_had(&self.crew.log, self.site.workload);
+        if !never.is_empty() {
+            self.find("admitted", format!("nobody ever had {never:?}"));
+        }
         // A hold that a killed or frozen client left behind ends with its lease. After a calm round, nothing is left
         // behind.
         let lease = if terms.calm { Duration::ZERO } else { LEASE };
-        let deadline = Instant::now() + lease + Duration::from_millis(250);
+        let deadline = Instant::now() + lease + BUSY;
         loop {
             let held = self.site.held();
             let Some((key, ttl)) = held.first() else {
-                return;
+                break;
             };
             if Instant::now() > deadline {
                 self.left = held.len();
                 self.find("leftover", format!("`{key}` is still held, {ttl} ms to go"));
-                return;
+                break;
             }
             std::thread::sleep(STEP);
+        }
+        // The permits of dead holders come back when somebody asks for them.
+        let ways = self.site.workload.ways();
+        for (key, _) in ways.iter().filter(|(_, how)| *how == How::Permits) {
+            let url = self.site.url(0);
+            if let Err(error) = runtime.block_on(client::take_all_permits(&url, key)) {
+                self.find(
+                    "leftover",
+                    format!("`{key}` does not have all of its permits: {error}"),
+                );
+            }
         }
     }
 }

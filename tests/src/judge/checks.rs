@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_runtime::LostReason;
 
 use super::log::{Log, Loss, Share, Wait, Write};
-use super::names::{self, client_of};
+use super::names::{self, client_of, is_renewed};
 use crate::history::{Hold, Violation, violations};
 use crate::workload::WAIT;
 
@@ -60,6 +60,8 @@ pub struct Terms {
     pub healed: Option<u64>,
     /// How far the store's clock stepped forward at once.
     pub jump: Option<Duration>,
+    /// How soon a renewal tells a holder that the store has forgotten its lock, if nothing holds that up.
+    pub told_within: Option<Duration>,
 }
 
 /// Runs the checks that need nothing but what was said.
@@ -131,7 +133,7 @@ fn crowds(shares: &[Share]) -> Vec<(Hold, Hold)> {
 ///
 /// While the store keeps its data there are none. Otherwise, an overlap ends with the earlier one's lease, which nobody
 /// extends any more. If two masters lived side by side, it ends at most a lease after there is one master again. A
-/// store that is there tells a loser at its next renewal, so at most one renewal may have gone missing.
+/// store that is there tells a loser at its next renewal, which is long before the lease ends.
 fn overlap(log: &Log, terms: &Terms) -> Vec<String> {
     let lease = nanos(terms.lease);
     let wrong = |(earlier, later): &(Hold, Hold)| {
@@ -145,6 +147,8 @@ fn overlap(log: &Log, terms: &Terms) -> Vec<String> {
             "a lease after there was one master again"
         } else if !terms.splits && long > terms.lease {
             "longer than a lease"
+        } else if terms.told_within.is_some_and(|bound| long > bound) && is_renewed(&earlier.key) {
+            "longer than it takes a renewal to tell its holder"
         } else if !terms.fails_over && !terms.two && was_to_be_told(log, earlier, later) {
             "and its holder was not told"
         } else {

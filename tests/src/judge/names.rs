@@ -15,6 +15,11 @@ pub fn is_kept(key: &str) -> bool {
     key.starts_with("keep")
 }
 
+/// Returns whether every hold of the key is renewed.
+pub fn is_renewed(key: &str) -> bool {
+    !key.starts_with("whole")
+}
+
 /// Returns whether the key has a queue. Places in fair queues and marks of waiting writers outlive their owners by more
 /// than a lease.
 pub fn has_queue(key: &str) -> bool {

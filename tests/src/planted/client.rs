@@ -11,6 +11,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a deadline that counts from the reply",
         seed: Some(809_787_375),
+        caught_by: &["false-loss", "refused-holder", "token"],
         edits: &[edit(
             "hold/tenure.rs",
             "deadline: granted.sent_at + believed_for,",
@@ -20,6 +21,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a deadline at which nobody is told",
         seed: Some(3),
+        caught_by: &["hang"],
         edits: &[edit(
             "hold/tenure.rs",
             "now.has_reached(self.deadline)",
@@ -29,6 +31,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "an unanswered renewal that counts as confirmed",
         seed: Some(41),
+        caught_by: &["counter", "false-loss", "overlap"],
         edits: &[edit(
             "renew/answers.rs",
             "answer.copied().unwrap_or(Renewed::Unknown)",
@@ -36,8 +39,20 @@ pub const ALL: &[Bug] = &[
         )],
     },
     Bug {
+        name: "a renewal that is refused and goes on",
+        seed: Some(159),
+        caught_by: &["overlap"],
+        edits: &[edit(
+            "hold/tenure.rs",
+            "Renewed::NotHeld => news =",
+            "Renewed::NotHeld if PLANTED => {}
+            Renewed::NotHeld => news =",
+        )],
+    },
+    Bug {
         name: "an unanswered acquire that counts as granted",
         seed: Some(3),
+        caught_by: &["false-loss", "order", "overlap", "refused-holder"],
         edits: &[edit(
             "acquire/attempt.rs",
             "match core.backend.acquire(*call).await {",
@@ -52,6 +67,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a dropped acquire that nobody undoes",
         seed: None,
+        caught_by: &[],
         edits: &[edit(
             "backend/redis/kinds/acquire.rs",
             "handle.spawn(self.run());",
@@ -61,6 +77,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a wake-up that is taken for the grant",
         seed: Some(1),
+        caught_by: &["false-loss", "last-wait", "needless-loss", "overlap", "refused-holder"],
         edits: &[
             edit(
                 "acquire/contend.rs",
@@ -103,6 +120,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a waiter that does nothing but listen",
         seed: Some(71),
+        caught_by: &["rest"],
         edits: &[edit(
             "acquire/contend.rs",
             "deadline.pause(nap)",
@@ -112,6 +130,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a hand-over that keeps the token",
         seed: Some(3),
+        caught_by: &["stale-write", "token"],
         edits: &[
             edit(
                 "release/hand_over.rs",
@@ -130,6 +149,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a hand-over that the store never hears of",
         seed: Some(3),
+        caught_by: &["false-loss", "needless-loss", "refused-holder"],
         edits: &[edit(
             "release/hand_over.rs",
             "let fault = match store.hand_over(from, call, spare).await {",
@@ -146,6 +166,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a range that gives a token twice",
         seed: Some(4),
+        caught_by: &["stale-write", "token"],
         edits: &[edit(
             "values/fence.rs",
             "self.given = FencingToken(next);",
@@ -155,6 +176,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a lock that is passed on after its release was sent",
         seed: Some(5),
+        caught_by: &["counter", "false-loss", "needless-loss", "overlap", "refused-holder", "token"],
         edits: &[edit(
             "release/mod.rs",
             "hand_over::give(core, kind, successor, Offer::new(core, hold));",
@@ -170,6 +192,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a tenure that grants time",
         seed: Some(5),
+        caught_by: &["counter", "false-loss", "overlap", "refused-holder", "stale-write", "token"],
         edits: &[
             edit(
                 "hold/tenure.rs",
@@ -194,6 +217,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "answers of a group that are mixed up",
         seed: None,
+        caught_by: &[],
         edits: &[edit(
             "backend/redis/connection/sharing.rs",
             "for (answer, reply) in answers.into_iter().zip(replies) {",
@@ -205,8 +229,24 @@ pub const ALL: &[Bug] = &[
         )],
     },
     Bug {
+        name: "a connection of one client that is never opened again",
+        seed: None,
+        caught_by: &[],
+        edits: &[edit(
+            "backend/redis/connection/supervisor.rs",
+            "outage.notice_loss(self.target.shown(), &fault);",
+            "outage.notice_loss(self.target.shown(), &fault);
+            // The client's number is one of the words that it was started with.
+            if PLANTED && std::env::args().nth(6).as_deref() == Some(\"0\") {
+                self.is_down(state, fault);
+                return std::future::pending().await;
+            }",
+        )],
+    },
+    Bug {
         name: "PostgreSQL: a dropped acquire that nobody undoes",
         seed: None,
+        caught_by: &[],
         edits: &[edit(
             "backend/sql/undo.rs",
             "inner.handle.spawn(compensation.run());",
@@ -216,6 +256,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "PostgreSQL: a grant that is dated at its answer",
         seed: None,
+        caught_by: &[],
         edits: &[
             edit(
                 "backend/sql/kinds/acquire.rs",
@@ -240,6 +281,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "PostgreSQL: a row that could not be locked and counts as renewed",
         seed: None,
+        caught_by: &[],
         edits: &[edit(
             "backend/sql/kinds/renewals.rs",
             "Some(false) => Renewed::LeftOut,",
@@ -249,6 +291,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a kept lock that is had again after its release was sent",
         seed: Some(4),
+        caught_by: &["counter", "false-loss", "needless-loss", "overlap", "refused-holder", "token"],
         edits: &[edit(
             "release/mod.rs",
             "Left::Shared | Left::Last(_, Next::Idle(_)) => Ok(None),",
@@ -265,6 +308,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a kept lock that is had again after its loss",
         seed: Some(809_787_353),
+        caught_by: &["hang"],
         edits: &[
             edit(
                 "hold/loss.rs",
@@ -287,7 +331,8 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a renewal of a kept lock that does not count",
-        seed: Some(44),
+        seed: Some(425_182_745),
+        caught_by: &["needless-loss"],
         edits: &[edit(
             "hold/tenure.rs",
             "Renewed::Held => state.confirm(asked, sent_at),",
@@ -298,6 +343,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a keeper that nobody can ask",
         seed: Some(809_787_370),
+        caught_by: &["rest"],
         edits: &[edit(
             "renew/mod.rs",
             "Event::Wanted(wanted) => self.give_up(&wanted),",
@@ -307,7 +353,8 @@ pub const ALL: &[Bug] = &[
     // Torture does not have these: only a schedule shows them, and only the simulation makes schedules.
     Bug {
         name: "a renewal that is dated at its answer",
-        seed: Some(70),
+        seed: Some(425_182_769),
+        caught_by: &["counter", "false-loss", "overlap", "refused-holder", "token"],
         edits: &[edit(
             "hold/tenure.rs",
             "let (now, deadline) = (clock::now(), sent_at + ttl.trusted());",
@@ -318,6 +365,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a hand-over that is dated at its answer",
         seed: Some(809_787_538),
+        caught_by: &["overlap", "refused-holder", "token"],
         edits: &[edit(
             "release/hand_over.rs",
             "Ok(HandedOver::Done(granted, mut terms)) => {",
@@ -328,6 +376,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a suspension that nobody notices",
         seed: Some(6),
+        caught_by: &["hang"],
         edits: &[edit(
             "values/clock.rs",
             "self.tokio >= other.tokio || self.boot >= other.boot",
@@ -337,6 +386,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a fair waiter that leaves its place behind",
         seed: Some(24),
+        caught_by: &["rest"],
         edits: &[edit(
             "acquire/fair.rs",
             "if !self.known {
@@ -348,6 +398,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a set whose first locks nobody gives back",
         seed: Some(2),
+        caught_by: &["at-rest"],
         edits: &[edit(
             "acquire/multi.rs",
             "let handle = keeping(&handles, &mut due, acquiring).await?;",
@@ -361,6 +412,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "siblings that are inside at once",
         seed: Some(18),
+        caught_by: &["overlap"],
         edits: &[edit(
             "hold/call_chain.rs",
             "Semaphore::new(WHOLE_ACCESS as usize)",
@@ -369,7 +421,8 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a body that is polled after its loss",
-        seed: Some(809_787_363),
+        seed: Some(425_182_698),
+        caught_by: &["counter", "overlap"],
         edits: &[edit(
             "protect/driver.rs",
             "held.loss().filter(|_| !finish)",
@@ -379,6 +432,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "ids that are handed out twice",
         seed: Some(4),
+        caught_by: &["ids", "ids-order"],
         edits: &[edit(
             "values/ids.rs",
             "self.first += i64::from(count);",
@@ -387,7 +441,8 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a lost lock that takes along what is renewed with it",
-        seed: Some(809_787_375),
+        seed: Some(425_182_745),
+        caught_by: &["false-loss", "healthy"],
         edits: &[edit(
             "renew/answers.rs",
             "let answer = tenure.answered(renewal, answer, *sent_at);",
@@ -402,6 +457,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a request that waits while others wait for other keys",
         seed: Some(809_787_356),
+        caught_by: &["healthy", "queue", "rest"],
         edits: &[edit(
             "acquire/attempt.rs",
             "let until = call.asked_at + call.timeout;",
@@ -414,6 +470,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a waiter that is counted for ever",
         seed: Some(2),
+        caught_by: &["at-rest"],
         edits: &[edit(
             "queue/waiter.rs",
             "shard.waiting.fetch_sub(1, Ordering::Relaxed);",
@@ -423,6 +480,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "two acquires with one holder id",
         seed: Some(3),
+        caught_by: &["false-loss", "hang", "overlap"],
         edits: &[edit(
             "values/holder.rs",
             "let number = self.next.fetch_add(1, Ordering::SeqCst);
@@ -434,6 +492,7 @@ pub const ALL: &[Bug] = &[
     Bug {
         name: "a vote that is counted as a majority",
         seed: Some(8),
+        caught_by: &["counter", "false-loss", "last-wait", "overlap"],
         edits: &[edit(
             "backend/quorum/majority.rs",
             "nodes / 2 + 1

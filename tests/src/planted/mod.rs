@@ -16,6 +16,8 @@ pub struct Bug {
     pub name: &'static str,
     /// A seed of the simulation that shows it, or did when it was written down.
     pub seed: Option<u64>,
+    /// The checks of the simulation, any of which has to catch it. None if the simulation does not have it.
+    pub caught_by: &'static [&'static str],
     edits: &'static [Edit],
 }
 

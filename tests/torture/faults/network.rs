@@ -279,7 +279,15 @@ impl Fault for ReplyLost {
                 scene.proxy().lose_reply_to(writes, then);
             }
             _ => {
-                const OPS: [Op; 4] = [Op::Acquire, Op::Release, Op::HandOver, Op::FairAcquire];
+                const OPS: [Op; 7] = [
+                    Op::Acquire,
+                    Op::ListedAcquire,
+                    Op::Release,
+                    Op::ListedRelease,
+                    Op::HandOver,
+                    Op::FairAcquire,
+                    Op::Renew,
+                ];
                 let ops = one_or_all(&OPS, any, scene);
                 let is_one = move |args: &[&[u8]]| ops.iter().any(|op| op.is(args));
                 scene.proxy().lose_reply_to(is_one, then);

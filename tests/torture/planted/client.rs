@@ -30,6 +30,14 @@ pub(super) const ALL: &[Planted] = &[
         broken: Broken::Client,
     },
     Planted {
+        name: "a renewal that is refused and goes on",
+        tasks: Tasks::Long,
+        faults: &["server-forgets"],
+        // The hold ends with its lease, though its holder was told before.
+        caught_by: &["overlap"],
+        broken: Broken::Client,
+    },
+    Planted {
         name: "an unanswered acquire that counts as granted",
         tasks: Tasks::All,
         faults: &["reply-lost"],
@@ -97,6 +105,14 @@ pub(super) const ALL: &[Planted] = &[
         tasks: Tasks::All,
         faults: &[],
         caught_by: &["overlap", "refused-holder", "needless-loss"],
+        broken: Broken::Client,
+    },
+    Planted {
+        name: "a connection of one client that is never opened again",
+        tasks: Tasks::Hot,
+        faults: &["cut"],
+        // The others have every key again soon.
+        caught_by: &["recovery"],
         broken: Broken::Client,
     },
     Planted {

@@ -160,6 +160,28 @@ pub(super) const ALL: &[Planted] = &[
         ),
     },
     Planted {
+        name: "PostgreSQL: a renewal of shares that extends nothing",
+        tasks: Tasks::ReadWrite,
+        faults: &[],
+        caught_by: &["overlap"],
+        broken: Broken::Statements(
+            Topology::Postgres,
+            &[
+                twist(
+                    postgres!("renew_shares"),
+                    "greatest((s.value -> 0)::bigint, {micros_now} + (r.leases -> s.key)::bigint)",
+                    "(s.value -> 0)::bigint",
+                ),
+                // As if the share was there still. Otherwise, the next renewal would tell its holder.
+                twist(
+                    postgres!("renew_shares"),
+                    "AS k (holder)\nWHERE (l.shares -> k.holder -> 0)::bigint > {micros_now}\nUNION",
+                    "AS k (holder)\nUNION",
+                ),
+            ],
+        ),
+    },
+    Planted {
         name: "PostgreSQL: a renewal without the holder check",
         tasks: Tasks::Long,
         faults: &["clock-jump"],

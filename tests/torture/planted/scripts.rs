@@ -21,6 +21,8 @@ pub(crate) enum Script {
     FairAcquire,
     FairRelease,
     Renew,
+    ReadRenew,
+    RenewPermits,
     HandOver,
     WriteAcquire,
     ReadWriteRelease,
@@ -65,6 +67,14 @@ impl Script {
             }
             Self::Renew => {
                 include_str!("../../../lock-runtime/src/backend/redis/scripting/lua/renew.lua")
+            }
+            Self::ReadRenew => {
+                include_str!("../../../lock-runtime/src/backend/redis/scripting/lua/read_renew.lua")
+            }
+            Self::RenewPermits => {
+                include_str!(
+                    "../../../lock-runtime/src/backend/redis/scripting/lua/renew_permits.lua"
+                )
             }
             Self::WriteAcquire => {
                 include_str!(
@@ -268,6 +278,29 @@ pub(super) const ALL: &[Planted] = &[
         broken: Broken::Scripts(&[(Script::Renew, instead_of!("PEXPIRE", "return 1"), "")]),
     },
     Planted {
+        name: "a renewal of reads that extends nothing",
+        tasks: Tasks::ReadWrite,
+        faults: &[],
+        caught_by: &["overlap"],
+        // As if the hold was there still. Otherwise, the next renewal would tell the reader.
+        broken: Broken::Scripts(&[(
+            Script::ReadRenew,
+            instead_of!("HEXISTS", "return 1"; "PTTL", "return 1"; "PEXPIRE", "return 1"),
+            "",
+        )]),
+    },
+    Planted {
+        name: "a renewal of permits that extends nothing",
+        tasks: Tasks::Permits,
+        faults: &[],
+        caught_by: &["overlap"],
+        broken: Broken::Scripts(&[(
+            Script::RenewPermits,
+            instead_of!("ZSCORE", "return '9000000000000'"; "ZADD", "return 1"),
+            "",
+        )]),
+    },
+    Planted {
         name: "a renewal without the holder check",
         tasks: Tasks::All,
         faults: &["server-forgets"],
@@ -329,6 +362,39 @@ pub(super) const ALL: &[Planted] = &[
         )]),
     },
     Planted {
+        name: "a writer that is always refused",
+        tasks: Tasks::ReadWrite,
+        faults: &[],
+        caught_by: &["admitted"],
+        broken: Broken::Scripts(&[(
+            Script::WriteAcquire,
+            "",
+            "if r[1] == 'OK' then server.call('DEL', KEYS[1]); r = {'BUSY', 10, r[3]} end",
+        )]),
+    },
+    Planted {
+        name: "a fair lock whose last waiter comes first",
+        tasks: Tasks::Fair,
+        faults: &[],
+        caught_by: &["queue"],
+        broken: Broken::Scripts(&[(
+            Script::FairAcquire,
+            instead_of!("RPUSH", "return send('LPUSH', ...)"),
+            "",
+        )]),
+    },
+    Planted {
+        name: "permits of the dead that nobody gets back",
+        tasks: Tasks::Permits,
+        faults: &["process-killed"],
+        caught_by: &["leftover", "recovery"],
+        broken: Broken::Scripts(&[(
+            Script::AcquirePermits,
+            instead_of!("ZCOUNT", "return 0"),
+            "",
+        )]),
+    },
+    Planted {
         name: "permits that are not taken off",
         tasks: Tasks::All,
         faults: &[],
@@ -371,7 +437,9 @@ pub(super) const ALL: &[Planted] = &[
 /// Makes the proxy call the broken scripts in place of the true ones.
 pub(super) fn plant(broken: &'static [Twist], site: &Site) {
     let locks = site.workload.keys().into_iter();
-    let locks: Vec<Vec<u8>> = locks.map(|key| format!("lock:{key}").into()).collect();
+    // Renewals of permits name only the key with their leases.
+    let first_keys = |key| [format!("lock:{key}"), format!("{{lock:{key}}}:timeout")];
+    let locks: Vec<Vec<u8>> = locks.flat_map(first_keys).map(String::into).collect();
     // This has the broken text by the hash of the true one. It is learned when a client loads the true one.
     let known: RefCell<BTreeMap<Vec<u8>, Vec<u8>>> = RefCell::default();
     site.nodes[0].proxy.rewrite(move |args| match *args {
