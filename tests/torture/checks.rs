@@ -23,8 +23,8 @@ pub(crate) fn all(log: &Log, site: &Site, terms: &Terms, strikes: &[Strike]) -> 
         // Nobody waits long for a lock that another process keeps: it gives it up when it is asked.
         let bound = |key: &str| names::is_kept(key).then_some(delays::IN_PEACE);
         find("kept", unused_while_waited_for(log, bound));
-        // Fair waiters have the lock in the order in which they asked for it.
-        let fair = |key: &str| keys::FAIR.contains(&key).then_some(BUSY);
+        // Fair waiters have the lock in the order in which they asked for it. A client may get no processor before it asks.
+        let fair = |key: &str| keys::FAIR.contains(&key).then_some(2 * BUSY);
         find("queue", overtaken(log, |first, _| fair(&first.key)));
         if site.workload.topology.tells() {
             find("change", delays::slow_changes(log, site.workload));
