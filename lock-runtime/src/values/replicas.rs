@@ -92,7 +92,9 @@ impl Replicas {
 
     pub(crate) fn check(self) -> Result<(), LockError> {
         if self.need == Need::AtLeast(0) {
-            return Err(config("at least 0 replicas asks for nothing: use `off`"));
+            return Err(config(
+                "at least 0 replicas asks for nothing: use `Replicas::off()`, or `off` in a configuration",
+            ));
         }
         if !WITHIN.contains(&self.within) {
             return Err(config(format!(
