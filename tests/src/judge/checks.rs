@@ -107,7 +107,7 @@ pub fn overlaps(log: &Log) -> Vec<(Hold, Hold)> {
         .collect()
 }
 
-/// Returns the shared holds that were one too many when they began, each with the one before it that lasted longest.
+/// Returns the shared holds that were one too many when they began, each with the one whose end made room for it.
 fn crowds(shares: &[Share]) -> Vec<(Hold, Hold)> {
     let certain = shares
         .iter()
@@ -119,10 +119,15 @@ fn crowds(shares: &[Share]) -> Vec<(Hold, Hold)> {
     for share in shares {
         let hold = &share.hold;
         inside.retain(|other| other.hold.key == hold.key && other.hold.until > hold.from);
-        let taken: u64 = inside.iter().map(|other| other.weight).sum();
-        let last = inside.iter().max_by_key(|other| other.hold.until);
-        if let (true, Some(last)) = (taken + share.weight > names::room(&hold.key), last) {
-            found.push((last.hold.clone(), hold.clone()));
+        inside.sort_by_key(|other| other.hold.until);
+        let mut taken: u64 = inside.iter().map(|other| other.weight).sum();
+        let makes_room = inside.iter().find(|other| {
+            let is_crowded = taken + share.weight > names::room(&hold.key);
+            taken -= other.weight;
+            is_crowded && taken + share.weight <= names::room(&hold.key)
+        });
+        if let Some(earlier) = makes_room {
+            found.push((earlier.hold.clone(), hold.clone()));
         }
         inside.push(share);
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use tests::judge::SIMULATED;
+use tests::judge::{Log, SIMULATED, overlaps};
 use tests::planted;
 
 use crate::pasted::read;
@@ -32,6 +32,25 @@ fn the_page_of_evidence_has_the_tables_of_the_torture() {
             "docs/evidence.md needs this table of `scripts/torture --tables`:\n{table}"
         );
     }
+}
+
+/// What is read beside readers is not too much, however long it lasts: only the writer is.
+#[test]
+fn a_crowd_lasts_until_the_rest_of_it_has_room() {
+    let mut log = Log::default();
+    for said in [
+        "share 1000 hold rw-1 c0.0.0 1 10 20",
+        "share 1 hold rw-1 c1.0.0 0 15 90",
+        "share 1 hold rw-1 c2.0.0 0 16 80",
+    ] {
+        log.note(said);
+    }
+    let pairs = overlaps(&log).into_iter();
+    let pairs: Vec<_> = pairs.map(|(one, two)| (one.holder, two.from)).collect();
+    assert_eq!(
+        pairs,
+        [("c0.0.0".to_owned(), 15), ("c0.0.0".to_owned(), 16)]
+    );
 }
 
 /// The cells of the table whose first line begins so.
