@@ -307,7 +307,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a kept lock that is had again after its loss",
-        seed: Some(809_787_353),
+        seed: Some(679_316_554),
         caught_by: &["hang"],
         edits: &[
             edit(
@@ -331,7 +331,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a renewal of a kept lock that does not count",
-        seed: Some(425_182_745),
+        seed: Some(679_316_558),
         caught_by: &["needless-loss"],
         edits: &[edit(
             "hold/tenure.rs",
