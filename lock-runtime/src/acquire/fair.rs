@@ -116,7 +116,7 @@ impl<'a> FairSeat<'a> {
         let undoing = self.undoing();
         let tenure = Arc::downgrade(handle.hold().tenure());
         self.attempt.core.life.spawn_uncounted(async move {
-            undoing.settles(until).await;
+            let _undoing = undoing.settled(until).await;
             // The store does not accept the request any more. A hold that is good, or whose key stays taken, is given back
             // later than this.
             if tenure.upgrade().is_none_or(|tenure| tenure.is_given_back()) {
@@ -223,7 +223,7 @@ impl Drop for FairSeat<'_> {
             undoing.undo().await;
             drop(counted);
             if let Some(until) = loose_until {
-                undoing.settles(until).await;
+                let _undoing = undoing.settled(until).await;
                 undoing.undo().await;
             }
         });
@@ -240,16 +240,17 @@ struct Undoing {
 }
 
 impl Undoing {
-    /// Waits until the store accepts no unanswered request any more. A shutdown does not wait for that, but for the undoing.
-    async fn settles(&self, until: Moment) {
+    /// Waits until the store refuses every request that it has not answered, or until the manager closes. The count that it
+    /// returns is for what follows: a shutdown waits for the undoing, and not for this timer.
+    async fn settled(&self, until: Moment) -> Counted {
         tokio::select! {
             () = clock::sleep_until(until) => {}
             () = self.core.life.closing() => {}
         }
+        self.core.life.background.enter()
     }
 
     async fn undo(&self) {
-        let _counted = self.core.life.background.enter();
         self.undo_of(self.place).await;
         self.undo_hold().await;
     }

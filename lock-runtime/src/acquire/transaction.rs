@@ -328,10 +328,15 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
                     "the transaction has waited for the lock's row, and sees what was there before: roll it back",
                 )
             }
-            _ if !is_there && ends.remaining() < ON_ITS_WAY / 4 => Fault::not_done(
+            _ if is_there => Fault::Impossible(
+                "the transaction does not see the lock: it has to be in the database and the schema of this lock manager, \
+                 and nobody else may have locked the row"
+                    .to_owned(),
+            ),
+            _ if ends.remaining() < ON_ITS_WAY / 4 => Fault::not_done(
                 "the transaction was too slow to take the lock over: roll it back",
             ),
-            _ if !is_there => {
+            _ => {
                 // A look that finds another holder, or none, may have locked the row until the transaction ends: MySQL's
                 // answer is empty then.
                 self.given_up = answer.is_empty();
@@ -340,11 +345,6 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
                      roll it back",
                 )
             }
-            _ => Fault::Impossible(
-                "the transaction does not see the lock: it has to be in the database and the schema of this lock manager, \
-                 and nobody else may have locked the row"
-                    .to_owned(),
-            ),
         };
         Asked::Failed(fault)
     }

@@ -125,7 +125,7 @@ impl Downgrade {
                 }
                 Ok(Released::NotHeld) => break self.is_gone(),
                 Err(fault) if fault.is_passing() => {
-                    self.core.watch.renewal_failed(1, &fault);
+                    self.core.watch.renewal_failed(&fault);
                 }
                 Err(fault) => break Err(fault.into_error(self.hold.key().name())),
             }

@@ -67,7 +67,7 @@ impl Work {
                 Ok(_) => Fault::unknown("the store failed at this key"),
                 Err(fault) => fault,
             };
-            self.core.watch.renewal_failed(1, &fault);
+            self.core.watch.renewal_failed(&fault);
             let left = self.tenure.deadline().remaining();
             if !fault.is_passing() || left.is_zero() {
                 return Err(fault.into_error(self.tenure.key().name()));

@@ -126,7 +126,10 @@ impl Watch {
                 good.push((tenure, answer));
             }
         }
-        if let Some(holds) = self.are_newly_in(Cause::Failed, &unconfirmed) {
+        // Others wait for the schedule, and nearly always all holds are confirmed.
+        if !unconfirmed.is_empty()
+            && let Some(holds) = self.are_newly_in(Cause::Failed, &unconfirmed)
+        {
             observe::renewal_failed(holds, &Fault::unknown(UNCONFIRMED));
         }
         observe::renewals(store, [held, refused, tenures.len() - held - refused]);

@@ -338,9 +338,10 @@ impl Watch {
         }
     }
 
-    pub(crate) fn renewal_failed(&self, holds: usize, fault: &Fault) {
-        if self.is_news(Cause::Failed, holds) {
-            observe::renewal_failed(holds, fault);
+    /// Logs that a renewal failed which the watchdog did not send.
+    pub(crate) fn renewal_failed(&self, fault: &Fault) {
+        if self.is_news(Cause::Failed, 1) {
+            observe::renewal_failed(1, fault);
         }
     }
 

@@ -120,14 +120,14 @@ fn crowds(shares: &[Share]) -> Vec<(Hold, Hold)> {
         let hold = &share.hold;
         inside.retain(|other| other.hold.key == hold.key && other.hold.until > hold.from);
         inside.sort_by_key(|other| other.hold.until);
+        let room = names::room(&hold.key).saturating_sub(share.weight);
         let mut taken: u64 = inside.iter().map(|other| other.weight).sum();
-        let makes_room = inside.iter().find(|other| {
-            let is_crowded = taken + share.weight > names::room(&hold.key);
-            taken -= other.weight;
-            is_crowded && taken + share.weight <= names::room(&hold.key)
-        });
-        if let Some(earlier) = makes_room {
-            found.push((earlier.hold.clone(), hold.clone()));
+        if taken > room {
+            let makes_room = inside.iter().find(|other| {
+                taken -= other.weight;
+                taken <= room
+            });
+            found.extend(makes_room.map(|earlier| (earlier.hold.clone(), hold.clone())));
         }
         inside.push(share);
     }
