@@ -78,11 +78,13 @@ impl ClusterConf {
         RedisCluster::launch(self).await
     }
 
-    fn node(&self) -> RedisServer {
+    fn silence(&self) -> Duration {
         let default = if self.replicas { 1_500 } else { 60_000 };
-        let node_timeout = self
-            .node_timeout
-            .map_or(default, |timeout| timeout.as_millis());
+        self.node_timeout.unwrap_or(Duration::from_millis(default))
+    }
+
+    fn node(&self) -> RedisServer {
+        let node_timeout = self.silence().as_millis();
         let mut conf = RedisServer::builder()
             .cluster_node()
             .line(format!("cluster-node-timeout {node_timeout}"))
@@ -296,11 +298,14 @@ impl RedisCluster {
     }
 
     /// Sends `CLUSTER FAILOVER` to a replica of this master, so that no data are lost. Returns the new master's index.
+    ///
+    /// A replica that stood for election, whether it won or not, stands again only after four node timeouts.
     pub async fn failover(&self, node: usize) -> usize {
         let replica = self.replica_of(node);
         // The servers give up a failover after five seconds. A stalled machine can make one that late.
         let mut ordered: Option<Instant> = None;
-        eventually_within(FAILOVER, "a failover on demand", async || {
+        let bound = FAILOVER + 4 * self.conf.silence();
+        eventually_within(bound, "a failover on demand", async || {
             if ordered.is_none_or(|at| at.elapsed() > Duration::from_secs(6)) {
                 self.order(replica, &["FAILOVER"]);
                 ordered = Some(Instant::now());

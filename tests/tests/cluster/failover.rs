@@ -295,11 +295,10 @@ async fn masters_that_change_under_a_storm_cost_no_lock_and_admit_nobody() {
     let cluster = RedisCluster::builder().replicas();
     let cluster = cluster.node_timeout(LONG / 6).start().await;
     let (storm, tasks) = Storm::start(&cluster, false).await;
-    for tag in TAGS.into_iter().chain(TAGS) {
+    // Each master gives way to its replica, and each replica to its master: nobody stands for election twice.
+    for master in 0..6 {
         storm.goes_on(40).await;
-        cluster
-            .failover(cluster.owner_of(slot_of(&cluster, tag)))
-            .await;
+        cluster.failover(master).await;
     }
     storm.goes_on(40).await;
     storm.calm(tasks).await;
