@@ -244,28 +244,35 @@ struct TransactionSeat<'a, T: SqlTransaction> {
 }
 
 impl<T: SqlTransaction> TransactionSeat<'_, T> {
-    /// Lets the transaction take the lease over, and returns its answer, and whether the store still has the lease if the
-    /// transaction does not see it.
+    /// Lets the transaction take the lease over. Returns its last answer, and whether the store had the lease before that
+    /// look and nobody had locked the row.
     async fn give(&mut self, mut lease: OnItsWay) -> Result<(String, bool), T::Error> {
         let Give { take, then, params } = self.transactions.give(lease.hold_ref());
         let params: Vec<&str> = params.iter().map(String::as_str).collect();
         let mut pauses = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
         let mut answer = String::new();
-        let before = self.looks;
+        let mut is_there = false;
         loop {
-            if self.looks > before {
-                clock::sleep(pauses.pause()).await;
-            }
             // A statement that comes after the lease may lock a row that is somebody else's by then.
             if lease.ends.remaining() < ON_ITS_WAY / 4 {
+                is_there = false;
                 break;
             }
             self.looks += 1;
             answer = self.transaction.ask(&take, &params).await?;
             // If it came too late, it may have locked the row all the same, until the transaction ends.
             self.given_up = lease.ends.remaining() < ON_ITS_WAY / 4 && answer != GIVEN;
+            if is_there || [GIVEN, TOO_EARLY].contains(&&*answer) {
+                break;
+            }
             // A row that others write is free again when their commits have ended.
-            if !answer.is_empty() || lease.ends.remaining() < ON_ITS_WAY / 2 {
+            if answer.is_empty() && lease.ends.remaining() >= ON_ITS_WAY / 2 {
+                clock::sleep(pauses.pause()).await;
+                continue;
+            }
+            // The row may have become free just after this look, so another look decides.
+            is_there = lease.is_there(self.attempt.request.hold_options.ttl).await;
+            if !is_there {
                 break;
             }
         }
@@ -273,9 +280,6 @@ impl<T: SqlTransaction> TransactionSeat<'_, T> {
             self.transaction.ask(&then, &params).await?;
         }
         lease.arrived = answer == GIVEN;
-        let ttl = self.attempt.request.hold_options.ttl;
-        let is_unseen = self.looks > before && ![GIVEN, TOO_EARLY].contains(&&*answer);
-        let is_there = is_unseen && lease.is_there(ttl).await;
         Ok((answer, is_there))
     }
 }

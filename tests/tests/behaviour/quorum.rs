@@ -3,10 +3,8 @@
 
 use std::time::Duration;
 
-use lock_runtime::{
-    LockError, LockManager, LockManagerBuilder, LostReason, MemoryStore, TryAcquire,
-};
-use tests::{Quorum, Store, answered, eventually, left_of};
+use lock_runtime::{LockError, LockManagerBuilder, LostReason, MemoryStore, TryAcquire};
+use tests::{Quorum, Store, answered, eventually, left_of, store};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(60);
@@ -56,7 +54,7 @@ tests::suite! {
 }
 
 fn builder() -> LockManagerBuilder {
-    LockManager::builder()
+    store::builder()
 }
 
 fn is_config<T: std::fmt::Debug>(result: &Result<T, LockError>) -> bool {

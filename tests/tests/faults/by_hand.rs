@@ -3,8 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use lock_runtime::{LockManager, LostReason};
-use tests::RedisServer;
+use lock_runtime::LostReason;
+use tests::{RedisServer, store};
 use tokio::time::timeout;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -16,7 +16,7 @@ async fn a_lock_is_freed_by_hand_as_the_page_says() {
     let hash = text.split('`').find(|code| code.contains("sha1sum"));
 
     let server = RedisServer::start();
-    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let locks = store::connected(&server.url()).await;
     let guard = locks.mutex("order:17").acquire().await.unwrap();
     let holders: Vec<String> = server.ask(&["HKEYS", "lock:order:17"]).await;
     assert!(holders[0].starts_with(&locks.id()), "{holders:?}");

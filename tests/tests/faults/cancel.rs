@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lock_runtime::LockManager;
 use tests::faults::{LEAVES, Leave, at_each_poll, behind_a_proxy, free_within, poll_times};
-use tests::{Direction, FaultProxy, RedisServer, eventually, eventually_within};
+use tests::{Direction, FaultProxy, RedisServer, eventually, eventually_within, store};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -32,7 +32,7 @@ impl Scene {
 
     async fn with(call_timeout: Duration) -> Scene {
         let server = RedisServer::start();
-        let builder = LockManager::builder().call_timeout(call_timeout);
+        let builder = store::builder().call_timeout(call_timeout);
         let (proxy, slow) = behind_a_proxy(&server, builder.clone()).await;
         let other = builder.connect(&server.url()).await.unwrap();
         // Whatever a first use starts is running before the tasks are counted.
@@ -297,7 +297,7 @@ async fn a_shutdown_dropped_at_any_poll_goes_on_when_called_again() {
     for leave in LEAVES {
         for polls in 0..4 {
             let server = RedisServer::start();
-            let locks = LockManager::builder()
+            let locks = store::builder()
                 .shutdown_grace(50 * MS)
                 .connect(&server.url())
                 .await

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lock_runtime::{LockError, LockManager, LostReason, TryAcquire};
 use tests::mysql::is_left_out;
-use tests::{MariadbServer, eventually, eventually_within};
+use tests::{MariadbServer, eventually, eventually_within, store};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -32,7 +32,7 @@ fn url(servers: [&MariadbServer; 2]) -> String {
 }
 
 async fn manager(url: &str) -> LockManager {
-    let builder = LockManager::builder().ensure_schema(true).lease(LEASE);
+    let builder = store::builder().ensure_schema(true).lease(LEASE);
     builder.connect(url).await.unwrap()
 }
 

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use lock_runtime::LockManager;
 use tests::faults::behind_a_proxy;
-use tests::{Direction, RedisServer, eventually};
+use tests::{Direction, RedisServer, eventually, store};
 use tokio::time::timeout;
 
 const MS: Duration = Duration::from_millis(1);
@@ -12,8 +11,8 @@ const MS: Duration = Duration::from_millis(1);
 #[tokio::test]
 async fn an_observer_learns_who_leads_though_each_call_is_dropped_before_the_answer() {
     let server = RedisServer::start();
-    let (proxy, locks) = behind_a_proxy(&server, LockManager::builder()).await;
-    let leader = LockManager::connect(&server.url()).await.unwrap();
+    let (proxy, locks) = behind_a_proxy(&server, store::builder()).await;
+    let leader = store::connected(&server.url()).await;
     let led = leader.elect("scheduler").campaign().await.unwrap();
     let mut observer = locks.elect("scheduler").observe();
     // A look takes two round trips.

@@ -7,7 +7,9 @@ use std::time::Duration;
 use lock_runtime::{LockError, LockGuard, LockManager};
 use redis::Value;
 use tests::faults::free_within;
-use tests::{Events, Mariadb, Postgres, RedisServer, Sql, Table, eventually, eventually_within};
+use tests::{
+    Events, Mariadb, Postgres, RedisServer, Sql, Table, eventually, eventually_within, store,
+};
 use tokio::task::JoinSet;
 use tracing::Level;
 
@@ -220,8 +222,8 @@ async fn on_redis() -> (RedisServer, LockManager, LockManager) {
     let server = RedisServer::start();
     with_all_rights(&server);
     let url = server.url_with("app", "secret");
-    let locks = LockManager::connect(&url).await.unwrap();
-    let other = LockManager::connect(&server.url()).await.unwrap();
+    let locks = store::connected(&url).await;
+    let other = store::connected(&server.url()).await;
     (server, locks, other)
 }
 
@@ -304,7 +306,7 @@ async fn on_database<D: Rights>() -> (Table<D>, LockManager, LockManager) {
     let other = manager(&table.url()).await;
     D::say(&table, D::USER).await;
     D::say(&table, D::GIVE).await;
-    let locks = LockManager::connect(&D::url_of_app(&table)).await.unwrap();
+    let locks = store::connected(&D::url_of_app(&table)).await;
     (table, locks, other)
 }
 

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use lock_runtime::{LockManager, LostReason};
-use tests::{PostgresServer, eventually_within};
+use lock_runtime::LostReason;
+use tests::{PostgresServer, eventually_within, store};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -48,9 +48,7 @@ impl Drop for SmallDisk {
 async fn a_full_disk_ends_holds_on_time_and_locks_are_had_again_when_there_is_room() {
     let disk = SmallDisk::mount("160m");
     let mut server = PostgresServer::within(disk.path());
-    let builder = LockManager::builder()
-        .ensure_schema(true)
-        .call_timeout(500 * MS);
+    let builder = store::builder().ensure_schema(true).call_timeout(500 * MS);
     let locks = builder.connect(&server.url()).await.unwrap();
     let guard = locks.mutex("k").lease(3_000 * MS).acquire().await.unwrap();
     let first = guard.fencing_token().unwrap();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lock_runtime::{LockError, LockManager, LostReason, TryAcquire};
 use tests::faults::{connected, told};
-use tests::{PostgresServer, answered, eventually, eventually_within};
+use tests::{PostgresServer, answered, eventually, eventually_within, store};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -41,7 +41,7 @@ fn url(servers: [&PostgresServer; 2]) -> String {
 }
 
 async fn manager(url: &str) -> LockManager {
-    let builder = LockManager::builder().ensure_schema(true).lease(LEASE);
+    let builder = store::builder().ensure_schema(true).lease(LEASE);
     connected(builder, url).await
 }
 

@@ -4,10 +4,11 @@ use std::cell::Cell;
 use std::convert::Infallible;
 
 use lock_runtime::{LockManager, SqlDialect, SqlTransaction};
-use tests::{Blocker, Postgres};
+use tests::{Blocker, Postgres, store};
 
 use super::{
-    Driver, LONG, MS, Open, assert_refused, free_within, is_busy, scene, take, take_within,
+    Driver, LONG, MS, Open, assert_refused, free_within, in_time, is_busy, scene, take,
+    take_within, undriven,
 };
 
 tests::on_each_database!(
@@ -90,27 +91,31 @@ async fn a_lease_that_is_released_by_force_on_its_way_is_asked_for_again<D: Driv
 async fn a_row_that_a_stranger_has_locked_for_a_while_is_taken_afterwards<D: Driver>() {
     let (table, locks, mut one, _) = scene::<D>().await;
     free_within(&locks, "k", LONG).await;
-    let mut mine = D::begin(&mut one).await;
-    let mut disturbed = Disturbed {
-        transaction: &mut mine,
-        first: Some(Box::pin(async {
-            let blocker = Blocker::of(&mut table.server().client(), table.name(), "lock:k");
-            tokio::spawn(async move {
-                tokio::time::sleep(400 * MS).await;
-                blocker.commit();
-            });
-        })),
-    };
-    let taken = take_within(&locks, &mut disturbed, "k", LONG).await;
-    taken.unwrap();
-    mine.rollback().await;
+    let taken = in_time(async || {
+        let mut mine = D::begin(&mut one).await;
+        let mut disturbed = Disturbed {
+            transaction: &mut mine,
+            first: Some(Box::pin(async {
+                let blocker = Blocker::of(&mut table.server().client(), table.name(), "lock:k");
+                tokio::spawn(async move {
+                    tokio::time::sleep(400 * MS).await;
+                    blocker.commit();
+                });
+            })),
+        };
+        let taken = take_within(&locks, &mut disturbed, "k", LONG).await;
+        let taken = undriven(taken);
+        mine.rollback().await;
+        taken
+    });
+    taken.await.unwrap();
     free_within(&locks, "k", LONG).await;
     table.assert_clean().await;
 }
 
 async fn a_manager_of_short_leases_gives_locks_to_transactions<D: Driver>() {
     let (table, _, mut one, _) = scene::<D>().await;
-    let builder = LockManager::builder().ensure_schema(true);
+    let builder = store::builder().ensure_schema(true);
     let builder = builder.lease(1_000 * MS).longest_lease(1_000 * MS);
     let locks = builder.connect(&table.url()).await.unwrap();
     let mut mine = D::begin(&mut one).await;

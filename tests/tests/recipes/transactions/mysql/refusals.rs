@@ -1,12 +1,17 @@
 //! Tests of transactions in which a lock would exclude nobody.
 
-use lock_runtime::{LockManager, SqlDialect, SqlTransaction};
+use std::time::Instant;
+
+use lock_runtime::{SqlDialect, SqlTransaction};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error, IsolationLevel, TxOpts};
 use tests::mysql::is_meant;
-use tests::{Mariadb, MariadbServer, MariadbTable, PostgresServer};
+use tests::{Blocker, Mariadb, MariadbServer, MariadbTable, PostgresServer, store};
 
-use super::super::{Driver, LONG, MS, Open, assert_refused, free_within, scene, take, take_within};
+use super::super::{
+    Driver, LONG, MS, Open, assert_refused, free_within, in_time, scene, take, take_within,
+    undriven,
+};
 use super::Owned;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -22,7 +27,7 @@ async fn transactions_that_only_read_or_are_elsewhere_are_refused() {
 
     let mut mine = Mariadb::begin(&mut one).await;
     let postgres = PostgresServer::start();
-    let builder = LockManager::builder().ensure_schema(true);
+    let builder = store::builder().ensure_schema(true);
     let postgres = builder.connect(&postgres.url()).await.unwrap();
     assert_refused(take(&postgres, &mut mine, "k").await, Mariadb::SCHEME);
     mine.rollback().await;
@@ -30,15 +35,18 @@ async fn transactions_that_only_read_or_are_elsewhere_are_refused() {
     // Another server has the same names.
     let elsewhere = MariadbServer::start();
     let there = format!("{}?lock_table={}", elsewhere.url(), table.name());
-    let builder = LockManager::builder().ensure_schema(true);
+    let builder = store::builder().ensure_schema(true);
     let theirs = builder.connect(&there).await.unwrap();
     free_within(&theirs, "k", LONG).await;
     let held = theirs.mutex("k").acquire().await.unwrap();
     let mut stranger = Mariadb::open(&elsewhere.url()).await;
-    let mut transaction = Mariadb::begin(&mut stranger).await;
-    let taken = take(&locks, &mut transaction, "k").await;
-    assert_refused(taken, "does not see the lock");
-    transaction.rollback().await;
+    let taken = in_time(async || {
+        let mut transaction = Mariadb::begin(&mut stranger).await;
+        let taken = take(&locks, &mut transaction, "k").await;
+        transaction.rollback().await;
+        undriven(taken)
+    });
+    assert_refused(taken.await, "does not see the lock");
     held.release().await.unwrap();
     free_within(&locks, "k", LONG).await;
     table.assert_clean().await;
@@ -129,6 +137,51 @@ async fn a_transaction_of_each_isolation_sees_what_the_holder_before_it_wrote() 
         mine.commit().await;
         free_within(&locks, "k", LONG).await;
     }
+    table.assert_clean().await;
+}
+
+/// A transaction that finds the row locked by a stranger, until it has looked there for a second.
+struct Blocked<'c> {
+    transaction: Owned<'c>,
+    table: &'c MariadbTable,
+    /// The stranger, and the time of the first look.
+    blocker: Option<(Option<Blocker>, Instant)>,
+}
+
+impl SqlTransaction for Blocked<'_> {
+    type Error = Error;
+    const DIALECT: SqlDialect = SqlDialect::Mysql;
+
+    async fn ask(&mut self, sql: &str, params: &[&str]) -> Result<String, Error> {
+        let table = self.table;
+        let (blocker, first_look) = self.blocker.get_or_insert_with(|| {
+            let blocker = Blocker::of(&mut table.server().client(), table.name(), "lock:k");
+            (Some(blocker), Instant::now())
+        });
+        let answer = self.transaction.ask(sql, params).await;
+        if first_look.elapsed() >= 1_000 * MS {
+            blocker.take().map(Blocker::commit);
+        }
+        answer
+    }
+}
+
+/// The look after which the row is free is the last one but for the question what is wrong.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_is_free_just_after_the_last_look_is_no_mistake_of_the_transaction() {
+    let (table, locks, mut one, _) = scene::<Mariadb>().await;
+    free_within(&locks, "k", LONG).await;
+    let taken = in_time(async || {
+        let mut blocked = Blocked {
+            transaction: Mariadb::begin(&mut one).await,
+            table: &table,
+            blocker: None,
+        };
+        let taken = take_within(&locks, &mut blocked, "k", LONG).await;
+        blocked.transaction.rollback().await;
+        undriven(taken)
+    });
+    taken.await.unwrap();
     table.assert_clean().await;
 }
 
