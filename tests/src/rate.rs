@@ -8,7 +8,7 @@ use lock_runtime::LockManager;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use crate::eventually::eventually;
+use crate::eventually::eventually_within;
 
 /// The shortest time between two requests for the same key, so that a busy machine can keep up.
 const EVERY: Duration = Duration::from_millis(20);
@@ -54,10 +54,11 @@ impl Load {
     }
 
     /// Waits until each key was served twenty times more. A key that shares something with a server that does not answer
-    /// waits for the timeout of a call, which is longer than this has patience.
+    /// waits for the timeout of a call, which has to be a minute.
     pub async fn goes_on(&self) {
         let before = self.each();
-        eventually("every key is served", async || {
+        let patience = Duration::from_secs(50);
+        eventually_within(patience, "every key is served", async || {
             let now = self.each();
             now.iter()
                 .zip(&before)

@@ -9,7 +9,8 @@ use redis::Value;
 use tokio::runtime::Builder;
 
 use crate::cluster::{RedisCluster, slot_of};
-use crate::eventually::eventually;
+use crate::eventually::{answered, eventually};
+use crate::faults::connected;
 use crate::quorum::Quorum;
 use crate::sentinel::SentinelGroup;
 use crate::server::RedisServer;
@@ -91,15 +92,15 @@ impl Share {
     /// Connects a manager of this test.
     pub async fn connect(&self, builder: LockManagerBuilder) -> LockManager {
         let builder = builder.namespace(&self.namespace);
-        let connected = match self.topology {
-            Topology::Sentinel(group) => builder.connect(&group.url()).await,
-            Topology::Cluster(cluster) => builder.connect(&cluster.url()).await,
+        match self.topology {
+            Topology::Sentinel(group) => connected(builder, &group.url()).await,
+            Topology::Cluster(cluster) => connected(builder, &cluster.url()).await,
             Topology::Quorum(quorum) => {
                 let builder = builder.lease(QUORUM_LEASE).longest_lease(QUORUM_LEASE);
-                builder.quorum(quorum.nodes()).await
+                let connecting = answered(async || builder.clone().quorum(quorum.nodes()).await);
+                connecting.await.expect("a manager on the shared servers")
             }
-        };
-        connected.expect("a manager on the shared servers")
+        }
     }
 
     /// Returns whether several servers keep its locks together.

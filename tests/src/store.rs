@@ -5,8 +5,8 @@ use std::time::Duration;
 use lock_runtime::{LockManager, LockManagerBuilder, MemoryStore};
 use tokio::time::sleep;
 
-use crate::eventually::answered;
 use crate::eventually::eventually;
+use crate::faults;
 use crate::mariadb::MariadbTable;
 use crate::postgres::PostgresTable;
 use crate::quorum::Quorum;
@@ -26,8 +26,7 @@ pub fn builder() -> LockManagerBuilder {
 
 /// Connects a manager with these settings, however long a busy machine takes for it.
 pub async fn connected(url: &str) -> LockManager {
-    let connecting = answered(async || builder().connect(url).await);
-    connecting.await.expect("connect")
+    faults::connected(builder(), url).await
 }
 
 /// Returns what is left of a lock's lease, as a manager sees it. Nothing if the store did not say.
@@ -106,22 +105,15 @@ impl Store {
                 .memory_store(store)
                 .in_memory()
                 .expect("a manager on the memory store"),
-            Self::Redis(server) => builder
-                .connect(&server.url())
-                .await
-                .expect("a manager on the Redis server"),
+            Self::Redis(server) => faults::connected(builder, &server.url()).await,
             Self::Quorum(quorum) => quorum.connect(builder).await,
             Self::Shared(share) => share.connect(builder).await,
-            Self::Postgres(table) => builder
-                .ensure_schema(true)
-                .connect(&table.url())
-                .await
-                .expect("a manager on the PostgreSQL server"),
-            Self::Mysql(table) => builder
-                .ensure_schema(true)
-                .connect(&table.url())
-                .await
-                .expect("a manager on the MariaDB server"),
+            Self::Postgres(table) => {
+                faults::connected(builder.ensure_schema(true), &table.url()).await
+            }
+            Self::Mysql(table) => {
+                faults::connected(builder.ensure_schema(true), &table.url()).await
+            }
         }
     }
 

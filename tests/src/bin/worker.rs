@@ -116,7 +116,7 @@ async fn contend(url: &str, key: &str, tasks: usize, budget: Budget) {
 async fn ready(url: &str) -> LockManager {
     // On a busy machine, an answer may be late, which is no failure of the worker.
     let builder = LockManager::builder().call_timeout(Duration::from_secs(60));
-    let locks = builder.connect(url).await.expect("connect");
+    let locks = tests::faults::connected(builder, url).await;
     println!("ready");
     std::io::stdin()
         .lock()

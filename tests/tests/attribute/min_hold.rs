@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, distributed_lock};
-use tests::{Events, RedisServer, Store, eventually, store};
+use tests::{Events, RedisServer, Store, eventually};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -62,8 +62,8 @@ async fn a_key_that_is_freed_by_force_is_no_loss() {
 #[tokio::test]
 async fn the_key_stays_taken_after_the_body_ended() {
     let server = RedisServer::start();
-    let locks = store::connected(&server.url()).await;
-    let other = store::connected(&server.url()).await;
+    let locks = tests::connected(&server.url()).await;
+    let other = tests::connected(&server.url()).await;
     let before = Instant::now();
     tick(&locks, LEAST).await.unwrap().expect("the first run");
     taken_for(&other, before).await;
@@ -82,7 +82,7 @@ async fn the_key_stays_taken_when_the_process_ends_after_the_call() {
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
-            let locks = store::connected(&url).await;
+            let locks = tests::connected(&url).await;
             tick(&locks, LONG).await.unwrap().expect("the first run");
         });
         runtime.shutdown_background();
@@ -102,7 +102,7 @@ async fn endless(locks: &LockManager, started: &Notify) -> Result<(), LockError>
 #[tokio::test]
 async fn the_key_stays_taken_when_the_call_and_the_manager_are_dropped() {
     let server = RedisServer::start();
-    let locks = store::connected(&server.url()).await;
+    let locks = tests::connected(&server.url()).await;
     let started = Arc::new(Notify::new());
     let before = Instant::now();
     let call = tokio::spawn({

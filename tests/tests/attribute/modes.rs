@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, distributed_lock};
-use tests::{CommandStats, RedisServer, Store, eventually, store};
+use tests::{CommandStats, RedisServer, Store, eventually};
 use tokio::sync::Barrier;
 
 #[distributed_lock(key = "page:{id}", mode = read, wait = "0s", manager = locks, guard = lease)]
@@ -156,7 +156,7 @@ async fn store_waiters(locks: &LockManager) -> u64 {
 #[tokio::test]
 async fn a_call_under_a_semaphore_is_two_scripts() {
     let server = RedisServer::start();
-    let connect = async || store::connected(&server.url()).await;
+    let connect = async || tests::connected(&server.url()).await;
     let (locks, other) = (connect().await, connect().await);
     take_two_places(&locks, 1, 2).await.unwrap(); // loads the scripts
     drop(other.mutex("warm").acquire().await.unwrap());

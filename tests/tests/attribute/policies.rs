@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tests::store;
 
 use lock_runtime::{LockError, LockManager, LostReason, distributed_lock};
 use tokio::sync::Notify;
@@ -242,7 +241,7 @@ async fn min_hold_keeps_the_key_after_a_short_body_and_no_longer() {
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_does_not_wait_for_min_hold_and_leaves_the_key_taken() {
     let store = lock_runtime::MemoryStore::new();
-    let manager = || store::builder().memory_store(&store).in_memory();
+    let manager = || tests::builder().memory_store(&store).in_memory();
     let (locks, other) = (manager().unwrap(), manager().unwrap());
     let least = Duration::from_secs(55);
     tick(&locks, least).await.unwrap().unwrap();

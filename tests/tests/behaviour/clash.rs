@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockGuard, LockManager, TryAcquire};
-use tests::Store;
+use tests::{Store, eventually};
 
 /// The form in which a lock is stored. Kinds of the same form share a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +114,15 @@ async fn ask(locks: &LockManager, kind: &str, name: &str) -> Vec<Result<(), Lock
     }
 }
 
+fn is_refused(answer: &Result<(), LockError>, name: &str, expected: &str) -> bool {
+    let Err(error @ LockError::ForeignKey { key, why, .. }) = answer else {
+        panic!("{name}: {answer:?}");
+    };
+    assert!(key.ends_with(name), "{key}");
+    assert!(!error.is_retryable(), "{error}");
+    why == expected
+}
+
 tests::suite! {
     async fn every_pair_of_kinds_shares_a_form_or_is_refused_by_both_names(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
@@ -121,19 +130,18 @@ tests::suite! {
             for (kind, wanted, asked) in KINDS {
                 let name = format!("{found} and {kind}");
                 let guard = stand(&locks, found, &name).await;
-                let answers = ask(&other, kind, &name).await;
-                for answer in answers {
-                    if form == wanted {
+                if form == wanted {
+                    for answer in ask(&other, kind, &name).await {
                         assert!(!matches!(answer, Err(LockError::ForeignKey { .. })), "{name}: {answer:?}");
-                        continue;
                     }
-                    let error = answer.expect_err(&name);
-                    let LockError::ForeignKey { key, why, .. } = &error else {
-                        panic!("{name}: {error:?}");
-                    };
-                    assert!(key.ends_with(&name), "{key}");
-                    assert_eq!(*why, format!("it is {is}; you asked for {asked}"));
-                    assert!(!error.is_retryable(), "{error}");
+                } else {
+                    // A machine that is too busy for a second question names only what it sees.
+                    let expected = format!("it is {is}; you asked for {asked}");
+                    eventually(&format!("{name}: {expected}"), async || {
+                        let answers = ask(&other, kind, &name).await;
+                        answers.into_iter().all(|answer| is_refused(&answer, &name, &expected))
+                    })
+                    .await;
                 }
                 if let Some(guard) = guard {
                     assert!(guard.is_held() && guard.remaining() > Duration::ZERO, "{name}");

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_runtime::LockManager;
+use lock_runtime::{LockError, LockManager};
 use tests::{History, Store};
 
 const WAIT: Duration = Duration::from_secs(60);
@@ -32,22 +32,28 @@ async fn contend(
         for task in 0..tasks {
             let (manager, history) = (manager.clone(), Arc::clone(&history));
             contenders.spawn(async move {
+                let mut lost = 0;
                 for round in 0..rounds {
                     let key = keys[(task + round) % keys.len()];
                     let guard = manager.mutex(key).wait(WAIT).acquire().await.unwrap();
                     let token = guard.fencing_token().map(|token| token.get());
                     let mut hold = history.begin(key, format_args!("{m}-{task}"), token);
                     tokio::task::yield_now().await;
-                    assert!(hold.seen(|| guard.is_held()));
-                    hold.end();
-                    guard.release().await.unwrap();
+                    let is_held = hold.seen(|| guard.is_held());
+                    hold.end_as_seen();
+                    match guard.release().await {
+                        Ok(()) => assert!(is_held),
+                        Err(LockError::Lost { .. }) => lost += 1,
+                        Err(error) => panic!("{error}"),
+                    }
                 }
+                lost
             });
         }
     }
-    while let Some(contender) = contenders.join_next().await {
-        contender.unwrap();
-    }
+    let lost: usize = contenders.join_all().await.into_iter().sum();
+    // A process that a busy machine stops for a third of a second may lose what it was just given, and nothing else.
+    assert!(lost <= history.len() / 100, "{lost} of {}", history.len());
     history
 }
 

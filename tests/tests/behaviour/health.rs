@@ -3,15 +3,15 @@
 use std::time::{Duration, SystemTime};
 
 use lock_runtime::HealthState;
+use tests::Store;
 use tests::faults::took;
-use tests::{Store, store};
 
 tests::suite! {
     also on a quorum:
     async fn a_store_that_answers_is_healthy_since_it_has_been_used(store: &mut Store) {
         let began = SystemTime::now();
         // A busy machine answers late.
-        let patient = store::builder().call_timeout(Duration::from_secs(60));
+        let patient = tests::builder().call_timeout(Duration::from_secs(60));
         let locks = store.connect(patient).await;
         let (health, first) = took(locks.health()).await;
         assert!(health.is_ok(), "{health:?}");

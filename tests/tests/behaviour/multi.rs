@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, LockRequest, LostReason, MemoryStore, TryAcquire};
-use tests::{History, Store, answered, eventually, store};
+use tests::{History, Store, answered, eventually};
 use tokio::time::Instant;
 
 const MS: Duration = Duration::from_millis(1);
@@ -200,7 +200,7 @@ tests::suite! {
     async fn the_locks_of_a_set_may_be_in_different_stores(store: &mut Store) {
         let here = store.manager().await;
         let elsewhere = MemoryStore::new();
-        let there = store::builder().memory_store(&elsewhere).in_memory().unwrap();
+        let there = tests::builder().memory_store(&elsewhere).in_memory().unwrap();
         let guard = here.multi([here.mutex("a"), there.mutex("a"), here.mutex("b")]).acquire().await.unwrap();
         assert_eq!(guard.members().count(), 3);
         assert!(is_held(&here, "a").await && is_held(&there, "a").await);

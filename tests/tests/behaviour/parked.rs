@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockGuard, LockManager, TryAcquire};
-use tests::{Store, eventually, left_of, store};
+use tests::{Store, eventually, left_of};
 use tokio::time::{Instant, sleep, timeout};
 
 const MS: Duration = Duration::from_millis(1);
@@ -201,7 +201,7 @@ tests::suite! {
     }
 
     async fn local_callers_pass_a_parked_one_that_asks_for_all_of_them(store: &mut Store) {
-        let builder = store::builder().call_timeout(CALL);
+        let builder = tests::builder().call_timeout(CALL);
         let (locks, other) = (store.connect(builder).await, store.manager().await);
         let held = other.mutex("k").acquire().await.unwrap();
         let request = locks.mutex("k").wait(LONG);
@@ -215,7 +215,7 @@ tests::suite! {
     }
 
     async fn local_callers_pass_a_release_that_nobody_polls(store: &mut Store) {
-        let builder = store::builder().call_timeout(CALL);
+        let builder = tests::builder().call_timeout(CALL);
         let locks = store.connect(builder).await;
         let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
         let release = guard.release();

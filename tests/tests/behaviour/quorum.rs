@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManagerBuilder, LostReason, MemoryStore, TryAcquire};
-use tests::{Quorum, Store, answered, eventually, left_of, store};
+use tests::{Quorum, Store, answered, eventually, left_of};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(60);
@@ -54,7 +54,7 @@ tests::suite! {
 }
 
 fn builder() -> LockManagerBuilder {
-    store::builder()
+    tests::builder()
 }
 
 fn is_config<T: std::fmt::Debug>(result: &Result<T, LockError>) -> bool {

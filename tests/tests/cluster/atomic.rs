@@ -8,12 +8,12 @@ use std::time::Duration;
 use lock_runtime::LockManager;
 use redis::Value;
 use tests::faults::renewed;
-use tests::{RedisCluster, eventually, store};
+use tests::{RedisCluster, eventually};
 
 const LONG: Duration = Duration::from_secs(30);
 
 async fn manager(cluster: &RedisCluster) -> LockManager {
-    store::connected(&cluster.url()).await
+    tests::connected(&cluster.url()).await
 }
 
 fn moves_in_one_step(cluster: &RedisCluster) -> bool {

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, LostReason, TryAcquire};
 use tests::faults::{free_within, renewed, took};
-use tests::{Data, RedisCluster, eventually_within, store};
+use tests::{Data, RedisCluster, eventually_within};
 
 const MS: Duration = Duration::from_millis(1);
 const LEASE: Duration = Duration::from_secs(9);
 const LONG: Duration = Duration::from_secs(30);
 
 async fn manager(cluster: &RedisCluster) -> LockManager {
-    let builder = store::builder().lease(LEASE).call_timeout(LONG / 3);
+    let builder = tests::builder().lease(LEASE).call_timeout(LONG / 3);
     builder.connect(&cluster.url()).await.unwrap()
 }
 

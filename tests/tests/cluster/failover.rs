@@ -9,7 +9,7 @@ use std::time::Duration;
 use lock_runtime::{LockError, LockGuard, LockManager, LostReason};
 use redis::Value;
 use tests::history::Violation;
-use tests::{Data, History, RedisCluster, answered, eventually, eventually_within, store};
+use tests::{Data, History, RedisCluster, answered, eventually, eventually_within};
 use tokio::task::JoinSet;
 
 const MS: Duration = Duration::from_millis(1);
@@ -56,7 +56,7 @@ impl Storm {
         let storm = Arc::new(storm);
         let mut tasks = JoinSet::new();
         for m in 0..3 {
-            let locks = store::connected(&cluster.url()).await;
+            let locks = tests::connected(&cluster.url()).await;
             for tag in TAGS {
                 let semaphore = locks.semaphore(format!("{{{tag}}}permits"));
                 let set = answered(async || semaphore.try_set_permits(PERMITS).await);
@@ -331,7 +331,7 @@ async fn masters_that_die_under_a_storm_leave_no_second_holder_untold() {
 /// Has all permits and the fair lock of each tag. A failover that loses writes brings leases of permits back, and places
 /// in queues: they stay in the store until somebody asks after their end.
 async fn everything_can_be_had(cluster: &RedisCluster) {
-    let locks = store::connected(&cluster.url()).await;
+    let locks = tests::connected(&cluster.url()).await;
     for tag in TAGS {
         let permits = locks.semaphore(format!("{{{tag}}}permits"));
         let all = permits.permits(PERMITS as u32).wait(LONG).acquire().await;
@@ -355,12 +355,12 @@ fn stop_replication(cluster: &RedisCluster, master: usize) {
 #[tokio::test]
 async fn a_lock_that_no_replica_has_is_lost_with_its_master_and_its_holder_is_told() {
     let mut cluster = RedisCluster::builder().replicas().start().await;
-    let locks = store::connected(&cluster.url()).await;
-    let other = store::connected(&cluster.url()).await;
+    let locks = tests::connected(&cluster.url()).await;
+    let other = tests::connected(&cluster.url()).await;
     let master = cluster.owner_of_key("lock:k");
     let replica = cluster.replica_of(master);
     stop_replication(&cluster, master);
-    let guard = locks.mutex("k").acquire().await.unwrap();
+    let guard = locks.mutex("k").lease(LONG).acquire().await.unwrap();
     cluster.kill9(master);
     cluster.resume(replica);
     assert_eq!(cluster.replaced(master).await, replica);
@@ -381,7 +381,7 @@ async fn a_lock_that_no_replica_has_is_lost_with_its_master_and_its_holder_is_to
 async fn counters_add_up_while_their_slot_moves() {
     let cluster = Arc::new(RedisCluster::start().await);
     // It says that an answer was not in time, and not whether it counted.
-    let builder = store::builder().call_timeout(LONG / 2);
+    let builder = tests::builder().call_timeout(LONG / 2);
     let locks = builder.connect(&cluster.url()).await.unwrap();
     let (latch, permits) = (locks.latch("{a}latch"), locks.plain_semaphore("{a}plain"));
     latch.try_set_count(2_000).await.unwrap();

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lock_runtime::LockError;
-use tests::{RedisCluster, eventually, eventually_within, store};
+use tests::{RedisCluster, eventually, eventually_within};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -49,7 +49,7 @@ fn asked(cluster: &RedisCluster) -> u64 {
 #[tokio::test]
 async fn slots_that_stay_nobodys_are_asked_after_less_and_less() {
     let cluster = with_a_gap().await;
-    let builder = store::builder().call_timeout(1_000 * MS);
+    let builder = tests::builder().call_timeout(1_000 * MS);
     let locks = builder.connect(&cluster.url()).await.unwrap();
     let name = in_the_gap(&cluster);
     let error = locks.mutex(&name).try_acquire().await.unwrap_err();

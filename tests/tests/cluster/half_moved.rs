@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use lock_runtime::{LockManager, TryAcquire};
-use tests::{RedisCluster, eventually, store};
+use tests::{RedisCluster, eventually};
 
 const LONG: Duration = Duration::from_secs(30);
 
 /// Returns the managers of two processes, the slot, and the node that the slot goes to.
 async fn scene(cluster: &RedisCluster) -> (LockManager, LockManager, u16, usize) {
-    let connect = async || store::connected(&cluster.url()).await;
+    let connect = async || tests::connected(&cluster.url()).await;
     let slot = cluster.slot_of("lock:{m}");
     let to = (cluster.owner_of(slot) + 1) % 3;
     (connect().await, connect().await, slot, to)

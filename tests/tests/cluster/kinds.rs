@@ -6,12 +6,12 @@ use lock_runtime::{
     ClusterChannels, LockError, LockGuard, LockManager, LockRequest, LostReason, TryAcquire,
 };
 use tests::faults::{told, took};
-use tests::{RedisCluster, RedisServer, documented_rights, eventually, store};
+use tests::{RedisCluster, RedisServer, documented_rights, eventually};
 
 const MS: Duration = Duration::from_millis(1);
 
 async fn manager(cluster: &RedisCluster) -> LockManager {
-    store::connected(&cluster.url()).await
+    tests::connected(&cluster.url()).await
 }
 
 /// Returns the name of a lock that this node has.
@@ -29,7 +29,7 @@ async fn one_seed_that_lives_is_enough_however_many_there_are() {
     let url = format!("redis-cluster://{dead}{live}");
     // The seeds are asked in an order that is drawn.
     for _ in 0..10 {
-        let locks = store::connected(&url).await;
+        let locks = tests::connected(&url).await;
         let guard = locks.mutex("k").acquire().await.unwrap();
         guard.release().await.unwrap();
     }
@@ -113,7 +113,7 @@ async fn the_documented_rights_are_enough_in_a_cluster_too() {
         ClusterChannels::Both,
     ] {
         let connect = async || {
-            let builder = store::builder().cluster_channels(channels);
+            let builder = tests::builder().cluster_channels(channels);
             builder.connect(&url).await.unwrap()
         };
         let (locks, other) = (connect().await, connect().await);
@@ -290,7 +290,7 @@ async fn names_whose_keys_would_be_in_several_slots_are_refused_before_anything_
         assert_eq!(latch.count_down().await.unwrap(), 0);
     }
     let server = RedisServer::start();
-    let locks = store::connected(&server.url()).await;
+    let locks = tests::connected(&server.url()).await;
     let guard = locks.mutex("a{b").acquire().await.unwrap();
     guard.release().await.unwrap();
 }
@@ -329,7 +329,7 @@ async fn what_a_lazy_manager_cannot_use_is_told_by_its_first_call_at_once() {
     let guarded = RedisServer::builder().requirepass("secret").start();
     let first_call = async |server: &RedisServer| {
         let url = format!("redis-cluster://:hunter2@{}", server.addr());
-        let locks = store::builder().lazy(true).connect(&url).await;
+        let locks = tests::builder().lazy(true).connect(&url).await;
         let request = locks.unwrap().mutex("k").wait(60_000 * MS);
         let (answer, waited) = took(request.acquire()).await;
         assert!(waited < 30_000 * MS, "no wait can help: {waited:?}");
@@ -346,7 +346,7 @@ async fn any_node_that_answers_leads_to_all_of_them() {
     let cluster = RedisCluster::start().await;
     let one = cluster.nodes[2].addr();
     let url = format!("redis-cluster://127.0.0.1:1,{one}");
-    let locks = store::connected(&url).await;
+    let locks = tests::connected(&url).await;
     for node in 0..3 {
         let name = name_at(&cluster, node, "k");
         let guard = locks.mutex(name.as_str()).acquire().await.unwrap();

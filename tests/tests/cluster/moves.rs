@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lock_runtime::{LockGuard, LockManager, LostReason, TryAcquire};
 use tests::faults::{renewed, told};
-use tests::{CommandStats, RedisCluster, eventually, eventually_within, store};
+use tests::{CommandStats, RedisCluster, eventually, eventually_within};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -16,7 +16,7 @@ const LONG: Duration = Duration::from_secs(30);
 const LEASE: Duration = Duration::from_secs(9);
 
 async fn manager(cluster: &RedisCluster) -> LockManager {
-    store::connected(&cluster.url()).await
+    tests::connected(&cluster.url()).await
 }
 
 /// Returns a lock in the slot that is moved: its name, its slot, from where and to where.
@@ -282,7 +282,7 @@ async fn a_failover_loses_no_lock_that_was_replicated_and_holders_and_waiters_go
 #[tokio::test]
 async fn a_frozen_master_stops_its_slots_only_until_another_one_is_elected() {
     let cluster = RedisCluster::builder().replicas().start().await;
-    let locks = store::builder().call_timeout(1_500 * MS);
+    let locks = tests::builder().call_timeout(1_500 * MS);
     let locks = locks.connect(&cluster.url()).await.unwrap();
     let (name, slot, from, _) = moving(&cluster);
     held(&locks, name).await.release().await.unwrap();
@@ -323,7 +323,7 @@ async fn what_one_slot_does_not_answer_says_nothing_about_the_others() {
 #[tokio::test]
 async fn a_node_that_does_not_answer_keeps_no_confirmation_back_from_holds_at_others() {
     let cluster = RedisCluster::start().await;
-    let locks = store::builder().call_timeout(LONG);
+    let locks = tests::builder().call_timeout(LONG);
     let locks = locks.connect(&cluster.url()).await.unwrap();
     let mut guards = Vec::new();
     for node in [0, 1] {

@@ -4,15 +4,15 @@
 use std::time::Duration;
 
 use lock_runtime::{LockGuard, LockManager, TryAcquire};
+use tests::RedisCluster;
 use tests::faults::{free_within, renewed};
-use tests::{RedisCluster, store};
 
 const LEASE: Duration = Duration::from_secs(6);
 const LONG: Duration = Duration::from_secs(30);
 
 async fn scene() -> (RedisCluster, LockManager) {
     let cluster = RedisCluster::builder().masters(1).start().await;
-    let builder = store::builder().lease(LEASE).call_timeout(LEASE / 2);
+    let builder = tests::builder().lease(LEASE).call_timeout(LEASE / 2);
     let locks = builder.connect(&cluster.nodes[0].url()).await.unwrap();
     (cluster, locks)
 }

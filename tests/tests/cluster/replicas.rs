@@ -8,7 +8,7 @@ use std::time::Duration;
 use lock_runtime::{LockError, LockGuard, LockManager, LostReason, Replicas};
 use redis::Value;
 use tests::faults::{free_within, renewed, took};
-use tests::{CommandStats, Data, RedisCluster, eventually, eventually_within, store};
+use tests::{CommandStats, Data, RedisCluster, eventually, eventually_within};
 use tokio::task::JoinSet;
 
 const MS: Duration = Duration::from_millis(1);
@@ -24,7 +24,7 @@ async fn patient() -> RedisCluster {
 }
 
 async fn manager(cluster: &RedisCluster, replicas: Replicas) -> LockManager {
-    let builder = store::builder().call_timeout(5_000 * MS);
+    let builder = tests::builder().call_timeout(5_000 * MS);
     let builder = builder.replicas(replicas);
     builder.connect(&cluster.url()).await.unwrap()
 }
@@ -140,7 +140,7 @@ async fn a_frozen_replica_keeps_locks_of_its_node_back_and_no_others() {
     let pair = locks.multi(pair).wait(500 * MS).acquire().await;
     assert_unconfirmed(&pair.unwrap_err());
     // A request of this manager waits for the replica for longer than others may take.
-    let stubborn = store::builder().lease(2 * LONG);
+    let stubborn = tests::builder().lease(2 * LONG);
     let stubborn = stubborn.call_timeout(LONG / 2);
     let stubborn = stubborn.replicas(Replicas::at_least(1).within(LONG / 2));
     let stubborn = stubborn.connect(&cluster.url()).await.unwrap();
@@ -402,7 +402,7 @@ async fn more_replicas_than_a_node_has_grant_nothing_and_say_how_many_there_are(
 #[tokio::test]
 async fn a_node_of_a_cluster_by_itself_is_refused() {
     let cluster = RedisCluster::builder().masters(1).start().await;
-    let builder = store::builder().replicas(Replicas::majority());
+    let builder = tests::builder().replicas(Replicas::majority());
     let refused = builder.connect(&cluster.nodes[0].url()).await.unwrap_err();
     assert!(matches!(refused, LockError::InvalidConfig { .. }));
     assert!(

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lock_runtime::LockManager;
 use tests::faults::free_within;
-use tests::{CommandStats, RedisCluster, eventually_within, store};
+use tests::{CommandStats, RedisCluster, eventually_within};
 
 const MS: Duration = Duration::from_millis(1);
 const LEASE: Duration = Duration::from_secs(60);
@@ -22,7 +22,7 @@ async fn scene() -> (RedisCluster, LockManager, u16, usize) {
     let cluster = RedisCluster::start().await;
     // A compensation ends by itself when the request has run out of time. This timeout is too long for that to happen
     // in these tests.
-    let builder = store::builder().call_timeout(LEASE / 6);
+    let builder = tests::builder().call_timeout(LEASE / 6);
     let locks = builder.connect(&cluster.url()).await.unwrap();
     free_within(&locks, "{m}", LEASE).await;
     let slot = cluster.slot_of(KEY);

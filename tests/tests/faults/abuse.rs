@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_runtime::{LockError, LockGuard, LockManager, LockMode, LostReason, TryAcquire};
 use redis::Value;
 use tests::faults::free_within;
-use tests::{RedisServer, Worker, eventually, store};
+use tests::{RedisServer, Worker, eventually};
 use tokio::time::timeout;
 
 const LONG: Duration = Duration::from_secs(30);
@@ -32,7 +32,7 @@ async fn a_forced_release_through_another_namespace_of_the_same_key_is_told_at_o
     }
     let server = RedisServer::start();
     // Only a message can tell it within the test: the next renewal is a third of an hour away.
-    let builder = store::builder().lease(HOUR);
+    let builder = tests::builder().lease(HOUR);
     let usual = builder.clone().connect(&server.url()).await.unwrap();
     let bare = builder.namespace("").connect(&server.url()).await.unwrap();
     for kind in ["mutex", "fenced", "fair", "read", "write", "permits"] {
@@ -52,7 +52,7 @@ async fn a_forced_release_through_another_namespace_of_the_same_key_is_told_at_o
 #[tokio::test]
 async fn a_bad_fence_says_what_it_holds_and_what_mends_it_to_every_lock_of_its_slot() {
     let server = RedisServer::start();
-    let locks = store::connected(&server.url()).await;
+    let locks = tests::connected(&server.url()).await;
     let (first, second) = ("{slot}:a", "{slot}:b");
     let before = server.keys();
     free_within(&locks, first, LONG).await;
@@ -88,7 +88,7 @@ async fn a_bad_fence_says_what_it_holds_and_what_mends_it_to_every_lock_of_its_s
 #[tokio::test]
 async fn dead_readers_of_many_holds_do_not_keep_the_server_busy() {
     let server = RedisServer::start();
-    let locks = store::connected(&server.url()).await;
+    let locks = tests::connected(&server.url()).await;
     let make = || {
         for reader in 0..100 {
             // As this library's readers have it: a reader of Redisson counts as alive at once.
@@ -126,7 +126,7 @@ async fn dead_readers_of_many_holds_do_not_keep_the_server_busy() {
 #[tokio::test]
 async fn a_holder_that_is_no_text_is_told_as_a_foreign_key() {
     let server = RedisServer::start();
-    let locks = store::connected(&server.url()).await;
+    let locks = tests::connected(&server.url()).await;
     let script = "return redis.call('HSET', 'lock:k', '\\255\\254', '1')";
     let _: Value = server.query(&["EVAL", script, "0"]);
     let error = locks.inspect("k").await.unwrap_err();
@@ -171,7 +171,7 @@ async fn messages_of_any_size_on_the_control_channel_are_not_kept() {
     }
     // Nothing has changed in the store, so the hold is as good as before.
     assert_eq!(holder.try_line(), None);
-    let locks = store::connected(&server.url()).await;
+    let locks = tests::connected(&server.url()).await;
     assert!(locks.force_release("k").await.unwrap());
     holder.expect_line("lost");
     let kept = resident_bytes(&holder).saturating_sub(before);

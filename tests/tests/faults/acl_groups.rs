@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_runtime::LockManager;
 use redis::Value;
-use tests::{Events, RedisCluster, SentinelGroup, answered, documented_rights, eventually, store};
+use tests::{Events, RedisCluster, SentinelGroup, answered, documented_rights, eventually};
 use tracing::Level;
 
 const WAIT: Duration = Duration::from_secs(20);
@@ -29,7 +29,7 @@ async fn said_in(cluster: &RedisCluster, user: &str, rights: &[&str]) -> Vec<Str
     let mut said = Vec::new();
     let url = cluster.url_with(&format!("{user}:secret@"), "");
     // No connection is given up because the machine is busy.
-    let builder = store::builder().call_timeout(WAIT);
+    let builder = tests::builder().call_timeout(WAIT);
     let connect = async || answered(async || builder.clone().connect(&url).await).await;
     let (locks, other) = match (connect().await, connect().await) {
         (Ok(locks), Ok(other)) => (locks, other),

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use lock_runtime::LostReason;
-use tests::{RedisServer, store};
+use tests::RedisServer;
 use tokio::time::timeout;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -16,7 +16,7 @@ async fn a_lock_is_freed_by_hand_as_the_page_says() {
     let hash = text.split('`').find(|code| code.contains("sha1sum"));
 
     let server = RedisServer::start();
-    let locks = store::connected(&server.url()).await;
+    let locks = tests::connected(&server.url()).await;
     let guard = locks.mutex("order:17").acquire().await.unwrap();
     let holders: Vec<String> = server.ask(&["HKEYS", "lock:order:17"]).await;
     assert!(holders[0].starts_with(&locks.id()), "{holders:?}");

@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use lock_runtime::LockManager;
-use tests::faults::{LEAVES, Leave, at_each_poll, behind_a_proxy, free_within, poll_times};
-use tests::{Direction, FaultProxy, RedisServer, eventually, eventually_within, store};
+use tests::faults::{
+    LEAVES, Leave, at_each_poll, behind_a_proxy, connected, free_within, poll_times,
+};
+use tests::{Direction, FaultProxy, RedisServer, eventually, eventually_within};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -32,9 +34,9 @@ impl Scene {
 
     async fn with(call_timeout: Duration) -> Scene {
         let server = RedisServer::start();
-        let builder = store::builder().call_timeout(call_timeout);
+        let builder = tests::builder().call_timeout(call_timeout);
         let (proxy, slow) = behind_a_proxy(&server, builder.clone()).await;
-        let other = builder.connect(&server.url()).await.unwrap();
+        let other = connected(builder, &server.url()).await;
         // Whatever a first use starts is running before the tasks are counted.
         free_within(&slow, "warm", LONG).await;
         free_within(&other, "warm", LONG).await;
@@ -297,7 +299,7 @@ async fn a_shutdown_dropped_at_any_poll_goes_on_when_called_again() {
     for leave in LEAVES {
         for polls in 0..4 {
             let server = RedisServer::start();
-            let locks = store::builder()
+            let locks = tests::builder()
                 .shutdown_grace(50 * MS)
                 .connect(&server.url())
                 .await

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use lock_runtime::LockError;
 use redis::Value;
-use tests::{Events, RedisServer, Worker, documented_rights, eventually, store};
+use tests::{Events, RedisServer, Worker, documented_rights, eventually};
 use tracing::Level;
 
 const HOLDER: &str = env!("CARGO_BIN_EXE_holder");
@@ -21,7 +21,7 @@ async fn record(server: &RedisServer) -> String {
 #[tokio::test]
 async fn an_operator_reads_who_a_manager_is_and_finds_no_holders_id() {
     let server = RedisServer::start();
-    let builder = store::builder().app("orders-api");
+    let builder = tests::builder().app("orders-api");
     let locks = builder.connect(&server.url()).await.unwrap();
     assert!(server.records().is_empty(), "it holds nothing");
     let guard = locks.mutex("k").acquire().await.unwrap();
@@ -41,7 +41,7 @@ async fn an_operator_reads_who_a_manager_is_and_finds_no_holders_id() {
 #[tokio::test]
 async fn many_locks_are_one_record_which_a_shutdown_deletes() {
     let server = RedisServer::start();
-    let locks = store::connected(&server.url()).await;
+    let locks = tests::connected(&server.url()).await;
     for round in 0..50 {
         let guard = locks.mutex(format!("k{round}")).acquire().await.unwrap();
         guard.release().await.unwrap();
@@ -55,7 +55,7 @@ async fn many_locks_are_one_record_which_a_shutdown_deletes() {
 #[tokio::test]
 async fn the_record_of_a_manager_that_is_dropped_is_deleted() {
     let server = RedisServer::start();
-    let locks = store::connected(&server.url()).await;
+    let locks = tests::connected(&server.url()).await;
     let guard = locks.mutex("k").acquire().await.unwrap();
     record(&server).await;
     drop((guard, locks));
@@ -68,7 +68,7 @@ async fn the_record_of_a_manager_that_is_dropped_is_deleted() {
 #[tokio::test]
 async fn a_killed_process_is_seen_until_its_record_ends_by_its_ttl() {
     let server = RedisServer::start();
-    let locks = store::connected(&server.url()).await;
+    let locks = tests::connected(&server.url()).await;
     let mut holder = Worker::start(HOLDER, &["step", &server.url(), "k", "20000"]);
     holder.line().expect("it holds");
     let key = record(&server).await;
@@ -103,7 +103,7 @@ async fn a_user_who_may_not_write_records_is_told_once_and_locks_as_ever() {
         told.retain(|text| text.contains("refuses the record"));
         told
     };
-    let builder = store::builder().namespace("");
+    let builder = tests::builder().namespace("");
     let locks = builder
         .connect(&server.url_with("locks", "secret"))
         .await
@@ -117,7 +117,7 @@ async fn a_user_who_may_not_write_records_is_told_once_and_locks_as_ever() {
     assert!(text.contains("missing rights: ~lock-manager:{"), "{text}");
     assert_eq!(events.of(Level::WARN), Vec::<String>::new());
     // No record tells who the holder is, and it is a holder all the same.
-    let builder = store::builder().namespace("");
+    let builder = tests::builder().namespace("");
     let other = builder
         .connect(&server.url_with("locks", "secret"))
         .await
@@ -134,12 +134,12 @@ async fn a_user_who_may_not_write_records_is_told_once_and_locks_as_ever() {
 async fn a_store_that_does_not_tell_who_a_holder_is_does_not_keep_an_inspection_waiting_or_from_its_answer()
  {
     let server = RedisServer::start();
-    let locks = store::connected(&server.url()).await;
+    let locks = tests::connected(&server.url()).await;
     let guard = locks.mutex("k").acquire().await.unwrap();
     let key = record(&server).await;
     let _: Value = server.query(&["DEL", &key]);
     let _: Value = server.query(&["SET", &key, "something else"]);
-    let other = store::connected(&server.url()).await;
+    let other = tests::connected(&server.url()).await;
     let info = other.inspect("k").await.unwrap();
     assert!(info.held && info.holder.unwrap().app().is_none());
     guard.release().await.unwrap();
@@ -148,7 +148,7 @@ async fn a_store_that_does_not_tell_who_a_holder_is_does_not_keep_an_inspection_
 #[tokio::test]
 async fn a_name_that_would_be_a_record_is_refused_before_anything_is_sent() {
     let server = RedisServer::start();
-    let locks = store::connected(&server.url()).await;
+    let locks = tests::connected(&server.url()).await;
     let guard = locks.mutex("k").acquire().await.unwrap();
     let key = record(&server).await;
     let name = key.strip_prefix("lock:").unwrap();
@@ -164,7 +164,7 @@ async fn a_name_that_would_be_a_record_is_refused_before_anything_is_sent() {
 async fn a_manager_says_who_it_is_in_the_log_when_it_begins() {
     let events = Events::default();
     let _guard = tracing::subscriber::set_default(events.clone());
-    let locks = store::builder().app("orders-api").in_memory().unwrap();
+    let locks = tests::builder().app("orders-api").in_memory().unwrap();
     let begun = &events.of(Level::INFO)[0];
     for told in [
         locks.id(),
@@ -179,7 +179,7 @@ async fn a_manager_says_who_it_is_in_the_log_when_it_begins() {
 #[tokio::test]
 async fn the_name_of_an_app_is_checked_before_anything_is_sent() {
     for app in ["", "two\nlines", &"a".repeat(65)] {
-        let connected = store::builder()
+        let connected = tests::builder()
             .app(app)
             .connect("redis://127.0.0.1:1/")
             .await;
@@ -187,6 +187,6 @@ async fn the_name_of_an_app_is_checked_before_anything_is_sent() {
             matches!(connected, Err(LockError::InvalidConfig { .. })),
             "{connected:?}"
         );
-        assert!(store::builder().app(app).in_memory().is_err());
+        assert!(tests::builder().app(app).in_memory().is_err());
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_runtime::LockError;
 use tests::faults::{asleep, took};
-use tests::{FaultProxy, RedisCluster, RedisServer, SentinelGroup, documented_rights, store};
+use tests::{FaultProxy, RedisCluster, RedisServer, SentinelGroup, documented_rights};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -54,7 +54,7 @@ async fn refused(url: &str) -> LockError {
 }
 
 async fn refused_within(call_timeout: Duration, url: &str) -> LockError {
-    let builder = store::builder().call_timeout(call_timeout);
+    let builder = tests::builder().call_timeout(call_timeout);
     match builder.connect(url).await {
         Err(error) => error,
         Ok(_) => panic!("{url} is connected to"),
@@ -126,7 +126,7 @@ async fn a_password_of_any_characters_works_when_it_is_encoded_and_with_most_whe
             "+@all",
             &format!(">{password}"),
         ]);
-        store::connected(&server.url_with("me", written)).await;
+        tests::connected(&server.url_with("me", written)).await;
     }
 }
 
@@ -232,9 +232,9 @@ async fn a_database_that_a_server_does_not_have_is_refused_by_its_number() {
     let url = format!("{}4", server.url());
     let says = ["no database 4", "`databases`", &server.addr().to_string()];
     assert_says("database", &refused(&url).await, Config, &says);
-    store::connected(&format!("{}3", server.url())).await;
+    tests::connected(&format!("{}3", server.url())).await;
     // A lazy manager says it with its first call, at once.
-    let lazy = store::builder().lazy(true).connect(&url).await.unwrap();
+    let lazy = tests::builder().lazy(true).connect(&url).await.unwrap();
     let (error, waited) = took(lazy.mutex("k").wait(LONG).acquire()).await;
     assert_says("lazy", &error.unwrap_err(), Config, &says);
     assert!(waited < LONG / 2, "no wait can help: {waited:?}");
@@ -346,7 +346,7 @@ async fn servers_that_cannot_keep_locks_say_what_to_connect_to_instead() {
         let database = format!("{}1", node.url());
         assert_says("a node", &refused(&database).await, Config, &says);
         // A lazy manager says it, too, with its first call.
-        let lazy = store::builder().lazy(true).connect(&node.url()).await;
+        let lazy = tests::builder().lazy(true).connect(&node.url()).await;
         let (error, waited) = took(lazy.unwrap().mutex("k").wait(LONG).acquire()).await;
         assert_says("lazy", &error.unwrap_err(), Config, &says);
         assert!(waited < LONG / 2, "no wait can help: {waited:?}");
@@ -479,9 +479,9 @@ async fn a_proxy_that_ignores_subscriptions_may_be_a_slow_network() {
 async fn a_lazy_manager_behind_a_proxy_without_pub_sub_looks_for_itself() {
     let server = RedisServer::start();
     let proxy = proxy_with(&server, &["CLIENT", "NO-SUCH-THING"]).await;
-    let lazy = store::builder().lazy(true).connect(&proxy.url()).await;
+    let lazy = tests::builder().lazy(true).connect(&proxy.url()).await;
     let lazy = lazy.unwrap();
-    let other = store::connected(&server.url()).await;
+    let other = tests::connected(&server.url()).await;
     let held = other.mutex("k").acquire().await.unwrap();
     let waiting = asleep(&proxy, lazy.mutex("k").wait(LONG).acquire()).await;
     held.release().await.unwrap();

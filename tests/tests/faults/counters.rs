@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_runtime::LockError;
 use tests::faults::{asleep, behind_a_proxy, took};
-use tests::{CommandStats, Direction, RedisServer, Then, answered, eventually, store};
+use tests::{CommandStats, Direction, RedisServer, Then, answered, eventually};
 use tokio::time::{Instant, timeout};
 
 const MS: Duration = Duration::from_millis(1);
@@ -15,8 +15,8 @@ const LONG: Duration = Duration::from_secs(30);
 #[tokio::test]
 async fn a_latch_whose_messages_are_lost_is_looked_at_again_all_the_same() {
     let server = RedisServer::start();
-    let (proxy, locks) = behind_a_proxy(&server, store::builder()).await;
-    let other = store::connected(&server.url()).await;
+    let (proxy, locks) = behind_a_proxy(&server, tests::builder()).await;
+    let other = tests::connected(&server.url()).await;
     let latch = locks.latch("l");
     proxy.lose_messages(true);
     for silently in [false, true] {
@@ -38,9 +38,9 @@ async fn a_latch_whose_messages_are_lost_is_looked_at_again_all_the_same() {
 async fn a_latch_that_opens_while_the_subscription_is_cut_is_seen_after_it() {
     let server = RedisServer::start();
     // Nothing else than the new subscription makes the waiter ask again.
-    let builder = store::builder().longest_nap(60 * LONG);
+    let builder = tests::builder().longest_nap(60 * LONG);
     let (proxy, locks) = behind_a_proxy(&server, builder).await;
-    let other = store::connected(&server.url()).await;
+    let other = tests::connected(&server.url()).await;
     let latch = locks.latch("l");
     other.latch("l").try_set_count(1).await.unwrap();
     let waiting = latch.clone();
@@ -54,7 +54,7 @@ async fn a_latch_that_opens_while_the_subscription_is_cut_is_seen_after_it() {
 #[tokio::test]
 async fn plain_permits_that_are_granted_just_after_the_end_of_the_wait_are_not_lost() {
     let server = RedisServer::start();
-    let (proxy, locks) = behind_a_proxy(&server, store::builder()).await;
+    let (proxy, locks) = behind_a_proxy(&server, tests::builder()).await;
     let semaphore = locks.plain_semaphore("s");
     // The answer is waited for beyond the end of the wait, for a fifth of a second. On a busy machine it may come even
     // later: then nothing is said here, and it is asked for anew.
@@ -76,7 +76,7 @@ async fn what_is_not_answered_is_unknown_and_sent_once() {
     let server = RedisServer::start();
     // The call timeout is long enough for a busy machine: what reaches the server later than that is refused, and not
     // done.
-    let (proxy, locks) = behind_a_proxy(&server, store::builder().call_timeout(3_000 * MS)).await;
+    let (proxy, locks) = behind_a_proxy(&server, tests::builder().call_timeout(3_000 * MS)).await;
     let (semaphore, latch) = (locks.plain_semaphore("s"), locks.latch("l"));
     semaphore.try_set_permits(10).await.unwrap();
     latch.try_set_count(6).await.unwrap();
@@ -115,7 +115,7 @@ async fn what_is_not_answered_is_unknown_and_sent_once() {
 #[tokio::test]
 async fn permits_of_a_caller_who_left_come_back_once_the_server_writes_again() {
     let server = RedisServer::start();
-    let (proxy, locks) = behind_a_proxy(&server, store::builder().call_timeout(LONG)).await;
+    let (proxy, locks) = behind_a_proxy(&server, tests::builder().call_timeout(LONG)).await;
     let semaphore = locks.plain_semaphore("s");
     semaphore.try_set_permits(1).await.unwrap();
     semaphore.permits(1).wait(LONG).acquire().await.unwrap();
@@ -147,11 +147,11 @@ async fn permits_of_a_caller_who_left_come_back_once_the_server_writes_again() {
 async fn a_server_that_is_away_for_a_while_ends_no_wait() {
     let server = RedisServer::start();
     // Its waiter at the front asks again and again.
-    let builder = store::builder()
+    let builder = tests::builder()
         .call_timeout(200 * MS)
         .longest_nap(100 * MS);
     let (proxy, locks) = behind_a_proxy(&server, builder).await;
-    let other = store::connected(&server.url()).await;
+    let other = tests::connected(&server.url()).await;
     other.latch("l").try_set_count(1).await.unwrap();
     let latch = locks.latch("l");
     let waiting = latch.clone();
@@ -173,7 +173,7 @@ async fn a_server_that_is_away_for_a_while_ends_no_wait() {
 async fn two_hundred_who_wait_for_a_latch_ask_as_one() {
     let server = RedisServer::start();
     // Only a message makes the one at the front ask again.
-    let builder = store::builder().longest_nap(60 * LONG);
+    let builder = tests::builder().longest_nap(60 * LONG);
     let locks = builder.connect(&server.url()).await.unwrap();
     let latch = locks.latch("l");
     latch.try_set_count(1).await.unwrap();
@@ -201,7 +201,7 @@ async fn a_shutdown_waits_for_the_answer_to_a_count() {
     const DRAIN: Duration = Duration::from_secs(2);
     for _ in 0..10 {
         let server = RedisServer::start();
-        let builder = store::builder().call_timeout(LONG);
+        let builder = tests::builder().call_timeout(LONG);
         let (proxy, locks) = behind_a_proxy(&server, builder).await;
         let latch = locks.latch("l");
         latch.try_set_count(2).await.unwrap();

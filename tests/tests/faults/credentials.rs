@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_runtime::{Credentials, LockError, LockManager, Login, LoginFuture};
 use tests::eventually::PATIENCE;
-use tests::{CommandStats, RedisCluster, RedisServer, SentinelGroup, eventually, store};
+use tests::{CommandStats, RedisCluster, RedisServer, SentinelGroup, eventually};
 use tokio::time::timeout;
 
 const MS: Duration = Duration::from_millis(1);
@@ -90,7 +90,7 @@ async fn every_connection_logs_in_with_what_the_credentials_say_at_that_time() {
         .user("locks", &format!("on >first {RULES}"))
         .start();
     let tokens = Tokens::of(Some("locks"), "first");
-    let locks = store::builder()
+    let locks = tests::builder()
         .credentials(tokens.clone())
         .connect(&server.url())
         .await
@@ -117,7 +117,7 @@ async fn an_open_connection_logs_in_again_before_its_login_expires_and_stays() {
         .user("locks", &format!("on >first {RULES}"))
         .start();
     let tokens = Tokens::of(Some("locks"), "first").valid_for(1_000 * MS);
-    let locks = store::builder()
+    let locks = tests::builder()
         .credentials(tokens.clone())
         .connect(&server.url())
         .await
@@ -146,7 +146,7 @@ async fn a_login_that_cannot_be_renewed_keeps_its_connection_and_is_tried_again(
         .user("locks", &format!("on >first {RULES}"))
         .start();
     let tokens = Tokens::of(Some("locks"), "first").valid_for(1_000 * MS);
-    let locks = store::builder()
+    let locks = tests::builder()
         .credentials(tokens.clone())
         .connect(&server.url())
         .await
@@ -181,16 +181,16 @@ async fn credentials_without_a_login_are_unavailable_in_time_and_can_be_retried(
         }
     };
     let failing = async || Err::<Login, _>(std::io::Error::other("the token service is away"));
-    let said = connect(store::builder().credentials(failing)).await;
+    let said = connect(tests::builder().credentials(failing)).await;
     assert!(said.contains("the token service is away"), "{said}");
 
     let hanging = || std::future::pending::<Result<Login, std::io::Error>>();
-    let builder = store::builder().call_timeout(200 * MS);
+    let builder = tests::builder().call_timeout(200 * MS);
     let said = connect(builder.credentials(hanging)).await;
     assert!(said.contains("within 200ms"), "{said}");
 
     let panicking = async || -> Result<Login, std::io::Error> { panic!("planned") };
-    let said = connect(store::builder().credentials(panicking)).await;
+    let said = connect(tests::builder().credentials(panicking)).await;
     assert!(said.contains("panicked"), "{said}");
 }
 
@@ -207,7 +207,7 @@ async fn credentials_that_panic_once_do_not_end_the_connections_for_good() {
             Ok::<_, std::io::Error>(Login::password("hunter2"))
         }
     };
-    let locks = store::builder()
+    let locks = tests::builder()
         .credentials(credentials)
         .connect(&url)
         .await
@@ -225,7 +225,7 @@ async fn a_refused_login_is_denied_without_its_password() {
     let server = RedisServer::builder().requirepass("correct").start();
     let url = server.url().replace(":correct@", "");
     let tokens = Tokens::of(None, "hunter2");
-    let refused = store::builder().credentials(tokens).connect(&url);
+    let refused = tests::builder().credentials(tokens).connect(&url);
     let error = refused.await.unwrap_err();
     assert!(matches!(error, LockError::Denied { .. }), "{error:?}");
     assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
@@ -241,7 +241,7 @@ async fn credentials_beside_a_login_in_the_url_are_refused_before_any_io() {
         "memory://",
     ] {
         let tokens = Tokens::of(None, "hunter2");
-        match store::builder().credentials(tokens).connect(url).await {
+        match tests::builder().credentials(tokens).connect(url).await {
             Err(LockError::InvalidConfig { why, .. }) => {
                 assert!(why.contains("`credentials`") && !why.contains("hunter2"));
             }
@@ -249,7 +249,7 @@ async fn credentials_beside_a_login_in_the_url_are_refused_before_any_io() {
         }
     }
     let tokens = Tokens::of(None, "hunter2");
-    let memory = store::builder().credentials(tokens).in_memory();
+    let memory = tests::builder().credentials(tokens).in_memory();
     assert!(matches!(memory, Err(LockError::InvalidConfig { .. })));
 }
 
@@ -262,7 +262,7 @@ async fn the_master_behind_sentinels_is_logged_in_to_and_the_sentinels_are_not()
         .await;
     let tokens = Tokens::of(None, "hunter2");
     let url = group.url_with("", "?sentinel_pass=another");
-    let locks = store::builder()
+    let locks = tests::builder()
         .credentials(tokens.clone())
         .connect(&url)
         .await
@@ -284,7 +284,7 @@ async fn each_node_of_a_cluster_is_logged_in_to() {
     let cluster = RedisCluster::builder().requirepass("hunter2").start().await;
     let tokens = Tokens::of(None, "hunter2").valid_for(1_000 * MS);
     let url = cluster.url().replace(":hunter2@", "");
-    let locks = store::builder()
+    let locks = tests::builder()
         .credentials(tokens.clone())
         .connect(&url)
         .await
@@ -317,7 +317,7 @@ async fn nodes_of_a_quorum_and_confirmations_by_replicas_log_in_too() {
         tests::quorum::wait_until_it_counts(server).await;
     }
     let tokens = Tokens::of(None, "hunter2");
-    let locks = store::builder()
+    let locks = tests::builder()
         .lease(lease)
         .longest_lease(lease)
         .credentials(tokens.clone())
@@ -331,7 +331,7 @@ async fn nodes_of_a_quorum_and_confirmations_by_replicas_log_in_too() {
         .requirepass("hunter2")
         .start()
         .await;
-    let locks = store::builder()
+    let locks = tests::builder()
         .replicas(lock_runtime::Replicas::at_least(1))
         .credentials(Tokens::of(None, "hunter2").valid_for(1_000 * MS))
         .connect(&group.url())

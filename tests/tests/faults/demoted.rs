@@ -8,7 +8,7 @@ use redis::Value;
 use tests::eventually::PATIENCE;
 use tests::faults::{free_within, renewed};
 use tests::sentinel::replicated;
-use tests::{FaultProxy, Quorum, RedisServer, answered, eventually, store};
+use tests::{FaultProxy, Quorum, RedisServer, answered, eventually};
 
 const LONG: Duration = Duration::from_secs(60);
 /// This is longer than the servers take to change their parts.
@@ -27,7 +27,7 @@ async fn a_master_that_was_demoted_behind_its_name_is_left_for_the_one_that_has_
         unreachable!("two servers")
     };
     let proxy = FaultProxy::start(old.addr()).await;
-    let builder = store::builder().lease(LEASE);
+    let builder = tests::builder().lease(LEASE);
     let locks = builder.clone().connect(&proxy.url()).await.unwrap();
     let other = builder.connect(&proxy.url()).await.unwrap();
     assert!(locks.semaphore("s").try_set_permits(3).await.unwrap());
@@ -114,7 +114,7 @@ async fn a_server_that_answers_and_keeps_no_locks_is_not_well() {
             .user("locks", "on >secret ~* &* +@all")
             .start();
         let url = server.url_with("locks", "secret");
-        let locks = store::connected(&url).await;
+        let locks = tests::connected(&url).await;
         let _: Value = server.query(refuse);
         until(&locks, HealthState::Down).await;
         let tried = locks.mutex("k").try_acquire().await;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use lock_runtime::{LockError, LockManager};
 use redis::Value;
 use tests::faults::{LEAVES, poll_times};
-use tests::{Data, History, RedisServer, Worker, store};
+use tests::{Data, History, RedisServer, Worker};
 use tokio::task::JoinSet;
 
 const WORKER: &str = env!("CARGO_BIN_EXE_worker");
@@ -87,7 +87,7 @@ fn contend(
 async fn managers(server: &RedisServer, number: usize) -> Vec<LockManager> {
     let mut managers = Vec::new();
     for _ in 0..number {
-        managers.push(store::connected(&server.url()).await);
+        managers.push(tests::connected(&server.url()).await);
     }
     managers
 }

@@ -2,7 +2,7 @@
 
 use lock_runtime::{LockError, RedisServer as Known};
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
-use tests::{RedisServer, store};
+use tests::RedisServer;
 
 #[tokio::test]
 async fn a_clients_address_database_and_login_are_taken_over() {
@@ -11,7 +11,7 @@ async fn a_clients_address_database_and_login_are_taken_over() {
         .start();
     let url = server.url_with("locks", "hunter2");
     let client = Client::open(format!("{url}3")).unwrap();
-    let locks = store::builder()
+    let locks = tests::builder()
         .connect_redis(&client)
         .await
         .expect("the client's server");
@@ -35,7 +35,7 @@ async fn a_clients_address_database_and_login_are_taken_over() {
 async fn a_connection_info_by_a_unix_socket_connects() {
     let server = RedisServer::builder().unix_socket().start();
     let info: ConnectionInfo = server.unix_url().into_connection_info().unwrap();
-    let locks = store::builder().connect_redis(info).await.unwrap();
+    let locks = tests::builder().connect_redis(info).await.unwrap();
     let guard = locks.mutex("k").acquire().await.unwrap();
     assert!(server.exists("lock:k"));
     guard.release().await.unwrap();
@@ -49,7 +49,7 @@ async fn known_servers_are_nodes_of_a_quorum() {
         .map(|server| Client::open(server.url()).unwrap());
     let nodes = clients.each_ref().map(Known::from);
     let lease = tests::quorum::LONGEST_LEASE;
-    let builder = || store::builder().lease(lease).longest_lease(lease);
+    let builder = || tests::builder().lease(lease).longest_lease(lease);
     for server in &servers {
         tests::quorum::wait_until_it_counts(server).await;
     }
@@ -78,13 +78,13 @@ async fn a_client_with_certificates_of_its_own_is_told_to_give_them_to_the_build
         root_cert: Some(authority.clone()),
     };
     let client = Client::build_with_tls(server.tls_url(), certificates).unwrap();
-    match store::builder().connect_redis(&client).await {
+    match tests::builder().connect_redis(&client).await {
         Err(LockError::InvalidConfig { why, .. }) => {
             assert!(why.contains("`root_certificate`"), "{why}");
         }
         other => panic!("{other:?}"),
     }
-    let builder = store::builder().root_certificate(authority);
+    let builder = tests::builder().root_certificate(authority);
     let locks = builder.connect_redis(&client).await.unwrap();
     let guard = locks.mutex("k").acquire().await.unwrap();
     guard.release().await.unwrap();
@@ -99,7 +99,7 @@ async fn a_client_that_verifies_no_certificates_is_refused_before_any_io() {
         tls_params: None,
     };
     let info = careless.into_connection_info().unwrap();
-    match store::builder().connect_redis(info).await {
+    match tests::builder().connect_redis(info).await {
         Err(LockError::InvalidConfig { why, .. }) => assert!(why.contains("verified"), "{why}"),
         other => panic!("{other:?}"),
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tests::faults::{Op, asleep, behind_a_proxy};
-use tests::{RedisServer, Then, Worker, eventually, eventually_within, store};
+use tests::{RedisServer, Then, Worker, eventually, eventually_within};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(60);
@@ -32,7 +32,7 @@ async fn queued(server: &RedisServer, count: usize) {
 #[tokio::test]
 async fn four_hundred_waiters_of_eight_processes_are_served_in_strict_order() {
     let server = RedisServer::start();
-    let locks = store::connected(&server.url()).await;
+    let locks = tests::connected(&server.url()).await;
     let holder = locks.fair("hot").acquire().await.unwrap();
     let workers: Vec<_> = (0..8).map(|_| in_line(&server, 50)).collect();
     queued(&server, 400).await;
@@ -53,7 +53,7 @@ async fn four_hundred_waiters_of_eight_processes_are_served_in_strict_order() {
 async fn killed_waiters_at_the_head_delay_the_next_by_a_bounded_time_however_many() {
     for tasks in [1, 40] {
         let server = RedisServer::start();
-        let locks = store::connected(&server.url()).await;
+        let locks = tests::connected(&server.url()).await;
         let holder = locks.fair("hot").acquire().await.unwrap();
         let mut dead = in_line(&server, tasks);
         queued(&server, tasks).await;
@@ -90,7 +90,7 @@ async fn killed_waiters_at_the_head_delay_the_next_by_a_bounded_time_however_man
 #[tokio::test]
 async fn a_killed_holder_of_a_fair_lock_blocks_until_its_lease_is_over() {
     let server = RedisServer::start();
-    let locks = store::connected(&server.url()).await;
+    let locks = tests::connected(&server.url()).await;
     let mut dead = Worker::start(WORKER, &["hang-fair", &server.url(), "hot", "6000"]);
     assert!(dead.line().unwrap().starts_with("held "));
     let first = tokio::spawn(locks.fair("hot").wait(LONG).acquire());
@@ -114,8 +114,8 @@ async fn a_killed_holder_of_a_fair_lock_blocks_until_its_lease_is_over() {
 async fn a_question_whose_answer_is_lost_keeps_the_place_and_takes_nothing_twice() {
     for then in [Then::Cut, Then::Silence] {
         let server = RedisServer::start();
-        let (proxy, slow) = behind_a_proxy(&server, store::builder()).await;
-        let locks = store::connected(&server.url()).await;
+        let (proxy, slow) = behind_a_proxy(&server, tests::builder()).await;
+        let locks = tests::connected(&server.url()).await;
         let holder = locks.fair("hot").acquire().await.unwrap();
         let first = asleep(&proxy, slow.fair("hot").wait(LONG).acquire()).await;
         queued(&server, 1).await;
@@ -137,8 +137,8 @@ async fn a_question_whose_answer_is_lost_keeps_the_place_and_takes_nothing_twice
 #[tokio::test]
 async fn a_waiter_whose_connections_are_cut_keeps_its_place_as_another_holder() {
     let server = RedisServer::start();
-    let (proxy, cut) = behind_a_proxy(&server, store::builder()).await;
-    let locks = store::connected(&server.url()).await;
+    let (proxy, cut) = behind_a_proxy(&server, tests::builder()).await;
+    let locks = tests::connected(&server.url()).await;
     let holder = locks.fair("hot").acquire().await.unwrap();
     let first = asleep(&proxy, cut.fair("hot").wait(LONG).acquire()).await;
     queued(&server, 1).await;
@@ -164,7 +164,7 @@ async fn a_waiter_whose_connections_are_cut_keeps_its_place_as_another_holder() 
 #[tokio::test]
 async fn waiters_that_sleep_cost_a_heartbeat_each_and_no_busy_loop() {
     let server = RedisServer::start();
-    let locks = store::connected(&server.url()).await;
+    let locks = tests::connected(&server.url()).await;
     let holder = locks.mutex("hot").acquire().await.unwrap();
     let mut dead = in_line(&server, 1);
     queued(&server, 1).await;

@@ -19,8 +19,8 @@ const KEYS: usize = 4;
 
 fn builder() -> LockManagerBuilder {
     LockManager::builder()
-        .lease(LONG)
-        .call_timeout(Duration::from_secs(60))
+        .lease(6 * LONG)
+        .call_timeout(LONG / 2)
 }
 
 /// A crowd of callers who ask once for a key each.

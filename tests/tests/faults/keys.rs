@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_runtime::{LockError, LockManager, LockMode, LostReason, TryAcquire};
 use redis::Value;
 use tests::faults::{asleep, behind_a_proxy, free_within, renewed, took};
-use tests::{RedisServer, Store, answered, eventually, store};
+use tests::{RedisServer, Store, answered, eventually};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -26,7 +26,7 @@ const FOREIGN: [&[&str]; 10] = [
 
 async fn scene() -> (RedisServer, LockManager) {
     let server = RedisServer::start();
-    let locks = store::connected(&server.url()).await;
+    let locks = tests::connected(&server.url()).await;
     (server, locks)
 }
 
@@ -71,7 +71,7 @@ async fn a_key_of_another_kind_is_refused_at_once_and_left_as_it_is() {
 #[tokio::test]
 async fn what_stands_at_a_key_is_named_beside_what_was_asked_for() {
     let (server, _) = scene().await;
-    let builder = store::builder().namespace("");
+    let builder = tests::builder().namespace("");
     // This user may use mutexes, and look at nothing that other kinds need.
     let rules = "on >secret ~k ~connect-check:* ~lock:fence:* &* +@all -zcard";
     let _: Value = server.query(&["ACL", "SETUSER", "mutexes", "reset"]);
@@ -226,8 +226,8 @@ async fn a_key_that_turns_foreign_before_the_release_is_left_as_it_is() {
 #[tokio::test]
 async fn a_key_that_turns_foreign_under_a_waiter_is_told_to_it() {
     let server = RedisServer::start();
-    let holder = store::connected(&server.url()).await;
-    let (proxy, waiter) = behind_a_proxy(&server, store::builder()).await;
+    let holder = tests::connected(&server.url()).await;
+    let (proxy, waiter) = behind_a_proxy(&server, tests::builder()).await;
     let guard = holder.mutex("k").acquire().await.unwrap();
     let waiting = asleep(&proxy, waiter.mutex("k").wait(LONG).acquire()).await;
     let _: Value = server.query(&["SET", "lock:k", "something else"]);
@@ -361,7 +361,7 @@ async fn names_of_any_bytes_are_locks_of_their_own() {
         guards.push(locks.mutex(name).acquire().await.unwrap());
         let key = format!("lock:{name}");
         assert!(server.exists(&key), "{name:?} is byte-exact");
-        let other = store::connected(&server.url()).await;
+        let other = tests::connected(&server.url()).await;
         assert!(matches!(
             other.mutex(name).try_acquire().await.unwrap(),
             TryAcquire::Busy { .. }

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use tests::faults::{connected, renewed};
-use tests::{Mariadb, Postgres, RedisServer, Sql, Table, store};
+use tests::{Mariadb, Postgres, RedisServer, Sql, Table};
 use tokio::runtime::Builder;
 
 const CALL: Duration = Duration::from_secs(2);
@@ -20,7 +20,7 @@ fn hold_without_look_ups(url: &str, cut: impl Fn()) {
         .enable_all()
         .build()
         .unwrap();
-    let builder = || store::builder().call_timeout(CALL).ensure_schema(true);
+    let builder = || tests::builder().call_timeout(CALL).ensure_schema(true);
     runtime.block_on(async {
         let locks = connected(builder(), url).await;
         let guard = locks.mutex("held").lease(LEASE).acquire().await.unwrap();

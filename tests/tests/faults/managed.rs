@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_runtime::LostReason;
 use tests::conf::ServerConf;
 use tests::faults::{asleep, behind_a_proxy, renewed, took};
-use tests::{Events, FaultProxy, RedisServer, store};
+use tests::{Events, FaultProxy, RedisServer};
 use tracing::Level;
 
 const MS: Duration = Duration::from_millis(1);
@@ -31,8 +31,8 @@ async fn without_pubsub_waiters_look_for_themselves_and_the_log_says_so_once() {
         "PUBSUB",
     ])
     .start();
-    let locks = store::connected(&server.url()).await;
-    let (proxy, other) = behind_a_proxy(&server, store::builder()).await;
+    let locks = tests::connected(&server.url()).await;
+    let (proxy, other) = behind_a_proxy(&server, tests::builder()).await;
     for name in ["a", "b", "c"] {
         let held = locks.mutex(name).acquire().await.unwrap();
         let waiting = asleep(&proxy, other.mutex(name).wait(LONG).acquire()).await;
@@ -71,7 +71,7 @@ async fn without_script_load_client_config_and_info_all_works_and_the_log_names_
         .user("app", "on >secret ~* &* +@all -info -client -config")
         .start();
     let url = server.url_with("app", "secret");
-    let locks = store::connected(&url).await;
+    let locks = tests::connected(&url).await;
     let held = locks.mutex("k").lease(6_000 * MS).acquire().await.unwrap();
     renewed([&held]).await;
     let waiting = tokio::spawn(locks.mutex("k").wait(LONG).acquire());
@@ -98,7 +98,7 @@ async fn behind_a_proxy_that_loads_scripts_on_another_server_all_works() {
         }
         _ => None,
     });
-    let locks = store::connected(&proxy.url()).await;
+    let locks = tests::connected(&proxy.url()).await;
     let held = locks.mutex("k").lease(LONG).acquire().await.unwrap();
     let waiting = tokio::spawn(locks.mutex("k").wait(LONG).acquire());
     held.release().await.unwrap();

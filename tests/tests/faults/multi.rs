@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_runtime::test_util::{self, Answer};
 use lock_runtime::{LockError, LockManager, LockRequest, TryAcquire};
 use tests::faults::{at_each_poll, behind_a_proxy, free_within, poll_times, took};
-use tests::{Direction, RedisServer, Store, eventually, eventually_within, store};
+use tests::{Direction, RedisServer, Store, eventually, eventually_within};
 use tokio::time::Instant;
 
 const MS: Duration = Duration::from_millis(1);
@@ -25,7 +25,7 @@ fn set(locks: &LockManager, names: &[&str]) -> Vec<LockRequest> {
 #[tokio::test]
 async fn a_set_dropped_at_any_poll_leaves_each_of_its_locks_free() {
     let server = RedisServer::start();
-    let builder = store::builder().call_timeout(LONG);
+    let builder = tests::builder().call_timeout(LONG);
     let (proxy, slow) = behind_a_proxy(&server, builder.clone()).await;
     let other = builder.connect(&server.url()).await.unwrap();
     free_within(&slow, "warm", LONG).await;
@@ -93,7 +93,7 @@ async fn a_set_takes_no_longer_than_its_wait_or_one_call_while_the_store_does_no
 #[tokio::test]
 async fn a_set_keeps_its_wait_while_the_server_does_not_answer() {
     let server = RedisServer::start();
-    let (proxy, locks) = behind_a_proxy(&server, store::builder().call_timeout(LONG)).await;
+    let (proxy, locks) = behind_a_proxy(&server, tests::builder().call_timeout(LONG)).await;
     free_within(&locks, "warm", LONG).await;
     proxy.black_hole(Direction::Replies, true);
     let request = locks.multi(set(&locks, &["a", "b"])).wait(50 * MS);
@@ -111,7 +111,7 @@ async fn a_set_keeps_its_wait_while_the_server_does_not_answer() {
 #[tokio::test]
 async fn a_set_is_had_once_the_store_is_back() {
     let server = RedisServer::start();
-    let (proxy, locks) = behind_a_proxy(&server, store::builder()).await;
+    let (proxy, locks) = behind_a_proxy(&server, tests::builder()).await;
     free_within(&locks, "warm", LONG).await;
     proxy.go_down();
     let waiting = tokio::spawn(locks.multi(set(&locks, &["a", "b"])).wait(LONG).acquire());

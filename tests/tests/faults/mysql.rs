@@ -8,7 +8,7 @@ use tests::faults::{connected, free_within, renewed};
 use tests::mariadb::NOW;
 use tests::mysql::is_meant;
 use tests::page::documented_clean_up;
-use tests::{Blocker, MariadbServer, MariadbTable, Worker, eventually, eventually_within, store};
+use tests::{Blocker, MariadbServer, MariadbTable, Worker, eventually, eventually_within};
 
 use crate::mysql_cost::{WRITES, counted};
 use crate::sql::{block, end, manager};
@@ -20,7 +20,7 @@ const LONG: Duration = Duration::from_secs(30);
 async fn a_request_that_waited_for_a_locked_row_judges_leases_by_the_time_after_the_wait() {
     let table = MariadbTable::new();
     let other = manager(&table.url()).await;
-    let builder = store::builder().call_timeout(LONG).lease(60 * LONG);
+    let builder = tests::builder().call_timeout(LONG).lease(60 * LONG);
     let patient = builder.connect(&table.url()).await.unwrap();
     // A mutex would not wait for the row.
     let guard = other.write("k").auto_renew(false).acquire().await.unwrap();
@@ -208,7 +208,7 @@ async fn a_server_that_cannot_keep_locks_is_refused_with_what_to_do() {
     let (server, name) = (table.server(), table.name());
     let made = format!("{name}_made");
     let url = |table: &str| format!("{}?lock_table={table}", server.url());
-    let create = store::builder().ensure_schema(true);
+    let create = tests::builder().ensure_schema(true);
     drop(create.connect(&url(&made)).await.unwrap());
     server.query(&format!("CREATE TABLE {name}_memory LIKE {made}; ALTER TABLE {name}_memory DROP shares, DROP queue, ENGINE = MEMORY"));
     server.query(&format!("CREATE TABLE {name}_other (name VARBINARY(512))"));
@@ -247,7 +247,7 @@ async fn a_server_that_cannot_keep_locks_is_refused_with_what_to_do() {
         assert!(refused.to_string().contains(names), "{url}: {refused}");
         assert_eq!(refused.is_retryable(), retryable, "{url}: {refused}");
     }
-    let strict = store::builder().strict(true);
+    let strict = tests::builder().strict(true);
     let refused = strict.connect(&url(&made)).await.unwrap_err().to_string();
     assert!(
         refused.contains("innodb_flush_log_at_trx_commit"),
@@ -266,7 +266,7 @@ async fn settings_of_a_server_that_would_forget_or_misjudge_locks_are_refused() 
         ("read-only=1", "read-only"),
     ] {
         let server = MariadbServer::with(&[setting]);
-        let builder = store::builder().ensure_schema(!setting.contains("read-only"));
+        let builder = tests::builder().ensure_schema(!setting.contains("read-only"));
         if setting.contains("read-only") {
             // The table is made by the one user whom the option does not concern.
             server.query("SET GLOBAL read_only = 0");
@@ -293,7 +293,7 @@ async fn a_user_who_may_not_create_tables_needs_them_to_be_there() {
         "CREATE USER {user}@'%'; GRANT SELECT ON locks.* TO {user}@'%'"
     ));
     let url = format!("{}?lock_table={name}", server.url()).replace("lock@", &format!("{user}@"));
-    let builder = store::builder().ensure_schema(true);
+    let builder = tests::builder().ensure_schema(true);
     let refused = builder.clone().connect(&url).await.unwrap_err();
     let grant = "GRANT CREATE ON `locks`.* TO";
     assert!(refused.to_string().contains(grant), "{refused}");
@@ -424,7 +424,7 @@ async fn a_primary_that_becomes_a_replica_stops_granting_to_a_user_who_may_write
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holds_whose_renewals_do_not_fit_into_one_packet_are_kept() {
     let server = MariadbServer::with(&["max-allowed-packet=65536"]);
-    let builder = store::builder().ensure_schema(true);
+    let builder = tests::builder().ensure_schema(true);
     let locks = connected(builder.call_timeout(LONG), &server.url()).await;
     let (mut guards, long) = (Vec::new(), "n".repeat(400));
     for n in 0..100 {

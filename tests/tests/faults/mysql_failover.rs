@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lock_runtime::{LockError, LockManager, LostReason, TryAcquire};
 use tests::mysql::is_left_out;
-use tests::{MariadbServer, eventually, eventually_within, store};
+use tests::{MariadbServer, eventually, eventually_within};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -32,7 +32,7 @@ fn url(servers: [&MariadbServer; 2]) -> String {
 }
 
 async fn manager(url: &str) -> LockManager {
-    let builder = store::builder().ensure_schema(true).lease(LEASE);
+    let builder = tests::builder().ensure_schema(true).lease(LEASE);
     builder.connect(url).await.unwrap()
 }
 
@@ -54,7 +54,7 @@ async fn what_the_replica_has_is_held_on_and_tokens_rise() {
     let (locks, other) = (manager(&url).await, manager(&url).await);
     let guard = locks.mutex("held").acquire().await.unwrap();
     let first = token(&locks, "k").await;
-    let waiter = tokio::spawn(other.mutex("held").wait(LONG).acquire());
+    let waiter = tokio::spawn(other.mutex("held").wait(10 * LONG).acquire());
     eventually("the waiter waits", async || {
         other.inspect("held").await.unwrap().local_waiters == 1
     })

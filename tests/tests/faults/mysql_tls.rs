@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, LockManagerBuilder};
 use tests::faults::renewed;
-use tests::{MariadbServer, TlsFiles, store};
+use tests::{MariadbServer, TlsFiles};
 
 const MS: Duration = Duration::from_millis(1);
 /// That of a hold which outlives new handshakes on a busy machine.
@@ -16,7 +16,7 @@ fn read(path: &Path) -> Vec<u8> {
 }
 
 fn trusting(files: &TlsFiles) -> LockManagerBuilder {
-    store::builder()
+    tests::builder()
         .ensure_schema(true)
         .root_certificate(read(&files.authority))
 }
@@ -71,7 +71,7 @@ async fn every_connection_is_by_tls_to_a_host_that_the_certificate_names() {
             guard.lost().wait().await;
         }
         let plain = url(&server, "by_tls@localhost", "");
-        let said = denied(store::builder(), &plain).await;
+        let said = denied(tests::builder(), &plain).await;
         assert!(said.contains("`sslmode=verify-full`"), "{said}");
     }
 }
@@ -144,7 +144,7 @@ async fn certificates_that_are_replaced_on_disk_are_read_by_the_next_connection(
     add_user(&server, "certified", "X509");
     let files = server.tls_files();
     let url = url(&server, "certified@localhost", "sslmode=verify-full");
-    let locks = store::builder()
+    let locks = tests::builder()
         .ensure_schema(true)
         .call_timeout(10_000 * MS)
         .root_certificate_file(&files.authority)
@@ -183,7 +183,7 @@ async fn a_server_that_wants_tls_refuses_a_plain_connection_with_what_to_do() {
     let server = MariadbServer::with_tls(&[]);
     server.query("SET GLOBAL require_secure_transport = 1");
     let plain = url(&server, "lock@127.0.0.1", "");
-    let said = denied(store::builder(), &plain).await;
+    let said = denied(tests::builder(), &plain).await;
     assert!(said.contains("`sslmode=verify-full`"), "{said}");
     let by_tls = url(&server, "lock@127.0.0.1", "sslmode=verify-full");
     let locks = trusting(server.tls_files()).connect(&by_tls).await;
@@ -218,23 +218,23 @@ async fn authorities_of_the_system_are_trusted_where_the_builder_names_none() {
 async fn what_makes_no_sense_about_tls_is_refused_before_any_io() {
     let dir = tempfile::tempdir().expect("a directory");
     let files = TlsFiles::write_to(dir.path());
-    let root = || store::builder().root_certificate(read(&files.authority));
+    let root = || tests::builder().root_certificate(read(&files.authority));
     let client = |key: &Path| {
         let chain = read(&files.client_certificate());
-        store::builder().client_certificate(chain, read(key))
+        tests::builder().client_certificate(chain, read(key))
     };
     for (builder, query, names) in [
         (root(), "", "without TLS"),
         (root(), "sslmode=disable", "without TLS"),
         (client(&files.client_key()), "", "without TLS"),
-        (store::builder(), "sslmode=prefer", "`sslmode=prefer`"),
-        (store::builder(), "ssl-mode=PREFERRED", "`verify-full`"),
-        (store::builder(), "sslmode=maybe", "`sslmode`"),
+        (tests::builder(), "sslmode=prefer", "`sslmode=prefer`"),
+        (tests::builder(), "ssl-mode=PREFERRED", "`verify-full`"),
+        (tests::builder(), "sslmode=maybe", "`sslmode`"),
         (root(), "ssl-mode=VERIFY_CA", "`sslmode=verify-full`"),
         (root(), "ssl-ca=/ca.pem", "`root_certificate`"),
         (client(&files.key), "sslmode=require", "fit each other"),
         (
-            store::builder().root_certificate("hello"),
+            tests::builder().root_certificate("hello"),
             "sslmode=require",
             "no certificate",
         ),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, LockManagerBuilder, LostReason, TryAcquire};
 use tests::faults::{Op, asleep, behind_a_proxy, free_within, renewed, took};
-use tests::{CommandStats, Direction, FaultProxy, RedisServer, Then, eventually, store};
+use tests::{CommandStats, Direction, FaultProxy, RedisServer, Then, eventually};
 use tokio::time::Instant;
 
 const MS: Duration = Duration::from_millis(1);
@@ -17,7 +17,7 @@ const CALL: Duration = Duration::from_secs(2);
 const NOTICED: Duration = Duration::from_secs(15);
 
 async fn scene() -> (RedisServer, FaultProxy, LockManager, LockManager) {
-    scene_with(store::builder()).await
+    scene_with(tests::builder()).await
 }
 
 /// Starts two managers with these settings, the first one behind a proxy.
@@ -63,7 +63,7 @@ async fn a_cut_connection_does_not_end_a_hold() {
 #[tokio::test]
 async fn a_cut_connection_does_not_end_a_wait() {
     // The new subscription makes the waiter ask again, and then a message does, and nothing else.
-    let builder = store::builder().longest_nap(HOUR).lease(HOUR);
+    let builder = tests::builder().longest_nap(HOUR).lease(HOUR);
     let (server, proxy, locks, other) = scene_with(builder).await;
     let guard = other.mutex("k").acquire().await.unwrap();
     let waiter = asleep(&proxy, locks.mutex("k").wait(LONG).acquire()).await;
@@ -325,7 +325,7 @@ async fn an_acquire_that_arrives_late_is_refused_by_the_server() {
 #[tokio::test]
 async fn a_slow_network_slows_locks_and_breaks_none() {
     // A message wakes the waiter. It would otherwise sleep for as long as the lease lasts that it has heard of.
-    let (server, proxy, locks, other) = scene_with(store::builder().longest_nap(HOUR)).await;
+    let (server, proxy, locks, other) = scene_with(tests::builder().longest_nap(HOUR)).await;
     proxy.delay(Direction::Requests, 60 * MS);
     proxy.delay(Direction::Replies, 60 * MS);
     let guard = locks.mutex("k").lease(LONG).acquire().await.unwrap();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tests::faults::behind_a_proxy;
-use tests::{Direction, RedisServer, eventually, store};
+use tests::{Direction, RedisServer, eventually};
 use tokio::time::timeout;
 
 const MS: Duration = Duration::from_millis(1);
@@ -11,8 +11,8 @@ const MS: Duration = Duration::from_millis(1);
 #[tokio::test]
 async fn an_observer_learns_who_leads_though_each_call_is_dropped_before_the_answer() {
     let server = RedisServer::start();
-    let (proxy, locks) = behind_a_proxy(&server, store::builder()).await;
-    let leader = store::connected(&server.url()).await;
+    let (proxy, locks) = behind_a_proxy(&server, tests::builder()).await;
+    let leader = tests::connected(&server.url()).await;
     let led = leader.elect("scheduler").campaign().await.unwrap();
     let mut observer = locks.elect("scheduler").observe();
     // A look takes two round trips.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_runtime::{LockError, LockManager, LostReason, TryAcquire, test_util};
 use tests::eventually::PATIENCE;
 use tests::faults::{asleep, behind_a_proxy, connected, done_by, free_within, told, took};
-use tests::{Data, RedisServer, eventually, store};
+use tests::{Data, RedisServer, eventually};
 use tokio::time::Instant;
 
 const MS: Duration = Duration::from_millis(1);
@@ -15,13 +15,13 @@ const CALL: Duration = Duration::from_millis(300);
 const SLACK: Duration = Duration::from_millis(250);
 
 async fn manager(server: &RedisServer) -> LockManager {
-    let builder = store::builder().call_timeout(CALL);
+    let builder = tests::builder().call_timeout(CALL);
     connected(builder, &server.url()).await
 }
 
 /// Returns a manager that is answered although the machine is busy.
 async fn patient(server: &RedisServer) -> LockManager {
-    let builder = store::builder().call_timeout(LONG);
+    let builder = tests::builder().call_timeout(LONG);
     connected(builder, &server.url()).await
 }
 
@@ -168,7 +168,7 @@ async fn waiters_outlive_an_outage_and_recover_by_themselves() {
 async fn is_outlived(frozen: bool) -> bool {
     let mut server = RedisServer::builder().appendonly().start();
     let holder = manager(&server).await;
-    let (proxy, waiter) = behind_a_proxy(&server, store::builder().call_timeout(CALL)).await;
+    let (proxy, waiter) = behind_a_proxy(&server, tests::builder().call_timeout(CALL)).await;
     let guard = holder.mutex("k").lease(4_000 * MS).acquire().await.unwrap();
     let front = asleep(&proxy, waiter.mutex("k").wait(LONG).acquire()).await;
     let queued = tokio::spawn(waiter.mutex("k").wait(LONG).acquire());
@@ -322,7 +322,7 @@ async fn a_release_during_an_outage_is_made_good_after_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_release_during_an_outage_tells_its_caller_after_the_time_of_a_call() {
-    let builder = store::builder().call_timeout(CALL);
+    let builder = tests::builder().call_timeout(CALL);
     let (locks, control) = test_util::of(builder).unwrap();
     let guard = locks.mutex("k").acquire().await.unwrap();
     control.go_away();

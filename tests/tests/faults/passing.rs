@@ -7,9 +7,7 @@ use std::time::Duration;
 use lock_runtime::{LockError, LockGuard, LockManager};
 use redis::Value;
 use tests::faults::free_within;
-use tests::{
-    Events, Mariadb, Postgres, RedisServer, Sql, Table, eventually, eventually_within, store,
-};
+use tests::{Events, Mariadb, Postgres, RedisServer, Sql, Table, eventually, eventually_within};
 use tokio::task::JoinSet;
 use tracing::Level;
 
@@ -222,8 +220,8 @@ async fn on_redis() -> (RedisServer, LockManager, LockManager) {
     let server = RedisServer::start();
     with_all_rights(&server);
     let url = server.url_with("app", "secret");
-    let locks = store::connected(&url).await;
-    let other = store::connected(&server.url()).await;
+    let locks = tests::connected(&url).await;
+    let other = tests::connected(&server.url()).await;
     (server, locks, other)
 }
 
@@ -306,7 +304,7 @@ async fn on_database<D: Rights>() -> (Table<D>, LockManager, LockManager) {
     let other = manager(&table.url()).await;
     D::say(&table, D::USER).await;
     D::say(&table, D::GIVE).await;
-    let locks = store::connected(&D::url_of_app(&table)).await;
+    let locks = tests::connected(&D::url_of_app(&table)).await;
     (table, locks, other)
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use lock_runtime::{LockError, LockManager, LockMode, TryAcquire};
 use tests::faults::{connected, free_within, told};
 use tests::{
-    Blocker, FaultProxy, PostgresServer, PostgresTable, Protocol, Then, answered, eventually, store,
+    Blocker, FaultProxy, PostgresServer, PostgresTable, Protocol, Then, answered, eventually,
 };
 use tokio::task::JoinSet;
 
@@ -26,7 +26,7 @@ async fn behind_a_proxy(table: &PostgresTable) -> (FaultProxy, String) {
 async fn plain_permits_that_are_certainly_not_taken_are_waited_for_though_an_answer_is_lost() {
     let table = PostgresTable::new();
     let (proxy, through) = behind_a_proxy(&table).await;
-    let patient = store::builder().call_timeout(LONG);
+    let patient = tests::builder().call_timeout(LONG);
     let other = connected(patient.clone().ensure_schema(true), &table.url()).await;
     let locks = connected(patient, &through).await;
     let free = other.plain_semaphore("s");
@@ -56,7 +56,7 @@ async fn a_waiter_is_told_and_without_notifications_asks_again_and_again() {
     let (proxy, through) = behind_a_proxy(&table).await;
     let quiet = format!("{through}&lock_notify=off");
     // A release is to be confirmed, however busy the machine is.
-    let patient = store::builder().call_timeout(LONG);
+    let patient = tests::builder().call_timeout(LONG);
     let locks = connected(patient.clone().ensure_schema(true), &table.url()).await;
     let other = connected(patient, &quiet).await;
     let told = connected(told().call_timeout(LONG), &table.url()).await;
@@ -89,7 +89,7 @@ async fn a_server_that_cannot_keep_locks_is_refused_with_what_to_do() {
     let (server, name) = (table.server(), table.name());
     let made = format!("{name}_made");
     let url = |options: &str| format!("{}?lock_table={made}{options}", server.url());
-    drop(connected(store::builder().ensure_schema(true), &url("")).await);
+    drop(connected(tests::builder().ensure_schema(true), &url("")).await);
     server.query(&format!(
         "CREATE UNLOGGED TABLE {name}_unlogged (LIKE {made})"
     ));
@@ -189,7 +189,7 @@ async fn a_user_who_may_not_create_tables_needs_them_to_be_there() {
     let (server, name) = (table.server(), table.name());
     server.query(&format!("CREATE ROLE {name}_app LOGIN"));
     let url = table.url().replace("lock@", &format!("{name}_app@"));
-    let builder = store::builder().ensure_schema(true);
+    let builder = tests::builder().ensure_schema(true);
     let refused = builder.clone().connect(&url).await.unwrap_err();
     let grant = "GRANT CREATE ON SCHEMA public TO";
     assert!(refused.to_string().contains(grant), "{refused}");
@@ -209,7 +209,7 @@ async fn a_user_who_may_not_create_tables_needs_them_to_be_there() {
 async fn managers_that_create_one_table_at_the_same_moment_do_it_in_turn() {
     let table = PostgresTable::new();
     let (server, name) = (table.server(), table.name());
-    drop(connected(store::builder().ensure_schema(true), &table.url()).await);
+    drop(connected(tests::builder().ensure_schema(true), &table.url()).await);
     server.query(&format!(
         "INSERT INTO {name} VALUES ('row', 'exclusive', NULL, 'epoch')"
     ));
@@ -230,7 +230,7 @@ async fn managers_that_create_one_table_at_the_same_moment_do_it_in_turn() {
     );
     let mut starting = JoinSet::new();
     for _ in 0..6 {
-        let builder = store::builder().ensure_schema(true);
+        let builder = tests::builder().ensure_schema(true);
         let (builder, url) = (builder.call_timeout(LONG), url.clone());
         starting.spawn(async move { builder.connect(&url).await });
     }
@@ -319,7 +319,7 @@ async fn health_tells_of_a_table_that_cannot_be_written() {
 async fn a_statement_whose_cancellation_is_lost_ends_by_itself() {
     let table = PostgresTable::new();
     let (proxy, through) = behind_a_proxy(&table).await;
-    let builder = store::builder().ensure_schema(true);
+    let builder = tests::builder().ensure_schema(true);
     let locks = connected(builder.call_timeout(8_000 * MS), &through).await;
     let read = locks.read("k").acquire().await.unwrap();
     read.release().await.unwrap();
@@ -349,7 +349,7 @@ async fn a_statement_whose_cancellation_is_lost_ends_by_itself() {
 async fn all_statements_of_a_count_together_take_no_longer_than_a_call_may() {
     const TIMEOUT: Duration = Duration::from_secs(6);
     let table = PostgresTable::new();
-    let builder = store::builder().ensure_schema(true);
+    let builder = tests::builder().ensure_schema(true);
     let locks = connected(builder.call_timeout(TIMEOUT), &table.url()).await;
     let (latch, name) = (locks.latch("l"), table.name());
     latch.try_set_count(1).await.unwrap();

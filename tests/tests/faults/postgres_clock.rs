@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use lock_runtime::{LockError, LockGuard, LockManager, LostReason, TryAcquire};
 use tests::faults::connected;
 use tests::page::documented_clean_up;
-use tests::{PostgresServer, PostgresTable, answered, eventually, store};
+use tests::{PostgresServer, PostgresTable, answered, eventually};
 
 use crate::sql::block;
 
@@ -39,7 +39,7 @@ impl Shifted {
     async fn manager(&self) -> LockManager {
         let path = "options=-c%20search_path%3Dshifted%2Cpg_catalog";
         let url = format!("{}?{path}", self.0.url());
-        let builder = store::builder().ensure_schema(true).lease(LEASE);
+        let builder = tests::builder().ensure_schema(true).lease(LEASE);
         connected(builder.call_timeout(LONG), &url).await
     }
 }
@@ -179,7 +179,7 @@ async fn a_database_that_sets_its_clock_forward_ends_leases_early_and_the_holder
 async fn the_documented_statement_deletes_what_nobody_has_used_for_long_and_tokens_rise_all_the_same()
  {
     let table = PostgresTable::new();
-    let locks = connected(store::builder().ensure_schema(true), &table.url()).await;
+    let locks = connected(tests::builder().ensure_schema(true), &table.url()).await;
     let (server, name) = (table.server(), table.name());
     let mut tokens = Vec::new();
     for key in ["idle", "dead", "fresh", "held", "from the future", "locked"] {

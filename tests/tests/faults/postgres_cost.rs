@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use lock_runtime::{LockManager, TryAcquire};
 use tests::faults::connected;
-use tests::{PostgresServer, eventually, store};
+use tests::{PostgresServer, eventually};
 
 const LONG: Duration = Duration::from_secs(30);
 
 async fn manager(server: &PostgresServer) -> LockManager {
-    let builder = store::builder().ensure_schema(true);
+    let builder = tests::builder().ensure_schema(true);
     connected(builder.call_timeout(LONG), &server.url()).await
 }
 

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use lock_runtime::LostReason;
-use tests::{PostgresServer, eventually_within, store};
+use tests::{PostgresServer, eventually_within};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -48,7 +48,7 @@ impl Drop for SmallDisk {
 async fn a_full_disk_ends_holds_on_time_and_locks_are_had_again_when_there_is_room() {
     let disk = SmallDisk::mount("160m");
     let mut server = PostgresServer::within(disk.path());
-    let builder = store::builder().ensure_schema(true).call_timeout(500 * MS);
+    let builder = tests::builder().ensure_schema(true).call_timeout(500 * MS);
     let locks = builder.connect(&server.url()).await.unwrap();
     let guard = locks.mutex("k").lease(3_000 * MS).acquire().await.unwrap();
     let first = guard.fencing_token().unwrap();

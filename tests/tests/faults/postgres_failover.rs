@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lock_runtime::{LockError, LockManager, LostReason, TryAcquire};
 use tests::faults::{connected, told};
-use tests::{PostgresServer, answered, eventually, eventually_within, store};
+use tests::{PostgresServer, answered, eventually, eventually_within};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -41,7 +41,7 @@ fn url(servers: [&PostgresServer; 2]) -> String {
 }
 
 async fn manager(url: &str) -> LockManager {
-    let builder = store::builder().ensure_schema(true).lease(LEASE);
+    let builder = tests::builder().ensure_schema(true).lease(LEASE);
     connected(builder, url).await
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use lock_runtime::{LockManager, TryAcquire};
 use tests::faults::connected;
-use tests::{PgbouncerServer, PostgresServer, eventually, store};
+use tests::{PgbouncerServer, PostgresServer, eventually};
 use tokio::task::JoinSet;
 
 const MS: Duration = Duration::from_millis(1);
@@ -16,7 +16,7 @@ const LONG: Duration = Duration::from_secs(30);
 const CONNECTIONS: usize = 3;
 
 async fn manager(url: &str) -> LockManager {
-    let builder = store::builder().ensure_schema(true);
+    let builder = tests::builder().ensure_schema(true);
     connected(builder.call_timeout(LONG), url).await
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, LockManagerBuilder};
 use tests::faults::{connected, renewed};
-use tests::{PostgresServer, TlsFiles, answered, eventually, store};
+use tests::{PostgresServer, TlsFiles, answered, eventually};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 
@@ -21,7 +21,7 @@ fn read(path: &Path) -> Vec<u8> {
 }
 
 fn trusting(files: &TlsFiles) -> LockManagerBuilder {
-    store::builder()
+    tests::builder()
         .ensure_schema(true)
         .call_timeout(10_000 * MS)
         .root_certificate(read(&files.authority))
@@ -165,7 +165,7 @@ async fn certificates_that_are_replaced_on_disk_are_read_by_the_next_connection(
     server.query("CREATE ROLE certified LOGIN SUPERUSER");
     let files = server.tls_files();
     let by_files = || {
-        store::builder()
+        tests::builder()
             .ensure_schema(true)
             .call_timeout(10_000 * MS)
             .root_certificate_file(&files.authority)
@@ -206,7 +206,7 @@ async fn a_server_that_wants_tls_refuses_a_plain_connection_with_what_to_do() {
     let rules = ["hostssl all all all trust", "host all all all reject"];
     let server = PostgresServer::with_tls(&[], &rules);
     let plain = url(&server, "lock@localhost", "");
-    let said = denied(store::builder(), &plain).await;
+    let said = denied(tests::builder(), &plain).await;
     assert!(said.contains("`sslmode=verify-full`"), "{said}");
 }
 
@@ -303,25 +303,25 @@ async fn a_statement_that_nobody_waits_for_is_cancelled_by_tls_as_well() {
 async fn what_makes_no_sense_about_tls_is_refused_before_any_io() {
     let dir = tempfile::tempdir().expect("a directory");
     let files = TlsFiles::write_to(dir.path());
-    let root = || store::builder().root_certificate(read(&files.authority));
+    let root = || tests::builder().root_certificate(read(&files.authority));
     let client = |key: &Path| {
         let chain = read(&files.client_certificate());
-        store::builder().client_certificate(chain, read(key))
+        tests::builder().client_certificate(chain, read(key))
     };
     for (builder, query, names) in [
         (root(), "", "without TLS"),
         (root(), "sslmode=disable", "without TLS"),
         (client(&files.client_key()), "", "without TLS"),
-        (store::builder(), "sslmode=prefer", "`sslmode=prefer`"),
-        (store::builder(), "sslmode=allow", "`verify-full`"),
-        (store::builder(), "sslmode=maybe", "`sslmode`"),
-        (store::builder(), "sslmode=verify-ca", "`root_certificate`"),
+        (tests::builder(), "sslmode=prefer", "`sslmode=prefer`"),
+        (tests::builder(), "sslmode=allow", "`verify-full`"),
+        (tests::builder(), "sslmode=maybe", "`sslmode`"),
+        (tests::builder(), "sslmode=verify-ca", "`root_certificate`"),
         (root(), "sslrootcert=/ca.pem", "`root_certificate`"),
-        (store::builder(), "sslnegotiation=direct", "need TLS"),
-        (store::builder(), "channel_binding=require", "need TLS"),
+        (tests::builder(), "sslnegotiation=direct", "need TLS"),
+        (tests::builder(), "channel_binding=require", "need TLS"),
         (client(&files.key), "sslmode=require", "fit each other"),
         (
-            store::builder().root_certificate("hello"),
+            tests::builder().root_certificate("hello"),
             "sslmode=require",
             "no certificate",
         ),

@@ -7,7 +7,7 @@ use lock_runtime::TryAcquire;
 use rustix::process::{Pid, Signal, kill_process};
 use tests::faults::{asleep, behind_a_proxy, told};
 use tests::history::now_ns;
-use tests::{RedisServer, Worker, eventually, store};
+use tests::{RedisServer, Worker, eventually};
 
 const HOLDER: &str = env!("CARGO_BIN_EXE_holder");
 const MS: Duration = Duration::from_millis(1);
@@ -52,7 +52,7 @@ async fn a_killed_holders_lock_is_had_when_its_lease_is_over() {
 async fn a_holder_frozen_beyond_its_lease_does_not_take_another_step() {
     let server = RedisServer::start();
     let (holder, token) = start(&server, "4000");
-    let locks = store::connected(&server.url()).await;
+    let locks = tests::connected(&server.url()).await;
     for _ in 0..20 {
         let line = holder.line().expect("it works");
         assert!(
@@ -91,7 +91,7 @@ async fn a_holder_frozen_beyond_its_lease_does_not_take_another_step() {
 async fn a_holder_frozen_for_less_than_its_lease_goes_on() {
     let server = RedisServer::start();
     let (holder, _) = start(&server, "9000");
-    let locks = store::connected(&server.url()).await;
+    let locks = tests::connected(&server.url()).await;
     signal(&holder, Signal::STOP);
     let left = || server.pttl("lock:k");
     eventually("more than a cadence was missed", async || left() < 5_000).await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use lock_runtime::{LockError, LockManager, LockManagerBuilder, MemoryStore, TryAcquire};
 use tests::eventually::PATIENCE;
 use tests::faults::{done_by, free_within, took};
-use tests::{History, Quorum, eventually, eventually_within, store};
+use tests::{History, Quorum, eventually, eventually_within};
 use tokio::time::Instant;
 
 const MS: Duration = Duration::from_millis(1);
@@ -17,7 +17,7 @@ const LONG: Duration = Duration::from_secs(60);
 const LEASE: Duration = Duration::from_secs(5);
 
 fn builder() -> LockManagerBuilder {
-    store::builder().lease(LEASE).longest_lease(LEASE)
+    tests::builder().lease(LEASE).longest_lease(LEASE)
 }
 
 async fn manager(quorum: &Quorum) -> LockManager {

@@ -9,9 +9,7 @@ use lock_runtime::{LockError, LockGuard, LockManager, LockRequest, LostReason, T
 use redis::Value;
 use tests::eventually::PATIENCE;
 use tests::faults::{LEAVES, at_each_poll, behind_a_proxy, connected, poll_times, told};
-use tests::{
-    Direction, FaultProxy, History, RedisServer, Worker, eventually, eventually_within, store,
-};
+use tests::{Direction, FaultProxy, History, RedisServer, Worker, eventually, eventually_within};
 use tokio::task::JoinSet;
 
 const WORKER: &str = env!("CARGO_BIN_EXE_worker");
@@ -28,8 +26,8 @@ struct Scene {
 impl Scene {
     async fn new() -> Scene {
         let server = RedisServer::start();
-        let (proxy, slow) = behind_a_proxy(&server, store::builder()).await;
-        let other = store::connected(&server.url()).await;
+        let (proxy, slow) = behind_a_proxy(&server, tests::builder()).await;
+        let other = tests::connected(&server.url()).await;
         for locks in [&slow, &other] {
             take(locks.write("warm")).await;
             take(locks.read("warm")).await;
@@ -268,7 +266,7 @@ async fn readers_and_writers_never_overlap_though_scripts_and_connections_go() {
     );
     let mut managers = Vec::new();
     for _ in 0..3 {
-        managers.push(store::connected(&server.url()).await);
+        managers.push(tests::connected(&server.url()).await);
     }
     let mut tasks = JoinSet::new();
     for number in 0..18_usize {

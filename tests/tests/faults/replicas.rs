@@ -8,7 +8,7 @@ use lock_runtime::{LockError, LockManager, LostReason, Replicas};
 use tests::eventually::PATIENCE;
 use tests::faults::{at_each_poll, behind_a_proxy, connected, free_within, poll_times, took};
 use tests::sentinel::replicated;
-use tests::{CommandStats, Direction, RedisServer, SentinelGroup, eventually, store};
+use tests::{CommandStats, Direction, RedisServer, SentinelGroup, eventually};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -22,7 +22,7 @@ async fn servers(replicas: usize) -> Vec<RedisServer> {
 }
 
 async fn manager(master: &RedisServer, replicas: Replicas) -> LockManager {
-    connected(store::builder().replicas(replicas), &master.url()).await
+    connected(tests::builder().replicas(replicas), &master.url()).await
 }
 
 /// Returns how many connections wait for replicas.
@@ -198,7 +198,7 @@ async fn a_wait_goes_on_until_the_replica_is_back() {
 async fn a_caller_that_waited_for_a_holder_and_then_for_replicas_is_told_of_the_replicas() {
     let servers = servers(1).await;
     let locks = manager(&servers[0], Replicas::at_least(1).within(200 * MS)).await;
-    let other = store::connected(&servers[0].url()).await;
+    let other = tests::connected(&servers[0].url()).await;
     let guard = other.mutex("k").acquire().await.unwrap();
     let waiting = tokio::spawn(locks.mutex("k").wait(6_000 * MS).acquire());
     eventually("it waits", async || {
@@ -218,7 +218,7 @@ async fn a_caller_that_waited_for_a_holder_and_then_for_replicas_is_told_of_the_
 async fn a_hand_over_is_confirmed() {
     let servers = Arc::new(servers(1).await);
     // What is not confirmed in time is asked for again. Here, all is in time.
-    let builder = store::builder().call_timeout(LONG).lease(20 * LONG);
+    let builder = tests::builder().call_timeout(LONG).lease(20 * LONG);
     let builder = builder.replicas(Replicas::at_least(1).within(LONG));
     let locks = connected(builder, &servers[0].url()).await;
     let mut waiters = JoinSet::new();
@@ -337,7 +337,7 @@ async fn a_future_dropped_at_any_poll_leaves_nothing() {
     let servers = servers(1).await;
     // In the first case the lock is confirmed in the end. In the second it never is, because the replica is frozen.
     for (within, frozen) in [(5_000 * MS, false), (60 * MS, true)] {
-        let builder = store::builder().call_timeout(5_000 * MS);
+        let builder = tests::builder().call_timeout(5_000 * MS);
         let replicas = Replicas::at_least(1).within(within);
         let (proxy, slow) = behind_a_proxy(&servers[0], builder.replicas(replicas)).await;
         proxy.delay(Direction::Requests, 2 * MS);
@@ -431,7 +431,7 @@ async fn those_who_come_together_are_asked_about_together() {
 #[tokio::test]
 async fn a_lock_outlives_the_master_that_dies_right_after_it_was_handed_out() {
     let mut group = SentinelGroup::start().await;
-    let builder = store::builder().replicas(Replicas::majority());
+    let builder = tests::builder().replicas(Replicas::majority());
     let locks = connected(builder, &group.url()).await;
     let mut guards = Vec::new();
     for index in 0..20 {
@@ -460,7 +460,7 @@ async fn a_lock_outlives_the_master_that_dies_right_after_it_was_handed_out() {
 #[tokio::test]
 async fn lanes_follow_the_master() {
     let group = SentinelGroup::builder(2, 1).start().await;
-    let builder = store::builder().replicas(Replicas::at_least(1).within(400 * MS));
+    let builder = tests::builder().replicas(Replicas::at_least(1).within(400 * MS));
     let locks = connected(builder, &group.url()).await;
     for _ in 0..20 {
         free_within(&locks, "k", LONG).await;
@@ -540,7 +540,7 @@ async fn what_cannot_work_is_refused() {
     };
     // Nobody listens there.
     let nowhere = "redis://127.0.0.1:1/";
-    let with = |replicas| store::builder().replicas(replicas);
+    let with = |replicas| tests::builder().replicas(replicas);
     let none = with(Replicas::at_least(0)).connect(nowhere).await;
     assert!(refused(none).contains("Replicas::off"));
     let endless = Replicas::majority().within(Duration::from_secs(61));
@@ -561,7 +561,7 @@ async fn a_right_that_is_missing_is_named_at_connect() {
     for (missing, named) in [("-wait", "WAIT"), ("-info", "at_least")] {
         let rights = format!("on >secret ~* &* +@all {missing}");
         let server = RedisServer::builder().user("locks", &rights).start();
-        let builder = store::builder().replicas(Replicas::majority());
+        let builder = tests::builder().replicas(Replicas::majority());
         let refused = builder.connect(&server.url_with("locks", "secret")).await;
         let error = refused.unwrap_err();
         assert!(

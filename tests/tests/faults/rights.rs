@@ -6,7 +6,7 @@ use lock_runtime::{LockError, LockManager, LockMode, LostReason, Replicas, TryAc
 use redis::Value;
 use tests::eventually::PATIENCE;
 use tests::faults::{behind_a_proxy, free_within, renewed, took};
-use tests::{FaultProxy, RedisServer, eventually, store};
+use tests::{FaultProxy, RedisServer, eventually};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -37,9 +37,9 @@ fn assert_denied(error: &LockError, named: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_documented_rights_are_enough_for_everything() {
     let server = server_with_rights("");
-    let locks = store::connected(&url(&server)).await;
-    let other = store::connected(&url(&server)).await;
-    let confirmed = store::builder().replicas(Replicas::majority());
+    let locks = tests::connected(&url(&server)).await;
+    let other = tests::connected(&url(&server)).await;
+    let confirmed = tests::builder().replicas(Replicas::majority());
     drop(confirmed.connect(&url(&server)).await.unwrap());
     let renewed = locks.mutex("renewed").lease(9_000 * MS);
     let renewed = renewed.acquire().await.unwrap();
@@ -215,7 +215,7 @@ async fn a_wrong_password_is_denied_at_once_and_asked_once() {
 async fn a_wrong_password_of_a_lazy_manager_is_told_by_its_first_call() {
     let server = RedisServer::builder().requirepass("correct").start();
     let url = server.url_with("default", PASSWORD);
-    let locks = store::builder().lazy(true).connect(&url).await.unwrap();
+    let locks = tests::builder().lazy(true).connect(&url).await.unwrap();
     assert!(!format!("{locks:?} {locks:#?}").contains(PASSWORD));
     let (refused, waited) = took(locks.mutex("k").wait(LONG).acquire()).await;
     assert_denied(&refused.unwrap_err(), "`k`");
@@ -243,8 +243,8 @@ async fn a_password_in_a_url_that_cannot_be_used_is_not_shown() {
 #[tokio::test]
 async fn rights_that_are_taken_away_end_waits_in_time_and_holds_on_time() {
     let server = server_with_rights("");
-    let holder = store::connected(&url(&server)).await;
-    let other = store::connected(&server.url()).await;
+    let holder = tests::connected(&url(&server)).await;
+    let other = tests::connected(&server.url()).await;
     let taken = other.mutex("taken").acquire().await.unwrap();
     let guard = holder.mutex("k").lease(1_000 * MS).acquire().await.unwrap();
     let (refused, left) = (9_000 * MS, 8_000 * MS);
@@ -275,7 +275,7 @@ async fn rights_that_are_taken_away_end_waits_in_time_and_holds_on_time() {
 #[tokio::test]
 async fn a_user_that_is_deleted_and_comes_back_is_served_again() {
     let server = server_with_rights("");
-    let locks = store::connected(&url(&server)).await;
+    let locks = tests::connected(&url(&server)).await;
     let _: Value = server.query(&["ACL", "DELUSER", "locks"]);
     eventually("it is told", async || {
         let tried = locks.mutex("k").try_acquire().await;
@@ -300,8 +300,8 @@ async fn a_user_that_is_deleted_and_comes_back_is_served_again() {
 #[tokio::test]
 async fn errors_name_the_lock_and_show_no_holder() {
     let server = RedisServer::start();
-    let holder = store::connected(&server.url()).await;
-    let (_proxy, other) = behind_a_proxy(&server, store::builder()).await;
+    let holder = tests::connected(&server.url()).await;
+    let (_proxy, other) = behind_a_proxy(&server, tests::builder()).await;
     let guard = holder.mutex("k").acquire().await.unwrap();
     let id: Vec<String> = server.query(&["HKEYS", "lock:k"]);
     let client = id[0].split(':').next().unwrap();
@@ -326,7 +326,7 @@ async fn errors_name_the_lock_and_show_no_holder() {
 #[tokio::test]
 async fn a_key_that_is_refused_takes_no_other_hold_with_it() {
     let server = server_with_rights("");
-    let builder = store::builder().lease(9_000 * MS);
+    let builder = tests::builder().lease(9_000 * MS);
     let locks = builder.connect(&url(&server)).await.unwrap();
     let mut guards = Vec::new();
     for number in 0..20 {
@@ -356,7 +356,7 @@ async fn a_kind_whose_locks_could_not_be_given_back_is_refused_at_its_first_requ
     // Each right is one that only the scripts need that give back or renew.
     for (right, kind) in [("zrem", "permits"), ("lpop", "fair"), ("pexpire", "write")] {
         let server = server_with_rights("");
-        let locks = store::connected(&url(&server)).await;
+        let locks = tests::connected(&url(&server)).await;
         assert!(locks.semaphore("permits").try_set_permits(1).await.unwrap());
         let request = || match kind {
             "permits" => locks.semaphore("permits").permits(1),

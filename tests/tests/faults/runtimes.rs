@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_runtime::{LockError, LockGuard, LockManager, LostReason, Outcome, distributed_lock};
 use tests::eventually::PATIENCE;
 use tests::faults::{LEAVES, behind_a_proxy, connected, free_within, poll_times, took};
-use tests::{Direction, Events, PostgresTable, RedisServer, eventually, store};
+use tests::{Direction, Events, PostgresTable, RedisServer, eventually};
 use tokio::runtime::{Builder, Runtime};
 use tracing::Level;
 
@@ -27,7 +27,7 @@ fn runtime() -> Runtime {
 /// Makes a manager with two guards in the given runtime.
 fn made_in(runtime: &Runtime, url: &str, lease: Duration) -> (LockManager, LockGuard, LockGuard) {
     runtime.block_on(async {
-        let builder = store::builder().ensure_schema(true);
+        let builder = tests::builder().ensure_schema(true);
         let locks = connected(builder, url).await;
         let request = |key| locks.mutex(key).lease(lease);
         let first = request("a").acquire().await.unwrap();
@@ -45,7 +45,7 @@ fn callers_that_wait_elsewhere_learn_that_the_runtime_has_ended() {
     let server = RedisServer::start();
     let (home, away) = (runtime(), runtime());
     let (locks, _a, _b) = made_in(&home, &server.url(), LEASE);
-    let other = away.block_on(async { store::connected(&server.url()).await });
+    let other = away.block_on(async { tests::connected(&server.url()).await });
     let taken = away.block_on(async {
         let fair = other.fair("fair").lease(LEASE).acquire().await.unwrap();
         (other.mutex("k").lease(LEASE).acquire().await.unwrap(), fair)
@@ -72,7 +72,7 @@ fn a_guard_whose_runtime_ends_before_its_release_is_told_of() {
     // As `#[tokio::main(flavor = "current_thread")]`: the guard is dropped as the main function returns.
     let main = Builder::new_current_thread().enable_all().build().unwrap();
     main.block_on(async {
-        let locks = store::connected(&server.url()).await;
+        let locks = tests::connected(&server.url()).await;
         let _guard = locks.mutex("a").lease(LEASE).acquire().await.unwrap();
         let second = locks.mutex("b").lease(LEASE).acquire().await.unwrap();
         second.release().await.unwrap();
@@ -321,7 +321,7 @@ async fn a_shutdown_while_an_acquire_is_under_way_leaves_no_lock() {
     for leave in LEAVES {
         for polls in 1.. {
             let server = RedisServer::start();
-            let (proxy, locks) = behind_a_proxy(&server, store::builder()).await;
+            let (proxy, locks) = behind_a_proxy(&server, tests::builder()).await;
             proxy.delay(Direction::Requests, 3 * MS);
             proxy.delay(Direction::Replies, 3 * MS);
             let mut acquiring = Box::pin(locks.mutex("k").acquire());
@@ -351,7 +351,7 @@ async fn a_shutdown_while_an_acquire_is_under_way_leaves_no_lock() {
 async fn a_shutdown_under_load_sends_everybody_away_and_leaves_nothing() {
     for _ in 0..3 {
         let server = RedisServer::start();
-        let builder = store::builder().shutdown_grace(100 * MS);
+        let builder = tests::builder().shutdown_grace(100 * MS);
         let locks = builder.connect(&server.url()).await.unwrap();
         let mut tasks = tokio::task::JoinSet::new();
         for task in 0..64 {
@@ -406,7 +406,7 @@ async fn a_shutdown_under_load_sends_everybody_away_and_leaves_nothing() {
 async fn after_a_shutdown_the_connections_end_with_the_last_guard_or_with_its_lease() {
     for dropped in [true, false] {
         let server = RedisServer::start();
-        let builder = store::builder().shutdown_grace(Duration::ZERO);
+        let builder = tests::builder().shutdown_grace(Duration::ZERO);
         let locks = builder.connect(&server.url()).await.unwrap();
         let lease = if dropped { LEASE } else { 5_000 * MS };
         let guard = locks.mutex("k").lease(lease).acquire().await.unwrap();

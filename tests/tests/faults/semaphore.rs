@@ -5,9 +5,7 @@ use std::time::{Duration, Instant};
 
 use lock_runtime::{LockManager, LostReason, Semaphore, TryAcquire};
 use tests::faults::{asleep, at_each_poll, behind_a_proxy, poll_times, told};
-use tests::{
-    CommandStats, Direction, RedisServer, Then, Worker, eventually, eventually_within, store,
-};
+use tests::{CommandStats, Direction, RedisServer, Then, Worker, eventually, eventually_within};
 
 const HOLDER: &str = env!("CARGO_BIN_EXE_holder");
 const MS: Duration = Duration::from_millis(1);
@@ -68,8 +66,8 @@ async fn a_killed_holders_permits_come_back_when_its_lease_is_over() {
 #[tokio::test]
 async fn futures_dropped_at_each_of_their_polls_leave_no_permit_taken() {
     let server = RedisServer::start();
-    let (proxy, locks) = behind_a_proxy(&server, store::builder()).await;
-    let other = store::connected(&server.url()).await;
+    let (proxy, locks) = behind_a_proxy(&server, tests::builder()).await;
+    let other = tests::connected(&server.url()).await;
     let semaphore = semaphore(&other, 3).await;
     proxy.delay(Direction::Requests, 2 * MS);
     proxy.delay(Direction::Replies, 2 * MS);
@@ -104,7 +102,7 @@ async fn futures_dropped_at_each_of_their_polls_leave_no_permit_taken() {
 async fn an_acquire_whose_reply_is_lost_takes_its_permits_once() {
     let server = RedisServer::start();
     for then in [Then::Cut, Then::Silence] {
-        let (proxy, locks) = behind_a_proxy(&server, store::builder().call_timeout(CALL)).await;
+        let (proxy, locks) = behind_a_proxy(&server, tests::builder().call_timeout(CALL)).await;
         let semaphore = semaphore(&locks, 3).await;
         proxy.lose_reply_to(is_acquire, then);
         let guard = semaphore.permits(2).wait(LONG).acquire().await.unwrap();
@@ -123,7 +121,7 @@ async fn an_acquire_whose_reply_is_lost_takes_its_permits_once() {
 async fn a_release_whose_reply_is_lost_gives_its_permits_back_once() {
     let server = RedisServer::start();
     for then in [Then::Cut, Then::Silence] {
-        let (proxy, locks) = behind_a_proxy(&server, store::builder().call_timeout(CALL)).await;
+        let (proxy, locks) = behind_a_proxy(&server, tests::builder().call_timeout(CALL)).await;
         let semaphore = semaphore(&locks, 3).await;
         let guard = semaphore.permits(2).acquire().await.unwrap();
         let kept = semaphore.permits(1).acquire().await.unwrap();
@@ -136,7 +134,7 @@ async fn a_release_whose_reply_is_lost_gives_its_permits_back_once() {
             proxy.open_connections() == 0
         })
         .await;
-        let other = store::connected(&server.url()).await;
+        let other = tests::connected(&server.url()).await;
         let free = other.semaphore("s").available().await.unwrap();
         assert_eq!(free + leased(&server), 3);
         assert!(free >= 2);
@@ -147,8 +145,8 @@ async fn a_release_whose_reply_is_lost_gives_its_permits_back_once() {
 #[tokio::test]
 async fn permits_that_come_back_without_a_message_are_found() {
     let server = RedisServer::start();
-    let (proxy, locks) = behind_a_proxy(&server, store::builder()).await;
-    let other = store::connected(&server.url()).await;
+    let (proxy, locks) = behind_a_proxy(&server, tests::builder()).await;
+    let other = tests::connected(&server.url()).await;
     let semaphore = semaphore(&other, 1).await;
     // The leases outlast the waits, so their ends help nobody.
     let take = || semaphore.permits(1).lease(20 * LONG).acquire();
@@ -193,8 +191,8 @@ async fn permits_that_redisson_leased_are_respected_until_their_lease_is_over() 
 #[tokio::test]
 async fn an_outage_longer_than_the_lease_loses_the_permits_and_nobody_gets_too_many() {
     let server = RedisServer::start();
-    let (proxy, locks) = behind_a_proxy(&server, store::builder()).await;
-    let other = store::connected(&server.url()).await;
+    let (proxy, locks) = behind_a_proxy(&server, tests::builder()).await;
+    let other = tests::connected(&server.url()).await;
     let semaphore = semaphore(&other, 2).await;
     let guard = locks
         .semaphore("s")
@@ -228,7 +226,7 @@ async fn leased_permits_are_renewed_in_full_batches() {
     const MANY: u64 = 1_024;
     const LEASE: Duration = Duration::from_secs(15);
     let server = RedisServer::start();
-    let builder = store::builder().call_timeout(LONG);
+    let builder = tests::builder().call_timeout(LONG);
     let locks = builder.connect(&server.url()).await.unwrap();
     let semaphore = semaphore(&locks, MANY).await;
     let (mut guards, asked) = (Vec::new(), Instant::now());

@@ -9,7 +9,7 @@ use redis::Value;
 use tests::eventually::PATIENCE;
 use tests::faults::{connected, free_within, renewed, told, took};
 use tests::sentinel::SERVICE;
-use tests::{Data, FaultProxy, SentinelGroup, answered, eventually, eventually_within, store};
+use tests::{Data, FaultProxy, SentinelGroup, answered, eventually, eventually_within};
 use tokio::task::JoinSet;
 
 const MS: Duration = Duration::from_millis(1);
@@ -18,7 +18,7 @@ const LONG: Duration = Duration::from_secs(30);
 const LEASE: Duration = Duration::from_secs(20);
 
 async fn manager(url: &str) -> LockManager {
-    connected(store::builder(), url).await
+    connected(tests::builder(), url).await
 }
 
 async fn refused(url: &str) -> LockError {
@@ -79,7 +79,7 @@ async fn many_answers_at_one_moment_are_checked_by_few_questions_to_the_sentinel
 #[tokio::test]
 async fn holds_are_renewed_and_released_at_a_new_master_that_is_full() {
     let group = SentinelGroup::start().await;
-    let locks = connected(store::builder().lease(LEASE), &group.url()).await;
+    let locks = connected(tests::builder().lease(LEASE), &group.url()).await;
     let guard = locks.mutex("k").acquire().await.unwrap();
     let old = group.master();
     for (index, server) in group.servers.iter().enumerate() {

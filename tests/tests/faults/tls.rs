@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use lock_runtime::LockManager;
 use tests::faults::{renewed, told, took};
-use tests::{
-    Pipe, PostgresServer, RedisCluster, RedisServer, SentinelGroup, TlsFiles, eventually, store,
-};
+use tests::{Pipe, PostgresServer, RedisCluster, RedisServer, SentinelGroup, TlsFiles, eventually};
 
 /// The variable with the directory of the authority that this process trusts.
 const TRUSTED: &str = "LOCK_TEST_TLS_FILES";
@@ -61,7 +59,7 @@ async fn a_program_may_install_its_own_provider_of_cryptography_after_a_connect(
         "postgres://lock@localhost:{}/postgres?sslmode=verify-full",
         database.port()
     );
-    let creating = store::builder().ensure_schema(true);
+    let creating = tests::builder().ensure_schema(true);
     drop(creating.connect(&database.url()).await.unwrap());
     let said = run("chooses-late", &url, &database.tls_files().authority).await;
     assert_eq!(said, "installed\nok");

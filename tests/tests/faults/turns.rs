@@ -9,7 +9,7 @@ use lock_runtime::{LockGuard, LockManager};
 use tests::faults::{Op, took};
 use tests::{
     CommandStats, Direction, Events, FaultProxy, History, RedisServer, Then, eventually,
-    eventually_within, store,
+    eventually_within,
 };
 use tokio::task::JoinSet;
 use tracing::Level;
@@ -23,7 +23,7 @@ const LIST: &str = "lock:waiting:{lock:k}";
 async fn processes(server: &RedisServer, number: usize) -> Vec<LockManager> {
     let mut all = Vec::new();
     for _ in 0..number {
-        all.push(store::connected(&server.url()).await);
+        all.push(tests::connected(&server.url()).await);
     }
     all
 }
@@ -139,7 +139,7 @@ async fn a_place_that_an_unanswered_release_may_have_taken_is_given_up() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.addr()).await;
     let [other] = processes(&server, 1).await.try_into().unwrap();
-    let locks = store::connected(&proxy.url()).await;
+    let locks = tests::connected(&proxy.url()).await;
     for then in [Then::Cut, Then::Silence] {
         let round = async || {
             let lose_its_reply = || Op::ListedRelease.lose_reply(&proxy, then);
@@ -273,8 +273,8 @@ async fn a_process_that_is_never_refused_leaves_its_second_release_to_others() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.addr()).await;
     let round = async || {
-        let greedy = store::connected(&server.url()).await;
-        let patient = store::connected(&proxy.url()).await;
+        let greedy = tests::connected(&server.url()).await;
+        let patient = tests::connected(&proxy.url()).await;
         let mut guard = acquire(&greedy).await;
         let had_its_turn = std::sync::Arc::new(AtomicBool::new(false));
         let (request, had) = (patient.mutex("k").wait(LONG), had_its_turn.clone());
@@ -449,7 +449,7 @@ async fn a_process_that_is_far_away_has_its_turns_beside_near_ones() {
     let server = RedisServer::start();
     let near = processes(&server, 6).await;
     let proxy = FaultProxy::start(server.addr()).await;
-    let far = store::connected(&proxy.url()).await;
+    let far = tests::connected(&proxy.url()).await;
     for direction in [Direction::Requests, Direction::Replies] {
         proxy.delay(direction, Duration::from_millis(75));
     }
@@ -482,7 +482,7 @@ async fn a_process_that_died_on_the_list_keeps_the_others_waiting_for_no_longer_
     let mut processes = Vec::new();
     for _ in 0..3 {
         // So long the wait after a lost message lasts.
-        let builder = store::builder().longest_nap(Duration::from_millis(200));
+        let builder = tests::builder().longest_nap(Duration::from_millis(200));
         processes.push(builder.connect(&server.url()).await.unwrap());
     }
     all_want_it(&server, &processes).await;
@@ -567,7 +567,7 @@ async fn a_user_without_rights_to_the_list_races_for_locks() {
     let url = server.url_with("limited", "secret");
     let mut processes = Vec::new();
     for _ in 0..4 {
-        processes.push(store::connected(&url).await);
+        processes.push(tests::connected(&url).await);
     }
     let history = History::new();
     futures_of(&processes, async |locks| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_runtime::{LockGuard, Replicas};
 use redis::Value;
 use tests::sentinel::replicated;
-use tests::{FaultProxy, RedisServer, eventually, store};
+use tests::{FaultProxy, RedisServer, eventually};
 use tokio::time::Instant;
 
 const STEP: Duration = Duration::from_millis(20);
@@ -44,7 +44,7 @@ async fn replicas_of_the_new_master_do_not_vouch_for_a_renewal_at_the_old_one() 
         unreachable!("three servers")
     };
     let proxy = FaultProxy::start(old.addr()).await;
-    let builder = store::builder().replicas(Replicas::at_least(1).renewals(true));
+    let builder = tests::builder().replicas(Replicas::at_least(1).renewals(true));
     let locks = builder.connect(&proxy.url()).await.unwrap();
     assert!(locks.semaphore("s").try_set_permits(3).await.unwrap());
     let requests = [

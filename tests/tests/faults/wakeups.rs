@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_runtime::LockManager;
 use redis::Value;
 use tests::faults::{asleep, behind_a_proxy, free_within, told, took};
-use tests::{Direction, RedisServer, eventually, store};
+use tests::{Direction, RedisServer, eventually};
 
 const LONG: Duration = Duration::from_secs(30);
 /// Half a lease. A waiter that sleeps for no longer than the cap, about 1 s, is served long before.
@@ -14,8 +14,8 @@ const SOON: Duration = Duration::from_secs(15);
 #[tokio::test]
 async fn a_lost_message_costs_no_more_than_the_cap() {
     let server = RedisServer::start();
-    let holder = store::connected(&server.url()).await;
-    let (proxy, waiter) = behind_a_proxy(&server, store::builder()).await;
+    let holder = tests::connected(&server.url()).await;
+    let (proxy, waiter) = behind_a_proxy(&server, tests::builder()).await;
     proxy.lose_messages(true);
     for _ in 0..2 {
         let before = proxy.messages();
@@ -39,8 +39,8 @@ async fn a_lost_message_costs_no_more_than_the_cap() {
 #[tokio::test]
 async fn a_lock_deleted_without_a_message_costs_no_more_than_the_cap() {
     let server = RedisServer::start();
-    let holder = store::connected(&server.url()).await;
-    let (proxy, waiter) = behind_a_proxy(&server, store::builder()).await;
+    let holder = tests::connected(&server.url()).await;
+    let (proxy, waiter) = behind_a_proxy(&server, tests::builder()).await;
     let guard = holder.mutex("k").acquire().await.unwrap();
     let waiting = asleep(&proxy, waiter.mutex("k").wait(LONG).acquire()).await;
     assert_eq!(server.query::<i64>(&["DEL", "lock:k"]), 1);
@@ -75,8 +75,8 @@ async fn without_the_right_to_subscribe_waiting_is_slower_and_works() {
     let server = RedisServer::builder()
         .user("deaf", &format!("on {rights}"))
         .start();
-    let holder = store::connected(&server.url()).await;
-    let waiter = store::connected(&server.url_with("deaf", "secret")).await;
+    let holder = tests::connected(&server.url()).await;
+    let waiter = tests::connected(&server.url_with("deaf", "secret")).await;
     let guard = holder.mutex("k").acquire().await.unwrap();
     let waiting = tokio::spawn(waiter.mutex("k").wait(LONG).acquire());
     eventually("it waits", async || {
@@ -97,8 +97,8 @@ async fn without_the_right_to_publish_waiting_is_slower_and_works() {
     let server = RedisServer::builder()
         .user("mute", &format!("on {rights}"))
         .start();
-    let holder = store::connected(&server.url_with("mute", "secret")).await;
-    let (proxy, waiter) = behind_a_proxy(&server, store::builder()).await;
+    let holder = tests::connected(&server.url_with("mute", "secret")).await;
+    let (proxy, waiter) = behind_a_proxy(&server, tests::builder()).await;
     let guard = holder.mutex("k").acquire().await.unwrap();
     let waiting = asleep(&proxy, waiter.mutex("k").wait(LONG).acquire()).await;
     guard.release().await.unwrap();
@@ -110,8 +110,8 @@ async fn without_the_right_to_publish_waiting_is_slower_and_works() {
 #[tokio::test]
 async fn messages_that_mean_nothing_give_nobody_the_lock() {
     let server = RedisServer::start();
-    let holder = store::connected(&server.url()).await;
-    let (proxy, waiter) = behind_a_proxy(&server, store::builder()).await;
+    let holder = tests::connected(&server.url()).await;
+    let (proxy, waiter) = behind_a_proxy(&server, tests::builder()).await;
     let guard = holder.mutex("k").acquire().await.unwrap();
     let waiting = asleep(&proxy, waiter.mutex("k").wait(LONG).acquire()).await;
     let channels = server.channels();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_runtime::{LockGuard, LockManager, LostReason};
 use tests::faults::{behind_a_proxy, free_within, renewed, took};
-use tests::{CommandStats, Events, RedisServer, Store, eventually, store};
+use tests::{CommandStats, Events, RedisServer, Store, eventually};
 use tracing::Level;
 
 const MS: Duration = Duration::from_millis(1);
@@ -17,9 +17,9 @@ const LEASE: Duration = Duration::from_secs(9);
 #[tokio::test]
 async fn an_outage_of_several_cadences_ends_short_leases_and_spares_long_ones() {
     let server = RedisServer::start();
-    let (proxy, locks) = behind_a_proxy(&server, store::builder().call_timeout(300 * MS)).await;
+    let (proxy, locks) = behind_a_proxy(&server, tests::builder().call_timeout(300 * MS)).await;
     let (elsewhere, memory) = (RedisServer::start(), Store::memory());
-    let second = store::connected(&elsewhere.url()).await;
+    let second = tests::connected(&elsewhere.url()).await;
     let third = memory.manager().await;
     let hold = async |locks: &LockManager, key: &str, lease| {
         locks.mutex(key).lease(lease).acquire().await.unwrap()
@@ -72,7 +72,7 @@ async fn hold(locks: &LockManager, count: usize, lease: Duration) -> Vec<LockGua
 #[tokio::test]
 async fn holds_of_one_instant_are_renewed_in_batches() {
     let server = RedisServer::start();
-    let locks = store::connected(&server.url()).await;
+    let locks = tests::connected(&server.url()).await;
     let guards = hold(&locks, 300, 15_000 * MS).await;
     let before = CommandStats::of(&server);
     renewed(&guards).await;
@@ -87,7 +87,7 @@ async fn holds_of_one_instant_are_renewed_in_batches() {
 #[tokio::test]
 async fn one_hold_that_is_gone_takes_none_of_its_batch_along() {
     let server = RedisServer::start();
-    let locks = store::connected(&server.url()).await;
+    let locks = tests::connected(&server.url()).await;
     let guards = hold(&locks, 20, LEASE).await;
     server.query::<i64>(&["DEL", "lock:3"]);
     let _: redis::Value = server.query(&["SET", "lock:4", "x"]);
@@ -116,8 +116,8 @@ async fn one_hold_that_is_gone_takes_none_of_its_batch_along() {
 #[tokio::test]
 async fn a_hold_ends_by_itself_at_its_max_hold_and_frees_its_key() {
     let server = RedisServer::start();
-    let locks = store::connected(&server.url()).await;
-    let other = store::connected(&server.url()).await;
+    let locks = tests::connected(&server.url()).await;
+    let other = tests::connected(&server.url()).await;
     let request = locks.mutex("k").lease(LONG).max_hold(700 * MS);
     let body = async |_| std::future::pending::<()>().await;
     let (ended, after) = took(request.run(body)).await;
@@ -158,7 +158,7 @@ impl tracing::Subscriber for Brittle {
 #[tokio::test]
 async fn a_log_subscriber_that_panics_costs_no_other_hold_its_renewals() {
     let server = RedisServer::start();
-    let locks = store::connected(&server.url()).await;
+    let locks = tests::connected(&server.url()).await;
     let guards = hold(&locks, 20, LEASE).await;
     let brittle = Brittle::default();
     let _logging = tracing::subscriber::set_default(brittle.clone());
@@ -205,7 +205,7 @@ async fn a_log_subscriber_that_panics_keeps_nobody_from_being_told_of_a_loss() {
 /// ended.
 async fn starved(then: impl AsyncFnOnce(LockGuard)) -> String {
     let server = RedisServer::start();
-    let locks = store::connected(&server.url()).await;
+    let locks = tests::connected(&server.url()).await;
     let events = Events::default();
     let _logging = tracing::subscriber::set_default(events.clone());
     let guard = locks.mutex("k").lease(1_000 * MS).acquire().await.unwrap();
@@ -231,7 +231,7 @@ async fn a_runtime_that_was_blocked_until_a_lease_ended_is_named_however_the_hol
 #[tokio::test]
 async fn a_hold_whose_renewals_go_on_failing_is_told_of_once() {
     let server = RedisServer::start();
-    let (proxy, locks) = behind_a_proxy(&server, store::builder()).await;
+    let (proxy, locks) = behind_a_proxy(&server, tests::builder()).await;
     let events = Events::default();
     let _logging = tracing::subscriber::set_default(events.clone());
     let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();

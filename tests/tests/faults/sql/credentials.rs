@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use lock_runtime::{LockError, LockManager, LockManagerBuilder, Login};
 use tests::{
     Mariadb, MariadbServer, Postgres, PostgresServer, Server, Sql, eventually, eventually_within,
-    store,
 };
 
 use super::{LEASE, LONG};
@@ -88,7 +87,7 @@ fn server<D: Rotating>(password: &str) -> Server<D> {
 }
 
 fn builder(tokens: &Tokens) -> LockManagerBuilder {
-    let builder = store::builder().credentials(tokens.clone());
+    let builder = tests::builder().credentials(tokens.clone());
     builder.ensure_schema(true)
 }
 
@@ -217,7 +216,7 @@ async fn what_is_wrong_with_a_login_says_what_to_do_and_shows_no_password<D: Rot
     assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
 
     let failing = async || Err::<Login, _>(std::io::Error::other("the token service is away"));
-    let refused = store::builder().credentials(failing).connect(&url);
+    let refused = tests::builder().credentials(failing).connect(&url);
     let error = refused.await.unwrap_err();
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     assert!(error.to_string().contains("the token service is away"));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};
-use tests::{Mariadb, Postgres, Sql, Table, store};
+use tests::{Mariadb, Postgres, Sql, Table};
 use tokio::task::JoinSet;
 use tokio_postgres::NoTls;
 
@@ -110,7 +110,7 @@ async fn holds_of_rows_that_others_write_without_a_pause_are_kept_and_keep_no_ot
 >() {
     const LEASE: Duration = Duration::from_secs(15);
     let table = Table::<D>::new();
-    let builder = store::builder().lease(LEASE).ensure_schema(true);
+    let builder = tests::builder().lease(LEASE).ensure_schema(true);
     let locks = builder.connect(&table.url()).await.unwrap();
     let write = locks.write("written").acquire().await.unwrap();
     let permit = locks.semaphore("leased").in_all(3).permits(1);
@@ -141,7 +141,7 @@ async fn holds_of_rows_that_others_write_without_a_pause_are_kept_and_keep_no_ot
 
 async fn a_renewal_by_hand_waits_for_a_row_that_others_write_without_a_pause<D: Stranger>() {
     let table = Table::<D>::new();
-    let builder = store::builder().ensure_schema(true);
+    let builder = tests::builder().ensure_schema(true);
     let locks = builder.connect(&table.url()).await.unwrap();
     let request = locks.mutex("k").auto_renew(false);
     let guard = request.acquire().await.unwrap();

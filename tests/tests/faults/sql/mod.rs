@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager};
-use tests::{Blocker, Pipe, Sql, Table, eventually, store};
+use tests::{Blocker, Pipe, Sql, Table, eventually};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -35,7 +35,7 @@ pub(crate) async fn manager(url: &str) -> LockManager {
 }
 
 async fn manager_with(call_timeout: Duration, url: &str) -> LockManager {
-    let builder = store::builder()
+    let builder = tests::builder()
         .call_timeout(call_timeout)
         .ensure_schema(true);
     let mut locks = None;

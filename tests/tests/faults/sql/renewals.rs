@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tests::{Mariadb, MariadbServer, Postgres, PostgresServer, Server, Sql, eventually, store};
+use tests::{Mariadb, MariadbServer, Postgres, PostgresServer, Server, Sql, eventually};
 
 use super::MS;
 use crate::mysql_cost::counted;
@@ -39,7 +39,7 @@ tests::on_each_database!(a_thousand_holds_are_renewed_by_a_few_statements);
 async fn a_thousand_holds_are_renewed_by_a_few_statements<D: Counts>() {
     const LEASE: Duration = Duration::from_secs(9);
     let server = D::counting();
-    let builder = store::builder().ensure_schema(true);
+    let builder = tests::builder().ensure_schema(true);
     let locks = builder.connect(&server.url()).await.unwrap();
     let (mut guards, asked) = (Vec::new(), Instant::now());
     for n in 0..1_000 {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, TryAcquire};
 use tests::faults::free_within;
-use tests::{Pipe, Sql, Table, eventually, store};
+use tests::{Pipe, Sql, Table, eventually};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -30,7 +30,7 @@ async fn openings_that_are_given_up_end(scheme: &str) {
             });
         }
     });
-    let builder = store::builder().lazy(true).call_timeout(2 * LONG);
+    let builder = tests::builder().lazy(true).call_timeout(2 * LONG);
     let url = format!("{scheme}://user@{address}/db");
     let locks = builder.connect(&url).await.unwrap();
     for _ in 0..20 {

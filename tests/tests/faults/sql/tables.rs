@@ -2,7 +2,7 @@
 
 use lock_runtime::LockError;
 use tests::faults::free_within;
-use tests::{Server, Sql, Table, eventually, store};
+use tests::{Server, Sql, Table, eventually};
 use tokio::task::JoinSet;
 
 use super::{LEASE, LONG, end, manager, manager_with};
@@ -18,7 +18,7 @@ async fn managers_that_start_at_once_create_the_tables_together<D: Sql>() {
     let table = Table::<D>::new();
     let mut starting = JoinSet::new();
     for _ in 0..16 {
-        let builder = store::builder().ensure_schema(true);
+        let builder = tests::builder().ensure_schema(true);
         let (builder, url) = (builder.call_timeout(LONG), table.url());
         starting.spawn(async move { builder.connect(&url).await });
     }
@@ -32,7 +32,7 @@ async fn managers_that_start_at_once_create_the_tables_together<D: Sql>() {
 async fn a_lazy_manager_creates_the_tables_when_the_server_is_there<D: Sql>() {
     let mut server = Server::<D>::start();
     server.kill9();
-    let builder = store::builder().ensure_schema(true).lazy(true);
+    let builder = tests::builder().ensure_schema(true).lazy(true);
     let locks = builder.connect(&server.url()).await.unwrap();
     let refused = locks.mutex("k").try_acquire().await.unwrap_err();
     assert!(refused.is_retryable(), "{refused}");

@@ -17,7 +17,7 @@ use lock_runtime::{
     FencingToken, LockError, LockGuard, LockManager, LockManagerBuilder, SqlTransaction,
     TransactionError, TryAcquire,
 };
-use tests::{Sql, Table, eventually, store};
+use tests::{Sql, Table, eventually};
 
 const MS: Duration = Duration::from_millis(1);
 /// What only a hang takes.
@@ -121,7 +121,7 @@ fn assert_refused<E: std::fmt::Debug + std::fmt::Display>(taken: Taken<E>, says:
 }
 
 async fn manager<D: Driver>(table: &Table<D>) -> LockManager {
-    connect(table, store::builder()).await
+    connect(table, tests::builder()).await
 }
 
 async fn connect<D: Driver>(table: &Table<D>, builder: LockManagerBuilder) -> LockManager {

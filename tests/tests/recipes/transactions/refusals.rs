@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::convert::Infallible;
 
 use lock_runtime::{LockManager, SqlDialect, SqlTransaction};
-use tests::{Blocker, Postgres, store};
+use tests::{Blocker, Postgres};
 
 use super::{
     Driver, LONG, MS, Open, assert_refused, free_within, in_time, is_busy, scene, take,
@@ -115,7 +115,7 @@ async fn a_row_that_a_stranger_has_locked_for_a_while_is_taken_afterwards<D: Dri
 
 async fn a_manager_of_short_leases_gives_locks_to_transactions<D: Driver>() {
     let (table, _, mut one, _) = scene::<D>().await;
-    let builder = store::builder().ensure_schema(true);
+    let builder = tests::builder().ensure_schema(true);
     let builder = builder.lease(1_000 * MS).longest_lease(1_000 * MS);
     let locks = builder.connect(&table.url()).await.unwrap();
     let mut mine = D::begin(&mut one).await;

@@ -6,7 +6,7 @@ use lock_runtime::{SqlDialect, SqlTransaction};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error, IsolationLevel, TxOpts};
 use tests::mysql::is_meant;
-use tests::{Blocker, Mariadb, MariadbServer, MariadbTable, PostgresServer, store};
+use tests::{Blocker, Mariadb, MariadbServer, MariadbTable, PostgresServer};
 
 use super::super::{
     Driver, LONG, MS, Open, assert_refused, free_within, in_time, scene, take, take_within,
@@ -27,7 +27,7 @@ async fn transactions_that_only_read_or_are_elsewhere_are_refused() {
 
     let mut mine = Mariadb::begin(&mut one).await;
     let postgres = PostgresServer::start();
-    let builder = store::builder().ensure_schema(true);
+    let builder = tests::builder().ensure_schema(true);
     let postgres = builder.connect(&postgres.url()).await.unwrap();
     assert_refused(take(&postgres, &mut mine, "k").await, Mariadb::SCHEME);
     mine.rollback().await;
@@ -35,7 +35,7 @@ async fn transactions_that_only_read_or_are_elsewhere_are_refused() {
     // Another server has the same names.
     let elsewhere = MariadbServer::start();
     let there = format!("{}?lock_table={}", elsewhere.url(), table.name());
-    let builder = store::builder().ensure_schema(true);
+    let builder = tests::builder().ensure_schema(true);
     let theirs = builder.connect(&there).await.unwrap();
     free_within(&theirs, "k", LONG).await;
     let held = theirs.mutex("k").acquire().await.unwrap();

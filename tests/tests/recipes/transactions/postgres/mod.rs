@@ -6,7 +6,7 @@ mod refusals;
 use std::time::Duration;
 
 use lock_runtime::SqlTransaction;
-use tests::{Postgres, PostgresServer, eventually, store};
+use tests::{Postgres, PostgresServer, eventually};
 use tokio::task::JoinSet;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, NoTls, Transaction};
@@ -77,7 +77,7 @@ impl Driver for Postgres {
 async fn a_commit_wakes_those_who_wait_and_a_release_wakes_a_transaction() {
     let (table, locks, mut one, mut two) = scene::<Postgres>().await;
     // Only a message wakes those who wait on this manager, or the end of a lease.
-    let told = connect(&table, store::builder().longest_nap(HOUR)).await;
+    let told = connect(&table, tests::builder().longest_nap(HOUR)).await;
     for long in [false, true, true] {
         free_within(&locks, "k", LONG).await;
         // Somebody waits when the transaction takes the lock: a waiter that comes later cannot say so in the row.
@@ -116,7 +116,7 @@ async fn a_commit_wakes_those_who_wait_and_a_release_wakes_a_transaction() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transaction_with_a_lock_can_be_prepared_if_nobody_waits() {
     let server = PostgresServer::with(&["max_prepared_transactions=2"]);
-    let builder = store::builder().ensure_schema(true);
+    let builder = tests::builder().ensure_schema(true);
     let locks = builder.call_timeout(LONG).connect(&server.url()).await;
     let locks = locks.unwrap();
     let mut client = Postgres::open(&server.url()).await;

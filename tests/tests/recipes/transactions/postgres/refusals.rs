@@ -1,6 +1,6 @@
 //! Tests of transactions in which a lock would exclude nobody.
 
-use tests::{Postgres, PostgresServer, store};
+use tests::{Postgres, PostgresServer};
 use tokio_postgres::IsolationLevel;
 
 use super::super::{
@@ -20,7 +20,7 @@ async fn transactions_that_only_read_or_are_elsewhere_are_refused() {
     // Another database has the same names.
     let elsewhere = PostgresServer::start();
     let there = format!("{}?lock_table={}", elsewhere.url(), table.name());
-    let builder = store::builder().ensure_schema(true);
+    let builder = tests::builder().ensure_schema(true);
     let theirs = builder.connect(&there).await.unwrap();
     free_within(&theirs, "k", LONG).await;
     free_within(&locks, "k", LONG).await;
