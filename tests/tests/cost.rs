@@ -63,7 +63,7 @@ async fn a_free_lock_costs_two_requests_few_commands_and_few_allocations() {
     let _alone = ALONE.lock().await;
     const CYCLES: u64 = 200;
     let server = RedisServer::start();
-    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let locks = tests::connected(&server.url()).await;
     for _ in 0..100 {
         cycle(&locks).await;
     }
@@ -97,7 +97,7 @@ async fn free_locks_of_many_tasks_share_their_scripts_and_cost_fewer_commands() 
     const CYCLES: u64 = 20;
     const TASKS: u64 = 256;
     let server = RedisServer::start();
-    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let locks = tests::connected(&server.url()).await;
     let run = async || {
         let tasks = (0..TASKS).map(|task| {
             let locks = locks.clone();
@@ -129,7 +129,7 @@ async fn a_task_that_drops_its_guards_costs_about_one_request_each_at_most() {
     let _alone = ALONE.lock().await;
     const CYCLES: u64 = 500;
     let server = RedisServer::start();
-    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let locks = tests::connected(&server.url()).await;
     cycle(&locks).await;
     let before = CommandStats::of(&server);
     for _ in 0..CYCLES {
@@ -148,7 +148,7 @@ async fn a_lock_that_goes_round_inside_a_process_costs_hardly_any_request() {
     const CYCLES: u64 = 200;
     const TASKS: u64 = 8;
     let server = RedisServer::start();
-    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let locks = tests::connected(&server.url()).await;
     cycle(&locks).await;
     let (before, allocated) = (CommandStats::of(&server), blocks());
     let tasks: Vec<_> = (0..TASKS)
@@ -184,7 +184,7 @@ async fn a_lock_that_its_process_keeps_costs_no_request_and_few_allocations() {
     let _alone = ALONE.lock().await;
     const CYCLES: u64 = 200;
     let server = RedisServer::start();
-    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let locks = tests::connected(&server.url()).await;
     let cycle = async || {
         let request = locks.mutex("k").keep_for(Duration::from_secs(60));
         request.acquire().await.unwrap().release().await.unwrap();

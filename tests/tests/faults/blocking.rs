@@ -19,7 +19,13 @@ const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 
 fn connect(server: &RedisServer) -> LockManager {
-    LockManager::connect(&server.url()).expect("a manager")
+    // On a busy machine, an answer may be late.
+    loop {
+        match LockManager::connect(&server.url()) {
+            Err(LockError::Unavailable { .. }) => {}
+            connected => return connected.expect("a manager"),
+        }
+    }
 }
 
 /// Blocks the thread until the condition is true.

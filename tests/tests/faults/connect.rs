@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_runtime::LockError;
 use tests::faults::{asleep, took};
-use tests::{FaultProxy, RedisCluster, RedisServer, SentinelGroup, documented_rights};
+use tests::{Direction, FaultProxy, RedisCluster, RedisServer, SentinelGroup, documented_rights};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -351,6 +351,29 @@ async fn servers_that_cannot_keep_locks_say_what_to_connect_to_instead() {
         assert_says("lazy", &error.unwrap_err(), Config, &says);
         assert!(waited < LONG / 2, "no wait can help: {waited:?}");
     }
+}
+
+/// Each step of the check needs the lock of the step before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stands_still_in_the_middle_of_the_check_is_connected_to() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.addr()).await;
+    proxy.delay(Direction::Requests, 100 * MS);
+    for _ in 0..20 {
+        let url = proxy.url();
+        let connecting = tokio::spawn(async move { tests::builder().connect(&url).await });
+        while server.stray_keys().is_empty() && !connecting.is_finished() {
+            tokio::time::sleep(MS).await;
+        }
+        if !connecting.is_finished() {
+            server.sigstop();
+            tokio::time::sleep(2_300 * MS).await;
+            server.sigcont();
+            connecting.await.unwrap().unwrap();
+            return;
+        }
+    }
+    panic!("the check was never seen");
 }
 
 #[tokio::test]

@@ -14,6 +14,8 @@ const LONG: Duration = Duration::from_secs(30);
 /// Half a lease. What is given back is free long before, and what is not, is not.
 const SOON: Duration = Duration::from_secs(15);
 pub(crate) const CALL: Duration = Duration::from_secs(2);
+/// A call timeout that only a hang exceeds.
+const LATE: Duration = Duration::from_secs(5);
 /// That of holds which are to be renewed.
 const LEASE: Duration = Duration::from_secs(9);
 
@@ -31,7 +33,7 @@ mod tables;
 mod undone;
 
 pub(crate) async fn manager(url: &str) -> LockManager {
-    manager_with(CALL, url).await
+    manager_with(LATE, url).await
 }
 
 async fn manager_with(call_timeout: Duration, url: &str) -> LockManager {

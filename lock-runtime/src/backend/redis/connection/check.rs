@@ -19,8 +19,9 @@ use crate::backend::redis::scripting::{self, Manner, Script, faults};
 use crate::backend::{Fault, Renewed};
 use crate::values::{ClusterChannels, Key, Kind, LockName, SPARE_TOKENS, clock, key};
 
-/// If the check is interrupted, its key expires after this time.
-const LEASE_MS: u64 = 2_000;
+/// If the check is interrupted, its key expires after this time. A slow server, or a process that has little of its
+/// processor, needs seconds from one step to the next.
+const LEASE_MS: u64 = 10_000;
 
 pub(crate) struct Check {
     pub(crate) opening: Opening,

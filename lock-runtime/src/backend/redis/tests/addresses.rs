@@ -16,7 +16,12 @@ async fn connect(server: &TestServer, last_bytes: &[u8]) -> Result<Arc<RedisBack
         .map(|last| IpAddr::from([127, 0, 0, *last]));
     let options = DialOptions::of_names(HostNames::of(NAME, addresses.collect()));
     let target = Target::parse(&format!("redis://{NAME}:{}/", server.port()))?;
-    let connected = connect_to(target.with(options)?, Options::default()).await;
+    // A silent host costs half of it. The rest is for a busy machine.
+    let patient = Options {
+        call_timeout: CALL / 2,
+        ..Options::default()
+    };
+    let connected = connect_to(target.with(options)?, patient).await;
     connected.map(|(backend, _)| backend)
 }
 

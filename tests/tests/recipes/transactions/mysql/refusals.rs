@@ -1,5 +1,6 @@
 //! Tests of transactions in which a lock would exclude nobody.
 
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use lock_runtime::{SqlDialect, SqlTransaction};
@@ -144,8 +145,8 @@ async fn a_transaction_of_each_isolation_sees_what_the_holder_before_it_wrote() 
 struct Blocked<'c> {
     transaction: Owned<'c>,
     table: &'c MariadbTable,
-    /// The stranger, and the time of the first look.
-    blocker: Option<(Option<Blocker>, Instant)>,
+    blocker: Arc<Mutex<Option<Blocker>>>,
+    first_look: Option<Instant>,
 }
 
 impl SqlTransaction for Blocked<'_> {
@@ -153,14 +154,26 @@ impl SqlTransaction for Blocked<'_> {
     const DIALECT: SqlDialect = SqlDialect::Mysql;
 
     async fn ask(&mut self, sql: &str, params: &[&str]) -> Result<String, Error> {
-        let table = self.table;
-        let (blocker, first_look) = self.blocker.get_or_insert_with(|| {
-            let blocker = Blocker::of(&mut table.server().client(), table.name(), "lock:k");
-            (Some(blocker), Instant::now())
+        let end = |blocker: &Mutex<Option<Blocker>>| {
+            if let Some(stranger) = blocker.lock().unwrap().take() {
+                stranger.commit();
+            }
+        };
+        let first_look = *self.first_look.get_or_insert_with(|| {
+            let client = &mut self.table.server().client();
+            let stranger = Blocker::of(client, self.table.name(), "lock:k");
+            *self.blocker.lock().unwrap() = Some(stranger);
+            // Nobody looks any more if the machine stood still for so long that the lease is over.
+            let blocker = self.blocker.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(2_500 * MS).await;
+                end(&blocker);
+            });
+            Instant::now()
         });
         let answer = self.transaction.ask(sql, params).await;
         if first_look.elapsed() >= 1_000 * MS {
-            blocker.take().map(Blocker::commit);
+            end(&self.blocker);
         }
         answer
     }
@@ -175,7 +188,8 @@ async fn a_row_that_is_free_just_after_the_last_look_is_no_mistake_of_the_transa
         let mut blocked = Blocked {
             transaction: Mariadb::begin(&mut one).await,
             table: &table,
-            blocker: None,
+            blocker: Arc::default(),
+            first_look: None,
         };
         let taken = take_within(&locks, &mut blocked, "k", LONG).await;
         blocked.transaction.rollback().await;
