@@ -11,7 +11,7 @@ const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 /// The time of a call, unless a builder says otherwise.
-const CALL: Duration = Duration::from_secs(2);
+const CALL: Duration = Duration::from_secs(5);
 /// The time to notice a silent connection: the call that timed out, a sign of life that is missing for a second, and
 /// connecting. That is far less on a machine that is idle. It is half of the lease that a lost hold would last.
 const NOTICED: Duration = Duration::from_secs(15);

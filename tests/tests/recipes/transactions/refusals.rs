@@ -15,6 +15,7 @@ tests::on_each_database!(
     what_could_not_exclude_others_is_refused_with_what_to_do
     a_lease_that_is_released_by_force_on_its_way_is_asked_for_again
     a_row_that_a_stranger_has_locked_for_a_while_is_taken_afterwards
+    a_row_that_is_free_after_the_last_look_is_no_mistake_of_the_transaction
     a_manager_of_short_leases_gives_locks_to_transactions
 );
 
@@ -105,6 +106,44 @@ async fn a_row_that_a_stranger_has_locked_for_a_while_is_taken_afterwards<D: Dri
         };
         let taken = take_within(&locks, &mut disturbed, "k", LONG).await;
         let taken = undriven(taken);
+        mine.rollback().await;
+        taken
+    });
+    taken.await.unwrap();
+    free_within(&locks, "k", LONG).await;
+    table.assert_clean().await;
+}
+
+/// A transaction that finds the row locked by others when it looks for the last time.
+struct Overlooked<'a, T> {
+    transaction: &'a mut T,
+    looks: u32,
+}
+
+impl<T: SqlTransaction> SqlTransaction for Overlooked<'_, T> {
+    type Error = T::Error;
+    const DIALECT: SqlDialect = T::DIALECT;
+
+    async fn ask(&mut self, sql: &str, params: &[&str]) -> Result<String, T::Error> {
+        self.looks += 1;
+        if self.looks == 1 {
+            tokio::time::sleep(1_000 * MS).await;
+            return Ok(String::new());
+        }
+        self.transaction.ask(sql, params).await
+    }
+}
+
+/// What is wrong with the transaction is asked for, and one more look says: nothing.
+async fn a_row_that_is_free_after_the_last_look_is_no_mistake_of_the_transaction<D: Driver>() {
+    let (table, locks, mut one, _) = scene::<D>().await;
+    let taken = in_time(async || {
+        let mut mine = D::begin(&mut one).await;
+        let mut overlooked = Overlooked {
+            transaction: &mut mine,
+            looks: 0,
+        };
+        let taken = undriven(take_within(&locks, &mut overlooked, "k", LONG).await);
         mine.rollback().await;
         taken
     });

@@ -1,13 +1,10 @@
 //! Tests of transactions in which a lock would exclude nobody.
 
-use std::sync::{Arc, Mutex};
-use std::time::Instant;
-
 use lock_runtime::{SqlDialect, SqlTransaction};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error, IsolationLevel, TxOpts};
 use tests::mysql::is_meant;
-use tests::{Blocker, Mariadb, MariadbServer, MariadbTable, PostgresServer};
+use tests::{Mariadb, MariadbServer, MariadbTable, PostgresServer};
 
 use super::super::{
     Driver, LONG, MS, Open, assert_refused, free_within, in_time, scene, take, take_within,
@@ -138,64 +135,6 @@ async fn a_transaction_of_each_isolation_sees_what_the_holder_before_it_wrote() 
         mine.commit().await;
         free_within(&locks, "k", LONG).await;
     }
-    table.assert_clean().await;
-}
-
-/// A transaction that finds the row locked by a stranger, until it has looked there for a second.
-struct Blocked<'c> {
-    transaction: Owned<'c>,
-    table: &'c MariadbTable,
-    blocker: Arc<Mutex<Option<Blocker>>>,
-    first_look: Option<Instant>,
-}
-
-impl SqlTransaction for Blocked<'_> {
-    type Error = Error;
-    const DIALECT: SqlDialect = SqlDialect::Mysql;
-
-    async fn ask(&mut self, sql: &str, params: &[&str]) -> Result<String, Error> {
-        let end = |blocker: &Mutex<Option<Blocker>>| {
-            if let Some(stranger) = blocker.lock().unwrap().take() {
-                stranger.commit();
-            }
-        };
-        let first_look = *self.first_look.get_or_insert_with(|| {
-            let client = &mut self.table.server().client();
-            let stranger = Blocker::of(client, self.table.name(), "lock:k");
-            *self.blocker.lock().unwrap() = Some(stranger);
-            // Nobody looks any more if the machine stood still for so long that the lease is over.
-            let blocker = self.blocker.clone();
-            tokio::spawn(async move {
-                tokio::time::sleep(2_500 * MS).await;
-                end(&blocker);
-            });
-            Instant::now()
-        });
-        let answer = self.transaction.ask(sql, params).await;
-        if first_look.elapsed() >= 1_000 * MS {
-            end(&self.blocker);
-        }
-        answer
-    }
-}
-
-/// The look after which the row is free is the last one but for the question what is wrong.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_that_is_free_just_after_the_last_look_is_no_mistake_of_the_transaction() {
-    let (table, locks, mut one, _) = scene::<Mariadb>().await;
-    free_within(&locks, "k", LONG).await;
-    let taken = in_time(async || {
-        let mut blocked = Blocked {
-            transaction: Mariadb::begin(&mut one).await,
-            table: &table,
-            blocker: Arc::default(),
-            first_look: None,
-        };
-        let taken = take_within(&locks, &mut blocked, "k", LONG).await;
-        blocked.transaction.rollback().await;
-        undriven(taken)
-    });
-    taken.await.unwrap();
     table.assert_clean().await;
 }
 
