@@ -9,7 +9,7 @@ use redis::Value;
 use tokio::runtime::Builder;
 
 use crate::cluster::{RedisCluster, slot_of};
-use crate::eventually::{answered, eventually};
+use crate::eventually::eventually;
 use crate::faults::connected;
 use crate::quorum::Quorum;
 use crate::sentinel::SentinelGroup;
@@ -97,8 +97,7 @@ impl Share {
             Topology::Cluster(cluster) => connected(builder, &cluster.url()).await,
             Topology::Quorum(quorum) => {
                 let builder = builder.lease(QUORUM_LEASE).longest_lease(QUORUM_LEASE);
-                let connecting = answered(async || builder.clone().quorum(quorum.nodes()).await);
-                connecting.await.expect("a manager on the shared servers")
+                quorum.connect(builder).await
             }
         }
     }

@@ -19,9 +19,12 @@ const FOR_EVER: Duration = Duration::from_secs(60 * 60);
 /// A renewal that is four seconds late still comes in time.
 const LASTING: Duration = Duration::from_secs(6);
 
+/// The call timeout of [`builder`]: the longest that the default lease allows.
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Returns the settings of managers that wait for the answers of a busy machine.
 pub fn builder() -> LockManagerBuilder {
-    LockManager::builder().call_timeout(Duration::from_secs(5))
+    LockManager::builder().call_timeout(CALL_TIMEOUT)
 }
 
 /// Connects a manager with these settings, however long a busy machine takes for it.

@@ -24,8 +24,7 @@ async fn patient() -> RedisCluster {
 }
 
 async fn manager(cluster: &RedisCluster, replicas: Replicas) -> LockManager {
-    let builder = tests::builder().call_timeout(5_000 * MS);
-    let builder = builder.replicas(replicas);
+    let builder = tests::builder().replicas(replicas);
     builder.connect(&cluster.url()).await.unwrap()
 }
 

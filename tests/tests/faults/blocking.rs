@@ -19,13 +19,7 @@ const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 
 fn connect(server: &RedisServer) -> LockManager {
-    // On a busy machine, an answer may be late.
-    loop {
-        match LockManager::connect(&server.url()) {
-            Err(LockError::Unavailable { .. }) => {}
-            connected => return connected.expect("a manager"),
-        }
-    }
+    answered(|| LockManager::connect(&server.url())).expect("a manager")
 }
 
 /// Blocks the thread until the condition is true.
@@ -39,11 +33,10 @@ fn deserted(server: &RedisServer) {
     runtime.block_on(server.assert_deserted());
 }
 
-/// Asks for the lock until the store answers within a short wait: an answer that is late says nothing of the lock.
-fn answered(request: &LockRequest) -> Result<LockGuard, LockError> {
+/// Asks until the store answers: on a busy machine, an answer may be late.
+fn answered<T>(ask: impl FnMut() -> Result<T, LockError>) -> Result<T, LockError> {
     let began = Instant::now();
-    let tries = iter::repeat_with(|| request.clone().wait(20 * MS).acquire());
-    tries
+    iter::repeat_with(ask)
         .take_while(|_| began.elapsed() < PATIENCE)
         .find(|tried| !matches!(tried, Err(LockError::Unavailable { .. })))
         .expect("an answer")
@@ -102,7 +95,7 @@ fn every_kind_of_request_blocks_until_it_is_served() {
             request(&stranger).try_acquire().unwrap(),
             TryAcquire::Busy { .. }
         ));
-        let busy = answered(&request(&stranger));
+        let busy = answered(|| request(&stranger).wait(20 * MS).acquire());
         assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
         thread::scope(|scope| {
             let waiting = scope.spawn(|| request(&stranger).wait(LONG).acquire());
@@ -180,7 +173,12 @@ fn what_a_closure_requests_on_its_thread_is_nested_and_beside_a_guard_it_is_not(
     let server = RedisServer::start();
     let locks = connect(&server);
     let request = || locks.mutex("k").wait(LONG);
-    let is_busy = || matches!(answered(&request()), Err(LockError::Busy { .. }));
+    let is_busy = || {
+        matches!(
+            answered(|| request().wait(20 * MS).acquire()),
+            Err(LockError::Busy { .. })
+        )
+    };
     let token = request()
         .run(|lease| {
             let inner = request().acquire().unwrap();

@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, LockManagerBuilder, LostReason, TryAcquire};
 use tests::faults::{Op, asleep, behind_a_proxy, free_within, renewed, took};
+use tests::store::CALL_TIMEOUT;
 use tests::{CommandStats, Direction, FaultProxy, RedisServer, Then, eventually};
 use tokio::time::Instant;
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 const HOUR: Duration = Duration::from_secs(60 * 60);
-/// The time of a call, unless a builder says otherwise.
-const CALL: Duration = Duration::from_secs(5);
 /// The time to notice a silent connection: the call that timed out, a sign of life that is missing for a second, and
 /// connecting. That is far less on a machine that is idle. It is half of the lease that a lost hold would last.
 const NOTICED: Duration = Duration::from_secs(15);
@@ -303,7 +302,7 @@ async fn an_acquire_that_arrives_late_is_refused_by_the_server() {
         "{tried:?}"
     );
     eventually("its not_after has passed", async || {
-        sent.elapsed() > CALL * 2
+        sent.elapsed() > CALL_TIMEOUT * 2
     })
     .await;
     let before = CommandStats::of(&server);

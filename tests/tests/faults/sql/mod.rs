@@ -6,16 +6,16 @@
 
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockManager};
-use tests::{Blocker, Pipe, Sql, Table, eventually};
+use lock_runtime::LockManager;
+use tests::faults::connected;
+use tests::store::CALL_TIMEOUT;
+use tests::{Blocker, Pipe, Sql, Table};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 /// Half a lease. What is given back is free long before, and what is not, is not.
 const SOON: Duration = Duration::from_secs(15);
 pub(crate) const CALL: Duration = Duration::from_secs(2);
-/// A call timeout that only a hang exceeds.
-const LATE: Duration = Duration::from_secs(5);
 /// That of holds which are to be renewed.
 const LEASE: Duration = Duration::from_secs(9);
 
@@ -33,23 +33,12 @@ mod tables;
 mod undone;
 
 pub(crate) async fn manager(url: &str) -> LockManager {
-    manager_with(LATE, url).await
+    manager_with(CALL_TIMEOUT, url).await
 }
 
 async fn manager_with(call_timeout: Duration, url: &str) -> LockManager {
-    let builder = tests::builder()
-        .call_timeout(call_timeout)
-        .ensure_schema(true);
-    let mut locks = None;
-    // On a busy machine, a server that has just started may take longer for an answer than a call may.
-    eventually("the server answers", async || {
-        let connected = builder.clone().connect(url).await;
-        let is_late = connected.as_ref().is_err_and(LockError::is_retryable);
-        locks = (!is_late).then(|| connected.unwrap());
-        !is_late
-    })
-    .await;
-    locks.expect("a manager")
+    let builder = tests::builder().call_timeout(call_timeout);
+    connected(builder.ensure_schema(true), url).await
 }
 
 /// Starts two managers on one table, the first one through a proxy.

@@ -46,19 +46,23 @@ async fn what_could_not_exclude_others_is_refused_with_what_to_do<D: Driver>() {
     table.assert_clean().await;
 }
 
-/// A transaction before whose first statement something happens.
+/// A transaction before whose first statement something happens, which may answer in its place.
 struct Disturbed<'a, T, F> {
     transaction: &'a mut T,
     first: Option<F>,
 }
 
-impl<T: SqlTransaction, F: Future<Output = ()> + Send> SqlTransaction for Disturbed<'_, T, F> {
+impl<T: SqlTransaction, F: Future<Output = Option<String>> + Send> SqlTransaction
+    for Disturbed<'_, T, F>
+{
     type Error = T::Error;
     const DIALECT: SqlDialect = T::DIALECT;
 
     async fn ask(&mut self, sql: &str, params: &[&str]) -> Result<String, T::Error> {
-        if let Some(first) = self.first.take() {
-            first.await;
+        if let Some(first) = self.first.take()
+            && let Some(answer) = first.await
+        {
+            return Ok(answer);
         }
         self.transaction.ask(sql, params).await
     }
@@ -72,6 +76,7 @@ async fn a_lease_that_is_released_by_force_on_its_way_is_asked_for_again<D: Driv
         transaction: &mut mine,
         first: Some(Box::pin(async {
             assert!(locks.force_release("k").await.unwrap());
+            None
         })),
     };
     let taken = take_within(&locks, &mut disturbed, "k", LONG).await;
@@ -102,6 +107,7 @@ async fn a_row_that_a_stranger_has_locked_for_a_while_is_taken_afterwards<D: Dri
                     tokio::time::sleep(400 * MS).await;
                     blocker.commit();
                 });
+                None
             })),
         };
         let taken = take_within(&locks, &mut disturbed, "k", LONG).await;
@@ -114,36 +120,20 @@ async fn a_row_that_a_stranger_has_locked_for_a_while_is_taken_afterwards<D: Dri
     table.assert_clean().await;
 }
 
-/// A transaction that finds the row locked by others when it looks for the last time.
-struct Overlooked<'a, T> {
-    transaction: &'a mut T,
-    looks: u32,
-}
-
-impl<T: SqlTransaction> SqlTransaction for Overlooked<'_, T> {
-    type Error = T::Error;
-    const DIALECT: SqlDialect = T::DIALECT;
-
-    async fn ask(&mut self, sql: &str, params: &[&str]) -> Result<String, T::Error> {
-        self.looks += 1;
-        if self.looks == 1 {
-            tokio::time::sleep(1_000 * MS).await;
-            return Ok(String::new());
-        }
-        self.transaction.ask(sql, params).await
-    }
-}
-
 /// What is wrong with the transaction is asked for, and one more look says: nothing.
 async fn a_row_that_is_free_after_the_last_look_is_no_mistake_of_the_transaction<D: Driver>() {
     let (table, locks, mut one, _) = scene::<D>().await;
     let taken = in_time(async || {
         let mut mine = D::begin(&mut one).await;
-        let mut overlooked = Overlooked {
+        let mut disturbed = Disturbed {
             transaction: &mut mine,
-            looks: 0,
+            // As if others had locked the row when the transaction looks for the last time.
+            first: Some(Box::pin(async {
+                tokio::time::sleep(1_000 * MS).await;
+                Some(String::new())
+            })),
         };
-        let taken = undriven(take_within(&locks, &mut overlooked, "k", LONG).await);
+        let taken = undriven(take_within(&locks, &mut disturbed, "k", LONG).await);
         mine.rollback().await;
         taken
     });
