@@ -71,29 +71,25 @@ impl Parts<'_> {
             private,
             returns,
         } = self;
-        let typed = typed_return(returns);
         let lease = plan
             .guard
             .as_ref()
             .map(|lease| quote!(#[allow(clippy::shadow_same)] let #lease = #lease;));
-        let mut place = body.span();
-        let statements = match &plan.shape.making {
-            Making::AsyncFn => {
-                let statements = body.stream();
-                quote!(#typed #statements)
-            }
+        let (place, statements) = match &plan.shape.making {
+            Making::AsyncFn => (body.span(), own_block(returns, body.span(), body.stream())),
             Making::BoxedBlock(block) => {
-                place = block.span();
                 let statements = used_again(block.stream(), used);
-                quote!(#typed #statements)
+                (block.span(), own_block(returns, block.span(), statements))
             }
             Making::Boxed => {
                 let declared = &function.sig.output;
-                deferred(quote!(move || #declared #body), private)
+                (
+                    body.span(),
+                    deferred(quote!(move || #declared #body), private),
+                )
             }
-            Making::Opaque => deferred(quote!(move || #body), private),
+            Making::Opaque => (body.span(), deferred(quote!(move || #body), private)),
         };
-        // There is one block, with the span of the user's own: a block inside ours would bring lints about braces.
         let mut protected = Group::new(Delimiter::Brace, quote!(#rebind #lease #statements));
         protected.set_span(place);
         protected
@@ -118,8 +114,6 @@ impl Parts<'_> {
         // The call of `enter` has a statement of its own, so that the temporaries of the options are dropped before the
         // call waits.
         let entering = internal("entering");
-        // So has the call of `hold`, because its `#[allow]` needs a statement: the body's items come after ours.
-        let holding = internal("holding");
         let error = internal("error");
         let refuse = internal("refuse");
         let refusal = self.refusal();
@@ -146,9 +140,7 @@ impl Parts<'_> {
             match #entered {
                 ::core::result::Result::Ok(#guard) => {
                     #lease
-                    #[allow(clippy::items_after_statements)]
-                    let #holding = #private::hold(#guard, #refuse, async move #protected)#on_lost;
-                    #holding.await
+                    #private::hold(#guard, #refuse, async move #protected)#on_lost.await
                 }
                 ::core::result::Result::Err(#error) => #refused,
             }
@@ -231,6 +223,25 @@ impl Parts<'_> {
                 #error => #refuse(#error),
             }
         }
+    }
+}
+
+/// Returns statements whose last value is that of the user's. These stay in a block of their own, as in an `async fn`:
+/// their items are unknown to the signature's types and patterns, and before edition 2024, what the last expression
+/// borrows from an argument is dropped before the argument.
+fn own_block(returns: &Type, place: Span, statements: TokenStream) -> TokenStream {
+    let typed = typed_return(returns);
+    let value = internal("value");
+    // A block of one expression would bring lints about its braces. With a span of ours instead, which silences them, the
+    // block would be of our edition.
+    let mut block = Group::new(Delimiter::Brace, quote!(const _: () = (); #statements));
+    block.set_span(place);
+    quote! {
+        #typed
+        #[allow(unknown_lints, clippy::let_with_type_underscore, clippy::type_complexity)]
+        let #value: #returns = #block;
+        #[allow(unreachable_code)]
+        #value
     }
 }
 

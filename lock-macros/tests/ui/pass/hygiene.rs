@@ -21,6 +21,34 @@ async fn settle(
     ::core::result::Result::Ok(name + guard + entered + error)
 }
 
+struct Id(u64);
+struct Row(u64);
+
+// What a body declares is not what its signature means by the same words.
+#[distributed_lock(key = "order:{id}")]
+async fn shadow(Id(id): Id) -> ::core::result::Result<Row, LockError> {
+    use ::std::io::Result;
+
+    struct Id(&'static str);
+    #[allow(dead_code)]
+    struct Row;
+
+    fn read(_: Id) -> Result<()> {
+        ::core::result::Result::Ok(())
+    }
+
+    let row = super::hygiene::row(id);
+    read(Id("a")).map_or_else(
+        |_| ::core::result::Result::Err(LockError::NotInstalled),
+        |()| ::core::result::Result::Ok(row),
+    )
+}
+
+fn row(id: u64) -> Row {
+    Row(id)
+}
+
 pub(crate) fn main() {
     ::core::mem::drop(settle(1, 2, 3, 4));
+    ::core::mem::drop(shadow(Id(1)));
 }

@@ -4,7 +4,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -52,6 +52,28 @@ pub async fn patterns(
     lines.push(String::new());
     std::future::ready(lines).await;
     Ok(())
+}
+
+/// Borrows from an argument in its last expression. Before edition 2024, that borrow ends after the body's own variables.
+///
+/// # Errors
+/// If the lock is busy or lost.
+#[distributed_lock(key = "count")]
+pub async fn count(numbers: Arc<Mutex<Vec<u64>>>) -> Result<u64, LockError> {
+    std::future::ready(()).await;
+    match numbers.lock().map_err(|_| LockError::NotInstalled)?.first() {
+        Some(number) => Ok(*number),
+        None => Ok(0),
+    }
+}
+
+/// Borrows from what it took an argument apart into.
+///
+/// # Errors
+/// If the lock is busy or lost.
+#[distributed_lock(key = "count:{id}")]
+pub async fn count_of((id, number): (u64, Mutex<u64>)) -> Result<u64, LockError> {
+    Ok(*number.lock().map_err(|_| LockError::NotInstalled)?)
 }
 
 /// Makes a name with a value from a tuple.
