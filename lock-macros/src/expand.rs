@@ -238,7 +238,12 @@ fn own_block(returns: &Type, place: Span, statements: TokenStream) -> TokenStrea
     block.set_span(place);
     quote! {
         #typed
-        #[allow(unknown_lints, clippy::let_with_type_underscore, clippy::type_complexity)]
+        #[allow(
+            unknown_lints,
+            clippy::diverging_sub_expression,
+            clippy::let_with_type_underscore,
+            clippy::type_complexity
+        )]
         let #value: #returns = #block;
         #[allow(unreachable_code)]
         #value

@@ -253,12 +253,6 @@ fn check_durations(request: &RequestOptions, errors: &mut Errors) {
             ),
         );
     }
-    if let Some((least, span)) = request.duration("min_hold")
-        && let Some((longest, _)) = request.duration("max_hold")
-        && least > longest
-    {
-        errors.at(span, "`min_hold` is longer than `max_hold`");
-    }
 }
 
 fn check_keep(args: &Args, errors: &mut Errors) {

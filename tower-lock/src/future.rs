@@ -175,13 +175,17 @@ where
         let response = loop {
             let next = match state.as_mut().project() {
                 StateProj::Finding { finding, rest } => {
-                    let (request, Demand { name, mode }) = ready!(finding.as_mut().poll(cx));
+                    let (request, demand) = ready!(finding.as_mut().poll(cx));
+                    let Demand { name, mode, label } = demand;
                     let (mut ready, plan, waiting) = take_once(rest);
                     match name {
-                        Ok(Some(name)) => State::waiting(plan, waiting, name, mode, ready, request),
+                        Ok(Some(name)) => {
+                            let plan = plan.labelled(label);
+                            State::waiting(plan, waiting, name, mode, ready, request)
+                        }
                         Ok(None) => {
                             drop(waiting);
-                            plan.passed(None);
+                            plan.passed(label);
                             State::Unlocked {
                                 response: ready.call(request),
                             }

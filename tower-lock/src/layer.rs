@@ -29,7 +29,7 @@ const LONGEST_HOLD: Duration = Duration::from_secs(60);
 /// | [`min_hold`](LockLayer::min_hold) | off: a lock is given back at once | time, 50 ms to 24 h |
 /// | [`max_hold`](LockLayer::max_hold), [`no_max_hold`](LockLayer::no_max_hold) | 60 s | time, from 50 ms up |
 /// | [`keep_for`](LockLayer::keep_for) | off: a lock is given back at once | time, 50 ms to 24 h |
-/// | [`label`](LockLayer::label) | a [`RequestKey`](crate::RequestKey)'s word, a `key!` name's template | text |
+/// | [`label`](LockLayer::label) | the key's ([`LockKey::label`](crate::LockKey::label)): a `RequestKey`'s word; else a `key!` name's template | text |
 /// | [`max_waiters`](LockLayer::max_waiters), [`max_waiters_per_key`](LockLayer::max_waiters_per_key) | the manager's: 100,000 and 20,000 | requests |
 /// | [`max_waiters_per_client`](LockLayer::max_waiters_per_client) | none | requests |
 /// | [`read_write`](LockLayer::read_write) | off: every request runs alone | |
@@ -235,8 +235,8 @@ request_options! {
     /// ```
     keep_for(idle: Duration) = None;
 
-    /// Sets the name of these locks in logs and metrics. Default: the word of a [`RequestKey`](crate::RequestKey), or
-    /// the template of a `key!` name.
+    /// Sets the name of these locks in logs and metrics. Default: what [`LockKey::label`](crate::LockKey::label) says, which
+    /// is the word of a [`RequestKey`](crate::RequestKey), or the template of a `key!` name.
     label(label: &'static str) = None;
 }
 
@@ -352,7 +352,7 @@ impl<K, R, U> LockLayer<K, R, U> {
     /// Requests for which `client` returns `None` are counted together, as if they were one client's: nobody gets
     /// around the cap by leaving the header out. A client that may choose its name does get around it: take the name
     /// from what an authenticating layer outside of this one has found
-    /// ([`RequestKey::extension`](crate::RequestKey::extension)).
+    /// ([`RequestKey::extension`](crate::RequestKey::extension)). A second call replaces the first.
     ///
     /// ```
     /// use lock_runtime::LockManager;

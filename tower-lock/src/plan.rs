@@ -21,9 +21,15 @@ pub(crate) struct Plan<R> {
 }
 
 impl<R> Plan<R> {
-    /// Counts a request whose key names no lock. `label` is the key's own.
-    pub(crate) fn passed(&self, label: Option<&'static str>) {
-        metrics::passed(self.options.label.or(label));
+    /// Labels the locks as the key does, unless the layer has a label of its own.
+    pub(crate) fn labelled(mut self, by_key: Option<&'static str>) -> Self {
+        self.options.label = self.options.label.or(by_key);
+        self
+    }
+
+    /// Counts a request whose key names no lock.
+    pub(crate) fn passed(&self, by_key: Option<&'static str>) {
+        metrics::passed(self.options.label.or(by_key));
     }
 }
 

@@ -80,13 +80,13 @@ where
     fn call(&mut self, request: Request) -> Self::Future {
         match K::find(&self.key, request) {
             Found::Free(request) => ResponseFuture::unlocked(self.inner.call(request)),
-            Found::Now(request, Demand { name, mode }, client) => match name {
+            Found::Now(request, Demand { name, mode, label }, client) => match name {
                 Ok(None) => {
-                    self.plan.passed(self.key.label());
+                    self.plan.passed(label);
                     ResponseFuture::unlocked(self.inner.call(request))
                 }
                 Ok(Some(name)) => {
-                    let plan = self.plan.clone();
+                    let plan = self.plan.clone().labelled(label);
                     ResponseFuture::locked(plan, client, name, mode, self.take_ready(), request)
                 }
                 Err(refusal) => {

@@ -30,7 +30,11 @@ use crate::values::{ClusterChannels, LockError, Options, Replicas, config};
 /// | [`strict`](Self::strict) | off | on refuses a server that may evict held locks, instead of warning |
 /// | [`cluster_channels`](Self::cluster_channels) | sharded | both: a message more per release, for fleets that use sharded and classic ones |
 /// | [`lazy`](Self::lazy) | off | on starts without a reachable server; the first call waits for it |
+/// | [`ensure_schema`](Self::ensure_schema) | off | on creates a database's table of locks, for which the user needs the right |
 /// | [`credentials`](Self::credentials) | the login in the URL | asked for a login for each connection: for tokens that expire |
+/// | [`client_certificate`](Self::client_certificate), [`client_certificate_files`](Self::client_certificate_files), [`client_certificate_from`](Self::client_certificate_from) | none | which servers may demand; the files are read again for each connection |
+/// | [`root_certificate`](Self::root_certificate), [`root_certificate_file`](Self::root_certificate_file), [`root_certificate_from`](Self::root_certificate_from) | what the system trusts | the authorities to trust in its place |
+/// | [`memory_store`](Self::memory_store) | a new one | one store for several managers [in memory](Self::in_memory) |
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until `connect` or `in_memory`"]
 pub struct LockManagerBuilder {

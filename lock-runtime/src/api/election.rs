@@ -247,6 +247,7 @@ impl Leader {
 
     /// Returns true until the local deadline, or until a loss is known. Nobody else was elected before that, provided
     /// that the store kept the key and its clock did not step. It does no I/O.
+    #[must_use = "nothing stops the code after it if the leadership is lost: ask in a condition"]
     pub fn is_leader(&self) -> bool {
         self.guard.is_held()
     }

@@ -35,6 +35,12 @@ async fn kept_longest(locks: &LockManager, name: &str) -> Result<(), LockError> 
     Ok(())
 }
 
+/// Once in two minutes, and for one minute at most.
+#[distributed_lock(key = "kept {name}", manager = locks, min_hold = "2m", max_hold = "1m")]
+async fn kept_for_longer_than_held(locks: &LockManager, name: &str) -> Result<(), LockError> {
+    Ok(())
+}
+
 #[distributed_lock(key = "a", manager = locks, max_hold = "50ms")]
 async fn held_shortest(locks: &LockManager) -> Result<(), LockError> {
     Ok(())
@@ -58,6 +64,8 @@ async fn durations_that_the_attribute_accepts_are_accepted() {
     longest(&locks).await.unwrap();
     held_shortest(&locks).await.unwrap();
     kept_shortest(&locks, "a").await.unwrap();
+    kept_for_longer_than_held(&locks, "c").await.unwrap();
+    assert!(locks.inspect("kept c").await.unwrap().held);
     kept_longest(&locks, "b").await.unwrap();
     idle_shortest(&locks, "a").await.unwrap();
     idle_longest(&locks, "b").await.unwrap();

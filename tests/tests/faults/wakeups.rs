@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_runtime::LockManager;
+use lock_runtime::{LockError, LockManager};
 use redis::Value;
 use tests::faults::{asleep, behind_a_proxy, free_within, told, took};
 use tests::{Direction, RedisServer, eventually};
@@ -153,7 +153,11 @@ async fn waiters_on_a_thousand_keys_share_one_subscribed_connection() {
     assert_eq!(server.clients().len(), 4, "a manager has two connections");
     drop(guards);
     for waiting in waiting {
-        waiting.await.unwrap().unwrap().release().await.unwrap();
+        match waiting.await.unwrap().unwrap().release().await {
+            // What a message gives lasts for a second at first, and a busy machine may need longer for a thousand of them.
+            Ok(()) | Err(LockError::Lost { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
     }
     drop((holder, waiter));
     server.assert_deserted().await;

@@ -71,6 +71,27 @@ fn files_below(root: &Path, directory: &Path, files: &mut Vec<String>) {
 }
 
 #[test]
+fn the_table_of_a_managers_options_has_them_all() {
+    let api = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lock-runtime/src/api");
+    let text = |file| fs::read_to_string(api.join(file)).unwrap();
+    let builder = text("builder.rs");
+    let (table, setters) = builder.split_once("pub struct LockManagerBuilder").unwrap();
+    let setters = setters.to_owned() + &text("handshake.rs");
+    let setters: Vec<_> = setters
+        .split("pub fn ")
+        .skip(1)
+        .filter_map(|rest| rest.split_once('('))
+        .filter(|(_, arguments)| arguments.trim_start().starts_with("mut self"))
+        .map(|(name, _)| name.split('<').next().unwrap())
+        .collect();
+    assert!(setters.len() > 20, "only {setters:?} were found");
+    for setter in setters {
+        let named = table.contains(&format!("(Self::{setter})"));
+        assert!(named, "the table lacks `{setter}`");
+    }
+}
+
+#[test]
 fn the_documents_name_files_that_there_are() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut files = Vec::new();

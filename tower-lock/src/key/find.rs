@@ -33,9 +33,6 @@ impl<K, Request> FindKey<Request> for K where K: Sealed<Request> {}
 )]
 pub trait Sealed<Request> {
     fn find(this: &Arc<Self>, request: Request) -> Found<Request>;
-
-    /// Returns the name of the key's locks in metrics.
-    fn label(&self) -> Option<&'static str>;
 }
 
 /// A request and its demand, which is known now or later.
@@ -102,12 +99,8 @@ pub struct Demand {
     pub(crate) name: Result<Option<LockName>, Refusal>,
     /// The mode that the request's method asks for, if the layer goes by the method.
     pub(crate) mode: Option<Mode>,
-}
-
-impl Demand {
-    fn lock(name: Result<Option<LockName>, Refusal>) -> Demand {
-        Demand { name, mode: None }
-    }
+    /// The key's own name for these locks in logs and metrics.
+    pub(crate) label: Option<&'static str>,
 }
 
 /// The mode in which the lock is taken.
@@ -127,12 +120,12 @@ where
     K: LockKey<Request>,
 {
     fn find(this: &Arc<Self>, request: Request) -> Found<Request> {
-        let name = this.find_name(&request);
-        Found::Now(request, Demand::lock(name), None)
-    }
-
-    fn label(&self) -> Option<&'static str> {
-        LockKey::label(self)
+        let demand = Demand {
+            name: this.find_name(&request),
+            mode: None,
+            label: this.label(),
+        };
+        Found::Now(request, demand, None)
     }
 }
 
@@ -158,15 +151,14 @@ where
         let key = this.clone();
         let finding = async move {
             let (mut parts, body) = request.into_parts();
-            let name = (key.find)(&mut parts).await;
-            let request = Request::from_parts(parts, body);
-            (request, Demand::lock(Ok(name)))
+            let demand = Demand {
+                name: Ok((key.find)(&mut parts).await),
+                mode: None,
+                label: None,
+            };
+            (Request::from_parts(parts, body), demand)
         };
         Found::Later(Box::pin(finding), None)
-    }
-
-    fn label(&self) -> Option<&'static str> {
-        None
     }
 }
 
@@ -207,10 +199,6 @@ where
         };
         K::find(&this.key, request).of(client)
     }
-
-    fn label(&self) -> Option<&'static str> {
-        self.key.label()
-    }
 }
 
 /// A key whose lock is taken in the mode that the request's method asks for: see
@@ -241,9 +229,5 @@ where
             _ => Mode::Write,
         };
         K::find(&this.key, request).with(move |demand| demand.mode = Some(mode))
-    }
-
-    fn label(&self) -> Option<&'static str> {
-        self.key.label()
     }
 }

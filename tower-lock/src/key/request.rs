@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use http::Request;
+use http::header::{HOST, HeaderName};
 use http::uri::Authority;
 use lock_runtime::LockName;
 use percent_encoding::percent_decode_str;
@@ -48,7 +49,8 @@ use crate::refusal::Refusal;
 /// # Requests that lack a part
 /// A request that lacks a part is refused with 400, which names the part. If the route cannot have it (feature `axum`), no
 /// client can mend that: the request is refused with 500, and the log says why, as an error. With
-/// [`optional`](Self::optional), either passes without a lock.
+/// [`optional`](Self::optional), either passes without a lock. So is every request if no header can have the name that a
+/// [`header`](Self::header) is given, in any case.
 ///
 /// axum's `Router::layer` also runs for paths that no route matches, which are then refused instead of answered with 404.
 /// Use `Router::route_layer` to lock the routes only, and `MethodRouter::route_layer`, as in `post(pay).route_layer(…)`, to
@@ -91,6 +93,8 @@ pub(crate) enum Flaw {
         expect(dead_code, reason = "only axum tells the route")
     )]
     NotInRoute,
+    /// No header can have the name.
+    NoHeaderName,
     Twice,
     NoText,
     /// It is text, but not of the part's type.
@@ -150,7 +154,10 @@ impl RequestKey {
 
     fn header_in(self, name: impl AsRef<str> + Send + Sync + 'static, form: Form) -> Self {
         let what = format!("The header `{}`", name.as_ref());
-        self.text(&what, form, move |head| header(head, name.as_ref()))
+        let name = HeaderName::from_bytes(name.as_ref().as_bytes());
+        self.text(&what, form, move |head| {
+            header(head, name.as_ref().map_err(|_| Flaw::NoHeaderName)?)
+        })
     }
 
     /// Adds the host that the client asks for: the authority of the URI, as HTTP/2 sends it, or else the header `host`.
@@ -161,7 +168,7 @@ impl RequestKey {
             let host = match head.uri().host() {
                 Some(host) => host.to_owned(),
                 None => {
-                    let sent = header(head, "host")?;
+                    let sent = header(head, &HOST)?;
                     let authority: Authority = sent.parse().map_err(|_| Flaw::Invalid)?;
                     authority.host().to_owned()
                 }
@@ -305,31 +312,43 @@ impl RequestKey {
     fn name(&self, head: Head<'_>) -> Result<Option<LockName>, Refusal> {
         let mut name = LockName::from(self.word).template(self.word);
         for Part { what, value } in &self.parts {
-            name = match value(head, name.literal(":")) {
-                Ok(name) => name,
-                Err(Flaw::Missing | Flaw::NotInRoute) if self.optional => return Ok(None),
-                Err(Flaw::NotInRoute) => return Err(self.not_in_route(what, head)),
-                Err(Flaw::Missing) => return Err(Refusal::bad_key(format!("{what} is missing."))),
-                Err(Flaw::Twice) => {
-                    return Err(Refusal::bad_key(format!("{what} is given twice.")));
+            let flaw = match value(head, name.literal(":")) {
+                Ok(longer) => {
+                    name = longer;
+                    continue;
                 }
-                Err(Flaw::NoText) => return Err(Refusal::bad_key(format!("{what} is not text."))),
-                Err(Flaw::Invalid) => {
-                    return Err(Refusal::bad_key(format!("{what} is not valid.")));
-                }
+                Err(flaw) => flaw,
             };
+            let clients = match flaw {
+                Flaw::Missing | Flaw::NotInRoute if self.optional => return Ok(None),
+                Flaw::NotInRoute => {
+                    return Err(self.misconfigured(
+                        what,
+                        format_args!(
+                            "is not in the route of {} {}: add the layer to the routes that have it, inside of the router, or \
+                             make the key `optional()`",
+                            head.method(),
+                            head.uri().path()
+                        ),
+                    ));
+                }
+                Flaw::NoHeaderName => {
+                    let why = format_args!("has a name that no header can have: correct it");
+                    return Err(self.misconfigured(what, why));
+                }
+                Flaw::Missing => "missing",
+                Flaw::Twice => "given twice",
+                Flaw::NoText => "not text",
+                Flaw::Invalid => "not valid",
+            };
+            return Err(Refusal::bad_key(format!("{what} is {clients}.")));
         }
         Ok(Some(name))
     }
 
-    fn not_in_route(&self, what: &str, head: Head<'_>) -> Refusal {
-        Refusal::misconfigured(format!(
-            "{what}, of which the key `{}` is made, is not in the route of {} {}: add the layer to the routes that have it, \
-             inside of the router, or make the key `optional()`",
-            self.word,
-            head.method(),
-            head.uri().path()
-        ))
+    fn misconfigured(&self, what: &str, why: fmt::Arguments<'_>) -> Refusal {
+        let word = self.word;
+        Refusal::misconfigured(format!("{what}, of which the key `{word}` is made, {why}"))
     }
 }
 
@@ -368,7 +387,7 @@ pub(crate) fn only<T>(values: &mut impl Iterator<Item = T>) -> Result<T, Flaw> {
     }
 }
 
-fn header<'a>(head: Head<'a>, name: &str) -> Result<Cow<'a, str>, Flaw> {
+fn header<'a>(head: Head<'a>, name: &HeaderName) -> Result<Cow<'a, str>, Flaw> {
     let mut values = head.headers().get_all(name).iter();
     let value = only(&mut values)?.to_str().map_err(|_| Flaw::NoText)?;
     Ok(value.into())

@@ -153,6 +153,43 @@ async fn a_missing_part_is_400_or_where_it_is_optional_no_lock() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_header_name_that_no_request_can_have_is_500_even_if_the_part_is_optional() {
+    let key = RequestKey::new("o").header("x-order:");
+    for key in [key.clone(), key.optional()] {
+        assert_eq!(
+            status(key, Request::get("/")).await,
+            StatusCode::INTERNAL_SERVER_ERROR
+        );
+    }
+}
+
+/// A key of the service's own, whose names come from no template.
+struct ByTenant;
+
+impl<B> LockKey<Request<B>> for ByTenant {
+    fn lock_name(&self, _: &Request<B>) -> Option<LockName> {
+        Some("tenant:7".into())
+    }
+
+    fn label(&self) -> Option<&'static str> {
+        Some("tenant")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_labels_its_locks_unless_the_layer_does() {
+    let locks = LockManager::in_memory();
+    let layer = || LockLayer::from_key(locks.clone(), ByTenant);
+    for (layer, label) in [(layer(), "tenant"), (layer().label("other"), "other")] {
+        let served = service_fn(async |_: Request<String>| {
+            Served::Ok(Response::new(locks.snapshot().holds[0].label.into()))
+        });
+        let response = layer.layer(served).oneshot(get("/")).await.unwrap();
+        assert_eq!(response.body(), label);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_ambiguous_empty_undecodable_or_endless_value_is_400() {
     let header = || RequestKey::new("o").header("id");
     let query = || RequestKey::new("o").query("id");

@@ -58,11 +58,13 @@ impl LockGuard {
     }
 
     /// Does the same as [`LockGuard::is_held`](crate::LockGuard::is_held): no I/O.
+    #[must_use = "nothing stops the code after it if the lock is lost: ask in a condition"]
     pub fn is_held(&self) -> bool {
         self.lease.is_held()
     }
 
     /// Returns the time that the hold lasts if no further renewal is confirmed. Zero once it is lost.
+    #[must_use = "it only tells how long the hold lasts: `renew` extends it"]
     pub fn remaining(&self) -> Duration {
         self.lease.remaining()
     }

@@ -23,6 +23,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fmt::{Debug, Display, Write};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -86,6 +87,33 @@ pub async fn items_first(id: u64) -> Result<String, LockError> {
     let _ = write!(text, "{}", twice(id));
     pause().await;
     Ok(text)
+}
+
+/// Has a body that only an error or a panic ends.
+///
+/// # Errors
+/// If the lock is busy or lost.
+#[cfg_attr(feature = "annotated", distributed_lock(key = "endless:{id}"))]
+pub async fn endless(id: u64) -> Result<Infallible, LockError> {
+    loop {
+        pause().await;
+        if id == 0 {
+            return Err(LockError::NotInstalled);
+        }
+    }
+}
+
+/// Has a body that only a panic ends.
+///
+/// # Errors
+/// If the lock is busy or lost.
+///
+/// # Panics
+/// Always.
+#[cfg_attr(feature = "annotated", distributed_lock(key = "never"))]
+pub async fn never() -> Result<(), LockError> {
+    pause().await;
+    panic!("not yet")
 }
 
 /// A return type that is nearly too complex.
