@@ -43,13 +43,14 @@ impl Attempt {
         self.request.key.kind()
     }
 
-    /// Returns the call that asks for the lock in the name of `holder`.
-    pub(crate) fn call(&self, holder: HolderId, now: Moment) -> AcquireRequest<'_> {
-        let Attempt {
-            core,
-            request,
-            deadline,
-        } = self;
+    /// Returns the call that asks for the lock in the name of `holder`, within `deadline`.
+    pub(crate) fn call(
+        &self,
+        holder: HolderId,
+        now: Moment,
+        deadline: Deadline,
+    ) -> AcquireRequest<'_> {
+        let Attempt { core, request, .. } = self;
         let call = core.acquire_request(&request.key, holder, &request.hold_options, now);
         AcquireRequest {
             in_all: request.in_all,

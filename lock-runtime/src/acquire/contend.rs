@@ -13,12 +13,13 @@
 use std::time::Duration;
 
 use crate::acquire::attempt::{Attempt, LastWords};
+use crate::acquire::checked_request::Deadline;
 use crate::backend::{Fault, Listen};
 use crate::hold::Asking;
 use crate::values::{Backoff, LockError, Moment, Options, clock, rare};
 
-/// Returns the least wait for a process that was asked to give up a kept lock: the time of the message, the release, and the
-/// request after it.
+/// Returns the time for which a caller that does not wait still waits for a kept lock: that of the message, the release, and
+/// the request after it.
 fn until_given_up(round_trip: Duration) -> Duration {
     (round_trip * 8).max(Duration::from_millis(20))
 }
@@ -65,8 +66,12 @@ pub(crate) trait Contender {
         Asking::For(self.attempt().kind())
     }
 
-    /// Asks the store once.
-    fn ask(&mut self, now: Moment) -> impl Future<Output = Asked<Self::Granted>> + Send;
+    /// Asks the store once. `deadline` bounds the request.
+    fn ask(
+        &mut self,
+        now: Moment,
+        deadline: Deadline,
+    ) -> impl Future<Output = Asked<Self::Granted>> + Send;
 
     /// Takes what a message has brought, if the message is enough. No request is under way.
     fn take_reserved(&mut self, _now: Moment) -> Option<Self::Granted> {
@@ -150,14 +155,16 @@ pub(crate) async fn contend<C: Contender>(
                 // No request was sent. Another holder, with a new listener, asks at once. This repeats only while new
                 // connections are opened.
                 listener = None;
-                outcome = contender.ask(clock::now()).await;
+                outcome = contender.ask(clock::now(), deadline).await;
                 continue;
             }
             Asked::Busy { left, kept } => {
                 if kept && !std::mem::replace(&mut asked_keeper, true) {
                     let attempt = contender.attempt();
-                    let round_trip = attempt.core.backend.round_trip(attempt.key());
-                    deadline.lasts(clock::now() + until_given_up(round_trip));
+                    if attempt.request.wait == Some(Duration::ZERO) {
+                        let round_trip = attempt.core.backend.round_trip(attempt.key());
+                        deadline.lasts(clock::now() + until_given_up(round_trip));
+                    }
                     // The next listener may be another one.
                     listener = None;
                 }
@@ -231,7 +238,7 @@ pub(crate) async fn contend<C: Contender>(
             tokio::task::yield_now().await;
             return Ok(granted);
         }
-        outcome = contender.ask(now).await;
+        outcome = contender.ask(now, deadline).await;
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::coop;
 
 use crate::acquire::attempt::{Attempt, LastWords};
-use crate::acquire::checked_request::CheckedRequest;
+use crate::acquire::checked_request::{CheckedRequest, Deadline};
 use crate::acquire::contend::{Asked, Contender, contend, pauses_after_faults};
 use crate::backend::{CounterKind, CounterRef, Counters, Fault, Listen, Reply};
 use crate::hold::{Asking, Core};
@@ -119,7 +119,7 @@ impl Counter<'_> {
             ask,
             again,
         };
-        let first = caller.ask(clock::now()).await;
+        let first = caller.ask(clock::now(), attempt.deadline).await;
         contend(&mut caller, first).await
     }
 
@@ -196,9 +196,9 @@ where
         self.attempt
     }
 
-    async fn ask(&mut self, now: Moment) -> Asked<()> {
+    async fn ask(&mut self, now: Moment, deadline: Deadline) -> Asked<()> {
         let call = self.counter.core.options.call_timeout;
-        let timeout = self.attempt.deadline.cut(call, now);
+        let timeout = deadline.cut(call, now);
         let answer = (self.ask)(timeout.max(call.min(LEAST_ANSWER))).await;
         let answer = self.counter.core.served.judge(self.asking(), answer);
         if let Some(front) = self.front {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::attempt::Attempt;
+use crate::acquire::checked_request::Deadline;
 use crate::acquire::contend::{Asked, Contender, contend, nap, unless_kept};
 use crate::backend::{AcquireRequest, Acquired, Both, Fault, Granted, HoldRef, Listen, QUEUE_LIFE};
 use crate::hold::{Core, HoldHandle};
@@ -25,7 +26,7 @@ const SLACK: Duration = Duration::from_secs(1);
 pub(crate) async fn acquire(attempt: &Attempt, now: Moment) -> Result<HoldHandle, LockError> {
     let waiting = attempt.core.queues.join_store_queue(attempt.key())?;
     let mut seat = FairSeat::new(attempt, Some(waiting));
-    let first = seat.ask(now).await;
+    let first = seat.ask(now, attempt.deadline).await;
     contend(&mut seat, first).await
 }
 
@@ -35,7 +36,7 @@ pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Option<Asked<HoldHa
         return Ok(None);
     }
     let mut seat = FairSeat::new(attempt, None);
-    let first = seat.ask(attempt.deadline.since).await;
+    let first = seat.ask(attempt.deadline.since, attempt.deadline).await;
     unless_kept(&mut seat, first).await.map(Some)
 }
 
@@ -139,12 +140,12 @@ impl Contender for FairSeat<'_> {
         self.attempt
     }
 
-    async fn ask(&mut self, now: Moment) -> Asked<HoldHandle> {
+    async fn ask(&mut self, now: Moment, deadline: Deadline) -> Asked<HoldHandle> {
         let Attempt { core, .. } = self.attempt;
         let place = self.place;
         let mut call = AcquireRequest {
             place: self.known.then_some(&place),
-            ..self.attempt.call(self.holder, now)
+            ..self.attempt.call(self.holder, now, deadline)
         };
         let arrives_until = now + call.timeout;
         let loose = self.loose_until;

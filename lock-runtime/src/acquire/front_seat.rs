@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::acquire::attempt::Attempt;
+use crate::acquire::checked_request::Deadline;
 use crate::acquire::contend::{Asked, Contender, contend};
 use crate::backend::{AcquireRequest, Acquired, Fault, Granted, Listen, RESERVED, WaitingList};
 use crate::hold::{HoldHandle, Reserved};
@@ -62,7 +63,7 @@ impl<'a> FrontSeat<'a> {
             return rare(self.contend(Asked::busy(Some(RESERVED)))).await;
         }
         self.listen_before_asking();
-        match self.ask(now).await {
+        match self.ask(now, attempt.deadline).await {
             Asked::Granted(handle) => Ok(handle),
             first => rare(self.contend(first)).await,
         }
@@ -180,7 +181,7 @@ impl Contender for FrontSeat<'_> {
         self.attempt
     }
 
-    async fn ask(&mut self, now: Moment) -> Asked<HoldHandle> {
+    async fn ask(&mut self, now: Moment, deadline: Deadline) -> Asked<HoldHandle> {
         let is_new = self.place.is_none();
         // The place is not in the seat while the request is under way. A caller that is dropped then does not know the outcome,
         // and no other caller may continue as this holder.
@@ -188,7 +189,7 @@ impl Contender for FrontSeat<'_> {
         let mut call = AcquireRequest {
             others_wait: self.others_wait(),
             again: self.was_refused,
-            ..self.attempt.call(self.holder, now)
+            ..self.attempt.call(self.holder, now, deadline)
         };
         let known = place.is_some();
         call.hold_ref.listed = known;

@@ -73,7 +73,7 @@ pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Option<Asked<HoldHa
 
 /// Asks the store once, or until a process that may only keep the lock has given it up or not.
 async fn ask_once(mut seat: FrontSeat<'_>, now: Moment) -> Result<Asked<HoldHandle>, LockError> {
-    let first = seat.ask(now).await;
+    let first = seat.ask(now, seat.attempt().deadline).await;
     unless_kept(&mut seat, first).await
 }
 

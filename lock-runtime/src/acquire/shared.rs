@@ -54,7 +54,7 @@ pub(crate) async fn acquire(attempt: &Attempt) -> Result<HoldHandle, LockError> 
 
 /// Asks the store once, also while other callers of this process ask.
 pub(crate) async fn ask(attempt: &Attempt) -> Asked<HoldHandle> {
-    let mut call = attempt.call(attempt.core.ids.fresh(), clock::now());
+    let mut call = attempt.call(attempt.core.ids.fresh(), clock::now(), attempt.deadline);
     let (_asking, answer) = attempt.ask(&mut call, false).await;
     match answer {
         Ok(Acquired::Granted(granted, _)) => {

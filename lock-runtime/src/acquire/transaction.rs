@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::attempt::Attempt;
+use crate::acquire::checked_request::Deadline;
 use crate::acquire::contend::{Asked, Contender, contend};
 use crate::backend::{
     Acquired, Fault, GIVEN, Give, HoldRef, Listen, Renewal, Renewed, TOO_EARLY, Transactions,
@@ -157,7 +158,7 @@ pub(crate) async fn acquire<T: SqlTransaction>(
         given_up: false,
         failed: None,
     };
-    let first = seat.ask(attempt.deadline.since).await;
+    let first = seat.ask(attempt.deadline.since, attempt.deadline).await;
     let outcome = contend(&mut seat, first).await;
     wait.came_to(outcome.as_ref().map(|_| true), clock::now());
     outcome.map_err(|error| match seat.failed {
@@ -291,11 +292,11 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
         self.attempt
     }
 
-    async fn ask(&mut self, now: Moment) -> Asked<Option<FencingToken>> {
+    async fn ask(&mut self, now: Moment, deadline: Deadline) -> Asked<Option<FencingToken>> {
         let Attempt { core, request, .. } = self.attempt;
-        let mut call = self.attempt.call(core.ids.fresh(), now);
+        let mut call = self.attempt.call(core.ids.fresh(), now, deadline);
         // The lease only bridges the time until the transaction has the lock, and is no bound for the call.
-        call.timeout = self.attempt.deadline.cut(core.options.call_timeout, now);
+        call.timeout = deadline.cut(core.options.call_timeout, now);
         let (_asking, answer) = self.attempt.ask(&mut call, false).await;
         let granted = match answer {
             Ok(Acquired::Granted(granted, _)) => granted,

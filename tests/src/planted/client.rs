@@ -102,9 +102,9 @@ pub const ALL: &[Bug] = &[
             ),
             edit(
                 "acquire/contend.rs",
-                "outcome = contender.ask(now).await;",
+                "outcome = contender.ask(now, deadline).await;",
                 "TOLD.set(told.swap(false, std::sync::atomic::Ordering::Relaxed));
-                outcome = contender.ask(now).await;",
+                outcome = contender.ask(now, deadline).await;",
             ),
             edit(
                 "acquire/front_seat.rs",

@@ -2,14 +2,29 @@
 
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::backend::Fault;
 use crate::backend::quorum::tests::flaky::{Mode, managers};
 use crate::values::StoreError;
 use crate::values::options::Options;
+use crate::{LockGuard, LockManager, TryAcquire};
 
 const SECOND: Duration = Duration::from_secs(1);
+const MS: Duration = Duration::from_millis(1);
+
+/// Takes the lock again that this manager keeps.
+async fn held_by_its_keeper(locks: &LockManager) -> LockGuard {
+    let keeper = || locks.mutex("k").keep_for(60 * SECOND).acquire();
+    let guard = keeper().await.unwrap();
+    // A token needs a microsecond of the clock.
+    sleep(MS).await;
+    guard.release().await.unwrap();
+    sleep(MS).await;
+    let guard = keeper().await.unwrap();
+    assert!(locks.inspect("k").await.unwrap().kept);
+    guard
+}
 
 #[tokio::test(start_paused = true)]
 async fn a_last_question_with_no_time_for_its_answer_does_not_hide_what_the_store_said_before() {
@@ -37,4 +52,28 @@ fn a_last_question_that_could_not_be_sent_does_not_hide_a_refusal() {
     ] {
         assert_eq!(last.at_the_end(before).to_string(), said);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_wait_ends_on_time_behind_a_kept_lock() {
+    let (locks, _switch, other, _store) = managers(Options::default());
+    let _held = held_by_its_keeper(&other).await;
+    let began = Instant::now();
+    let waits = locks.mutex("k").wait(MS);
+    assert!(waits.acquire().await.is_err());
+    assert!(began.elapsed() < 5 * MS, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_waits_no_longer_for_its_second_answer_than_for_a_kept_lock() {
+    let (locks, switch, other, _store) = managers(Options::default());
+    let _held = held_by_its_keeper(&other).await;
+    let began = Instant::now();
+    switch.set(Mode::Slow(5 * MS));
+    let tried = tokio::spawn(locks.mutex("k").try_acquire());
+    sleep(7 * MS).await;
+    switch.set(Mode::Silent);
+    let tried = tried.await.unwrap().unwrap();
+    assert!(matches!(tried, TryAcquire::Busy { .. }), "{tried:?}");
+    assert!(began.elapsed() < 50 * MS, "{:?}", began.elapsed());
 }
