@@ -120,7 +120,7 @@ impl<'a> FairSeat<'a> {
             let _undoing = undoing.settled(until).await;
             // The store does not accept the request any more. A hold that is good, or whose key stays taken, is given back
             // later than this.
-            if tenure.upgrade().is_none_or(|tenure| tenure.is_given_back()) {
+            if tenure.upgrade().is_none_or(|tenure| tenure.undoes()) {
                 undoing.undo().await;
             }
         });

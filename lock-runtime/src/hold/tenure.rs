@@ -67,6 +67,8 @@ pub(super) struct State {
     pub(super) wanted: bool,
     /// A task is about to give the lock back, because a guard was dropped, unless a caller comes before.
     pub(super) ends_soon: bool,
+    /// Another task gives the holder id back as well, so a release that finds nothing has lost nothing.
+    undone: bool,
 }
 
 /// Who has the lock.
@@ -301,6 +303,7 @@ impl Tenure {
             reserved: reserved.map(Box::new),
             wanted: false,
             ends_soon: false,
+            undone: false,
         };
         let tenure = Tenure {
             key,
@@ -370,13 +373,20 @@ impl Tenure {
         self.state.lock().is_good(now)
     }
 
-    /// True once the tenure is over and nothing keeps its key.
-    pub(crate) fn is_given_back(&self) -> bool {
-        match self.state.lock().stage {
+    /// Returns `true` if the tenure is over and nothing keeps its key: the caller gives the holder id back, too. The release
+    /// is perhaps not sent yet, and must not take that for a loss.
+    pub(crate) fn undoes(&self) -> bool {
+        let mut state = self.state.lock();
+        state.undone = match state.stage {
             Stage::Held(_) | Stage::Offered { .. } | Stage::Idle { .. } => false,
             Stage::Covering { until } => until.has_passed(),
             Stage::Leaving | Stage::Lost(_) => true,
-        }
+        };
+        state.undone
+    }
+
+    pub(crate) fn is_undone(&self) -> bool {
+        self.state.lock().undone
     }
 
     /// True until the store has confirmed a lease, if it has only reserved the lock so far.

@@ -341,7 +341,7 @@ impl Release {
             Ok(Released::Done | Released::DoneAndListed) => Ok(()),
             // An earlier release may have done it, and its answer was lost. It was sent while the tenure was good, so the
             // store admitted no other holder before it.
-            Ok(Released::NotHeld) if work.requests.unanswered => Ok(()),
+            Ok(Released::NotHeld) if work.requests.unanswered || tenure.is_undone() => Ok(()),
             Ok(Released::NotHeld) => Err(work.lost_error()),
             Err(fault) => Err(fault.into_error(tenure.key().name())),
         };

@@ -325,3 +325,15 @@ async fn a_caller_asks_again_under_the_same_id_unless_that_one_is_being_undone()
         guard.release().await.unwrap();
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_release_after_the_end_of_an_unanswered_question_reports_no_loss() {
+    let scene = Scene::new([]);
+    let latest = scene.asks_just_in_time();
+    let guard = scene.request().await.unwrap();
+    // The turn has ended, and the release is sent when it is polled.
+    let release = guard.release();
+    sleep(latest + 100 * MS).await;
+    assert_eq!(scene.store.held(), 0, "the question was undone");
+    release.await.unwrap();
+}

@@ -241,9 +241,9 @@ async fn a_key_stays_taken_until_the_latest_that_a_sharer_asked_for() {
     };
     let until = turn.kept_until(clock::now()).expect("it is kept");
     assert_eq!(until.remaining(), 2 * SECOND);
-    assert!(!hold.tenure().is_given_back());
+    assert!(!hold.tenure().undoes());
     advance(2 * SECOND).await;
-    assert!(hold.tenure().is_given_back());
+    assert!(hold.tenure().undoes());
 }
 
 #[tokio::test(start_paused = true)]
