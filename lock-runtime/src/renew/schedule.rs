@@ -11,7 +11,7 @@ use crate::hold::Tenure;
 use crate::observe::Cause;
 use crate::renew::forced_release::{Missing, Newcomers, Unnamed};
 use crate::renew::places::Places;
-use crate::values::{Alias, Count, Counted, HolderId, Key, Kind, Moment, jittered};
+use crate::values::{Alias, Count, Counted, HolderId, Key, Kind, Moment, clock, jittered};
 
 /// The number of due entries that one look takes, and of entries not due yet that it looks at to fill the batches: the
 /// schedule is locked meanwhile. The next look, which follows at once, takes the rest.
@@ -95,6 +95,12 @@ const LEASED_AFTER: Duration = Duration::from_millis(10);
 /// of its own holds alone. Their key, if the call waits for the writers of the key: these delay no other hold.
 type Group = (Kind, u32, usize, Option<Arc<Key>>);
 
+/// Returns when to look at a hold next, by the clock that leaves less time from `now`: the other clock stood still while the
+/// machine was suspended.
+fn next_look(now: Moment, renew_at: Moment, end: Moment) -> Instant {
+    now.tick() + (renew_at - now).min(end - now)
+}
+
 impl Schedule {
     #[cfg(simulation)]
     pub(super) fn sizes(&self) -> [usize; 3] {
@@ -112,7 +118,8 @@ impl Schedule {
         } else {
             confirmed + tenure.paced_by().next_renewal()
         };
-        let next = renew_at.earlier(end).tick();
+        // The machine may have been suspended since the request was sent.
+        let next = next_look(clock::now(), renew_at, end);
         self.queue.insert((next, number));
         self.newcomers.note(number, self.tenures.len());
         if tenure.holder().keeps() {
@@ -200,16 +207,15 @@ impl Schedule {
         (!now.has_reached(until)).then_some(until)
     }
 
-    /// Moves a hold's entry to its next event, by the clock that leaves less time from `now`: the other clock stood
-    /// still while the machine was suspended.
+    /// Moves a hold's entry to its next event.
     pub(super) fn plan(&mut self, number: u64, renew_at: Moment, now: Moment) {
         let Some(watched) = self.tenures.get_mut(&number) else {
             return;
         };
         self.queue.remove(&(watched.next, number));
-        let end = watched.tenure.end_if_live().unwrap_or(now) - now;
+        let end = watched.tenure.end_if_live().unwrap_or(now);
         watched.renew_at = renew_at;
-        watched.next = now.tick() + end.min(renew_at - now);
+        watched.next = next_look(now, renew_at, end);
         self.queue.insert((watched.next, number));
     }
 

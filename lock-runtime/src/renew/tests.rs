@@ -92,6 +92,24 @@ async fn a_read_with_a_long_lease_is_renewed_as_one_with_a_lease_of_30_s() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_grant_that_arrives_after_a_suspension_is_renewed_within_its_lease() {
+    let (locks, switch, _other, _store) = managers(Options::default());
+    let _awake = locks
+        .mutex("b")
+        .lease(600 * SECOND)
+        .acquire()
+        .await
+        .unwrap();
+    switch.set(Mode::Slow(SECOND * 3 / 4));
+    let asks = tokio::spawn(locks.mutex("a").lease(30 * SECOND).acquire());
+    tokio::time::sleep(SECOND / 10).await;
+    clock::suspend(20 * SECOND);
+    let guard = asks.await.unwrap().unwrap();
+    tokio::time::sleep(12 * SECOND).await;
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
 async fn after_a_suspension_a_fixed_lease_ends_on_time() {
     let locks = LockManager::in_memory();
     let request = locks.mutex("a").lease(30 * SECOND).auto_renew(false);
