@@ -477,13 +477,15 @@ impl Tenure {
         answer: Renewed,
         sent_at: Moment,
     ) -> Renewed {
-        // It was asked for as a write and meanwhile became a read.
+        let mut state = self.state.lock();
+        // It was asked for as a write and meanwhile became a read, or its release was sent beside the renewal.
         let is_outdated = asked.key.kind() != self.key().kind();
         let answer = match answer {
-            Renewed::NotHeld if is_outdated => Renewed::Unknown,
+            Renewed::NotHeld if is_outdated || matches!(state.stage, Stage::Leaving) => {
+                Renewed::Unknown
+            }
             answer => answer,
         };
-        let mut state = self.state.lock();
         let mut news = self.expire(&mut state, clock::now());
         if state.is_live() {
             match answer {

@@ -229,6 +229,17 @@ async fn an_answer_about_a_write_that_became_a_read_confirms_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_renewal_that_crosses_its_release_is_not_refused() {
+    let (locks, ..) = managers(Options::default());
+    let guard = locks.mutex("a").acquire().await.unwrap();
+    let tenure = locks.core().watch.holds()[0].tenure().clone();
+    let (asked, sent_at) = (tenure.renewal(Some(tenure.ttl())), clock::now());
+    guard.release().await.unwrap();
+    let answer = tenure.answered(&asked, Renewed::NotHeld, sent_at);
+    assert_eq!(answer, Renewed::Unknown);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_lease_of_a_reserved_lock_is_asked_for_soon_and_again() {
     let key = Key::new("", &LockName::from("a"), Kind::Mutex).unwrap();
     let (sent_at, holder) = (clock::now(), HolderIds::new().fresh());
