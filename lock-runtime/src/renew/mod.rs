@@ -388,6 +388,8 @@ pub(crate) struct Background {
 /// Starts the loop in that runtime, and the task that writes the client record. Both end with the manager; if the loop
 /// panics, it is started again after a pause.
 pub(crate) fn start(runtime: &Handle, of: Background) {
+    // The loop of an earlier runtime may have ended.
+    of.watch.digest.lock().is_logged(true);
     runtime.spawn(presence::keep(of.clone()));
     let end = EndOfRuntime(of.clone());
     runtime.spawn(async move {
@@ -436,7 +438,7 @@ impl Drop for EndOfRuntime {
         }
         // No loop will wake to log it.
         of.watch.log_digest(clock::now().tick() + TICK);
-        of.watch.digest.lock().is_over();
+        of.watch.digest.lock().is_logged(false);
         metrics::oldest(of.backend.store().name(), || None);
     }
 }

@@ -457,6 +457,30 @@ async fn ten_thousand_losses_are_two_log_lines_a_second_apart() {
     assert!(more.contains("holds=9999") && more.contains("lease ran out"));
 }
 
+#[test]
+fn losses_in_a_later_runtime_are_two_log_lines_as_well() {
+    let log = Log::default();
+    let _logging = tracing::subscriber::set_default(log.clone());
+    let locks = LockManager::in_memory();
+    for runtime in 1..=2 {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let home = builder.enable_all().start_paused(true).build().unwrap();
+        home.block_on(async {
+            let mut guards = Vec::new();
+            for key in 0..10 {
+                let request = locks.mutex(key.to_string()).lease(SECOND);
+                guards.push(request.auto_renew(false).acquire().await.unwrap());
+            }
+            tokio::time::sleep(4 * SECOND).await;
+            assert!(guards.iter().all(|guard| !guard.is_held()));
+        });
+        // Its end ends the watchdog.
+        drop(home);
+        let lines = log.lines();
+        assert_eq!(lines.len(), 2 * runtime, "{lines:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_outage_is_a_log_line_a_second_and_each_hold_counts_once() {
     let log = Log::default();
