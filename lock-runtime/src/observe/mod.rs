@@ -27,7 +27,7 @@ pub(crate) fn lost(key: &Key, loss: &Loss) {
     });
 }
 
-/// A lock was handed over to a caller that did not take it in time. No caller lost anything.
+/// A lock was handed over to a caller that did not take it within the lease. No caller lost anything.
 pub(crate) fn never_claimed(key: &Key, loss: &Loss) {
     apart(|| {
         let (lock, label, held_for) = (key.name(), loss.label.lock, loss.held_for);
@@ -65,7 +65,7 @@ pub(crate) fn renewal_panicked() {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     Lost(LostReason),
-    /// Holds ended before the callers that they were handed over to took them.
+    /// Leases ended before the callers that the locks were handed over to took them.
     NeverClaimed,
     /// Holds were lost because the watchdog itself did not run.
     Starved,

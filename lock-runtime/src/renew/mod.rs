@@ -168,7 +168,7 @@ impl Watch {
     /// Logs the loss of a turn, if one was lost.
     fn log_lost(&self, tenure: &Tenure) -> Option<Loss> {
         let loss = tenure.lost_turn()?;
-        if !loss.claimed {
+        if !loss.claimed && loss.reason == LostReason::Expired {
             if self.is_news(Cause::NeverClaimed, 1) {
                 observe::never_claimed(tenure.key(), &loss);
             }

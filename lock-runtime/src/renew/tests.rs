@@ -19,6 +19,7 @@ use crate::backend::{Granted, Renewed};
 use crate::hold::tests::granted;
 use crate::hold::{Hold, Tenure};
 use crate::values::clock;
+use crate::values::count::Count;
 use crate::values::error::LostReason;
 use crate::values::holder::HolderIds;
 use crate::values::key::Key;
@@ -479,6 +480,23 @@ fn losses_in_a_later_runtime_are_two_log_lines_as_well() {
         let lines = log.lines();
         assert_eq!(lines.len(), 2 * runtime, "{lines:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_an_offer_whose_lease_ran_out_is_called_unused() {
+    let (log, watch) = (Log::default(), Watch::default());
+    let _logging = tracing::subscriber::set_default(log.clone());
+    let reasons = [LostReason::ForceReleased, LostReason::Expired];
+    for (hold, reason) in spread(&watch, 2, 30 * SECOND).iter().zip(reasons) {
+        assert!(hold.offer(Arc::<Count>::default().enter()).is_ok());
+        watch.lose(hold.tenure(), reason);
+    }
+    let lines = log.lines();
+    let [forced, unused] = lines.as_slice() else {
+        panic!("{lines:?}");
+    };
+    assert!(forced.contains("force") && !forced.contains("unused"));
+    assert!(unused.contains("unused"));
 }
 
 #[tokio::test(start_paused = true)]
