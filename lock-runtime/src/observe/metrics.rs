@@ -2,16 +2,21 @@
 //!
 //! Locks are labelled by template or label, never by name: names hold user data and are unbounded.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 #[cfg(feature = "metrics")]
-use crate::observe::{
-    apart,
-    series::{self, HAND_OVERS, HELD, HOLD, WAIT, WAITING},
-};
+use crate::observe::series::{self, HAND_OVERS, HELD, HOLD, WAIT, WAITING};
 #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 use crate::values::store::StoreKind;
 use crate::values::{Kind, Label, LockError, LostReason, Moment};
+
+/// Isolates panics in the program's log subscriber and recorder: such a panic would cost other holds their renewals, leave
+/// holders unaware of a loss, or end the task that connects to the store.
+pub(crate) fn apart(event: impl FnOnce()) {
+    // If it panics, only its own state is left half done.
+    let _ = catch_unwind(AssertUnwindSafe(event));
+}
 
 #[cfg(feature = "metrics")]
 macro_rules! count {

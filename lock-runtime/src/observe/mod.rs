@@ -1,7 +1,6 @@
 //! Events, and in `metrics` the metrics: all reports about locks, in one place. Holder ids and passwords appear
 //! nowhere.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::backend::Fault;
@@ -13,12 +12,7 @@ pub(crate) mod metrics;
 mod series;
 pub(crate) mod spans;
 
-/// Isolates panics in the program's log subscriber and recorder: such a panic would cost other holds their renewals, or
-/// leave holders unaware of a loss.
-fn apart(event: impl FnOnce()) {
-    // If it panics, only its own state is left half done.
-    let _ = catch_unwind(AssertUnwindSafe(event));
-}
+use self::metrics::apart;
 
 pub(crate) fn lost(key: &Key, loss: &Loss) {
     apart(|| {
@@ -150,7 +144,7 @@ pub(crate) fn renewals(store: &'static str, answers: [usize; 3]) {
 }
 
 pub(crate) fn release_failed(label: &'static str, error: &LockError) {
-    tracing::warn!(label, %error, "release failed");
+    apart(|| tracing::warn!(label, %error, "release failed"));
 }
 
 /// The runtime ended while a release was under way in the background.
@@ -168,19 +162,23 @@ pub(crate) fn release_cut_off(key: &Key, label: Label, left: Duration) {
 }
 
 pub(crate) fn undo_refused(name: &str, fault: &Fault) {
-    tracing::warn!(
-        lock = name,
-        reason = %fault,
-        "the store refuses to give back a place in a queue, or what a lost lock may have left: it ends by itself"
-    );
+    apart(|| {
+        tracing::warn!(
+            lock = name,
+            reason = %fault,
+            "the store refuses to give back a place in a queue, or what a lost lock may have left: it ends by itself"
+        );
+    });
 }
 
 pub(crate) fn refused_for_now(name: &str, fault: &Fault) {
-    tracing::warn!(
-        lock = name,
-        reason = %fault,
-        "the lock store refuses what it served before: those who wait go on asking until their time is over"
-    );
+    apart(|| {
+        tracing::warn!(
+            lock = name,
+            reason = %fault,
+            "the lock store refuses what it served before: those who wait go on asking until their time is over"
+        );
+    });
 }
 
 pub(crate) fn lost_after_completion(loss: &LockError) {

@@ -5,7 +5,7 @@ use tracing::Span;
 use tracing::field::Empty;
 
 use crate::hold::Hold;
-use crate::observe::{apart, metrics};
+use crate::observe::metrics::{self, apart};
 use crate::values::{Key, Label, LockError, Moment, clock};
 
 /// A request for a lock that is under way. If it is dropped without an outcome, its caller cancelled it. Every caller

@@ -13,11 +13,13 @@ use super::answers::{Outcome, renew};
 use super::schedule::{Batch, MOST};
 use crate::api::manager::{LockManager, events_of};
 use crate::api::request::LockRequest;
+use crate::backend::kit::outage::Outage;
 use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::backend::quorum::tests::flaky::{Bug, Flaky, Mode, Switch, managers};
-use crate::backend::{Granted, Renewed};
+use crate::backend::{Fault, Granted, Renewed};
 use crate::hold::tests::granted;
 use crate::hold::{Hold, Tenure};
+use crate::observe;
 use crate::values::clock;
 use crate::values::count::Count;
 use crate::values::error::LostReason;
@@ -293,11 +295,14 @@ async fn the_watchdog_survives_a_panic_in_a_renewal_or_in_its_loop() {
 
 /// The log of this thread: one line for each warning or error.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
+struct Log {
+    lines: Arc<Mutex<Vec<String>>>,
+    panics: bool,
+}
 
 impl Log {
     fn lines(&self) -> Vec<String> {
-        self.0.lock().unwrap().clone()
+        self.lines.lock().unwrap().clone()
     }
 }
 
@@ -324,7 +329,8 @@ impl tracing::Subscriber for Log {
     fn event(&self, event: &tracing::Event<'_>) {
         let mut line = Line(String::new());
         event.record(&mut line);
-        self.0.lock().unwrap().push(line.0);
+        self.lines.lock().unwrap().push(line.0);
+        assert!(!self.panics, "a log of the test panics, as it should");
     }
 }
 
@@ -497,6 +503,21 @@ async fn only_an_offer_whose_lease_ran_out_is_called_unused() {
     };
     assert!(forced.contains("force") && !forced.contains("unused"));
     assert!(unused.contains("unused"));
+}
+
+#[tokio::test]
+async fn a_log_that_panics_ends_no_task() {
+    let log = Log {
+        panics: true,
+        ..Log::default()
+    };
+    let _logging = tracing::subscriber::set_default(log.clone());
+    let fault = Fault::unknown("planned");
+    observe::release_failed("a", &crate::LockError::unavailable("a", "planned"));
+    observe::undo_refused("a", &fault);
+    observe::refused_for_now("a", &fault);
+    Outage::new("the connection").notice_loss("server", &fault);
+    assert_eq!(log.lines().len(), 4);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! The log messages of an outage.
 
 use crate::backend::Fault;
+use crate::observe::metrics::apart;
 use crate::values::clock;
 
 /// One outage: a warning at its beginning, and a message at its end.
@@ -18,7 +19,8 @@ impl Outage {
     /// Notes that the connection is lost.
     pub(crate) fn notice_loss(&mut self, server: &str, fault: &Fault) {
         if self.begins() {
-            tracing::warn!(server, reason = %fault, "{} is lost; reconnecting", self.what);
+            let what = self.what;
+            apart(|| tracing::warn!(server, reason = %fault, "{what} is lost; reconnecting"));
         }
     }
 
@@ -26,7 +28,8 @@ impl Outage {
     #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
     pub(crate) fn notice_failure(&mut self, server: &str, fault: &Fault) {
         if self.begins() {
-            tracing::warn!(server, reason = %fault, "{} cannot be opened; retrying", self.what);
+            let what = self.what;
+            apart(|| tracing::warn!(server, reason = %fault, "{what} cannot be opened; retrying"));
         }
     }
 
@@ -41,7 +44,8 @@ impl Outage {
         let Some(since) = self.since.take() else {
             return false;
         };
-        tracing::info!(server, after = ?since.elapsed(), "{} is back", self.what);
+        let what = self.what;
+        apart(|| tracing::info!(server, after = ?since.elapsed(), "{what} is back"));
         true
     }
 }
