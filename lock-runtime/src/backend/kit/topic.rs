@@ -46,30 +46,37 @@ impl WakeUps {
     }
 
     /// Counts a message and wakes every listener that waits.
+    #[cfg(any(test, simulation, feature = "postgres"))]
     pub(crate) fn raise(&self, name: &str) {
-        if let Some((topic, _)) = self.topics.lock().get(name) {
+        if let Some(topic) = self.topic(name) {
             topic.raise();
         }
+    }
+
+    /// Returns the topic to raise, if it has listeners. It is raised with everything unlocked: a waker may poll the listener's
+    /// task at once, and that may drop the listener.
+    pub(crate) fn topic(&self, name: &str) -> Option<Arc<WakeUpTopic>> {
+        let topics = self.topics.lock();
+        topics.get(name).map(|(topic, _)| topic.clone())
     }
 
     /// Wakes all listeners, because messages may have been missed.
     #[cfg(feature = "postgres")]
     pub(crate) fn raise_all(&self) {
-        for (topic, _) in self.topics.lock().values() {
-            topic.raise();
-        }
+        let topics = self.topics.lock().values().cloned().collect::<Vec<_>>();
+        topics.iter().for_each(|(topic, _)| topic.raise());
     }
 }
 
 /// A counter of messages, which publishers raise and listeners compare.
 #[derive(Debug, Default)]
-struct WakeUpTopic {
+pub(crate) struct WakeUpTopic {
     messages: AtomicU64,
     raised: Notify,
 }
 
 impl WakeUpTopic {
-    fn raise(&self) {
+    pub(crate) fn raise(&self) {
         self.messages.fetch_add(1, Ordering::Release);
         self.raised.notify_waiters();
     }
@@ -145,6 +152,42 @@ mod tests {
         drop((first, second));
         assert_eq!(topics.listeners("a"), 0);
         assert!(topics.topics.lock().is_empty(), "nobody listens");
+    }
+
+    #[test]
+    fn a_waker_may_drop_a_listener_at_once() {
+        /// Drops it.
+        struct Drops(Mutex<Option<TopicListener>>);
+
+        impl std::task::Wake for Drops {
+            fn wake(self: Arc<Self>) {
+                self.0.lock().take();
+            }
+        }
+
+        let (ended, end) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let topics = Arc::new(WakeUps::default());
+            let raises: &[fn(&WakeUps)] = &[
+                |topics| topics.raise("a"),
+                #[cfg(feature = "postgres")]
+                WakeUps::raise_all,
+            ];
+            for raise in raises {
+                let waker = Arc::new(Drops(Mutex::new(Some(topics.listen("a")))));
+                let waker = std::task::Waker::from(waker);
+                let mut listener = topics.listen("a");
+                let mut heard = listener.heard();
+                let mut context = std::task::Context::from_waker(&waker);
+                assert!(heard.as_mut().poll(&mut context).is_pending());
+                raise(&topics);
+                assert_eq!(topics.listeners("a"), 1);
+            }
+            ended.send(()).unwrap();
+        });
+        // Only a deadlock takes as long.
+        end.recv_timeout(std::time::Duration::from_secs(60))
+            .unwrap();
     }
 
     async fn futures_pending(future: impl Future) -> bool {

@@ -102,7 +102,7 @@ pub(super) fn wake_first(state: &mut MemoryState, key: &Key) {
     if state.live(key).is_none()
         && let Some(holder) = first(state, key)
     {
-        state.topics.raise(&own_topic(key, holder));
+        state.wake_topic(&own_topic(key, holder));
     }
 }
 

@@ -109,7 +109,7 @@ impl MemoryBackend {
     ) -> Result<T, Fault> {
         tokio::task::coop::consume_budget().await;
         self.check_here()?;
-        op(&mut self.store.lock())
+        self.store.run(op)
     }
 }
 
@@ -169,10 +169,9 @@ impl Backend for MemoryBackend {
     fn force_release<'a>(&'a self, key: &'a Key, _: Duration) -> Reply<'a, bool> {
         Box::pin(async move {
             self.check_here()?;
-            let (victims, sinks) = {
-                let mut state = self.store.lock();
+            let (victims, sinks) = self.store.run(|state| {
                 let Some(entry) = state.live(key) else {
-                    return Ok(false);
+                    return Ok((Vec::new(), Vec::new()));
                 };
                 let victims = match entry {
                     Entry::Exclusive(hold) => {
@@ -191,19 +190,18 @@ impl Backend for MemoryBackend {
                     }
                     Entry::Ids(_) => return Err(foreign(key, entry, AskedKind::Any)),
                 };
-                if victims.is_empty() {
-                    return Ok(false);
+                if !victims.is_empty() {
+                    state.wake(key);
+                    fair::wake_first(state, key);
                 }
-                state.wake(key);
-                fair::wake_first(&mut state, key);
-                (victims, state.attached.clone())
-            };
+                Ok((victims, state.attached.clone()))
+            })?;
             for (_, sink) in sinks {
                 for victim in &victims {
                     sink(Event::ForceReleased(Holders::Id(*victim)));
                 }
             }
-            Ok(true)
+            Ok(!victims.is_empty())
         })
     }
 
@@ -308,5 +306,41 @@ impl HandOff for MemoryBackend {
 impl Shared for MemoryBackend {
     fn downgrade<'a>(&'a self, hold_ref: HoldRef<'a>, _: Ttl, _: Duration) -> Reply<'a, Released> {
         self.op(move |state| Ok(read_write::downgrade(state, hold_ref)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+    use std::task::{Context, Wake, Waker};
+
+    use super::*;
+    use crate::values::LockName;
+
+    /// A waker that looks at the store at once, as the task that it wakes might.
+    struct Looks(MemoryStore, Sender<usize>);
+
+    impl Wake for Looks {
+        fn wake(self: Arc<Self>) {
+            self.1.send(self.0.held()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_waker_may_ask_the_store_at_once() {
+        let (looked, look) = channel();
+        std::thread::spawn(move || {
+            let store = MemoryStore::new();
+            let backend = MemoryBackend::new(store.clone(), Arc::new(|_| ()));
+            let key = Key::new("", &LockName::from("k"), Kind::Mutex).unwrap();
+            let mut listener = backend.listen_to_topic(key.raw());
+            let mut heard = listener.heard();
+            let waker = Waker::from(Arc::new(Looks(store.clone(), looked)));
+            let polled = heard.as_mut().poll(&mut Context::from_waker(&waker));
+            assert!(polled.is_pending());
+            store.run(|state| state.wake(&key));
+        });
+        // Only a deadlock takes as long.
+        assert_eq!(look.recv_timeout(Duration::from_secs(60)), Ok(0));
     }
 }

@@ -13,7 +13,7 @@ use super::exclusive::Exclusive;
 use super::fair;
 use super::permits::Permits;
 use super::read_write::ReadWrite;
-use crate::backend::kit::topic::WakeUps;
+use crate::backend::kit::topic::{WakeUpTopic, WakeUps};
 use crate::backend::{
     AcquireRequest, AskedKind, EventSink, Fault, FoundKind, Snapshot, Spare, clash,
 };
@@ -56,6 +56,8 @@ pub(super) struct MemoryState {
     /// The last token given. One counter serves all keys, so the tokens of each key increase as well.
     pub(super) last_token: Option<FencingToken>,
     pub(super) topics: Arc<WakeUps>,
+    /// The topics that the current operation wakes, once the state is unlocked.
+    raised: Vec<Arc<WakeUpTopic>>,
     pub(super) attached: Vec<(u64, EventSink)>,
     pub(super) next_attachment: u64,
 }
@@ -185,6 +187,17 @@ impl MemoryStore {
         self.shared.state.lock()
     }
 
+    /// Runs one operation. With the state unlocked, it then wakes the listeners that the operation names: a waker may poll its
+    /// task at once, which comes back here.
+    pub(super) fn run<T>(&self, op: impl FnOnce(&mut MemoryState) -> T) -> T {
+        let mut state = self.lock();
+        let outcome = op(&mut state);
+        let raised = std::mem::take(&mut state.raised);
+        drop(state);
+        raised.iter().for_each(|topic| topic.raise());
+        outcome
+    }
+
     pub(crate) fn micros(&self) -> u64 {
         let since = self.shared.epoch.elapsed().as_micros();
         self.shared.epoch_micros + u64::try_from(since).unwrap_or(u64::MAX / 2)
@@ -273,8 +286,13 @@ impl MemoryState {
     }
 
     /// Wakes the listeners at the key.
-    pub(super) fn wake(&self, key: &Key) {
-        self.topics.raise(key.raw());
+    pub(super) fn wake(&mut self, key: &Key) {
+        self.wake_topic(key.raw());
+    }
+
+    /// Wakes the listeners of that topic.
+    pub(super) fn wake_topic(&mut self, name: &str) {
+        self.raised.extend(self.topics.topic(name));
     }
 }
 

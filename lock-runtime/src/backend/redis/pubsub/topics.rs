@@ -65,11 +65,8 @@ enum SubscriptionState {
     NotSubscribed,
 }
 
-impl ChannelTopic {
-    fn is_lost(&self) {
-        self.signal
-            .send_modify(|signal| signal.state = SubscriptionState::NotSubscribed);
-    }
+fn is_lost(signal: &watch::Sender<Signal>) {
+    signal.send_modify(|signal| signal.state = SubscriptionState::NotSubscribed);
 }
 
 impl Topics {
@@ -121,9 +118,16 @@ impl Topics {
 
     /// Counts a message on the channel.
     pub(crate) fn count_message(&self, channel: &str) {
-        if let Some(topic) = self.table.lock().topics.get(channel) {
-            topic.signal.send_modify(|signal| signal.count += 1);
+        if let Some(signal) = self.signal(channel) {
+            signal.send_modify(|signal| signal.count += 1);
         }
+    }
+
+    /// Returns the signal of a channel. It is sent with the table unlocked: a waker may poll the listener's task at once, and
+    /// that may drop the listener.
+    fn signal(&self, channel: &str) -> Option<watch::Sender<Signal>> {
+        let table = self.table.lock();
+        table.topics.get(channel).map(|topic| topic.signal.clone())
     }
 
     /// Notes that there will be no connection any more, so that listeners do not wait for one before they ask the
@@ -131,7 +135,10 @@ impl Topics {
     pub(crate) fn unreachable(&self) {
         let mut table = self.table.lock();
         table.unreachable = true;
-        table.topics.values().for_each(ChannelTopic::is_lost);
+        let topics = table.topics.values();
+        let signals: Vec<_> = topics.map(|topic| topic.signal.clone()).collect();
+        drop(table);
+        signals.iter().for_each(is_lost);
     }
 
     /// Waits until there are channels to [take](Topics::take_fresh), or until that time.
@@ -156,8 +163,8 @@ impl Topics {
     /// Notes that this channel is subscribed to. Unless it is for the first time, wakes all listeners, which may have missed
     /// messages: where the slot has moved, the server before may have confirmed the channel late.
     pub(crate) fn opened(&self, channel: &str) {
-        if let Some(topic) = self.table.lock().topics.get(channel) {
-            topic.signal.send_modify(|signal| {
+        if let Some(signal) = self.signal(channel) {
+            signal.send_modify(|signal| {
                 if signal.state != SubscriptionState::Opening {
                     signal.count += 1;
                 }
@@ -168,8 +175,8 @@ impl Topics {
 
     /// Notes that this channel is not subscribed to at the moment, so that listeners do not wait before they ask the store.
     pub(crate) fn not_subscribed(&self, channel: &str) {
-        if let Some(topic) = self.table.lock().topics.get(channel) {
-            topic.is_lost();
+        if let Some(signal) = self.signal(channel) {
+            is_lost(&signal);
         }
     }
 
