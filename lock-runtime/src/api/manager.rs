@@ -99,8 +99,8 @@ impl LockManager {
     /// name, taken elsewhere, excludes this one too, but does not raise its counter: use one kind for a name
     /// everywhere.
     ///
-    /// The counter has no expiry and starts again at 1 if the store loses it; prefer `mutex`, whose tokens are
-    /// clocked, if no Java service reads them.
+    /// The counter has no expiry and starts again at 1 if the store loses it, and its numbers have gaps; prefer `mutex`,
+    /// whose tokens are clocked, if no Java service reads them.
     #[doc(alias("getFencedLock", "RFencedLock"))]
     pub fn fenced(&self, name: impl IntoLockName) -> LockRequest {
         LockRequest::new(self.core.clone(), name.into_lock_name(), Kind::Fenced)
