@@ -59,8 +59,8 @@ pub(crate) async fn acquire(
             () = until_stranger(attempt, caller, &level) => continue,
             Some(access) = level.access(attempt.kind()) => access,
             () = level.hold.clone().over() => match level.hold.loss() {
-                Some(reason) if !level.hold.is_left() => {
-                    return Err(level.hold.lost_error(reason, false));
+                Some(loss) if !level.hold.is_left() => {
+                    return Err(level.hold.lost_error(loss));
                 }
                 _ => continue,
             },

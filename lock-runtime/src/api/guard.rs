@@ -97,8 +97,7 @@ impl LockGuard {
 
     /// Returns the loss as an error, if the hold is lost by now. It does no I/O.
     pub fn loss(&self) -> Option<LockError> {
-        let held = self.handles.held();
-        Some(held.lost_error(held.loss()?, false))
+        self.handles.held().lost_error()
     }
 
     /// Resolves when the hold is over: lost or, by all of its sharers, released.

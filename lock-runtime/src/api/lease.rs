@@ -204,7 +204,7 @@ impl Lost {
     pub async fn wait(&self) -> LostReason {
         self.held.clone().over().await;
         match self.held.loss() {
-            Some(reason) => reason,
+            Some(loss) => loss.reason,
             None => std::future::pending().await,
         }
     }

@@ -13,9 +13,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
-use super::{CallChain, Hold, HoldHandle};
+use super::{CallChain, Hold, HoldHandle, Loss};
 use crate::release::{Ending, Failure};
-use crate::values::{FencingToken, LockError, LostReason};
+use crate::values::{FencingToken, LockError};
 
 /// The hold behind a guard, a lease or a loss signal.
 #[derive(Clone)]
@@ -44,13 +44,6 @@ impl HoldGroup {
             hold.also_tell(&group.over);
         }
         Arc::new(group)
-    }
-
-    /// The first of them that is lost, and why.
-    fn lost(&self) -> Option<(&Hold, LostReason)> {
-        self.holds
-            .iter()
-            .find_map(|hold| hold.loss().map(|reason| (hold, reason)))
     }
 }
 
@@ -96,29 +89,15 @@ impl Held {
             .finish_non_exhaustive()
     }
 
-    /// Returns the reason why it was lost, if it was.
-    pub(crate) fn loss(&self) -> Option<LostReason> {
-        match self {
-            Held::One(hold) => hold.loss(),
-            Held::All(group) => group.lost().map(|(_, reason)| reason),
-        }
+    /// Returns the first loss, if one of them was lost.
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        self.holds().iter().find_map(Hold::loss)
     }
 
     /// The loss as an error, which names the lock that was lost.
-    pub(crate) fn lost_error(&self, reason: LostReason, completed: bool) -> LockError {
-        match self {
-            Held::One(hold) => hold.lost_error(reason, completed),
-            Held::All(group) => match group.lost() {
-                Some((hold, reason)) => hold.lost_error(reason, completed),
-                // A loss is for good: a caller that has a reason finds it again.
-                None => LockError::Lost {
-                    name: group.name.to_string(),
-                    held_for: Duration::ZERO,
-                    reason,
-                    completed,
-                },
-            },
-        }
+    pub(crate) fn lost_error(&self) -> Option<LockError> {
+        let lost = |hold: &Hold| Some(hold.lost_error(hold.loss()?));
+        self.holds().iter().find_map(lost)
     }
 
     /// Raised when it is over; look again then.
@@ -302,6 +281,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::values::LostReason;
 
     fn unavailable() -> LockError {
         LockError::unavailable("k", "no answer")

@@ -16,9 +16,7 @@ use crate::values::{Counted, Label, LockError, LostReason, Moment, clock};
 /// A loss that is still to be announced.
 pub(super) enum News {
     Turn {
-        reason: LostReason,
-        label: Label,
-        held_for: Duration,
+        loss: Loss,
         front: Option<Front>,
         also_told: Vec<Weak<Notify>>,
         /// No caller had the turn yet: the count that a shutdown waits for.
@@ -58,18 +56,16 @@ impl Tenure {
                 return None;
             }
         };
-        let (label, held_for) = (turn.label, turn.granted_at.elapsed());
-        let (front, also_told) = (turn.front.take(), turn.take_also_told());
-        state.stage = Stage::Lost(Box::new(LostTurn {
-            turn,
+        let loss = Loss {
             reason,
-            held_for,
+            label: turn.label,
+            held_for: turn.granted_at.elapsed(),
             claimed: offered.is_none(),
-        }));
+        };
+        let (front, also_told) = (turn.front.take(), turn.take_also_told());
+        state.stage = Stage::Lost(Box::new(LostTurn { turn, loss }));
         Some(News::Turn {
-            reason,
-            label,
-            held_for,
+            loss,
             front,
             also_told,
             offered,
@@ -84,17 +80,16 @@ impl Tenure {
                 release::idle::ended(&core, self, turn, reason);
             }
             Some(News::Turn {
-                reason,
-                label,
-                held_for,
+                loss,
                 front,
                 also_told,
                 offered,
             }) => {
+                let Loss { reason, label, .. } = loss;
                 self.tell(&also_told);
                 // This wakes the next local waiter.
                 drop(front);
-                metrics::ended(label, self.first_kind(), held_for);
+                metrics::ended(label, self.first_kind(), loss.held_for);
                 match offered {
                     None => metrics::lost(label, self.key().kind(), reason),
                     // No guard will leave it, so it is given back to the store at once.
@@ -130,15 +125,10 @@ impl Tenure {
         self.announce(news);
     }
 
-    /// Returns the loss of its turn, as the log has it. `None` if none was lost.
+    /// Returns the loss of its turn. `None` if none was lost.
     pub(crate) fn lost_turn(&self) -> Option<Loss> {
         match &self.state.lock().stage {
-            Stage::Lost(lost) => Some(Loss {
-                reason: lost.reason,
-                label: lost.turn.label,
-                held_for: lost.held_for,
-                claimed: lost.claimed,
-            }),
+            Stage::Lost(lost) => Some(lost.loss),
             _ => None,
         }
     }
@@ -154,7 +144,8 @@ impl Tenure {
     }
 }
 
-/// A turn that was lost, for the log.
+/// What the guards of a lost turn and the log are told of its end.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Loss {
     pub(crate) reason: LostReason,
     pub(crate) label: Label,
@@ -165,9 +156,9 @@ pub(crate) struct Loss {
 
 impl State {
     /// The loss of that turn.
-    fn loss_of(&self, turn: u64) -> Option<&LostTurn> {
+    fn loss_of(&self, turn: u64) -> Option<Loss> {
         match &self.stage {
-            Stage::Lost(lost) if self.turn == turn => Some(lost),
+            Stage::Lost(lost) if self.turn == turn => Some(lost.loss),
             _ => None,
         }
     }
@@ -179,17 +170,15 @@ impl State {
 }
 
 impl Hold {
-    /// Returns the reason why the turn was lost, if it was.
-    pub(crate) fn loss(&self) -> Option<LostReason> {
-        let loss = |state: &State| state.loss_of(self.turn).map(|lost| lost.reason);
-        self.tenure.look(loss)
+    /// Returns the loss of the turn, if it was lost.
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        self.tenure.look(|state| state.loss_of(self.turn))
     }
 
-    /// Does the same as [`loss`](Hold::loss), for a caller that has just seen that its time is not over: reads no
-    /// clock.
+    /// Returns the reason of the loss, for a caller that has just seen that its time is not over: reads no clock.
     pub(crate) fn known_loss(&self) -> Option<LostReason> {
         let state = self.tenure.state.lock();
-        state.loss_of(self.turn).map(|lost| lost.reason)
+        state.loss_of(self.turn).map(|loss| loss.reason)
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -203,26 +192,16 @@ impl Hold {
     /// The loss as an error.
     pub(crate) fn check(&self) -> Result<(), LockError> {
         self.loss()
-            .map_or(Ok(()), |reason| Err(self.lost_error(reason, false)))
+            .map_or(Ok(()), |loss| Err(self.lost_error(loss)))
     }
 
     /// The error of a turn that was lost.
-    pub(crate) fn lost_error(&self, reason: LostReason, completed: bool) -> LockError {
-        let held_for = {
-            let state = self.tenure.state.lock();
-            match state.loss_of(self.turn) {
-                Some(lost) => lost.held_for,
-                None => {
-                    let turn = state.turn().filter(|_| state.turn == self.turn);
-                    turn.map_or(Duration::ZERO, |turn| turn.granted_at.elapsed())
-                }
-            }
-        };
+    pub(crate) fn lost_error(&self, loss: Loss) -> LockError {
         LockError::Lost {
             name: self.tenure.key.name().to_owned(),
-            held_for,
-            reason,
-            completed,
+            held_for: loss.held_for,
+            reason: loss.reason,
+            completed: false,
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::tenure::{Stage, State};
-use super::{Core, Hold, Turn};
+use super::{Core, Hold, Loss, Turn};
 use crate::queue::{Front, Locked, Successor};
-use crate::values::{Counted, HoldOptions, Kind, LockError, LostReason, Moment, clock};
+use crate::values::{Counted, HoldOptions, Kind, LockError, Moment, clock};
 
 /// What a guard leaves behind.
 #[expect(
@@ -18,7 +18,7 @@ pub(crate) enum Left {
     /// The last writer left, and readers still share the turn: downgrade it. With the front of this process.
     Reading(Option<Front>),
     /// The turn was lost before; whether this was its last sharer.
-    Lost { reason: LostReason, last: bool },
+    Lost { loss: Loss, last: bool },
     /// The turn was good, and has ended.
     Last(Turn, Next),
 }
@@ -95,12 +95,12 @@ impl Hold {
                 }
                 Ok(Some(longer))
             }
-            Stage::Lost(lost) if is_current && lost.turn.is_shared() => Err(lost.reason),
+            Stage::Lost(lost) if is_current && lost.turn.is_shared() => Err(lost.loss),
             _ => Ok(None),
         };
         drop(state);
         tenure.announce(news);
-        shared.map_err(|reason| self.lost_error(reason, false))
+        shared.map_err(|loss| self.lost_error(loss))
     }
 
     /// Offers the turn, which one guard shares, to a caller that was not polled yet. The count comes back if the turn was
@@ -189,8 +189,8 @@ impl Hold {
                 };
             }
             Stage::Lost(lost) => {
-                let reason = lost.reason;
-                return Left::Lost { reason, last };
+                let loss = lost.loss;
+                return Left::Lost { loss, last };
             }
             _ => {}
         }

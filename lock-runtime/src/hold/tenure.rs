@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::turn::Turn;
-use super::{Core, Hold};
+use super::{Core, Hold, Loss};
 use crate::backend::{Granted, HoldRef, Renewal, Renewed, Spare};
 use crate::queue::Front;
 use crate::sync::Modelled;
@@ -98,10 +98,7 @@ pub(super) enum Stage {
 /// A turn that was lost. Its guards still have to leave it.
 pub(super) struct LostTurn {
     pub(super) turn: Turn,
-    pub(super) reason: LostReason,
-    pub(super) held_for: Duration,
-    /// False if it was offered to a caller that did not take it in time.
-    pub(super) claimed: bool,
+    pub(super) loss: Loss,
 }
 
 /// The permission for turns that begin without the store.

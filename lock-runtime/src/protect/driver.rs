@@ -135,8 +135,8 @@ impl Driver {
                 this.over.set(held.over_signal());
             }
             let finish = *this.on_lost == OnLost::Finish;
-            if let Some(reason) = held.loss().filter(|_| !finish) {
-                *this.loss = Some(Box::new(held.lost_error(reason, false)));
+            if !finish && let Some(loss) = held.lost_error() {
+                *this.loss = Some(Box::new(loss));
                 body.as_mut().end();
             } else {
                 let mut polled = Poll::Pending;

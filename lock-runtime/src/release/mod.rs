@@ -132,10 +132,10 @@ impl HoldHandle {
                 let release = Release::new(core, tenure.clone(), turn, left_at);
                 Ok(Some(AtStore::Release(release)))
             }
-            Left::Lost { reason, last } => {
-                let error = self.hold().lost_error(reason, false);
+            Left::Lost { loss, last } => {
+                let error = self.hold().lost_error(loss);
                 if last {
-                    clean_up(core, tenure.clone(), reason);
+                    clean_up(core, tenure.clone(), loss.reason);
                 }
                 Err(error)
             }

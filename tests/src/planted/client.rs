@@ -425,8 +425,8 @@ pub const ALL: &[Bug] = &[
         caught_by: &["counter", "overlap"],
         edits: &[edit(
             "protect/driver.rs",
-            "held.loss().filter(|_| !finish)",
-            "held.loss().filter(|_| !finish && !PLANTED)",
+            "if !finish && let Some(loss) = held.lost_error() {",
+            "if !finish && !PLANTED && let Some(loss) = held.lost_error() {",
         )],
     },
     Bug {

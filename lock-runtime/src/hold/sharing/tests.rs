@@ -207,7 +207,7 @@ async fn a_lost_hold_is_shared_no_more_until_all_have_left() {
     for is_last in [false, true] {
         let left = leave(&hold, Kind::Mutex);
         assert!(
-            matches!(left, Left::Lost { reason: LostReason::Expired, last } if last == is_last)
+            matches!(left, Left::Lost { loss, last } if loss.reason == LostReason::Expired && last == is_last)
         );
     }
     assert_eq!(
