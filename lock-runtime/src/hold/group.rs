@@ -13,9 +13,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
-use super::{CallChain, Hold, HoldHandle, Loss};
+use super::{CallChain, Hold, HoldHandle, Lifecycle, Loss};
 use crate::release::{Ending, Failure};
-use crate::values::{FencingToken, LockError};
+use crate::values::{Count, FencingToken, LockError};
 
 /// The hold behind a guard, a lease or a loss signal.
 #[derive(Clone)]
@@ -225,16 +225,10 @@ impl Handles {
         }
     }
 
-    /// Calls [`HoldHandle::is_in_hand`] of each handle.
-    pub(crate) fn are_in_hand(&mut self) {
-        self.parts_mut().iter_mut().for_each(HoldHandle::is_in_hand);
-    }
-
-    /// Calls [`HoldHandle::is_under_way`] of each handle.
-    pub(crate) fn are_under_way(&mut self) {
-        self.parts_mut()
-            .iter_mut()
-            .for_each(HoldHandle::is_under_way);
+    /// Calls [`HoldHandle::count_as`] of each handle.
+    pub(crate) fn count_as(&mut self, counter: impl Fn(&Lifecycle) -> &Arc<Count>) {
+        let parts = self.parts_mut().iter_mut();
+        parts.for_each(|part| part.count_as(&counter));
     }
 
     /// Ends the handles. The future may be dropped at any time; the releases go on in the background.

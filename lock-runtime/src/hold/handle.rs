@@ -80,17 +80,8 @@ impl HoldHandle {
         Offer::new(&self.core, self.hold.clone())
     }
 
-    /// A shutdown waits for it for its grace period only: its end is up to a caller.
-    pub(crate) fn is_in_hand(&mut self) {
-        self.count_as(|life| &life.in_hand);
-    }
-
-    /// A shutdown waits until it has ended: something here ends it when it is lost.
-    pub(crate) fn is_under_way(&mut self) {
-        self.count_as(|life| &life.under_way);
-    }
-
-    fn count_as(&mut self, counter: impl FnOnce(&Lifecycle) -> &Arc<Count>) {
+    /// Counts the handle by another of the counts for which a shutdown waits.
+    pub(crate) fn count_as(&mut self, counter: impl FnOnce(&Lifecycle) -> &Arc<Count>) {
         if let Some(counted) = &mut self.counted {
             // Counted anew before the old count ends: a shutdown in between sees one of them.
             *counted = counter(&self.core.life).enter();

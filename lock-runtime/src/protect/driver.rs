@@ -93,8 +93,8 @@ pin_project! {
 
 impl Driver {
     pub(crate) fn new(mut handles: Handles) -> Driver {
-        // A loss drops the body, and so ends them.
-        handles.are_under_way();
+        // A shutdown waits until they have ended: a loss drops the body.
+        handles.count_as(|life| &life.under_way);
         Driver {
             over: handles.held().over_signal(),
             nest: Nest::new(handles.call_chain()),
