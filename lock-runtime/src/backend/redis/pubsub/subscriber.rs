@@ -111,6 +111,7 @@ impl Subscriber {
                     let mut session = PubsubSession {
                         subscriber: self,
                         pubsub,
+                        has_control: false,
                         refusals: &mut refusals,
                     };
                     let asked_at = clock::now();
@@ -249,17 +250,39 @@ impl LoggedRefusals {
 struct PubsubSession<'a> {
     subscriber: &'a Subscriber,
     pubsub: PubsubConnection,
+    /// False while the server refuses the control channel.
+    has_control: bool,
     refusals: &'a mut LoggedRefusals,
 }
 
 impl PubsubSession<'_> {
     async fn begin(&mut self, own: &mut OwnChannels) -> Result<(), Fault> {
-        match self.pubsub.subscribe_control().await {
-            Err(Fault::Denied(reason)) => self.refusals.of_control(&reason),
-            subscribed => subscribed?,
-        }
+        self.join_control().await?;
         let channels = own.iter().cloned().collect();
         self.join(channels, own).await
+    }
+
+    /// Subscribes again to the channels that the server refused. The user may have got the right to them since, and the
+    /// server does not end a connection for a right that it gives.
+    async fn join_refused(&mut self, own: &mut OwnChannels) -> Result<(), Fault> {
+        if !self.has_control {
+            self.join_control().await?;
+        }
+        let topics = &self.subscriber.topics;
+        let refused = own.iter().filter(|channel| !topics.is_open(channel));
+        let refused = refused.cloned().collect();
+        self.join(refused, own).await
+    }
+
+    async fn join_control(&mut self) -> Result<(), Fault> {
+        match self.pubsub.subscribe_control().await {
+            Err(Fault::Denied(reason)) => self.refusals.of_control(&reason),
+            subscribed => {
+                subscribed?;
+                self.has_control = true;
+            }
+        }
+        Ok(())
     }
 
     async fn serve(
@@ -292,6 +315,9 @@ impl PubsubSession<'_> {
                     let Subscriber { target, timeout, .. } = self.subscriber;
                     let connection = &mut self.pubsub.dialed.connection;
                     if let Err(fault) = dial::sign_of_life(connection, target, *timeout).await {
+                        return Ok(fault);
+                    }
+                    if let Err(fault) = self.join_refused(own).await {
                         return Ok(fault);
                     }
                     next_ping = clock::now() + PING_EVERY;

@@ -123,6 +123,20 @@ async fn a_right_that_is_missing_is_named_at_connect() {
 }
 
 #[tokio::test]
+async fn a_channel_that_was_refused_is_subscribed_once_it_is_allowed() {
+    let server = TestServer::start().await;
+    let url = user(&server, &format!("{LEAST} resetchannels")).await;
+    let (backend, _) = connect_with(&url, Options::default()).await.unwrap();
+    let mut listener = backend.listen(&key("k"));
+    listener.ready().await;
+    server.run("ACL SETUSER app allchannels").await;
+    let opened = tokio::time::timeout(Duration::from_secs(60), listener.heard());
+    assert!(opened.await.is_ok(), "the channel of the lock");
+    let told = server.run("PUBSUB NUMSUB lock:control:released").await;
+    assert!(format!("{told:?}").contains("int(1)"), "{told:?}");
+}
+
+#[tokio::test]
 async fn a_release_whose_script_cannot_publish_publishes_by_itself() {
     let server = TestServer::start().await;
     let url = user(&server, &format!("{LEAST} -publish")).await;
