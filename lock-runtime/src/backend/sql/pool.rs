@@ -42,6 +42,9 @@ pub(crate) enum Purpose {
     /// To change the row that the first argument names. The statement waits for the row while another transaction has it
     /// locked.
     Change,
+    /// To make this holder the holder of the row that the first argument names. Its id must have been drawn after the
+    /// connection was opened, as that of an acquire.
+    HandOver(HolderId),
     /// To undo an acquire of the row that the first argument names. It waits for the row as well.
     Undo,
     Other,
@@ -59,6 +62,7 @@ impl Purpose {
     /// Returns the row for which a statement with these arguments may have to wait.
     fn row(self, args: &[Arg]) -> Option<&str> {
         let (Purpose::Change
+        | Purpose::HandOver(_)
         | Purpose::Undo
         | Purpose::Acquire {
             waits_for_row: true,
@@ -220,7 +224,8 @@ impl<C: Connector> Pool<C> {
     ) -> Result<Answer, Fault> {
         let row = purpose.row(args);
         let mut lent = self.lend(purpose, row, now, until.sent).await?;
-        if let (Purpose::Acquire { holder, .. }, Some(open)) = (purpose, &lent.open)
+        if let Purpose::Acquire { holder, .. } | Purpose::HandOver(holder) = purpose
+            && let Some(open) = &lent.open
             && holder.number() < open.ids_from
         {
             lent.is_good();
@@ -323,7 +328,7 @@ impl<C: Connector> Pool<C> {
             row_is_free = true;
             let acquire = match purpose {
                 Purpose::Acquire { .. } | Purpose::Undo => Some(place(&self.acquires).await?),
-                Purpose::Change | Purpose::Other => None,
+                Purpose::Change | Purpose::HandOver(_) | Purpose::Other => None,
             };
             Ok(PoolPlaces {
                 _row: row,

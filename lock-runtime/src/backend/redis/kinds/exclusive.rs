@@ -246,6 +246,7 @@ pub(crate) async fn hand_over(
         spare,
     };
     let reply = loop {
+        live.may_carry(holder)?;
         let answer = live.call(&script, sent_at, deadline).await;
         let Some(redirect) = router.redirect(&answer) else {
             break answer?;

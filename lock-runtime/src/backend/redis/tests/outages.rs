@@ -6,7 +6,7 @@ use super::*;
 use crate::backend::redis::kinds::acquire::Compensation;
 use crate::backend::redis::scripting::exclusive::Acquire;
 use crate::backend::redis::scripting::outcomes::AcquireReply;
-use crate::backend::{AcquiredAll, Backend, Fault, Released, Renewal, Renewed, Within};
+use crate::backend::{AcquiredAll, Backend, Fault, HandOff, Released, Renewal, Renewed, Within};
 use crate::values::clock;
 use crate::values::health::NodeHealth;
 use crate::values::refusal::ShutdownCause;
@@ -115,6 +115,24 @@ async fn requests_to_a_frozen_server_are_undone_when_it_wakes() {
         backend.release(hold_ref(&key, after), CALL).await.unwrap(),
         Released::Done
     );
+}
+
+#[tokio::test]
+async fn a_lock_is_not_handed_to_an_id_that_is_older_than_the_connection() {
+    let server = TestServer::start().await;
+    let backend = connect(&server).await;
+    let (link, key) = (backend.router.link(), key("k"));
+    let (a, b) = (link.ids().fresh(), link.ids().fresh());
+    granted(backend.acquire(request(&key, a, 60_000)).await.unwrap());
+    server.run("CLIENT KILL TYPE normal").await;
+    until("there is another connection", async || {
+        link.live().is_some_and(|live| live.may_carry(b).is_err())
+    })
+    .await;
+    let handed_over = backend.hand_over(a, request(&key, b, 60_000), 0).await;
+    assert!(matches!(handed_over, Err(Fault::Outdated)));
+    let seen = backend.inspect(&key, CALL).await.unwrap().unwrap();
+    assert_eq!(seen.holder, Some(a.text()));
 }
 
 #[tokio::test]

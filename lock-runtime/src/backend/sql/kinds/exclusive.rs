@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::sql::{Arg, SqlShared};
+use crate::backend::sql::{Arg, Purpose, SqlShared};
 use crate::backend::{AcquireRequest, Fault, Granted, HandedOver, HoldRef, Spare, TenureTerms};
 use crate::values::{FencingToken, HolderId, Kind, TokenRange, clock};
 
@@ -29,9 +29,9 @@ pub(in crate::backend::sql) async fn hand_over(
         Arg::count(spare),
         Arg::count(counts),
     ];
-    let answer = inner
-        .run(&inner.statements.hand_over, args, deadline)
-        .await?;
+    let (purpose, statement) = (Purpose::HandOver(holder), &inner.statements.hand_over);
+    let asked = inner.run_for(purpose, statement, args, clock::now(), deadline);
+    let answer = asked.await?;
     let sent_at = answer.sent_at;
     let Some(row) = answer.row() else {
         return not_handed_over(inner, [&from, &next], &to).await;
