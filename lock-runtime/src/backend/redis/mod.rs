@@ -223,14 +223,12 @@ impl HandOff for RedisBackend {
     ) -> Reply<'a, HandedOver> {
         Box::pin(async move {
             match to.hold_ref.key.kind() {
-                // Readers acquire a lock beside each other, so no read is handed over.
-                Kind::Mutex | Kind::Fenced | Kind::Read | Kind::Write => {
+                Kind::Mutex | Kind::Fenced | Kind::Write => {
                     exclusive::hand_over(&self.router, from, to, spare).await
                 }
-                // The front at a semaphore has no owner, so it cannot be handed over.
-                Kind::Semaphore => Ok(HandedOver::NotHeld),
-                // The successor is the first waiter in the store's queue.
-                Kind::Fair => Ok(HandedOver::NotHeld),
+                // Readers acquire a lock beside each other, the front at a semaphore has no owner, and the successor at a
+                // fair lock is the first waiter in its queue.
+                Kind::Read | Kind::Semaphore | Kind::Fair => Ok(HandedOver::NotHeld),
             }
         })
     }

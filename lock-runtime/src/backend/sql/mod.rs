@@ -344,12 +344,12 @@ impl HandOff for SqlBackend {
     ) -> Reply<'a, HandedOver> {
         Box::pin(async move {
             match to.hold_ref.key.kind() {
-                Kind::Mutex | Kind::Fenced | Kind::Read | Kind::Write => {
+                Kind::Mutex | Kind::Fenced | Kind::Write => {
                     exclusive::hand_over(&self.inner, from, to, spare).await
                 }
-                // The front at a semaphore has no owner, and the successor at a fair lock is the first waiter in its
-                // queue.
-                Kind::Semaphore | Kind::Fair => Ok(HandedOver::NotHeld),
+                // Readers acquire a lock beside each other, the front at a semaphore has no owner, and the successor at a
+                // fair lock is the first waiter in its queue.
+                Kind::Read | Kind::Semaphore | Kind::Fair => Ok(HandedOver::NotHeld),
             }
         })
     }
