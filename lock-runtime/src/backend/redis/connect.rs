@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use super::cluster::{Cluster, Seeds, Subscriptions};
 use super::connection::opened::CONNECT;
@@ -42,10 +42,12 @@ impl RedisBackend {
             let (server, clock) = (target.clone(), clock.clone());
             // The connection is opened on the manager's runtime, because its task runs on the runtime where it was
             // opened.
-            let connecting = handle.spawn(async move {
+            let mut connecting = JoinSet::new();
+            let checked = async move {
                 let opened = Opened::checked(&server, &check, &clock).await?;
-                Ok::<_, LockError>((opened, check))
-            });
+                Ok((opened, check))
+            };
+            connecting.spawn_on(checked, &handle);
             let (opened, check) = in_time(connecting, target.shown()).await?;
             (Some(opened), check)
         };
@@ -116,7 +118,8 @@ impl RedisBackend {
         if !lazy {
             // On the manager's runtime, as above.
             let until = clock::now() + CONNECT.mul_f64(0.9);
-            let connecting = handle.spawn(cluster.clone().connect(until));
+            let mut connecting = JoinSet::new();
+            connecting.spawn_on(cluster.clone().connect(until), &handle);
             in_time(connecting, target.shown()).await?;
         }
         handle.spawn(cluster.clone().keep_table());
@@ -140,17 +143,16 @@ impl RedisBackend {
     }
 }
 
-/// Waits for a task on the manager's runtime that opens a connection, within the time limit.
-async fn in_time<T>(
-    opening: JoinHandle<Result<T, LockError>>,
+/// Waits for a task on the manager's runtime that opens a connection, within the time limit. The set ends the task when
+/// it is dropped: at the limit, or with a caller that no longer waits.
+async fn in_time<T: 'static>(
+    mut opening: JoinSet<Result<T, LockError>>,
     server: &str,
 ) -> Result<T, LockError> {
-    let stop = opening.abort_handle();
-    match tokio::time::timeout(CONNECT, opening).await {
-        Ok(Ok(opened)) => opened,
-        Ok(Err(_)) => Err(Fault::runtime_ended().into_error(server)),
+    match tokio::time::timeout(CONNECT, opening.join_next()).await {
+        Ok(Some(Ok(opened))) => opened,
+        Ok(_) => Err(Fault::runtime_ended().into_error(server)),
         Err(_) => {
-            stop.abort();
             let fault = Fault::not_done(format!("no answer in {CONNECT:?}"));
             Err(fault.into_error(server))
         }

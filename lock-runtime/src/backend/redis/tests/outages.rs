@@ -136,6 +136,22 @@ async fn a_lock_is_not_handed_to_an_id_that_is_older_than_the_connection() {
 }
 
 #[tokio::test]
+async fn a_connect_that_is_dropped_leaves_no_task() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", silent.local_addr().unwrap());
+    let runtime = Handle::current().metrics();
+    let before = runtime.num_alive_tasks();
+    let _socket = tokio::select! {
+        _ = connect_with(&url, Options::default()) => panic!("the server says nothing"),
+        accepted = silent.accept() => accepted.unwrap(),
+    };
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(runtime.num_alive_tasks(), before);
+}
+
+#[tokio::test]
 async fn a_late_acquire_on_a_lost_connection_is_undone_on_another() {
     let server = TestServer::start().await;
     let backend = connect(&server).await;
