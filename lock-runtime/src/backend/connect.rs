@@ -35,67 +35,45 @@ pub(crate) enum Location {
 }
 
 impl Location {
-    /// Reads a URL. The errors never repeat it: it may hold a password.
+    /// Reads a URL. The case of its scheme does not matter. The errors never repeat the URL: it may hold a password.
     ///
     /// # Errors
     /// [`LockError::InvalidConfig`].
     pub(crate) fn parse(url: &str) -> Result<Location, LockError> {
-        match url.strip_prefix("memory://") {
-            Some("") => Ok(Location::Memory(MemoryStore::new())),
-            Some(name) => Ok(Location::Memory(MemoryStore::named(name))),
-            None if is_of(&POSTGRES, url) => Location::of_postgres(url),
-            None if is_of(&MYSQL, url) => Location::of_mysql(url),
-            None => Location::of_server(url),
+        let mut url = url.to_owned();
+        if let Some(end) = url.find("://") {
+            url[..end].make_ascii_lowercase();
         }
-    }
-
-    #[cfg(feature = "postgres")]
-    fn of_postgres(url: &str) -> Result<Location, LockError> {
-        Ok(Location::Postgres(Box::new(postgres::Target::parse(url)?)))
-    }
-
-    #[cfg(not(feature = "postgres"))]
-    fn of_postgres(_: &str) -> Result<Location, LockError> {
-        Err(config(
-            "`postgres://` needs the cargo feature `postgres` of `lock-runtime`",
-        ))
-    }
-
-    #[cfg(feature = "mysql")]
-    fn of_mysql(url: &str) -> Result<Location, LockError> {
-        Ok(Location::Mysql(Box::new(mysql::Target::parse(url)?)))
-    }
-
-    #[cfg(not(feature = "mysql"))]
-    fn of_mysql(_: &str) -> Result<Location, LockError> {
-        Err(config(
-            "`mysql://` and `mariadb://` need the cargo feature `mysql` of `lock-runtime`",
-        ))
-    }
-
-    #[cfg(feature = "redis")]
-    fn of_server(url: &str) -> Result<Location, LockError> {
-        Ok(Location::Redis(Box::new(Target::parse(url)?)))
-    }
-
-    #[cfg(not(feature = "redis"))]
-    fn of_server(url: &str) -> Result<Location, LockError> {
-        let (scheme, _) = url.split_once("://").unwrap_or_default();
-        let scheme = scheme.to_ascii_lowercase();
-        let features = match scheme.as_str() {
+        let (scheme, rest) = url.split_once("://").unwrap_or_default();
+        match scheme {
+            "memory" if rest.is_empty() => Ok(Location::Memory(MemoryStore::new())),
+            "memory" => Ok(Location::Memory(MemoryStore::named(rest))),
+            #[cfg(feature = "postgres")]
+            "postgres" | "postgresql" => {
+                Ok(Location::Postgres(Box::new(postgres::Target::parse(&url)?)))
+            }
+            #[cfg(not(feature = "postgres"))]
+            "postgres" | "postgresql" => Err(needs(scheme, "feature `postgres`")),
+            #[cfg(feature = "mysql")]
+            "mysql" | "mariadb" => Ok(Location::Mysql(Box::new(mysql::Target::parse(&url)?))),
+            #[cfg(not(feature = "mysql"))]
+            "mysql" | "mariadb" => Err(needs(scheme, "feature `mysql`")),
+            #[cfg(feature = "redis")]
+            _ => Ok(Location::Redis(Box::new(Target::parse(&url)?))),
+            #[cfg(not(feature = "redis"))]
             "redis" | "redis+unix" | "unix" | "redis-sentinel" | "redis-cluster" => {
-                "feature `redis`"
+                Err(needs(scheme, "feature `redis`"))
             }
-            "rediss" | "rediss-sentinel" | "rediss-cluster" => "features `redis` and `tls-rustls`",
-            _ => {
-                return Err(config(
-                    "an unknown URL scheme: `memory://` needs no cargo feature of `lock-runtime`, other stores need `redis`, `postgres` or `mysql`",
-                ));
+            #[cfg(not(feature = "redis"))]
+            "rediss" | "rediss-sentinel" | "rediss-cluster" => {
+                Err(needs(scheme, "features `redis` and `tls-rustls`"))
             }
-        };
-        Err(config(format!(
-            "`{scheme}://` needs the cargo {features} of `lock-runtime`"
-        )))
+            #[cfg(not(feature = "redis"))]
+            _ => Err(config(
+                "an unknown URL scheme: `memory://` needs no cargo feature of `lock-runtime`, other stores need `redis`, \
+                 `postgres` or `mysql`",
+            )),
+        }
     }
 
     /// Returns the location with the certificates and the credentials of the builder.
@@ -216,13 +194,12 @@ impl Location {
     }
 }
 
-const POSTGRES: [&str; 2] = ["postgres", "postgresql"];
-const MYSQL: [&str; 2] = ["mysql", "mariadb"];
-
-/// Returns `true` if the URL has one of these schemes.
-fn is_of(schemes: &[&str], url: &str) -> bool {
-    url.split_once("://")
-        .is_some_and(|(scheme, _)| schemes.contains(&&*scheme.to_ascii_lowercase()))
+/// Returns the error of a URL whose store this build does not have.
+#[cfg(not(all(feature = "redis", feature = "postgres", feature = "mysql")))]
+fn needs(scheme: &str, features: &str) -> LockError {
+    config(format!(
+        "`{scheme}://` needs the cargo {features} of `lock-runtime`"
+    ))
 }
 
 /// If a paused clock ended the wait for an answer, and not a silent server, adds that to the error.
@@ -240,10 +217,23 @@ fn clock_blamed(error: LockError, began: Moment) -> LockError {
     }
 }
 
-#[cfg(all(test, not(feature = "redis")))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_case_of_a_scheme_does_not_matter() {
+        for (is_known, url) in [
+            (true, "Memory://x"),
+            (cfg!(feature = "redis"), "REDIS://h/"),
+            (cfg!(feature = "postgres"), "Postgres://u:p@h/db"),
+            (cfg!(feature = "mysql"), "MariaDB://u:p@h/db"),
+        ] {
+            assert_eq!(Location::parse(url).is_ok(), is_known, "{url}");
+        }
+    }
+
+    #[cfg(not(feature = "redis"))]
     #[test]
     fn a_url_names_the_feature_that_it_needs_and_is_not_repeated() {
         for (url, names) in [
