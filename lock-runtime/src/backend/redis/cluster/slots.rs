@@ -10,14 +10,22 @@ use crate::values::key::SLOTS;
 
 /// The slots of each master, as one node reports them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) struct SlotView(Vec<(RangeInclusive<u16>, Address)>);
+pub(in super::super) struct SlotView {
+    ranges: Vec<(RangeInclusive<u16>, Address)>,
+    replicas: Vec<Address>,
+}
 
 impl SlotView {
     /// Returns `true` if one master has all slots that any master has.
     pub(in super::super) fn is_of_one_master(&self) -> bool {
-        let mut masters = self.0.iter().map(|(_, master)| master);
+        let mut masters = self.ranges.iter().map(|(_, master)| master);
         let first = masters.next();
         masters.all(|master| Some(master) == first)
+    }
+
+    fn names(&self, node: &Address) -> bool {
+        let masters = self.ranges.iter().map(|(_, master)| master);
+        masters.chain(&self.replicas).any(|named| named == node)
     }
 }
 
@@ -30,7 +38,10 @@ pub(in super::super) fn read(reply: &Value, from: &str) -> Option<SlotView> {
         return None;
     };
     let (own_host, _) = url::split(from)?;
-    let mut view = Vec::with_capacity(ranges.len());
+    let mut view = SlotView {
+        ranges: Vec::with_capacity(ranges.len()),
+        replicas: Vec::new(),
+    };
     for range in ranges {
         let Value::Array(parts) = range else {
             return None;
@@ -39,27 +50,40 @@ pub(in super::super) fn read(reply: &Value, from: &str) -> Option<SlotView> {
             Value::Int(first),
             Value::Int(last),
             Value::Array(master),
-            ..,
+            replicas @ ..,
         ] = parts.as_slice()
         else {
             return None;
         };
-        let [host, Value::Int(port), ..] = master.as_slice() else {
-            return None;
-        };
         let (first, last) = (slot(*first)?, slot(*last)?);
-        let host = match host {
-            Value::Nil => own_host,
-            Value::BulkString(host) if host.is_empty() => own_host,
-            // The node is configured to announce a host name, and has none.
-            Value::BulkString(host) if host == b"?" => continue,
-            Value::BulkString(host) => std::str::from_utf8(host).ok()?,
-            _ => return None,
-        };
-        let port = u16::try_from(*port).ok()?;
-        view.push((first..=last, url::address(host, port)));
+        if let Some(master) = node(master, own_host)? {
+            view.ranges.push((first..=last, master));
+        }
+        for replica in replicas {
+            let Value::Array(replica) = replica else {
+                return None;
+            };
+            view.replicas.extend(node(replica, own_host)?);
+        }
     }
-    (!view.is_empty()).then_some(SlotView(view))
+    (!view.ranges.is_empty()).then_some(view)
+}
+
+/// Returns the address of a node. The inner `None` is that of a node that is configured to announce a host name, and has
+/// none.
+fn node(parts: &[Value], own_host: &str) -> Option<Option<Address>> {
+    let [host, Value::Int(port), ..] = parts else {
+        return None;
+    };
+    let host = match host {
+        Value::Nil => own_host,
+        Value::BulkString(host) if host.is_empty() => own_host,
+        Value::BulkString(host) if host == b"?" => return Some(None),
+        Value::BulkString(host) => std::str::from_utf8(host).ok()?,
+        _ => return None,
+    };
+    let port = u16::try_from(*port).ok()?;
+    Some(Some(url::address(host, port)))
 }
 
 fn slot(number: i64) -> Option<u16> {
@@ -79,21 +103,23 @@ pub(super) struct KnownOwner {
 ///
 /// A master that was cut off from the others, or frozen, still names itself. It is outvoted. If no other node names it,
 /// it does not replace a known master that is live; otherwise requests would ask it about holds that it never received.
+/// A node that was asked at another address than the cluster's own, such as a seed's host name, may be that master.
 /// If it is right, the other master itself will redirect requests to it.
 pub(super) fn agree(
     views: &[(Address, SlotView)],
     before: impl Fn(u16) -> Option<KnownOwner>,
 ) -> Vec<Option<Address>> {
     let mut votes: Vec<Vec<(&Address, usize, bool)>> = vec![Vec::new(); SLOTS];
-    for (voter, SlotView(ranges)) in views {
-        for (range, master) in ranges {
+    for (voter, view) in views {
+        let is_known = view.names(voter);
+        for (range, master) in &view.ranges {
             for slot in range.clone() {
                 let Some(votes) = votes.get_mut(usize::from(slot)) else {
                     continue;
                 };
                 match votes.iter_mut().find(|(named, ..)| *named == master) {
                     Some((_, count, alone)) => (*count, *alone) = (*count + 1, false),
-                    None => votes.push((master, 1, voter == master)),
+                    None => votes.push((master, 1, voter == master || !is_known)),
                 }
             }
         }
@@ -150,7 +176,10 @@ mod tests {
 
     fn view(ranges: &[(u16, u16, &str)]) -> SlotView {
         let range = |&(first, last, master): &(u16, u16, &str)| (first..=last, master.into());
-        SlotView(ranges.iter().map(range).collect())
+        SlotView {
+            ranges: ranges.iter().map(range).collect(),
+            replicas: vec!["r:1".into(); ranges.len()],
+        }
     }
 
     #[test]
@@ -211,8 +240,12 @@ mod tests {
         assert!(all(&agree(&views, before("new:1", true)), "new:1"));
         assert!(all(&agree(&views, before("new:1", false)), "old:1"));
         assert!(all(&agree(&views, |_| None), "old:1"));
-        let views = [("other:1".into(), view(&[(0, 16_383, "old:1")]))];
+        let views = [("r:1".into(), view(&[(0, 16_383, "old:1")]))];
         assert!(all(&agree(&views, before("new:1", true)), "old:1"));
+        // It may be the old master itself, at an address of a seed.
+        let views = [("seed-host:1".into(), view(&[(0, 16_383, "old:1")]))];
+        assert!(all(&agree(&views, before("new:1", true)), "new:1"));
+        assert!(all(&agree(&views, before("new:1", false)), "old:1"));
     }
 
     #[test]
