@@ -45,6 +45,18 @@ async fn plain_permits_that_are_certainly_not_taken_are_waited_for_though_an_ans
     end(table, locks, other).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connect_listens_for_forced_releases_though_releases_notify_nobody() {
+    let table = PostgresTable::new();
+    let other = manager(&table.url()).await;
+    let (proxy, through) = behind_a_proxy(&table).await;
+    proxy.lose_reply_to(|args| is_about(args, "LISTEN"), Then::Cut);
+    let quiet = format!("{through}&lock_notify=off");
+    let locks = connected(tests::builder().call_timeout(LONG), &quiet).await;
+    assert!(proxy.trap_sprung(), "it has sent LISTEN by now");
+    end(table, locks, other).await;
+}
+
 fn is_about(args: &[&[u8]], statement: &str) -> bool {
     let about = |arg: &&[u8]| String::from_utf8_lossy(arg).contains(statement);
     args.iter().any(about)

@@ -5,7 +5,7 @@
     any(feature = "mysql", feature = "redis", feature = "postgres")
 ))]
 pub(crate) mod certificates;
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(feature = "redis")]
 pub(crate) mod closed;
 #[cfg(any(feature = "mysql", feature = "redis", feature = "postgres"))]
 pub(crate) mod hosts;

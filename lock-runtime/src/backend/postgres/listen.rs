@@ -3,20 +3,20 @@
 //! A notification is a hint. Behind a pooler that gives every transaction another connection, none arrive, and waiters
 //! ask again within the longest nap.
 
+use std::convert::Infallible;
 use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::{AsyncMessage, Client, Connection, Notification, Socket};
 
 use super::tls::Encrypted;
 use super::url::Target;
 use super::{connection, faults};
-use crate::backend::kit::topic::{TopicListener, WakeUps};
-use crate::backend::kit::{closed::until_closed, login::LoginRetries, outage::Outage};
-use crate::backend::{Boxed, Event, EventSink, Fault, Holders, Listen};
+use crate::backend::kit::{login::LoginRetries, outage::Outage, topic::WakeUps};
+use crate::backend::{Event, EventSink, Fault, Holders};
 use crate::values::{Backoff, HolderId, Moment, StoreError, clock};
 
 /// The time after which a silent connection is asked for a sign of life.
@@ -26,46 +26,12 @@ const STABLE: Duration = Duration::from_secs(1);
 /// The first character of a message that names the holder of a forced release. No topic begins with it.
 const VICTIM: char = '!';
 
-/// The state of the connection that listens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hearing {
-    /// The first connection is being opened.
-    Opening,
-    On,
-    /// There is no connection, or none is wanted.
-    Off,
-}
-
-/// One listener's view of a key.
-pub(super) struct PostgresListener {
-    pub(super) listener: TopicListener,
-    pub(super) hearing: watch::Receiver<Hearing>,
-}
-
-impl Listen for PostgresListener {
-    fn ready(&mut self) -> Boxed<'_> {
-        Box::pin(async {
-            // An error means that the backend is gone: no message will come.
-            let _ = self
-                .hearing
-                .wait_for(|hearing| *hearing != Hearing::Opening)
-                .await;
-        })
-    }
-
-    fn heard(&mut self) -> Boxed<'_, u64> {
-        self.listener.heard()
-    }
-}
-
 /// The task that keeps the connection.
 pub(super) struct PostgresSubscriber {
     pub(super) target: Arc<Target>,
     pub(super) topics: Arc<WakeUps>,
     pub(super) events: EventSink,
     pub(super) timeout: Duration,
-    pub(super) hearing: watch::Sender<Hearing>,
-    pub(super) closed: watch::Receiver<bool>,
 }
 
 /// A connection that listens.
@@ -77,13 +43,9 @@ struct ListenConnection {
 }
 
 impl PostgresSubscriber {
-    /// Keeps a connection that listens, until `closed` becomes true or its sender is gone.
-    pub(super) async fn run(self) {
-        until_closed(&self.closed, self.keep()).await;
-        self.hearing.send_replace(Hearing::Off);
-    }
-
-    async fn keep(&self) {
+    /// Keeps a connection that listens. Drops `first` after the first attempt to open it.
+    pub(super) async fn run(self, first: oneshot::Sender<()>) -> Result<Infallible, Fault> {
+        let mut first = Some(first);
         let mut outage = Outage::new("the subscription to the lock store");
         let mut pauses = Backoff::new(Duration::from_millis(50), Duration::from_millis(750));
         let mut renewed = None;
@@ -92,10 +54,10 @@ impl PostgresSubscriber {
                 Some(connection) => Ok(connection),
                 None => self.open().await,
             };
+            drop(first.take());
             let fault = match opened {
                 Ok(connection) => {
                     outage.notice_end(self.target.shown());
-                    self.hearing.send_replace(Hearing::On);
                     self.topics.raise_all();
                     let since = clock::now();
                     let ended = self.hear(connection).await;
@@ -112,7 +74,6 @@ impl PostgresSubscriber {
                 }
                 Err(fault) => fault,
             };
-            self.hearing.send_replace(Hearing::Off);
             outage.notice_loss(self.target.shown(), &fault);
             clock::sleep(pauses.pause()).await;
         }

@@ -26,18 +26,20 @@ mod statements;
 mod tls;
 mod url;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::sync::oneshot;
 
 use self::connector::PostgresConnector;
-use self::listen::{Hearing, PostgresListener, PostgresSubscriber};
+use self::listen::PostgresSubscriber;
 use self::notices::Notices;
 pub(crate) use self::url::Target;
 use super::Listen;
 use super::kit::server_clock::ServerClock;
 use super::kit::topic::WakeUps;
 use super::opening::Opening;
+use super::sql::pool::Aborted;
 use super::sql::{Database, Schema, Server, SqlBackend};
 use crate::values::name::invalid;
 use crate::values::{Key, LockError, StoreKind};
@@ -46,9 +48,7 @@ use crate::values::{Key, LockError, StoreKind};
 struct Postgres {
     target: Arc<Target>,
     topics: Arc<WakeUps>,
-    hearing: watch::Receiver<Hearing>,
-    /// The subscriber ends when this becomes true or is dropped.
-    closed: watch::Sender<bool>,
+    subscriber: Aborted<Infallible>,
 }
 
 /// Connects, unless the options are `lazy`, and checks the server.
@@ -86,33 +86,24 @@ pub(crate) async fn connect(
 impl Postgres {
     /// Starts the subscriber. Unless the options are `lazy`, waits until it has tried to connect.
     async fn listening(target: &Arc<Target>, opening: &Opening) -> Postgres {
-        let (closed, topics) = (watch::Sender::new(false), Arc::new(WakeUps::default()));
-        let begins = if target.notify {
-            Hearing::Opening
-        } else {
-            Hearing::Off
-        };
-        let (tell, mut hearing) = watch::channel(begins);
+        let topics = Arc::<WakeUps>::default();
+        let (first, tried) = oneshot::channel();
         let subscriber = PostgresSubscriber {
             target: target.clone(),
             topics: topics.clone(),
             events: opening.events.clone(),
             timeout: opening.options.call_timeout,
-            hearing: tell,
-            closed: closed.subscribe(),
         };
-        opening.runtime.spawn(subscriber.run());
+        let subscriber = Aborted::spawn(&opening.runtime, subscriber.run(first));
         if !opening.options.lazy {
-            // Without a subscription, a forced release of the first hold would be missed.
-            let _ = hearing
-                .wait_for(|hearing| *hearing != Hearing::Opening)
-                .await;
+            // Without a subscription, a forced release of the first hold would be missed. The sender is dropped, which is
+            // an error here, after the attempt.
+            let _ = tried.await;
         }
         Postgres {
             target: target.clone(),
             topics,
-            hearing,
-            closed,
+            subscriber,
         }
     }
 }
@@ -142,13 +133,10 @@ impl Database for Postgres {
     }
 
     fn listen(&self, topic: String) -> Box<dyn Listen> {
-        Box::new(PostgresListener {
-            listener: self.topics.listen(&topic),
-            hearing: self.hearing.clone(),
-        })
+        Box::new(self.topics.listen(&topic))
     }
 
     fn close(&self) {
-        self.closed.send_replace(true);
+        self.subscriber.abort();
     }
 }

@@ -466,6 +466,11 @@ impl<T: Send + 'static> Aborted<T> {
         let done = (&mut self.0).await;
         done.unwrap_or_else(|_| Err(Fault::runtime_ended()))
     }
+
+    #[cfg(feature = "postgres")]
+    pub(crate) fn abort(&self) {
+        self.0.abort();
+    }
 }
 
 impl<T> Drop for Aborted<T> {
