@@ -215,7 +215,7 @@ pub(crate) async fn contend<C: Contender>(
                 }
                 (None, Some(listener)) => {
                     tokio::select! {
-                        _ = listener.heard() => {}
+                        () = listener.heard() => {}
                         () = deadline.pause(nap) => {}
                     }
                 }

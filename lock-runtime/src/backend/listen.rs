@@ -6,7 +6,7 @@ use super::Boxed;
 pub(super) struct SilentListener;
 
 impl Listen for SilentListener {
-    fn heard(&mut self) -> Boxed<'_, u64> {
+    fn heard(&mut self) -> Boxed<'_> {
         Box::pin(std::future::pending())
     }
 }
@@ -22,11 +22,11 @@ impl Listen for Both {
         })
     }
 
-    fn heard(&mut self) -> Boxed<'_, u64> {
+    fn heard(&mut self) -> Boxed<'_> {
         Box::pin(async {
             tokio::select! {
-                messages = self.0.heard() => messages,
-                messages = self.1.heard() => messages,
+                () = self.0.heard() => {}
+                () = self.1.heard() => {}
             }
         })
     }
@@ -40,8 +40,7 @@ pub(crate) trait Listen: Send + Sync {
         Box::pin(std::future::ready(()))
     }
 
-    /// Waits until a message has arrived, or the subscription was renewed, since the last `heard` (or `listen`).
-    /// Returns the number of messages; 1 where they are not counted. No message is missed between two calls. A message
-    /// is a hint and not a promise: the caller checks the store.
-    fn heard(&mut self) -> Boxed<'_, u64>;
+    /// Waits until a message has arrived, or the subscription was renewed, since the last `heard` (or `listen`). No
+    /// message is missed between two calls. A message is a hint and not a promise: the caller checks the store.
+    fn heard(&mut self) -> Boxed<'_>;
 }

@@ -655,7 +655,7 @@ impl Listen for Listener {
         })
     }
 
-    fn heard(&mut self) -> Boxed<'_, u64> {
+    fn heard(&mut self) -> Boxed<'_> {
         self.wake_ups.heard()
     }
 }

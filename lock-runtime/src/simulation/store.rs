@@ -166,17 +166,15 @@ impl Store {
                     let mut heard = ear.listener.heard();
                     heard.as_mut().poll(&mut Context::from_waker(Waker::noop()))
                 };
-                let Poll::Ready(messages) = heard else {
+                if heard.is_pending() {
                     continue;
-                };
-                for _ in 0..messages {
-                    let fate = client
-                        .network
-                        .fate(at, client.process, number, Message::Push);
-                    for pause in deliveries(fate) {
-                        let raise = ear.raise.clone();
-                        client.inbox.send(at + pause, Box::new(move || raise()));
-                    }
+                }
+                let fate = client
+                    .network
+                    .fate(at, client.process, number, Message::Push);
+                for pause in deliveries(fate) {
+                    let raise = ear.raise.clone();
+                    client.inbox.send(at + pause, Box::new(move || raise()));
                 }
             }
         }

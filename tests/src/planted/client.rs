@@ -97,8 +97,8 @@ pub const ALL: &[Bug] = &[
             ),
             edit(
                 "acquire/contend.rs",
-                "_ = listener.heard() => {}",
-                "_ = listener.heard() => told.store(PLANTED, std::sync::atomic::Ordering::Relaxed),",
+                "() = listener.heard() => {}",
+                "() = listener.heard() => told.store(PLANTED, std::sync::atomic::Ordering::Relaxed),",
             ),
             edit(
                 "acquire/contend.rs",

@@ -66,12 +66,8 @@ impl Polling {
 }
 
 impl Listen for Polling {
-    fn heard(&mut self) -> Boxed<'_, u64> {
-        let pause = self.pause();
-        Box::pin(async move {
-            clock::sleep(jittered(pause)).await;
-            1
-        })
+    fn heard(&mut self) -> Boxed<'_> {
+        Box::pin(clock::sleep(jittered(self.pause())))
     }
 }
 

@@ -55,21 +55,21 @@ impl QuorumListener {
     }
 }
 
-type AskNode<T> = for<'a> fn(&'a mut dyn Listen) -> Boxed<'a, T>;
+type AskNode = for<'a> fn(&'a mut dyn Listen) -> Boxed<'a>;
 
 fn ready(listener: &mut dyn Listen) -> Boxed<'_> {
     listener.ready()
 }
 
-fn heard(listener: &mut dyn Listen) -> Boxed<'_, u64> {
+fn heard(listener: &mut dyn Listen) -> Boxed<'_> {
     listener.heard()
 }
 
 /// Waits for the first listener that has news, and marks it.
-async fn any<T>(
+async fn any(
     listeners: &mut [NodeListener],
     is_open: fn(&NodeListener) -> bool,
-    ask: AskNode<T>,
+    ask: AskNode,
     mark: fn(&mut NodeListener),
 ) {
     let index = {
@@ -108,7 +108,7 @@ impl Listen for QuorumListener {
         })
     }
 
-    fn heard(&mut self) -> Boxed<'_, u64> {
+    fn heard(&mut self) -> Boxed<'_> {
         Box::pin(async {
             loop {
                 if self.count(|node| node.told) >= majority(self.listeners.len()) {
@@ -134,7 +134,6 @@ impl Listen for QuorumListener {
                 }
             }
             self.woken();
-            1
         })
     }
 }

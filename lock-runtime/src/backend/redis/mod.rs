@@ -149,14 +149,7 @@ impl Backend for RedisBackend {
     }
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
-        let listener = self.router.topics.listen(channel(key));
-        // The release of a write sends two messages, and so may each release in a cluster, one for each sort of
-        // channels.
-        if key.kind().is_mutex() && self.router.is_alone() {
-            Box::new(listener)
-        } else {
-            Box::new(listener.uncounted())
-        }
+        Box::new(self.router.topics.listen(channel(key)))
     }
 
     fn listen_alone(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {

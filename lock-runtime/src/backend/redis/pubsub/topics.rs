@@ -97,7 +97,6 @@ impl Topics {
             topics: self.clone(),
             channel,
             signal,
-            counts: true,
             seen,
         }
     }
@@ -222,18 +221,8 @@ pub(crate) struct ChannelListener {
     topics: Arc<Topics>,
     channel: Arc<str>,
     signal: watch::Receiver<Signal>,
-    /// Whether several messages at once count as several; otherwise they count as one.
-    counts: bool,
     /// The count at the last look.
     seen: u64,
-}
-
-impl ChannelListener {
-    /// Makes several messages at once count as one.
-    pub(crate) fn uncounted(mut self) -> ChannelListener {
-        self.counts = false;
-        self
-    }
 }
 
 impl Listen for ChannelListener {
@@ -247,15 +236,12 @@ impl Listen for ChannelListener {
         })
     }
 
-    fn heard(&mut self) -> Boxed<'_, u64> {
+    fn heard(&mut self) -> Boxed<'_> {
         Box::pin(async {
             let seen = self.seen;
             let changed = self.signal.wait_for(|signal| signal.count != seen).await;
             match changed.map(|signal| signal.count).ok() {
-                Some(count) => {
-                    let messages = count - std::mem::replace(&mut self.seen, count);
-                    if self.counts { messages } else { 1 }
-                }
+                Some(count) => self.seen = count,
                 // The topic lives as long as its listeners, so this branch is not reached; there would be no more
                 // messages.
                 None => std::future::pending().await,

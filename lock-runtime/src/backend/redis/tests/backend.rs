@@ -1,7 +1,6 @@
 //! Tests of the backend as the layers above see it.
 
 use super::*;
-use crate::backend::redis::pubsub::messages::channel;
 use crate::backend::{
     Backend, HandOff, HandedOver, Holders, Released, Renewal, Renewed, TenureTerms, Within,
 };
@@ -62,22 +61,6 @@ async fn a_lock_is_taken_renewed_handed_over_and_given_back() {
         HandedOver::NotHeld
     ));
     assert_eq!(server.integer("EXISTS lock:order:1").await, 0);
-}
-
-#[tokio::test]
-async fn two_messages_of_a_write_count_once_of_two_mutexes_twice() {
-    let server = TestServer::start().await;
-    let backend = connect(&server).await;
-    let mutex = key("k");
-    let write = Arc::new(mutex.as_kind(Kind::Write));
-    for (key, messages) in [(mutex, 2), (write, 1)] {
-        let mut listener = backend.listen(&key);
-        listener.ready().await;
-        for _ in 0..2 {
-            backend.router.topics.count_message(&channel(&key));
-        }
-        assert_eq!(listener.heard().await, messages);
-    }
 }
 
 #[tokio::test]

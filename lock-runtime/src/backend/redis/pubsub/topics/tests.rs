@@ -29,14 +29,8 @@ async fn a_message_between_two_looks_is_received_once() {
     assert!(is_pending(listener.heard()));
     topics.count_message("c");
     topics.count_message("c");
-    assert_eq!(listener.heard().await, 2, "one hint, which says how many");
-    assert!(is_pending(listener.heard()));
-    let mut uncounted = topics.listen("c".to_owned()).uncounted();
-    topics.count_message("c");
-    topics.count_message("c");
-    assert_eq!(uncounted.heard().await, 1);
-    assert!(is_pending(uncounted.heard()));
-    assert_eq!(listener.heard().await, 2);
+    assert!(!is_pending(listener.heard()));
+    assert!(is_pending(listener.heard()), "two messages are one hint");
     topics.count_message("other");
     assert!(is_pending(listener.heard()));
     let mut second = topics.listen("c".to_owned());
