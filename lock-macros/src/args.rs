@@ -27,7 +27,8 @@ pub(crate) struct Args {
     pub(crate) request: RequestOptions,
     pub(crate) when: Option<Expr>,
     pub(crate) on_busy: OnBusy,
-    pub(crate) on_lost: Option<OnLost>,
+    /// The variant of `OnLost`, if it is not the default, which is to drop the body.
+    pub(crate) on_lost: Option<Ident>,
     pub(crate) map_err: Option<Expr>,
     pub(crate) mode: Option<Mode>,
     pub(crate) manager: Option<Expr>,
@@ -55,13 +56,6 @@ pub(crate) enum OnBusy {
     Skip(Span),
     /// The function that answers instead of the body.
     Call(Path),
-}
-
-/// The option that decides what happens to the body if the lock is lost. The default is to drop it.
-#[derive(Clone, Copy)]
-pub(crate) enum OnLost {
-    Finish,
-    Error,
 }
 
 /// The kind of lock.
@@ -523,15 +517,14 @@ fn on_busy(input: ParseStream<'_>) -> syn::Result<OnBusy> {
     Ok(OnBusy::Call(path))
 }
 
-fn on_lost(input: ParseStream<'_>) -> syn::Result<Option<OnLost>> {
+fn on_lost(input: ParseStream<'_>) -> syn::Result<Option<Ident>> {
     let word = word(input, "on_lost", &["cancel", "finish", "error"])?;
-    Ok(if word == "finish" {
-        Some(OnLost::Finish)
-    } else if word == "error" {
-        Some(OnLost::Error)
-    } else {
-        None
-    })
+    let variant = match word.to_string().as_str() {
+        "finish" => "Finish",
+        "error" => "Error",
+        _ => return Ok(None),
+    };
+    Ok(Some(Ident::new(variant, Span::call_site())))
 }
 
 fn guard(input: ParseStream<'_>) -> syn::Result<Ident> {

@@ -8,7 +8,7 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{FnArg, Path, Type};
 
-use crate::args::{Mode, OnBusy, OnLost, RequestValue};
+use crate::args::{Mode, OnBusy, RequestValue};
 use crate::capture::{Captures, borrowed, captures, conditions, identifiers, used_again};
 use crate::function::{Argument, Function, argument, bound_names};
 use crate::returns::{inferred, typed_return};
@@ -16,11 +16,16 @@ use crate::shape::Making;
 use crate::validate::{KeyPart, KeyPlan, KeysPlan, Plan};
 
 /// Expands the plan into the protected function.
-pub(crate) fn expand(plan: &Plan, function: &Function, body: &Group) -> TokenStream {
+pub(crate) fn expand(
+    plan: &Plan,
+    crate_path: &Path,
+    function: &Function,
+    body: &Group,
+) -> TokenStream {
     let used_by_key = used_by_key(plan);
     let used_by_call = used_by_call(plan);
     let mut used: HashSet<_> = used_by_key.union(&used_by_call).cloned().collect();
-    if let OnBusy::Call(_) = plan.on_busy {
+    if let OnBusy::Call(_) = plan.args.on_busy {
         // It gets all arguments.
         used.extend(arguments(function));
     }
@@ -28,7 +33,7 @@ pub(crate) fn expand(plan: &Plan, function: &Function, body: &Group) -> TokenStr
     let parts = Parts {
         plan,
         function,
-        private: private_module(&plan.crate_path),
+        private: private_module(crate_path),
         returns: inferred(plan.shape.output.clone()),
     };
     let call = parts.call(
@@ -72,6 +77,7 @@ impl Parts<'_> {
             returns,
         } = self;
         let lease = plan
+            .args
             .guard
             .as_ref()
             .map(|lease| quote!(#[allow(clippy::shadow_same)] let #lease = #lease;));
@@ -120,14 +126,12 @@ impl Parts<'_> {
         let names = names(plan, private);
         let enter = self.enter(&name);
         let refused = self.refused(&refuse, &error);
-        let lease = plan.guard.as_ref().map(|lease| match plan.when {
+        let lease = plan.args.guard.as_ref().map(|lease| match plan.args.when {
             None => quote!(let #lease = #guard.lease();),
             Some(_) => quote!(let #lease = #guard.as_ref().map(#private::LockGuard::lease);),
         });
-        let on_lost = plan.on_lost.map(|on_lost| match on_lost {
-            OnLost::Finish => quote!(.on_lost(#private::OnLost::Finish)),
-            OnLost::Error => quote!(.on_lost(#private::OnLost::Error)),
-        });
+        let on_lost = plan.args.on_lost.as_ref();
+        let on_lost = on_lost.map(|variant| quote!(.on_lost(#private::OnLost::#variant)));
         quote! {
             #[allow(unknown_lints, clippy::type_complexity)]
             let #refuse: #private::Refuse<#returns> = #refusal;
@@ -156,7 +160,7 @@ impl Parts<'_> {
             returns,
             ..
         } = self;
-        match (&plan.map_err, &plan.on_busy) {
+        match (&plan.args.map_err, &plan.args.on_busy) {
             (Some(map_err), _) => quote_spanned!(map_err.span()=> #map_err),
             (None, OnBusy::Skip(_)) => {
                 quote_spanned!(returns.span()=> #private::skip::<#returns>)
@@ -169,7 +173,7 @@ impl Parts<'_> {
 
     fn enter(&self, name: &Ident) -> TokenStream {
         let Parts { plan, private, .. } = self;
-        let manager = match &plan.manager {
+        let manager = match &plan.args.manager {
             Some(manager) => {
                 // The expression is typed by itself first and then coerced: if it were expected to be a manager, the
                 // branches of an `if` could not be references.
@@ -182,7 +186,7 @@ impl Parts<'_> {
             None => quote!(::core::option::Option::None),
         };
         let (mode, options) = (mode(plan, private), request_options(plan, private));
-        match &plan.when {
+        match &plan.args.when {
             None => quote!(#private::enter(#manager, #name, #mode, #options)),
             Some(when) => quote!(#private::enter_when(#when, #manager, #name, #mode, #options)),
         }
@@ -191,7 +195,7 @@ impl Parts<'_> {
     /// Returns the expression for the value of a call whose body did not run.
     fn refused(&self, refuse: &Ident, error: &Ident) -> TokenStream {
         let Parts { plan, private, .. } = self;
-        let OnBusy::Call(path) = &plan.on_busy else {
+        let OnBusy::Call(path) = &plan.args.on_busy else {
             return quote!(#refuse(#error));
         };
         let receiver = self.function.receiver().map(|receiver| {
@@ -292,15 +296,19 @@ fn used_by_key(plan: &Plan) -> HashSet<String> {
 
 /// Returns the names that the other options use.
 fn used_by_call(plan: &Plan) -> HashSet<String> {
-    let passed = plan.request.iter().filter_map(|(_, value)| match value {
-        RequestValue::Expr(expr) => Some(expr),
-        RequestValue::Duration(..) => None,
-    });
-    let permits = match &plan.mode {
+    let passed = plan
+        .args
+        .request
+        .iter()
+        .filter_map(|(_, value)| match value {
+            RequestValue::Expr(expr) => Some(expr),
+            RequestValue::Duration(..) => None,
+        });
+    let permits = match &plan.args.mode {
         Some(Mode::Semaphore(permits)) => Some(permits),
         _ => None,
     };
-    let others = [&plan.when, &plan.manager];
+    let others = [&plan.args.when, &plan.args.manager];
     let others = others.into_iter().flatten().chain(permits);
     let mut used = HashSet::new();
     for expr in passed.chain(others) {
@@ -355,7 +363,7 @@ pub(crate) fn build_key(text: &str, parts: &[KeyPart], private: &TokenStream) ->
 
 /// Returns the expression for the kind of lock.
 fn mode(plan: &Plan, private: &TokenStream) -> TokenStream {
-    let mode = match &plan.mode {
+    let mode = match &plan.args.mode {
         Some(Mode::Semaphore(permits)) => {
             quote_spanned!(permits.span()=> Semaphore(#permits))
         }
@@ -372,7 +380,7 @@ fn mode(plan: &Plan, private: &TokenStream) -> TokenStream {
 
 /// Returns the expression for the options that go to the request.
 fn request_options(plan: &Plan, private: &TokenStream) -> TokenStream {
-    let fields = plan.request.iter().map(|(name, value)| {
+    let fields = plan.args.request.iter().map(|(name, value)| {
         let field = Ident::new(name, Span::call_site());
         let (value, span) = match value {
             RequestValue::Duration(duration, _) => {

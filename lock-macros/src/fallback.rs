@@ -11,7 +11,7 @@ use crate::function::Function;
 pub(crate) fn fallback(
     function: &Function,
     guard: Option<&Ident>,
-    crate_path: Option<&Path>,
+    crate_path: &Path,
     errors: Errors,
 ) -> TokenStream {
     let errors = errors.into_compile_errors();
@@ -33,8 +33,7 @@ pub(crate) fn fallback(
 }
 
 /// Binds the name that `guard` would have bound, because the body may use it.
-fn with_lease(body: &Group, guard: &Ident, crate_path: Option<&Path>) -> TokenStream {
-    let crate_path = crate_path.map_or_else(|| quote!(::lock_runtime), ToTokens::to_token_stream);
+fn with_lease(body: &Group, guard: &Ident, crate_path: &Path) -> TokenStream {
     quote! {
         {
             #[allow(clippy::diverging_sub_expression)]

@@ -50,11 +50,12 @@ fn attribute(
     let (args, seen) = args::parse(options, &mut errors);
     let guard = args.guard.clone();
     let crate_path = args.crate_path.clone();
+    let crate_path = crate_path.unwrap_or_else(|| syn::parse_quote!(::lock_runtime));
     match (
         validate::check(args, &seen, &function, &mut errors),
         &function.body,
     ) {
-        (Some(plan), Some(body)) => expand::expand(&plan, &function, body),
-        _ => fallback::fallback(&function, guard.as_ref(), crate_path.as_ref(), errors),
+        (Some(plan), Some(body)) => expand::expand(&plan, &crate_path, &function, body),
+        _ => fallback::fallback(&function, guard.as_ref(), &crate_path, errors),
     }
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use proc_macro2::Span;
 use syn::spanned::Spanned;
-use syn::{Expr, ExprLit, Ident, Lit, Path, Type, parse_quote};
+use syn::{Expr, ExprLit, Ident, Lit, Type};
 
-use crate::args::{Args, Key, Keys, Mode, OnBusy, OnLost, RequestOptions, RequestValue, Seen};
+use crate::args::{Args, Key, Keys, Mode, OnBusy, RequestOptions, RequestValue, Seen};
 use crate::capture::identifiers;
 use crate::duration::display;
 use crate::errors::Errors;
@@ -23,15 +23,8 @@ const SHORTEST_RENEWED_LEASE: Duration = Duration::from_secs(1);
 pub(crate) struct Plan {
     pub(crate) shape: Shape,
     pub(crate) keys: KeysPlan,
-    pub(crate) request: RequestOptions,
-    pub(crate) when: Option<Expr>,
-    pub(crate) on_busy: OnBusy,
-    pub(crate) on_lost: Option<OnLost>,
-    pub(crate) map_err: Option<Expr>,
-    pub(crate) mode: Option<Mode>,
-    pub(crate) manager: Option<Expr>,
-    pub(crate) guard: Option<Ident>,
-    pub(crate) crate_path: Path,
+    /// All options but the keys.
+    pub(crate) args: Args,
 }
 
 pub(crate) enum KeysPlan {
@@ -76,7 +69,7 @@ pub(crate) fn check(
             format!("`guard = {guard}` would hide the argument `{guard}`: choose another name"),
         );
     }
-    let keys = check_keys(args.key, args.keys, seen, function, errors);
+    let keys = check_keys(args.key.take(), args.keys.take(), seen, function, errors);
     if !errors.is_empty() {
         return None;
     }
@@ -90,17 +83,7 @@ pub(crate) fn check(
     Some(Plan {
         shape: shape?,
         keys: keys?,
-        request: args.request,
-        when: args.when,
-        on_busy: args.on_busy,
-        on_lost: args.on_lost,
-        map_err: args.map_err,
-        mode: args.mode,
-        manager: args.manager,
-        guard: args.guard,
-        crate_path: args
-            .crate_path
-            .unwrap_or_else(|| parse_quote!(::lock_runtime)),
+        args,
     })
 }
 

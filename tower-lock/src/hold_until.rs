@@ -39,31 +39,28 @@ pub struct UntilBodyEnd;
 /// this trait.
 ///
 /// See the example of [`UntilBodyEnd`].
-pub trait HoldUntil<S: Service<Request>, Request>: Sealed<S, Request> {}
-
-impl<U, S, Request> HoldUntil<S, Request> for U
-where
-    S: Service<Request>,
-    U: Sealed<S, Request>,
-{
-}
-
-pub trait Sealed<S: Service<Request>, Request> {
+pub trait HoldUntil<S: Service<Request>, Request> {
     /// The response of the service.
+    #[doc(hidden)]
     type Response;
     /// The future that makes the call under the lock, and then releases the lock or passes it on to the body.
+    #[doc(hidden)]
     type Holding: Future<Output = Outcome<Result<Self::Response, S::Error>>>;
 
+    // Nobody else can name the call.
+    #[doc(hidden)]
     fn hold(guard: LockGuard, call: Call<S, Request>) -> Self::Holding;
 
     /// Returns the response to a request that needed no lock.
+    #[doc(hidden)]
     fn unlocked(response: S::Response) -> Self::Response;
 
     /// Returns the refusal that replaces a response for whose end the lock cannot be held.
+    #[doc(hidden)]
     fn refusal(response: &Self::Response) -> Option<Refusal>;
 }
 
-impl<S, Request> Sealed<S, Request> for UntilResponse
+impl<S, Request> HoldUntil<S, Request> for UntilResponse
 where
     S: Service<Request>,
 {
@@ -83,7 +80,7 @@ where
     }
 }
 
-impl<S, Request, B> Sealed<S, Request> for UntilBodyEnd
+impl<S, Request, B> HoldUntil<S, Request> for UntilBodyEnd
 where
     S: Service<Request, Response = Response<B>>,
     B: http_body::Body,

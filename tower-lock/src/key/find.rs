@@ -21,17 +21,15 @@ pub type KeyFuture<'a> = Pin<Box<dyn Future<Output = Option<LockName>> + Send + 
 /// read/write locks. No other type can implement this trait.
 ///
 /// See the example of [`LockLayer`](crate::LockLayer).
-pub trait FindKey<Request>: Sealed<Request> {}
-
-impl<K, Request> FindKey<Request> for K where K: Sealed<Request> {}
-
 #[diagnostic::on_unimplemented(
     message = "`{Self}` finds no lock key in `{Request}`",
     label = "makes no lock name from this request",
     note = "a key is a closure `|request: &{Request}| -> Option<impl Into<LockName>>`, a `RequestKey`, or your own \
             `LockKey`"
 )]
-pub trait Sealed<Request> {
+pub trait FindKey<Request> {
+    // Nobody else can name what it returns.
+    #[doc(hidden)]
     fn find(this: &Arc<Self>, request: Request) -> Found<Request>;
 }
 
@@ -115,7 +113,7 @@ pub(crate) enum Mode {
     Permits(u64),
 }
 
-impl<K, Request> Sealed<Request> for K
+impl<K, Request> FindKey<Request> for K
 where
     K: LockKey<Request>,
 {
@@ -142,7 +140,7 @@ impl<F> AsyncKey<F> {
     }
 }
 
-impl<F, B> Sealed<Request<B>> for AsyncKey<F>
+impl<F, B> FindKey<Request<B>> for AsyncKey<F>
 where
     F: for<'a> Fn(&'a mut Parts) -> KeyFuture<'a> + Send + Sync + 'static,
     B: Send + 'static,
@@ -186,9 +184,9 @@ impl<K, C> PerClient<K, C> {
 }
 
 // This is for HTTP requests only: a blanket implementation for all requests would overlap with that for keys.
-impl<K, C, B> Sealed<Request<B>> for PerClient<K, C>
+impl<K, C, B> FindKey<Request<B>> for PerClient<K, C>
 where
-    K: Sealed<Request<B>>,
+    K: FindKey<Request<B>>,
     C: LockKey<Request<B>>,
     B: 'static,
 {
@@ -216,9 +214,9 @@ impl<K> ReadWrite<K> {
     }
 }
 
-impl<K, B> Sealed<Request<B>> for ReadWrite<K>
+impl<K, B> FindKey<Request<B>> for ReadWrite<K>
 where
-    K: Sealed<Request<B>>,
+    K: FindKey<Request<B>>,
     B: 'static,
 {
     fn find(this: &Arc<Self>, request: Request<B>) -> Found<Request<B>> {
