@@ -298,19 +298,8 @@ pub(crate) fn own_key(opening: &Opening, slot: Option<u16>) -> Result<Key, Fault
 
 /// Parses a TIME reply into µs.
 pub(crate) fn micros(reply: &Value) -> Option<u64> {
-    let Value::Array(parts) = reply else {
-        return None;
-    };
-    let [seconds, micros] = parts.as_slice() else {
-        return None;
-    };
-    let number = |value: &Value| match value {
-        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok()?.parse::<u64>().ok(),
-        _ => None,
-    };
-    number(seconds)?
-        .checked_mul(1_000_000)?
-        .checked_add(number(micros)?)
+    let (seconds, micros): (u64, u64) = redis::from_redis_value_ref(reply).ok()?;
+    seconds.checked_mul(1_000_000)?.checked_add(micros)
 }
 
 #[cfg(test)]

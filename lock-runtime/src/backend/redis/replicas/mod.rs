@@ -6,7 +6,6 @@
 //! | `wait_queue` | a few connections to each server for `WAIT` alone, and the requests that share one `WAIT` |
 //! | `wait_connection` | one of these connections: one `WAIT` at a time |
 //! | `touch` | writing holds once more as they are |
-//! | `give_back` | giving back a lock that too few replicas confirm |
 //!
 //! `WAIT` blocks its connection, and proves only that replicas have the writes that were sent before it on that
 //! connection. But replication is one ordered stream: when the replicas have a write that was made *after* the acquire
@@ -22,7 +21,6 @@
 //! For a renewal that proves too little: after a failover, the new master has the hold, too, but with the lease from
 //! before the old master renewed it. So the touch of a renewal extends the lease as well.
 
-mod give_back;
 mod routes;
 pub(crate) mod touch;
 pub(crate) mod wait_connection;
@@ -32,12 +30,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::give_back::GiveBack;
+use tokio::task::JoinHandle;
+
 use self::routes::Routes;
 use super::connection::check;
 use super::{RedisBackend, Target};
 use crate::backend::kit::standing::Standing;
+use crate::backend::kit::undo::Undo;
 use crate::backend::opening::Opening;
+use crate::backend::redis::kinds::acquire::Compensation;
 use crate::backend::redis::kinds::renewals::all;
 use crate::backend::redis::router::Nodes;
 use crate::backend::{
@@ -49,6 +50,9 @@ use crate::values::{HolderId, Key, LockError, Moment, Replicas, StoreKind, Ttl, 
 
 /// The least time that the replicas get, even if the caller's wait is nearly over.
 const LEAST: Duration = Duration::from_millis(10);
+/// The time for which a caller waits until a lock is given back. A server that answers at all has answered by then;
+/// otherwise the release goes on in the background.
+const GIVE_BACK: Duration = Duration::from_millis(250);
 /// The lease of the lock by which the health is checked. Replicas have a sixth of it to confirm the lock.
 const LEASE_OF_CHECK: Duration = Duration::from_secs(12);
 
@@ -157,13 +161,12 @@ impl Replicated {
     /// Waits until the replicas have the granted locks. Gives the locks back if too few replicas have them in time, or
     /// if the caller drops the future.
     async fn confirm(&self, requests: &[AcquireRequest<'_>]) -> Result<(), Fault> {
-        let held = GiveBack::unless_kept(&self.backend.router, requests);
         let deadlines = requests.iter().map(|request| self.deadline(request));
         let (Some(first), Some(deadline)) = (requests.first(), deadlines.reduce(Moment::earlier))
         else {
-            held.keep();
             return Ok(());
         };
+        let undo = Undo::armed(|| drop(self.give_back(requests)));
         // Locks that were granted together are at one server.
         let holds = requests
             .iter()
@@ -173,21 +176,29 @@ impl Replicated {
             Ok(asked) => asked.answer().await,
             Err(fault) => Err(fault),
         };
-        match confirmed {
-            Ok(()) => {
-                held.keep();
-                Ok(())
+        undo.disarm();
+        let Err(fault) = confirmed else {
+            return Ok(());
+        };
+        tracing::debug!(reason = %fault, "a lock that was granted is given back");
+        let _ = tokio::time::timeout(GIVE_BACK, self.give_back(requests)).await;
+        Err(match fault {
+            // Whatever prevented the answer, the lock was granted and is given back.
+            Fault::NotDone(source) | Fault::Unknown(source) => Fault::TooFew(source),
+            fault => fault,
+        })
+    }
+
+    /// Gives granted locks back in the background. The backend closes only after that.
+    fn give_back(&self, requests: &[AcquireRequest<'_>]) -> JoinHandle<()> {
+        let (router, now) = (&self.backend.router, clock::now());
+        let of = |request| Compensation::of(router, request, None, now);
+        let compensations: Vec<_> = requests.iter().map(of).collect();
+        router.handle.spawn(async move {
+            for compensation in compensations {
+                compensation.run().await;
             }
-            Err(fault) => {
-                tracing::debug!(reason = %fault, "a lock that was granted is given back");
-                held.now().await;
-                Err(match fault {
-                    // Whatever prevented the answer, the lock was granted and is given back.
-                    Fault::NotDone(source) | Fault::Unknown(source) => Fault::TooFew(source),
-                    fault => fault,
-                })
-            }
-        }
+        })
     }
 
     async fn acquire(&self, request: AcquireRequest<'_>) -> Result<Acquired, Fault> {
@@ -198,7 +209,7 @@ impl Replicated {
         };
         let acquired = self.backend.acquire(request).await?;
         // There is no await in between. So a caller that drops this future drops it either before the grant is known
-        // here, or while `GiveBack` guards the grant.
+        // here, or while the grant is guarded.
         if matches!(acquired, Acquired::Granted(..)) {
             self.confirm(&[request]).await?;
         }
