@@ -30,15 +30,15 @@ const SAMPLED: u64 = 16;
 pub(crate) struct Link {
     pub(super) state: watch::Receiver<LinkState>,
     /// Signalled by callers; the supervisor then checks the connection.
-    pub(super) suspicion: Arc<Notify>,
+    pub(super) suspicion: Notify,
     /// Written by one answered call in [`SAMPLED`].
     pub(super) round_trip: RoundTrip,
     pub(super) calls: AtomicU64,
     /// The number of answered calls: a connection that answers is alive.
-    pub(super) answers: Arc<AtomicU64>,
+    pub(super) answers: AtomicU64,
     pub(super) clock: Arc<ServerClock>,
-    pub(super) standing: Arc<Standing>,
-    pub(super) check: Arc<Check>,
+    pub(super) standing: Standing,
+    pub(super) check: Check,
     /// The node of a cluster to which the connection leads.
     pub(super) address: Option<Address>,
     /// Whether the server has refused a script because its keys were of several slots. Such a server looks like a

@@ -28,15 +28,10 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 /// The task that keeps the connection alive.
 pub(crate) struct Supervisor {
     target: Arc<Target>,
-    check: Arc<check::Check>,
+    link: Arc<Link>,
     /// The node that passed the check, or `None` inside if the URL names the server itself. `None` outside until a
     /// check has passed.
     checked: Option<Option<Address>>,
-    clock: Arc<ServerClock>,
-    suspicion: Arc<Notify>,
-    /// The number of answered calls.
-    answers: Arc<AtomicU64>,
-    standing: Arc<Standing>,
     closed: watch::Receiver<bool>,
     /// Only for a node of a cluster.
     member: Option<ClusterMember>,
@@ -73,35 +68,33 @@ impl Supervisor {
         member: Option<ClusterMember>,
         first: Option<Opened>,
     ) -> Arc<Link> {
-        let supervisor = Supervisor {
-            target,
-            check: Arc::new(check),
-            checked: first.as_ref().map(|opened| opened.master.clone()),
-            clock,
-            suspicion: Arc::default(),
-            answers: Arc::default(),
-            standing: Arc::default(),
-            closed,
-            member,
-        };
         let (state, seen) = watch::channel(LinkState::Down(Fault::not_done("not connected yet")));
-        let link = Arc::new(Link {
-            state: seen,
-            suspicion: supervisor.suspicion.clone(),
-            round_trip: RoundTrip::default(),
-            calls: AtomicU64::new(0),
-            answers: supervisor.answers.clone(),
-            clock: supervisor.clock.clone(),
-            standing: supervisor.standing.clone(),
-            check: supervisor.check.clone(),
-            address: supervisor.member.as_ref().map(|node| node.address.clone()),
-            keeps_to_slots: AtomicBool::new(false),
-        });
         if let Some(first) = &first {
             LinkState::replace(&state, LinkState::Live(Connected::new(first)));
         }
-        let runtime = supervisor.check.opening.runtime.clone();
-        runtime.spawn(supervisor.run(state, first));
+        let link = Arc::new(Link {
+            state: seen,
+            suspicion: Notify::new(),
+            round_trip: RoundTrip::default(),
+            calls: AtomicU64::new(0),
+            answers: AtomicU64::new(0),
+            clock,
+            standing: Standing::default(),
+            check,
+            address: member.as_ref().map(|node| node.address.clone()),
+            keeps_to_slots: AtomicBool::new(false),
+        });
+        let supervisor = Supervisor {
+            target,
+            link: link.clone(),
+            checked: first.as_ref().map(|opened| opened.master.clone()),
+            closed,
+            member,
+        };
+        link.check
+            .opening
+            .runtime
+            .spawn(supervisor.run(state, first));
         link
     }
 
@@ -120,7 +113,7 @@ impl Supervisor {
     /// Notes that the server does not answer. The alarm makes its cluster look for another node.
     fn is_down(&self, state: &watch::Sender<LinkState>, fault: Fault) {
         LinkState::replace(state, LinkState::Down(fault));
-        self.standing.note(false);
+        self.link.standing.note(false);
         if let Some(node) = &self.member {
             node.alarm.notify_one();
         }
@@ -157,7 +150,7 @@ impl Supervisor {
             outage.notice_end(self.target.shown());
             let since = clock::now();
             LinkState::replace(state, LinkState::Live(Connected::new(&opened)));
-            self.standing.note(true);
+            self.link.standing.note(true);
             let up = metrics::Connection::is_up(StoreKind::Redis, again);
             let fault;
             (fault, silent) = self.watch(opened).await;
@@ -180,8 +173,13 @@ impl Supervisor {
             Fault::Impossible(why) => Fault::not_done(why),
             fault => fault,
         };
-        let opened =
-            Opened::open(&self.target, self.check.timeout(), &self.check, &self.clock).await;
+        let opened = Opened::open(
+            &self.target,
+            self.link.check.timeout(),
+            &self.link.check,
+            &self.link.clock,
+        )
+        .await;
         let opened = opened.map_err(|fault| {
             if is_first {
                 // The server was never usable, so the fault is the same as that of `connect`.
@@ -190,10 +188,15 @@ impl Supervisor {
                 passing(fault)
             }
         })?;
-        let looked = self.check.look_at_birth(&opened.connection).await;
+        let looked = self.link.check.look_at_birth(&opened.connection).await;
         looked.map_err(passing)?;
         if self.checked.as_ref() != Some(&opened.master) {
-            match self.check.run(&opened.connection, &self.clock).await {
+            match self
+                .link
+                .check
+                .run(&opened.connection, &self.link.clock)
+                .await
+            {
                 // A new master may be as full as the one before. It renews and releases all the same, and is checked when
                 // it is connected to again.
                 Err(fault) if !is_first && faults::is_full(&fault) => {}
@@ -214,14 +217,14 @@ impl Supervisor {
                 () = opened.cut.notified() => {
                     return (Fault::unknown("the connection was cut"), None);
                 }
-                () = self.suspicion.notified() => {
+                () = self.link.suspicion.notified() => {
                     let (mut connection, target) = (opened.connection.clone(), self.target.clone());
                     let mut asked: SignOfLife = Box::pin(async move {
                         dial::sign_of_life(&mut connection, &target, LONGEST_SILENCE).await
                     });
                     tokio::select! {
                         answer = &mut asked => if let Err(fault) = answer { return (fault, None) },
-                        () = silence(&self.answers) => {
+                        () = silence(&self.link.answers) => {
                             // Behind sentinels, a node that is silent may be deposed meanwhile.
                             let may_return = self.target.sentinels().is_none();
                             return (dial::silent(), may_return.then_some(SilentConnection { opened, asked }));
