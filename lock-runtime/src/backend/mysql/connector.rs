@@ -77,10 +77,10 @@ impl Connector for MysqlConnector {
 
     /// Waits until the statement has ended. The connection is not used again: the rest of the statement's answer would
     /// be taken for that of the next statement.
-    async fn retire(&self, mut connection: MysqlConnection) -> Option<MysqlConnection> {
+    async fn retire(&self, connection: &mut MysqlConnection) -> bool {
         // The answer of the statement before the ping is taken for that of the ping.
         let _ = connection.conn().ping().await;
-        None
+        false
     }
 }
 

@@ -1,6 +1,7 @@
 //! Forced releases. The databases send no message about them, so a task looks for them while something is held.
 
 use std::collections::HashSet;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,19 @@ pub(super) struct Looker {
 }
 
 impl Looker {
+    /// Looks now and then. `held` is the time until which something may be held, `None` if nothing was held yet.
+    pub(super) async fn watch(
+        self: Arc<Self>,
+        mut held: watch::Receiver<Option<Moment>>,
+    ) -> Result<Infallible, Fault> {
+        let is_held = |until: &Option<Moment>| until.is_some_and(|until| !until.has_passed());
+        while held.wait_for(is_held).await.is_ok() {
+            self.look().await;
+            clock::sleep(jittered(CADENCE)).await;
+        }
+        Err(Fault::closed())
+    }
+
     pub(super) async fn look(&self) {
         // An outage is logged by the pool.
         let Ok(forced) = self.ask().await else {
@@ -48,35 +62,5 @@ impl Looker {
         let rows = asked.await?.rows;
         let holder = |row: &Row| HolderId::parse(row.text(0).ok()??);
         Ok(rows.iter().filter_map(holder).collect())
-    }
-}
-
-/// The task that looks now and then.
-pub(super) struct Watcher {
-    pub(super) looker: Arc<Looker>,
-    /// The time until which something may be held; `None` if nothing was held yet.
-    pub(super) held: watch::Receiver<Option<Moment>>,
-}
-
-impl Watcher {
-    /// Looks now and then, until the sender of `held` is gone.
-    pub(super) async fn run(mut self) {
-        let mut open = self.held.clone();
-        tokio::select! {
-            () = async { while open.changed().await.is_ok() {} } => {}
-            () = self.watch() => {}
-        }
-        self.looker.calls.close();
-    }
-
-    async fn watch(&mut self) {
-        loop {
-            let is_held = |until: &Option<Moment>| until.is_some_and(|until| !until.has_passed());
-            if self.held.wait_for(is_held).await.is_err() {
-                return;
-            }
-            self.looker.look().await;
-            clock::sleep(jittered(CADENCE)).await;
-        }
     }
 }

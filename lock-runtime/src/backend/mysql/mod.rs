@@ -19,18 +19,20 @@ mod statements;
 mod tls;
 mod url;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 use self::connection::{MysqlConnector, Timeouts};
-use self::forced::{Looker, Watcher};
+use self::forced::Looker;
 use self::statements::Own;
 pub(crate) use self::url::Target;
 use super::Boxed;
 use super::kit::server_clock::ServerClock;
 use super::opening::Opening;
+use super::sql::pool::Aborted;
 use super::sql::{Database, Pool, Schema, Server, SqlBackend};
 use crate::sync::Mutex;
 use crate::values::{Key, LockError, Moment, StoreKind};
@@ -39,8 +41,10 @@ use crate::values::{Key, LockError, Moment, StoreKind};
 struct Mysql {
     target: Arc<Target>,
     looker: Arc<Looker>,
-    /// The time until which something may be held. The watcher ends when this is dropped.
-    held: Mutex<Option<watch::Sender<Option<Moment>>>>,
+    /// The task that looks for forced releases.
+    watcher: Aborted<Infallible>,
+    /// The time until which something may be held.
+    held: watch::Sender<Option<Moment>>,
 }
 
 /// Connects, unless the options are `lazy`, and checks the server.
@@ -90,15 +94,12 @@ impl Mysql {
             events: opening.events.clone(),
             told: Mutex::default(),
         });
-        let watcher = Watcher {
-            looker: looker.clone(),
-            held: held.subscribe(),
-        };
-        opening.runtime.spawn(watcher.run());
+        let watch = looker.clone().watch(held.subscribe());
         Mysql {
             target: target.clone(),
             looker,
-            held: Mutex::new(Some(held)),
+            watcher: Aborted::spawn(&opening.runtime, watch),
+            held,
         }
     }
 }
@@ -121,15 +122,13 @@ impl Database for Mysql {
     }
 
     fn holds_until(&self, end: Moment) {
-        if let Some(held) = &*self.held.lock() {
-            held.send_if_modified(|until| {
-                let longer = until.is_none_or(|until| end - until > Duration::ZERO);
-                if longer {
-                    *until = Some(end);
-                }
-                longer
-            });
-        }
+        self.held.send_if_modified(|until| {
+            let longer = until.is_none_or(|until| end - until > Duration::ZERO);
+            if longer {
+                *until = Some(end);
+            }
+            longer
+        });
     }
 
     fn misses_holds(&self) -> Boxed<'_> {
@@ -137,6 +136,7 @@ impl Database for Mysql {
     }
 
     fn close(&self) {
-        *self.held.lock() = None;
+        self.watcher.abort();
+        self.looker.calls.close();
     }
 }

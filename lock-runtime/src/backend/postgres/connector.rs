@@ -110,24 +110,18 @@ impl Connector for PostgresConnector {
 
     /// Waits until the statement has ended, and cancels it if it does not end soon. After a cancellation, the
     /// connection is not used again: the cancellation may arrive late, and would end the next statement.
-    async fn retire(&self, client: Client) -> Option<Client> {
-        {
-            // The server answers this after the statement.
-            let mut ended = pin!(client.simple_query(""));
-            match tokio::time::timeout(GRACE, &mut ended).await {
-                Ok(Ok(_)) => {}
-                Ok(Err(_)) => return None,
-                Err(_) => {
-                    // The statement may have ended meanwhile, or may not have begun. Both are fine.
-                    if let Ok(tls) = self.target.tls() {
-                        let _ = client.cancel_token().cancel_query(tls).await;
-                    }
-                    let _ = ended.await;
-                    return None;
-                }
-            }
+    async fn retire(&self, client: &mut Client) -> bool {
+        // The server answers this after the statement.
+        let mut ended = pin!(client.simple_query(""));
+        if let Ok(answer) = tokio::time::timeout(GRACE, &mut ended).await {
+            return answer.is_ok();
         }
-        Some(client)
+        // The statement may have ended meanwhile, or may not have begun. Both are fine.
+        if let Ok(tls) = self.target.tls() {
+            let _ = client.cancel_token().cancel_query(tls).await;
+        }
+        let _ = ended.await;
+        false
     }
 }
 

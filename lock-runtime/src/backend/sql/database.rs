@@ -78,12 +78,9 @@ pub(crate) trait Connector: Send + Sync + 'static {
     /// session of the server until then.
     fn longest_statement(&self) -> Duration;
 
-    /// Waits until a statement that nobody waits for any more has ended, as far as the server tells. Returns the
-    /// connection if it may be lent again.
-    fn retire(
-        &self,
-        connection: Self::Connection,
-    ) -> impl Future<Output = Option<Self::Connection>> + Send;
+    /// Waits until a statement that nobody waits for any more has ended, as far as the server tells. Returns `true` if
+    /// the connection may be lent again.
+    fn retire(&self, connection: &mut Self::Connection) -> impl Future<Output = bool> + Send;
 }
 
 /// A connection that was opened.

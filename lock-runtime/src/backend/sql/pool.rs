@@ -403,28 +403,16 @@ impl<C: Connector> Pool<C> {
 
     /// Keeps the connection of a statement that nobody waits for any more, if the statement ends soon; otherwise ends
     /// the connection. Until then, the statement keeps its places.
-    fn retire(&self, open: Open<C>, places: Option<PoolPlaces>) {
+    fn retire(&self, mut open: Open<C>, places: Option<PoolPlaces>) {
         let Some(pool) = self.own.upgrade() else {
             return;
         };
         self.handle.spawn(async move {
             let _places = places;
-            let Open {
-                connection,
-                ids_from,
-                relogin,
-                _up,
-            } = open;
-            let retired = pool.connector.retire(connection);
+            let retired = pool.connector.retire(&mut open.connection);
             let longest = LONGEST_RETIREMENT.max(pool.connector.longest_statement());
-            let retired = tokio::time::timeout(longest, retired).await;
-            if let Ok(Some(connection)) = retired {
-                pool.keep(Open {
-                    connection,
-                    ids_from,
-                    relogin,
-                    _up,
-                });
+            if let Ok(true) = tokio::time::timeout(longest, retired).await {
+                pool.keep(open);
             }
         });
     }
@@ -467,7 +455,6 @@ impl<T: Send + 'static> Aborted<T> {
         done.unwrap_or_else(|_| Err(Fault::runtime_ended()))
     }
 
-    #[cfg(feature = "postgres")]
     pub(crate) fn abort(&self) {
         self.0.abort();
     }
