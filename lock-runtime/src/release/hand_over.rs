@@ -115,17 +115,24 @@ impl Release {
             return;
         };
         let (key, from) = (front.key().clone(), work.tenure.holder());
-        let (to, spare) = match (&next.waiter, key.kind()) {
-            (None, kind) => (core.ids.fresh_keeper(), idle::spare_tokens(kind)),
-            // Its tokens count holds: an unused token is a gap that people see.
-            (_, Kind::Fenced) => (core.ids.fresh(), front.waiters().min(SPARE_TOKENS)),
-            _ => (core.ids.fresh(), SPARE_TOKENS),
-        };
         let options = next.options;
         let lease = options.ttl.duration();
-        let call = core.acquire_request(&key, to, &options, clock::now());
-        let hold_ref = call.hold_ref;
-        let fault = match store.hand_over(from, call, spare).await {
+        let (to, hold_ref, handed) = loop {
+            let (to, spare) = match (&next.waiter, key.kind()) {
+                (None, kind) => (core.ids.fresh_keeper(), idle::spare_tokens(kind)),
+                // Its tokens count holds: an unused token is a gap that people see.
+                (_, Kind::Fenced) => (core.ids.fresh(), front.waiters().min(SPARE_TOKENS)),
+                _ => (core.ids.fresh(), SPARE_TOKENS),
+            };
+            let call = core.acquire_request(&key, to, &options, clock::now());
+            let hold_ref = call.hold_ref;
+            let handed = store.hand_over(from, call, spare).await;
+            // No request was sent, for the connection is newer than the id. This repeats only while new ones are opened.
+            if !matches!(handed, Err(Fault::Outdated)) {
+                break (to, hold_ref, handed);
+            }
+        };
+        let fault = match handed {
             Ok(HandedOver::Done(granted, mut terms)) => {
                 let readers = readers_of(&core, &key);
                 terms.others = terms.others.map(|others| others + readers);

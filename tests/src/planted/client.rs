@@ -152,15 +152,14 @@ pub const ALL: &[Bug] = &[
         caught_by: &["false-loss", "needless-loss", "refused-holder"],
         edits: &[edit(
             "release/hand_over.rs",
-            "let fault = match store.hand_over(from, call, spare).await {",
-            "let handed_over = if PLANTED {
+            "let handed = store.hand_over(from, call, spare).await;",
+            "let handed = if PLANTED {
                 let granted = crate::backend::Granted::leased(None, clock::now());
                 let (others, spare) = (None, crate::backend::Spare::Nothing);
                 Ok(HandedOver::Done(granted, TenureTerms { others, spare }))
             } else {
                 store.hand_over(from, call, spare).await
-            };
-            let fault = match handed_over {",
+            };",
         )],
     },
     Bug {
