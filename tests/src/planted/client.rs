@@ -306,7 +306,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a kept lock that is had again after its loss",
-        seed: Some(679_316_554),
+        seed: Some(447_368_540),
         caught_by: &["hang"],
         edits: &[
             edit(
@@ -440,7 +440,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a lost lock that takes along what is renewed with it",
-        seed: Some(425_182_745),
+        seed: Some(447_368_679),
         caught_by: &["false-loss", "healthy"],
         edits: &[edit(
             "renew/answers.rs",
