@@ -152,13 +152,16 @@ async fn waiters_on_a_thousand_keys_share_one_subscribed_connection() {
     .await;
     assert_eq!(server.clients().len(), 4, "a manager has two connections");
     drop(guards);
+    let mut lost = 0;
     for waiting in waiting {
         match waiting.await.unwrap().unwrap().release().await {
-            // What a message gives lasts for a second at first, and a busy machine may need longer for a thousand of them.
-            Ok(()) | Err(LockError::Lost { .. }) => {}
+            Ok(()) => {}
+            Err(LockError::Lost { .. }) => lost += 1,
             Err(error) => panic!("{error}"),
         }
     }
+    // What a message gives lasts for a second at first, and a busy machine may need longer for a thousand of them.
+    assert!(lost <= KEYS / 100, "{lost} were lost");
     drop((holder, waiter));
     server.assert_deserted().await;
 }
