@@ -81,20 +81,18 @@ impl Parts<'_> {
             .guard
             .as_ref()
             .map(|lease| quote!(#[allow(clippy::shadow_same)] let #lease = #lease;));
-        let (place, statements) = match &plan.shape.making {
-            Making::AsyncFn => (body.span(), own_block(returns, body.span(), body.stream())),
+        let mut place = body.span();
+        let statements = match &plan.shape.making {
+            Making::AsyncFn => own_block(returns, place, body.stream()),
             Making::BoxedBlock(block) => {
-                let statements = used_again(block.stream(), used);
-                (block.span(), own_block(returns, block.span(), statements))
+                place = block.span();
+                own_block(returns, place, used_again(block.stream(), used))
             }
             Making::Boxed => {
                 let declared = &function.sig.output;
-                (
-                    body.span(),
-                    deferred(quote!(move || #declared #body), private),
-                )
+                deferred(quote!(move || #declared #body), private)
             }
-            Making::Opaque => (body.span(), deferred(quote!(move || #body), private)),
+            Making::Opaque => deferred(quote!(move || #body), private),
         };
         let mut protected = Group::new(Delimiter::Brace, quote!(#rebind #lease #statements));
         protected.set_span(place);

@@ -173,13 +173,8 @@ impl Supervisor {
             Fault::Impossible(why) => Fault::not_done(why),
             fault => fault,
         };
-        let opened = Opened::open(
-            &self.target,
-            self.link.check.timeout(),
-            &self.link.check,
-            &self.link.clock,
-        )
-        .await;
+        let (check, clock) = (&self.link.check, &self.link.clock);
+        let opened = Opened::open(&self.target, check.timeout(), check, clock).await;
         let opened = opened.map_err(|fault| {
             if is_first {
                 // The server was never usable, so the fault is the same as that of `connect`.
@@ -188,15 +183,10 @@ impl Supervisor {
                 passing(fault)
             }
         })?;
-        let looked = self.link.check.look_at_birth(&opened.connection).await;
+        let looked = check.look_at_birth(&opened.connection).await;
         looked.map_err(passing)?;
         if self.checked.as_ref() != Some(&opened.master) {
-            match self
-                .link
-                .check
-                .run(&opened.connection, &self.link.clock)
-                .await
-            {
+            match check.run(&opened.connection, clock).await {
                 // A new master may be as full as the one before. It renews and releases all the same, and is checked when
                 // it is connected to again.
                 Err(fault) if !is_first && faults::is_full(&fault) => {}
