@@ -129,7 +129,10 @@ impl Drop for TopicListener {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::task::{Context, Wake, Waker};
+    use std::time::Duration;
+
     use super::*;
 
     #[tokio::test]
@@ -151,19 +154,42 @@ mod tests {
         assert!(topics.topics.lock().is_empty(), "nobody listens");
     }
 
-    #[test]
-    fn a_waker_may_drop_a_listener_at_once() {
-        /// Drops it.
-        struct Drops(Mutex<Option<TopicListener>>);
+    /// Runs once, when it is woken.
+    struct Runs<F>(Mutex<Option<F>>);
 
-        impl std::task::Wake for Drops {
-            fn wake(self: Arc<Self>) {
-                self.0.lock().take();
-            }
+    impl<F: FnOnce() + Send + 'static> Wake for Runs<F> {
+        fn wake(self: Arc<Self>) {
+            let run = self.0.lock().take();
+            run.into_iter().for_each(|run| run());
         }
+    }
 
+    /// Has `raise` wake a task of that listener, which runs `then` at once.
+    pub(crate) fn wake_by(
+        listener: &mut dyn Listen,
+        then: impl FnOnce() + Send + 'static,
+        raise: impl FnOnce(),
+    ) {
+        let waker = Waker::from(Arc::new(Runs(Mutex::new(Some(then)))));
+        let mut heard = listener.heard();
+        let polled = heard.as_mut().poll(&mut Context::from_waker(&waker));
+        assert!(polled.is_pending());
+        raise();
+    }
+
+    /// Runs a test that would end in a deadlock, which alone takes as long.
+    pub(crate) fn without_a_deadlock(test: impl FnOnce() + Send + 'static) {
         let (ended, end) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
+            test();
+            ended.send(()).unwrap();
+        });
+        end.recv_timeout(Duration::from_secs(60)).unwrap();
+    }
+
+    #[test]
+    fn a_waker_may_drop_a_listener_at_once() {
+        without_a_deadlock(|| {
             let topics = Arc::new(WakeUps::default());
             let raises: &[fn(&WakeUps)] = &[
                 |topics| topics.raise("a"),
@@ -171,20 +197,17 @@ mod tests {
                 WakeUps::raise_all,
             ];
             for raise in raises {
-                let waker = Arc::new(Drops(Mutex::new(Some(topics.listen("a")))));
-                let waker = std::task::Waker::from(waker);
-                let mut listener = topics.listen("a");
-                let mut heard = listener.heard();
-                let mut context = std::task::Context::from_waker(&waker);
-                assert!(heard.as_mut().poll(&mut context).is_pending());
-                raise(&topics);
-                assert_eq!(topics.listeners("a"), 1);
+                let other = topics.listen("a");
+                wake_by(
+                    &mut topics.listen("a"),
+                    || drop(other),
+                    || {
+                        raise(&topics);
+                        assert_eq!(topics.listeners("a"), 1);
+                    },
+                );
             }
-            ended.send(()).unwrap();
         });
-        // Only a deadlock takes as long.
-        end.recv_timeout(std::time::Duration::from_secs(60))
-            .unwrap();
     }
 
     async fn futures_pending(future: impl Future) -> bool {

@@ -311,36 +311,24 @@ impl Shared for MemoryBackend {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{Sender, channel};
-    use std::task::{Context, Wake, Waker};
-
     use super::*;
+    use crate::backend::kit::topic::tests::{wake_by, without_a_deadlock};
     use crate::values::LockName;
-
-    /// A waker that looks at the store at once, as the task that it wakes might.
-    struct Looks(MemoryStore, Sender<usize>);
-
-    impl Wake for Looks {
-        fn wake(self: Arc<Self>) {
-            self.1.send(self.0.held()).unwrap();
-        }
-    }
 
     #[test]
     fn a_waker_may_ask_the_store_at_once() {
-        let (looked, look) = channel();
-        std::thread::spawn(move || {
+        without_a_deadlock(|| {
             let store = MemoryStore::new();
             let backend = MemoryBackend::new(store.clone(), Arc::new(|_| ()));
             let key = Key::new("", &LockName::from("k"), Kind::Mutex).unwrap();
-            let mut listener = backend.listen_to_topic(key.raw());
-            let mut heard = listener.heard();
-            let waker = Waker::from(Arc::new(Looks(store.clone(), looked)));
-            let polled = heard.as_mut().poll(&mut Context::from_waker(&waker));
-            assert!(polled.is_pending());
-            store.run(|state| state.wake(&key));
+            let (looked, look) = std::sync::mpsc::channel();
+            let asked = store.clone();
+            wake_by(
+                &mut *backend.listen_to_topic(key.raw()),
+                move || looked.send(asked.held()).unwrap(),
+                || store.run(|state| state.wake(&key)),
+            );
+            assert_eq!(look.try_recv(), Ok(0));
         });
-        // Only a deadlock takes as long.
-        assert_eq!(look.recv_timeout(Duration::from_secs(60)), Ok(0));
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::backend::kit::topic::tests::{wake_by, without_a_deadlock};
 use tokio_test_shim::is_pending;
 
 /// Polls a future once.
@@ -118,33 +119,19 @@ async fn a_channel_that_ended_before_it_was_taken_is_not_subscribed_to() {
 
 #[test]
 fn a_waker_may_drop_a_listener_at_once() {
-    /// Drops it.
-    struct Drops(crate::sync::Mutex<Option<ChannelListener>>);
-
-    impl std::task::Wake for Drops {
-        fn wake(self: Arc<Self>) {
-            self.0.lock().take();
-        }
-    }
-
-    let (ended, end) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
+    without_a_deadlock(|| {
         let topics = Arc::new(Topics::default());
         let raises: [fn(&Topics); 2] = [|topics| topics.count_message("c"), Topics::unreachable];
         for raise in raises {
-            let listener = topics.listen("c".to_owned());
-            let waker = Arc::new(Drops(crate::sync::Mutex::new(Some(listener))));
-            let waker = std::task::Waker::from(waker);
-            let mut listener = topics.listen("c".to_owned());
-            let mut heard = listener.heard();
-            let mut context = std::task::Context::from_waker(&waker);
-            assert!(heard.as_mut().poll(&mut context).is_pending());
-            raise(&topics);
-            assert_eq!(topics.table.lock().topics["c"].listeners, 1);
+            let [mut listener, other] = [(); 2].map(|()| topics.listen("c".to_owned()));
+            wake_by(
+                &mut listener,
+                || drop(other),
+                || {
+                    raise(&topics);
+                    assert_eq!(topics.table.lock().topics["c"].listeners, 1);
+                },
+            );
         }
-        ended.send(()).unwrap();
     });
-    // Only a deadlock takes as long.
-    end.recv_timeout(std::time::Duration::from_secs(60))
-        .unwrap();
 }
