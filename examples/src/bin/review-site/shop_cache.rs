@@ -95,7 +95,8 @@ impl Shops {
         }
     }
 
-    #[distributed_lock(key = "site:shop:{id}", wait = "10s", manager = self.locks, guard = lease)]
+    /// Waits behind all who ask for the shop. A browser that gives up earlier takes its place in the queue with it.
+    #[distributed_lock(key = "site:shop:{id}", wait = "60s", manager = self.locks, guard = lease)]
     async fn rebuild(&self, id: i64) -> Result<Option<Shop>, Error> {
         self.load_unless_fresh(id, lease.fencing_token()).await
     }
