@@ -49,8 +49,8 @@ use crate::refusal::Refusal;
 /// # Requests that lack a part
 /// A request that lacks a part is refused with 400, which names the part. If the route cannot have it (feature `axum`), no
 /// client can mend that: the request is refused with 500, and the log says why, as an error. With
-/// [`optional`](Self::optional), either passes without a lock. So is every request if no header can have the name that a
-/// [`header`](Self::header) is given, in any case.
+/// [`optional`](Self::optional), either passes without a lock. But if a [`header`](Self::header) has a name that no header
+/// can have, every request is refused with 500, because that is a mistake in the service.
 ///
 /// axum's `Router::layer` also runs for paths that no route matches, which are then refused instead of answered with 404.
 /// Use `Router::route_layer` to lock the routes only, and `MethodRouter::route_layer`, as in `post(pay).route_layer(…)`, to
