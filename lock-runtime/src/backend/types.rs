@@ -299,14 +299,14 @@ impl Snapshot {
     }
 
     /// Returns the snapshot of a semaphore with `leased` leases or leased permits, or of a counter without leases.
-    pub(crate) fn of_permits(leased: u64, free: i64) -> Snapshot {
+    pub(crate) fn of_permits(leased: u64, free: Option<i64>) -> Snapshot {
         let mode = match leased {
             0 => LockMode::Counter,
             _ => LockMode::Semaphore,
         };
         Snapshot {
             count: leased,
-            available: Some(free),
+            available: free,
             ..Snapshot::of(mode)
         }
     }

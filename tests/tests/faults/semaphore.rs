@@ -64,6 +64,26 @@ async fn a_killed_holders_permits_come_back_when_its_lease_is_over() {
 }
 
 #[tokio::test]
+async fn an_operator_sees_and_frees_permits_whose_number_the_server_has_lost() {
+    let server = RedisServer::start();
+    let locks = tests::connected(&server.url()).await;
+    let semaphore = semaphore(&locks, 3).await;
+    let permits = semaphore.permits(2).lease(20 * LONG);
+    let guard = permits.acquire().await.unwrap();
+    assert_eq!(server.ask::<i64>(&["DEL", "lock:s"]).await, 1);
+    let seen = locks.inspect("s").await.unwrap();
+    assert!(seen.held, "{seen:?}");
+    assert_eq!((seen.count, seen.available), (2, None));
+    assert!(locks.force_release("s").await.unwrap());
+    assert_eq!(guard.lost().wait().await, LostReason::ForceReleased);
+    assert_eq!(leased(&server), 0);
+    assert!(!locks.inspect("s").await.unwrap().held);
+    assert!(!locks.force_release("s").await.unwrap());
+    drop((guard, locks, semaphore));
+    server.assert_deserted().await;
+}
+
+#[tokio::test]
 async fn futures_dropped_at_each_of_their_polls_leave_no_permit_taken() {
     let server = RedisServer::start();
     let (proxy, locks) = behind_a_proxy(&server, tests::builder()).await;

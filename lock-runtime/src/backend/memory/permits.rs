@@ -79,7 +79,7 @@ impl Permits {
         let leased = u64::try_from(self.leased()).unwrap_or(0);
         Snapshot {
             left: self.first_end().map(left),
-            ..Snapshot::of_permits(leased, self.free)
+            ..Snapshot::of_permits(leased, Some(self.free))
         }
     }
 

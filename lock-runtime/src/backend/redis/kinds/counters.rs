@@ -163,7 +163,7 @@ impl Counters for Router {
             };
             let reading = self.ask(counter, &script, timeout).await;
             let reading = reading.map_err(Fault::of_a_question)?;
-            Ok(reading.map(CounterReading::free))
+            Ok(reading.and_then(CounterReading::free))
         })
     }
 
@@ -252,10 +252,10 @@ pub(crate) fn too_few<T>(mut items: Items, name: &str) -> Option<Result<T, Fault
     items.end(Err(Fault::not_so_many_permits(name, all)))
 }
 
-/// The state of a counter that is set.
+/// The state of a counter that is set, or of a semaphore that has lost its number and has leases.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CounterReading {
-    value: i64,
+    value: Option<i64>,
     live: u64,
     ended: u64,
     left: Option<Duration>,
@@ -263,9 +263,9 @@ pub(crate) struct CounterReading {
 
 impl CounterReading {
     /// Returns the number of free permits, including those whose lease has ended. The next acquire takes those back.
-    pub(crate) fn free(self) -> i64 {
-        self.value
-            .saturating_add(i64::try_from(self.ended).unwrap_or(i64::MAX))
+    pub(crate) fn free(self) -> Option<i64> {
+        let ended = i64::try_from(self.ended).unwrap_or(i64::MAX);
+        Some(self.value?.saturating_add(ended))
     }
 
     pub(crate) fn seen(self) -> Snapshot {
@@ -287,7 +287,10 @@ script! {
             "NONE" => items.end(Ok(None)),
             "COUNT" => {
                 let reading = CounterReading {
-                    value: items.text()?.parse().ok()?,
+                    value: match items.text()?.as_str() {
+                        "" => None,
+                        value => Some(value.parse().ok()?),
+                    },
                     live: u64::try_from(items.integer()?).ok()?,
                     ended: u64::try_from(items.integer()?).ok()?,
                     left: items.expiry()?,

@@ -23,17 +23,31 @@ impl Router {
             lock: key.raw(),
             queue: &queue,
         };
-        match self.call(key, &script, timeout).await {
-            // The key holds no hash. It may be a counter.
-            Err(Fault::Foreign { key: foreign, why }) => {
-                match permits::inspect(self, key, until.remaining()).await {
-                    Err(Fault::Foreign { .. }) => {
-                        let fault = Fault::Foreign { key: foreign, why };
-                        Err(self.named(fault, key, AskedKind::Any).await)
-                    }
-                    answer => answer,
-                }
-            }
+        let lock = self.call(key, &script, timeout).await;
+        self.or_counter(key, lock, async || {
+            permits::inspect(self, key, until.remaining()).await
+        })
+        .await
+    }
+
+    /// Asks once more, as for a counter, if the first answer says that the key holds no lock. That may be nothing at all: the
+    /// leases of a semaphore are at a key of their own, and stay if the server loses the number of the permits.
+    async fn or_counter<T>(
+        &self,
+        key: &Key,
+        lock: Result<Option<T>, Fault>,
+        counter: impl AsyncFnOnce() -> Result<Option<T>, Fault>,
+    ) -> Result<Option<T>, Fault> {
+        match lock {
+            Err(fault @ Fault::Foreign { .. }) => match counter().await {
+                Err(Fault::Foreign { .. }) => Err(self.named(fault, key, AskedKind::Any).await),
+                answer => answer,
+            },
+            Ok(None) => match counter().await {
+                // This user has no right to semaphores, or somebody has taken a lock meanwhile.
+                Err(Fault::Denied(_) | Fault::Foreign { .. }) => Ok(None),
+                answer => answer,
+            },
             answer => answer,
         }
     }
@@ -61,19 +75,17 @@ impl Router {
             channel: &channel(&key.as_kind(Kind::Mutex)),
             rw_channel: &channel(&key.as_kind(Kind::Write)),
         };
-        let reply = match self.call(key, &script, timeout).await {
-            // The key holds no hash. It may be a semaphore.
-            Err(Fault::Foreign { key: foreign, why }) => {
-                return match permits::force_release(self, key, until.remaining()).await {
-                    Err(Fault::Foreign { .. }) => {
-                        let fault = Fault::Foreign { key: foreign, why };
-                        Err(self.named(fault, key, AskedKind::Any).await)
-                    }
-                    answer => answer,
-                };
-            }
-            reply => reply?,
-        };
+        let reply = self.call(key, &script, timeout).await;
+        let lock = reply.map(|reply| self.forced(key, reply).then_some(()));
+        let released = self.or_counter(key, lock, async || {
+            let released = permits::force_release(self, key, until.remaining()).await;
+            released.map(|released| released.then_some(()))
+        });
+        Ok(released.await?.is_some())
+    }
+
+    /// Tells what the script could not. Returns `true` if it has released a lock.
+    fn forced(&self, key: &Key, reply: ForceReleaseReply) -> bool {
         if reply.untold > 0 {
             tracing::warn!(
                 key = key.raw(),
@@ -84,7 +96,7 @@ impl Router {
         for (channel, payload) in reply.unpublished {
             self.publish(channel, payload);
         }
-        Ok(reply.released)
+        reply.released
     }
 }
 

@@ -29,7 +29,7 @@ fn snapshot(seen: Seen) -> Option<Snapshot> {
         let leased = u64::try_from(seen.units).unwrap_or(0);
         return Some(Snapshot {
             left: seen.first_left,
-            ..Snapshot::of_permits(leased, permits - seen.units)
+            ..Snapshot::of_permits(leased, Some(permits - seen.units))
         });
     }
     if seen.holder.is_some() {

@@ -308,6 +308,19 @@ async fn a_request_sets_a_semaphore_to_its_number_less_the_leases() {
 }
 
 #[tokio::test]
+async fn leases_that_have_outlived_the_number_of_permits_are_seen_and_given_back() {
+    let bench = ScriptBench::with_permits(3).await;
+    assert!(bench.leases(&ids(1, 2)).await);
+    bench.integer("DEL lock:s").await;
+    let reading = bench.call(read_counter()).await.unwrap().unwrap();
+    assert_eq!((reading.free(), reading.seen().count), (None, 2));
+    let forced = bench.call(force()).await.unwrap();
+    assert_eq!((forced.permits, forced.left), (2, 0));
+    assert_eq!(bench.integer("EXISTS lock:s {lock:s}:timeout").await, 0);
+    assert!(bench.call(read_counter()).await.unwrap().is_none());
+}
+
+#[tokio::test]
 async fn a_semaphore_set_by_hand_or_with_plain_permits_taken_stays() {
     let one = ids(1, 1);
     for (by_hand, left) in [
@@ -404,7 +417,7 @@ async fn ended_leases_are_taken_back_published_and_not_renewed() {
     assert!(!bench.leases(&mine).await);
     bench.expire().await;
     let reading = bench.call(read_counter()).await.unwrap().unwrap();
-    assert_eq!((reading.free(), reading.seen().count), (4, 0));
+    assert_eq!((reading.free(), reading.seen().count), (Some(4), 0));
     assert_eq!(
         bench.state().await,
         ("1".to_owned(), 3),
