@@ -172,7 +172,10 @@ struct OnItsWay {
     core: Arc<Core>,
     key: Arc<Key>,
     holder: HolderId,
+    /// Until then, the transaction may take the lease over.
     ends: Moment,
+    /// The store may have the lease until then: later than it `ends` after a look whether it is there.
+    stays: Moment,
     arrived: bool,
 }
 
@@ -182,7 +185,9 @@ impl OnItsWay {
     }
 
     /// Returns `true` if the store has the lease, and nobody has locked its row.
-    async fn is_there(&self, ttl: Ttl) -> bool {
+    async fn is_there(&mut self, ttl: Ttl) -> bool {
+        let timeout = self.core.options.call_timeout.min(self.ends.remaining());
+        self.stays = clock::now() + timeout + ttl.duration();
         // A renewal that extends nothing would not see that a row is locked.
         let renewal = Renewal {
             key: self.key.clone(),
@@ -191,7 +196,6 @@ impl OnItsWay {
             ttl: Some(ttl),
             waits: false,
         };
-        let timeout = self.core.options.call_timeout.min(self.ends.remaining());
         matches!(self.core.renew(renewal, timeout).await, Ok(Renewed::Held))
     }
 }
@@ -199,23 +203,23 @@ impl OnItsWay {
 impl Drop for OnItsWay {
     fn drop(&mut self) {
         let (core, key, holder) = (self.core.clone(), self.key.clone(), self.holder);
-        let ends = self.ends;
+        let stays = self.stays;
         if self.arrived {
             self.core
                 .life
-                .spawn(async move { take_back(&core, HoldRef::one(&key, holder), ends).await });
+                .spawn(async move { take_back(&core, HoldRef::one(&key, holder), stays).await });
             return;
         }
         let leaving = core.life.background.enter();
         self.core.life.spawn(async move {
             let _leaving = leaving;
-            undo(&core, HoldRef::one(&key, holder), ends).await;
+            undo(&core, HoldRef::one(&key, holder), stays).await;
         });
     }
 }
 
 /// Looks now and then whether the transaction was rolled back before the lease has ended: others need not wait for that.
-async fn take_back(core: &Core, hold_ref: HoldRef<'_>, ends: Moment) {
+async fn take_back(core: &Core, hold_ref: HoldRef<'_>, stays: Moment) {
     let Some(transactions) = core.backend.transactions() else {
         return;
     };
@@ -223,7 +227,7 @@ async fn take_back(core: &Core, hold_ref: HoldRef<'_>, ends: Moment) {
     loop {
         clock::sleep(pauses.pause()).await;
         // The last look comes after the lease: those who wait may be told by it.
-        let is_last = ends.has_passed();
+        let is_last = stays.has_passed();
         let looked = transactions.take_back(hold_ref, core.options.call_timeout);
         if matches!(looked.await, Ok(false)) || is_last {
             return;
@@ -309,6 +313,7 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
             key: request.key.clone(),
             holder: call.hold_ref.holder,
             ends,
+            stays: ends,
             arrived: false,
         };
         let (answer, is_there) = match self.give(lease).await {

@@ -2,14 +2,18 @@
 
 use std::time::Duration;
 
+use lock_runtime::{SqlDialect, SqlTransaction};
+use mysql_async::Error;
 use mysql_async::prelude::Queryable;
 use tests::Mariadb;
 use tests::faults::{at_each_poll, poll_times};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::super::{
-    Driver, LONG, Open, assert_refused_at_once, free_within, is_given_back_after, scene, take,
-    take_within, the_lease_is_over,
+    Driver, LONG, MS, Open, assert_refused_at_once, free_within, in_time, is_given_back_after,
+    scene, take, take_within, the_lease_is_over, undriven,
 };
+use super::Owned;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_end_of_a_transaction_gives_the_lock_back() {
@@ -63,6 +67,47 @@ async fn every_end_of_a_transaction_gives_the_lock_back() {
     let id: Option<u64> = cut.0.query_first("SELECT CONNECTION_ID()").await.unwrap();
     table.server().query(&format!("KILL {}", id.unwrap()));
     free_within(&locks, "k", LONG).await;
+    table.assert_clean().await;
+}
+
+/// A transaction whose first statement finds the row locked by others, when a lease of two seconds is half over.
+struct KeptWaiting<'c> {
+    transaction: Owned<'c>,
+    asked: Option<Instant>,
+}
+
+impl SqlTransaction for KeptWaiting<'_> {
+    type Error = Error;
+    const DIALECT: SqlDialect = SqlDialect::Mysql;
+
+    async fn ask(&mut self, sql: &str, params: &[&str]) -> Result<String, Error> {
+        if self.asked.is_some() {
+            return self.transaction.ask(sql, params).await;
+        }
+        self.asked = Some(Instant::now());
+        sleep(1_100 * MS).await;
+        Ok(String::new())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_a_look_at_it_has_lengthened_is_given_back_after_a_rollback() {
+    let (table, locks, mut one, _) = scene::<Mariadb>().await;
+    is_given_back_after(&table, async || {
+        let taken = in_time(async || {
+            let mut kept_waiting = KeptWaiting {
+                transaction: Mariadb::begin(&mut one).await,
+                asked: None,
+            };
+            let taken = take(&locks, &mut kept_waiting, "k").await;
+            // The two seconds are over, but not the lease: the transaction's library has looked whether it is there.
+            sleep_until(kept_waiting.asked.unwrap() + 2_600 * MS).await;
+            kept_waiting.transaction.rollback().await;
+            undriven(taken)
+        });
+        taken.await.unwrap();
+    })
+    .await;
     table.assert_clean().await;
 }
 
