@@ -27,15 +27,15 @@ use tokio::sync::watch;
 
 use self::connection::{MysqlConnector, Timeouts};
 use self::forced::Looker;
-use self::statements::Own;
+use self::statements::{Own, hex};
 pub(crate) use self::url::Target;
-use super::Boxed;
 use super::kit::server_clock::ServerClock;
 use super::opening::Opening;
 use super::sql::pool::Aborted;
-use super::sql::{Database, Pool, Schema, Server, SqlBackend};
+use super::sql::{Database, Pool, Schema, Server, SqlBackend, Statement};
+use super::{Boxed, Give};
 use crate::sync::Mutex;
-use crate::values::{Key, LockError, Moment, StoreKind};
+use crate::values::{LockError, Moment};
 
 /// The database of a URL. It notifies no waiters.
 struct Mysql {
@@ -74,7 +74,7 @@ pub(crate) async fn connect(
         renewals: connector(Timeouts::of_renewals(timeout)),
         waiting_renewals: connector(Timeouts::of_requests(timeout)),
         pool: target.pool,
-        transactions: statements::of_transactions(&target),
+        notifies: target.notify,
         statements,
         clock: clock.clone(),
     };
@@ -105,20 +105,13 @@ impl Mysql {
 }
 
 impl Database for Mysql {
-    fn store(&self) -> StoreKind {
-        StoreKind::Mysql
-    }
-
-    fn shown(&self) -> &str {
-        self.target.shown()
-    }
-
-    fn notifies(&self) -> bool {
-        self.target.notify
-    }
-
-    fn check_key(&self, _: &Key) -> Result<(), LockError> {
-        Ok(())
+    fn give(&self, take: &Statement, [name, holder, _]: [String; 3]) -> Give {
+        let fill = |text: &str| self.target.table.put_into(text);
+        Give {
+            take: fill(&take.text),
+            then: Some(fill(&self.looker.own.free_at_commit)),
+            params: vec![hex(&name), holder],
+        }
     }
 
     fn holds_until(&self, end: Moment) {

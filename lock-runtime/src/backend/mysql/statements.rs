@@ -10,10 +10,10 @@ use std::time::UNIX_EPOCH;
 
 use super::url::Target;
 use crate::backend::sql::statements::{statement_files, without_comments};
-use crate::backend::sql::{Arg, OfTransactions, Statement, Statements};
+use crate::backend::sql::{Arg, Statement, Statements};
 
 /// The fragments that several statements share. A fragment may use those that come after it.
-const FRAGMENTS: [(&str, &str); 20] = [
+const FRAGMENTS: [(&str, &str); 21] = [
     // True if neither a lock nor a semaphore is at the name.
     (
         "{is_unused}",
@@ -76,6 +76,11 @@ const FRAGMENTS: [(&str, &str); 20] = [
          WHEN $3 = 'ids' THEN @id - 1 ELSE (@id DIV 4194304 + 1) * 4194304 - 1 END)",
     ),
     ("{is_primary}", IS_PRIMARY),
+    // The time in a session of a caller: that at which the statement began.
+    (
+        "{utc_micros}",
+        "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
+    ),
     (
         "{shared}",
         "JSON_TABLE(COALESCE(l.shares, '[]'), '$[*]' COLUMNS \
@@ -111,35 +116,6 @@ pub(super) fn statements(target: &Target) -> Statements {
     Statements::of(&statement_files!(), |text| filled(text, target))
 }
 
-/// The same in a session of a caller: the time at which the statement began.
-const UTC_MICROS: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
-
-/// Returns the statements of locks that a transaction of the caller has.
-pub(super) fn of_transactions(target: &Target) -> OfTransactions {
-    let table = target.table.clone();
-    let in_theirs = |name, text: &str| {
-        let text = without_comments(text);
-        let text = text.replace("{utc_micros}", UTC_MICROS);
-        Arc::new(Statement { name, text })
-    };
-    OfTransactions {
-        fill: Box::new(move |text| table.put_into(text)),
-        give: in_theirs(
-            "give_to_transaction",
-            include_str!("sql/give_to_transaction.sql"),
-        ),
-        then: Some(in_theirs(
-            "free_at_commit",
-            include_str!("sql/free_at_commit.sql"),
-        )),
-        params: |[name, holder, _]| vec![hex(&name), holder],
-        take_back: Arc::new(Statement {
-            name: "take_back",
-            text: filled(include_str!("sql/take_back.sql"), target),
-        }),
-    }
-}
-
 /// Returns the text of a statement, changed so that it does not wait for a row that somebody has locked.
 fn unwaiting(statement: &Statement, target: &Target) -> String {
     let text = statement.text.replace("l.name = $1", "l.name = @unlocked");
@@ -151,6 +127,8 @@ fn unwaiting(statement: &Statement, target: &Target) -> String {
 pub(super) struct Own {
     pub(super) rights: String,
     pub(super) missing: String,
+    /// The second statement of a transaction that takes a hold over.
+    pub(super) free_at_commit: String,
     pub(super) forced: Arc<Statement>,
     /// `acquire` on MySQL, and, in the next three fields, `take_over`, `take_turn` and `wait` of callers that do not wait
     /// for a locked row.
@@ -169,6 +147,7 @@ impl Own {
             wait: unwaiting(&statements.wait, target),
             rights: filled(include_str!("sql/rights.sql"), target),
             missing: filled(include_str!("sql/missing.sql"), target),
+            free_at_commit: filled(include_str!("sql/free_at_commit.sql"), target),
             forced: Arc::new(Statement {
                 name: "forced",
                 text: filled(include_str!("sql/forced.sql"), target),
@@ -242,7 +221,7 @@ fn push(text: &mut String, arg: &Arg) {
     };
 }
 
-fn hex(value: &str) -> String {
+pub(super) fn hex(value: &str) -> String {
     let mut digits = String::with_capacity(2 * value.len());
     for byte in value.bytes() {
         let _ = write!(digits, "{byte:02x}");

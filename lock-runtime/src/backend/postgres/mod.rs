@@ -35,18 +35,19 @@ use self::connector::PostgresConnector;
 use self::listen::PostgresSubscriber;
 use self::notices::Notices;
 pub(crate) use self::url::Target;
-use super::Listen;
 use super::kit::server_clock::ServerClock;
 use super::kit::topic::WakeUps;
 use super::opening::Opening;
 use super::sql::pool::Aborted;
-use super::sql::{Database, Schema, Server, SqlBackend};
+use super::sql::{Database, Schema, Server, SqlBackend, Statement};
+use super::{Give, Listen};
 use crate::values::name::invalid;
-use crate::values::{Key, LockError, StoreKind};
+use crate::values::{Key, LockError};
 
 /// The database of a URL, and its listeners.
 struct Postgres {
     target: Arc<Target>,
+    notices: Arc<Notices>,
     topics: Arc<WakeUps>,
     subscriber: Aborted<Infallible>,
 }
@@ -75,17 +76,21 @@ pub(crate) async fn connect(
         renewals: connector(),
         waiting_renewals: connector(),
         pool: target.pool,
-        transactions: statements::of_transactions(&target.table, &notices),
+        notifies: target.notify,
         statements,
         clock: clock.clone(),
     };
-    let database = async || Arc::new(Postgres::listening(&target, &opening).await) as _;
+    let database = async || Arc::new(Postgres::listening(&target, &notices, &opening).await) as _;
     SqlBackend::connect(server, &opening, database).await
 }
 
 impl Postgres {
     /// Starts the subscriber. Unless the options are `lazy`, waits until it has tried to connect.
-    async fn listening(target: &Arc<Target>, opening: &Opening) -> Postgres {
+    async fn listening(
+        target: &Arc<Target>,
+        notices: &Arc<Notices>,
+        opening: &Opening,
+    ) -> Postgres {
         let topics = Arc::<WakeUps>::default();
         let (first, tried) = oneshot::channel();
         let subscriber = PostgresSubscriber {
@@ -102,6 +107,7 @@ impl Postgres {
         }
         Postgres {
             target: target.clone(),
+            notices: notices.clone(),
             topics,
             subscriber,
         }
@@ -109,18 +115,6 @@ impl Postgres {
 }
 
 impl Database for Postgres {
-    fn store(&self) -> StoreKind {
-        StoreKind::Postgres
-    }
-
-    fn shown(&self) -> &str {
-        self.target.shown()
-    }
-
-    fn notifies(&self) -> bool {
-        self.target.notify
-    }
-
     fn check_key(&self, key: &Key) -> Result<(), LockError> {
         if key.raw().contains('\0') {
             Err(invalid(
@@ -129,6 +123,15 @@ impl Database for Postgres {
             ))
         } else {
             Ok(())
+        }
+    }
+
+    fn give(&self, take: &Statement, params: [String; 3]) -> Give {
+        let take = self.target.table.put_into(&take.text);
+        Give {
+            take: self.notices.in_a_transaction(&take),
+            then: None,
+            params: params.into(),
         }
     }
 

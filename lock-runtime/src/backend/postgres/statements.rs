@@ -1,12 +1,9 @@
 //! The statements with the table's name filled in, and the types of their arguments.
 
-use std::sync::Arc;
-
 use tokio_postgres::types::{ToSql, Type};
 
-use super::notices::Notices;
 use crate::backend::sql::statements::{statement_files, without_comments};
-use crate::backend::sql::{Arg, OfTransactions, Statement, Statements, Table};
+use crate::backend::sql::{Arg, Statement, Statements, Table};
 
 /// The fragments that several statements share. `c.now` is the time of the statement, by the database's clock. A fragment
 /// may use those that come after it.
@@ -76,27 +73,6 @@ const MICROS_NOW: (&str, &str) = (
 /// Returns all statements for one table.
 pub(super) fn statements(table: &Table) -> Statements {
     Statements::of(&statement_files!(), |text| filled(text, table))
-}
-
-/// Returns the statements of locks that a transaction of the caller has.
-pub(super) fn of_transactions(table: &Table, notices: &Arc<Notices>) -> OfTransactions {
-    let (whole, notices) = (table.clone(), notices.clone());
-    let statement = |name, text| {
-        Arc::new(Statement {
-            name,
-            text: filled(text, table),
-        })
-    };
-    OfTransactions {
-        give: statement(
-            "give_to_transaction",
-            include_str!("sql/give_to_transaction.sql"),
-        ),
-        fill: Box::new(move |text| notices.in_a_transaction(&whole.put_into(text))),
-        then: None,
-        params: Vec::from,
-        take_back: statement("take_back", include_str!("sql/take_back.sql")),
-    }
 }
 
 fn filled(text: &str, table: &Table) -> String {

@@ -3,25 +3,22 @@
 use std::time::Duration;
 
 use super::{Arg, Row, Statement};
-use crate::backend::{Boxed, Fault, Listen, SilentListener};
+use crate::backend::{Boxed, Fault, Give, Listen, SilentListener};
 use crate::values::{Key, LockError, Moment, StoreError, StoreKind};
 
 /// A database, as the kinds of locks see it.
 pub(crate) trait Database: Send + Sync + 'static {
-    /// The kind of store.
-    fn store(&self) -> StoreKind;
-
-    /// Returns its name for errors and logs, without user and password.
-    fn shown(&self) -> &str;
-
-    /// Returns `true` if releases notify waiters. Otherwise waiters ask again and again.
-    fn notifies(&self) -> bool;
-
-    /// Checks a name against the database's own rules.
+    /// Checks a name against the database's own rules. The default is for a database that has none.
     ///
     /// # Errors
     /// [`LockError::InvalidName`].
-    fn check_key(&self, key: &Key) -> Result<(), LockError>;
+    fn check_key(&self, _: &Key) -> Result<(), LockError> {
+        Ok(())
+    }
+
+    /// Returns what a transaction of the caller runs, by the statement `take` first, to take over a hold. `params` are the
+    /// name, the holder and the topic of the waiters.
+    fn give(&self, take: &Statement, params: [String; 3]) -> Give;
 
     /// Listens to a topic. The default is for a database that sends no messages.
     fn listen(&self, _: String) -> Box<dyn Listen> {

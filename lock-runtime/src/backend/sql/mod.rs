@@ -36,8 +36,6 @@ use std::time::Duration;
 pub(super) use self::database::{Connector, Database, Failed, OpenedConnection};
 pub(super) use self::encryption::Encryption;
 use self::kinds::renewals::WaitingRenewals;
-use self::kinds::transactions::InTransactions;
-pub(super) use self::kinds::transactions::OfTransactions;
 use self::kinds::{acquire, acquire_all, exclusive, operators, release, renewals};
 pub(super) use self::pool::{Answer, Calls, Pool, Purpose, Until};
 pub(super) use self::schema::{MissingTable, Schema};
@@ -69,12 +67,16 @@ const WAITING_RENEWALS: usize = 2;
 /// Locks in one table of a database.
 pub(crate) struct SqlBackend {
     inner: Arc<SqlShared>,
-    in_transactions: InTransactions,
 }
 
 /// The state that the backend shares with compensations.
 struct SqlShared {
     database: Arc<dyn Database>,
+    store: StoreKind,
+    /// The server's name for errors and logs, without user and password.
+    shown: String,
+    /// True if releases notify waiters. Otherwise waiters ask again and again.
+    notifies: bool,
     statements: Statements,
     call_timeout: Duration,
     handle: tokio::runtime::Handle,
@@ -103,8 +105,9 @@ pub(super) struct Server<C> {
     pub(super) waiting_renewals: C,
     /// The number of connections that requests may use.
     pub(super) pool: usize,
+    /// True if releases notify waiters.
+    pub(super) notifies: bool,
     pub(super) statements: Statements,
-    pub(super) transactions: OfTransactions,
     pub(super) clock: Arc<ServerClock>,
 }
 
@@ -132,6 +135,9 @@ impl SqlBackend {
         }
         let inner = SqlShared {
             database: database().await,
+            store: C::STORE,
+            shown,
+            notifies: server.notifies,
             waiting: WaitingRenewals::of(&server.statements),
             statements: server.statements,
             call_timeout: timeout,
@@ -146,13 +152,7 @@ impl SqlBackend {
             pending: Arc::default(),
         };
         let inner = Arc::new(inner);
-        Ok(Arc::new(SqlBackend {
-            in_transactions: InTransactions {
-                inner: inner.clone(),
-                statements: server.transactions,
-            },
-            inner,
-        }))
+        Ok(Arc::new(SqlBackend { inner }))
     }
 }
 
@@ -214,7 +214,7 @@ impl SqlShared {
     /// Listens to a topic. Where releases notify nobody, waiters also ask after pauses.
     fn listen(&self, topic: String, polling: Polling) -> Box<dyn Listen> {
         let listener = self.database.listen(topic);
-        if self.database.notifies() {
+        if self.notifies {
             listener
         } else {
             Box::new(Both(listener, Box::new(polling)))
@@ -262,7 +262,7 @@ impl Backend for SqlBackend {
     }
 
     fn store(&self) -> StoreKind {
-        self.inner.database.store()
+        self.inner.store
     }
 
     fn traits(&self) -> StoreTraits {
@@ -298,7 +298,7 @@ impl Backend for SqlBackend {
     }
 
     fn transactions(&self) -> Option<&dyn super::Transactions> {
-        Some(&self.in_transactions)
+        Some(self)
     }
 
     fn directory(&self) -> Option<&dyn Directory> {
@@ -319,7 +319,7 @@ impl Backend for SqlBackend {
 
     fn notice_time(&self, key: &Key, held_for: Duration) -> Duration {
         let round_trip = self.round_trip(key);
-        if self.inner.database.notifies() {
+        if self.inner.notifies {
             round_trip
         } else {
             round_trip + polling::pause_after(held_for) / 2

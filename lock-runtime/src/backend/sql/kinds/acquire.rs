@@ -32,7 +32,7 @@ pub(in crate::backend::sql) async fn acquire(
     };
     let (key, deadline) = (request.hold_ref.key, asking.deadline);
     let mut asked_at = Some(request.asked_at);
-    let mut looks_first = request.again && key.kind() != Kind::Fair && !inner.database.notifies();
+    let mut looks_first = request.again && key.kind() != Kind::Fair && !inner.notifies;
     let mut thorough = false;
     let mut left = None;
     let mut pauses = WHILE_LOCKED.into_iter();
@@ -229,7 +229,7 @@ impl<'a> SqlAcquire<'a> {
         let Some(waits) = request.waits else {
             return Ok(());
         };
-        let listens = inner.database.notifies();
+        let listens = inner.notifies;
         let is_noted = match request.hold_ref.key.kind() {
             // A fair waiter has its place in the queue, and gets a message of its own.
             Kind::Fair => true,

@@ -60,7 +60,7 @@ impl SqlShared {
         seen: &Seen,
         deadline: Moment,
     ) -> Result<(), Fault> {
-        if seen.waited || !self.database.notifies() {
+        if seen.waited || !self.notifies {
             return Ok(());
         }
         let args = vec![Arg::text(key.raw()), Arg::Flag(true), Arg::Number(0)];

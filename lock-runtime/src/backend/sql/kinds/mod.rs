@@ -10,4 +10,4 @@ pub(super) mod operators;
 pub(super) mod release;
 pub(in crate::backend) mod renewals;
 pub(super) mod seen;
-pub(in crate::backend) mod transactions;
+mod transactions;

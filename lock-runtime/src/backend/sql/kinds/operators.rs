@@ -88,7 +88,7 @@ pub(in crate::backend::sql) async fn health(inner: &Arc<SqlShared>, timeout: Dur
     let since = inner.standing.note(answer.is_ok()).wall();
     let answer = answer.map(|answer| answer.sent_at.elapsed());
     let node = NodeHealth::new(
-        inner.database.shown(),
+        &*inner.shown,
         since,
         answer.map_err(|fault| fault.to_string()),
     );

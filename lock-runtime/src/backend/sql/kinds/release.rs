@@ -73,8 +73,7 @@ async fn shared(
 ) -> Result<Released, Fault> {
     let mut args = named(hold_ref);
     // Without a message, a writer comes after a pause.
-    let told = inner.database.notifies();
-    args.push(Arg::micros(if told {
+    args.push(Arg::micros(if inner.notifies {
         WRITER_HAS_TO_COME
     } else {
         READERS_KEPT_OUT
