@@ -9,14 +9,13 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};
 use tokio::runtime::Handle;
 
+use super::faults;
 use super::statements::Own;
-use super::url::Target;
-use super::{faults, url};
+use super::url::{Target, by_tls};
 use crate::backend::Fault;
-use crate::backend::kit::{hosts::in_share, login, server_clock::ServerClock};
+use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::sql::kinds::renewals::LATE;
 use crate::backend::sql::pool::Aborted;
-use crate::backend::sql::url::HostSettings;
 use crate::backend::sql::{
     MissingTable, OpenedConnection, Row, Schema, Statement, Value, malformed,
 };
@@ -107,20 +106,14 @@ impl Drop for MysqlConnection {
     }
 }
 
-/// A connection whose server is not checked yet.
-struct MysqlDialed {
-    connection: MysqlConnection,
-    renew_after: Option<Duration>,
-}
-
 /// Opens a connection on the connector's runtime, and checks its server.
 pub(super) async fn open(
     connector: &MysqlConnector,
 ) -> Result<OpenedConnection<MysqlConnection>, Fault> {
     let (timeout, handle) = (connector.timeout, &connector.handle);
     let settings = settings(connector.timeouts);
-    let opened = connect(&connector.target, settings, timeout, handle).await?;
-    let (mut connection, renew_after) = (opened.connection, opened.renew_after);
+    let connecting = connect(&connector.target, settings, timeout, handle);
+    let (mut connection, renew_after) = connecting.await?;
     ensure(connector, &mut connection).await?;
     let asked_at = clock::now();
     let checking = async {
@@ -169,8 +162,8 @@ async fn ensure(connector: &MysqlConnector, connection: &mut MysqlConnection) ->
 async fn create(connector: &MysqlConnector) -> Result<(), Fault> {
     let (target, timeout) = (&connector.target, Schema::timeout(connector.timeout));
     let settings = settings(Timeouts::of_requests(timeout));
-    let opened = connect(target, settings, connector.timeout, &connector.handle);
-    let mut connection = opened.await?.connection;
+    let connecting = connect(target, settings, connector.timeout, &connector.handle);
+    let (mut connection, _) = connecting.await?;
     let schema = target.table.put_into(&connector.schema.statement.text);
     // The end of the connection frees the lock.
     let text = format!(
@@ -180,47 +173,24 @@ async fn create(connector: &MysqlConnector) -> Result<(), Fault> {
     within(timeout, connection.conn().query_drop(text)).await
 }
 
+/// Opens a connection whose server is not checked yet. The time is that after which another one has to take its place.
 async fn connect(
     target: &Arc<Target>,
     settings: String,
     timeout: Duration,
     handle: &Handle,
-) -> Result<MysqlDialed, Fault> {
+) -> Result<(MysqlConnection, Option<Duration>), Fault> {
     let target = target.clone();
     // The connection lives on the backend's runtime, because the caller's runtime may end before the connection does.
-    let opening = async move { dial(&target, &settings, timeout).await };
-    Aborted::spawn(handle, opening).answer().await
-}
-
-/// Connects, with a login from the credentials if there are any. Each of these two steps may take `timeout`.
-async fn dial(target: &Target, settings: &str, timeout: Duration) -> Result<MysqlDialed, Fault> {
-    let login = match &target.credentials {
-        Some(credentials) => Some(login::ask(credentials, timeout).await?),
-        None => None,
+    let opening = async move {
+        let (settings, advice) = (&*settings, target.login_advice());
+        let connect = |opts, tls| async move {
+            let connected = connect_to(by_tls(opts, tls), settings).await;
+            connected.map_err(|error| faults::of_connecting(&error, advice))?
+        };
+        target.dial(timeout, connect).await
     };
-    let tls = target.tls()?;
-    let connecting =
-        target
-            .hosts
-            .connect(false, timeout, HostSettings::shown, |mut opts, share| {
-                if let Some(tls) = &tls {
-                    opts = url::by_tls(opts, tls);
-                }
-                if let Some(login) = &login {
-                    opts = url::with_login(opts, login);
-                }
-                in_share(share, async move {
-                    let connected = connect_to(opts, settings).await;
-                    connected
-                        .map_err(|error| faults::of_connecting(&error, target.login_advice()))?
-                })
-            });
-    let connection = connecting.await?;
-    let valid_for = login.and_then(|login| login.valid_for);
-    Ok(MysqlDialed {
-        connection,
-        renew_after: valid_for.map(login::before_the_end),
-    })
+    Aborted::spawn(handle, opening).answer().await
 }
 
 /// Connects to one server, if it can be written to. A replica keeps no locks, even if some users may write to it.

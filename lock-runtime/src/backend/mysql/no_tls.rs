@@ -10,10 +10,6 @@ pub(super) fn options(_: Encryption, _: &Certificates) -> Result<Option<SslOpts>
     Ok(None)
 }
 
-pub(super) fn unusable(error: LockError) -> Fault {
-    Fault::impossible(error.to_string())
-}
-
 pub(super) fn refusal(_: &Error) -> Option<Fault> {
     None
 }

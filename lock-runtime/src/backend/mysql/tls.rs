@@ -7,16 +7,12 @@ use rustls::RootCertStore;
 use rustls::crypto::{CryptoProvider, ring};
 
 use crate::backend::Fault;
-pub(super) use crate::backend::kit::certificates::unusable;
 use crate::backend::kit::certificates::{client_of, given_authorities, shown, system_authorities};
 use crate::backend::kit::tls_refusal;
 use crate::backend::sql::Encryption;
 use crate::values::{Certificates, LockError, config};
 
-/// Returns the TLS settings of the driver, with the certificates as they are now.
-///
-/// # Errors
-/// [`LockError::InvalidConfig`] if the certificates cannot be used, or if they name no authority to trust.
+/// Returns the TLS settings of the driver. See [`HostSettings::tls`](crate::backend::sql::url::HostSettings::tls).
 pub(super) fn options(
     encryption: Encryption,
     certificates: &Certificates,

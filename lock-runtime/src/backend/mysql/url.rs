@@ -6,7 +6,6 @@ use std::time::Duration;
 use mysql_async::{Opts, OptsBuilder, SslOpts};
 
 use super::tls;
-use crate::backend::Fault;
 use crate::backend::kit::hosts::Host;
 use crate::backend::kit::url_options::UrlOptions;
 use crate::backend::sql::Encryption;
@@ -65,15 +64,9 @@ impl Target {
         Ok(target)
     }
 
-    /// Returns the driver's TLS settings for a connection, with the certificates as they are now.
-    pub(super) fn tls(&self) -> Result<Option<SslOpts>, Fault> {
-        tls::options(self.encryption, &self.certificates).map_err(tls::unusable)
-    }
-
     /// Returns the database that the URL names, if it names one.
     pub(super) fn database(&self) -> Option<&str> {
-        let first = self.hosts.each().first();
-        first?.db_name().filter(|name| !name.is_empty())
+        self.hosts.each().first()?.database()
     }
 
     /// Returns advice for a user that is refused.
@@ -106,26 +99,19 @@ impl Host for Opts {
     }
 }
 
-/// Returns the settings by TLS.
-pub(super) fn by_tls(opts: Opts, tls: &SslOpts) -> Opts {
+/// Returns the settings by TLS, if connections use it.
+pub(super) fn by_tls(opts: Opts, tls: Option<SslOpts>) -> Opts {
+    let Some(tls) = tls else { return opts };
     OptsBuilder::from_opts(opts)
-        .ssl_opts(tls.clone())
+        .ssl_opts(tls)
         // Servers ask for tokens, such as those of Amazon RDS, by this plugin. The server has been verified by then.
         .enable_cleartext_plugin(true)
         .into()
 }
 
-/// Returns the settings with another login.
-pub(super) fn with_login(opts: Opts, login: &Login) -> Opts {
-    let opts = OptsBuilder::from_opts(opts).pass(Some(login.password.clone()));
-    match &login.user {
-        Some(user) => opts.user(Some(user.clone())),
-        None => opts,
-    }
-    .into()
-}
-
 impl HostSettings for Opts {
+    type Tls = Option<SslOpts>;
+
     fn shown(&self) -> String {
         match self.socket() {
             Some(path) => path.to_owned(),
@@ -134,15 +120,24 @@ impl HostSettings for Opts {
     }
 
     fn database(&self) -> Option<&str> {
-        self.db_name()
+        self.db_name().filter(|name| !name.is_empty())
     }
 
     fn has_password(&self) -> bool {
         self.pass().is_some()
     }
 
-    fn check_tls(encryption: Encryption, certificates: &Certificates) -> Result<(), LockError> {
-        tls::options(encryption, certificates).map(drop)
+    fn with_login(self, login: &Login) -> Opts {
+        let opts = OptsBuilder::from_opts(self).pass(Some(login.password.clone()));
+        match &login.user {
+            Some(user) => opts.user(Some(user.clone())),
+            None => opts,
+        }
+        .into()
+    }
+
+    fn tls(encryption: Encryption, certificates: &Certificates) -> Result<Self::Tls, LockError> {
+        tls::options(encryption, certificates)
     }
 }
 

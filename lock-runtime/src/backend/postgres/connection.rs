@@ -3,14 +3,12 @@
 use std::time::Duration;
 
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Connection, Row, SimpleQueryMessage, Socket};
+use tokio_postgres::{Client, Config, Connection, Row, SimpleQueryMessage, Socket};
 
 use super::connector::PostgresConnector;
-use super::tls::Encrypted;
-use super::url::Target;
-use super::{faults, hosts, statements};
+use super::tls::{Encrypted, Tls};
+use super::{faults, statements};
 use crate::backend::Fault;
-use crate::backend::kit::login;
 use crate::backend::sql::pool::Aborted;
 use crate::backend::sql::{MissingTable, OpenedConnection, Schema, Table, malformed};
 use crate::values::{StoreError, clock};
@@ -18,29 +16,13 @@ use crate::values::{StoreError, clock};
 /// The oldest version that runs the statements as they are meant.
 const OLDEST: i64 = 120_000;
 
-/// A connection whose `stream` no task drives yet.
-pub(super) struct PostgresDialed {
-    pub(super) client: Client,
-    pub(super) stream: Connection<Socket, Encrypted>,
-    /// The time after which another connection has to take its place, because its login expires.
-    pub(super) renew_after: Option<Duration>,
-}
-
-/// Connects, with a login from the credentials if there are any. Each of these two steps may take `timeout`.
-pub(super) async fn dial(target: &Target, timeout: Duration) -> Result<PostgresDialed, Fault> {
-    let login = match &target.credentials {
-        Some(credentials) => Some(login::ask(credentials, timeout).await?),
-        None => None,
-    };
-    let tls = target.tls()?;
-    let connecting = hosts::connect(&target.hosts, login.as_ref(), &tls, timeout);
-    let (client, stream) = connecting.await?;
-    let valid_for = login.and_then(|login| login.valid_for);
-    Ok(PostgresDialed {
-        client,
-        stream,
-        renew_after: valid_for.map(login::before_the_end),
-    })
+/// Connects to one host. No task drives the connection yet.
+pub(super) async fn connect(
+    config: Config,
+    tls: Tls,
+) -> Result<(Client, Connection<Socket, Encrypted>), Fault> {
+    let connected = config.connect(tls).await;
+    connected.map_err(|error| faults::of_connecting(&error))
 }
 
 /// Opens a connection on the connector's runtime, finds or creates the table, and checks its server.
@@ -49,9 +31,9 @@ pub(super) async fn open(connector: &PostgresConnector) -> Result<OpenedConnecti
     let dialed = target.clone();
     // The connection lives on the backend's runtime, because the caller's runtime may end before the connection does.
     let opening = async move {
-        let dialed = dial(&dialed, timeout).await?;
-        tokio::spawn(dialed.stream);
-        Ok((dialed.client, dialed.renew_after))
+        let ((client, stream), renew_after) = dialed.dial(timeout, connect).await?;
+        tokio::spawn(stream);
+        Ok((client, renew_after))
     };
     let opening = Aborted::spawn(&connector.handle, opening);
     let (client, renew_after) = opening.answer().await?;

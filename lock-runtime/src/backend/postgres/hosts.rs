@@ -1,15 +1,12 @@
 //! The hosts of a URL, as settings of tokio-postgres.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
+use tokio_postgres::Config;
 use tokio_postgres::config::{Host as At, LoadBalanceHosts, TargetSessionAttrs};
-use tokio_postgres::{Client, Config, Connection, Socket};
 
-use super::faults;
-use super::tls::{Encrypted, Tls};
-use crate::backend::Fault;
-use crate::backend::kit::hosts::{Host, Hosts, in_share};
+use super::tls::Tls;
+use crate::backend::kit::hosts::Host;
 use crate::backend::sql::Encryption;
 use crate::backend::sql::url::HostSettings;
 use crate::values::{Certificates, LockError, Login};
@@ -52,32 +49,9 @@ impl Host for Config {
     }
 }
 
-/// Connects to the first host that can be written to, within `timeout`.
-pub(super) async fn connect(
-    hosts: &Hosts<Config>,
-    login: Option<&Login>,
-    tls: &Tls,
-    timeout: Duration,
-) -> Result<(Client, Connection<Socket, Encrypted>), Fault> {
-    let first = hosts.each().first();
-    let at_any = first.map(Config::get_load_balance_hosts) == Some(LoadBalanceHosts::Random);
-    let connecting = hosts.connect(at_any, timeout, HostSettings::shown, |mut config, share| {
-        if let Some(login) = login {
-            config.password(&login.password);
-            if let Some(user) = &login.user {
-                config.user(user);
-            }
-        }
-        let tls = tls.clone();
-        in_share(share, async move {
-            let connected = config.connect(tls).await;
-            connected.map_err(|error| faults::of_connecting(&error))
-        })
-    });
-    connecting.await
-}
-
 impl HostSettings for Config {
+    type Tls = Tls;
+
     /// Returns several of them if the URL gave the hosts as options.
     fn shown(&self) -> String {
         let ports = self.get_ports();
@@ -99,7 +73,19 @@ impl HostSettings for Config {
         self.get_password().is_some()
     }
 
-    fn check_tls(encryption: Encryption, certificates: &Certificates) -> Result<(), LockError> {
-        Tls::new(encryption, certificates).map(drop)
+    fn with_login(mut self, login: &Login) -> Config {
+        self.password(&login.password);
+        if let Some(user) = &login.user {
+            self.user(user);
+        }
+        self
+    }
+
+    fn begins_at_any(&self) -> bool {
+        self.get_load_balance_hosts() == LoadBalanceHosts::Random
+    }
+
+    fn tls(encryption: Encryption, certificates: &Certificates) -> Result<Tls, LockError> {
+        Tls::new(encryption, certificates)
     }
 }

@@ -80,20 +80,21 @@ impl PostgresSubscriber {
     }
 
     async fn open(&self) -> Result<ListenConnection, Fault> {
-        let dialed = connection::dial(&self.target, self.timeout).await?;
+        let dialing = self.target.dial(self.timeout, connection::connect);
+        let ((client, stream), renew_after) = dialing.await?;
         let (tell, heard) = mpsc::unbounded_channel();
-        tokio::spawn(drive(dialed.stream, tell));
+        tokio::spawn(drive(stream, tell));
         // A table may have a name that is a word of SQL.
         let listen = format!("LISTEN \"{}\"", self.target.table.own_name());
-        let listening = dialed.client.batch_execute(&listen);
+        let listening = client.batch_execute(&listen);
         match tokio::time::timeout(self.timeout, listening).await {
             Ok(listening) => listening.map_err(|error| faults::of_connecting(&error))?,
             Err(_) => return Err(silent()),
         }
         Ok(ListenConnection {
-            client: dialed.client,
+            client,
             heard,
-            renewal: dialed.renew_after.map(|after| clock::now() + after),
+            renewal: renew_after.map(|after| clock::now() + after),
         })
     }
 

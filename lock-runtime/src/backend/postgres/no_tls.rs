@@ -9,7 +9,7 @@ use crate::values::{Certificates, LockError};
 
 /// A stand-in that is never asked to begin TLS.
 #[derive(Clone, Default)]
-pub(super) struct Tls(());
+pub(crate) struct Tls(());
 
 impl Tls {
     pub(super) fn new(_: Encryption, _: &Certificates) -> Result<Tls, LockError> {
@@ -25,10 +25,6 @@ impl MakeTlsConnect<Socket> for Tls {
     fn make_tls_connect(&mut self, _: &str) -> Result<NoTls, Self::Error> {
         Ok(NoTls)
     }
-}
-
-pub(super) fn unusable(error: LockError) -> Fault {
-    Fault::impossible(error.to_string())
 }
 
 pub(super) type Encrypted = NoTlsStream;

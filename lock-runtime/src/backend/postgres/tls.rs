@@ -16,7 +16,6 @@ use tokio_rustls::TlsConnector;
 
 use super::channel_binding::end_point;
 use crate::backend::Fault;
-pub(super) use crate::backend::kit::certificates::unusable;
 use crate::backend::kit::certificates::{client, client_of, given_roots, shown};
 use crate::backend::kit::tls_refusal;
 use crate::backend::sql::Encryption;
@@ -27,11 +26,10 @@ const PROTOCOL: &[u8] = b"postgresql";
 
 /// The settings by which TLS begins on a connection. Without a configuration, no connection asks for TLS.
 #[derive(Clone, Default)]
-pub(super) struct Tls(Option<Arc<ClientConfig>>);
+pub(crate) struct Tls(Option<Arc<ClientConfig>>);
 
 impl Tls {
-    /// # Errors
-    /// [`LockError::InvalidConfig`] if the certificates cannot be used, or if they name no authority to trust.
+    /// See [`HostSettings::tls`](crate::backend::sql::url::HostSettings::tls).
     pub(super) fn new(
         encryption: Encryption,
         certificates: &Certificates,
@@ -92,7 +90,7 @@ impl MakeTlsConnect<Socket> for Tls {
 }
 
 /// A connection to a host that is about to begin TLS.
-pub(super) struct TlsHandshake {
+pub(crate) struct TlsHandshake {
     tls: Tls,
     host: String,
 }
@@ -117,7 +115,7 @@ impl TlsConnect<Socket> for TlsHandshake {
 }
 
 /// A TLS connection.
-pub(super) struct Encrypted(Box<tokio_rustls::client::TlsStream<Candid>>);
+pub(crate) struct Encrypted(Box<tokio_rustls::client::TlsStream<Candid>>);
 
 impl TlsStream for Encrypted {
     fn channel_binding(&self) -> ChannelBinding {

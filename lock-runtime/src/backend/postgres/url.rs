@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use tokio_postgres::Config;
 
-use super::tls::Tls;
-use super::{encryption, hosts, tls};
-use crate::backend::Fault;
+use super::{encryption, hosts};
 use crate::backend::kit::url_options::UrlOptions;
 use crate::backend::sql::url::{self, Settings, one_by_one, split};
 use crate::values::{LockError, config};
@@ -61,11 +59,6 @@ impl Target {
             notify,
             ..Target::new(hosts, settings)
         })
-    }
-
-    /// Returns the TLS settings for a connection, with the certificates as they are now.
-    pub(super) fn tls(&self) -> Result<Tls, Fault> {
-        Tls::new(self.encryption, &self.certificates).map_err(tls::unusable)
     }
 }
 

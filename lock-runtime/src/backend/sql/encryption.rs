@@ -1,6 +1,14 @@
 //! The values of `sslmode` in a URL.
 
+#[cfg(feature = "tls-rustls")]
+pub(super) use crate::backend::kit::certificates::unusable;
 use crate::values::{LockError, config};
+
+/// A build without TLS: URLs that ask for it are refused before.
+#[cfg(not(feature = "tls-rustls"))]
+pub(super) fn unusable(error: LockError) -> crate::backend::Fault {
+    crate::backend::Fault::impossible(error.to_string())
+}
 
 /// The use of TLS for connections, and what is verified of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

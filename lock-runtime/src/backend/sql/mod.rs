@@ -10,7 +10,7 @@
 //! | `pool` | connections that are lent to one statement at a time |
 //! | `table`, `schema` | a table's name, and the creation of tables |
 //! | `topic` | the topics of notifications to waiters |
-//! | `url` | the parts that the URLs of databases share |
+//! | `url`, `dial` | the parts that the URLs of databases share; connecting to one of the hosts that they name |
 //! | `encryption` | the values of `sslmode` |
 //! | `row_limit` | a limit for the statements that may wait for one row |
 //! | `relogin` | another connection in place of one whose login expires |
@@ -18,6 +18,7 @@
 //! | `kinds/` | the statements that each kind of lock sends |
 
 pub(super) mod database;
+mod dial;
 pub(super) mod encryption;
 pub(super) mod kinds;
 pub(super) mod pool;

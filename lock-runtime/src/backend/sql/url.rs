@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Encryption, Table};
 use crate::backend::kit::hosts::{Host, Hosts};
 use crate::backend::kit::url_options::UrlOptions;
-use crate::values::{Certificates, Credentials, Handshake, LockError, config};
+use crate::values::{Certificates, Credentials, Handshake, LockError, Login, config};
 
 /// The number of connections for requests, unless the URL says otherwise.
 const POOL: usize = 8;
@@ -35,6 +35,9 @@ pub(crate) struct Target<H> {
 
 /// The settings of a driver for one host.
 pub(crate) trait HostSettings: Host {
+    /// The settings by which a connection uses TLS, or does not.
+    type Tls: Clone;
+
     /// Returns `host:port`, or the path of a socket.
     fn shown(&self) -> String;
 
@@ -42,8 +45,19 @@ pub(crate) trait HostSettings: Host {
 
     fn has_password(&self) -> bool;
 
-    /// Checks the certificates, before any I/O with a server.
-    fn check_tls(encryption: Encryption, certificates: &Certificates) -> Result<(), LockError>;
+    /// Returns the settings with another login.
+    fn with_login(self, login: &Login) -> Self;
+
+    /// Returns `true` if the client begins at any of the hosts, by chance. Otherwise it begins at the one that served last.
+    fn begins_at_any(&self) -> bool {
+        false
+    }
+
+    /// Returns the settings of TLS, with the certificates as they are now.
+    ///
+    /// # Errors
+    /// [`LockError::InvalidConfig`] if the certificates cannot be used, or if they name no authority to trust.
+    fn tls(encryption: Encryption, certificates: &Certificates) -> Result<Self::Tls, LockError>;
 }
 
 impl<H: HostSettings> Target<H> {
@@ -86,7 +100,8 @@ impl<H: HostSettings> Target<H> {
             ));
         }
         self.certificates.clone_from(&handshake.certificates);
-        H::check_tls(self.encryption, &self.certificates)?;
+        // Certificates that cannot be used are refused before any I/O with a server.
+        H::tls(self.encryption, &self.certificates)?;
         self.credentials.clone_from(&handshake.credentials);
         Ok(self)
     }
