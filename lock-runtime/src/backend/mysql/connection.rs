@@ -7,18 +7,14 @@ use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};
-use tokio::runtime::Handle;
 
-use super::faults;
 use super::statements::Own;
-use super::url::{Target, by_tls};
+use super::url::by_tls;
+use super::{Server, faults};
 use crate::backend::Fault;
-use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::sql::kinds::renewals::LATE;
 use crate::backend::sql::pool::Aborted;
-use crate::backend::sql::{
-    MissingTable, OpenedConnection, Row, Schema, Statement, Value, malformed,
-};
+use crate::backend::sql::{MissingTable, OpenedConnection, Row, Value, malformed};
 use crate::values::{Moment, clock};
 
 /// The oldest versions that run the statements as they are meant: they have `JSON_TABLE` and `SKIP LOCKED`.
@@ -26,16 +22,10 @@ const OLDEST: &str = "MySQL 8.0.21 or MariaDB 10.6";
 
 /// A connector, which opens connections for one purpose and runs statements on them.
 pub(super) struct MysqlConnector {
-    pub(super) target: Arc<Target>,
-    pub(super) fitness: Arc<Statement>,
-    pub(super) schema: Arc<Schema>,
+    pub(super) server: Arc<Server>,
     pub(super) own: Arc<Own>,
-    pub(super) clock: Arc<ServerClock>,
     pub(super) strict: bool,
-    /// The timeout of each step of opening a connection.
-    pub(super) timeout: Duration,
     pub(super) timeouts: Timeouts,
-    pub(super) handle: Handle,
 }
 
 /// The limits of the time that a statement may take, above all to wait for a row that somebody else has locked.
@@ -110,15 +100,15 @@ impl Drop for MysqlConnection {
 pub(super) async fn open(
     connector: &MysqlConnector,
 ) -> Result<OpenedConnection<MysqlConnection>, Fault> {
-    let (timeout, handle) = (connector.timeout, &connector.handle);
-    let settings = settings(connector.timeouts);
-    let connecting = connect(&connector.target, settings, timeout, handle);
+    let (server, timeout) = (&connector.server, connector.server.timeout);
+    let connecting = connect(server, connector.timeouts);
     let (mut connection, renew_after) = connecting.await?;
     ensure(connector, &mut connection).await?;
     let asked_at = clock::now();
     let checking = async {
         let conn = connection.conn();
-        let seen: Option<mysql_async::Row> = conn.query_first(&connector.fitness.text).await?;
+        let seen: Option<mysql_async::Row> =
+            conn.query_first(&server.statements.fitness.text).await?;
         Ok::<_, mysql_async::Error>(seen)
     };
     let seen = within(timeout, checking).await?;
@@ -126,9 +116,9 @@ pub(super) async fn open(
     let time = judge(&row, connector)?;
     connection.is_mariadb = is_mariadb(&row.word(0)?);
     let conn = connection.conn();
-    let rights = connector.target.table.put_into(&connector.own.rights);
+    let rights = server.target.table.put_into(&connector.own.rights);
     within(timeout, conn.query_drop(rights)).await?;
-    connector.clock.saw(time, asked_at);
+    server.clock.saw(time, asked_at);
     Ok(OpenedConnection {
         connection,
         drawn: row.word(11)?,
@@ -138,33 +128,28 @@ pub(super) async fn open(
 
 /// Creates the tables that are missing, if the user wants that and the URL names a database.
 async fn ensure(connector: &MysqlConnector, connection: &mut MysqlConnection) -> Result<(), Fault> {
-    let (target, schema) = (&connector.target, &connector.schema);
-    if !schema.is_wanted() || !target.table.is_found() {
+    let (server, table) = (&connector.server, &connector.server.target.table);
+    if !server.wants_tables() || !table.is_found() {
         return Ok(());
     }
     let asked = connection.conn().query_first(&connector.own.missing);
-    let seen: Option<mysql_async::Row> = within(connector.timeout, asked).await?;
+    let seen: Option<mysql_async::Row> = within(server.timeout, asked).await?;
     let seen = values(seen.ok_or_else(malformed)?);
     let missing = match (seen.number(0)?, seen.number(1)?) {
         (0, _) => MissingTable::Locks,
         (_, 2) => MissingTable::Nothing,
         _ => MissingTable::Others,
     };
-    let grant = format!("GRANT CREATE ON {}* TO …", target.table.before_name());
-    let creating = create(connector);
-    schema
-        .create(missing, &target.table, &grant, creating)
-        .await
+    let grant = format!("GRANT CREATE ON {}* TO …", table.before_name());
+    server.create(missing, &grant, create(server)).await
 }
 
 /// Creates the tables on a connection of its own, whose statements may take longer. Processes that start at once do it one
 /// after the other.
-async fn create(connector: &MysqlConnector) -> Result<(), Fault> {
-    let (target, timeout) = (&connector.target, Schema::timeout(connector.timeout));
-    let settings = settings(Timeouts::of_requests(timeout));
-    let connecting = connect(target, settings, connector.timeout, &connector.handle);
-    let (mut connection, _) = connecting.await?;
-    let schema = target.table.put_into(&connector.schema.statement.text);
+async fn create(server: &Arc<Server>) -> Result<(), Fault> {
+    let timeout = server.creation_timeout();
+    let (mut connection, _) = connect(server, Timeouts::of_requests(timeout)).await?;
+    let schema = server.target.table.put_into(&server.statements.schema.text);
     // The end of the connection frees the lock.
     let text = format!(
         "SELECT GET_LOCK('lock-runtime', {}); {schema}",
@@ -175,22 +160,21 @@ async fn create(connector: &MysqlConnector) -> Result<(), Fault> {
 
 /// Opens a connection whose server is not checked yet. The time is that after which another one has to take its place.
 async fn connect(
-    target: &Arc<Target>,
-    settings: String,
-    timeout: Duration,
-    handle: &Handle,
+    server: &Arc<Server>,
+    timeouts: Timeouts,
 ) -> Result<(MysqlConnection, Option<Duration>), Fault> {
-    let target = target.clone();
+    let own = server.clone();
     // The connection lives on the backend's runtime, because the caller's runtime may end before the connection does.
     let opening = async move {
-        let (settings, advice) = (&*settings, target.login_advice());
+        let settings = &settings(timeouts);
+        let advice = own.target.login_advice();
         let connect = |opts, tls| async move {
             let connected = connect_to(by_tls(opts, tls), settings).await;
             connected.map_err(|error| faults::of_connecting(&error, advice))?
         };
-        target.dial(timeout, connect).await
+        own.target.dial(own.timeout, connect).await
     };
-    Aborted::spawn(handle, opening).answer().await
+    Aborted::spawn(&server.handle, opening).answer().await
 }
 
 /// Connects to one server, if it can be written to. A replica keeps no locks, even if some users may write to it.
@@ -240,7 +224,7 @@ fn settings(timeouts: Timeouts) -> String {
 
 /// Returns the server's time in µs, if the server may keep locks.
 fn judge(row: &Row, connector: &MysqlConnector) -> Result<u64, Fault> {
-    let table = connector.target.table.name();
+    let table = connector.server.target.table.name();
     let unfit = |why: String| Err(Fault::Impossible(why));
     let version = row.word(0)?;
     if !is_new_enough(&version) {
@@ -296,7 +280,7 @@ fn judge(row: &Row, connector: &MysqlConnector) -> Result<u64, Fault> {
     }
     let columns = row.text(6)?.unwrap_or_default();
     let has = |wanted: &str| columns.split(' ').any(|column| column == wanted);
-    if let Some(why) = connector.target.table.lacks(&[], has) {
+    if let Some(why) = connector.server.target.table.lacks(&[], has) {
         return unfit(why);
     }
     if row.text(7)? != Some("varbinary(512)") {

@@ -26,7 +26,7 @@ impl Connector for MysqlConnector {
     const STORE: StoreKind = StoreKind::Mysql;
 
     fn shown(&self) -> &str {
-        self.target.shown()
+        self.server.target.shown()
     }
 
     async fn open(&self) -> Result<OpenedConnection<MysqlConnection>, Fault> {
@@ -48,7 +48,7 @@ impl Connector for MysqlConnector {
         let Ok(Some((micros, true))) = seen else {
             return false;
         };
-        self.clock.saw(micros, asked_at);
+        self.server.clock.saw(micros, asked_at);
         connection.looked = asked_at;
         true
     }
@@ -59,7 +59,10 @@ impl Connector for MysqlConnector {
         statement: &Statement,
         args: &[Arg],
     ) -> Result<Vec<Row>, Failed> {
-        let (text, table) = (self.text(connection, statement, args), &self.target.table);
+        let (text, table) = (
+            self.text(connection, statement, args),
+            &self.server.target.table,
+        );
         let answer = match undisturbed(connection, text, args, table).await {
             // A transaction may hold the lock, and so have locked the row. A look tells.
             Err(error) if statement.name == "acquire" && error.is_of_a_locked_row() => {

@@ -23,23 +23,26 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mysql_async::Opts;
 use tokio::sync::watch;
 
 use self::connection::{MysqlConnector, Timeouts};
 use self::forced::Looker;
 use self::statements::{Own, hex};
 pub(crate) use self::url::Target;
-use super::kit::server_clock::ServerClock;
 use super::opening::Opening;
 use super::sql::pool::Aborted;
-use super::sql::{Database, Pool, Schema, Server, SqlBackend, Statement};
+use super::sql::{self, Database, Pool, SqlBackend, Statement};
 use super::{Boxed, Give};
 use crate::sync::Mutex;
 use crate::values::{LockError, Moment};
 
+/// A server, and what the connections of one manager share.
+type Server = sql::Server<Opts>;
+
 /// The database of a URL. It notifies no waiters.
 struct Mysql {
-    target: Arc<Target>,
+    server: Arc<Server>,
     looker: Arc<Looker>,
     /// The task that looks for forced releases.
     watcher: Aborted<Infallible>,
@@ -52,51 +55,39 @@ pub(crate) async fn connect(
     target: Target,
     opening: Opening,
 ) -> Result<Arc<SqlBackend>, LockError> {
-    let (options, target) = (&opening.options, Arc::new(target));
     let statements = statements::statements(&target);
     let own = Arc::new(Own::of(&target, &statements));
-    let (clock, timeout) = (Arc::new(ServerClock::default()), options.call_timeout);
-    let schema = Schema::new(&statements.schema, options.ensure_schema);
-    let fitness = statements.fitness.clone();
+    let server = Server::new(target, statements, &opening);
     let connector = |timeouts| MysqlConnector {
-        target: target.clone(),
-        fitness: fitness.clone(),
-        schema: schema.clone(),
+        server: server.clone(),
         own: own.clone(),
-        clock: clock.clone(),
-        strict: options.strict,
-        timeout,
+        strict: opening.options.strict,
         timeouts,
-        handle: opening.runtime.clone(),
     };
-    let server = Server {
-        requests: connector(Timeouts::of_requests(timeout)),
-        renewals: connector(Timeouts::of_renewals(timeout)),
-        waiting_renewals: connector(Timeouts::of_requests(timeout)),
-        pool: target.pool,
-        notifies: target.notify,
-        statements,
-        clock: clock.clone(),
-    };
-    let watcher = connector(Timeouts::of_requests(timeout));
-    let database = async || Arc::new(Mysql::watching(&target, watcher, &opening)) as _;
-    SqlBackend::connect(server, &opening, database).await
+    let (requests, renewals) = (
+        Timeouts::of_requests(server.timeout),
+        Timeouts::of_renewals(server.timeout),
+    );
+    let connectors = [requests, renewals, requests].map(connector);
+    let watcher = connector(requests);
+    let database = async || Arc::new(Mysql::watching(watcher, &opening)) as _;
+    SqlBackend::connect(&server, connectors, &opening, database).await
 }
 
 impl Mysql {
     /// Begins to look for forced releases.
-    fn watching(target: &Arc<Target>, connector: MysqlConnector, opening: &Opening) -> Mysql {
-        let held = watch::Sender::new(None);
+    fn watching(connector: MysqlConnector, opening: &Opening) -> Mysql {
+        let (server, held) = (connector.server.clone(), watch::Sender::new(None));
         let looker = Arc::new(Looker {
             own: connector.own.clone(),
-            timeout: opening.options.call_timeout,
+            timeout: server.timeout,
             calls: Pool::new(connector, &opening.runtime, &opening.ids, 1),
             events: opening.events.clone(),
             told: Mutex::default(),
         });
         let watch = looker.clone().watch(held.subscribe());
         Mysql {
-            target: target.clone(),
+            server,
             looker,
             watcher: Aborted::spawn(&opening.runtime, watch),
             held,
@@ -106,7 +97,7 @@ impl Mysql {
 
 impl Database for Mysql {
     fn give(&self, take: &Statement, [name, holder, _]: [String; 3]) -> Give {
-        let fill = |text: &str| self.target.table.put_into(text);
+        let fill = |text: &str| self.server.target.table.put_into(text);
         Give {
             take: fill(&take.text),
             then: Some(fill(&self.looker.own.free_at_commit)),

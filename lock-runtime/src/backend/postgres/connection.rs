@@ -7,10 +7,10 @@ use tokio_postgres::{Client, Config, Connection, Row, SimpleQueryMessage, Socket
 
 use super::connector::PostgresConnector;
 use super::tls::{Encrypted, Tls};
-use super::{faults, statements};
+use super::{Server, faults, statements};
 use crate::backend::Fault;
 use crate::backend::sql::pool::Aborted;
-use crate::backend::sql::{MissingTable, OpenedConnection, Schema, Table, malformed};
+use crate::backend::sql::{Connector, MissingTable, OpenedConnection, Table, malformed};
 use crate::values::{StoreError, clock};
 
 /// The oldest version that runs the statements as they are meant.
@@ -27,42 +27,42 @@ pub(super) async fn connect(
 
 /// Opens a connection on the connector's runtime, finds or creates the table, and checks its server.
 pub(super) async fn open(connector: &PostgresConnector) -> Result<OpenedConnection<Client>, Fault> {
-    let (target, timeout) = (&connector.target, connector.timeout);
-    let dialed = target.clone();
+    let server = &connector.server;
+    let (dialed, table, timeout) = (server.clone(), &server.target.table, server.timeout);
     // The connection lives on the backend's runtime, because the caller's runtime may end before the connection does.
     let opening = async move {
-        let ((client, stream), renew_after) = dialed.dial(timeout, connect).await?;
+        let ((client, stream), renew_after) = dialed.target.dial(timeout, connect).await?;
         tokio::spawn(stream);
         Ok((client, renew_after))
     };
-    let opening = Aborted::spawn(&connector.handle, opening);
+    let opening = Aborted::spawn(&server.handle, opening);
     let (client, renew_after) = opening.answer().await?;
-    if !target.table.is_found() || connector.schema.is_wanted() {
-        find(&client, connector).await?;
+    if !table.is_found() || server.wants_tables() {
+        find(&client, server).await?;
     }
     let sent_at = clock::now();
-    let name = target.table.whole();
+    let name = table.whole();
     let longest = format!("{}ms", longest_wait(timeout).as_millis());
     let args: [(&(dyn ToSql + Sync), Type); 3] = [
         (&name, Type::TEXT),
         (&longest, Type::TEXT),
         // The session is not ours alone, and the setting would stay in it.
-        (&!target.notify, Type::BOOL),
+        (&!server.target.notify, Type::BOOL),
     ];
-    let asked = client.query_typed(&connector.fitness.text, &args);
+    let asked = client.query_typed(&server.statements.fitness.text, &args);
     let rows = within(timeout, asked).await?;
     let [row] = rows.as_slice() else {
         return Err(malformed());
     };
-    let time = judge(row, &target.table).map_err(|refusal| match refusal {
+    let time = judge(row, table).map_err(|refusal| match refusal {
         Refusal::Read(error) => faults::of_statement(&error),
         Refusal::Unfit(why) => Fault::Impossible(why),
     })?;
     if row.try_get(13).ok() == Some(false) {
         let why = StoreError::new("the user may not call `pg_notify(text, text)`");
-        connector.notices.refused(target.shown(), &why);
+        connector.notices.refused(connector.shown(), &why);
     }
-    connector.clock.saw(time, sent_at);
+    server.clock.saw(time, sent_at);
     Ok(OpenedConnection {
         connection: client,
         drawn: row.get(15),
@@ -71,26 +71,23 @@ pub(super) async fn open(connector: &PostgresConnector) -> Result<OpenedConnecti
 }
 
 /// Finds out in which schema the table is. If it is missing and the user wants it, creates it.
-async fn find(client: &Client, connector: &PostgresConnector) -> Result<(), Fault> {
-    let (table, schema) = (&connector.target.table, &connector.schema);
-    let (missing, writable, place) = look(client, connector).await?;
+async fn find(client: &Client, server: &Server) -> Result<(), Fault> {
+    let (missing, writable, place) = look(client, server).await?;
     // If the server is read-only, its check reports that.
-    if schema.is_wanted() && writable {
+    if server.wants_tables() && writable {
         let grant = format!("GRANT CREATE ON SCHEMA {place} TO …");
-        let text = statements::creation(table, &schema.statement);
-        let timeout = Schema::timeout(connector.timeout);
+        let text = statements::creation(&server.target.table, &server.statements.schema);
         let creating = async {
-            let created = within(timeout, client.batch_execute(&text)).await;
+            let created = within(server.creation_timeout(), client.batch_execute(&text)).await;
             if created.is_err() {
                 // The session is in the transaction that failed.
-                within(connector.timeout, client.batch_execute("ROLLBACK")).await?;
+                within(server.timeout, client.batch_execute("ROLLBACK")).await?;
             }
             created
         };
-        let created = schema.create(missing, table, &grant, creating).await;
-        created?;
+        server.create(missing, &grant, creating).await?;
         if missing == MissingTable::Locks {
-            look(client, connector).await?;
+            look(client, server).await?;
         }
     }
     Ok(())
@@ -98,13 +95,10 @@ async fn find(client: &Client, connector: &PostgresConnector) -> Result<(), Faul
 
 /// Notes the table's schema, if the table exists. Returns what is missing, whether the session can be written to, and
 /// the schema in which tables are created.
-async fn look(
-    client: &Client,
-    connector: &PostgresConnector,
-) -> Result<(MissingTable, bool, String), Fault> {
-    let table = &connector.target.table;
+async fn look(client: &Client, server: &Server) -> Result<(MissingTable, bool, String), Fault> {
+    let table = &server.target.table;
     let text = statements::look_for(table);
-    let answers = within(connector.timeout, client.simple_query(&text)).await?;
+    let answers = within(server.timeout, client.simple_query(&text)).await?;
     let row = answers.iter().find_map(|answer| match answer {
         SimpleQueryMessage::Row(row) => Some(row),
         _ => None,

@@ -4,19 +4,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::notices::{self, Notices};
 use super::statements::typed;
-use super::url::Target;
-use super::{connection, faults};
+use super::{Server, connection, faults};
 use crate::backend::Fault;
-use crate::backend::kit::server_clock::ServerClock;
-use crate::backend::sql::{
-    Arg, Connector, Failed, OpenedConnection, Row, Schema, Statement, Value,
-};
+use crate::backend::sql::{Arg, Connector, Failed, OpenedConnection, Row, Statement, Value};
 use crate::values::StoreKind;
 
 /// The time for which a statement that nobody waits for any more may go on before it is cancelled. Most statements end
@@ -24,14 +19,8 @@ use crate::values::StoreKind;
 const GRACE: Duration = Duration::from_millis(100);
 
 pub(super) struct PostgresConnector {
-    pub(super) target: Arc<Target>,
-    pub(super) fitness: Arc<Statement>,
-    pub(super) schema: Arc<Schema>,
+    pub(super) server: Arc<Server>,
     pub(super) notices: Arc<Notices>,
-    pub(super) clock: Arc<ServerClock>,
-    /// The timeout of each step of opening a connection.
-    pub(super) timeout: Duration,
-    pub(super) handle: Handle,
 }
 
 impl Connector for PostgresConnector {
@@ -40,7 +29,7 @@ impl Connector for PostgresConnector {
     const STORE: StoreKind = StoreKind::Postgres;
 
     fn shown(&self) -> &str {
-        self.target.shown()
+        self.server.target.shown()
     }
 
     async fn open(&self) -> Result<OpenedConnection<Client>, Fault> {
@@ -62,7 +51,7 @@ impl Connector for PostgresConnector {
         args: &[Arg],
     ) -> Result<Vec<Row>, Failed> {
         let args: Vec<_> = args.iter().map(typed).collect();
-        let text = self.target.table.put_into(&statement.text);
+        let text = self.server.target.table.put_into(&statement.text);
         let (loud, notifies) = self.notices.loud(&text);
         let mut answer = client.query_typed(&loud, &args).await;
         if answer.is_ok() && notifies {
@@ -105,7 +94,7 @@ impl Connector for PostgresConnector {
     }
 
     fn longest_statement(&self) -> Duration {
-        connection::longest_wait(self.timeout)
+        connection::longest_wait(self.server.timeout)
     }
 
     /// Waits until the statement has ended, and cancels it if it does not end soon. After a cancellation, the
@@ -117,7 +106,7 @@ impl Connector for PostgresConnector {
             return answer.is_ok();
         }
         // The statement may have ended meanwhile, or may not have begun. Both are fine.
-        if let Ok(tls) = self.target.tls() {
+        if let Ok(tls) = self.server.target.tls() {
             let _ = client.cancel_token().cancel_query(tls).await;
         }
         let _ = ended.await;

@@ -13,8 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::{AsyncMessage, Client, Connection, Notification, Socket};
 
 use super::tls::Encrypted;
-use super::url::Target;
-use super::{connection, faults};
+use super::{Server, connection, faults};
 use crate::backend::kit::{login::LoginRetries, outage::Outage, topic::WakeUps};
 use crate::backend::{Event, EventSink, Fault, Holders};
 use crate::values::{Backoff, HolderId, Moment, StoreError, clock};
@@ -28,10 +27,9 @@ const VICTIM: char = '!';
 
 /// The task that keeps the connection.
 pub(super) struct PostgresSubscriber {
-    pub(super) target: Arc<Target>,
+    pub(super) server: Arc<Server>,
     pub(super) topics: Arc<WakeUps>,
     pub(super) events: EventSink,
-    pub(super) timeout: Duration,
 }
 
 /// A connection that listens.
@@ -57,7 +55,7 @@ impl PostgresSubscriber {
             drop(first.take());
             let fault = match opened {
                 Ok(connection) => {
-                    outage.notice_end(self.target.shown());
+                    outage.notice_end(self.server.target.shown());
                     self.topics.raise_all();
                     let since = clock::now();
                     let ended = self.hear(connection).await;
@@ -74,20 +72,23 @@ impl PostgresSubscriber {
                 }
                 Err(fault) => fault,
             };
-            outage.notice_loss(self.target.shown(), &fault);
+            outage.notice_loss(self.server.target.shown(), &fault);
             clock::sleep(pauses.pause()).await;
         }
     }
 
     async fn open(&self) -> Result<ListenConnection, Fault> {
-        let dialing = self.target.dial(self.timeout, connection::connect);
+        let dialing = self
+            .server
+            .target
+            .dial(self.server.timeout, connection::connect);
         let ((client, stream), renew_after) = dialing.await?;
         let (tell, heard) = mpsc::unbounded_channel();
         tokio::spawn(drive(stream, tell));
         // A table may have a name that is a word of SQL.
-        let listen = format!("LISTEN \"{}\"", self.target.table.own_name());
+        let listen = format!("LISTEN \"{}\"", self.server.target.table.own_name());
         let listening = client.batch_execute(&listen);
-        match tokio::time::timeout(self.timeout, listening).await {
+        match tokio::time::timeout(self.server.timeout, listening).await {
             Ok(listening) => listening.map_err(|error| faults::of_connecting(&error))?,
             Err(_) => return Err(silent()),
         }
@@ -113,14 +114,14 @@ impl PostgresSubscriber {
                 },
                 next = &mut next => {
                     // Every notification from before the other connection listened arrives before this answer.
-                    let _ = connection.is_alive(self.timeout).await;
+                    let _ = connection.is_alive(self.server.timeout).await;
                     while let Ok(message) = connection.heard.try_recv() {
                         self.tell(&message);
                     }
                     return Ok(next);
                 }
                 () = clock::sleep(HEARTBEAT) => {
-                    if !connection.is_alive(self.timeout).await {
+                    if !connection.is_alive(self.server.timeout).await {
                         return Err(silent());
                     }
                 }
@@ -138,7 +139,7 @@ impl PostgresSubscriber {
         loop {
             match self.open().await {
                 Ok(connection) => return connection,
-                Err(fault) => tries.failed(self.target.shown(), &fault).await,
+                Err(fault) => tries.failed(self.server.target.shown(), &fault).await,
             }
         }
     }

@@ -30,23 +30,26 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
+use tokio_postgres::Config;
 
 use self::connector::PostgresConnector;
 use self::listen::PostgresSubscriber;
 use self::notices::Notices;
 pub(crate) use self::url::Target;
-use super::kit::server_clock::ServerClock;
 use super::kit::topic::WakeUps;
 use super::opening::Opening;
 use super::sql::pool::Aborted;
-use super::sql::{Database, Schema, Server, SqlBackend, Statement};
+use super::sql::{self, Database, SqlBackend, Statement};
 use super::{Give, Listen};
 use crate::values::name::invalid;
 use crate::values::{Key, LockError};
 
+/// A server, and what the connections of one manager share.
+type Server = sql::Server<Config>;
+
 /// The database of a URL, and its listeners.
 struct Postgres {
-    target: Arc<Target>,
+    server: Arc<Server>,
     notices: Arc<Notices>,
     topics: Arc<WakeUps>,
     subscriber: Aborted<Infallible>,
@@ -57,47 +60,30 @@ pub(crate) async fn connect(
     target: Target,
     opening: Opening,
 ) -> Result<Arc<SqlBackend>, LockError> {
-    let (options, target) = (&opening.options, Arc::new(target));
     let statements = statements::statements(&target.table);
-    let (clock, timeout) = (Arc::new(ServerClock::default()), options.call_timeout);
+    let server = Server::new(target, statements, &opening);
     let notices = Arc::<Notices>::default();
-    let schema = Schema::new(&statements.schema, options.ensure_schema);
-    let connector = || PostgresConnector {
-        target: target.clone(),
-        fitness: statements.fitness.clone(),
-        schema: schema.clone(),
+    let connectors = [(); 3].map(|()| PostgresConnector {
+        server: server.clone(),
         notices: notices.clone(),
-        clock: clock.clone(),
-        timeout,
-        handle: opening.runtime.clone(),
-    };
-    let server = Server {
-        requests: connector(),
-        renewals: connector(),
-        waiting_renewals: connector(),
-        pool: target.pool,
-        notifies: target.notify,
-        statements,
-        clock: clock.clone(),
-    };
-    let database = async || Arc::new(Postgres::listening(&target, &notices, &opening).await) as _;
-    SqlBackend::connect(server, &opening, database).await
+    });
+    let database = async || Arc::new(Postgres::listening(&server, &notices, &opening).await) as _;
+    SqlBackend::connect(&server, connectors, &opening, database).await
 }
 
 impl Postgres {
     /// Starts the subscriber. Unless the options are `lazy`, waits until it has tried to connect.
     async fn listening(
-        target: &Arc<Target>,
+        server: &Arc<Server>,
         notices: &Arc<Notices>,
         opening: &Opening,
     ) -> Postgres {
         let topics = Arc::<WakeUps>::default();
         let (first, tried) = oneshot::channel();
         let subscriber = PostgresSubscriber {
-            target: target.clone(),
+            server: server.clone(),
             topics: topics.clone(),
             events: opening.events.clone(),
-            timeout: opening.options.call_timeout,
         };
         let subscriber = Aborted::spawn(&opening.runtime, subscriber.run(first));
         if !opening.options.lazy {
@@ -106,7 +92,7 @@ impl Postgres {
             let _ = tried.await;
         }
         Postgres {
-            target: target.clone(),
+            server: server.clone(),
             notices: notices.clone(),
             topics,
             subscriber,
@@ -127,7 +113,7 @@ impl Database for Postgres {
     }
 
     fn give(&self, take: &Statement, params: [String; 3]) -> Give {
-        let take = self.target.table.put_into(&take.text);
+        let take = self.server.target.table.put_into(&take.text);
         Give {
             take: self.notices.in_a_transaction(&take),
             then: None,

@@ -32,18 +32,22 @@ mod undo;
 pub(super) mod url;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+
+use tokio::runtime::Handle;
 
 pub(super) use self::database::{Connector, Database, Failed, OpenedConnection};
 pub(super) use self::encryption::Encryption;
 use self::kinds::renewals::WaitingRenewals;
 use self::kinds::{acquire, acquire_all, exclusive, operators, release, renewals};
 pub(super) use self::pool::{Answer, Calls, Pool, Purpose, Until};
-pub(super) use self::schema::{MissingTable, Schema};
+pub(super) use self::schema::MissingTable;
 pub(super) use self::statements::{Arg, Row, Statement, Statements, Value, malformed};
 pub(super) use self::table::Table;
 use self::topic::{own_topic, topic};
 use self::undo::SqlCompensation;
+use self::url::Target;
 use super::kit::polling::{self, Polling};
 use super::kit::seen_processes::SeenProcesses;
 use super::kit::{server_clock::ServerClock, slots::Slots, standing::Standing};
@@ -78,9 +82,9 @@ struct SqlShared {
     shown: String,
     /// True if releases notify waiters. Otherwise waiters ask again and again.
     notifies: bool,
-    statements: Statements,
+    statements: Arc<Statements>,
     call_timeout: Duration,
-    handle: tokio::runtime::Handle,
+    handle: Handle,
     clock: Arc<ServerClock>,
     pool: Arc<dyn Calls>,
     renewals: Arc<dyn Calls>,
@@ -96,57 +100,70 @@ struct SqlShared {
     pending: Arc<Count>,
 }
 
-/// The ways to reach a server, and the statements that it is sent.
-pub(super) struct Server<C> {
-    /// The connector for requests.
-    pub(super) requests: C,
-    /// The connector for renewals.
-    pub(super) renewals: C,
-    /// The connector for renewals that wait for rows which others write.
-    pub(super) waiting_renewals: C,
-    /// The number of connections that requests may use.
-    pub(super) pool: usize,
-    /// True if releases notify waiters.
-    pub(super) notifies: bool,
-    pub(super) statements: Statements,
+/// A server, and what the connections of one manager share.
+pub(super) struct Server<H> {
+    pub(super) target: Target<H>,
+    pub(super) statements: Arc<Statements>,
     pub(super) clock: Arc<ServerClock>,
+    /// The timeout of a call, and of each step of opening a connection.
+    pub(super) timeout: Duration,
+    /// The runtime on which connections live. That of a caller may end before they do.
+    pub(super) handle: Handle,
+    /// True if the user wants the tables to be created, until they were found or created.
+    wants_tables: AtomicBool,
+}
+
+impl<H> Server<H> {
+    pub(super) fn new(
+        target: Target<H>,
+        statements: Statements,
+        opening: &Opening,
+    ) -> Arc<Server<H>> {
+        Arc::new(Server {
+            target,
+            statements: Arc::new(statements),
+            clock: Arc::default(),
+            timeout: opening.options.call_timeout,
+            handle: opening.runtime.clone(),
+            wants_tables: AtomicBool::new(opening.options.ensure_schema),
+        })
+    }
 }
 
 impl SqlBackend {
-    /// Connects, unless the options are `lazy`, and checks the server. `database` then begins to listen.
-    pub(super) async fn connect<C: Connector>(
-        server: Server<C>,
+    /// Connects, unless the options are `lazy`, and checks the server. `database` then begins to listen. The connectors
+    /// are those for requests, for renewals, and for renewals that wait for rows which others write.
+    pub(super) async fn connect<H, C: Connector>(
+        server: &Server<H>,
+        [requests, renewals, waiting_renewals]: [C; 3],
         opening: &Opening,
         database: impl AsyncFnOnce() -> Arc<dyn Database>,
     ) -> Result<Arc<SqlBackend>, LockError> {
-        let (options, handle) = (&opening.options, opening.runtime.clone());
-        let timeout = options.call_timeout;
-        let shown = server.requests.shown().to_owned();
-        let ids = &opening.ids;
-        let requests = Pool::new(server.requests, &handle, ids, server.pool);
-        let renewals = Pool::new(server.renewals, &handle, ids, RENEWALS);
-        let waiting_renewals = Pool::new(server.waiting_renewals, &handle, ids, WAITING_RENEWALS);
-        if !options.lazy {
-            let first = requests.open().await;
-            first.map_err(|fault| fault.into_error(&shown))?;
+        let pool = |connector, size| Pool::new(connector, &server.handle, &opening.ids, size);
+        let requests = pool(requests, server.target.pool);
+        let renewals = pool(renewals, RENEWALS);
+        let shown = &server.target.shown;
+        if !opening.options.lazy {
             // Renewals get a connection now: the first renewal of a short lease has less time than opening one may
             // take.
-            let first = renewals.open().await;
-            first.map_err(|fault| fault.into_error(&shown))?;
+            for pool in [&requests, &renewals] {
+                let first = pool.open().await;
+                first.map_err(|fault| fault.into_error(shown))?;
+            }
         }
         let inner = SqlShared {
             database: database().await,
             store: C::STORE,
-            shown,
-            notifies: server.notifies,
+            shown: shown.clone(),
+            notifies: server.target.notify,
             waiting: WaitingRenewals::of(&server.statements),
-            statements: server.statements,
-            call_timeout: timeout,
-            clock: server.clock,
+            statements: server.statements.clone(),
+            call_timeout: server.timeout,
+            clock: server.clock.clone(),
             pool: requests,
             renewals,
-            waiting_renewals,
-            handle,
+            waiting_renewals: pool(waiting_renewals, WAITING_RENEWALS),
+            handle: server.handle.clone(),
             standing: Standing::default(),
             others: SeenProcesses::default(),
             last_seen: Arc::default(),

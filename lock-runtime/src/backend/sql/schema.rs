@@ -1,10 +1,9 @@
 //! The creation of the tables, if the user wants it and they are missing.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Statement, Table};
+use super::Server;
 use crate::backend::Fault;
 
 /// The time that the definition of tables may take, at least. A server syncs several files for each table, and many
@@ -21,60 +20,41 @@ pub(crate) enum MissingTable {
     Locks,
 }
 
-/// The creation of the tables. The connectors of one manager share it.
-#[derive(Debug)]
-pub(crate) struct Schema {
-    pub(crate) statement: Arc<Statement>,
-    /// True if the user wants the tables to be created, until they were found or created.
-    wanted: AtomicBool,
-}
-
-impl Schema {
-    pub(crate) fn new(statement: &Arc<Statement>, wanted: bool) -> Arc<Schema> {
-        Arc::new(Schema {
-            statement: statement.clone(),
-            wanted: AtomicBool::new(wanted),
-        })
-    }
-
+impl<H> Server<H> {
     /// Returns `true` if the next connection is to look for the tables, and to create them.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.wanted.load(Ordering::Relaxed)
+    pub(in crate::backend) fn wants_tables(&self) -> bool {
+        self.wants_tables.load(Ordering::Relaxed)
     }
 
     /// Returns the time that the creation may take.
-    pub(crate) fn timeout(call_timeout: Duration) -> Duration {
-        call_timeout.max(DEFINITION)
+    pub(in crate::backend) fn creation_timeout(&self) -> Duration {
+        self.timeout.max(DEFINITION)
     }
 
     /// Creates what is missing by `creating`. A user who may not create tables is refused only where there is no table
     /// of the locks. `grant` is the right to name then.
-    pub(crate) async fn create(
+    pub(in crate::backend) async fn create(
         &self,
         missing: MissingTable,
-        table: &Table,
         grant: &str,
         creating: impl Future<Output = Result<(), Fault>>,
     ) -> Result<(), Fault> {
+        let table = self.target.table.name();
         if missing != MissingTable::Nothing {
             match (creating.await, missing) {
                 (Err(Fault::Denied(why)), MissingTable::Others) => {
-                    tracing::warn!(
-                        "the tables beside `{}` were not created: {why}",
-                        table.name()
-                    );
+                    tracing::warn!("the tables beside `{table}` were not created: {why}");
                 }
                 (Err(Fault::Denied(why)), _) => {
                     return Err(Fault::denied(format!(
-                        "{why}: there is no table `{}`, and the user may not create it; `{grant}`, or create it by the \
-                         statement in the documentation of this store",
-                        table.name()
+                        "{why}: there is no table `{table}`, and the user may not create it; `{grant}`, or create it by \
+                         the statement in the documentation of this store"
                     )));
                 }
                 (created, _) => created?,
             }
         }
-        self.wanted.store(false, Ordering::Relaxed);
+        self.wants_tables.store(false, Ordering::Relaxed);
         Ok(())
     }
 }
