@@ -105,14 +105,7 @@ pub(super) async fn open(
     let (mut connection, renew_after) = connecting.await?;
     ensure(connector, &mut connection).await?;
     let asked_at = clock::now();
-    let checking = async {
-        let conn = connection.conn();
-        let seen: Option<mysql_async::Row> =
-            conn.query_first(&server.statements.fitness.text).await?;
-        Ok::<_, mysql_async::Error>(seen)
-    };
-    let seen = within(timeout, checking).await?;
-    let row = values(seen.ok_or_else(malformed)?);
+    let row = first(&mut connection, &server.statements.fitness.text, timeout).await?;
     let time = judge(&row, connector)?;
     connection.is_mariadb = is_mariadb(&row.word(0)?);
     let conn = connection.conn();
@@ -132,9 +125,7 @@ async fn ensure(connector: &MysqlConnector, connection: &mut MysqlConnection) ->
     if !server.wants_tables() || !table.is_found() {
         return Ok(());
     }
-    let asked = connection.conn().query_first(&connector.own.missing);
-    let seen: Option<mysql_async::Row> = within(server.timeout, asked).await?;
-    let seen = values(seen.ok_or_else(malformed)?);
+    let seen = first(connection, &connector.own.missing, server.timeout).await?;
     let missing = match (seen.number(0)?, seen.number(1)?) {
         (0, _) => MissingTable::Locks,
         (_, 2) => MissingTable::Nothing,
@@ -168,33 +159,44 @@ async fn connect(
     let opening = async move {
         let settings = &settings(timeouts);
         let advice = own.target.login_advice();
-        let connect = |opts, tls| async move {
-            let connected = connect_to(by_tls(opts, tls), settings).await;
-            connected.map_err(|error| faults::of_connecting(&error, advice))?
-        };
+        let connect = |opts, tls| connect_to(by_tls(opts, tls), settings, advice);
         own.target.dial(own.timeout, connect).await
     };
     Aborted::spawn(&server.handle, opening).answer().await
 }
 
 /// Connects to one server, if it can be written to. A replica keeps no locks, even if some users may write to it.
+/// `advice` is for a user that is refused.
 async fn connect_to(
     opts: Opts,
     settings: &str,
-) -> Result<Result<MysqlConnection, Fault>, mysql_async::Error> {
-    let mut connection = MysqlConnection::new(Conn::new(opts).await?);
+    advice: Option<&str>,
+) -> Result<MysqlConnection, Fault> {
+    let fault = |error| faults::of_connecting(&error, advice);
+    let mut connection = MysqlConnection::new(Conn::new(opts).await.map_err(fault)?);
     // A reader of Aurora has only the second one.
     let asked =
         format!("SELECT IF(@@innodb_read_only, 'ON', CAST(@@read_only AS CHAR)); {settings}");
-    let read_only: Option<String> = connection.conn().query_first(asked).await?;
-    Ok(match read_only.as_deref() {
+    let asked = connection.conn().query_first(asked).await;
+    let read_only: Option<String> = asked.map_err(fault)?;
+    match read_only.as_deref() {
         Some("0" | "OFF") => Ok(connection),
-        _ => Err(Fault::Impossible(
+        _ => Err(Fault::impossible(
             "the server is read-only (`read_only`), as replicas are: name the primary; of several hosts in the URL, the \
-             one is used that can be written to"
-                .to_owned(),
+             one is used that can be written to",
         )),
-    })
+    }
+}
+
+/// Runs a statement, and returns the first row that answers it.
+async fn first(
+    connection: &mut MysqlConnection,
+    text: &str,
+    timeout: Duration,
+) -> Result<Row, Fault> {
+    let asked = connection.conn().query_first(text);
+    let row: Option<mysql_async::Row> = within(timeout, asked).await?;
+    row.map(values).ok_or_else(malformed)
 }
 
 async fn within<T>(
@@ -224,33 +226,32 @@ fn settings(timeouts: Timeouts) -> String {
 
 /// Returns the server's time in µs, if the server may keep locks.
 fn judge(row: &Row, connector: &MysqlConnector) -> Result<u64, Fault> {
-    let table = connector.server.target.table.name();
-    let unfit = |why: String| Err(Fault::Impossible(why));
+    let whole = &connector.server.target.table;
+    let table = whole.name();
     let version = row.word(0)?;
     if !is_new_enough(&version) {
-        return unfit(format!(
+        return Err(Fault::impossible(format!(
             "the lock store is {version}; {OLDEST}, or newer, is needed"
-        ));
+        )));
     }
     if !row.flag(1)? {
-        return unfit(
-            "the URL names no database: mysql://user:password@host/database, or `lock_table=database.table`".to_owned(),
-        );
+        return Err(Fault::impossible(
+            "the URL names no database: mysql://user:password@host/database, or `lock_table=database.table`",
+        ));
     }
     match row.number(2)? {
         1 => {}
         0 => {
-            return unfit(
+            return Err(Fault::impossible(
                 "`innodb_flush_log_at_trx_commit` is 0: a crash of the server would forget locks that it has granted; \
-                 set it to 1"
-                    .to_owned(),
-            );
+                 set it to 1",
+            ));
         }
         _ => {
             let why = "`innodb_flush_log_at_trx_commit` is not 1: a crash of the server's machine may forget locks that \
                        are held";
             if connector.strict {
-                return unfit(why.to_owned());
+                return Err(Fault::impossible(why));
             }
             tracing::warn!("{why}");
         }
@@ -261,40 +262,34 @@ fn judge(row: &Row, connector: &MysqlConnector) -> Result<u64, Fault> {
         );
     }
     if row.flag(4)? {
-        return unfit(
+        return Err(Fault::impossible(
             "`binlog_format` is STATEMENT: what locks write depends on the clock and can only be logged by rows; set it \
-             to ROW or MIXED"
-                .to_owned(),
-        );
+             to ROW or MIXED",
+        ));
     }
     let Some(engine) = row.text(5)? else {
-        return unfit(format!(
+        return Err(Fault::impossible(format!(
             "there is no table `{table}`, or the user may not see it: create it with `ensure_schema(true)`, or by the \
              statement of docs/mysql.md"
-        ));
+        )));
     };
     if engine != "InnoDB" {
-        return unfit(format!(
+        return Err(Fault::impossible(format!(
             "the table `{table}` is of the engine {engine}: locks need InnoDB"
-        ));
+        )));
     }
-    let columns = row.text(6)?.unwrap_or_default();
-    let has = |wanted: &str| columns.split(' ').any(|column| column == wanted);
-    if let Some(why) = connector.server.target.table.lacks(&[], has) {
-        return unfit(why);
-    }
+    whole.check_columns(&[], row.text(6)?)?;
     if row.text(7)? != Some("varbinary(512)") {
-        return unfit(format!(
+        return Err(Fault::impossible(format!(
             "the column `name` of the table `{table}` is no VARBINARY(512): names that differ would be one, or not fit"
-        ));
+        )));
     }
     let (before, after) = (row.number(8)?, row.number(10)?);
     if after <= before {
-        return unfit(
+        return Err(Fault::impossible(
             "the server's SYSDATE() is the time at which a statement began (`sysdate_is_now`): a request that waited \
-             would judge leases by an old time; start it without that option"
-                .to_owned(),
-        );
+             would judge leases by an old time; start it without that option",
+        ));
     }
     Ok(before)
 }

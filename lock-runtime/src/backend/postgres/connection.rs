@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Config, Connection, Row, SimpleQueryMessage, Socket};
+use tokio_postgres::{Client, Config, Connection, SimpleQueryMessage, Socket};
 
-use super::connector::PostgresConnector;
+use super::connector::{PostgresConnector, values};
 use super::tls::{Encrypted, Tls};
 use super::{Server, faults, statements};
 use crate::backend::Fault;
 use crate::backend::sql::pool::Aborted;
-use crate::backend::sql::{Connector, MissingTable, OpenedConnection, Table, malformed};
+use crate::backend::sql::{Connector, MissingTable, OpenedConnection, Row, Table, malformed};
 use crate::values::{StoreError, clock};
 
 /// The oldest version that runs the statements as they are meant.
@@ -51,21 +51,16 @@ pub(super) async fn open(connector: &PostgresConnector) -> Result<OpenedConnecti
     ];
     let asked = client.query_typed(&server.statements.fitness.text, &args);
     let rows = within(timeout, asked).await?;
-    let [row] = rows.as_slice() else {
-        return Err(malformed());
-    };
-    let time = judge(row, table).map_err(|refusal| match refusal {
-        Refusal::Read(error) => faults::of_statement(&error),
-        Refusal::Unfit(why) => Fault::Impossible(why),
-    })?;
-    if row.try_get(13).ok() == Some(false) {
+    let row = values(rows.first().ok_or_else(malformed)?)?;
+    let time = judge(&row, table)?;
+    if row.signed(13)? == Some(0) {
         let why = StoreError::new("the user may not call `pg_notify(text, text)`");
         connector.notices.refused(connector.shown(), &why);
     }
     server.clock.saw(time, sent_at);
     Ok(OpenedConnection {
         connection: client,
-        drawn: row.get(15),
+        drawn: row.word(15)?,
         renew_after,
     })
 }
@@ -132,80 +127,61 @@ pub(super) fn longest_wait(call_timeout: Duration) -> Duration {
     call_timeout + Duration::from_secs(1)
 }
 
-enum Refusal {
-    Read(tokio_postgres::Error),
-    Unfit(String),
-}
-
-impl From<tokio_postgres::Error> for Refusal {
-    fn from(error: tokio_postgres::Error) -> Refusal {
-        Refusal::Read(error)
-    }
-}
-
 /// Returns the server's time in µs, if the server may keep locks.
-fn judge(row: &Row, whole: &Table) -> Result<u64, Refusal> {
+fn judge(row: &Row, whole: &Table) -> Result<u64, Fault> {
     let table = whole.name();
-    let unfit = |why: String| Err(Refusal::Unfit(why));
-    let version: String = row.try_get(1)?;
-    if row.try_get::<_, i64>(0)? < OLDEST {
-        return unfit(format!(
-            "the lock store is PostgreSQL {version}; 12 or newer is needed"
+    if row.signed(0)? < Some(OLDEST) {
+        return Err(Fault::impossible(format!(
+            "the lock store is PostgreSQL {}; 12 or newer is needed",
+            row.word(1)?
+        )));
+    }
+    if row.flag(2)? || row.flag(3)? {
+        return Err(Fault::impossible(
+            "the PostgreSQL server is a read-only standby, or the session is read-only: name the primary; with several \
+             hosts in the URL, `target_session_attrs=read-write` finds it",
         ));
     }
-    if row.try_get(2)? || row.try_get(3)? {
-        return unfit(
-            "the PostgreSQL server is a read-only standby, or the session is read-only: name the primary; with several \
-             hosts in the URL, `target_session_attrs=read-write` finds it"
-                .to_owned(),
-        );
-    }
-    let isolation: String = row.try_get(4)?;
+    let isolation = row.word(4)?;
     if isolation != "read committed" {
-        return unfit(format!(
+        return Err(Fault::impossible(format!(
             "the default isolation of transactions is `{isolation}`: locks need `read committed`; set it for the role, \
              `ALTER ROLE … SET default_transaction_isolation = 'read committed'`"
-        ));
+        )));
     }
-    let commit: String = row.try_get(5)?;
-    if commit == "off" {
-        return unfit(
+    if row.word(5)? == "off" {
+        return Err(Fault::impossible(
             "`synchronous_commit` is off: a crash of the server would forget locks that it has granted; set it for the \
-             role, `ALTER ROLE … SET synchronous_commit = on`"
-                .to_owned(),
-        );
-    }
-    let encoding: String = row.try_get(6)?;
-    if encoding != "UTF8" {
-        return unfit(format!(
-            "the database's encoding is {encoding}: names of locks need UTF8"
+             role, `ALTER ROLE … SET synchronous_commit = on`",
         ));
     }
-    if row.try_get::<_, String>(7)? == "off" {
+    let encoding = row.word(6)?;
+    if encoding != "UTF8" {
+        return Err(Fault::impossible(format!(
+            "the database's encoding is {encoding}: names of locks need UTF8"
+        )));
+    }
+    if row.word(7)? == "off" {
         tracing::warn!(
             "`fsync` is off at the PostgreSQL server: a crash of its machine may forget locks that are held"
         );
     }
     // In a session whose search path others have changed, the name alone may lead to a table that was not found before.
-    if !row.try_get::<_, bool>(8)? || !whole.is_found() {
-        return unfit(format!(
+    if !row.flag(8)? || !whole.is_found() {
+        return Err(Fault::impossible(format!(
             "there is no table `{table}`: create it with `ensure_schema(true)`, or by the statement of docs/postgres.md"
-        ));
+        )));
     }
-    if row.try_get::<_, Option<bool>>(9)? != Some(true) {
-        return Err(Refusal::Unfit(format!(
+    if !row.flag(9)? {
+        return Err(Fault::impossible(format!(
             "the user may not read and write the table `{table}`: GRANT SELECT, INSERT, UPDATE ON {table} TO …"
         )));
     }
-    if row.try_get::<_, Option<bool>>(10)? != Some(true) {
-        return unfit(format!(
+    if !row.flag(10)? {
+        return Err(Fault::impossible(format!(
             "the table `{table}` is not logged: a crash of the server would empty it and forget locks that are held"
-        ));
+        )));
     }
-    let columns: Vec<String> = row.try_get(11)?;
-    let has = |wanted: &str| columns.iter().any(|column| column == wanted);
-    if let Some(why) = whole.lacks(&["waited_until"], has) {
-        return unfit(why);
-    }
-    Ok(u64::try_from(row.try_get::<_, i64>(12)?).unwrap_or(0))
+    whole.check_columns(&["waited_until"], row.text(11)?)?;
+    row.number(12)
 }

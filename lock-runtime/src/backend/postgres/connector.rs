@@ -86,11 +86,10 @@ impl Connector for PostgresConnector {
             }
         };
         let rows: Result<_, _> = rows.iter().map(values).collect();
-        rows.map(|rows: Vec<_>| rows.into_iter().map(Row).collect())
-            .map_err(|error| Failed {
-                fault: faults::unreadable(&error),
-                ends_the_connection: false,
-            })
+        rows.map_err(|fault| Failed {
+            fault,
+            ends_the_connection: false,
+        })
     }
 
     fn longest_statement(&self) -> Duration {
@@ -114,9 +113,9 @@ impl Connector for PostgresConnector {
     }
 }
 
-fn values(row: &tokio_postgres::Row) -> Result<Vec<Value>, tokio_postgres::Error> {
+pub(super) fn values(row: &tokio_postgres::Row) -> Result<Row, Fault> {
     let columns = row.columns().iter().enumerate();
-    columns
+    let values = columns
         .map(|(index, column)| {
             Ok(match *column.type_() {
                 Type::INT8 => row.try_get::<_, Option<i64>>(index)?.map(Value::Number),
@@ -133,5 +132,6 @@ fn values(row: &tokio_postgres::Row) -> Result<Vec<Value>, tokio_postgres::Error
             }
             .unwrap_or(Value::Null))
         })
-        .collect()
+        .collect::<Result<_, _>>();
+    values.map(Row).map_err(|error| faults::unreadable(&error))
 }

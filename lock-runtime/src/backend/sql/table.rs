@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use crate::backend::Fault;
 use crate::values::{LockError, config};
 
 /// A table, by a name that needs no quotes.
@@ -93,15 +94,18 @@ impl Table {
         text.replace("{table}", self.whole())
     }
 
-    /// Returns the reason why a table with these columns cannot be used, if there is one. `own` are the columns that
+    /// Refuses a table with these columns, with spaces between them, if it cannot be used. `own` are the columns that
     /// only this database needs.
-    pub(crate) fn lacks(&self, own: &[&str], has: impl Fn(&str) -> bool) -> Option<String> {
+    pub(crate) fn check_columns(&self, own: &[&str], columns: Option<&str>) -> Result<(), Fault> {
+        let columns: Vec<&str> = columns.unwrap_or_default().split(' ').collect();
         let mut wanted = COLUMNS.iter().chain(own);
-        let missing = wanted.find(|column| !has(column))?;
-        Some(format!(
-            "the table `{}` has no column `{missing}`: it is not the table of this version",
-            self.name
-        ))
+        match wanted.find(|column| !columns.contains(column)) {
+            None => Ok(()),
+            Some(missing) => Err(Fault::Impossible(format!(
+                "the table `{}` has no column `{missing}`: it is not the table of this version",
+                self.name
+            ))),
+        }
     }
 
     /// Returns the name without that of its schema.

@@ -15,7 +15,7 @@ SELECT
     has_table_privilege(to_regclass($1), 'SELECT') AND has_table_privilege(to_regclass($1), 'INSERT')
         AND has_table_privilege(to_regclass($1), 'UPDATE'),
     (SELECT c.relpersistence = 'p' FROM pg_class AS c WHERE c.oid = to_regclass($1)),
-    (SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute AS a
+    (SELECT string_agg(a.attname::text, ' ' ORDER BY a.attnum) FROM pg_attribute AS a
         WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped),
     {micros_now},
     has_function_privilege('pg_notify(text, text)', 'EXECUTE'),
