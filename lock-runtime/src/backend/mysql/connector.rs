@@ -1,5 +1,6 @@
 //! The implementation of the connector, which runs statements on connections.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
@@ -63,7 +64,7 @@ impl Connector for MysqlConnector {
             self.text(connection, statement, args),
             &self.server.target.table,
         );
-        let answer = match undisturbed(connection, text, args, table).await {
+        let answer = match undisturbed(connection, &text, args, table).await {
             // A transaction may hold the lock, and so have locked the row. A look tells.
             Err(error) if statement.name == "acquire" && error.is_of_a_locked_row() => {
                 Ok(Vec::new())
@@ -91,17 +92,16 @@ impl MysqlConnector {
     /// Returns the text to send. A request that does not wait for a locked row has `false` as its last argument, and the
     /// note of a waiter zero.
     fn text<'a>(
-        &'a self,
+        &self,
         connection: &MysqlConnection,
         statement: &'a Statement,
         args: &[Arg],
-    ) -> &'a str {
+    ) -> Cow<'a, str> {
         match (statement.name, args.last()) {
-            ("acquire", _) if !connection.is_mariadb => &self.own.acquire,
-            ("take_over", Some(Arg::Flag(false))) => &self.own.take_over,
-            ("wait", Some(Arg::Number(0))) => &self.own.wait,
-            ("take_turn", Some(Arg::Flag(false))) => &self.own.take_turn,
-            _ => &statement.text,
+            ("take_over" | "take_turn", Some(Arg::Flag(false)))
+            | ("wait", Some(Arg::Number(0))) => self.own.unwaiting(&statement.text).into(),
+            ("acquire", _) if !connection.is_mariadb => self.own.unwaiting(&statement.text).into(),
+            _ => (&*statement.text).into(),
         }
     }
 }

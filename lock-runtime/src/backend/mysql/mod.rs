@@ -56,7 +56,7 @@ pub(crate) async fn connect(
     opening: Opening,
 ) -> Result<Arc<SqlBackend>, LockError> {
     let statements = statements::statements(&target);
-    let own = Arc::new(Own::of(&target, &statements));
+    let own = Arc::new(Own::of(&target));
     let server = Server::new(target, statements, &opening);
     let connector = |timeouts| MysqlConnector {
         server: server.clone(),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use super::url::Target;
-use crate::backend::sql::statements::{statement_files, without_comments};
+use crate::backend::sql::statements::{statements_of, without_comments};
 use crate::backend::sql::{Arg, Statement, Statements};
 
 /// The fragments that several statements share. A fragment may use those that come after it.
@@ -113,13 +113,8 @@ pub(super) const MICROS: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDAT
 
 /// Returns all statements for one table.
 pub(super) fn statements(target: &Target) -> Statements {
-    Statements::of(&statement_files!(), |text| filled(text, target))
-}
-
-/// Returns the text of a statement, changed so that it does not wait for a row that somebody has locked.
-fn unwaiting(statement: &Statement, target: &Target) -> String {
-    let text = statement.text.replace("l.name = $1", "l.name = @unlocked");
-    format!("SET @unlocked = {}; {text}", filled("{unlocked}", target))
+    let filled = |text| filled(text, target);
+    statements_of!(filled)
 }
 
 /// The statements that only this database needs.
@@ -130,29 +125,25 @@ pub(super) struct Own {
     /// The second statement of a transaction that takes a hold over.
     pub(super) free_at_commit: String,
     pub(super) forced: Arc<Statement>,
-    /// `acquire` on MySQL, and, in the next three fields, `take_over`, `take_turn` and `wait` of callers that do not wait
-    /// for a locked row.
-    pub(super) acquire: String,
-    pub(super) take_over: String,
-    pub(super) take_turn: String,
-    pub(super) wait: String,
+    /// The name `$1`, if nobody has locked its row.
+    unlocked: String,
 }
 
 impl Own {
-    pub(super) fn of(target: &Target, statements: &Statements) -> Own {
+    pub(super) fn of(target: &Target) -> Own {
         Own {
-            acquire: unwaiting(&statements.acquire, target),
-            take_over: unwaiting(&statements.take_over, target),
-            take_turn: unwaiting(&statements.take_turn, target),
-            wait: unwaiting(&statements.wait, target),
+            unlocked: filled("{unlocked}", target),
             rights: filled(include_str!("sql/rights.sql"), target),
             missing: filled(include_str!("sql/missing.sql"), target),
             free_at_commit: filled(include_str!("sql/free_at_commit.sql"), target),
-            forced: Arc::new(Statement {
-                name: "forced",
-                text: filled(include_str!("sql/forced.sql"), target),
-            }),
+            forced: Statement::new("forced", filled(include_str!("sql/forced.sql"), target)),
         }
+    }
+
+    /// Returns the text of a statement, changed so that it does not wait for a row that somebody has locked.
+    pub(super) fn unwaiting(&self, text: &str) -> String {
+        let text = text.replace("l.name = $1", "l.name = @unlocked");
+        format!("SET @unlocked = {}; {text}", self.unlocked)
     }
 }
 

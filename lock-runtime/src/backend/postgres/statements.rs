@@ -2,7 +2,7 @@
 
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::backend::sql::statements::{statement_files, without_comments};
+use crate::backend::sql::statements::{statements_of, without_comments};
 use crate::backend::sql::{Arg, Statement, Statements, Table};
 
 /// The fragments that several statements share. `c.now` is the time of the statement, by the database's clock. A fragment
@@ -72,7 +72,8 @@ const MICROS_NOW: (&str, &str) = (
 
 /// Returns all statements for one table.
 pub(super) fn statements(table: &Table) -> Statements {
-    Statements::of(&statement_files!(), |text| filled(text, table))
+    let filled = |text| filled(text, table);
+    statements_of!(filled)
 }
 
 fn filled(text: &str, table: &Table) -> String {

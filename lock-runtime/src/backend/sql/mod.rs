@@ -39,7 +39,6 @@ use tokio::runtime::Handle;
 
 pub(super) use self::database::{Connector, Database, Failed, OpenedConnection};
 pub(super) use self::encryption::Encryption;
-use self::kinds::renewals::WaitingRenewals;
 use self::kinds::{acquire, acquire_all, exclusive, operators, release, renewals};
 pub(super) use self::pool::{Answer, Calls, Pool, Purpose, Until};
 pub(super) use self::schema::MissingTable;
@@ -89,8 +88,6 @@ struct SqlShared {
     pool: Arc<dyn Calls>,
     renewals: Arc<dyn Calls>,
     waiting_renewals: Arc<dyn Calls>,
-    /// The statements of renewals that wait for their rows.
-    waiting: WaitingRenewals,
     /// The time since which the server answers, or does not.
     standing: Standing,
     others: SeenProcesses,
@@ -156,7 +153,6 @@ impl SqlBackend {
             store: C::STORE,
             shown: shown.clone(),
             notifies: server.target.notify,
-            waiting: WaitingRenewals::of(&server.statements),
             statements: server.statements.clone(),
             call_timeout: server.timeout,
             clock: server.clock.clone(),

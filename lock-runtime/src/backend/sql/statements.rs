@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::backend::Fault;
+use crate::values::Ttl;
 
 /// A statement as it is sent.
 #[derive(Debug)]
@@ -17,6 +18,10 @@ pub(crate) struct Statement {
 }
 
 impl Statement {
+    pub(crate) fn new(name: &'static str, text: String) -> Arc<Statement> {
+        Arc::new(Statement { name, text })
+    }
+
     /// Returns `true` if the statement needs the table of the locks alone, which every connection has been checked for.
     pub(crate) fn is_about_locks(&self) -> bool {
         !self.text.contains("{table}_")
@@ -31,35 +36,26 @@ macro_rules! statements {
             $(pub(crate) $name: Arc<Statement>,)+
         }
 
+        #[cfg(test)]
         impl Statements {
-            /// Makes the statements. `text` turns the text of a file into that of a statement.
-            pub(crate) fn of(files: &Files, text: impl Fn(&str) -> String) -> Statements {
-                let statement = |name, file: &str| Arc::new(Statement { name, text: text(file) });
-                Statements {
-                    $($name: statement(stringify!($name), files.$name),)+
-                }
-            }
-
-            #[cfg(test)]
             pub(crate) fn all(&self) -> Vec<&Statement> {
                 vec![$(&*self.$name,)+]
             }
         }
 
-        /// The texts of the statements' files.
-        pub(crate) struct Files {
-            $(pub(crate) $name: &'static str,)+
-        }
-
-        /// Includes the files in the folder `sql` beside the file that calls it.
-        macro_rules! statement_files {
-            () => {
-                $crate::backend::sql::statements::Files {
-                    $($name: include_str!(concat!("sql/", stringify!($name), ".sql")),)+
+        /// Makes the statements of the files in the folder `sql` beside the file that calls it. `text` turns the text of a
+        /// file into that of a statement.
+        macro_rules! statements_of {
+            ($text:expr) => {
+                $crate::backend::sql::Statements {
+                    $($name: $crate::backend::sql::Statement::new(
+                        stringify!($name),
+                        $text(include_str!(concat!("sql/", stringify!($name), ".sql"))),
+                    ),)+
                 }
             };
         }
-        pub(crate) use statement_files;
+        pub(crate) use statements_of;
     };
 }
 
@@ -109,8 +105,16 @@ impl Arg {
     }
 
     pub(crate) fn micros(duration: Duration) -> Arg {
-        Arg::Number(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX))
+        Arg::Number(micros(duration))
     }
+
+    pub(crate) fn leases(ttls: impl Iterator<Item = Ttl>) -> Arg {
+        Arg::Numbers(ttls.map(|ttl| micros(ttl.duration())).collect())
+    }
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// One row of an answer.

@@ -57,14 +57,12 @@ async fn take(
     deadline: Moment,
 ) -> Result<Option<Vec<Granted>>, Fault> {
     let not_after = inner.clock.not_after(now, deadline);
-    let leases = requests.iter().map(|request| request.ttl.duration());
-    let leases = leases.map(|lease| i64::try_from(lease.as_micros()).unwrap_or(i64::MAX));
     let is_fenced = |request: &AcquireRequest<'_>| request.hold_ref.key.kind() == Kind::Fenced;
     let counts = requests.iter().map(|request| i64::from(is_fenced(request)));
     let args = vec![
         names(requests),
         holders(requests),
-        Arg::Numbers(leases.collect()),
+        Arg::leases(requests.iter().map(|request| request.ttl)),
         Arg::moment(not_after),
         Arg::Numbers(counts.collect()),
     ];

@@ -3,9 +3,8 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::backend::sql::{Arg, Purpose, SqlShared, Statement, Statements, Until};
+use crate::backend::sql::{Arg, Purpose, SqlShared, Statement, Until};
 use crate::backend::{Fault, Renewal, Renewed, Within};
 use crate::values::{Kind, clock};
 
@@ -31,24 +30,9 @@ fn way_of(renewal: &Renewal) -> By {
 /// The clause that leaves out rows that others have locked.
 const LEAVES_OUT: &str = " SKIP LOCKED";
 
-/// The statements of renewals that wait for their rows.
-#[derive(Debug)]
-pub(in crate::backend::sql) struct WaitingRenewals {
-    alone: Arc<Statement>,
-    share: Arc<Statement>,
-}
-
-impl WaitingRenewals {
-    pub(in crate::backend::sql) fn of(statements: &Statements) -> WaitingRenewals {
-        let waiting = |name, leaving_out: &Statement| {
-            let text = leaving_out.text.replace(LEAVES_OUT, "");
-            Arc::new(Statement { name, text })
-        };
-        WaitingRenewals {
-            alone: waiting("renew_waiting", &statements.renew),
-            share: waiting("renew_shares_waiting", &statements.renew_shares),
-        }
-    }
+/// Returns the statement of renewals that wait for their rows.
+fn waiting(name: &'static str, leaving_out: &Statement) -> Arc<Statement> {
+    Statement::new(name, leaving_out.text.replace(LEAVES_OUT, ""))
 }
 
 pub(in crate::backend::sql) async fn renew(
@@ -172,46 +156,41 @@ async fn ask_at_once(
         .map(|(renewal, _)| renewal.key.raw().to_owned());
     let holders = items.iter().map(|(_, holder)| (*holder).clone());
     let mut args = vec![Arg::Texts(names.collect()), Arg::Texts(holders.collect())];
+    let statements = &inner.statements;
     let statement = match (by, waits) {
-        (By::Alone, false) => &inner.statements.renew,
-        (By::Alone, true) => &inner.waiting.alone,
-        (By::Share, false) => &inner.statements.renew_shares,
-        (By::Share, true) => &inner.waiting.share,
-        (By::Look, _) => &inner.statements.check,
+        (By::Alone, false) => statements.renew.clone(),
+        (By::Alone, true) => waiting("renew_waiting", &statements.renew),
+        (By::Share, false) => statements.renew_shares.clone(),
+        (By::Share, true) => waiting("renew_shares_waiting", &statements.renew_shares),
+        (By::Look, _) => statements.check.clone(),
     };
     if by != By::Look {
-        let leases = items.iter().map(|(renewal, _)| micros(renewal));
-        args.push(Arg::Numbers(leases.collect()));
+        let ttls = items.iter().map(|(renewal, _)| renewal.ttl);
+        args.push(Arg::leases(ttls.flatten()));
     }
     let calls = if waits {
         &inner.waiting_renewals
     } else {
         &inner.renewals
     };
-    let asked = calls.call(Purpose::Other, statement, args, clock::now(), until);
+    let asked = calls.call(Purpose::Other, &statement, args, clock::now(), until);
     for row in asked.await?.rows {
         seen.insert((row.word(0)?, row.word(1)?), row.flag(2)?);
     }
     Ok(())
 }
 
-fn micros(renewal: &Renewal) -> i64 {
-    let lease = renewal.ttl.map_or(Duration::ZERO, |ttl| ttl.duration());
-    i64::try_from(lease.as_micros()).unwrap_or(i64::MAX)
-}
-
 #[cfg(test)]
 pub(in crate::backend) mod checks {
     use super::*;
+    use crate::backend::sql::Statements;
 
     /// Checks that renewals that wait have no clause left that leaves out rows, and that the others have it.
     pub(in crate::backend) fn some_renewals_wait(statements: &Statements) {
-        let waiting = WaitingRenewals::of(statements);
-        for statement in [&waiting.alone, &waiting.share] {
-            assert!(!statement.text.contains("SKIP"), "{}", statement.text);
-        }
         for statement in [&statements.renew, &statements.renew_shares] {
             assert!(statement.text.contains(LEAVES_OUT), "{}", statement.text);
+            let waiting = waiting("waiting", statement);
+            assert!(!waiting.text.contains("SKIP"), "{}", waiting.text);
         }
     }
 }
