@@ -58,6 +58,7 @@ impl Looker {
         let until = (now + self.timeout).into();
         let asked = self
             .calls
+            .clone()
             .call(Purpose::Other, &self.own.forced, args, now, until);
         let rows = asked.await?.rows;
         let holder = |row: &Row| HolderId::parse(row.text(0).ok()??);

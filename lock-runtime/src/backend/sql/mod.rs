@@ -218,7 +218,8 @@ impl SqlShared {
         deadline: Moment,
     ) -> Reply<'a, Answer> {
         let until = deadline.into();
-        self.pool.call(purpose, statement, args, now, until)
+        let pool = self.pool.clone();
+        pool.call(purpose, statement, args, now, until)
     }
 
     fn listen_for_all(&self, key: &Key) -> Box<dyn Listen> {

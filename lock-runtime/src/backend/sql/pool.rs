@@ -2,8 +2,8 @@
 //!
 //! Statements are not pipelined: one that waits for another transaction's row lock would hold up all that come after it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -112,7 +112,7 @@ impl From<Moment> for Until {
 pub(crate) trait Calls: Send + Sync + 'static {
     /// Runs one statement. When the future is dropped, the statement is cancelled, or was never sent.
     fn call<'a>(
-        &'a self,
+        self: Arc<Self>,
         purpose: Purpose,
         statement: &'a Arc<Statement>,
         args: Vec<Arg>,
@@ -149,15 +149,13 @@ pub(crate) struct Pool<C: Connector> {
     reached: AtomicBool,
     round_trip: RoundTrip,
     ids: Arc<HolderIds>,
-    /// The pool itself, for the tasks that it starts.
-    own: Weak<Pool<C>>,
 }
 
 impl<C: Connector> Calls for Pool<C> {
     /// Runs the statement in a task of its own, so that a caller that is not polled does not keep its connection from
     /// others.
     fn call<'a>(
-        &'a self,
+        self: Arc<Self>,
         purpose: Purpose,
         statement: &'a Arc<Statement>,
         args: Vec<Arg>,
@@ -165,8 +163,7 @@ impl<C: Connector> Calls for Pool<C> {
         until: Until,
     ) -> Reply<'a, Answer> {
         Box::pin(async move {
-            let pool = self.own.upgrade().ok_or_else(Fault::closed)?;
-            let statement = statement.clone();
+            let (pool, statement) = (self.clone(), statement.clone());
             let running = async move { pool.run(purpose, &statement, &args, now, until).await };
             let running = Aborted::spawn(&self.handle, running);
             let longest = until.answered.later(until.sent).remaining();
@@ -195,7 +192,7 @@ impl<C: Connector> Pool<C> {
         size: usize,
     ) -> Arc<Pool<C>> {
         let quarter = (size / 4).max(1);
-        Arc::new_cyclic(|own| Pool {
+        Arc::new(Pool {
             connector,
             handle: handle.clone(),
             size,
@@ -210,7 +207,6 @@ impl<C: Connector> Pool<C> {
             reached: AtomicBool::new(false),
             round_trip: RoundTrip::default(),
             ids: ids.clone(),
-            own: own.clone(),
         })
     }
 
@@ -268,12 +264,9 @@ impl<C: Connector> Pool<C> {
     /// Takes the idle connections away, because the server was silent on another one: after a failover all of them are
     /// dead, and each would cost a caller as much time as the first one. Connections that give a sign of life come
     /// back.
-    fn doubt(&self) {
-        let Some(pool) = self.own.upgrade() else {
-            return;
-        };
+    fn doubt(self: &Arc<Self>) {
         for mut open in std::mem::take(&mut *self.idle.lock()) {
-            let pool = pool.clone();
+            let pool = self.clone();
             self.handle.spawn(async move {
                 let asked = pool.connector.is_alive(&mut open.connection);
                 if let Ok(true) = tokio::time::timeout(LONGEST_RETIREMENT, asked).await {
@@ -403,10 +396,8 @@ impl<C: Connector> Pool<C> {
 
     /// Keeps the connection of a statement that nobody waits for any more, if the statement ends soon; otherwise ends
     /// the connection. Until then, the statement keeps its places.
-    fn retire(&self, mut open: Open<C>, places: Option<PoolPlaces>) {
-        let Some(pool) = self.own.upgrade() else {
-            return;
-        };
+    fn retire(self: &Arc<Self>, mut open: Open<C>, places: Option<PoolPlaces>) {
+        let pool = self.clone();
         self.handle.spawn(async move {
             let _places = places;
             let retired = pool.connector.retire(&mut open.connection);

@@ -173,7 +173,10 @@ async fn ask_at_once(
     } else {
         &inner.renewals
     };
-    let asked = calls.call(Purpose::Other, &statement, args, clock::now(), until);
+    let now = clock::now();
+    let asked = calls
+        .clone()
+        .call(Purpose::Other, &statement, args, now, until);
     for row in asked.await?.rows {
         seen.insert((row.word(0)?, row.word(1)?), row.flag(2)?);
     }
