@@ -248,8 +248,8 @@ pub const ALL: &[Bug] = &[
         caught_by: &[],
         edits: &[edit(
             "backend/sql/undo.rs",
-            "inner.handle.spawn(compensation.run());",
-            "if !PLANTED { inner.handle.spawn(compensation.run()); }",
+            "inner.handle.spawn(compensating);",
+            "if !PLANTED { inner.handle.spawn(compensating); }",
         )],
     },
     Bug {

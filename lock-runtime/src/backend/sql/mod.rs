@@ -45,7 +45,7 @@ pub(super) use self::schema::MissingTable;
 pub(super) use self::statements::{Arg, Row, Statement, Statements, Value, malformed};
 pub(super) use self::table::Table;
 use self::topic::{own_topic, topic};
-use self::undo::SqlCompensation;
+use self::undo::compensate;
 use self::url::Target;
 use super::kit::polling::{self, Polling};
 use super::kit::seen_processes::SeenProcesses;

@@ -5,61 +5,41 @@ use std::time::Duration;
 
 use super::{Arg, Purpose, SqlShared, malformed, topic};
 use crate::backend::{AcquireRequest, Fault};
-use crate::values::{Backoff, Counted, HolderId, Key, Moment, clock};
+use crate::values::{Backoff, HolderId, Key, Moment, clock};
 
 /// A margin: the estimate of the server's time may be late by a round trip, and so may a lease's end.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// A release of what may have been acquired, repeated until it cannot happen any more.
-pub(super) struct SqlCompensation {
-    inner: Arc<SqlShared>,
-    key: Key,
-    holder: HolderId,
-    /// The time until which the server executes the acquire, in µs of its clock.
+/// Begins to release what may have been acquired, again and again until that cannot happen any more. The server executes
+/// the acquire until `not_after`, in µs of its clock.
+pub(super) fn compensate(
+    inner: &Arc<SqlShared>,
+    request: &AcquireRequest<'_>,
     not_after: u64,
-    /// The time at which the lease has ended by itself, even if it was granted at the last moment.
-    over: Moment,
-    /// The count that keeps the backend from closing.
-    _pending: Counted,
-}
-
-impl SqlCompensation {
-    pub(super) fn start(
-        inner: &Arc<SqlShared>,
-        request: &AcquireRequest<'_>,
-        not_after: u64,
-        deadline: Moment,
-    ) {
-        let hold_ref = request.hold_ref;
-        let compensation = SqlCompensation {
-            inner: inner.clone(),
-            key: hold_ref.key.clone(),
-            holder: hold_ref.holder,
-            not_after,
-            over: deadline + request.ttl.duration() + SLACK,
-            _pending: inner.pending.enter(),
-        };
-        inner.handle.spawn(compensation.run());
-    }
-
-    async fn run(self) {
+    deadline: Moment,
+) {
+    let (key, holder) = (request.hold_ref.key.clone(), request.hold_ref.holder);
+    // The time at which the lease has ended by itself, even if it was granted at the last moment.
+    let over = deadline + request.ttl.duration() + SLACK;
+    // The count that keeps the backend from closing.
+    let pending = inner.pending.enter();
+    let own = inner.clone();
+    let compensating = async move {
+        let _pending = pending;
         let mut pauses = Backoff::new(Duration::from_millis(2), Duration::from_millis(250));
-        while !self.over.has_passed() {
-            let early = match self.settle_once().await {
-                Ok(time) if time > self.not_after => return,
+        while !over.has_passed() {
+            let deadline = (clock::now() + own.call_timeout).earlier(over);
+            let early = match settle(&own, Purpose::Undo, &key, holder, deadline).await {
+                Ok(time) if time > not_after => return,
                 // The release is sent once more when the acquire is certainly too late.
-                Ok(time) => Duration::from_micros(self.not_after - time),
+                Ok(time) => Duration::from_micros(not_after - time),
                 Err(Fault::Closed(_)) => return,
                 Err(_) => Duration::ZERO,
             };
-            clock::sleep(pauses.pause().max(early.min(self.inner.call_timeout))).await;
+            clock::sleep(pauses.pause().max(early.min(own.call_timeout))).await;
         }
-    }
-
-    async fn settle_once(&self) -> Result<u64, Fault> {
-        let deadline = (clock::now() + self.inner.call_timeout).earlier(self.over);
-        settle(&self.inner, Purpose::Undo, &self.key, self.holder, deadline).await
-    }
+    };
+    inner.handle.spawn(compensating);
 }
 
 /// Gives back whatever the holder has at the key or is about to have. Returns a time of the server's clock in µs:

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use super::seen::{Blocked, READ_WRITE, Seen, may_set};
 use crate::backend::kit::undo::Undo;
-use crate::backend::sql::{
-    Answer, Arg, Purpose, Row, SqlCompensation, SqlShared, Statement, own_topic,
-};
+use crate::backend::sql::{Answer, Arg, Purpose, Row, SqlShared, Statement, compensate, own_topic};
 use crate::backend::{
     AcquireRequest, Acquired, Fault, Granted, HoldRef, QUEUE_LIFE, READERS_KEPT_OUT, Reply,
 };
@@ -91,6 +89,15 @@ pub(in crate::backend::sql) async fn acquire(
     }
 }
 
+/// Returns the value of the column `kind`.
+fn column_kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Read | Kind::Write => READ_WRITE,
+        Kind::Semaphore => "semaphore",
+        Kind::Mutex | Kind::Fenced | Kind::Fair => "exclusive",
+    }
+}
+
 /// One acquire request under way.
 struct SqlAcquire<'a> {
     inner: &'a Arc<SqlShared>,
@@ -102,7 +109,7 @@ impl<'a> SqlAcquire<'a> {
     /// Returns a guard that gives back what the store may have granted, unless it is disarmed.
     fn undo(&self, not_after: u64) -> Undo<impl FnOnce() + use<'a>> {
         let (inner, request, deadline) = (self.inner, self.request, self.deadline);
-        Undo::armed(move || SqlCompensation::start(inner, request, not_after, deadline))
+        Undo::armed(move || compensate(inner, request, not_after, deadline))
     }
 
     fn run(&self, statement: &'a Arc<Statement>, args: Vec<Arg>, now: Moment) -> Reply<'a, Answer> {
@@ -142,19 +149,14 @@ impl<'a> SqlAcquire<'a> {
             Arg::micros(request.ttl.duration()),
             Arg::moment(not_after),
         ];
-        let numbered = i64::from(key.kind() == Kind::Fenced);
+        let numbered = Arg::Number((key.kind() == Kind::Fenced).into());
         let statement = match key.kind() {
             Kind::Mutex | Kind::Fenced if !thorough => {
-                args.push(Arg::Number(numbered));
+                args.push(numbered);
                 &statements.acquire
             }
-            Kind::Mutex | Kind::Fenced => {
-                args.extend([Arg::Number(numbered), Arg::text("exclusive")]);
-                args.push(Arg::Flag(self.waits_for_row()));
-                &statements.take_over
-            }
-            Kind::Write => {
-                args.extend([Arg::Number(0), Arg::text(READ_WRITE)]);
+            Kind::Mutex | Kind::Fenced | Kind::Write => {
+                args.extend([numbered, Arg::text(column_kind(key.kind()))]);
                 args.push(Arg::Flag(self.waits_for_row()));
                 &statements.take_over
             }
@@ -207,15 +209,10 @@ impl<'a> SqlAcquire<'a> {
     /// Inserts the row of a lock that was never used, as free. The next request takes it.
     async fn make_row(&self) -> Result<(), Fault> {
         let (inner, key) = (self.inner, self.request.hold_ref.key);
-        let kind = match key.kind() {
-            Kind::Read | Kind::Write => READ_WRITE,
-            Kind::Semaphore => "semaphore",
-            Kind::Mutex | Kind::Fenced | Kind::Fair => "exclusive",
-        };
         let now = clock::now();
         let args = vec![
             Arg::text(key.raw()),
-            Arg::text(kind),
+            Arg::text(column_kind(key.kind())),
             Arg::moment(inner.clock.not_after(now, self.deadline)),
         ];
         let made = self.run(&inner.statements.insert, args, now);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::backend::kit::undo::Undo;
-use crate::backend::sql::{Answer, Arg, Purpose, SqlCompensation, SqlShared, malformed};
+use crate::backend::sql::{Answer, Arg, Purpose, SqlShared, compensate, malformed};
 use crate::backend::{AcquireRequest, AcquiredAll, Fault, Granted};
 use crate::values::{FencingToken, Kind, Moment, clock};
 
@@ -68,7 +68,7 @@ async fn take(
     ];
     let undo = Undo::armed(|| {
         for request in requests {
-            SqlCompensation::start(inner, request, not_after, deadline);
+            compensate(inner, request, not_after, deadline);
         }
     });
     let (purpose, statement) = (purpose(requests), &inner.statements.acquire_all);

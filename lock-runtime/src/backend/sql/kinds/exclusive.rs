@@ -41,10 +41,7 @@ pub(in crate::backend::sql) async fn hand_over(
     let heard = clock::now();
     inner.database.holds_until(sent_at + to.ttl.duration());
     inner.clock.saw(time, sent_at);
-    let others = match row.signed(4)? {
-        Some(_) => Some(row.number(4)?),
-        None => None,
-    };
+    let others = row.signed(4)?.map(|others| others.try_into().unwrap_or(0));
     if others > Some(0) {
         inner.others.want(key);
     }

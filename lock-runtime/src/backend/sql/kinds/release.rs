@@ -16,19 +16,16 @@ pub(in crate::backend::sql) async fn release(
     let (key, holder) = (hold_ref.key, hold_ref.holder);
     match key.kind() {
         Kind::Mutex | Kind::Fenced => alone(inner, hold_ref, deadline).await,
-        Kind::Fair => {
-            let args = vec![Arg::text(key.raw()), Arg::Text(holder.text())];
-            let left = is_done(inner, &inner.statements.leave_queue, args, deadline).await?;
+        Kind::Fair | Kind::Semaphore => {
+            let left = if key.kind() == Kind::Fair {
+                let args = vec![Arg::text(key.raw()), Arg::Text(holder.text())];
+                is_done(inner, &inner.statements.leave_queue, args, deadline).await?
+            } else {
+                shared(inner, hold_ref, deadline).await?
+            };
             if left == Released::NotHeld {
-                // A request of this holder may be under way, and may wait for a row that somebody else has locked.
-                undo::settle(inner, Purpose::Change, key, holder, deadline).await?;
-            }
-            Ok(left)
-        }
-        Kind::Semaphore => {
-            let left = shared(inner, hold_ref, deadline).await?;
-            if left == Released::NotHeld {
-                // A lease that has ended may be the last trace of a semaphore that a request has set.
+                // A request of this fair holder may be under way, and may wait for a row that somebody else has locked. A
+                // lease of permits that has ended may be the last trace of a semaphore that a request has set.
                 undo::settle(inner, Purpose::Change, key, holder, deadline).await?;
             }
             Ok(left)
@@ -36,7 +33,7 @@ pub(in crate::backend::sql) async fn release(
         // A write may have become a read, and the answer that says so may be under way. A read may still be a write, or
         // it has become a read since the first statement. A read does not change any more.
         Kind::Write | Kind::Read => {
-            if hold_ref.key.kind() == Kind::Read
+            if key.kind() == Kind::Read
                 && shared(inner, hold_ref, deadline).await? == Released::Done
             {
                 return Ok(Released::Done);
