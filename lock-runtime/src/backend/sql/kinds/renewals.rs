@@ -53,19 +53,20 @@ pub(in crate::backend::sql) async fn renew(
             answered: now + useful.min(timeout * LATE),
         }
     };
-    let holders: Vec<String> = batch.iter().map(|renewal| renewal.holder.text()).collect();
+    let id = |renewal: &Renewal| (renewal.key.raw().to_owned(), renewal.holder.text());
+    let ids: Vec<RenewalId> = batch.iter().map(id).collect();
     let mut seen = RenewalAnswers::new();
     for by in [By::Alone, By::Share, By::Look] {
-        let all = batch.iter().zip(&holders);
+        let all = batch.iter().zip(&ids);
         let items = all.filter(|(renewal, _)| way_of(renewal) == by).collect();
         ask(inner, by, waits, items, until, &mut seen).await?;
     }
     // A read may still be a write in the row, and may become a read between one statement and the next.
     for by in [By::Alone, By::Share] {
-        let all = batch.iter().zip(&holders);
-        let is_missing = |(renewal, holder): &(&Renewal, &String)| {
+        let all = batch.iter().zip(&ids);
+        let is_missing = |(renewal, id): &Item<'_>| {
             let was_a_write = way_of(renewal) == By::Share && renewal.key.kind() == Kind::Read;
-            was_a_write && !seen.contains_key(&(renewal.key.raw().to_owned(), (*holder).clone()))
+            was_a_write && !seen.contains_key(*id)
         };
         let items = all.filter(is_missing).collect();
         ask(inner, by, waits, items, until, &mut seen).await?;
@@ -77,30 +78,31 @@ pub(in crate::backend::sql) async fn renew(
         // What was renewed must not wait for it.
         let _ = tokio::time::timeout(timeout, inner.database.misses_holds()).await;
     }
-    let answers = batch.iter().zip(holders);
-    Ok(answers
-        .map(
-            |(renewal, holder)| match seen.get(&(renewal.key.raw().to_owned(), holder)) {
-                Some(true) => Renewed::Held,
-                Some(false) => Renewed::LeftOut,
-                None => Renewed::NotHeld,
-            },
-        )
-        .collect())
+    let answers = ids.iter().map(|id| match seen.get(id) {
+        Some(true) => Renewed::Held,
+        Some(false) => Renewed::LeftOut,
+        None => Renewed::NotHeld,
+    });
+    Ok(answers.collect())
 }
 
-/// The answers by name and holder: false if somebody else has locked the row.
-type RenewalAnswers = HashMap<(String, String), bool>;
+/// A name and its holder.
+type RenewalId = (String, String);
+
+type Item<'a> = (&'a Renewal, &'a RenewalId);
+
+/// The answers: false if somebody else has locked the row.
+type RenewalAnswers = HashMap<RenewalId, bool>;
 
 /// The bytes of names and holders that one statement may have. MySQL's `max_allowed_packet` bounds what it is sent, where
 /// each byte is up to six. A server whose bound is lower refuses the statement.
 const BYTES: usize = 256 * 1024;
 
 /// Returns the number of items that one statement may have: one at least.
-fn fitting(items: &[(&Renewal, &String)]) -> usize {
+fn fitting(items: &[Item<'_>]) -> usize {
     let mut bytes = 0;
-    let fits = |(renewal, holder): &&(&Renewal, &String)| {
-        bytes += renewal.key.raw().len() + holder.len();
+    let fits = |(_, (name, holder)): &&Item<'_>| {
+        bytes += name.len() + holder.len();
         bytes <= BYTES
     };
     items.iter().take_while(fits).count().max(1)
@@ -113,7 +115,7 @@ async fn ask(
     inner: &SqlShared,
     by: By,
     waits: bool,
-    items: Vec<(&Renewal, &String)>,
+    items: Vec<Item<'_>>,
     until: Until,
     seen: &mut RenewalAnswers,
 ) -> Result<(), Fault> {
@@ -129,9 +131,9 @@ async fn ask(
                 parts.extend(<[_; 2]>::from(now.split_at(now.len() / 2)));
             }
             Err(Fault::Impossible(why)) if all > 1 => {
-                let [(renewal, holder)] = now else { continue };
+                let [(renewal, id)] = now else { continue };
                 tracing::warn!("`{}` cannot be renewed: {why}", renewal.key.name());
-                seen.insert((renewal.key.raw().to_owned(), (*holder).clone()), false);
+                seen.insert((*id).clone(), false);
             }
             asked => asked?,
         }
@@ -144,18 +146,15 @@ async fn ask_at_once(
     inner: &SqlShared,
     by: By,
     waits: bool,
-    items: &[(&Renewal, &String)],
+    items: &[Item<'_>],
     until: Until,
     seen: &mut RenewalAnswers,
 ) -> Result<(), Fault> {
     if items.is_empty() {
         return Ok(());
     }
-    let names = items
-        .iter()
-        .map(|(renewal, _)| renewal.key.raw().to_owned());
-    let holders = items.iter().map(|(_, holder)| (*holder).clone());
-    let mut args = vec![Arg::Texts(names.collect()), Arg::Texts(holders.collect())];
+    let (names, holders) = items.iter().map(|(_, id)| (*id).clone()).unzip();
+    let mut args = vec![Arg::Texts(names), Arg::Texts(holders)];
     let statements = &inner.statements;
     let statement = match (by, waits) {
         (By::Alone, false) => statements.renew.clone(),
