@@ -105,9 +105,9 @@ impl Location {
             #[cfg(feature = "redis")]
             Location::Redis(target) => target.shown(),
             #[cfg(feature = "postgres")]
-            Location::Postgres(target) => target.shown(),
+            Location::Postgres(target) => &target.shown,
             #[cfg(feature = "mysql")]
-            Location::Mysql(target) => target.shown(),
+            Location::Mysql(target) => &target.shown,
         }
     }
 
@@ -167,16 +167,14 @@ impl Location {
                 options
                     .replicas
                     .refuse("on PostgreSQL, `synchronous_standby_names` of the server does that")?;
-                let connected = postgres::connect(*target, opening).await;
-                connected.map(|backend| backend as _)
+                Ok(postgres::connect(*target, opening).await?)
             }
             #[cfg(feature = "mysql")]
             Location::Mysql(target) => {
                 options
                     .replicas
                     .refuse("on MySQL, semisynchronous replication of the server does that")?;
-                let connected = mysql::connect(*target, opening).await;
-                connected.map(|backend| backend as _)
+                Ok(mysql::connect(*target, opening).await?)
             }
             #[cfg(feature = "redis")]
             Location::Redis(target) => {

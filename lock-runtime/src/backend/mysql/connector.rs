@@ -26,10 +26,6 @@ impl Connector for MysqlConnector {
 
     const STORE: StoreKind = StoreKind::Mysql;
 
-    fn shown(&self) -> &str {
-        self.server.target.shown()
-    }
-
     async fn open(&self) -> Result<OpenedConnection<MysqlConnection>, Fault> {
         connection::open(self).await
     }

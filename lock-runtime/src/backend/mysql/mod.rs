@@ -81,7 +81,7 @@ impl Mysql {
         let looker = Arc::new(Looker {
             own: connector.own.clone(),
             timeout: server.timeout,
-            calls: Pool::new(connector, &opening.runtime, &opening.ids, 1),
+            calls: Pool::new(connector, &server, &opening.ids, 1),
             events: opening.events.clone(),
             told: Mutex::default(),
         });

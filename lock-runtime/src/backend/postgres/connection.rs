@@ -10,7 +10,7 @@ use super::tls::{Encrypted, Tls};
 use super::{Server, faults, statements};
 use crate::backend::Fault;
 use crate::backend::sql::pool::Aborted;
-use crate::backend::sql::{Connector, MissingTable, OpenedConnection, Row, Table, malformed};
+use crate::backend::sql::{MissingTable, OpenedConnection, Row, Table, malformed};
 use crate::values::{StoreError, clock};
 
 /// The oldest version that runs the statements as they are meant.
@@ -55,7 +55,7 @@ pub(super) async fn open(connector: &PostgresConnector) -> Result<OpenedConnecti
     let time = judge(&row, table)?;
     if row.signed(13)? == Some(0) {
         let why = StoreError::new("the user may not call `pg_notify(text, text)`");
-        connector.notices.refused(connector.shown(), &why);
+        connector.notices.refused(&server.target.shown, &why);
     }
     server.clock.saw(time, sent_at);
     Ok(OpenedConnection {

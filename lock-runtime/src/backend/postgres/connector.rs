@@ -28,10 +28,6 @@ impl Connector for PostgresConnector {
 
     const STORE: StoreKind = StoreKind::Postgres;
 
-    fn shown(&self) -> &str {
-        self.server.target.shown()
-    }
-
     async fn open(&self) -> Result<OpenedConnection<Client>, Fault> {
         connection::open(self).await
     }
@@ -65,7 +61,7 @@ impl Connector for PostgresConnector {
             let why = faults::words(error);
             answer = client.query_typed(&notices::quietly(&text), &args).await;
             if answer.is_ok() {
-                self.notices.refused(self.shown(), &why);
+                self.notices.refused(&self.server.target.shown, &why);
             }
         }
         let rows = match answer {

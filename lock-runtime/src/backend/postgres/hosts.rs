@@ -1,27 +1,47 @@
-//! The hosts of a URL, as settings of tokio-postgres.
+//! The hosts of a URL, and its `sslmode`, as settings of tokio-postgres.
 
 use std::net::IpAddr;
 
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host as At, LoadBalanceHosts, TargetSessionAttrs};
+use tokio_postgres::config::{
+    ChannelBinding, Host as At, LoadBalanceHosts, SslMode, SslNegotiation, TargetSessionAttrs,
+};
 
 use super::tls::Tls;
 use crate::backend::kit::hosts::Host;
 use crate::backend::sql::Encryption;
 use crate::backend::sql::url::HostSettings;
-use crate::values::{Certificates, LockError, Login};
+use crate::values::{Certificates, LockError, Login, config};
 
-/// Makes one of several hosts count only if it is the primary.
-pub(super) fn prepare(each: &mut [Config]) {
-    if each.len() > 1 {
-        each.iter_mut().for_each(look_for_the_primary);
+/// Makes the client refuse a standby, which keeps no locks: another host, or address, may be the primary.
+pub(super) fn look_for_the_primary(config: &mut Config) {
+    if config.get_target_session_attrs() == TargetSessionAttrs::Any {
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     }
 }
 
-/// Makes the client refuse a standby, which keeps no locks: another host, or address, may be the primary.
-fn look_for_the_primary(config: &mut Config) {
-    if config.get_target_session_attrs() == TargetSessionAttrs::Any {
-        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+/// Sets whether connections use TLS, and refuses settings that contradict it. `Tls` decides what is verified.
+pub(super) fn encrypt(encryption: Encryption, to: &mut Config) -> Result<(), LockError> {
+    if encryption != Encryption::Off {
+        to.ssl_mode(SslMode::Require);
+        let mut hosts = to.get_hosts().iter();
+        return if hosts.all(|host| matches!(host, At::Tcp(_))) {
+            Ok(())
+        } else {
+            Err(config(
+                "a unix socket has no TLS: leave out `sslmode`, or name a host",
+            ))
+        };
+    }
+    to.ssl_mode(SslMode::Disable);
+    let needs_tls = to.get_ssl_negotiation() == SslNegotiation::Direct
+        || to.get_channel_binding() == ChannelBinding::Require;
+    if needs_tls {
+        Err(config(
+            "`sslnegotiation=direct` and `channel_binding=require` need TLS: say `sslmode=verify-full`, too",
+        ))
+    } else {
+        Ok(())
     }
 }
 

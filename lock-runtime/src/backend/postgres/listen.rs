@@ -55,7 +55,7 @@ impl PostgresSubscriber {
             drop(first.take());
             let fault = match opened {
                 Ok(connection) => {
-                    outage.notice_end(self.server.target.shown());
+                    outage.notice_end(&self.server.target.shown);
                     self.topics.raise_all();
                     let since = clock::now();
                     let ended = self.hear(connection).await;
@@ -72,7 +72,7 @@ impl PostgresSubscriber {
                 }
                 Err(fault) => fault,
             };
-            outage.notice_loss(self.server.target.shown(), &fault);
+            outage.notice_loss(&self.server.target.shown, &fault);
             clock::sleep(pauses.pause()).await;
         }
     }
@@ -139,7 +139,7 @@ impl PostgresSubscriber {
         loop {
             match self.open().await {
                 Ok(connection) => return connection,
-                Err(fault) => tries.failed(self.server.target.shown(), &fault).await,
+                Err(fault) => tries.failed(&self.server.target.shown, &fault).await,
             }
         }
     }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `url` | the target that a URL names: a server, a table, a number of connections |
 //! | `tls`, `no_tls`, `channel_binding` | TLS, a build without it, and the binding of a login to a TLS connection |
-//! | `hosts`, `encryption` | the settings of tokio-postgres for the hosts of a URL, and for `sslmode` |
+//! | `hosts` | the settings of tokio-postgres for the hosts of a URL, and for `sslmode` |
 //! | `connection` | the opening of a connection, and the checks of its server |
 //! | `connector` | the connector, which opens connections and runs statements on them |
 //! | `listen` | the connection that wakes waiters |
@@ -16,7 +16,6 @@
 mod channel_binding;
 mod connection;
 mod connector;
-mod encryption;
 mod faults;
 mod hosts;
 mod listen;

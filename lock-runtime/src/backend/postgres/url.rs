@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio_postgres::Config;
 
-use super::{encryption, hosts};
+use super::hosts;
 use crate::backend::kit::url_options::UrlOptions;
 use crate::backend::sql::url::{self, Settings, one_by_one, split};
 use crate::values::{LockError, config};
@@ -38,7 +38,7 @@ impl Target {
             if config.get_hosts().is_empty() {
                 return Err(self::config("the PostgreSQL URL names no host"));
             }
-            encryption::apply(settings.encryption, &mut config)?;
+            hosts::encrypt(settings.encryption, &mut config)?;
             // Keepalives notice a connection that was cut in silence. Settings of the URL take precedence.
             let says = |name: &str| others.iter().any(|pair| pair.starts_with(name));
             if !says("keepalives") {
@@ -54,7 +54,9 @@ impl Target {
             }
             hosts.push(config);
         }
-        hosts::prepare(&mut hosts);
+        if hosts.len() > 1 {
+            hosts.iter_mut().for_each(hosts::look_for_the_primary);
+        }
         Ok(Target {
             notify,
             ..Target::new(hosts, settings)
@@ -80,15 +82,15 @@ mod tests {
     fn a_url_names_server_table_and_pool_and_shows_no_password() {
         let url = "postgres://app:hunter2@db.example:6432/orders?lock_table=app.locks&lock_pool=3&lock_notify=off";
         let target = Target::parse(url).unwrap();
-        assert_eq!(target.shown(), "db.example:6432/orders");
+        assert_eq!(target.shown, "db.example:6432/orders");
         assert_eq!(target.table.name(), "app.locks");
         assert_eq!(target.table.own_name(), "locks");
         assert_eq!((target.pool, target.notify), (3, false));
         assert!(!format!("{target:?}").contains("hunter2"));
         let odd = Target::parse("postgres://u:hunter2?x@h/db?lock_pool=3").unwrap();
-        assert_eq!((odd.shown(), odd.pool), ("h:5432/db", 3));
+        assert_eq!((&*odd.shown, odd.pool), ("h:5432/db", 3));
         let several = Target::parse("postgres://u:hunter2@a,b:1,[::1]:2/db?lock_pool=3").unwrap();
-        assert_eq!(several.shown(), "a:5432,b:1,::1:2/db");
+        assert_eq!(several.shown, "a:5432,b:1,::1:2/db");
         let plain = Target::parse("postgresql://localhost/").unwrap();
         assert_eq!(plain.table, Table::default());
         assert_eq!((plain.pool, plain.notify), (8, true));
@@ -126,7 +128,7 @@ mod tests {
         let host = &target.hosts.each()[0];
         assert_eq!(host.get_application_name(), Some("a@b"));
         let several = Target::parse("postgres://u:p?q@h,i/db?sslmode=verify-full").unwrap();
-        assert_eq!(several.shown(), "h:5432,i:5432/db");
+        assert_eq!(several.shown, "h:5432,i:5432/db");
     }
 
     #[cfg(not(feature = "tls-rustls"))]

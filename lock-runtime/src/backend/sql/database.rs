@@ -49,9 +49,6 @@ pub(crate) trait Connector: Send + Sync + 'static {
     /// The kind of store.
     const STORE: StoreKind;
 
-    /// Returns the server's name for errors and logs, without user and password.
-    fn shown(&self) -> &str;
-
     /// Opens a connection, and checks its server.
     fn open(
         &self,

@@ -136,7 +136,7 @@ impl SqlBackend {
         opening: &Opening,
         database: impl AsyncFnOnce() -> Arc<dyn Database>,
     ) -> Result<Arc<SqlBackend>, LockError> {
-        let pool = |connector, size| Pool::new(connector, &server.handle, &opening.ids, size);
+        let pool = |connector, size| Pool::new(connector, server, &opening.ids, size);
         let requests = pool(requests, server.target.pool);
         let renewals = pool(renewals, RENEWALS);
         let shown = &server.target.shown;

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::relogin::PoolRelogin;
 use super::row_limit::{RowLimit, RowPlace};
-use super::{Arg, Connector, OpenedConnection, Row, Statement};
+use super::{Arg, Connector, OpenedConnection, Row, Server, Statement};
 use crate::backend::kit::{outage::Outage, round_trip::RoundTrip};
 use crate::backend::{Fault, Reply};
 use crate::observe::metrics;
@@ -61,18 +61,13 @@ impl Purpose {
 
     /// Returns the row for which a statement with these arguments may have to wait.
     fn row(self, args: &[Arg]) -> Option<&str> {
-        let (Purpose::Change
-        | Purpose::HandOver(_)
-        | Purpose::Undo
-        | Purpose::Acquire {
-            waits_for_row: true,
-            ..
-        }) = self
-        else {
-            return None;
+        let waits = match self {
+            Purpose::Acquire { waits_for_row, .. } => waits_for_row,
+            Purpose::Change | Purpose::HandOver(_) | Purpose::Undo => true,
+            Purpose::Other => false,
         };
         match args.first() {
-            Some(Arg::Text(row)) => Some(row),
+            Some(Arg::Text(row)) if waits => Some(row),
             _ => None,
         }
     }
@@ -130,7 +125,10 @@ pub(crate) trait Calls: Send + Sync + 'static {
 /// A pool with a limited number of connections.
 pub(crate) struct Pool<C: Connector> {
     connector: C,
-    handle: Handle,
+    /// The name of its server for errors and logs.
+    pub(super) server: String,
+    /// The runtime on which its connections live.
+    pub(super) handle: Handle,
     /// The number of connections that may be lent at a time.
     size: usize,
     /// Connections that are open and lent to nobody.
@@ -185,16 +183,17 @@ impl<C: Connector> Calls for Pool<C> {
 }
 
 impl<C: Connector> Pool<C> {
-    pub(crate) fn new(
+    pub(in crate::backend) fn new<H>(
         connector: C,
-        handle: &Handle,
+        server: &Server<H>,
         ids: &Arc<HolderIds>,
         size: usize,
     ) -> Arc<Pool<C>> {
         let quarter = (size / 4).max(1);
         Arc::new(Pool {
             connector,
-            handle: handle.clone(),
+            server: server.target.shown.clone(),
+            handle: server.handle.clone(),
             size,
             idle: Mutex::default(),
             places: Arc::new(Semaphore::new(size)),
@@ -283,16 +282,6 @@ impl<C: Connector> Pool<C> {
         Ok(())
     }
 
-    /// Returns the name of its server for errors and logs.
-    pub(super) fn server(&self) -> &str {
-        self.connector.shown()
-    }
-
-    /// Returns the runtime on which its connections live.
-    pub(super) fn handle(&self) -> &Handle {
-        &self.handle
-    }
-
     /// Keeps a connection for the next statement.
     fn keep(&self, open: Open<C>) {
         // This is checked under the lock: `close` would miss a connection that is pushed after it.
@@ -367,7 +356,7 @@ impl<C: Connector> Pool<C> {
             drawn,
         } = self.connector.open().await?;
         let ids_from = self.ids.renew(&drawn);
-        let again = self.outage.lock().notice_end(self.server());
+        let again = self.outage.lock().notice_end(&self.server);
         self.reached.store(true, Ordering::Relaxed);
         Ok(Open {
             connection,
@@ -382,7 +371,7 @@ impl<C: Connector> Pool<C> {
             Ok(open) => Ok(open),
             Err(fault @ Fault::Closed(_)) => Err(fault),
             Err(fault) => {
-                self.outage.lock().notice_failure(self.server(), &fault);
+                self.outage.lock().notice_failure(&self.server, &fault);
                 Err(match fault {
                     // A standby may be promoted, and a failover may lead to another server.
                     Fault::Impossible(why) if self.reached.load(Ordering::Relaxed) => {

@@ -21,7 +21,7 @@ impl PoolRelogin {
     pub(super) fn start<C: Connector>(pool: &Arc<Pool<C>>, after: Duration) -> PoolRelogin {
         let is_over = Arc::<AtomicBool>::default();
         let replacing = replace(Arc::downgrade(pool), is_over.clone(), after);
-        let task = pool.handle().spawn(replacing).abort_handle();
+        let task = pool.handle.spawn(replacing).abort_handle();
         PoolRelogin { task, is_over }
     }
 
@@ -48,7 +48,7 @@ async fn replace<C: Connector>(pool: Weak<Pool<C>>, is_over: Arc<AtomicBool>, af
                 return;
             }
             Err(fault) => {
-                let server = pool.server().to_owned();
+                let server = pool.server.clone();
                 drop(pool);
                 tries.failed(&server, &fault).await;
             }

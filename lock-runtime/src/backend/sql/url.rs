@@ -30,6 +30,7 @@ pub(crate) struct Target<H> {
     pub(crate) certificates: Certificates,
     /// The source of logins, in place of the URL.
     pub(crate) credentials: Option<Arc<dyn Credentials>>,
+    /// Its name for errors and logs, without user and password.
     pub(crate) shown: String,
 }
 
@@ -104,11 +105,6 @@ impl<H: HostSettings> Target<H> {
         H::tls(self.encryption, &self.certificates)?;
         self.credentials.clone_from(&handshake.credentials);
         Ok(self)
-    }
-
-    /// Returns its name for errors and logs, without user and password.
-    pub(crate) fn shown(&self) -> &str {
-        &self.shown
     }
 }
 
