@@ -21,10 +21,19 @@ pub(in crate::backend::sql) async fn acquire_all(
         if let Some(granted) = take(inner, requests, now, deadline).await? {
             return Ok(AcquiredAll::Granted(granted));
         }
-        match why_not(inner, requests, deadline).await? {
-            WhyNot::Busy => return Ok(AcquiredAll::Busy),
-            WhyNot::Rows => make_rows(inner, requests, deadline).await?,
-            WhyNot::Other => {}
+        let args = vec![names(requests), holders(requests)];
+        let asked = inner.run(&inner.statements.why_not_all, args, deadline);
+        let answer = asked.await?;
+        let row = answer.row().ok_or_else(malformed)?;
+        inner.clock.saw(row.number(2)?, answer.sent_at);
+        let (rows, is_busy) = (row.number(0)?, row.flag(1)?);
+        // Another holder has one of the locks.
+        if is_busy {
+            return Ok(AcquiredAll::Busy);
+        }
+        // One of the locks was never used.
+        if rows < requests.len() as u64 {
+            make_rows(inner, requests, deadline).await?;
         }
         now = clock::now();
     }
@@ -100,33 +109,6 @@ async fn take(
         Some(Granted::leased(token, sent_at))
     });
     Ok(granted.collect())
-}
-
-/// The reason why a set was not granted.
-enum WhyNot {
-    /// Another holder has one of the locks.
-    Busy,
-    /// One of the locks was never used.
-    Rows,
-    Other,
-}
-
-async fn why_not(
-    inner: &Arc<SqlShared>,
-    requests: &[AcquireRequest<'_>],
-    deadline: Moment,
-) -> Result<WhyNot, Fault> {
-    let args = vec![names(requests), holders(requests)];
-    let asked = inner.run(&inner.statements.why_not_all, args, deadline);
-    let answer = asked.await?;
-    let row = answer.row().ok_or_else(malformed)?;
-    inner.clock.saw(row.number(2)?, answer.sent_at);
-    let rows = usize::try_from(row.number(0)?).unwrap_or(usize::MAX);
-    Ok(match row.flag(1)? {
-        true => WhyNot::Busy,
-        false if rows < requests.len() => WhyNot::Rows,
-        false => WhyNot::Other,
-    })
 }
 
 async fn make_rows(

@@ -1,5 +1,6 @@
 //! Plain permits and latches.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,15 +38,17 @@ impl SqlShared {
         }
     }
 
-    /// Changes a counter. Returns no row if there was nothing to change, and fails if the name is used for something
-    /// else.
-    async fn change(
+    /// Changes a counter by a statement whose arguments are its name and `args`. Returns no row if there was nothing to
+    /// change, and fails if the name is used for something else.
+    async fn change<const N: usize>(
         &self,
         counter: CounterRef<'_>,
         statement: &Arc<Statement>,
-        args: Vec<Arg>,
+        args: [Arg; N],
         deadline: Moment,
     ) -> Result<Option<Row>, Fault> {
+        let name = Arg::text(counter.key.raw());
+        let args = iter::once(name).chain(args).collect();
         let row = self.ask(statement, args, deadline).await?;
         if row.is_none() {
             self.counter(counter, deadline).await?;
@@ -74,11 +77,7 @@ impl SqlShared {
 
     async fn add(&self, key: &Key, permits: i64, deadline: Moment) -> Result<(), Fault> {
         let statement = &self.statements.add_permits;
-        let args = vec![
-            Arg::text(key.raw()),
-            Arg::Number(permits),
-            Arg::Text(topic(key)),
-        ];
+        let args = [Arg::Number(permits), Arg::Text(topic(key))];
         let counter = CounterRef::semaphore(key);
         let added = self.change(counter, statement, args, deadline);
         // A database may count the rows that change, and adding zero permits may change nothing.
@@ -99,8 +98,7 @@ impl Counters for SqlBackend {
             let deadline = clock::now() + timeout;
             for _ in 0..TRIES {
                 let statement = &self.inner.statements.set_counter;
-                let args = vec![
-                    Arg::text(counter.key.raw()),
+                let args = [
                     Arg::text(kind_of(counter)),
                     Arg::count(value),
                     Arg::Text(topic(counter.key)),
@@ -129,11 +127,7 @@ impl Counters for SqlBackend {
         Box::pin(async move {
             let deadline = clock::now() + timeout;
             let statement = &self.inner.statements.limit_counter;
-            let args = vec![
-                Arg::text(key.raw()),
-                Arg::count(permits),
-                Arg::Text(topic(key)),
-            ];
+            let args = [Arg::count(permits), Arg::Text(topic(key))];
             let counter = CounterRef::semaphore(key);
             let set = self.inner.change(counter, statement, args, deadline);
             set.await.map(drop)
@@ -189,7 +183,7 @@ impl Counters for SqlBackend {
         Box::pin(async move {
             let deadline = clock::now() + timeout;
             let statement = &self.inner.statements.count_down;
-            let args = vec![Arg::text(key.raw()), Arg::Text(topic(key))];
+            let args = [Arg::Text(topic(key))];
             let latch = CounterRef::latch(key);
             let left = self.inner.change(latch, statement, args, deadline).await?;
             left.map_or(Ok(0), |row| row.number(0))
@@ -200,8 +194,7 @@ impl Counters for SqlBackend {
         Box::pin(async move {
             let deadline = clock::now() + timeout;
             let statement = &self.inner.statements.delete_counter;
-            let args = vec![
-                Arg::text(counter.key.raw()),
+            let args = [
                 Arg::Text(topic(counter.key)),
                 Arg::Flag(counter.kind == CounterKind::Latch),
             ];
