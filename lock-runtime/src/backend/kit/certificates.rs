@@ -25,13 +25,13 @@ pub(crate) fn given_authorities(
     Ok(Some(authorities))
 }
 
-/// Returns the authorities that the builder was given, if any, in rustls's form.
-pub(crate) fn given_roots(certificates: &Certificates) -> Result<Option<RootCertStore>, LockError> {
-    let given = given_authorities(certificates)?;
-    given.map(|given| roots_of(&given)).transpose()
-}
-
-fn roots_of(authorities: &[CertificateDer<'static>]) -> Result<RootCertStore, LockError> {
+/// Returns authorities in rustls's form.
+///
+/// # Errors
+/// [`LockError::InvalidConfig`] if they are of no use.
+pub(crate) fn roots_of(
+    authorities: &[CertificateDer<'static>],
+) -> Result<RootCertStore, LockError> {
     let mut roots = RootCertStore::empty();
     for authority in authorities {
         let added = roots.add(authority.clone());
@@ -59,11 +59,6 @@ pub(crate) fn system_authorities() -> Result<Vec<CertificateDer<'static>>, LockE
     )))
 }
 
-/// Returns the authorities that the operating system trusts, in rustls's form.
-fn system_roots() -> Result<RootCertStore, LockError> {
-    roots_of(&system_authorities()?)
-}
-
 /// Returns a client that trusts the authorities of the builder, or else those of the operating system, and shows the
 /// certificate of the builder.
 ///
@@ -71,11 +66,8 @@ fn system_roots() -> Result<RootCertStore, LockError> {
 /// [`LockError::InvalidConfig`] if there are no authorities, or if the certificate cannot be read or does not fit its
 /// key.
 pub(crate) fn client(certificates: &Certificates) -> Result<ClientConfig, LockError> {
-    let given = given_roots(certificates)?;
-    client_of(
-        given.map_or_else(system_roots, Ok)?,
-        shown(certificates)?.as_ref(),
-    )
+    let trusted = given_authorities(certificates)?.map_or_else(system_authorities, Ok)?;
+    client_of(roots_of(&trusted)?, shown(certificates)?.as_ref())
 }
 
 /// Returns the chain and the key that the builder was given, as they are now.

@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 
 use super::channel_binding::end_point;
 use crate::backend::Fault;
-use crate::backend::kit::certificates::{client, client_of, given_roots, shown};
+use crate::backend::kit::certificates::{client, client_of, given_authorities, roots_of, shown};
 use crate::backend::kit::tls_refusal;
 use crate::backend::sql::Encryption;
 use crate::values::{Certificates, LockError, config};
@@ -40,14 +40,15 @@ impl Tls {
             Encryption::OfAuthority => {
                 // Anybody can get a certificate from an authority that everybody trusts, so without the name the
                 // certificate proves nothing.
-                let given = given_roots(certificates)?.ok_or_else(|| {
+                let given = given_authorities(certificates)?.ok_or_else(|| {
                     config(
                         "`sslmode=verify-ca` accepts any name that the authorities vouch for, and so is for authorities \
                          of your own: give them to `root_certificate`, or say `sslmode=verify-full`",
                     )
                 })?;
-                let mut tls = client_of(given.clone(), shown(certificates)?.as_ref())?;
-                let (roots, provider) = (Arc::new(given), tls.crypto_provider().clone());
+                let roots = roots_of(&given)?;
+                let mut tls = client_of(roots.clone(), shown(certificates)?.as_ref())?;
+                let (roots, provider) = (Arc::new(roots), tls.crypto_provider().clone());
                 let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
                 let verifier = verifier.map_err(|error| {
                     config(format!("the root certificate is of no use: {error}"))
