@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::Server;
 use super::statements::Own;
 use crate::backend::sql::{Arg, Calls, Purpose, Row};
 use crate::backend::{Event, EventSink, Fault, Holders};
@@ -20,9 +21,9 @@ const BACK: Duration = Duration::from_secs(20);
 
 /// The part that looks for forced releases and reports them.
 pub(super) struct Looker {
+    pub(super) server: Arc<Server>,
     pub(super) own: Arc<Own>,
     pub(super) calls: Arc<dyn Calls>,
-    pub(super) timeout: Duration,
     pub(super) events: EventSink,
     /// The holders whose forced release was reported, as long as the database still notes it.
     pub(super) told: Mutex<HashSet<HolderId>>,
@@ -55,7 +56,7 @@ impl Looker {
 
     async fn ask(&self) -> Result<HashSet<HolderId>, Fault> {
         let (now, args) = (clock::now(), vec![Arg::micros(BACK)]);
-        let until = (now + self.timeout).into();
+        let until = (now + self.server.timeout).into();
         let asked = self
             .calls
             .clone()

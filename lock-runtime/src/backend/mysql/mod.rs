@@ -42,7 +42,6 @@ type Server = sql::Server<Opts>;
 
 /// The database of a URL. It notifies no waiters.
 struct Mysql {
-    server: Arc<Server>,
     looker: Arc<Looker>,
     /// The task that looks for forced releases.
     watcher: Aborted<Infallible>,
@@ -80,14 +79,13 @@ impl Mysql {
         let (server, held) = (connector.server.clone(), watch::Sender::new(None));
         let looker = Arc::new(Looker {
             own: connector.own.clone(),
-            timeout: server.timeout,
             calls: Pool::new(connector, &server, &opening.ids, 1),
+            server,
             events: opening.events.clone(),
             told: Mutex::default(),
         });
         let watch = looker.clone().watch(held.subscribe());
         Mysql {
-            server,
             looker,
             watcher: Aborted::spawn(&opening.runtime, watch),
             held,
@@ -97,7 +95,7 @@ impl Mysql {
 
 impl Database for Mysql {
     fn give(&self, take: &Statement, [name, holder, _]: [String; 3]) -> Give {
-        let fill = |text: &str| self.server.target.table.put_into(text);
+        let fill = |text: &str| self.looker.server.target.table.put_into(text);
         Give {
             take: fill(&take.text),
             then: Some(fill(&self.looker.own.free_at_commit)),

@@ -10,7 +10,7 @@ use std::time::UNIX_EPOCH;
 
 use super::url::Target;
 use crate::backend::sql::statements::{statements_of, without_comments};
-use crate::backend::sql::{Arg, Statement, Statements};
+use crate::backend::sql::{Arg, Statement, Statements, topic};
 
 /// The fragments that several statements share. A fragment may use those that come after it.
 const FRAGMENTS: [(&str, &str); 21] = [
@@ -149,10 +149,8 @@ impl Own {
 
 fn filled(text: &str, target: &Target) -> String {
     let table = &target.table;
-    let schema = match table.name().split_once('.') {
-        Some((schema, _)) => Some(schema),
-        None => target.database(),
-    };
+    let given = table.name().split_once('.').map(|(schema, _)| schema);
+    let schema = given.or_else(|| target.database());
     let schema = schema.map_or("NULL".to_owned(), |name| {
         format!("'{}'", name.replace('\\', "\\\\").replace('\'', "''"))
     });
@@ -168,9 +166,8 @@ fn filled(text: &str, target: &Target) -> String {
 
 /// Returns the text of a statement with its arguments.
 pub(super) fn written(text: &str, args: &[Arg]) -> String {
-    let lists = |text: &str| text.contains("{the_rows}") || text.contains("{count}");
     let mut filled = text.to_owned();
-    if lists(text) {
+    if text.contains("{the_rows}") || text.contains("{count}") {
         let (rows, count) = rows(args);
         filled = filled
             .replace("{the_rows}", &rows)
@@ -213,11 +210,7 @@ fn push(text: &mut String, arg: &Arg) {
 }
 
 pub(super) fn hex(value: &str) -> String {
-    let mut digits = String::with_capacity(2 * value.len());
-    for byte in value.bytes() {
-        let _ = write!(digits, "{byte:02x}");
-    }
-    digits
+    topic::hex(value.as_bytes())
 }
 
 /// Returns the lists among the arguments as JSON, side by side, and their length.

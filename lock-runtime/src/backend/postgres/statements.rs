@@ -7,7 +7,7 @@ use crate::backend::sql::{Arg, Statement, Statements, Table};
 
 /// The fragments that several statements share. `c.now` is the time of the statement, by the database's clock. A fragment
 /// may use those that come after it.
-const FRAGMENTS: [(&str, &str); 12] = [
+const FRAGMENTS: [(&str, &str); 13] = [
     // True if neither a lock nor a semaphore is at the name.
     (
         "{is_unused}",
@@ -63,12 +63,11 @@ const FRAGMENTS: [(&str, &str); 12] = [
     // Longer than any hold. An operator may set the end of a hold to `infinity`, which is no number of µs from now.
     ("{longest}", "interval '100 years'"),
     ("{micros}", "(extract(epoch FROM c.now) * 1000000)::bigint"),
+    (
+        "{micros_now}",
+        "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
+    ),
 ];
-
-const MICROS_NOW: (&str, &str) = (
-    "{micros_now}",
-    "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
-);
 
 /// Returns all statements for one table.
 pub(super) fn statements(table: &Table) -> Statements {
@@ -78,7 +77,7 @@ pub(super) fn statements(table: &Table) -> Statements {
 
 fn filled(text: &str, table: &Table) -> String {
     let mut text = without_comments(text);
-    for (name, fragment) in FRAGMENTS.into_iter().chain([MICROS_NOW]) {
+    for (name, fragment) in FRAGMENTS {
         text = text.replace(name, fragment);
     }
     text.replace("{channel}", table.own_name())

@@ -15,11 +15,14 @@ pub(super) fn own_topic(key: &Key, holder: HolderId) -> String {
 }
 
 fn short_hash(bytes: &[u8]) -> String {
-    let digest = sha1_smol::Sha1::from(bytes).digest().bytes();
-    digest[..8]
-        .iter()
-        .fold(String::with_capacity(16), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+    hex(&sha1_smol::Sha1::from(bytes).digest().bytes()[..8])
+}
+
+/// Returns bytes as hexadecimal digits.
+pub(in crate::backend) fn hex(bytes: &[u8]) -> String {
+    let mut digits = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        let _ = write!(digits, "{byte:02x}");
+    }
+    digits
 }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Arg, Purpose, SqlShared, malformed, topic};
-use crate::backend::{AcquireRequest, Fault};
-use crate::values::{Backoff, HolderId, Key, Moment, clock};
+use super::kinds::release::named;
+use super::{Purpose, SqlShared, malformed};
+use crate::backend::{AcquireRequest, Fault, HoldRef};
+use crate::values::{Backoff, Moment, clock};
 
 /// A margin: the estimate of the server's time may be late by a round trip, and so may a lease's end.
 const SLACK: Duration = Duration::from_secs(1);
@@ -29,7 +30,8 @@ pub(super) fn compensate(
         let mut pauses = Backoff::new(Duration::from_millis(2), Duration::from_millis(250));
         while !over.has_passed() {
             let deadline = (clock::now() + own.call_timeout).earlier(over);
-            let early = match settle(&own, Purpose::Undo, &key, holder, deadline).await {
+            let hold_ref = HoldRef::one(&key, holder);
+            let early = match settle(&own, Purpose::Undo, hold_ref, deadline).await {
                 Ok(time) if time > not_after => return,
                 // The release is sent once more when the acquire is certainly too late.
                 Ok(time) => Duration::from_micros(not_after - time),
@@ -47,17 +49,11 @@ pub(super) fn compensate(
 pub(super) async fn settle(
     inner: &Arc<SqlShared>,
     purpose: Purpose,
-    key: &Key,
-    holder: HolderId,
+    hold_ref: HoldRef<'_>,
     deadline: Moment,
 ) -> Result<u64, Fault> {
-    let args = vec![
-        Arg::text(key.raw()),
-        Arg::Text(holder.text()),
-        Arg::Text(topic(key)),
-    ];
     let (statement, now) = (&inner.statements.settle, clock::now());
-    let asked = inner.run_for(purpose, statement, args, now, deadline);
+    let asked = inner.run_for(purpose, statement, named(hold_ref), now, deadline);
     let answer = asked.await?;
     answer.row().ok_or_else(malformed)?.number(0)
 }

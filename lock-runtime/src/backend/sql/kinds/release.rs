@@ -13,12 +13,12 @@ pub(in crate::backend::sql) async fn release(
     timeout: Duration,
 ) -> Result<Released, Fault> {
     let deadline = clock::now() + timeout;
-    let (key, holder) = (hold_ref.key, hold_ref.holder);
+    let key = hold_ref.key;
     match key.kind() {
         Kind::Mutex | Kind::Fenced => alone(inner, hold_ref, deadline).await,
         Kind::Fair | Kind::Semaphore => {
             let left = if key.kind() == Kind::Fair {
-                let args = vec![Arg::text(key.raw()), Arg::Text(holder.text())];
+                let args = vec![Arg::text(key.raw()), Arg::Text(hold_ref.holder.text())];
                 is_done(inner, &inner.statements.leave_queue, args, deadline).await?
             } else {
                 shared(inner, hold_ref, deadline).await?
@@ -26,7 +26,7 @@ pub(in crate::backend::sql) async fn release(
             if left == Released::NotHeld {
                 // A request of this fair holder may be under way, and may wait for a row that somebody else has locked. A
                 // lease of permits that has ended may be the last trace of a semaphore that a request has set.
-                undo::settle(inner, Purpose::Change, key, holder, deadline).await?;
+                undo::settle(inner, Purpose::Change, hold_ref, deadline).await?;
             }
             Ok(left)
         }
@@ -97,7 +97,7 @@ pub(in crate::backend::sql) async fn downgrade(
 }
 
 /// Returns the name, the holder and the topic of the waiters, as arguments.
-fn named(hold_ref: HoldRef<'_>) -> Vec<Arg> {
+pub(in crate::backend::sql) fn named(hold_ref: HoldRef<'_>) -> Vec<Arg> {
     vec![
         Arg::text(hold_ref.key.raw()),
         Arg::Text(hold_ref.holder.text()),
