@@ -8,7 +8,7 @@ use std::time::Duration;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};
 
-use super::statements::Own;
+use super::statements::filled;
 use super::url::by_tls;
 use super::{Server, faults};
 use crate::backend::Fault;
@@ -23,7 +23,6 @@ const OLDEST: &str = "MySQL 8.0.21 or MariaDB 10.6";
 /// A connector, which opens connections for one purpose and runs statements on them.
 pub(super) struct MysqlConnector {
     pub(super) server: Arc<Server>,
-    pub(super) own: Arc<Own>,
     pub(super) strict: bool,
     pub(super) timeouts: Timeouts,
 }
@@ -103,13 +102,14 @@ pub(super) async fn open(
     let (server, timeout) = (&connector.server, connector.server.timeout);
     let connecting = connect(server, connector.timeouts);
     let (mut connection, renew_after) = connecting.await?;
-    ensure(connector, &mut connection).await?;
+    ensure(server, &mut connection).await?;
     let asked_at = clock::now();
     let row = first(&mut connection, &server.statements.fitness.text, timeout).await?;
     let time = judge(&row, connector)?;
     connection.is_mariadb = is_mariadb(&row.word(0)?);
     let conn = connection.conn();
-    let rights = server.target.table.put_into(&connector.own.rights);
+    let rights = filled(include_str!("sql/rights.sql"), &server.target);
+    let rights = server.target.table.put_into(&rights);
     within(timeout, conn.query_drop(rights)).await?;
     server.clock.saw(time, asked_at);
     Ok(OpenedConnection {
@@ -120,12 +120,13 @@ pub(super) async fn open(
 }
 
 /// Creates the tables that are missing, if the user wants that and the URL names a database.
-async fn ensure(connector: &MysqlConnector, connection: &mut MysqlConnection) -> Result<(), Fault> {
-    let (server, table) = (&connector.server, &connector.server.target.table);
+async fn ensure(server: &Arc<Server>, connection: &mut MysqlConnection) -> Result<(), Fault> {
+    let table = &server.target.table;
     if !server.wants_tables() || !table.is_found() {
         return Ok(());
     }
-    let seen = first(connection, &connector.own.missing, server.timeout).await?;
+    let missing = filled(include_str!("sql/missing.sql"), &server.target);
+    let seen = first(connection, &missing, server.timeout).await?;
     let missing = match (seen.number(0)?, seen.number(1)?) {
         (0, _) => MissingTable::Locks,
         (_, 2) => MissingTable::Nothing,

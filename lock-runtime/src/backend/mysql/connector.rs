@@ -7,7 +7,7 @@ use mysql_async::prelude::Queryable;
 
 use super::connection::{self, MysqlConnection, MysqlConnector, values};
 use super::faults;
-use super::statements::{IS_PRIMARY, MICROS, written};
+use super::statements::{IS_PRIMARY, MICROS, unwaiting, written};
 use crate::backend::Fault;
 use crate::backend::sql::{Arg, Connector, Failed, OpenedConnection, Row, Statement, Table, Value};
 use crate::values::{StoreError, StoreKind, clock};
@@ -56,10 +56,7 @@ impl Connector for MysqlConnector {
         statement: &Statement,
         args: &[Arg],
     ) -> Result<Vec<Row>, Failed> {
-        let (text, table) = (
-            self.text(connection, statement, args),
-            &self.server.target.table,
-        );
+        let (text, table) = (text(connection, statement, args), &self.server.target.table);
         let answer = match undisturbed(connection, &text, args, table).await {
             // A transaction may hold the lock, and so have locked the row. A look tells.
             Err(error) if statement.name == "acquire" && error.is_of_a_locked_row() => {
@@ -84,21 +81,15 @@ impl Connector for MysqlConnector {
     }
 }
 
-impl MysqlConnector {
-    /// Returns the text to send. A request that does not wait for a locked row has `false` as its last argument, and the
-    /// note of a waiter zero.
-    fn text<'a>(
-        &self,
-        connection: &MysqlConnection,
-        statement: &'a Statement,
-        args: &[Arg],
-    ) -> Cow<'a, str> {
-        match (statement.name, args.last()) {
-            ("take_over" | "take_turn", Some(Arg::Flag(false)))
-            | ("wait", Some(Arg::Number(0))) => self.own.unwaiting(&statement.text).into(),
-            ("acquire", _) if !connection.is_mariadb => self.own.unwaiting(&statement.text).into(),
-            _ => (&*statement.text).into(),
+/// Returns the text to send. A request that does not wait for a locked row has `false` as its last argument, and the note
+/// of a waiter zero.
+fn text<'a>(connection: &MysqlConnection, statement: &'a Statement, args: &[Arg]) -> Cow<'a, str> {
+    match (statement.name, args.last()) {
+        ("take_over" | "take_turn", Some(Arg::Flag(false))) | ("wait", Some(Arg::Number(0))) => {
+            unwaiting(&statement.text).into()
         }
+        ("acquire", _) if !connection.is_mariadb => unwaiting(&statement.text).into(),
+        _ => (&*statement.text).into(),
     }
 }
 

@@ -8,8 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::Server;
-use super::statements::Own;
-use crate::backend::sql::{Arg, Calls, Purpose, Row};
+use crate::backend::sql::{Arg, Calls, Purpose, Row, Statement};
 use crate::backend::{Event, EventSink, Fault, Holders};
 use crate::sync::Mutex;
 use crate::values::{HolderId, Moment, clock, jittered};
@@ -22,7 +21,8 @@ const BACK: Duration = Duration::from_secs(20);
 /// The part that looks for forced releases and reports them.
 pub(super) struct Looker {
     pub(super) server: Arc<Server>,
-    pub(super) own: Arc<Own>,
+    /// The statement that looks.
+    pub(super) forced: Arc<Statement>,
     pub(super) calls: Arc<dyn Calls>,
     pub(super) events: EventSink,
     /// The holders whose forced release was reported, as long as the database still notes it.
@@ -60,7 +60,7 @@ impl Looker {
         let asked = self
             .calls
             .clone()
-            .call(Purpose::Other, &self.own.forced, args, now, until);
+            .call(Purpose::Other, &self.forced, args, now, until);
         let rows = asked.await?.rows;
         let holder = |row: &Row| HolderId::parse(row.text(0).ok()??);
         Ok(rows.iter().filter_map(holder).collect())

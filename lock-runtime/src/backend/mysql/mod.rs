@@ -28,7 +28,7 @@ use tokio::sync::watch;
 
 use self::connection::{MysqlConnector, Timeouts};
 use self::forced::Looker;
-use self::statements::{Own, hex};
+use self::statements::{filled, hex};
 pub(crate) use self::url::Target;
 use super::opening::Opening;
 use super::sql::pool::Aborted;
@@ -55,11 +55,9 @@ pub(crate) async fn connect(
     opening: Opening,
 ) -> Result<Arc<SqlBackend>, LockError> {
     let statements = statements::statements(&target);
-    let own = Arc::new(Own::of(&target));
     let server = Server::new(target, statements, &opening);
     let connector = |timeouts| MysqlConnector {
         server: server.clone(),
-        own: own.clone(),
         strict: opening.options.strict,
         timeouts,
     };
@@ -78,7 +76,10 @@ impl Mysql {
     fn watching(connector: MysqlConnector, opening: &Opening) -> Mysql {
         let (server, held) = (connector.server.clone(), watch::Sender::new(None));
         let looker = Arc::new(Looker {
-            own: connector.own.clone(),
+            forced: Statement::new(
+                "forced",
+                filled(include_str!("sql/forced.sql"), &server.target),
+            ),
             calls: Pool::new(connector, &server, &opening.ids, 1),
             server,
             events: opening.events.clone(),
@@ -95,10 +96,11 @@ impl Mysql {
 
 impl Database for Mysql {
     fn give(&self, take: &Statement, [name, holder, _]: [String; 3]) -> Give {
-        let fill = |text: &str| self.looker.server.target.table.put_into(text);
+        let target = &self.looker.server.target;
+        let then = filled(include_str!("sql/free_at_commit.sql"), target);
         Give {
-            take: fill(&take.text),
-            then: Some(fill(&self.looker.own.free_at_commit)),
+            take: target.table.put_into(&take.text),
+            then: Some(target.table.put_into(&then)),
             params: vec![hex(&name), holder],
         }
     }

@@ -5,12 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use super::url::Target;
 use crate::backend::sql::statements::{statements_of, without_comments};
-use crate::backend::sql::{Arg, Statement, Statements, topic};
+use crate::backend::sql::{Arg, Statements, topic};
 
 /// The fragments that several statements share. A fragment may use those that come after it.
 const FRAGMENTS: [(&str, &str); 21] = [
@@ -28,11 +27,7 @@ const FRAGMENTS: [(&str, &str); 21] = [
         "{was_by_request}",
         "(permits IS NULL AND expires_at BETWEEN 1 AND 1000000000000)",
     ),
-    // The name $1, if nobody has locked its row.
-    (
-        "{unlocked}",
-        "(SELECT f.name FROM {table} AS f WHERE f.name = $1 FOR UPDATE SKIP LOCKED)",
-    ),
+    ("{unlocked}", UNLOCKED),
     // Readers or permits whose lease is not over; NULL if there are none.
     ("{live}", "({the_shares} WHERE s.e > {micros})"),
     // The same, and all of them, without those of the holder $2.
@@ -104,6 +99,9 @@ const FRAGMENTS: [(&str, &str); 21] = [
     ),
 ];
 
+/// The name $1, if nobody has locked its row.
+const UNLOCKED: &str = "(SELECT f.name FROM {table} AS f WHERE f.name = $1 FOR UPDATE SKIP LOCKED)";
+
 /// True unless the server has become a replica. A user who may write to replicas is not refused by the server itself.
 pub(super) const IS_PRIMARY: &str = "CAST(@@read_only AS CHAR) IN ('0', 'OFF')";
 
@@ -117,37 +115,14 @@ pub(super) fn statements(target: &Target) -> Statements {
     statements_of!(filled)
 }
 
-/// The statements that only this database needs.
-#[derive(Debug)]
-pub(super) struct Own {
-    pub(super) rights: String,
-    pub(super) missing: String,
-    /// The second statement of a transaction that takes a hold over.
-    pub(super) free_at_commit: String,
-    pub(super) forced: Arc<Statement>,
-    /// The name `$1`, if nobody has locked its row.
-    unlocked: String,
+/// Returns the text of a statement, changed so that it does not wait for a row that somebody has locked.
+pub(super) fn unwaiting(text: &str) -> String {
+    let text = text.replace("l.name = $1", "l.name = @unlocked");
+    format!("SET @unlocked = {UNLOCKED}; {text}")
 }
 
-impl Own {
-    pub(super) fn of(target: &Target) -> Own {
-        Own {
-            unlocked: filled("{unlocked}", target),
-            rights: filled(include_str!("sql/rights.sql"), target),
-            missing: filled(include_str!("sql/missing.sql"), target),
-            free_at_commit: filled(include_str!("sql/free_at_commit.sql"), target),
-            forced: Statement::new("forced", filled(include_str!("sql/forced.sql"), target)),
-        }
-    }
-
-    /// Returns the text of a statement, changed so that it does not wait for a row that somebody has locked.
-    pub(super) fn unwaiting(&self, text: &str) -> String {
-        let text = text.replace("l.name = $1", "l.name = @unlocked");
-        format!("SET @unlocked = {}; {text}", self.unlocked)
-    }
-}
-
-fn filled(text: &str, target: &Target) -> String {
+/// Returns the text of a file as a statement. `{table}` is left in it.
+pub(super) fn filled(text: &str, target: &Target) -> String {
     let table = &target.table;
     let given = table.name().split_once('.').map(|(schema, _)| schema);
     let schema = given.or_else(|| target.database());
