@@ -18,25 +18,21 @@ impl Outage {
 
     /// Notes that the connection is lost.
     pub(crate) fn notice_loss(&mut self, server: &str, fault: &Fault) {
-        if self.begins() {
-            let what = self.what;
-            apart(|| tracing::warn!(server, reason = %fault, "{what} is lost; reconnecting"));
-        }
+        self.begin(server, fault, "is lost; reconnecting");
     }
 
     /// Notes that no new connection could be opened. This is logged only if the outage begins with it.
     #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
     pub(crate) fn notice_failure(&mut self, server: &str, fault: &Fault) {
-        if self.begins() {
-            let what = self.what;
-            apart(|| tracing::warn!(server, reason = %fault, "{what} cannot be opened; retrying"));
-        }
+        self.begin(server, fault, "cannot be opened; retrying");
     }
 
-    fn begins(&mut self) -> bool {
-        let begins = self.since.is_none();
-        self.since.get_or_insert_with(clock::tick);
-        begins
+    fn begin(&mut self, server: &str, fault: &Fault, how: &str) {
+        if self.since.is_none() {
+            self.since = Some(clock::tick());
+            let what = self.what;
+            apart(|| tracing::warn!(server, reason = %fault, "{what} {how}"));
+        }
     }
 
     /// Ends the outage. Returns `true` if there was one.

@@ -51,13 +51,8 @@ impl Uptime {
 
     /// Returns the server's minimum age; `None` if the server was never reached.
     pub(crate) fn age(&self) -> Option<Duration> {
-        let record = self.record()?;
+        let record = self.record.lock().clone()?;
         Some(record.age.saturating_add(record.at.elapsed()))
-    }
-
-    fn record(&self) -> Option<RunRecord> {
-        let record = self.record.lock();
-        record.clone()
     }
 
     /// Records what the server has just answered: the id of its run (empty if the server does not show it), and the time for
