@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Connection, SimpleQueryMessage, Socket};
 
 use super::connector::{PostgresConnector, values};
+use super::statements::typed;
 use super::tls::{Encrypted, Tls};
 use super::{Server, faults, statements};
 use crate::backend::Fault;
 use crate::backend::sql::pool::Aborted;
-use crate::backend::sql::{MissingTable, OpenedConnection, Row, Table, malformed};
+use crate::backend::sql::{Arg, MissingTable, OpenedConnection, Row, Table, malformed};
 use crate::values::{StoreError, clock};
 
 /// The oldest version that runs the statements as they are meant.
@@ -41,14 +41,13 @@ pub(super) async fn open(connector: &PostgresConnector) -> Result<OpenedConnecti
         find(&client, server).await?;
     }
     let sent_at = clock::now();
-    let name = table.whole();
-    let longest = format!("{}ms", longest_wait(timeout).as_millis());
-    let args: [(&(dyn ToSql + Sync), Type); 3] = [
-        (&name, Type::TEXT),
-        (&longest, Type::TEXT),
+    let args = [
+        Arg::text(table.whole()),
+        Arg::Text(format!("{}ms", longest_wait(timeout).as_millis())),
         // The session is not ours alone, and the setting would stay in it.
-        (&!server.target.notify, Type::BOOL),
+        Arg::Flag(!server.target.notify),
     ];
+    let args = args.each_ref().map(typed);
     let asked = client.query_typed(&server.statements.fitness.text, &args);
     let rows = within(timeout, asked).await?;
     let row = values(rows.first().ok_or_else(malformed)?)?;

@@ -129,5 +129,7 @@ pub(super) fn values(row: &tokio_postgres::Row) -> Result<Row, Fault> {
             .unwrap_or(Value::Null))
         })
         .collect::<Result<_, _>>();
-    values.map(Row).map_err(|error| faults::unreadable(&error))
+    values.map(Row).map_err(|error: tokio_postgres::Error| {
+        Fault::unknown(format!("the database's answer makes no sense: {error}"))
+    })
 }

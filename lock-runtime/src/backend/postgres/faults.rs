@@ -92,11 +92,6 @@ fn login_advice(said: &str) -> Option<&'static str> {
         .then_some("the builder's `client_certificate` shows one")
 }
 
-/// Returns the fault of a column that is not what it should be.
-pub(super) fn unreadable(error: &Error) -> Fault {
-    Fault::unknown(format!("the database's answer makes no sense: {error}"))
-}
-
 /// Returns `true` if a statement took back what it had done, because it could not take the whole set.
 pub(super) fn is_taken_back(error: &Error) -> bool {
     error.code() == Some(&SqlState::DIVISION_BY_ZERO)

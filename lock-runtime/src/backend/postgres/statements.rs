@@ -116,12 +116,12 @@ mod tests {
 
     #[test]
     fn no_statement_has_a_comment_or_a_placeholder_left() {
-        checks::nothing_is_left_open(&statements(&Table::default()));
+        checks::nothing_is_left_open(&statements(&Table::parse(Table::NAME).unwrap()));
     }
 
     #[test]
     fn renewals_leave_out_locked_rows_unless_they_wait_for_theirs() {
-        some_renewals_wait(&statements(&Table::default()));
+        some_renewals_wait(&statements(&Table::parse(Table::NAME).unwrap()));
     }
 
     #[test]

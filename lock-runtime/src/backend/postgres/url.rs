@@ -92,7 +92,7 @@ mod tests {
         let several = Target::parse("postgres://u:hunter2@a,b:1,[::1]:2/db?lock_pool=3").unwrap();
         assert_eq!(several.shown, "a:5432,b:1,::1:2/db");
         let plain = Target::parse("postgresql://localhost/").unwrap();
-        assert_eq!(plain.table, Table::default());
+        assert_eq!(plain.table.name(), Table::NAME);
         assert_eq!((plain.pool, plain.notify), (8, true));
     }
 

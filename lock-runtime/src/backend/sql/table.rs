@@ -34,16 +34,10 @@ const COLUMNS: [&str; 12] = [
     "permits",
 ];
 
-impl Default for Table {
-    fn default() -> Table {
-        Table {
-            name: "lock_leases".to_owned(),
-            whole: Arc::default(),
-        }
-    }
-}
-
 impl Table {
+    /// The name, unless the user gives one.
+    pub(crate) const NAME: &str = "lock_leases";
+
     pub(crate) fn parse(name: &str) -> Result<Table, LockError> {
         if !is_table(name) {
             return Err(config(

@@ -154,7 +154,7 @@ impl Settings {
             }
         }
         Ok(Settings {
-            table: table.map_or_else(|| Ok(Table::default()), |name| Table::parse(&name))?,
+            table: Table::parse(table.as_deref().unwrap_or(Table::NAME))?,
             pool: pool.unwrap_or(Ok(POOL))?,
             encryption: encryption.unwrap_or(Encryption::Off),
         })
