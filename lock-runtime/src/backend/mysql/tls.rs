@@ -1,7 +1,5 @@
 //! TLS by the driver's rustls. A server that cannot be verified is not connected to.
 
-use std::io;
-
 use mysql_async::{ClientIdentity, DriverError, Error, IoError, SslOpts, TlsError};
 use rustls::RootCertStore;
 use rustls::crypto::{CryptoProvider, ring};
@@ -48,23 +46,17 @@ pub(super) fn options(
 
 /// Returns the fault of an error that came from rustls, or that says that the server has no TLS.
 pub(super) fn refusal(error: &Error) -> Option<Fault> {
-    let io: Option<&io::Error> = match error {
+    let refused = match error {
         Error::Driver(DriverError::NoClientSslFlagFromServer) => {
-            return Some(Fault::Impossible(
+            return Some(Fault::impossible(
                 "the server has no TLS: set `ssl_cert` and `ssl_key` there, or say `sslmode=disable` if nobody can read \
-                 along"
-                    .to_owned(),
+                 along",
             ));
         }
-        Error::Io(IoError::Tls(TlsError::Tls(refused))) => return Some(explained(refused)),
-        Error::Io(IoError::Io(io)) => Some(io),
-        _ => None,
+        Error::Io(IoError::Tls(TlsError::Tls(refused))) => refused,
+        Error::Io(IoError::Io(io)) => io.get_ref()?.downcast_ref::<rustls::Error>()?,
+        _ => return None,
     };
-    let refused = io?.get_ref()?.downcast_ref::<rustls::Error>()?;
-    Some(explained(refused))
-}
-
-fn explained(refused: &rustls::Error) -> Fault {
     let plain = "If it speaks none, say `sslmode=disable`";
-    tls_refusal::explained(&refused.to_string(), plain)
+    Some(tls_refusal::explained(&refused.to_string(), plain))
 }

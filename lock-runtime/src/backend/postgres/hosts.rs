@@ -7,7 +7,7 @@ use tokio_postgres::config::{
     ChannelBinding, Host as At, LoadBalanceHosts, SslMode, SslNegotiation, TargetSessionAttrs,
 };
 
-use super::tls::Tls;
+use super::tls::{self, Tls};
 use crate::backend::kit::hosts::Host;
 use crate::backend::sql::Encryption;
 use crate::backend::sql::url::HostSettings;
@@ -106,6 +106,6 @@ impl HostSettings for Config {
     }
 
     fn tls(encryption: Encryption, certificates: &Certificates) -> Result<Tls, LockError> {
-        Tls::new(encryption, certificates)
+        tls::settings(encryption, certificates)
     }
 }

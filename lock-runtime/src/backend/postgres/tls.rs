@@ -28,39 +28,36 @@ const PROTOCOL: &[u8] = b"postgresql";
 #[derive(Clone, Default)]
 pub(crate) struct Tls(Option<Arc<ClientConfig>>);
 
-impl Tls {
-    /// See [`HostSettings::tls`](crate::backend::sql::url::HostSettings::tls).
-    pub(super) fn new(
-        encryption: Encryption,
-        certificates: &Certificates,
-    ) -> Result<Tls, LockError> {
-        let mut tls = match encryption {
-            Encryption::Off => return Ok(Tls::default()),
-            Encryption::Verified => client(certificates)?,
-            Encryption::OfAuthority => {
-                // Anybody can get a certificate from an authority that everybody trusts, so without the name the
-                // certificate proves nothing.
-                let given = given_authorities(certificates)?.ok_or_else(|| {
-                    config(
-                        "`sslmode=verify-ca` accepts any name that the authorities vouch for, and so is for authorities \
-                         of your own: give them to `root_certificate`, or say `sslmode=verify-full`",
-                    )
-                })?;
-                let roots = roots_of(&given)?;
-                let mut tls = client_of(roots.clone(), shown(certificates)?.as_ref())?;
-                let (roots, provider) = (Arc::new(roots), tls.crypto_provider().clone());
-                let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
-                let verifier = verifier.map_err(|error| {
-                    config(format!("the root certificate is of no use: {error}"))
-                })?;
-                tls.dangerous()
-                    .set_certificate_verifier(Arc::new(AnyName(verifier)));
-                tls
-            }
-        };
-        tls.alpn_protocols = vec![PROTOCOL.to_vec()];
-        Ok(Tls(Some(Arc::new(tls))))
-    }
+/// See [`HostSettings::tls`](crate::backend::sql::url::HostSettings::tls).
+pub(super) fn settings(
+    encryption: Encryption,
+    certificates: &Certificates,
+) -> Result<Tls, LockError> {
+    let mut tls = match encryption {
+        Encryption::Off => return Ok(Tls::default()),
+        Encryption::Verified => client(certificates)?,
+        Encryption::OfAuthority => {
+            // Anybody can get a certificate from an authority that everybody trusts, so without the name the
+            // certificate proves nothing.
+            let given = given_authorities(certificates)?.ok_or_else(|| {
+                config(
+                    "`sslmode=verify-ca` accepts any name that the authorities vouch for, and so is for authorities \
+                     of your own: give them to `root_certificate`, or say `sslmode=verify-full`",
+                )
+            })?;
+            let roots = roots_of(&given)?;
+            let mut tls = client_of(roots.clone(), shown(certificates)?.as_ref())?;
+            let (roots, provider) = (Arc::new(roots), tls.crypto_provider().clone());
+            let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
+            let verifier = verifier
+                .map_err(|error| config(format!("the root certificate is of no use: {error}")))?;
+            tls.dangerous()
+                .set_certificate_verifier(Arc::new(AnyName(verifier)));
+            tls
+        }
+    };
+    tls.alpn_protocols = vec![PROTOCOL.to_vec()];
+    Ok(Tls(Some(Arc::new(tls))))
 }
 
 /// Returns the fault of an error that came from rustls, or that says that the server has no TLS.

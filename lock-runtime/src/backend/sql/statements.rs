@@ -168,11 +168,6 @@ impl Row {
         let text = self.text(column)?.ok_or_else(malformed)?;
         Ok(text.to_owned())
     }
-
-    /// Returns the number of columns.
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
 }
 
 /// Returns the fault of an answer that none of our statements gives.

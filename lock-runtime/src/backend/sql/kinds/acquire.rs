@@ -194,7 +194,7 @@ impl<'a> SqlAcquire<'a> {
             Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Write => Some(row.number(0)?),
         };
         // Not every database answers with its time beside the token.
-        if row.len() > 1 {
+        if row.0.len() > 1 {
             inner.clock.saw(row.number(1)?, sent_at);
         }
         inner.database.holds_until(sent_at + request.ttl.duration());
