@@ -142,12 +142,8 @@ impl Location {
     pub(crate) fn memory(&self) -> Option<&MemoryStore> {
         match self {
             Location::Memory(store) => Some(store),
-            #[cfg(feature = "redis")]
-            Location::Redis(_) => None,
-            #[cfg(feature = "postgres")]
-            Location::Postgres(_) => None,
-            #[cfg(feature = "mysql")]
-            Location::Mysql(_) => None,
+            #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
+            _ => None,
         }
     }
 

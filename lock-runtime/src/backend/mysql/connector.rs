@@ -142,16 +142,14 @@ impl Broken {
                 ends_the_connection: faults::ends_the_connection(&self.error),
             },
         };
-        match (failed.fault, self.partly_done) {
+        let fault = match failed.fault {
+            Fault::NotDone(why) | Fault::NoTable(why) if self.partly_done => Fault::Unknown(why),
+            fault => fault,
+        };
+        Failed {
+            fault,
             // The connection may be in the middle of a transaction.
-            (Fault::NotDone(why) | Fault::NoTable(why), true) => Failed {
-                fault: Fault::Unknown(why),
-                ends_the_connection: true,
-            },
-            (fault, partly_done) => Failed {
-                fault,
-                ends_the_connection: failed.ends_the_connection || partly_done,
-            },
+            ends_the_connection: failed.ends_the_connection || self.partly_done,
         }
     }
 }
