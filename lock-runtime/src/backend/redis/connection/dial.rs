@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, PushInfo, Value};
+use tokio::task::JoinSet;
 
 use super::refused::{DialAttempt, DialStep, ServerPart};
 use super::target::Topology;
-use super::{DialOptions, Relogin, Target, Wire, dial_options, stream};
+use super::{DialOptions, Target, Wire, dial_options, relogin, stream};
 use crate::backend::Fault;
 use crate::backend::kit::hosts::{Host, Hosts};
 use crate::backend::kit::login;
@@ -28,13 +29,29 @@ pub(crate) struct Dialed {
     pub(crate) connection: Wire,
     /// The master that the sentinels named; `None` if the URL names the server itself.
     pub(crate) master: Option<Address>,
-    /// The task that renews the login. Keep it exactly as long as the connection.
-    pub(super) relogin: Option<Relogin>,
+    /// The task that renews the login, if the login expires.
+    _relogin: JoinSet<()>,
+}
+
+impl Dialed {
+    /// Resolves with the reason once the connection is of no use any more.
+    pub(crate) async fn ended(&self, target: &Target) -> Fault {
+        tokio::select! {
+            () = self.connection.cut() => Fault::unknown("the connection was cut"),
+            () = target.superseded(&self.master) => moved(),
+        }
+    }
+}
+
+/// Returns the fault for a master that has moved. Calls under way go on and their answers count; later calls go to the
+/// new master.
+pub(crate) fn moved() -> Fault {
+    Fault::unknown("the master has moved")
 }
 
 /// Connects and logs in, each step within `timeout`. Must run on the runtime that drives the connection.
 ///
-/// The connection's own task calls `on_push`, which must not block. One of the pushes is the client's `Disconnection`.
+/// The connection's own task calls `on_push`, which must not block.
 pub(crate) async fn open(
     target: &Target,
     timeout: Duration,
@@ -49,12 +66,7 @@ pub(crate) async fn open(
             };
             let info = ConnectionInfo::clone(info);
             let opened = log_in(target, info, part, timeout, on_push).await;
-            let (connection, relogin) = opened.map_err(|fault| fault.at(target.shown()))?;
-            Ok(Dialed {
-                connection,
-                master: None,
-                relogin,
-            })
+            opened.map_err(|fault| fault.at(target.shown()))
         }
         Topology::Cluster(_) | Topology::Nowhere => {
             Err(Fault::not_done("the cluster names no such node"))
@@ -63,14 +75,11 @@ pub(crate) async fn open(
             let named = sentinels.resolve(target.dial_options(), timeout).await?;
             let info = named.info.clone();
             let opened = log_in(target, info, ServerPart::NamedMaster, timeout, on_push).await;
-            let (connection, relogin) =
-                opened.map_err(|fault| of_master(fault, sentinels, &named))?;
+            let opened = opened.map_err(|fault| of_master(fault, sentinels, &named))?;
             sentinels.confirmed(&named);
-            let master = Some(named.address);
             Ok(Dialed {
-                connection,
-                master,
-                relogin,
+                master: Some(named.address),
+                ..opened
             })
         }
     }
@@ -83,26 +92,31 @@ async fn log_in(
     part: ServerPart,
     timeout: Duration,
     on_push: impl Fn(PushInfo) + Send + Sync + 'static,
-) -> Result<(Wire, Option<Relogin>), Fault> {
+) -> Result<Dialed, Fault> {
     let options = target.dial_options();
-    let Some(credentials) = &options.credentials else {
-        let connection = connect(info, part, options, timeout, on_push).await?;
-        return Ok((connection, None));
-    };
-    let given = login::ask(credentials, timeout).await?;
-    let info = dial_options::log_in_as(info, &given);
+    let (mut info, mut expires) = (info, None);
+    if let Some(credentials) = &options.credentials {
+        let given = login::ask(credentials, timeout).await?;
+        info = dial_options::log_in_as(info, &given);
+        expires = given.valid_for.map(|after| (credentials.clone(), after));
+    }
     let connection = connect(info, part, options, timeout, on_push).await?;
-    let relogin = given.valid_for.map(|valid_for| {
-        let server = target.shown().to_owned();
-        Relogin::start(
-            connection.clone(),
-            credentials.clone(),
-            valid_for,
+    let mut relogin = JoinSet::new();
+    if let Some((credentials, after)) = expires {
+        let (connection, server) = (connection.clone(), target.shown().to_owned());
+        relogin.spawn(relogin::keep(
+            connection,
+            credentials,
+            after,
             timeout,
             server,
-        )
-    });
-    Ok((connection, relogin))
+        ));
+    }
+    Ok(Dialed {
+        connection,
+        master: None,
+        _relogin: relogin,
+    })
 }
 
 /// Adds to the fault the address of the master, and the sentinel that named it.
@@ -178,9 +192,6 @@ pub(crate) fn silent() -> Fault {
 }
 
 /// Connects to one server: to the first address of its name that answers and, where a master is wanted, is a master.
-///
-/// The end of a failed attempt is pushed as a `Disconnection`, too. The connection may then be opened once more without
-/// need.
 pub(crate) async fn connect(
     info: ConnectionInfo,
     part: ServerPart,

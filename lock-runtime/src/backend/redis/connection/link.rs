@@ -80,9 +80,9 @@ struct ConnectionFacts {
 impl Connected {
     pub(super) fn new(opened: &Opened) -> Connected {
         Connected {
-            connection: opened.connection.clone(),
+            connection: opened.dialed.connection.clone(),
             facts: Arc::new(ConnectionFacts {
-                master: opened.master.clone(),
+                master: opened.dialed.master.clone(),
                 ids_from: opened.ids_from,
                 run_id: opened.run_id.clone(),
             }),

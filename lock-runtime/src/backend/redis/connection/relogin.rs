@@ -3,40 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::AbortHandle;
-
 use super::wire::Wire;
 use crate::backend::Fault;
 use crate::backend::kit::login::{self, LoginRetries};
 use crate::backend::redis::scripting::{self, faults};
 use crate::values::{Credentials, Login, clock};
 
-/// The task that keeps a connection logged in. It owns a clone of the connection: drop this with the connection, or the
-/// connection stays open.
-#[derive(Debug)]
-pub(crate) struct Relogin(AbortHandle);
-
-impl Drop for Relogin {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-impl Relogin {
-    /// Starts the renewal of the login for a connection whose login is valid for a limited time.
-    pub(super) fn start(
-        connection: Wire,
-        credentials: Arc<dyn Credentials>,
-        valid_for: Duration,
-        timeout: Duration,
-        server: String,
-    ) -> Relogin {
-        let keeping = keep(connection, credentials, valid_for, timeout, server);
-        Relogin(tokio::spawn(keeping).abort_handle())
-    }
-}
-
-async fn keep(
+/// Keeps a connection logged in whose login is valid for a limited time. This owns a clone of the connection: end it with
+/// the connection, or the connection stays open.
+pub(super) async fn keep(
     mut connection: Wire,
     credentials: Arc<dyn Credentials>,
     mut valid_for: Duration,

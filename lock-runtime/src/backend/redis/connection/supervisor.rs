@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
-use super::dial::{self, STABLE};
+use super::dial::{self, Dialed, STABLE};
 use super::link::{Connected, LinkState};
 use super::{Link, Opened, Target, check};
 use crate::backend::kit::{outage::Outage, round_trip::RoundTrip};
@@ -87,7 +87,7 @@ impl Supervisor {
         let supervisor = Supervisor {
             target,
             link: link.clone(),
-            checked: first.as_ref().map(|opened| opened.master.clone()),
+            checked: first.as_ref().map(|opened| opened.dialed.master.clone()),
             closed,
             member,
         };
@@ -183,15 +183,18 @@ impl Supervisor {
                 passing(fault)
             }
         })?;
-        let looked = check.look_at_birth(&opened.connection).await;
+        let Dialed {
+            connection, master, ..
+        } = &opened.dialed;
+        let looked = check.look_at_birth(connection).await;
         looked.map_err(passing)?;
-        if self.checked.as_ref() != Some(&opened.master) {
-            match check.run(&opened.connection, clock).await {
+        if self.checked.as_ref() != Some(master) {
+            match check.run(connection, clock).await {
                 // A new master may be as full as the one before. It renews and releases all the same, and is checked when
                 // it is connected to again.
                 Err(fault) if !is_first && faults::is_full(&fault) => {}
                 Err(fault) => return Err(fault.at(self.target.shown())),
-                Ok(()) => self.checked = Some(opened.master.clone()),
+                Ok(()) => self.checked = Some(master.clone()),
             }
         }
         Ok(opened)
@@ -204,11 +207,10 @@ impl Supervisor {
     async fn watch(&self, opened: Opened) -> (Fault, Option<SilentConnection>) {
         loop {
             tokio::select! {
-                () = opened.cut.notified() => {
-                    return (Fault::unknown("the connection was cut"), None);
-                }
+                fault = opened.dialed.ended(&self.target) => return (fault, None),
                 () = self.link.suspicion.notified() => {
-                    let (mut connection, target) = (opened.connection.clone(), self.target.clone());
+                    let dialed = &opened.dialed;
+                    let (mut connection, target) = (dialed.connection.clone(), self.target.clone());
                     let mut asked: SignOfLife = Box::pin(async move {
                         dial::sign_of_life(&mut connection, &target, LONGEST_SILENCE).await
                     });
@@ -219,10 +221,9 @@ impl Supervisor {
                             let may_return = self.target.sentinels().is_none();
                             return (dial::silent(), may_return.then_some(SilentConnection { opened, asked }));
                         }
-                        () = self.target.superseded(&opened.master) => return (moved(), None),
+                        () = self.target.superseded(&dialed.master) => return (dial::moved(), None),
                     }
                 }
-                () = self.target.superseded(&opened.master) => return (moved(), None),
             }
         }
     }
@@ -263,10 +264,4 @@ impl SilentConnection {
         }
         std::future::pending().await
     }
-}
-
-/// Returns the fault for a master that has moved. Calls under way go on and their answers count; later calls go to the
-/// new master.
-fn moved() -> Fault {
-    Fault::unknown("the master has moved")
 }

@@ -4,8 +4,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, PushInfo, RedisConnectionInfo, RedisResult};
-use tokio::task::AbortHandle;
+use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisConnectionInfo, RedisResult};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
 use super::stream::Stream;
 
@@ -20,40 +21,49 @@ const QUEUE: usize = 1 << 20;
 #[derive(Clone)]
 pub(crate) struct Wire {
     connection: MultiplexedConnection,
-    _driver: Arc<WireDriver>,
+    driver: Arc<WireDriver>,
 }
 
-struct WireDriver(AbortHandle);
-
-impl Drop for WireDriver {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+struct WireDriver {
+    /// Signalled when the connection was cut.
+    cut: Arc<Notify>,
+    /// Ends its task when it is dropped.
+    _task: JoinSet<()>,
 }
 
 impl Wire {
-    /// Greets the server, logs in, and starts the task on the current runtime.
+    /// Greets the server, logs in, and starts the task on the current runtime. The task calls `on_push`, which must not
+    /// block.
     pub(super) async fn begin(
         login: &RedisConnectionInfo,
         stream: Stream,
         on_push: impl Fn(PushInfo) + Send + Sync + 'static,
     ) -> RedisResult<Wire> {
+        let cut = Arc::<Notify>::default();
+        let signal = cut.clone();
         // Every call has its own timeout, so the connection needs none.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(QUEUE)
-            .set_push_sender(move |push| {
-                on_push(push);
+            .set_push_sender(move |push: PushInfo| {
+                match push.kind {
+                    PushKind::Disconnection => signal.notify_one(),
+                    _ => on_push(push),
+                }
                 Ok::<(), ()>(())
             });
         let beginning = MultiplexedConnection::new_with_config(login, stream, config);
         let (connection, driving) = beginning.await?;
-        let driver = Arc::new(WireDriver(tokio::spawn(driving).abort_handle()));
-        Ok(Wire {
-            connection,
-            _driver: driver,
-        })
+        let mut task = JoinSet::new();
+        task.spawn(driving);
+        let driver = Arc::new(WireDriver { cut, _task: task });
+        Ok(Wire { connection, driver })
+    }
+
+    /// Resolves once the connection was cut. One task at a time may wait for that.
+    pub(crate) async fn cut(&self) {
+        self.driver.cut.notified().await;
     }
 }
 

@@ -41,7 +41,6 @@ pub(super) struct PubsubConnection {
 /// The server's messages. The connection's task writes them.
 #[derive(Default)]
 pub(super) struct ServerMessages {
-    pub(super) cut: Notify,
     /// Signalled when the server has ended subscriptions by itself. [`take_dropped`](ServerMessages::take_dropped)
     /// returns their channels.
     pub(super) dropped: Notify,
@@ -94,7 +93,6 @@ impl PubsubConnection {
         let receiver = messages.clone();
         let on_push = move |push: PushInfo| match push.kind {
             PushKind::Message | PushKind::SMessage => deliver(&push, &topics, &events),
-            PushKind::Disconnection => receiver.cut.notify_one(),
             _ => receiver.receive(&push),
         };
         let dialed = dial::open(target, timeout, on_push).await?;

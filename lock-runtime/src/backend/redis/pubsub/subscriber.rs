@@ -262,9 +262,13 @@ impl PubsubSession<'_> {
         self.join(channels, own).await
     }
 
-    /// Subscribes again to the channels that the server refused. The user may have got the right to them since, and the
-    /// server does not end a connection for a right that it gives.
-    async fn join_refused(&mut self, own: &mut OwnChannels) -> Result<(), Fault> {
+    /// Asks for a sign of life, and subscribes again to the channels that the server refused. The user may have got the
+    /// right to them since, and the server does not end a connection for a right that it gives.
+    async fn look_after(&mut self, own: &mut OwnChannels) -> Result<(), Fault> {
+        let Subscriber {
+            target, timeout, ..
+        } = self.subscriber;
+        dial::sign_of_life(&mut self.pubsub.dialed.connection, target, *timeout).await?;
         if !self.has_control {
             self.join_control().await?;
         }
@@ -291,37 +295,21 @@ impl PubsubSession<'_> {
         own: &mut OwnChannels,
     ) -> Result<Fault, NoMoreCommands> {
         let mut next_ping = clock::now() + PING_EVERY;
-        let messages = self.pubsub.messages.clone();
-        let master = self.pubsub.dialed.master.clone();
         loop {
-            tokio::select! {
-                () = messages.cut.notified() => {
-                    return Ok(Fault::unknown("the connection was cut"));
-                }
-                () = self.subscriber.target.superseded(&master) => {
-                    return Ok(Fault::unknown("the master has moved"));
-                }
-                () = messages.dropped.notified() => {
-                    if let Err(fault) = self.give_up_dropped(own).await {
-                        return Ok(fault);
-                    }
-                }
+            let done = tokio::select! {
+                fault = self.pubsub.dialed.ended(&self.subscriber.target) => Err(fault),
+                () = self.pubsub.messages.dropped.notified() => self.give_up_dropped(own).await,
                 command = commands.recv() => {
-                    if let Err(fault) = self.carry_out(command.ok_or(NoMoreCommands)?, commands, own).await {
-                        return Ok(fault);
-                    }
+                    self.carry_out(command.ok_or(NoMoreCommands)?, commands, own).await
                 }
                 () = clock::sleep_until(next_ping) => {
-                    let Subscriber { target, timeout, .. } = self.subscriber;
-                    let connection = &mut self.pubsub.dialed.connection;
-                    if let Err(fault) = dial::sign_of_life(connection, target, *timeout).await {
-                        return Ok(fault);
-                    }
-                    if let Err(fault) = self.join_refused(own).await {
-                        return Ok(fault);
-                    }
+                    let looked = self.look_after(own).await;
                     next_ping = clock::now() + PING_EVERY;
+                    looked
                 }
+            };
+            if let Err(fault) = done {
+                return Ok(fault);
             }
         }
     }

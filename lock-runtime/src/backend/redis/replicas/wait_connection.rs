@@ -7,7 +7,8 @@ use std::time::Duration;
 use redis::Value;
 use tokio::sync::oneshot;
 
-use crate::backend::redis::connection::{Opened, Target, Wire};
+use crate::backend::redis::connection::dial::{self, Dialed};
+use crate::backend::redis::connection::{Target, Wire};
 use crate::backend::redis::replicas::touch::{Touch, touch};
 use crate::backend::redis::scripting::{self, faults};
 use crate::backend::{Fault, Renewal};
@@ -102,9 +103,9 @@ impl WaitSettings {
     }
 
     /// Connects, counts the replicas, and tries the commands that will be used.
-    async fn open(&self) -> Result<Opened, Fault> {
+    async fn open(&self) -> Result<Dialed, Fault> {
         let timeout = self.common.timeout;
-        let open = Opened::dial(&self.target, timeout).await?;
+        let open = dial::open(&self.target, timeout, |_| ()).await?;
         let asked = async {
             self.count(&open.connection).await?;
             wait(&open.connection, 0, 1).await
@@ -177,7 +178,7 @@ struct WaitOutcome {
 
 pub(super) struct WaitConnection {
     settings: Arc<WaitSettings>,
-    open: Option<Opened>,
+    open: Option<Dialed>,
 }
 
 impl WaitConnection {
@@ -192,10 +193,7 @@ impl WaitConnection {
     pub(super) async fn closed(&mut self) {
         match &self.open {
             Some(open) => {
-                tokio::select! {
-                    () = open.cut.notified() => {}
-                    () = self.settings.target.superseded(&open.master) => {}
-                }
+                open.ended(&self.settings.target).await;
                 self.open = None;
             }
             None => std::future::pending().await,
@@ -321,7 +319,7 @@ impl WaitConnection {
                 outcome.unwrap_or_else(|_| Err(silent()))?
             }
             () = self.settings.target.superseded(&open.master) => {
-                return Err(Fault::unknown("the master has moved"));
+                return Err(dial::moved());
             }
         };
         if let Some(confirmed) = confirmed {

@@ -52,12 +52,11 @@ async fn listen(
     pauses: &mut Backoff,
 ) -> Result<std::convert::Infallible, Fault> {
     let signal = Arc::new(Notify::new());
-    let cut = Arc::new(Notify::new());
-    let (on_switch, gone, about) = (signal.clone(), cut.clone(), sentinels.clone());
-    let on_push = move |push: PushInfo| match push.kind {
-        PushKind::Disconnection => gone.notify_one(),
-        PushKind::Message if is_switch(&push, &about.service) => on_switch.notify_one(),
-        _ => {}
+    let (on_switch, about) = (signal.clone(), sentinels.clone());
+    let on_push = move |push: PushInfo| {
+        if push.kind == PushKind::Message && is_switch(&push, &about.service) {
+            on_switch.notify_one();
+        }
     };
     let mut connection = ask::connect(sentinels, index, options, timeout, on_push).await?;
     match tokio::time::timeout(timeout, connection.subscribe(SWITCH)).await {
@@ -77,7 +76,7 @@ async fn listen(
         }
         pauses.reset();
         tokio::select! {
-            () = cut.notified() => {
+            () = connection.cut() => {
                 return Err(Fault::not_done("the connection was cut"));
             }
             () = signal.notified() => certain = true,
