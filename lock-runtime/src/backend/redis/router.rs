@@ -41,6 +41,14 @@ impl Nodes {
             Nodes::Cluster(_) => None,
         }
     }
+
+    /// Returns `true` if a script must have keys of one slot only.
+    pub(super) fn keeps_to_slots(&self) -> bool {
+        match self {
+            Nodes::One(link) => link.keeps_to_slots(),
+            Nodes::Cluster(_) => true,
+        }
+    }
 }
 
 /// The parts that the requests of a backend and their compensations share. The supervisors do not hold it.

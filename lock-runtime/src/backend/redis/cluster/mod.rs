@@ -8,7 +8,6 @@
 //! | `table` | slot → node, and the nodes that are known |
 //! | `refresh` | keeping the table true |
 //! | `health` | checking that the masters answer |
-//! | `renew` | renewals by slot |
 //! | `subscriptions` | each channel's node |
 //!
 //! The client's own cluster connection sends a request up to sixteen times, on connections of its choice. Here a
@@ -17,7 +16,6 @@
 mod health;
 pub(crate) mod redirect;
 mod refresh;
-mod renew;
 pub(super) mod slots;
 pub(crate) mod subscriptions;
 mod table;

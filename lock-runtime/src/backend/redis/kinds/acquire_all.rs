@@ -6,7 +6,7 @@ use redis::{Cmd, Value};
 
 use super::acquire::Compensation;
 use crate::backend::kit::undo::Undo;
-use crate::backend::redis::router::{AcquireRoute, Nodes, Router};
+use crate::backend::redis::router::{AcquireRoute, Router};
 use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, source};
 use crate::backend::{AcquireRequest, AcquiredAll, AskedKind, Fault, Granted};
 use crate::values::{FencingToken, Key, Kind, Moment, clock};
@@ -63,13 +63,8 @@ async fn named(router: &Router, fault: Fault, requests: &[AcquireRequest<'_>]) -
 fn one_slot<'a>(router: &Router, requests: &[AcquireRequest<'a>]) -> Option<&'a Key> {
     let mut keys = requests.iter().map(|request| request.hold_ref.key);
     let first = keys.next()?;
-    match &router.nodes {
-        Nodes::One(link) if !link.keeps_to_slots() => Some(first),
-        Nodes::One(_) | Nodes::Cluster(_) => {
-            let slot = first.slot();
-            keys.all(|key| key.slot() == slot).then_some(first)
-        }
-    }
+    let slots = router.nodes.keeps_to_slots();
+    (!slots || keys.all(|key| key.slot() == first.slot())).then_some(first)
 }
 
 /// Returns `None` if the request was refused as too late.

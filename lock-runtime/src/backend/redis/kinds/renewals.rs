@@ -18,9 +18,9 @@ use crate::values::{Key, Kind, Moment, clock, rare};
 
 /// The time until which an answer usually arrives, and the time until which it is of use.
 #[derive(Clone, Copy)]
-pub(crate) struct RenewalTimes {
-    pub(crate) usual: Moment,
-    pub(super) useful: Moment,
+struct RenewalTimes {
+    usual: Moment,
+    useful: Moment,
 }
 
 impl Router {
@@ -38,17 +38,10 @@ impl Router {
             usual: asked_at + timeout,
             useful: asked_at + useful.max(timeout),
         };
-        let link = match &self.nodes {
-            Nodes::One(link) => link,
-            // A cluster's answers need no vouch: a node that has lost a slot redirects the request.
-            Nodes::Cluster(cluster) => {
-                return rare(cluster.renew(self, batch, times)).await;
-            }
-        };
-        let before = link.live();
-        let (live, now) = link.get(asked_at, times.usual).await?;
-        let mut answers = self.renew_all_on(&live, batch, now, times).await?;
+        let before = self.nodes.live();
+        let mut answers = self.renew_all(batch, asked_at, times).await?;
         let vouched_by = clock::now() + timeout;
+        // A cluster's answers need no vouch: a node that has lost a slot redirects the request.
         if answers.contains(&Renewed::NotHeld) && self.vouch(before, vouched_by).await.is_err() {
             for answer in &mut answers {
                 if *answer == Renewed::NotHeld {
@@ -59,32 +52,75 @@ impl Router {
         Ok(answers)
     }
 
-    /// Renews the holds of one server: by one script for each sort of holds in the batch.
-    async fn renew_all_on(
+    /// Renews by one script for each sort of holds in the batch, and for each slot where keys are in slots. All are sent
+    /// at once.
+    async fn renew_all(
         &self,
-        live: &Live,
         batch: &[Renewal],
         now: Moment,
         times: RenewalTimes,
     ) -> Result<Vec<Renewed>, Fault> {
-        let slots = live.keeps_to_slots();
+        let slots = self.nodes.keeps_to_slots();
         let parts = by_script(batch, |key| if slots { key.slot() } else { 0 });
-        let renew = |part: &Vec<usize>| -> RenewalPart<'_> {
-            let items: Vec<&Renewal> = part.iter().filter_map(|&at| batch.get(at)).collect();
-            Box::pin(async move { self.renew_on(live, &items, now, times).await })
-        };
-        let answered = all(parts.iter().map(renew).collect()).await;
-        if !slots && live.keeps_to_slots() {
+        let renewals = parts.iter().map(|part| {
+            let items = part.iter().filter_map(|&at| batch.get(at));
+            self.renew_part(items.collect(), now, times)
+        });
+        let answered = all(renewals.collect()).await;
+        if !slots && self.nodes.keeps_to_slots() {
             // These answers have shown that the server keeps to slots.
-            return rare(self.renew_all_on(live, batch, clock::now(), times)).await;
+            return rare(self.renew_all(batch, clock::now(), times)).await;
         }
         // A script that failed says nothing about the holds of the other scripts.
         in_order(batch.len(), parts.iter().map(Vec::as_slice), answered)
     }
 
+    fn renew_part<'a>(
+        &'a self,
+        items: Vec<&'a Renewal>,
+        now: Moment,
+        times: RenewalTimes,
+    ) -> RenewalPart<'a> {
+        Box::pin(async move { self.renew_routed(&items, now, times).await })
+    }
+
+    /// Renews the holds of one script at the node that has them. While their slot moves, its keys may be at two nodes. The
+    /// holds are then renewed one by one, without a pause, because their leases may end.
+    async fn renew_routed(
+        &self,
+        items: &[&Renewal],
+        now: Moment,
+        times: RenewalTimes,
+    ) -> Result<Vec<Renewed>, Fault> {
+        let Some(first) = items.first() else {
+            return Ok(Vec::new());
+        };
+        let (mut live, mut now) = self.route(&first.key, now, times.usual).await?;
+        loop {
+            let answer = self.renew_on(&live, items, now, times).await;
+            let (Nodes::Cluster(cluster), Some(redirect)) = (&self.nodes, self.redirect(&answer))
+            else {
+                return answer;
+            };
+            if redirect.may_split() && items.len() > 1 {
+                let now = clock::now();
+                let alone = items
+                    .iter()
+                    .map(|item| self.renew_part(vec![item], now, times));
+                let answered = all(alone.collect()).await;
+                let order: Vec<usize> = (0..items.len()).collect();
+                return in_order(items.len(), order.chunks(1), answered);
+            }
+            // Unlike `Router::follow`, also for a read or a write in the middle of the move: a renewal names all keys that
+            // it reads.
+            let followed = cluster.follow(redirect, &live, first.key.slot(), times.usual);
+            (live, now) = rare(followed).await?;
+        }
+    }
+
     /// Renews the holds of one script. If the script may have been refused because of one of them, it is sent again by
     /// halves, down to single holds, so that no hold is lost because of another hold's key.
-    pub(crate) async fn renew_on(
+    async fn renew_on(
         &self,
         live: &Live,
         batch: &[&Renewal],
@@ -261,7 +297,7 @@ fn unless_all_failed(answers: Vec<Renewed>, failed: Option<Fault>) -> Result<Vec
 }
 
 /// Puts the answers of several scripts, each about one of these `parts` of a batch, in the order of the batch.
-pub(crate) fn in_order<'a>(
+fn in_order<'a>(
     batch: usize,
     parts: impl Iterator<Item = &'a [usize]>,
     answered: Vec<Result<Vec<Renewed>, Fault>>,
@@ -345,5 +381,42 @@ mod tests {
         // `lock:` and 507 bytes are 512.
         let long = parts(&"k".repeat(507), Kind::Mutex, &[1; 128]);
         assert_eq!(long, [64, 64]);
+    }
+
+    #[test]
+    fn a_batch_is_cut_by_slot_and_by_script() {
+        let ids = HolderIds::new();
+        let renewal = |name: &str, kind| Renewal {
+            key: Arc::new(Key::new("", &LockName::from(name), kind).unwrap()),
+            holder: ids.fresh(),
+            permits: 1,
+            ttl: None,
+            waits: false,
+        };
+        let batch = [
+            renewal("{a}1", Kind::Mutex),
+            renewal("{b}1", Kind::Mutex),
+            renewal("{a}2", Kind::Write),
+            renewal("{a}3", Kind::Read),
+            renewal("{a}4", Kind::Semaphore),
+            renewal("{a}5", Kind::Fair),
+        ];
+        let mut parts = by_script(&batch, Key::slot);
+        parts.sort();
+        assert_eq!(parts, [vec![0, 2, 5], vec![1], vec![3], vec![4]]);
+    }
+
+    #[test]
+    fn one_failure_says_nothing_about_the_others() {
+        let fault = || Err(Fault::not_done("x"));
+        let parts = [vec![2, 0], vec![1]];
+        let renewed = |first, second| {
+            let answered = vec![first, second];
+            in_order(3, parts.iter().map(Vec::as_slice), answered)
+        };
+        let some = renewed(Ok(vec![Renewed::Held, Renewed::NotHeld]), fault());
+        let expected = [Renewed::NotHeld, Renewed::Unknown, Renewed::Held];
+        assert_eq!(some.unwrap(), expected);
+        assert!(renewed(fault(), fault()).is_err());
     }
 }
