@@ -10,8 +10,6 @@ use crate::backend::opening::Opening;
 #[cfg(feature = "postgres")]
 use crate::backend::postgres;
 #[cfg(feature = "redis")]
-use crate::backend::redis::replicas::Replicated;
-#[cfg(feature = "redis")]
 use crate::backend::redis::{DialOptions, RedisBackend, Target};
 #[cfg(feature = "redis")]
 use crate::values::clock::{self, Moment};
@@ -175,13 +173,8 @@ impl Location {
             #[cfg(feature = "redis")]
             Location::Redis(target) => {
                 let began = clock::now();
-                let connected = if options.replicas.is_on() {
-                    let connected = Replicated::connect(*target, opening).await;
-                    connected.map(|backend| backend as Arc<dyn Backend>)
-                } else {
-                    let connected = RedisBackend::connect(*target, opening).await;
-                    connected.map(|backend| backend as _)
-                };
+                let connected = RedisBackend::connect(*target, opening).await;
+                let connected = connected.map(|backend| backend as _);
                 connected.map_err(|error| clock_blamed(error, began))
             }
         }

@@ -10,6 +10,7 @@ use super::connection::opened::CONNECT;
 use super::connection::{Check, Opened, Supervisor, Target};
 use super::pubsub::subscriber::{FirstTry, Subscriber, SubscriberNote};
 use super::pubsub::topics::Topics;
+use super::replicas::ReplicaConfirmations;
 use super::router::{Nodes, Router};
 use super::{RedisBackend, sentinel};
 use crate::backend::Fault;
@@ -103,7 +104,19 @@ impl RedisBackend {
             }
         }
         let router = Router::new(target, &opening, Nodes::One(link), topics, closed);
-        Ok(Arc::new(RedisBackend { router }))
+        RedisBackend::around(router, &opening).await
+    }
+
+    async fn around(
+        router: Arc<Router>,
+        opening: &Opening,
+    ) -> Result<Arc<RedisBackend>, LockError> {
+        let replicas = if opening.options.replicas.is_on() {
+            Some(ReplicaConfirmations::connect(&router, opening).await?)
+        } else {
+            None
+        };
+        Ok(Arc::new(RedisBackend { router, replicas }))
     }
 
     async fn connect_to_cluster(
@@ -139,7 +152,7 @@ impl RedisBackend {
         }
         let nodes = Nodes::Cluster(cluster);
         let router = Router::new(Arc::new(target), &opening, nodes, topics, closed);
-        Ok(Arc::new(RedisBackend { router }))
+        RedisBackend::around(router, &opening).await
     }
 }
 

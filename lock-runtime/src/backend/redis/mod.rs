@@ -20,7 +20,7 @@ mod connection;
 pub mod fuzz;
 mod kinds;
 mod pubsub;
-pub(crate) mod replicas;
+mod replicas;
 mod router;
 mod scripting;
 mod sentinel;
@@ -34,18 +34,20 @@ use std::time::Duration;
 pub(crate) use self::connection::{DialOptions, Target};
 use self::kinds::{acquire, acquire_all, exclusive, fair, listed, read_write, release};
 use self::pubsub::messages::channel;
+use self::replicas::ReplicaConfirmations;
 use self::router::{Nodes, Router};
-use self::scripting::outcomes::GaveBack;
 use super::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Counters, Directory, Granted, HandOff,
     HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, StoreTraits,
     WaitingList, WithRelease, Within,
 };
-use crate::values::{Checkup, HolderId, Key, Kind, LockError, Moment, StoreKind, Ttl, clock, rare};
+use crate::values::{Checkup, HolderId, Key, Kind, LockError, Moment, StoreKind, Ttl, rare};
 
 /// Locks in one Redis server, or in a cluster of them.
 pub(crate) struct RedisBackend {
     router: Arc<Router>,
+    /// `None` if no replicas have to confirm anything.
+    replicas: Option<ReplicaConfirmations>,
 }
 
 impl Drop for RedisBackend {
@@ -65,11 +67,17 @@ impl Drop for RedisBackend {
 
 impl Backend for RedisBackend {
     fn acquire<'a>(&'a self, request: AcquireRequest<'a>) -> Reply<'a, Acquired> {
-        Box::pin(async move { acquire::acquire(&self.router, &request).await })
+        match &self.replicas {
+            None => Box::pin(async move { acquire::acquire(&self.router, &request).await }),
+            Some(replicas) => Box::pin(replicas.acquire(request)),
+        }
     }
 
     fn acquire_all<'a>(&'a self, requests: &'a [AcquireRequest<'a>]) -> Reply<'a, AcquiredAll> {
-        Box::pin(acquire_all::acquire_all(&self.router, requests))
+        match &self.replicas {
+            None => Box::pin(acquire_all::acquire_all(&self.router, requests)),
+            Some(replicas) => Box::pin(replicas.acquire_all(requests)),
+        }
     }
 
     fn release<'a>(&'a self, hold_ref: HoldRef<'a>, timeout: Duration) -> Reply<'a, Released> {
@@ -82,22 +90,17 @@ impl Backend for RedisBackend {
         with: WithRelease<'a>,
         timeout: Duration,
     ) -> Reply<'a, Released> {
-        Box::pin(async move {
-            let (router, now) = (&self.router, clock::now());
-            let deadline = now + timeout;
-            match release::give_back(router, hold_ref, with, now, deadline).await? {
-                (GaveBack::Done, _) => Ok(Released::Done),
-                (GaveBack::DoneAndListed, _) => Ok(Released::DoneAndListed),
-                (GaveBack::NotHeld { .. }, from) => {
-                    rare(router.vouch(Some(from), deadline)).await?;
-                    Ok(Released::NotHeld)
-                }
-            }
-        })
+        // If replicas confirm grants, a holder on the list asks first and believes no message.
+        let next = with.next.filter(|_| self.replicas.is_none());
+        let with = WithRelease { next, ..with };
+        Box::pin(release::release(&self.router, hold_ref, with, timeout))
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal], within: Within) -> Reply<'a, Vec<Renewed>> {
-        Box::pin(self.router.renew(batch, within))
+        match &self.replicas {
+            None => Box::pin(self.router.renew(batch, within)),
+            Some(replicas) => Box::pin(replicas.renew(batch, within)),
+        }
     }
 
     fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool> {
@@ -115,7 +118,8 @@ impl Backend for RedisBackend {
     fn traits(&self) -> StoreTraits {
         StoreTraits {
             kinds: &Kind::ALL,
-            tells_keepers: true,
+            // The turns that a keeper grants by itself would not be confirmed by replicas.
+            tells_keepers: self.replicas.is_none(),
             ..StoreTraits::default()
         }
     }
@@ -145,7 +149,10 @@ impl Backend for RedisBackend {
     }
 
     fn health(&self, timeout: Duration) -> Boxed<'_, Checkup> {
-        Box::pin(self.router.health(timeout))
+        match &self.replicas {
+            None => Box::pin(self.router.health(timeout)),
+            Some(replicas) => Box::pin(replicas.health(timeout)),
+        }
     }
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
@@ -217,7 +224,11 @@ impl HandOff for RedisBackend {
         Box::pin(async move {
             match to.hold_ref.key.kind() {
                 Kind::Mutex | Kind::Fenced | Kind::Write => {
-                    exclusive::hand_over(&self.router, from, to, spare).await
+                    let handed = exclusive::hand_over(&self.router, from, to, spare).await?;
+                    match &self.replicas {
+                        None => Ok(handed),
+                        Some(replicas) => rare(replicas.confirm_hand_over(to, handed)).await,
+                    }
                 }
                 // Readers acquire a lock beside each other, the front at a semaphore has no owner, and the successor at a
                 // fair lock is the first waiter in its queue.

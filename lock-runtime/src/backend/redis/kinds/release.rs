@@ -1,15 +1,36 @@
 //! Ends what a holder has at a key.
 
+use std::time::Duration;
+
 use super::request::Releasing;
 use super::{exclusive, fair, listed, permits, read_write};
 use crate::backend::redis::connection::Live;
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::outcomes::GaveBack;
-use crate::backend::{Fault, HoldRef, WithRelease};
-use crate::values::{Kind, Moment, rare};
+use crate::backend::{Fault, HoldRef, Released, WithRelease};
+use crate::values::{Kind, Moment, clock, rare};
+
+/// Ends what a holder has. The answer that it has nothing is vouched for.
+pub(crate) async fn release(
+    router: &Router,
+    hold_ref: HoldRef<'_>,
+    with: WithRelease<'_>,
+    timeout: Duration,
+) -> Result<Released, Fault> {
+    let now = clock::now();
+    let deadline = now + timeout;
+    match give_back(router, hold_ref, with, now, deadline).await? {
+        (GaveBack::Done, _) => Ok(Released::Done),
+        (GaveBack::DoneAndListed, _) => Ok(Released::DoneAndListed),
+        (GaveBack::NotHeld { .. }, from) => {
+            rare(router.vouch(Some(from), deadline)).await?;
+            Ok(Released::NotHeld)
+        }
+    }
+}
 
 /// Ends what a holder has. Returns the outcome, and the connection that carried the request.
-pub(crate) async fn give_back(
+async fn give_back(
     router: &Router,
     hold_ref: HoldRef<'_>,
     with: WithRelease<'_>,

@@ -1,4 +1,4 @@
-//! Locks that replicas confirm before they are handed out. This Redis backend wraps another one, which does the rest.
+//! Locks that replicas confirm before they are handed out.
 //!
 //! | file | concept |
 //! |---|---|
@@ -26,27 +26,30 @@ pub(crate) mod touch;
 pub(crate) mod wait_connection;
 pub(crate) mod wait_queue;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use self::routes::Routes;
+use self::wait_connection::WaitCommon;
+use self::wait_queue::WaitQueue;
 use super::connection::check;
-use super::{RedisBackend, Target};
 use crate::backend::kit::standing::Standing;
 use crate::backend::kit::undo::Undo;
 use crate::backend::opening::Opening;
-use crate::backend::redis::kinds::acquire::Compensation;
+use crate::backend::redis::kinds::acquire::{self, Compensation};
+use crate::backend::redis::kinds::acquire_all::acquire_all;
+use crate::backend::redis::kinds::release;
 use crate::backend::redis::kinds::renewals::all;
-use crate::backend::redis::router::Nodes;
+use crate::backend::redis::router::{Nodes, Router};
+use crate::backend::redis::sentinel::Address;
 use crate::backend::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Checkup, Fault, HandOff, HandedOver,
-    HoldRef, Released, Renewal, Renewed, Reply, Snapshot, StoreTraits, WithRelease, Within,
+    AcquireRequest, Acquired, AcquiredAll, Fault, HandedOver, HoldRef, Renewal, Renewed, Reply,
+    WithRelease, Within,
 };
 use crate::sync::Mutex;
-use crate::values::{HolderId, Key, LockError, Moment, Replicas, StoreKind, Ttl, clock};
+use crate::values::{Checkup, LockError, Moment, Ttl, clock};
 
 /// The least time that the replicas get, even if the caller's wait is nearly over.
 const LEAST: Duration = Duration::from_millis(10);
@@ -56,45 +59,45 @@ const GIVE_BACK: Duration = Duration::from_millis(250);
 /// The lease of the lock by which the health is checked. Replicas have a sixth of it to confirm the lock.
 const LEASE_OF_CHECK: Duration = Duration::from_secs(12);
 
-/// Locks in one or several Redis masters, which replicas confirm.
-pub(crate) struct Replicated {
-    backend: Arc<RedisBackend>,
-    routes: Routes,
-    replicas: Replicas,
+/// Has replicas confirm what a backend grants and renews.
+pub(super) struct ReplicaConfirmations {
+    router: Arc<Router>,
+    common: Arc<WaitCommon>,
+    /// The connections to the only server, or to the node of a cluster with this address.
+    queues: Arc<Mutex<HashMap<Option<Address>, Arc<WaitQueue>>>>,
     opening: Opening,
     connected_at: Moment,
     /// Whether the replicas of each master confirm, by its name.
     standings: Mutex<BTreeMap<String, Standing>>,
 }
 
-impl Replicated {
-    /// Like [`RedisBackend::connect`]. Tries `WAIT`, unless the options are `lazy`.
-    pub(crate) async fn connect(
-        target: Target,
-        opening: Opening,
-    ) -> Result<Arc<Replicated>, LockError> {
-        let (replicas, lazy) = (opening.options.replicas, opening.options.lazy);
-        let backend = RedisBackend::connect(target, opening.clone()).await?;
-        let routes = Routes::of(&backend.router, replicas);
-        if !lazy {
-            let shown = backend.router.target.shown();
-            let tried = routes.try_all().await;
-            tried.map_err(|fault| fault.into_error(shown))?;
-        }
-        Ok(Arc::new(Replicated {
-            backend,
-            routes,
-            replicas,
-            opening,
+impl ReplicaConfirmations {
+    /// Tries `WAIT`, unless the options are `lazy`.
+    pub(super) async fn connect(
+        router: &Arc<Router>,
+        opening: &Opening,
+    ) -> Result<ReplicaConfirmations, LockError> {
+        let clustered = !router.is_alone();
+        let mut confirmations = ReplicaConfirmations {
+            router: router.clone(),
+            common: WaitCommon::new(opening.options.replicas, router.call_timeout, clustered),
+            queues: Arc::default(),
+            opening: opening.clone(),
             connected_at: clock::now(),
             standings: Mutex::default(),
-        }))
+        };
+        if !opening.options.lazy {
+            let tried = confirmations.try_all().await;
+            tried.map_err(|fault| fault.into_error(router.target.shown()))?;
+            confirmations.connected_at = clock::now();
+        }
+        Ok(confirmations)
     }
 
     /// Returns the health of the masters. A master is healthy only if enough of its replicas confirm a lock.
-    async fn health(&self, timeout: Duration) -> Checkup {
+    pub(super) async fn health(&self, timeout: Duration) -> Checkup {
         let deadline = clock::now() + timeout;
-        let mut checkup = self.backend.health(timeout).await;
+        let mut checkup = self.router.health(timeout).await;
         let answering = || checkup.nodes.iter().filter(|node| node.is_ok());
         let tries = answering().map(|node| -> Reply<'_, ()> {
             let locked = self.can_lock(&node.node, timeout);
@@ -120,7 +123,7 @@ impl Replicated {
 
     /// Acquires and releases a lock of its own at the server.
     async fn can_lock(&self, node: &str, timeout: Duration) -> Result<(), Fault> {
-        let slot = match &self.backend.router.nodes {
+        let slot = match &self.router.nodes {
             Nodes::One(_) => None,
             Nodes::Cluster(cluster) => match cluster.slot_of(node) {
                 Some(slot) => Some(slot),
@@ -135,7 +138,9 @@ impl Replicated {
             let request = AcquireRequest::of(hold_ref, ttl, clock::now(), timeout);
             match self.acquire(request).await {
                 Ok(Acquired::Granted(..)) => {
-                    return self.backend.release(hold_ref, timeout).await.map(drop);
+                    let with = WithRelease::default();
+                    let released = release::release(&self.router, hold_ref, with, timeout);
+                    return released.await.map(drop);
                 }
                 Ok(_) => {
                     return Err(Fault::not_done(
@@ -151,7 +156,7 @@ impl Replicated {
     /// Returns the time until which the replicas may confirm a grant.
     fn deadline(&self, request: &AcquireRequest<'_>) -> Moment {
         let now = clock::now();
-        let deadline = now + request.ttl.call_timeout(self.replicas.timeout());
+        let deadline = now + request.ttl.call_timeout(self.common.replicas.timeout());
         match request.waits {
             Some(rest) => deadline.earlier((request.asked_at + rest).later(now + LEAST)),
             None => deadline,
@@ -172,10 +177,7 @@ impl Replicated {
             .iter()
             .map(|request| hold(request.hold_ref))
             .collect();
-        let confirmed = match self.routes.ask(first.hold_ref.key, holds, deadline) {
-            Ok(asked) => asked.answer().await,
-            Err(fault) => Err(fault),
-        };
+        let confirmed = self.ask(first.hold_ref.key, holds, deadline).await;
         undo.disarm();
         let Err(fault) = confirmed else {
             return Ok(());
@@ -191,7 +193,7 @@ impl Replicated {
 
     /// Gives granted locks back in the background. The backend closes only after that.
     fn give_back(&self, requests: &[AcquireRequest<'_>]) -> JoinHandle<()> {
-        let (router, now) = (&self.backend.router, clock::now());
+        let (router, now) = (&self.router, clock::now());
         let of = |request| Compensation::of(router, request, None, now);
         let compensations: Vec<_> = requests.iter().map(of).collect();
         router.handle.spawn(async move {
@@ -201,13 +203,13 @@ impl Replicated {
         })
     }
 
-    async fn acquire(&self, request: AcquireRequest<'_>) -> Result<Acquired, Fault> {
+    pub(super) async fn acquire(&self, request: AcquireRequest<'_>) -> Result<Acquired, Fault> {
         // Replicas confirm grants, and a message about a reservation is none.
         let request = AcquireRequest {
             looks_for_reservation: false,
             ..request
         };
-        let acquired = self.backend.acquire(request).await?;
+        let acquired = acquire::acquire(&self.router, &request).await?;
         // There is no await in between. So a caller that drops this future drops it either before the grant is known
         // here, or while the grant is guarded.
         if matches!(acquired, Acquired::Granted(..)) {
@@ -216,21 +218,23 @@ impl Replicated {
         Ok(acquired)
     }
 
-    async fn acquire_all(&self, requests: &[AcquireRequest<'_>]) -> Result<AcquiredAll, Fault> {
-        let acquired = self.backend.acquire_all(requests).await?;
+    pub(super) async fn acquire_all(
+        &self,
+        requests: &[AcquireRequest<'_>],
+    ) -> Result<AcquiredAll, Fault> {
+        let acquired = acquire_all(&self.router, requests).await?;
         if matches!(acquired, AcquiredAll::Granted(_)) {
             self.confirm(requests).await?;
         }
         Ok(acquired)
     }
 
-    async fn hand_over(
+    /// Confirms a hand-over, if it was done.
+    pub(super) async fn confirm_hand_over(
         &self,
-        from: HolderId,
         to: AcquireRequest<'_>,
-        spare: u64,
+        handed_over: HandedOver,
     ) -> Result<HandedOver, Fault> {
-        let handed_over = self.backend.hand_over(from, to, spare).await?;
         if matches!(handed_over, HandedOver::Done(..)) {
             // The old holder waits for this call. This limit makes sure that it learns of its release in time, whatever
             // the replicas do.
@@ -247,30 +251,31 @@ impl Replicated {
         Ok(handed_over)
     }
 
-    async fn renew(&self, batch: &[Renewal], within: Within) -> Result<Vec<Renewed>, Fault> {
-        let mut answers = self.backend.renew(batch, within).await?;
-        if !self.replicas.with_renewals() {
+    /// Extends the leases. The replicas confirm the renewals only if the options ask for that.
+    pub(super) async fn renew(
+        &self,
+        batch: &[Renewal],
+        within: Within,
+    ) -> Result<Vec<Renewed>, Fault> {
+        let mut answers = self.router.renew(batch, within).await?;
+        let replicas = &self.common.replicas;
+        if !replicas.with_renewals() {
             return Ok(answers);
         }
         // The watchdog cut the timeout to the shortest lease.
-        let deadline = clock::now() + self.replicas.timeout().min(within.timeout);
+        let deadline = clock::now() + replicas.timeout().min(within.timeout);
         // Each hold is a request of its own, and all are sent at once: a hold that is lost says nothing about the
         // others.
         let asked = batch.iter().zip(&answers).map(|(renewal, answer)| {
             let is_held = *answer == Renewed::Held;
-            let ask = || {
-                self.routes
-                    .ask(&renewal.key, vec![renewal.clone()], deadline)
-            };
-            is_held.then(ask)
+            is_held.then(|| self.ask(&renewal.key, vec![renewal.clone()], deadline))
         });
         let asked: Vec<_> = asked.collect();
         let (mut unconfirmed, mut why) = (0, None);
         for (answer, asked) in answers.iter_mut().zip(asked) {
             let confirmed = match asked {
                 None => continue,
-                Some(Ok(asked)) => asked.answer().await,
-                Some(Err(fault)) => Err(fault),
+                Some(asked) => asked.await,
             };
             if let Err(fault) = confirmed {
                 *answer = Renewed::Unknown;
@@ -293,78 +298,5 @@ fn hold(hold_ref: HoldRef<'_>) -> Renewal {
         permits: hold_ref.permits,
         ttl: None,
         waits: false,
-    }
-}
-
-impl Backend for Replicated {
-    fn acquire<'a>(&'a self, request: AcquireRequest<'a>) -> Reply<'a, Acquired> {
-        Box::pin(self.acquire(request))
-    }
-
-    fn acquire_all<'a>(&'a self, requests: &'a [AcquireRequest<'a>]) -> Reply<'a, AcquiredAll> {
-        Box::pin(self.acquire_all(requests))
-    }
-
-    fn release<'a>(&'a self, hold_ref: HoldRef<'a>, timeout: Duration) -> Reply<'a, Released> {
-        self.backend.release(hold_ref, timeout)
-    }
-
-    fn release_with<'a>(
-        &'a self,
-        hold_ref: HoldRef<'a>,
-        with: WithRelease<'a>,
-        timeout: Duration,
-    ) -> Reply<'a, Released> {
-        // A grant is confirmed by the replicas, so a holder on the list asks first and believes no message.
-        let with = WithRelease { next: None, ..with };
-        self.backend.release_with(hold_ref, with, timeout)
-    }
-
-    /// Extends the leases. The replicas confirm the renewals only if the options ask for that.
-    fn renew<'a>(&'a self, batch: &'a [Renewal], within: Within) -> Reply<'a, Vec<Renewed>> {
-        Box::pin(self.renew(batch, within))
-    }
-
-    fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool> {
-        self.backend.force_release(key, timeout)
-    }
-
-    fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<Snapshot>> {
-        self.backend.inspect(key, timeout)
-    }
-
-    fn store(&self) -> StoreKind {
-        self.backend.store()
-    }
-
-    fn health(&self, timeout: Duration) -> Boxed<'_, Checkup> {
-        Box::pin(self.health(timeout))
-    }
-
-    fn around(&self) -> Option<&dyn Backend> {
-        Some(&*self.backend)
-    }
-
-    fn hand_off(&self) -> Option<&dyn HandOff> {
-        Some(self)
-    }
-
-    /// This store notifies no keepers, because the turns that a keeper grants by itself would not be confirmed.
-    fn traits(&self) -> StoreTraits {
-        StoreTraits {
-            tells_keepers: false,
-            ..self.backend.traits()
-        }
-    }
-}
-
-impl HandOff for Replicated {
-    fn hand_over<'a>(
-        &'a self,
-        from: HolderId,
-        to: AcquireRequest<'a>,
-        spare: u64,
-    ) -> Reply<'a, HandedOver> {
-        Box::pin(self.hand_over(from, to, spare))
     }
 }

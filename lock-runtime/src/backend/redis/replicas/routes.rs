@@ -1,93 +1,61 @@
 //! The choice of the server whose replicas are asked about a key: the only server, or the node of a cluster that has
 //! the key.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use tokio::runtime::Handle;
-use tokio::sync::watch;
-
-use super::wait_connection::WaitCommon;
-use super::wait_queue::{AskedReplicas, WaitQueue};
+use super::ReplicaConfirmations;
+use super::wait_queue::WaitQueue;
 use crate::backend::redis::cluster::{Cluster, ClusterNode};
 use crate::backend::redis::connection::opened::CONNECT;
-use crate::backend::redis::router::{Nodes, Router};
-use crate::backend::redis::sentinel::Address;
+use crate::backend::redis::router::Nodes;
 use crate::backend::{Fault, Renewal};
-use crate::sync::Mutex;
-use crate::values::{Key, Moment, Replicas, clock};
+use crate::values::{Key, Moment, clock};
 
-pub(super) enum Routes {
-    One(Arc<WaitQueue>),
-    Cluster(NodeQueues),
-}
-
-/// The connections to each node of a cluster, made when they are first needed.
-pub(super) struct NodeQueues {
-    cluster: Arc<Cluster>,
-    common: Arc<WaitCommon>,
-    handle: Handle,
-    closed: watch::Receiver<bool>,
-    started: Arc<Mutex<HashMap<Address, Arc<WaitQueue>>>>,
-}
-
-impl NodeQueues {
-    /// Returns the connections to that node. They end when the node leaves the cluster.
-    fn to(&self, node: &ClusterNode) -> Arc<WaitQueue> {
+impl ReplicaConfirmations {
+    /// Returns the connections to the only server, or to that node of a cluster. They are made when they are first needed.
+    /// Those to a node end when it leaves the cluster.
+    fn queue(&self, of: Option<(&Cluster, &ClusterNode)>) -> Arc<WaitQueue> {
+        let (router, address) = (&self.router, of.map(|(_, node)| node.address.clone()));
         let start = || {
-            let (started, address) = (self.started.clone(), node.address.clone());
-            let mut dismissed = node.dismissed.subscribe();
-            self.handle.spawn(async move {
-                // An error means that the cluster is gone, and the backend with it.
-                let _ = dismissed.wait_for(|dismissed| *dismissed).await;
-                started.lock().remove(&address);
-            });
-            let target = Arc::new(self.cluster.target(&node.address));
-            WaitQueue::start(target, &self.common, &self.handle, &self.closed)
+            let target = match of {
+                None => router.target.clone(),
+                Some((cluster, node)) => {
+                    let (queues, address) = (self.queues.clone(), address.clone());
+                    let mut dismissed = node.dismissed.subscribe();
+                    router.handle.spawn(async move {
+                        // An error means that the cluster is gone, and the backend with it.
+                        let _ = dismissed.wait_for(|dismissed| *dismissed).await;
+                        queues.lock().remove(&address);
+                    });
+                    Arc::new(cluster.target(&node.address))
+                }
+            };
+            let closed = router.closed.subscribe();
+            WaitQueue::start(target, &self.common, &router.handle, &closed)
         };
-        let mut started = self.started.lock();
-        let wait_queue = started.entry(node.address.clone()).or_insert_with(start);
-        wait_queue.clone()
-    }
-}
-
-impl Routes {
-    pub(super) fn of(router: &Router, replicas: Replicas) -> Routes {
-        let common = |clustered| WaitCommon::new(replicas, router.call_timeout, clustered);
-        let (handle, closed) = (router.handle.clone(), router.closed.subscribe());
-        match &router.nodes {
-            Nodes::One(_) => {
-                let target = router.target.clone();
-                Routes::One(WaitQueue::start(target, &common(false), &handle, &closed))
-            }
-            Nodes::Cluster(cluster) => Routes::Cluster(NodeQueues {
-                cluster: cluster.clone(),
-                common: common(true),
-                handle,
-                closed,
-                started: Arc::default(),
-            }),
-        }
+        let mut queues = self.queues.lock();
+        queues.entry(address.clone()).or_insert_with(start).clone()
     }
 
     /// Finds the errors that would prevent `WAIT`. If there are several servers, it is enough that one can be asked and
     /// none refuses.
     pub(super) async fn try_all(&self) -> Result<(), Fault> {
-        let wait_queue = match self {
-            Routes::One(wait_queue) => vec![wait_queue.clone()],
-            Routes::Cluster(queues) => {
-                let masters = queues.cluster.masters();
-                masters.iter().map(|node| queues.to(node)).collect()
+        let queues = match &self.router.nodes {
+            Nodes::One(_) => vec![self.queue(None)],
+            Nodes::Cluster(cluster) => {
+                let masters = cluster.masters();
+                let queues = masters.iter().map(|node| self.queue(Some((cluster, node))));
+                queues.collect()
             }
         };
         let deadline = clock::now() + CONNECT;
-        let asked: Vec<_> = wait_queue
+        let asked: Vec<_> = queues
             .iter()
-            .map(|wait_queue| wait_queue.ask(Vec::new(), deadline))
+            .map(|queue| queue.ask(Vec::new(), deadline))
             .collect();
         let (mut there, mut away) = (false, None);
         for asked in asked {
-            match asked.answer().await {
+            match asked.await {
                 Ok(()) => there = true,
                 Err(fault) if fault.is_passing() => away = Some(fault),
                 Err(fault) => return Err(fault),
@@ -111,15 +79,18 @@ impl Routes {
         key: &Key,
         holds: Vec<Renewal>,
         deadline: Moment,
-    ) -> Result<AskedReplicas, Fault> {
-        let wait_queue = match self {
-            Routes::One(wait_queue) => Some(wait_queue.clone()),
-            Routes::Cluster(queues) => {
-                let owner = queues.cluster.owner(key.slot());
-                owner.map(|node| queues.to(&node))
+    ) -> impl Future<Output = Result<(), Fault>> + use<> {
+        let queue = match &self.router.nodes {
+            Nodes::One(_) => Some(self.queue(None)),
+            Nodes::Cluster(cluster) => {
+                let owner = cluster.owner(key.slot());
+                owner.map(|node| self.queue(Some((cluster, &node))))
             }
         };
-        let no_owner = || Fault::too_few("no node is known to have the lock's slot");
-        Ok(wait_queue.ok_or_else(no_owner)?.ask(holds, deadline))
+        let asked = queue.map(|queue| queue.ask(holds, deadline));
+        async move {
+            let no_owner = || Fault::too_few("no node is known to have the lock's slot");
+            asked.ok_or_else(no_owner)?.await
+        }
     }
 }

@@ -73,21 +73,13 @@ impl WaitCommon {
 
 /// The parts that the connections to one server share.
 pub(super) struct WaitSettings {
-    target: Arc<Target>,
-    common: Arc<WaitCommon>,
+    pub(super) target: Arc<Target>,
+    pub(super) common: Arc<WaitCommon>,
     /// The number of replicas that had everything when a `WAIT` was last answered, and the number that was needed.
-    last: Mutex<Option<(u32, u32)>>,
+    pub(super) last: Mutex<Option<(u32, u32)>>,
 }
 
 impl WaitSettings {
-    pub(super) fn new(target: Arc<Target>, common: Arc<WaitCommon>) -> WaitSettings {
-        WaitSettings {
-            target,
-            common,
-            last: Mutex::new(None),
-        }
-    }
-
     /// Returns the fault for a caller whose time is over before a `WAIT` is.
     pub(super) fn late(&self) -> Fault {
         let last = *self.last.lock();
@@ -177,18 +169,11 @@ struct WaitOutcome {
 }
 
 pub(super) struct WaitConnection {
-    settings: Arc<WaitSettings>,
-    open: Option<Dialed>,
+    pub(super) settings: Arc<WaitSettings>,
+    pub(super) open: Option<Dialed>,
 }
 
 impl WaitConnection {
-    pub(super) fn new(settings: Arc<WaitSettings>) -> WaitConnection {
-        WaitConnection {
-            settings,
-            open: None,
-        }
-    }
-
     /// Waits until the connection is of no use any more, or forever if there is none.
     pub(super) async fn closed(&mut self) {
         match &self.open {

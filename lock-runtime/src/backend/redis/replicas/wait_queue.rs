@@ -12,6 +12,7 @@ use crate::backend::redis::replicas::wait_connection::{
     WaitCommon, WaitConnection, WaitRequest, WaitSettings,
 };
 use crate::backend::{Fault, Renewal};
+use crate::sync;
 use crate::values::{Moment, ShutdownCause};
 
 /// The number of connections. One `WAIT` is under way while the requests for another gather; more connections would
@@ -38,11 +39,16 @@ impl WaitQueue {
         handle: &Handle,
         closed: &watch::Receiver<bool>,
     ) -> Arc<WaitQueue> {
-        let settings = Arc::new(WaitSettings::new(target, common.clone()));
+        let settings = Arc::new(WaitSettings {
+            target,
+            common: common.clone(),
+            last: sync::Mutex::new(None),
+        });
         let (sender, receiver) = mpsc::unbounded_channel();
         let queue = Arc::new(Mutex::new(receiver));
         for _ in 0..CONNECTIONS {
-            let connection = WaitConnection::new(settings.clone());
+            let (settings, open) = (settings.clone(), None);
+            let connection = WaitConnection { settings, open };
             let (running, closed) = (run(connection, queue.clone()), closed.clone());
             handle.spawn(async move { until_closed(&closed, running).await });
         }
@@ -53,12 +59,13 @@ impl WaitQueue {
         })
     }
 
-    /// Asks whether enough replicas have all of the holds. Without holds, asks whether replicas can be asked at all.
+    /// Asks whether enough replicas have all of the holds. Without holds, asks whether replicas can be asked at all. The
+    /// request is sent at once. Dropping the future withdraws it.
     pub(in super::super) fn ask(
         self: &Arc<Self>,
         holds: Vec<Renewal>,
         deadline: Moment,
-    ) -> AskedReplicas {
+    ) -> impl Future<Output = Result<(), Fault>> + use<> {
         let (answer, answered) = oneshot::channel();
         // Without connections, the answer's other end is dropped with the request.
         let _ = self.queue.send(WaitRequest {
@@ -66,10 +73,13 @@ impl WaitQueue {
             deadline,
             answer,
         });
-        AskedReplicas {
-            wait_queue: self.clone(),
-            answered,
-            deadline,
+        let asked = self.clone();
+        async move {
+            match tokio::time::timeout_at(deadline.tick(), answered).await {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(_)) => Err(asked.ended()),
+                Err(_) => Err(asked.settings.late()),
+            }
         }
     }
 
@@ -79,23 +89,6 @@ impl WaitQueue {
         } else {
             ShutdownCause::RuntimeEnded
         })
-    }
-}
-
-/// A request that is under way. Dropping it withdraws the request.
-pub(in super::super) struct AskedReplicas {
-    wait_queue: Arc<WaitQueue>,
-    answered: oneshot::Receiver<Result<(), Fault>>,
-    deadline: Moment,
-}
-
-impl AskedReplicas {
-    pub(in super::super) async fn answer(self) -> Result<(), Fault> {
-        match tokio::time::timeout_at(self.deadline.tick(), self.answered).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(self.wait_queue.ended()),
-            Err(_) => Err(self.wait_queue.settings.late()),
-        }
     }
 }
 

@@ -41,7 +41,7 @@ async fn scene() -> ReplicaScene {
 impl ReplicaScene {
     async fn confirmed(&self, holds: &[Renewal]) -> Result<(), String> {
         let deadline = clock::now() + CALL;
-        match self.wait_queue.ask(holds.to_vec(), deadline).answer().await {
+        match self.wait_queue.ask(holds.to_vec(), deadline).await {
             Ok(()) => Ok(()),
             Err(Fault::TooFew(why)) => Err(why.to_string()),
             Err(other) => panic!("{other:?}"),
@@ -116,7 +116,7 @@ async fn a_cut_wait_connection_is_reopened_unnoticed() {
         let confirmed = scene
             .wait_queue
             .ask(vec![renewal("k", holder)], clock::now() + CALL);
-        matches!(confirmed.answer().await, Err(Fault::Closed(_)))
+        matches!(confirmed.await, Err(Fault::Closed(_)))
     })
     .await;
 }
