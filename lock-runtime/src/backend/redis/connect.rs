@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use super::cluster::{Cluster, Seeds, Subscriptions};
 use super::connection::opened::CONNECT;
-use super::connection::{Check, Opened, Supervisor, Target};
+use super::connection::{Check, Link, Opened, Supervisor, Target};
 use super::pubsub::subscriber::{FirstTry, Subscriber, SubscriberNote};
 use super::pubsub::topics::Topics;
 use super::replicas::ReplicaConfirmations;
@@ -25,51 +25,72 @@ impl RedisBackend {
         target: Target,
         opening: Opening,
     ) -> Result<Arc<RedisBackend>, LockError> {
-        if let Some(seeds) = target.seeds() {
-            let seeds = seeds.clone();
-            return RedisBackend::connect_to_cluster(target, seeds, opening).await;
+        let (target, topics) = (Arc::new(target), Arc::<Topics>::default());
+        let closed = watch::Sender::new(false);
+        let (tried, mut first_try) = watch::channel(FirstTry::UnderWay);
+        let begin = Begin {
+            target: &target,
+            opening: &opening,
+            topics: &topics,
+            closed: closed.subscribe(),
+            tried,
+        };
+        let timeout = opening.options.call_timeout;
+        // At a single server, the connection and SUBSCRIBE each have one timeout.
+        let (nodes, within) = match target.seeds() {
+            None => (Nodes::One(begin.server().await?), timeout * 2),
+            Some(seeds) => (Nodes::Cluster(begin.cluster(seeds).await?), timeout),
+        };
+        if !opening.options.lazy {
+            // Subscribe first, so that a forced release right after the first acquire is received. Locks do not depend on
+            // the subscription, so only a failure that would repeat is an error.
+            let tried = first_try.wait_for(|tried| !matches!(tried, FirstTry::UnderWay));
+            if let Ok(Ok(tried)) = tokio::time::timeout(within, tried).await
+                && let FirstTry::NoPubSub(fault) = &*tried
+            {
+                return Err(fault.clone().into_error(target.shown()));
+            }
         }
-        let target = Arc::new(target);
-        let (handle, clock) = (opening.runtime.clone(), Arc::new(ServerClock::default()));
-        let (timeout, lazy) = (opening.options.call_timeout, opening.options.lazy);
-        let check = Check {
+        let router = Router::new(target, &opening, nodes, topics, closed);
+        let replicas = if opening.options.replicas.is_on() {
+            Some(ReplicaConfirmations::connect(&router, &opening).await?)
+        } else {
+            None
+        };
+        Ok(Arc::new(RedisBackend { router, replicas }))
+    }
+}
+
+/// What the first connections are opened with.
+struct Begin<'a> {
+    target: &'a Arc<Target>,
+    opening: &'a Opening,
+    topics: &'a Arc<Topics>,
+    closed: watch::Receiver<bool>,
+    tried: watch::Sender<FirstTry>,
+}
+
+impl Begin<'_> {
+    async fn server(self) -> Result<Arc<Link>, LockError> {
+        let (target, opening) = (self.target, self.opening);
+        let clock = Arc::<ServerClock>::default();
+        let check = || Check {
             opening: opening.clone(),
             channels: ClusterChannels::Classic,
             slot: None,
         };
-        let (first, check) = if lazy {
-            (None, check)
-        } else {
-            let (server, clock) = (target.clone(), clock.clone());
-            // The connection is opened on the manager's runtime, because its task runs on the runtime where it was
-            // opened.
-            let mut connecting = JoinSet::new();
-            let checked = async move {
-                let opened = Opened::checked(&server, &check, &clock).await?;
-                Ok((opened, check))
-            };
-            connecting.spawn_on(checked, &handle);
-            let (opened, check) = in_time(connecting, target.shown()).await?;
-            (Some(opened), check)
-        };
-
-        let closed = watch::Sender::new(false);
-        let link = Supervisor::start(
-            target.clone(),
-            check,
-            clock,
-            closed.subscribe(),
-            None,
-            first,
-        );
-        let topics = Arc::new(Topics::default());
-        let (tried, mut first_try) = watch::channel(FirstTry::UnderWay);
+        let (server, own_clock, own_check) = (target.clone(), clock.clone(), check());
+        let checked = async move { Opened::checked(&server, &own_check, &own_clock).await };
+        let first = self.first(checked).await?;
+        let closed = || self.closed.clone();
+        let link = Supervisor::start(target.clone(), check(), clock, closed(), None, first);
+        let tried = self.tried;
         let subscriber = Subscriber {
             target: target.clone(),
-            topics: topics.clone(),
+            topics: self.topics.clone(),
             events: opening.events.clone(),
             channels: ClusterChannels::Classic,
-            timeout,
+            timeout: opening.options.call_timeout,
             on_note: Box::new(move |note| {
                 let outcome = match note {
                     SubscriberNote::Up => FirstTry::Over,
@@ -86,88 +107,50 @@ impl RedisBackend {
                 });
             }),
         };
-        handle.spawn(subscriber.run_alone(closed.subscribe()));
+        opening.runtime.spawn(subscriber.run_alone(closed()));
         if let Some(sentinels) = target.sentinels() {
             let (sentinels, options) = (sentinels.clone(), target.dial_options().clone());
-            let closed = closed.subscribe();
-            handle.spawn(sentinel::watch(sentinels, options, timeout, closed));
+            let timeout = opening.options.call_timeout;
+            let watching = sentinel::watch(sentinels, options, timeout, closed());
+            opening.runtime.spawn(watching);
         }
-        if !lazy {
-            // Subscribe first, so that a forced release right after the first acquire is received. The connection and
-            // SUBSCRIBE each have one timeout. Locks do not depend on the subscription, so only a failure that would
-            // repeat is an error.
-            let tried = first_try.wait_for(|tried| !matches!(tried, FirstTry::UnderWay));
-            if let Ok(Ok(tried)) = tokio::time::timeout(timeout * 2, tried).await
-                && let FirstTry::NoPubSub(fault) = &*tried
-            {
-                return Err(fault.clone().into_error(target.shown()));
-            }
-        }
-        let router = Router::new(target, &opening, Nodes::One(link), topics, closed);
-        RedisBackend::around(router, &opening).await
+        Ok(link)
     }
 
-    async fn around(
-        router: Arc<Router>,
-        opening: &Opening,
-    ) -> Result<Arc<RedisBackend>, LockError> {
-        let replicas = if opening.options.replicas.is_on() {
-            Some(ReplicaConfirmations::connect(&router, opening).await?)
-        } else {
-            None
-        };
-        Ok(Arc::new(RedisBackend { router, replicas }))
-    }
-
-    async fn connect_to_cluster(
-        target: Target,
-        seeds: Arc<Seeds>,
-        opening: Opening,
-    ) -> Result<Arc<RedisBackend>, LockError> {
-        let closed = watch::Sender::new(false);
-        let handle = opening.runtime.clone();
-        let (timeout, lazy) = (opening.options.call_timeout, opening.options.lazy);
-        let cluster = Cluster::new(seeds, &target, opening.clone(), closed.subscribe());
-        if !lazy {
-            // On the manager's runtime, as above.
-            let until = clock::now() + CONNECT.mul_f64(0.9);
-            let mut connecting = JoinSet::new();
-            connecting.spawn_on(cluster.clone().connect(until), &handle);
-            in_time(connecting, target.shown()).await?;
-        }
-        handle.spawn(cluster.clone().keep_table());
-        let topics = Arc::new(Topics::default());
-        let (tried, mut first_try) = watch::channel(false);
+    async fn cluster(self, seeds: &Arc<Seeds>) -> Result<Arc<Cluster>, LockError> {
+        let (target, opening) = (self.target, self.opening);
+        let cluster = Cluster::new(seeds.clone(), target, opening.clone(), self.closed.clone());
+        let until = clock::now() + CONNECT.mul_f64(0.9);
+        self.first(cluster.clone().connect(until)).await?;
+        opening.runtime.spawn(cluster.clone().keep_table());
         let subscriptions = Subscriptions {
             cluster: cluster.clone(),
-            topics: topics.clone(),
+            topics: self.topics.clone(),
             events: opening.events.clone(),
-            tried,
-            closed: closed.subscribe(),
+            tried: self.tried,
+            closed: self.closed,
         };
-        handle.spawn(subscriptions.run());
-        if !lazy {
-            let tried = first_try.wait_for(|tried| *tried);
-            let _ = tokio::time::timeout(timeout, tried).await;
-        }
-        let nodes = Nodes::Cluster(cluster);
-        let router = Router::new(Arc::new(target), &opening, nodes, topics, closed);
-        RedisBackend::around(router, &opening).await
+        opening.runtime.spawn(subscriptions.run());
+        Ok(cluster)
     }
-}
 
-/// Waits for a task on the manager's runtime that opens a connection, within the time limit. The set ends the task when
-/// it is dropped: at the limit, or with a caller that no longer waits.
-async fn in_time<T: 'static>(
-    mut opening: JoinSet<Result<T, LockError>>,
-    server: &str,
-) -> Result<T, LockError> {
-    match tokio::time::timeout(CONNECT, opening.join_next()).await {
-        Ok(Some(Ok(opened))) => opened,
-        Ok(_) => Err(Fault::runtime_ended().into_error(server)),
-        Err(_) => {
-            let fault = Fault::not_done(format!("no answer in {CONNECT:?}"));
-            Err(fault.into_error(server))
+    /// Opens the first connection, unless the options are `lazy`. It is opened on the manager's runtime, because its task
+    /// runs on the runtime where it was opened. The set ends the attempt when it is dropped: at the time limit, or with a
+    /// caller that no longer waits.
+    async fn first<T: Send + 'static>(
+        &self,
+        connecting: impl Future<Output = Result<T, LockError>> + Send + 'static,
+    ) -> Result<Option<T>, LockError> {
+        if self.opening.options.lazy {
+            return Ok(None);
         }
+        let mut attempt = JoinSet::new();
+        attempt.spawn_on(connecting, &self.opening.runtime);
+        let fault = match tokio::time::timeout(CONNECT, attempt.join_next()).await {
+            Ok(Some(Ok(opened))) => return opened.map(Some),
+            Ok(_) => Fault::runtime_ended(),
+            Err(_) => Fault::not_done(format!("no answer in {CONNECT:?}")),
+        };
+        Err(fault.into_error(self.target.shown()))
     }
 }

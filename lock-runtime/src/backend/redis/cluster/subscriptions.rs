@@ -12,7 +12,9 @@ use super::super::sentinel::Address;
 use super::Cluster;
 use crate::backend::EventSink;
 use crate::backend::kit::closed::until_closed;
-use crate::backend::redis::pubsub::subscriber::{ChannelCommand, Subscriber, SubscriberNote};
+use crate::backend::redis::pubsub::subscriber::{
+    ChannelCommand, FirstTry, Subscriber, SubscriberNote,
+};
 use crate::backend::redis::pubsub::topics::Topics;
 use crate::values::{Backoff, Moment, clock, key};
 
@@ -28,8 +30,7 @@ pub(in super::super) struct Subscriptions {
     /// The callback for events. The control channel, which names the holders of forced releases, is a classic channel,
     /// and every connection receives its messages.
     pub(in super::super) events: EventSink,
-    /// Set to true once the first connection has begun, or could not.
-    pub(in super::super) tried: watch::Sender<bool>,
+    pub(in super::super) tried: watch::Sender<FirstTry>,
     pub(in super::super) closed: watch::Receiver<bool>,
 }
 
@@ -189,7 +190,7 @@ impl Switchboard<'_> {
     }
 
     fn is_up(&mut self, address: &Address, up: bool) {
-        self.subscriptions.tried.send_replace(true);
+        self.subscriptions.tried.send_replace(FirstTry::Over);
         if let Some(subscriber) = self.sessions.get_mut(address) {
             subscriber.up = Some(up);
         }

@@ -40,7 +40,7 @@ pub(crate) enum SubscriberNote {
     Refused(Arc<str>),
 }
 
-/// The outcome of the first attempt to subscribe.
+/// The outcome of the first attempt to subscribe. A cluster takes any outcome for `Over`.
 #[derive(Clone, Debug)]
 pub(crate) enum FirstTry {
     UnderWay,
