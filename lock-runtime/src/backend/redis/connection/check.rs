@@ -235,9 +235,7 @@ impl Check {
                     clock.saw(time, sent_at);
                     return Ok(());
                 }
-                AcquireReply::Busy { .. }
-                | AcquireReply::Kept { .. }
-                | AcquireReply::Queued { .. } => return Err(self.inconsistent("acquire")),
+                AcquireReply::Busy { .. } => return Err(self.inconsistent("acquire")),
                 AcquireReply::Stale { time } => clock.saw(time, sent_at),
             }
         }
@@ -256,7 +254,9 @@ impl Check {
         match self.call(connection, &release).await? {
             ReleaseReply::Done | ReleaseReply::Received(_) => Ok(true),
             ReleaseReply::Unpublished => Ok(false),
-            ReleaseReply::NotHeld { .. } => Err(self.inconsistent("release")),
+            ReleaseReply::AndListed { .. } | ReleaseReply::NotHeld { .. } => {
+                Err(self.inconsistent("release"))
+            }
         }
     }
 

@@ -63,24 +63,16 @@ pub(crate) async fn acquire(
                 });
                 (Some(Acquired::Granted(granted, terms)), time)
             }
-            AcquireReply::Busy { left, time } => {
-                // Where there is a list, a release tells: a look at the list costs more than a rest.
-                if !router.keeps_list(key) {
-                    router.wanted.note(key, 1);
-                }
-                (Some(Acquired::busy(left)), time)
-            }
-            AcquireReply::Kept { left, time } => {
-                let (kept, first) = (true, None);
-                (Some(Acquired::Busy { left, kept, first }), time)
-            }
-            AcquireReply::Queued {
+            AcquireReply::Busy {
                 left,
-                first,
                 kept,
+                first,
                 time,
             } => {
-                let first = Some(first);
+                // Where there is a list, a release tells: a look at the list costs more than a rest.
+                if !kept && first.is_none() && !router.keeps_list(key) {
+                    router.wanted.note(key, 1);
+                }
                 (Some(Acquired::Busy { left, kept, first }), time)
             }
             AcquireReply::Stale { time } => (None, time),

@@ -1,7 +1,7 @@
 //! Kinds with one holder at a time: mutex and fenced lock, Redisson's `RLock` and `RFencedLock`. Also the parts that
 //! they share with the writer of a read/write lock.
 
-use super::listed::{self, ListedReply};
+use super::listed;
 use super::request::{Releasing, Sending};
 use crate::backend::redis::connection::sharing::UnderWay;
 use crate::backend::redis::pubsub::messages::{RELEASED, channel};
@@ -27,7 +27,9 @@ pub(crate) fn field(key: &Key, holder: HolderId) -> String {
 /// Sends the request once.
 pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
     if sending.request.hold_ref.listed {
-        return rare(acquire_by_list(sending)).await;
+        let (listed, alone) = (listed::acquire(sending), acquire_alone(sending));
+        let HoldRef { key, .. } = sending.request.hold_ref;
+        return rare(by_list(sending.router, key, listed, alone)).await;
     }
     let under_way = UnderWay::enter(&sending.at.live);
     if sending.request.hold_ref.key.kind() == Kind::Mutex && !sending.request.others_wait {
@@ -53,17 +55,21 @@ fn one_acquire(sending: &Sending<'_>) -> (AcquireTerms, OneAcquire) {
     (terms, one)
 }
 
-/// Acquires by the waiting list. If the user has no rights to the list, acquires without it.
-async fn acquire_by_list(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
-    let HoldRef { key, .. } = sending.request.hold_ref;
-    if !sending.router.keeps_list(key) {
-        return acquire_alone(sending).await;
+/// Acquires or releases by the waiting list. If the user has no rights to the list, does it without the list.
+async fn by_list<T>(
+    router: &Router,
+    key: &Key,
+    listed: impl Future<Output = Result<T, Fault>>,
+    alone: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    if !router.keeps_list(key) {
+        return alone.await;
     }
-    match listed::acquire(sending).await {
+    match listed.await {
         Err(Fault::Denied(why)) => {
-            let reply = acquire_alone(sending).await;
+            let reply = alone.await;
             if !matches!(reply, Err(Fault::Denied(_))) {
-                sending.router.refuses_list(&why);
+                router.refuses_list(&why);
             }
             reply
         }
@@ -145,7 +151,9 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
     } = releasing.hold_ref;
     // Only the group knows whether an acquire that was not on the list was sent, so its compensation joins the group.
     if listed || !releasing.undoes && listed::is_wanted(releasing.router, key, holder) {
-        return rare(release_by_list(releasing)).await;
+        let (listed, alone) = (listed::release(releasing), release_alone(releasing));
+        let reply = rare(by_list(releasing.router, key, listed, alone)).await?;
+        return Ok(gave_back(releasing, reply));
     }
     if releasing.unused().is_some() {
         let reply = rare(release_alone(releasing)).await?;
@@ -163,30 +171,6 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
         None => Box::pin(release_alone(releasing)).await?,
     };
     Ok(gave_back(releasing, reply))
-}
-
-/// As [`acquire_by_list`], for a release.
-async fn release_by_list(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
-    let HoldRef { key, .. } = releasing.hold_ref;
-    let reply = if releasing.router.keeps_list(key) {
-        listed::release(releasing).await
-    } else {
-        release_alone(releasing).await.map(ListedReply::Released)
-    };
-    let reply = match reply {
-        Err(Fault::Denied(why)) => {
-            let reply = release_alone(releasing).await;
-            if !matches!(reply, Err(Fault::Denied(_))) {
-                releasing.router.refuses_list(&why);
-            }
-            ListedReply::Released(reply?)
-        }
-        reply => reply?,
-    };
-    Ok(match reply {
-        ListedReply::Released(reply) => gave_back(releasing, reply),
-        ListedReply::AndListed { .. } => GaveBack::DoneAndListed,
-    })
 }
 
 fn gave_back(releasing: &Releasing<'_>, reply: ReleaseReply) -> GaveBack {

@@ -82,10 +82,10 @@ script! {
         let word = items.text()?;
         if word == "QUEUED" {
             let (left, place) = (items.expiry()?, items.integer()?);
-            let reply = AcquireReply::Queued {
+            let reply = AcquireReply::Busy {
                 left,
-                first: (0..=2).contains(&place).then_some(place > 0)?,
                 kept: place == 2,
+                first: Some((0..=2).contains(&place).then_some(place > 0)?),
                 time: items.digits()?,
             };
             return items.end(Ok(reply));

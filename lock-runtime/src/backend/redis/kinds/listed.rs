@@ -134,7 +134,7 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
     };
     let reply = send(sending).await;
     expecting.answered(match &reply {
-        Ok(AcquireReply::Busy { time, .. } | AcquireReply::Kept { time, .. }) => Some(*time),
+        Ok(AcquireReply::Busy { time, .. }) => Some(*time),
         _ => None,
     });
     reply
@@ -159,7 +159,7 @@ async fn send(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
 
 /// Releases the lock or leaves the list, on the connection of `releasing`. Also puts the next holder on the list, if
 /// another process comes first.
-pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ListedReply, Fault> {
+pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {
     let HoldRef { key, holder, .. } = releasing.hold_ref;
     let (live, sent_at, unused) = (releasing.live, releasing.sent_at, releasing.unused());
     // A counted fence goes up by one for each hold, so no token is drawn for a holder that may ask for another one.
@@ -186,7 +186,7 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ListedReply, Fa
     };
     let reply = releasing.call(&script).await;
     let listed_at = match &reply {
-        Ok(ListedReply::AndListed { time }) => Some(*time),
+        Ok(ReleaseReply::AndListed { time }) => Some(*time),
         _ => None,
     };
     if let Some(time) = listed_at {
@@ -196,17 +196,6 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ListedReply, Fa
         expecting.answered(listed_at);
     }
     reply
-}
-
-/// The reply of a release by the list.
-#[derive(Debug, PartialEq)]
-pub(crate) enum ListedReply {
-    Released(ReleaseReply),
-    /// The lock was released and is reserved for another process, and the next holder is on the list. `time` is in µs of
-    /// the server's TIME.
-    AndListed {
-        time: u64,
-    },
 }
 
 script! {
@@ -254,10 +243,10 @@ script! {
             used: Option<u64>
         }
     }
-    |_, mut items| -> ListedReply {
+    |_, mut items| -> ReleaseReply {
         let reply = match items.integer()? {
-            -1 => ListedReply::AndListed { time: items.digits()? },
-            released => ListedReply::Released(ReleaseReply::read(released, &mut items)?),
+            -1 => ReleaseReply::AndListed { time: items.digits()? },
+            released => ReleaseReply::read(released, &mut items)?,
         };
         items.end(Ok(reply))
     }

@@ -114,6 +114,8 @@ impl Script for AcquireEach {
                 Value::Nil => None,
                 Value::Int(left) => Some(AcquireReply::Busy {
                     left: expiry(left)?,
+                    kept: false,
+                    first: None,
                     time,
                 }),
                 Value::BulkString(token) => Some(granted(decimal::parse(&token)?)?),

@@ -19,18 +19,10 @@ pub(crate) enum AcquireReply {
     },
     Busy {
         left: Option<Duration>,
-        time: u64,
-    },
-    /// The holder may only be keeping the lock, and was asked to give it up.
-    Kept {
-        left: Option<Duration>,
-        time: u64,
-    },
-    /// Only for a fair lock.
-    Queued {
-        left: Option<Duration>,
-        first: bool,
+        /// The holder may only be keeping the lock, and was asked to give it up.
         kept: bool,
+        /// Only for a fair lock: whether the caller is the first in the queue.
+        first: Option<bool>,
         time: u64,
     },
     Stale {
@@ -79,12 +71,10 @@ pub(crate) fn acquire_reply(
                 tenure,
             }
         }
-        "BUSY" => AcquireReply::Busy {
+        "BUSY" | "KEPT" => AcquireReply::Busy {
             left: items.expiry()?,
-            time: items.digits()?,
-        },
-        "KEPT" => AcquireReply::Kept {
-            left: items.expiry()?,
+            kept: word == "KEPT",
+            first: None,
             time: items.digits()?,
         },
         "STALE" => AcquireReply::Stale {
@@ -109,6 +99,7 @@ pub(crate) fn acquire_reply(
     items.end(Ok(reply))
 }
 
+/// The reply of a release. `time` is in µs of the server's TIME.
 #[derive(Debug, PartialEq)]
 pub(crate) enum ReleaseReply {
     Done,
@@ -117,6 +108,11 @@ pub(crate) enum ReleaseReply {
     Received(u64),
     /// The lock was released, but the message was not published.
     Unpublished,
+    /// The lock was released and is reserved for another process, and the next holder is on the list. Only for a release
+    /// by the list.
+    AndListed {
+        time: u64,
+    },
     NotHeld {
         time: u64,
     },
@@ -151,6 +147,7 @@ impl ReleaseReply {
                 publish();
                 GaveBack::Done
             }
+            ReleaseReply::AndListed { .. } => GaveBack::DoneAndListed,
             ReleaseReply::NotHeld { time } => GaveBack::NotHeld { time },
         }
     }

@@ -216,6 +216,12 @@ impl ModelRun {
                         let last = tenure.and_then(|tenure| tenure.last);
                         self.saw_range(holder, token, last.map_or(token, |last| last.get()))?;
                     }
+                    AcquireReply::Busy { first: Some(_), .. } => {
+                        return Err("a mutex has no queue".to_owned());
+                    }
+                    AcquireReply::Busy { kept: true, .. } => {
+                        return Err("nobody keeps it".to_owned());
+                    }
                     AcquireReply::Busy { left, .. } => {
                         if self.state.is_none()
                             && form == RequestForm::Crowd
@@ -227,8 +233,6 @@ impl ModelRun {
                         }
                         left.ok_or("busy without an expiry")?;
                     }
-                    AcquireReply::Queued { .. } => return Err("a mutex has no queue".to_owned()),
-                    AcquireReply::Kept { .. } => return Err("nobody keeps it".to_owned()),
                     AcquireReply::Stale { time } if time > not_after => {}
                     AcquireReply::Stale { .. } => return Err("refused in time".to_owned()),
                 }

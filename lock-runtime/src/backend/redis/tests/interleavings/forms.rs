@@ -12,7 +12,7 @@ use crate::backend::redis::scripting::grouped::{
 use crate::backend::redis::scripting::outcomes::*;
 use crate::backend::redis::scripting::{Items, Script, Source};
 use crate::backend::redis::tests::scripts::listed::{
-    ListedAcquire, ListedRelease, ListedReply, listed_acquire, listed_release,
+    ListedAcquire, ListedRelease, listed_acquire, listed_release,
 };
 use crate::backend::redis::tests::scripts::{CHANNEL, LOCK};
 use crate::backend::redis::tests::{CALL, key, run, run_prolonged};
@@ -155,10 +155,10 @@ impl ModelRun {
                 ..listed_release(holder)
             };
             return match self.run_prolonged(&release).await? {
-                ListedReply::Released(reply) => Ok(reply),
-                listed @ ListedReply::AndListed { .. } => {
+                listed @ ReleaseReply::AndListed { .. } => {
                     Err(format!("no holder is next: {listed:?}"))
                 }
+                reply => Ok(reply),
             };
         }
         // An older version has the same script, except for tokens to return.

@@ -213,7 +213,13 @@ async fn a_newcomer_behind_a_distant_java_waiter_is_parked() {
     let me = waiter('8', 9_999);
     let asked = bench.call(fair_acquire(&me)).await.unwrap();
     assert!(
-        matches!(asked, AcquireReply::Queued { first: false, .. }),
+        matches!(
+            asked,
+            AcquireReply::Busy {
+                first: Some(false),
+                ..
+            }
+        ),
         "{asked:?}"
     );
     let score = bench.run(&format!("ZSCORE {} {me}", TIMEOUTS)).await;

@@ -92,7 +92,9 @@ impl ScriptBench {
 
     async fn is_first(&self, holder: &str) -> bool {
         match self.ask(holder).await {
-            AcquireReply::Queued { first, .. } => first,
+            AcquireReply::Busy {
+                first: Some(first), ..
+            } => first,
             other => panic!("{other:?}"),
         }
     }
@@ -174,7 +176,10 @@ async fn a_try_is_refused_while_others_queue_and_leaves_no_trace() {
     };
     for _ in 0..2 {
         let busy = bench.call(attempt()).await.unwrap();
-        assert!(matches!(busy, AcquireReply::Busy { .. }), "{busy:?}");
+        assert!(
+            matches!(busy, AcquireReply::Busy { first: None, .. }),
+            "{busy:?}"
+        );
         assert_eq!(bench.line().await, [b]);
         bench.leave(a).await;
     }
@@ -406,7 +411,10 @@ async fn a_try_that_removes_a_dead_head_wakes_the_next_waiter() {
         ..fair_acquire(d)
     };
     let busy = bench.call(attempt).await.unwrap();
-    assert!(matches!(busy, AcquireReply::Busy { .. }), "{busy:?}");
+    assert!(
+        matches!(busy, AcquireReply::Busy { first: None, .. }),
+        "{busy:?}"
+    );
     assert_eq!(bench.line().await, [c]);
     let (channel, _) = received.recv().await.unwrap();
     assert_eq!(channel, format!("{CHANNEL}:{c}"));

@@ -4,9 +4,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::*;
 use crate::backend::redis::connection::check::micros;
-pub(in super::super) use crate::backend::redis::kinds::listed::{
-    ListedAcquire, ListedRelease, ListedReply,
-};
+pub(in super::super) use crate::backend::redis::kinds::listed::{ListedAcquire, ListedRelease};
 use crate::backend::redis::pubsub::messages::{RELEASED, reservation};
 
 /// Holders of three processes of ours. The channel of each ends in the first part of its id.
@@ -64,10 +62,7 @@ impl ScriptBench {
     async fn is_released(&self, release: ListedRelease<'_>) -> i64 {
         let (reply, ends) = self.prolonged(release).await;
         assert!(
-            matches!(
-                reply,
-                ListedReply::Released(ReleaseReply::Done | ReleaseReply::Received(_))
-            ),
+            matches!(reply, ReleaseReply::Done | ReleaseReply::Received(_)),
             "{reply:?}"
         );
         ends
@@ -107,8 +102,8 @@ impl ScriptBench {
     }
 }
 
-fn is_not_held(reply: &ListedReply) -> bool {
-    matches!(reply, ListedReply::Released(ReleaseReply::NotHeld { .. }))
+fn is_not_held(reply: &ReleaseReply) -> bool {
+    matches!(reply, ReleaseReply::NotHeld { .. })
 }
 
 /// Returns the messages that have arrived so far.
@@ -170,7 +165,7 @@ async fn a_release_puts_the_next_holder_of_its_process_on_the_list() {
         };
         let before = micros(&bench.run("TIME").await).unwrap();
         let (reply, _) = bench.prolonged(release).await;
-        let ListedReply::AndListed { time } = reply else {
+        let ReleaseReply::AndListed { time } = reply else {
             panic!("{reply:?}");
         };
         let after = micros(&bench.run("TIME").await).unwrap();
@@ -544,7 +539,7 @@ async fn a_reservation_without_a_lease_leaves_no_lock_behind() {
         .await;
     let mut limited = bench.user("-pexpire -pexpireat").await;
     let released = run(&mut limited, &listed_release(A)).await.unwrap();
-    assert_eq!(released, ListedReply::Released(ReleaseReply::Received(1)));
+    assert_eq!(released, ReleaseReply::Received(1));
     assert_eq!(bench.holder().await, None);
     bench
         .run(&format!("ZADD lock:waiting:{{lock:k}} 5 {B}"))
