@@ -12,7 +12,7 @@ use super::cluster::{Cluster, Redirect};
 use super::connection::{Link, Live, Target};
 use super::pubsub::messages::{CONTROL, channel};
 use super::pubsub::topics::Topics;
-use super::scripting;
+use super::scripting::{self, outcomes::Dated};
 use crate::backend::kit::wanted::Wanted;
 use crate::backend::opening::Opening;
 use crate::backend::{Fault, Reply};
@@ -31,6 +31,24 @@ pub(crate) struct AcquireRoute {
     pub(super) sent_at: Moment,
     /// A permit of that connection. `None` once the request is over, while another request is made for the same lock.
     pub(super) permit: Option<OwnedSemaphorePermit>,
+    /// Whether the request was refused as too late.
+    was_late: bool,
+}
+
+impl AcquireRoute {
+    /// Notes the server's time. Returns what was done, or `None` if the request is to be sent once more.
+    ///
+    /// The second attempt follows a first one that was refused as too late: the server's clock was not known, or has jumped.
+    pub(super) fn settle<T>(&mut self, reply: Dated<T>) -> Result<Option<T>, Fault> {
+        self.live.clock().saw(reply.time, self.sent_at);
+        if reply.done.is_none() {
+            if std::mem::replace(&mut self.was_late, true) {
+                return Err(Fault::too_late());
+            }
+            self.sent_at = clock::now();
+        }
+        Ok(reply.done)
+    }
 }
 
 impl Nodes {
@@ -203,10 +221,11 @@ impl Router {
         key: &Key,
         deadline: Moment,
     ) -> Result<AcquireRoute, Fault> {
-        let AcquireRoute { live, permit, .. } = from;
-        drop(permit);
-        let routed = self.follow(redirect, &live, key, deadline).await?;
-        self.with_permit(routed, key, deadline).await
+        drop(from.permit);
+        let routed = self.follow(redirect, &from.live, key, deadline).await?;
+        let at = self.with_permit(routed, key, deadline).await?;
+        let was_late = from.was_late;
+        Ok(AcquireRoute { was_late, ..at })
     }
 
     async fn with_permit(
@@ -221,6 +240,7 @@ impl Router {
                 live,
                 sent_at,
                 permit: Some(permit),
+                was_late: false,
             }),
             // The connection was given up meanwhile.
             None => rare(self.route_acquire(key, clock::now(), deadline)).await,

@@ -8,7 +8,7 @@ use super::{exclusive, fair, listed, permits, read_write, release};
 use crate::backend::kit::undo::Undo;
 use crate::backend::redis::connection::Live;
 use crate::backend::redis::router::{AcquireRoute, Router};
-use crate::backend::redis::scripting::outcomes::{AcquireReply, GaveBack, TenureReply};
+use crate::backend::redis::scripting::outcomes::{AcquireReply, Dated, GaveBack, TenureReply};
 use crate::backend::{AcquireRequest, Acquired, AskedKind, Fault, Granted, HoldRef, WithRelease};
 use crate::values::{Backoff, Counted, HolderId, Key, Kind, Moment, clock, rare};
 
@@ -25,7 +25,6 @@ pub(crate) async fn acquire(
     } else {
         TokenScript::None
     };
-    let mut late = false;
     loop {
         let reply = attempt(router, &mut at, request, fence).await;
         if let Some(redirect) = router.redirect(&reply) {
@@ -38,19 +37,17 @@ pub(crate) async fn acquire(
             at = rare(followed).await?;
             continue;
         }
-        let AcquireRoute { live, sent_at, .. } = &mut at;
         let reply = match reply {
             Err(fault) => return Err(router.named(fault, key, AskedKind::Lock(key.kind())).await),
             Ok(reply) => reply,
         };
-        let (acquired, time) = match reply {
+        let (done, time) = match reply {
             AcquireReply::Granted {
                 token,
                 time,
                 tenure,
             } => {
-                let sent_at = *sent_at;
-                let granted = Granted::leased(token, sent_at);
+                let granted = Granted::leased(token, at.sent_at);
                 let terms = tenure.as_deref().map(|&TenureReply { last, subscribers }| {
                     let tokens = Option::zip(token, last);
                     Box::new(exclusive::tenure_terms(
@@ -77,16 +74,9 @@ pub(crate) async fn acquire(
             }
             AcquireReply::Stale { time } => (None, time),
         };
-        live.clock().saw(time, *sent_at);
-        if let Some(acquired) = acquired {
+        if let Some(acquired) = at.settle(Dated { done, time })? {
             return Ok(acquired);
         }
-        // The second attempt follows a first one that was refused as too late: the server's clock was not known, or has
-        // jumped.
-        if std::mem::replace(&mut late, true) {
-            return Err(Fault::too_late());
-        }
-        *sent_at = clock::now();
     }
 }
 

@@ -7,6 +7,7 @@ use redis::{Cmd, Value};
 use super::acquire::Compensation;
 use crate::backend::kit::undo::Undo;
 use crate::backend::redis::router::{AcquireRoute, Router};
+use crate::backend::redis::scripting::outcomes::Dated;
 use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, source};
 use crate::backend::{AcquireRequest, AcquiredAll, AskedKind, Fault, Granted};
 use crate::values::{FencingToken, Key, Kind, Moment, clock};
@@ -23,16 +24,15 @@ pub(crate) async fn acquire_all(
         return Ok(AcquiredAll::Apart);
     };
     let mut at = router.route_acquire(key, clock::now(), deadline).await?;
-    let mut late = false;
     loop {
         let reply = attempt(router, &at, requests, deadline).await;
         match router.redirect(&reply) {
             None => match reply {
-                Ok(Some(acquired)) => return Ok(acquired),
-                // The second attempt follows a first one that was refused as too late: the server's clock was not known, or
-                // has jumped.
-                Ok(None) if std::mem::replace(&mut late, true) => return Err(Fault::too_late()),
-                Ok(None) => at.sent_at = clock::now(),
+                Ok(reply) => {
+                    if let Some(acquired) = at.settle(reply)? {
+                        return Ok(acquired);
+                    }
+                }
                 // This answer has shown that the server is a cluster.
                 Err(_) if one_slot(router, requests).is_none() => return Ok(AcquiredAll::Apart),
                 Err(fault) => return Err(named(router, fault, requests).await),
@@ -67,13 +67,12 @@ fn one_slot<'a>(router: &Router, requests: &[AcquireRequest<'a>]) -> Option<&'a 
     (!slots || keys.all(|key| key.slot() == first.slot())).then_some(first)
 }
 
-/// Returns `None` if the request was refused as too late.
 async fn attempt(
     router: &Arc<Router>,
     at: &AcquireRoute,
     requests: &[AcquireRequest<'_>],
     deadline: Moment,
-) -> Result<Option<AcquiredAll>, Fault> {
+) -> Result<Dated<AcquiredAll>, Fault> {
     let (live, sent_at) = (&at.live, at.sent_at);
     for request in requests {
         live.may_carry(request.hold_ref.holder)?;
@@ -90,21 +89,20 @@ async fn attempt(
     if !matches!(reply, Err(Fault::Unknown(_) | Fault::Closed(_))) {
         undo.disarm();
     }
-    let (acquired, time) = match reply? {
-        AcquireAllReply::Granted { tokens, time } => {
+    let Dated { done, time } = reply?;
+    let done = done.map(|reply| match reply {
+        AcquireAllReply::Granted(tokens) => {
             let granted = tokens
                 .into_iter()
                 .map(|token| Granted::leased(token, sent_at));
-            (Some(AcquiredAll::Granted(granted.collect())), time)
+            AcquiredAll::Granted(granted.collect())
         }
-        AcquireAllReply::Busy { time } => (Some(AcquiredAll::Busy), time),
+        AcquireAllReply::Busy => AcquiredAll::Busy,
         // The caller then acquires the locks one by one. Each of those requests asks the keeper of its lock, and waits
         // for it.
-        AcquireAllReply::Kept { time } => (Some(AcquiredAll::Apart), time),
-        AcquireAllReply::Stale { time } => (None, time),
-    };
-    live.clock().saw(time, sent_at);
-    Ok(acquired)
+        AcquireAllReply::Kept => AcquiredAll::Apart,
+    });
+    Ok(Dated { done, time })
 }
 
 pub(crate) struct AcquireAll<'a> {
@@ -146,24 +144,14 @@ impl<'a> AcquireAll<'a> {
 
 #[derive(Debug)]
 pub(crate) enum AcquireAllReply {
-    Granted {
-        tokens: Vec<Option<FencingToken>>,
-        time: u64,
-    },
-    Busy {
-        time: u64,
-    },
+    Granted(Vec<Option<FencingToken>>),
+    Busy,
     /// The holders of the busy locks may all be only keeping them.
-    Kept {
-        time: u64,
-    },
-    Stale {
-        time: u64,
-    },
+    Kept,
 }
 
 impl Script for AcquireAll<'_> {
-    type Reply = AcquireAllReply;
+    type Reply = Dated<AcquireAllReply>;
 
     fn source() -> &'static Source {
         source!(
@@ -191,11 +179,18 @@ impl Script for AcquireAll<'_> {
         }
     }
 
-    fn read(&self, reply: Value) -> Option<Result<AcquireAllReply, Fault>> {
+    fn read(&self, reply: Value) -> Option<Result<Dated<AcquireAllReply>, Fault>> {
         let mut items = Items::of(reply)?;
-        let reply = match items.text()?.as_str() {
+        let word = items.text()?;
+        if word == "FOREIGN" {
+            let index = usize::try_from(items.integer()?).ok()?.checked_sub(1)?;
+            let item = self.items.get(index)?;
+            let fence = item.fence.as_ref().map(|(key, _)| key.as_str());
+            return foreign(items, &[("lock", Some(item.lock)), ("fence", fence)]);
+        }
+        let time = items.digits()?;
+        let done = match word.as_str() {
             "OK" => {
-                let time = items.digits()?;
                 let mut tokens = Vec::with_capacity(self.items.len());
                 for item in &self.items {
                     let token = items.token()?;
@@ -204,26 +199,14 @@ impl Script for AcquireAll<'_> {
                     }
                     tokens.push(token);
                 }
-                AcquireAllReply::Granted { tokens, time }
+                Some(AcquireAllReply::Granted(tokens))
             }
-            "BUSY" => AcquireAllReply::Busy {
-                time: items.digits()?,
-            },
-            "KEPT" => AcquireAllReply::Kept {
-                time: items.digits()?,
-            },
-            "STALE" => AcquireAllReply::Stale {
-                time: items.digits()?,
-            },
-            "FOREIGN" => {
-                let index = usize::try_from(items.integer()?).ok()?.checked_sub(1)?;
-                let item = self.items.get(index)?;
-                let fence = item.fence.as_ref().map(|(key, _)| key.as_str());
-                return foreign(items, &[("lock", Some(item.lock)), ("fence", fence)]);
-            }
+            "BUSY" => Some(AcquireAllReply::Busy),
+            "KEPT" => Some(AcquireAllReply::Kept),
+            "STALE" => None,
             _ => return None,
         };
-        items.end(Ok(reply))
+        items.end(Ok(Dated { done, time }))
     }
 
     #[cfg(test)]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::backend::redis::pubsub::messages::channel_of_permits;
 use crate::backend::redis::router::Router;
+use crate::backend::redis::scripting::outcomes::Dated;
 use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, script, source};
 use crate::backend::{
     AskedKind, CounterKind, CounterRef, Counters, Fault, Listen, Reply, Snapshot,
@@ -105,9 +106,6 @@ impl Router {
         let asked_at = clock::now();
         let deadline = asked_at + timeout;
         let mut at = self.route_acquire(key, asked_at, deadline).await?;
-        // The second attempt follows a first one that was refused as too late: the server's clock was not known, or has
-        // jumped.
-        let mut late = false;
         loop {
             let script = TakePermits {
                 name: key.name(),
@@ -120,19 +118,9 @@ impl Router {
                 at = self.follow_acquire(redirect, at, key, deadline).await?;
                 continue;
             }
-            let (taken, time) = match answer? {
-                TakePermitsReply::Taken { time } => (Some(true), time),
-                TakePermitsReply::Busy { time } => (Some(false), time),
-                TakePermitsReply::Stale { time } => (None, time),
-            };
-            at.live.clock().saw(time, at.sent_at);
-            if let Some(taken) = taken {
+            if let Some(taken) = at.settle(answer?)? {
                 return Ok(taken);
             }
-            if std::mem::replace(&mut late, true) {
-                return Err(Fault::too_late());
-            }
-            at.sent_at = clock::now();
         }
     }
 }
@@ -392,25 +380,19 @@ script! {
         keys { permits: &'a str }
         args { how_many: u32, not_after_us: u64 }
     }
-    |this, mut items| -> TakePermitsReply {
-        let word = items.text()?;
-        let reply = match word.as_str() {
-            "OK" => TakePermitsReply::Taken { time: items.digits()? },
-            "BUSY" => TakePermitsReply::Busy { time: items.digits()? },
-            "STALE" => TakePermitsReply::Stale { time: items.digits()? },
+    // Whether the permits were taken.
+    |this, mut items| -> Dated<bool> {
+        let done = match items.text()?.as_str() {
+            "OK" => Some(true),
+            "BUSY" => Some(false),
+            "STALE" => None,
             "SHORT" => return too_few(items, this.name),
             "FOREIGN" => return foreign_counter(items, this.permits, this.permits),
             _ => return None,
         };
-        items.end(Ok(reply))
+        let time = items.digits()?;
+        items.end(Ok(Dated { done, time }))
     }
-}
-
-#[derive(Debug)]
-pub(crate) enum TakePermitsReply {
-    Taken { time: u64 },
-    Busy { time: u64 },
-    Stale { time: u64 },
 }
 
 script! {

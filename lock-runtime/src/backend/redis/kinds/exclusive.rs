@@ -7,10 +7,10 @@ use crate::backend::redis::connection::sharing::UnderWay;
 use crate::backend::redis::pubsub::messages::{RELEASED, channel};
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::exclusive::{
-    Acquire, HandOver, HandOverReply, NextToken, NextTokenReply, Release,
+    Acquire, HandOver, HandOverReply, NextToken, Release,
 };
 use crate::backend::redis::scripting::grouped::{AcquireTerms, OneAcquire, OneRelease};
-use crate::backend::redis::scripting::outcomes::{AcquireReply, GaveBack, ReleaseReply};
+use crate::backend::redis::scripting::outcomes::{AcquireReply, Dated, GaveBack, ReleaseReply};
 use crate::backend::{
     AcquireRequest, Fault, Granted, HandedOver, HoldRef, Renewal, Spare, TenureTerms,
 };
@@ -127,12 +127,10 @@ pub(crate) async fn token(
             at = admitted.map_err(unfenced)?;
             continue;
         }
-        match answer.map_err(unfenced)? {
-            NextTokenReply::Taken { token, time } => {
-                at.live.clock().saw(time, at.sent_at);
-                return Ok(Some(token));
-            }
-            NextTokenReply::Stale { time } => at.live.clock().saw(time, at.sent_at),
+        let Dated { done: token, time } = answer.map_err(unfenced)?;
+        at.live.clock().saw(time, at.sent_at);
+        if token.is_some() {
+            return Ok(token);
         }
         if deadline.has_passed() {
             return Err(Fault::unknown("no fencing token in time"));

@@ -1,6 +1,8 @@
 //! The scripts of locks with one holder at a time. The check of a new connection also runs them.
 
-use super::outcomes::{AcquireReply, ReleaseReply, acquire_reply, read_renewals, release_reply};
+use super::outcomes::{
+    AcquireReply, Dated, ReleaseReply, acquire_reply, read_renewals, release_reply,
+};
 use super::{Items, Script, Source, foreign, lua, renewal, script, source};
 use crate::backend::redis::pubsub::messages::RELEASED;
 use crate::backend::{Fault, Renewed};
@@ -35,21 +37,16 @@ script! {
         keys { fence: &'a str }
         args { not_after_us: u64, counted: bool }
     }
-    |this, mut items| -> NextTokenReply {
-        let reply = match items.text()?.as_str() {
-            "OK" => NextTokenReply::Taken { token: items.token()??, time: items.digits()? },
-            "STALE" => NextTokenReply::Stale { time: items.digits()? },
+    |this, mut items| -> Dated<FencingToken> {
+        let done = match items.text()?.as_str() {
+            "OK" => Some(items.token()??),
+            "STALE" => None,
             "FOREIGN" => return foreign(items, &[("fence", Some(this.fence))]),
             _ => return None,
         };
-        items.end(Ok(reply))
+        let time = items.digits()?;
+        items.end(Ok(Dated { done, time }))
     }
-}
-
-#[derive(Debug)]
-pub(crate) enum NextTokenReply {
-    Taken { token: FencingToken, time: u64 },
-    Stale { time: u64 },
 }
 
 script! {

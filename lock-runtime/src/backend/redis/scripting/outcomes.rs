@@ -8,6 +8,15 @@ use super::{Items, faults, foreign, text};
 use crate::backend::{Fault, Renewed};
 use crate::values::{FencingToken, decimal};
 
+/// The reply to a request that the server refuses after its date.
+#[derive(Debug)]
+pub(crate) struct Dated<T> {
+    /// `None` if the request was refused as too late.
+    pub(crate) done: Option<T>,
+    /// In µs of the server's TIME.
+    pub(crate) time: u64,
+}
+
 /// The reply of an acquire. `time` is in µs of the server's TIME.
 #[derive(Debug)]
 pub(crate) enum AcquireReply {

@@ -29,7 +29,7 @@ use crate::backend::redis::kinds::read_write::{
 use crate::backend::redis::kinds::request::{LOOK, MARK};
 use crate::backend::redis::pubsub::messages::CONTROL;
 use crate::backend::redis::scripting::exclusive::{
-    Acquire, HandOver, HandOverReply, NextToken, NextTokenReply, Release, Renew,
+    Acquire, HandOver, HandOverReply, NextToken, Release, Renew,
 };
 use crate::backend::redis::scripting::grouped::{
     AcquireEach, AcquireTerms, OneAcquire, OneRelease, ReleaseEach,
