@@ -266,6 +266,13 @@ impl Router {
         }
     }
 
+    /// Publishes the messages that a script could not publish.
+    pub(super) fn publish_all(&self, messages: Vec<(String, String)>) {
+        for (channel, payload) in messages {
+            self.publish(channel, payload);
+        }
+    }
+
     /// Publishes a message that a script could not publish. It is sent in the background and only once, because
     /// messages are hints.
     pub(super) fn publish(&self, channel: String, payload: String) {

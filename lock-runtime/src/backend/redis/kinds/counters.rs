@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::backend::redis::pubsub::messages::channel_of_permits;
 use crate::backend::redis::router::Router;
-use crate::backend::redis::scripting::outcomes::Dated;
+use crate::backend::redis::scripting::outcomes::{Announced, Dated};
 use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, script, source};
 use crate::backend::{
     AskedKind, CounterKind, CounterRef, Counters, Fault, Listen, Reply, Snapshot,
@@ -68,19 +68,16 @@ impl Router {
         self.asked(counter, answer).await
     }
 
-    /// Changes a counter by a script that publishes the change. Returns `true` if it changed anything.
-    async fn change<S: Script<Reply = Done>>(
+    /// Changes a counter by a script that publishes the change.
+    async fn change<T, S: Script<Reply = Announced<T>>>(
         &self,
         counter: CounterRef<'_>,
         script: &S,
-        channel: &str,
         timeout: Duration,
-    ) -> Result<bool, Fault> {
-        let done = self.ask(counter, script, timeout).await?;
-        if let Some(payload) = done.unpublished {
-            self.publish(channel.to_owned(), payload);
-        }
-        Ok(done.done)
+    ) -> Result<T, Fault> {
+        let changed = self.ask(counter, script, timeout).await?;
+        self.publish_all(changed.unpublished);
+        Ok(changed.done)
     }
 
     async fn set(
@@ -90,16 +87,15 @@ impl Router {
         again: bool,
         timeout: Duration,
     ) -> Result<bool, Fault> {
-        let channel = channel(counter);
         let script = SetCounter {
             counter: counter.key.raw(),
             leases: &leases(counter.key),
             value,
-            channel: &channel,
+            channel: &channel(counter),
             payload: payload(counter),
             again,
         };
-        self.change(counter, &script, &channel, timeout).await
+        self.change(counter, &script, timeout).await
     }
 
     async fn take(&self, key: &Key, permits: u32, timeout: Duration) -> Result<bool, Fault> {
@@ -151,21 +147,20 @@ impl Counters for Router {
             };
             let reading = self.ask(counter, &script, timeout).await;
             let reading = reading.map_err(Fault::of_a_question)?;
-            Ok(reading.and_then(CounterReading::free))
+            Ok(reading.and_then(|seen| seen.available))
         })
     }
 
     fn add<'a>(&'a self, key: &'a Key, permits: i64, timeout: Duration) -> Reply<'a, ()> {
         Box::pin(async move {
-            let (counter, channel) = (CounterRef::semaphore(key), channel_of_permits(key));
             let script = AddPermits {
                 name: key.name(),
                 permits: key.raw(),
                 how_many: permits,
-                channel: &channel,
+                channel: &channel_of_permits(key),
             };
-            let added = self.change(counter, &script, &channel, timeout);
-            added.await.map(drop)
+            let added = self.change(CounterRef::semaphore(key), &script, timeout);
+            added.await
         })
     }
 
@@ -177,33 +172,27 @@ impl Counters for Router {
     fn count_down<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, u64> {
         Box::pin(async move {
             let latch = CounterRef::latch(key);
-            let channel = channel(latch);
             let script = CountDown {
                 latch: key.raw(),
-                channel: &channel,
+                channel: &channel(latch),
             };
-            let (left, unpublished) = self.ask(latch, &script, timeout).await?;
-            if unpublished {
-                self.publish(channel, OPEN.to_owned());
-            }
-            Ok(left)
+            self.change(latch, &script, timeout).await
         })
     }
 
     fn delete<'a>(&'a self, counter: CounterRef<'a>, timeout: Duration) -> Reply<'a, bool> {
         Box::pin(async move {
-            let channel = channel(counter);
             let script = DeleteCounter {
                 counter: counter.key.raw(),
                 leases: &leases(counter.key),
-                channel: &channel,
+                channel: &channel(counter),
                 // Publishes the same message as after the last count, because `1` would wake no waiter of Redisson's.
                 payload: match counter.kind {
                     CounterKind::Semaphore => "",
                     CounterKind::Latch => OPEN,
                 },
             };
-            self.change(counter, &script, &channel, timeout).await
+            self.change(counter, &script, timeout).await
         })
     }
 
@@ -240,62 +229,32 @@ pub(crate) fn too_few<T>(mut items: Items, name: &str) -> Option<Result<T, Fault
     items.end(Err(Fault::not_so_many_permits(name, all)))
 }
 
-/// The state of a counter that is set, or of a semaphore that has lost its number and has leases.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CounterReading {
-    value: Option<i64>,
-    live: u64,
-    ended: u64,
-    left: Option<Duration>,
-}
-
-impl CounterReading {
-    /// Returns the number of free permits, including those whose lease has ended. The next acquire takes those back.
-    pub(crate) fn free(self) -> Option<i64> {
-        let ended = i64::try_from(self.ended).unwrap_or(i64::MAX);
-        Some(self.value?.saturating_add(ended))
-    }
-
-    pub(crate) fn seen(self) -> Snapshot {
-        Snapshot {
-            left: self.left,
-            ..Snapshot::of_permits(self.live, self.free())
-        }
-    }
-}
-
 script! {
     "read_counter", "no-writes", ["digits", "time", "refusal", "counter"]
     struct ReadCounter<'a> {
         keys { counter: &'a str, leases: &'a str }
         args {}
     }
-    |this, mut items| -> Option<CounterReading> {
+    |this, mut items| -> Option<Snapshot> {
         match items.text()?.as_str() {
             "NONE" => items.end(Ok(None)),
             "COUNT" => {
-                let reading = CounterReading {
-                    value: match items.text()?.as_str() {
-                        "" => None,
-                        value => Some(value.parse().ok()?),
-                    },
-                    live: u64::try_from(items.integer()?).ok()?,
-                    ended: u64::try_from(items.integer()?).ok()?,
-                    left: items.expiry()?,
+                // There is no number where the server lost it and kept the leases.
+                let value: Option<i64> = match items.text()?.as_str() {
+                    "" => None,
+                    value => Some(value.parse().ok()?),
                 };
-                items.end(Ok(Some(reading)))
+                let live = u64::try_from(items.integer()?).ok()?;
+                let ended = items.integer().filter(|ended| *ended >= 0)?;
+                let left = items.expiry()?;
+                // Permits whose lease has ended are free: the next acquire takes them back.
+                let free = value.map(|value| value.saturating_add(ended));
+                items.end(Ok(Some(Snapshot { left, ..Snapshot::of_permits(live, free) })))
             }
             "FOREIGN" => foreign_counter(items, this.counter, this.leases),
             _ => None,
         }
     }
-}
-
-/// The result of a change of a counter, and the message to publish if the script could not publish it.
-#[derive(Debug)]
-pub(crate) struct Done {
-    pub(crate) done: bool,
-    pub(super) unpublished: Option<String>,
 }
 
 script! {
@@ -311,16 +270,15 @@ script! {
             again: bool
         }
     }
-    |this, mut items| -> Done {
+    // Whether it set anything.
+    |this, mut items| -> Announced<bool> {
         match items.text()?.as_str() {
             "OK" => {
-                let done = items.flag()?;
                 let payload = match this.payload {
-                    "" => this.value.to_string(),
-                    payload => payload.to_owned(),
+                    "" => &this.value.to_string(),
+                    payload => payload,
                 };
-                let unpublished = (!items.flag()?).then_some(payload);
-                items.end(Ok(Done { done, unpublished }))
+                Announced::read(items.flag()?, items, this.channel, payload)
             }
             "FOREIGN" => foreign_counter(items, this.counter, this.leases),
             _ => None,
@@ -335,13 +293,12 @@ script! {
         keys { permits: &'a str }
         args { how_many: i64, channel: &'a str }
     }
-    |this, mut items| -> Done {
+    |this, mut items| -> Announced<()> {
         match items.text()?.as_str() {
             "OK" => {
                 let free = items.text()?;
                 let _: i64 = free.parse().ok()?;
-                let unpublished = (!items.flag()?).then_some(free);
-                items.end(Ok(Done { done: true, unpublished }))
+                Announced::read((), items, this.channel, &free)
             }
             "SHORT" => too_few(items, this.name),
             "FOREIGN" => foreign_counter(items, this.permits, this.permits),
@@ -360,13 +317,10 @@ script! {
             payload: &'a str
         }
     }
-    |this, mut items| -> Done {
+    // Whether it deleted anything.
+    |this, mut items| -> Announced<bool> {
         match items.text()?.as_str() {
-            "OK" => {
-                let done = items.flag()?;
-                let unpublished = (!items.flag()?).then(|| this.payload.to_owned());
-                items.end(Ok(Done { done, unpublished }))
-            }
+            "OK" => Announced::read(items.flag()?, items, this.channel, this.payload),
             "FOREIGN" => foreign_counter(items, this.counter, this.leases),
             _ => None,
         }
@@ -402,14 +356,10 @@ script! {
         args { channel: &'a str }
         fixed { payload: OPEN }
     }
-    // The count that is left, and whether the message is still to be published.
-    |this, mut items| -> (u64, bool) {
+    // The count that is left.
+    |this, mut items| -> Announced<u64> {
         match items.text()?.as_str() {
-            "OK" => {
-                let left = items.digits()?;
-                let unpublished = !items.flag()?;
-                items.end(Ok((left, unpublished)))
-            }
+            "OK" => Announced::read(items.digits()?, items, this.channel, OPEN),
             "FOREIGN" => foreign_counter(items, this.latch, this.latch),
             _ => None,
         }

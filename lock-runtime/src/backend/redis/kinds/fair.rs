@@ -5,7 +5,9 @@ use redis::Value;
 use super::request::{Releasing, Sending};
 use crate::backend::redis::pubsub::messages::{RELEASED, channel};
 use crate::backend::redis::scripting::exclusive::Renew;
-use crate::backend::redis::scripting::outcomes::{AcquireReply, GaveBack, acquire_reply};
+use crate::backend::redis::scripting::outcomes::{
+    AcquireReply, Announced, GaveBack, acquire_reply,
+};
 use crate::backend::redis::scripting::{Items, Script, Source, lua, script, source, text};
 use crate::backend::{Fault, HoldRef};
 use crate::values::{HolderId, Key};
@@ -52,14 +54,9 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
         holder: &hold_ref.holder.text(),
         channel: &channel(hold_ref.key),
     };
-    match releasing.call(&script).await? {
-        FairReleaseReply::Done => Ok(GaveBack::Done),
-        FairReleaseReply::Unpublished { channel } => {
-            releasing.router.publish(channel, RELEASED.to_owned());
-            Ok(GaveBack::Done)
-        }
-        FairReleaseReply::Nothing { time } => Ok(GaveBack::NotHeld { time }),
-    }
+    let reply = releasing.call(&script).await?;
+    releasing.router.publish_all(reply.unpublished);
+    Ok(reply.done)
 }
 
 script! {
@@ -107,34 +104,23 @@ script! {
         args { holder: &'a str, channel: &'a str }
         fixed { payload: RELEASED }
     }
-    |_, mut items| -> FairReleaseReply {
-        let code = items.integer()?;
-        let rest = match (code, items.value()?) {
+    |_, mut items| -> Announced<GaveBack> {
+        let mut unpublished = Vec::new();
+        let done = match (items.integer()?, items.value()?) {
             // The name of the first waiter is not text, so it is not one of ours.
-            (2, Value::BulkString(channel)) if std::str::from_utf8(&channel).is_err() => {
-                return items.end(Ok(FairReleaseReply::Done));
-            }
-            (_, rest) => text(rest)?,
+            (2, Value::BulkString(channel)) if std::str::from_utf8(&channel).is_err() => GaveBack::Done,
+            (code, rest) => match (code, text(rest)?) {
+                (1, _) => GaveBack::Done,
+                // The first waiter in the queue got no message.
+                (2, channel) if !channel.is_empty() => {
+                    unpublished.push((channel, RELEASED.to_owned()));
+                    GaveBack::Done
+                }
+                // The holder neither held the lock nor was in the queue.
+                (0, time) => GaveBack::NotHeld { time: time.parse().ok()? },
+                _ => return None,
+            },
         };
-        let reply = match code {
-            1 => FairReleaseReply::Done,
-            2 if !rest.is_empty() => FairReleaseReply::Unpublished { channel: rest },
-            0 => FairReleaseReply::Nothing { time: rest.parse().ok()? },
-            _ => return None,
-        };
-        items.end(Ok(reply))
+        items.end(Ok(Announced { done, unpublished }))
     }
-}
-
-#[derive(Debug, PartialEq)]
-pub(crate) enum FairReleaseReply {
-    Done,
-    /// The release was done, but the first waiter in the queue got no message.
-    Unpublished {
-        channel: String,
-    },
-    /// The holder neither held the lock nor was in the queue.
-    Nothing {
-        time: u64,
-    },
 }

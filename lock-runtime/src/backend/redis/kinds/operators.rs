@@ -24,10 +24,8 @@ impl Router {
             queue: &queue,
         };
         let lock = self.call(key, &script, timeout).await;
-        self.or_counter(key, lock, async || {
-            permits::inspect(self, key, until.remaining()).await
-        })
-        .await
+        let counter = async { permits::inspect(self, key, until.remaining()).await };
+        self.or_counter(key, lock, counter).await
     }
 
     /// Asks once more, as for a counter, if the first answer says that the key holds no lock. That may be nothing at all: the
@@ -36,14 +34,14 @@ impl Router {
         &self,
         key: &Key,
         lock: Result<Option<T>, Fault>,
-        counter: impl AsyncFnOnce() -> Result<Option<T>, Fault>,
+        counter: impl Future<Output = Result<Option<T>, Fault>>,
     ) -> Result<Option<T>, Fault> {
         match lock {
-            Err(fault @ Fault::Foreign { .. }) => match counter().await {
+            Err(fault @ Fault::Foreign { .. }) => match counter.await {
                 Err(Fault::Foreign { .. }) => Err(self.named(fault, key, AskedKind::Any).await),
                 answer => answer,
             },
-            Ok(None) => match counter().await {
+            Ok(None) => match counter.await {
                 // This user has no right to semaphores, or somebody has taken a lock meanwhile.
                 Err(Fault::Denied(_) | Fault::Foreign { .. }) => Ok(None),
                 answer => answer,
@@ -75,28 +73,23 @@ impl Router {
             channel: &channel(&key.as_kind(Kind::Mutex)),
             rw_channel: &channel(&key.as_kind(Kind::Write)),
         };
-        let reply = self.call(key, &script, timeout).await;
-        let lock = reply.map(|reply| self.forced(key, reply).then_some(()));
-        let released = self.or_counter(key, lock, async || {
+        let forced = self.call(key, &script, timeout).await.map(|reply| {
+            if reply.untold > 0 {
+                tracing::warn!(
+                    key = key.raw(),
+                    holders = reply.untold,
+                    "a forced release had too many holders to name all of them: the others notice it at their next renewals"
+                );
+            }
+            self.publish_all(reply.unpublished);
+            reply.released.then_some(())
+        });
+        let permits = async {
             let released = permits::force_release(self, key, until.remaining()).await;
             released.map(|released| released.then_some(()))
-        });
-        Ok(released.await?.is_some())
-    }
-
-    /// Tells what the script could not. Returns `true` if it has released a lock.
-    fn forced(&self, key: &Key, reply: ForceReleaseReply) -> bool {
-        if reply.untold > 0 {
-            tracing::warn!(
-                key = key.raw(),
-                holders = reply.untold,
-                "a forced release had too many holders to name all of them: the others notice it at their next renewals"
-            );
-        }
-        for (channel, payload) in reply.unpublished {
-            self.publish(channel, payload);
-        }
-        reply.released
+        };
+        let released = self.or_counter(key, forced, permits).await;
+        released.map(|released| released.is_some())
     }
 }
 

@@ -9,7 +9,7 @@ use super::request::{Releasing, Sending};
 use crate::backend::redis::pubsub::messages::{CONTROL, channel, channel_of_permits};
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::outcomes::{
-    AcquireReply, GaveBack, acquire_reply, read_renewals,
+    AcquireReply, Announced, GaveBack, acquire_reply, read_renewals,
 };
 use crate::backend::redis::scripting::{Items, Script, Source, lua, renewal, script, source};
 use crate::backend::{Fault, HoldRef, Renewal, Renewed, Snapshot};
@@ -46,18 +46,15 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
 /// Returns the permits, on the connection of `releasing`.
 pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
     let hold_ref = releasing.hold_ref;
-    let channel = channel(hold_ref.key);
     let script = ReleasePermits {
         permits: hold_ref.key.raw(),
         leases: &leases(hold_ref.key),
         ids: &ids(hold_ref.holder, hold_ref.permits),
-        channel: &channel,
+        channel: &channel(hold_ref.key),
     };
     let reply = releasing.call(&script).await?;
-    if !reply.unpublished.is_empty() {
-        releasing.router.publish(channel, reply.unpublished);
-    }
-    Ok(reply.gave_back)
+    releasing.router.publish_all(reply.unpublished);
+    Ok(reply.done)
 }
 
 /// Returns the item of the first `permits` permits of a hold for the script that renews permits.
@@ -75,8 +72,7 @@ pub(crate) async fn inspect(
         counter: key.raw(),
         leases: &leases(key),
     };
-    let reading = router.call(key, &script, timeout).await?;
-    Ok(reading.map(|reading| reading.seen()))
+    router.call(key, &script, timeout).await
 }
 
 /// Returns all leased permits to a semaphore at a key that holds no hash. Returns `true` if there were any.
@@ -95,9 +91,7 @@ pub(crate) async fn force_release(
     let (mut released, mut most) = (0, i64::MAX);
     loop {
         let reply = router.call(key, &script, deadline.remaining()).await?;
-        for (channel, payload) in reply.unpublished {
-            router.publish(channel, payload);
-        }
+        router.publish_all(reply.unpublished);
         released += reply.permits;
         // Permits that are leased meanwhile are left alone, so that the loop ends however fast others lease.
         most = most.min(released + reply.left);
@@ -141,23 +135,17 @@ script! {
         keys { permits: &'a str, leases: &'a str }
         args { ids: &'a [u8], channel: &'a str }
     }
-    |_, mut items| -> ReleasePermitsReply {
+    |this, mut items| -> Announced<GaveBack> {
         let (code, time) = (items.integer()?, items.text()?);
-        let gave_back = match code {
+        let done = match code {
             1 => GaveBack::Done,
             0 => GaveBack::NotHeld { time: time.parse().ok()? },
             _ => return None,
         };
-        let unpublished = items.text()?;
-        items.end(Ok(ReleasePermitsReply { gave_back, unpublished }))
+        let mut unpublished = vec![(this.channel.to_owned(), items.text()?)];
+        unpublished.retain(|(_, payload)| !payload.is_empty());
+        items.end(Ok(Announced { done, unpublished }))
     }
-}
-
-#[derive(Debug)]
-pub(crate) struct ReleasePermitsReply {
-    pub(crate) gave_back: GaveBack,
-    /// The message that the script could not publish, or empty.
-    pub(crate) unpublished: String,
 }
 
 renewal! {

@@ -17,6 +17,30 @@ pub(crate) struct Dated<T> {
     pub(crate) time: u64,
 }
 
+/// What a script did, and the messages that it could not publish.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Announced<T> {
+    pub(crate) done: T,
+    /// Each after its channel.
+    pub(crate) unpublished: Vec<(String, String)>,
+}
+
+impl<T> Announced<T> {
+    /// Parses the end of a reply, which says whether the message was published.
+    pub(crate) fn read(
+        done: T,
+        mut items: Items,
+        channel: &str,
+        payload: &str,
+    ) -> Option<Result<Announced<T>, Fault>> {
+        let mut unpublished = Vec::new();
+        if !items.flag()? {
+            unpublished.push((channel.to_owned(), payload.to_owned()));
+        }
+        items.end(Ok(Announced { done, unpublished }))
+    }
+}
+
 /// The reply of an acquire. `time` is in µs of the server's TIME.
 #[derive(Debug)]
 pub(crate) enum AcquireReply {

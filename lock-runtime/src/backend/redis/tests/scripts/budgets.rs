@@ -5,7 +5,6 @@
 use super::fair::{TIMEOUTS, fair_acquire, fair_release};
 use super::read_write::ReadWriteKeys;
 use super::*;
-use crate::backend::redis::kinds::fair::FairReleaseReply;
 use crate::values::kind::LockMode;
 
 /// The largest number of commands that a script may run.
@@ -239,7 +238,7 @@ async fn a_waiter_that_leaves_a_long_queue_is_marked_as_dead() {
     let (second, last) = (waiter('8', 1), waiter('8', 10_000));
     for leaving in [&second, &last] {
         let left = bench.call(fair_release(leaving)).await.unwrap();
-        assert_eq!(left, FairReleaseReply::Done);
+        assert_eq!(left, super::fair::DONE);
     }
     assert_eq!(bench.integer(&format!("LLEN {QUEUE}")).await, 10_001);
     let first = waiter('8', 0);

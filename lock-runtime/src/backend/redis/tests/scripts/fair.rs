@@ -3,7 +3,7 @@
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::*;
-use crate::backend::redis::kinds::fair::{FairAcquire, FairRelease, FairReleaseReply};
+use crate::backend::redis::kinds::fair::{FairAcquire, FairRelease};
 
 pub(super) const TIMEOUTS: &str = "redisson_lock_timeout:{lock:k}";
 const OURS: [&str; 4] = [
@@ -81,6 +81,12 @@ pub(super) fn fair_release(holder: &str) -> FairRelease<'_> {
     }
 }
 
+/// The reply of a release after which no message is still to be published.
+pub(super) const DONE: Announced<GaveBack> = Announced {
+    done: GaveBack::Done,
+    unpublished: Vec::new(),
+};
+
 impl ScriptBench {
     async fn ask(&self, holder: &str) -> AcquireReply {
         self.call(fair_acquire(holder)).await.unwrap()
@@ -101,7 +107,7 @@ impl ScriptBench {
 
     async fn leave(&self, holder: &str) -> bool {
         let reply = self.call(fair_release(holder)).await.unwrap();
-        reply == FairReleaseReply::Done
+        reply == DONE
     }
 
     async fn listen(&self) -> UnboundedReceiver<(String, String)> {

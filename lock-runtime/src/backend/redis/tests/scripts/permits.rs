@@ -259,7 +259,7 @@ async fn a_late_or_malformed_request_for_permits_changes_nothing() {
     assert!(bench.leases(&most).await);
     assert_eq!(bench.renews(&most, LEASE).await, Renewed::Held);
     assert!(matches!(
-        bench.call(give(&most)).await.unwrap().gave_back,
+        bench.call(give(&most)).await.unwrap().done,
         GaveBack::Done
     ));
     assert_eq!(bench.state().await, ("1000".to_owned(), 0));
@@ -313,7 +313,7 @@ async fn leases_that_have_outlived_the_number_of_permits_are_seen_and_given_back
     assert!(bench.leases(&ids(1, 2)).await);
     bench.integer("DEL lock:s").await;
     let reading = bench.call(read_counter()).await.unwrap().unwrap();
-    assert_eq!((reading.free(), reading.seen().count), (None, 2));
+    assert_eq!((reading.available, reading.count), (None, 2));
     let forced = bench.call(force()).await.unwrap();
     assert_eq!((forced.permits, forced.left), (2, 0));
     assert_eq!(bench.integer("EXISTS lock:s {lock:s}:timeout").await, 0);
@@ -359,14 +359,14 @@ async fn permits_are_returned_once_and_published() {
     assert!(bench.leases(&two).await);
     assert!(bench.leases(&other).await);
     let given = bench.call(give(&two)).await.unwrap();
-    assert!(matches!(given.gave_back, GaveBack::Done));
+    assert!(matches!(given.done, GaveBack::Done));
     assert_eq!(
         messages.recv().await.unwrap(),
         (TOLD.to_owned(), "2".to_owned())
     );
     for _ in 0..2 {
         let again = bench.call(give(&two)).await.unwrap();
-        assert!(matches!(again.gave_back, GaveBack::NotHeld { .. }));
+        assert!(matches!(again.done, GaveBack::NotHeld { .. }));
         assert_eq!(bench.state().await, ("2".to_owned(), 1));
     }
     assert_eq!(bench.renews(&two, LEASE).await, Renewed::NotHeld);
@@ -417,7 +417,7 @@ async fn ended_leases_are_taken_back_published_and_not_renewed() {
     assert!(!bench.leases(&mine).await);
     bench.expire().await;
     let reading = bench.call(read_counter()).await.unwrap().unwrap();
-    assert_eq!((reading.free(), reading.seen().count), (Some(4), 0));
+    assert_eq!((reading.available, reading.count), (Some(4), 0));
     assert_eq!(
         bench.state().await,
         ("1".to_owned(), 3),
@@ -433,7 +433,7 @@ async fn ended_leases_are_taken_back_published_and_not_renewed() {
         "what is left for others"
     );
     let late = bench.call(give(&gone)).await.unwrap();
-    assert!(matches!(late.gave_back, GaveBack::NotHeld { .. }));
+    assert!(matches!(late.done, GaveBack::NotHeld { .. }));
     assert_eq!(
         bench.state().await,
         ("2".to_owned(), 2),
@@ -455,7 +455,7 @@ async fn a_set_that_lost_a_permit_is_lost_and_returns_the_others() {
     bench.run("INCRBY lock:s 1").await;
     assert_eq!(bench.renews(&three, LEASE).await, Renewed::NotHeld);
     let given = bench.call(give(&three)).await.unwrap();
-    assert!(matches!(given.gave_back, GaveBack::NotHeld { .. }));
+    assert!(matches!(given.done, GaveBack::NotHeld { .. }));
     assert_eq!(bench.state().await, ("3".to_owned(), 0));
 }
 
