@@ -9,7 +9,6 @@ use std::sync::Arc;
 use super::request::{Releasing, Sending};
 use crate::backend::redis::connection::Live;
 use crate::backend::redis::pubsub::messages::{RELEASED, channel};
-use crate::backend::redis::pubsub::reservations::{BusyAnswer, Reservations};
 use crate::backend::redis::pubsub::topics::Topics;
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::outcomes::{AcquireReply, ReleaseReply, acquire_reply};
@@ -73,52 +72,22 @@ pub(crate) fn forget(topics: &Topics, hold_ref: HoldRef<'_>) {
     }
 }
 
-/// The expectation of a message after the first request of a holder.
-struct Expecting<'a> {
-    reservations: &'a Reservations,
-    holder: Alias,
-    live: &'a Live,
+/// Begins to expect a message after the first request of a holder, before that is sent. Returns the holder's name in the
+/// message; `None` if no message to this process is believed.
+fn expect(
+    router: &Router,
+    key: &Key,
+    holder: HolderId,
+    live: &Live,
     sent_at: Moment,
-}
-
-impl<'a> Expecting<'a> {
-    /// Begins before the request is sent. `None` if no message to this process is believed.
-    fn begin(
-        router: &'a Router,
-        key: &Key,
-        holder: HolderId,
-        live: &'a Live,
-        sent_at: Moment,
-    ) -> Option<Expecting<'a>> {
-        let may_believe = router.has_two_workers
-            && key.kind() == Kind::Mutex
-            && hears(&router.topics, key, holder);
-        may_believe.then(|| {
-            let (reservations, holder) = (&router.topics.reservations, holder.alias(key.kind()));
-            reservations.expect(holder);
-            Expecting {
-                reservations,
-                holder,
-                live,
-                sent_at,
-            }
-        })
-    }
-
-    /// Notes the answer to the request. `listed_at`: the server's time in it, if it says that the holder is on the list.
-    fn answered(self, listed_at: Option<u64>) {
-        match listed_at {
-            Some(time) => {
-                let answer = BusyAnswer {
-                    live: self.live.clone(),
-                    time,
-                    sent_at: self.sent_at,
-                };
-                self.reservations.answered(self.holder, answer);
-            }
-            None => self.reservations.forget(self.holder),
-        }
-    }
+) -> Option<Alias> {
+    let may_believe =
+        router.has_two_workers && key.kind() == Kind::Mutex && hears(&router.topics, key, holder);
+    may_believe.then(|| {
+        let holder = holder.alias(key.kind());
+        router.topics.reservations.expect(holder, live, sent_at);
+        holder
+    })
 }
 
 /// Sends the request once. If the holder cannot acquire the lock, it is on the list afterwards. Expects the message of a
@@ -127,16 +96,17 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
     let (router, HoldRef { key, holder, .. }) = (sending.router, sending.request.hold_ref);
     let (live, sent_at) = (&sending.at.live, sending.at.sent_at);
     let looks = sending.request.looks_for_reservation;
-    let expecting = looks.then(|| Expecting::begin(router, key, holder, live, sent_at));
-    let Some(expecting) = expecting.flatten() else {
+    let expected = looks.then(|| expect(router, key, holder, live, sent_at));
+    let Some(expected) = expected.flatten() else {
         forget(&router.topics, sending.request.hold_ref);
         return send(sending).await;
     };
     let reply = send(sending).await;
-    expecting.answered(match &reply {
+    let listed_at = match &reply {
         Ok(AcquireReply::Busy { time, .. }) => Some(*time),
         _ => None,
-    });
+    };
+    router.topics.reservations.answered(expected, listed_at);
     reply
 }
 
@@ -168,8 +138,8 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, F
     // Its request is this release, so an id from before the connection would be refused.
     let next = releasing.with.next.copied();
     let next = next.filter(|next| live.may_carry(*next).is_ok());
-    let expecting =
-        next.and_then(|next| Expecting::begin(releasing.router, key, next, live, sent_at));
+    let router = releasing.router;
+    let expected = next.and_then(|next| expect(router, key, next, live, sent_at));
     let script = ListedRelease {
         lock: key.raw(),
         waiting: &waiting_key(key),
@@ -192,8 +162,8 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, F
     if let Some(time) = listed_at {
         live.clock().saw(time, sent_at);
     }
-    if let Some(expecting) = expecting {
-        expecting.answered(listed_at);
+    if let Some(expected) = expected {
+        router.topics.reservations.answered(expected, listed_at);
     }
     reply
 }

@@ -60,32 +60,34 @@ pub(crate) struct Reservation {
 pub(crate) struct Reservations(Mutex<HashMap<Alias, ExpectedReservation>>);
 
 /// What is known of one place.
-#[derive(Default)]
 struct ExpectedReservation {
-    answer: Option<BusyAnswer>,
+    /// The connection that carries the place's first request, or the release that puts its holder on the list.
+    live: Live,
+    sent_at: Moment,
+    /// The server's time in the answer, in µs.
+    answered: Option<u64>,
     reservation: Option<Reservation>,
-}
-
-/// The answer to the place's first request, or to the release that has put its holder on the list.
-pub(crate) struct BusyAnswer {
-    /// The connection that carried the request or the release.
-    pub(crate) live: Live,
-    /// The server's time, in µs.
-    pub(crate) time: u64,
-    pub(crate) sent_at: Moment,
 }
 
 impl Reservations {
     /// Begins to expect a message, before the first request of the holder is sent, or the release in its place.
-    pub(crate) fn expect(&self, holder: Alias) {
-        let expected = ExpectedReservation::default();
+    pub(crate) fn expect(&self, holder: Alias, live: &Live, sent_at: Moment) {
+        let expected = ExpectedReservation {
+            live: live.clone(),
+            sent_at,
+            answered: None,
+            reservation: None,
+        };
         self.0.lock().insert(holder, expected);
     }
 
-    /// Notes the answer that another holder has the lock, and that this one is on the list.
-    pub(crate) fn answered(&self, holder: Alias, answer: BusyAnswer) {
-        if let Some(expected) = self.0.lock().get_mut(&holder) {
-            expected.answer = Some(answer);
+    /// Notes the answer. `listed_at`: the server's time in it, in µs, if it says that another holder has the lock, and that
+    /// this one is on the list. Any other answer ends the expectation.
+    pub(crate) fn answered(&self, holder: Alias, listed_at: Option<u64>) {
+        if listed_at.is_none() {
+            self.forget(holder);
+        } else if let Some(expected) = self.0.lock().get_mut(&holder) {
+            expected.answered = listed_at;
         }
     }
 
@@ -110,12 +112,12 @@ impl Reservations {
     /// moment.
     pub(crate) fn take(&self, holder: Alias, live: Option<&Live>, now: Moment) -> Option<Granted> {
         let expected = self.0.lock().remove(&holder)?;
-        let (answer, reservation) = (expected.answer?, expected.reservation?);
-        let live = live.filter(|live| live.is_one_with(&answer.live))?;
+        let (answered, reservation) = (expected.answered?, expected.reservation?);
+        let live = live.filter(|live| live.is_one_with(&expected.live))?;
         if live.run_id() != Some(&*reservation.run_id) {
             return None;
         }
-        let rest = believed_for(&reservation, answer.time, answer.sent_at, now)?;
+        let rest = believed_for(&reservation, answered, expected.sent_at, now)?;
         Some(Granted {
             token: Some(reservation.token),
             sent_at: now,
