@@ -72,8 +72,8 @@ pub(crate) async fn open(
             Err(Fault::not_done("the cluster names no such node"))
         }
         Topology::Sentinel(sentinels) => {
-            let named = sentinels.resolve(target.dial_options(), timeout).await?;
-            let info = named.info.clone();
+            let resolving = sentinels.resolve(target.dial_options(), timeout);
+            let (named, info) = resolving.await?;
             let opened = log_in(target, info, ServerPart::NamedMaster, timeout, on_push).await;
             let opened = opened.map_err(|fault| of_master(fault, sentinels, &named))?;
             sentinels.confirmed(&named);

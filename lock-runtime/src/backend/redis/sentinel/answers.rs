@@ -20,15 +20,17 @@ pub(super) struct KnownMaster {
     pub(super) at: Moment,
 }
 
+/// The master to connect to, as the sentinels named it.
 #[derive(Debug)]
-pub(super) struct ChosenMaster {
-    pub(super) address: Address,
+pub(in super::super) struct NamedMaster {
+    pub(in super::super) address: Address,
     pub(super) epoch: Option<u64>,
-    /// The sentinels that named it.
-    pub(super) by: String,
+    /// The sentinels that named it, for error messages.
+    pub(in super::super) by: String,
 }
 
 /// The answers of a service's sentinels so far.
+#[derive(Default)]
 pub(super) struct SentinelAnswers {
     asked: usize,
     named: Vec<(String, Address, Option<u64>)>,
@@ -41,9 +43,7 @@ impl SentinelAnswers {
     pub(super) fn new(asked: usize) -> SentinelAnswers {
         SentinelAnswers {
             asked,
-            named: Vec::new(),
-            strangers: Vec::new(),
-            failed: Vec::new(),
+            ..SentinelAnswers::default()
         }
     }
 
@@ -63,7 +63,7 @@ impl SentinelAnswers {
         self,
         service: &str,
         known: Option<&KnownMaster>,
-    ) -> Result<ChosenMaster, Fault> {
+    ) -> Result<NamedMaster, Fault> {
         let votes = |address: &Address| {
             let same = self.named.iter().filter(|(_, other, _)| other == address);
             same.count()
@@ -79,13 +79,13 @@ impl SentinelAnswers {
             && known.epoch > *epoch
             && (known.at.elapsed() < NEWS || self.named.len() * 2 <= self.asked)
         {
-            return Ok(ChosenMaster {
+            return Ok(NamedMaster {
                 address: known.address.clone(),
                 epoch: known.epoch,
                 by: "known from a later failover".to_owned(),
             });
         }
-        Ok(ChosenMaster {
+        Ok(NamedMaster {
             address: address.clone(),
             epoch: *epoch,
             by: format!("named by sentinel {sentinel}"),

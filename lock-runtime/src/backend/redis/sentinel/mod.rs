@@ -27,6 +27,7 @@ use tokio::task::JoinSet;
 pub(super) use self::url::parse;
 pub(super) use self::watch::watch;
 
+pub(super) use self::answers::NamedMaster;
 use self::answers::{KnownMaster, NEWS, SentinelAnswers};
 use crate::backend::Fault;
 use crate::backend::redis::connection::DialOptions;
@@ -62,15 +63,6 @@ struct AskedMaster {
     /// The time that the sentinels had.
     time: Duration,
     answer: Result<Address, Fault>,
-}
-
-/// The master to connect to, as the sentinels named it.
-pub(super) struct NamedMaster {
-    pub(super) info: ConnectionInfo,
-    pub(super) address: Address,
-    /// The sentinels that named it, for error messages.
-    pub(super) by: String,
-    epoch: Option<u64>,
 }
 
 impl Sentinels {
@@ -113,7 +105,7 @@ impl Sentinels {
         }
         let at = clock::now();
         let named = self.resolve(&options, time).await;
-        let answer = named.map(|named| named.address);
+        let answer = named.map(|(named, _)| named.address);
         *asked = Some(AskedMaster {
             at,
             time,
@@ -127,7 +119,7 @@ impl Sentinels {
         self: &Arc<Self>,
         options: &Arc<DialOptions>,
         timeout: Duration,
-    ) -> Result<NamedMaster, Fault> {
+    ) -> Result<(NamedMaster, ConnectionInfo), Fault> {
         // A silent sentinel must be recognised as silent, with the reason, before the time is over.
         let each = timeout.mul_f64(0.9);
         let mut questions = JoinSet::new();
@@ -152,19 +144,14 @@ impl Sentinels {
             answers.add(sentinel, answer);
         }
         let known = self.known.borrow().clone();
-        let chosen = answers.choose(&self.service, known.as_ref())?;
-        self.learn(chosen.address.clone(), chosen.epoch, false);
-        let addr = self.node(&chosen.address)?;
+        let named = answers.choose(&self.service, known.as_ref())?;
+        self.learn(named.address.clone(), named.epoch, false);
+        let addr = self.node(&named.address)?;
         let info = addr
             .into_connection_info()
             .map_err(|error| self.not_done(&error.to_string()))?
             .set_redis_settings(self.login.clone());
-        Ok(NamedMaster {
-            info,
-            address: chosen.address,
-            by: chosen.by,
-            epoch: chosen.epoch,
-        })
+        Ok((named, info))
     }
 
     /// Notes that the node itself said that it is a master. All connections have to use it.
