@@ -42,11 +42,6 @@ impl Cluster {
         nodes
     }
 
-    /// Returns a slot of the master with this address.
-    pub(in super::super) fn slot_of(&self, address: &str) -> Option<u16> {
-        self.table.slot_of(address)
-    }
-
     fn as_a_whole(&self, since: Moment, why: String) -> NodeHealth {
         NodeHealth::new(&*self.shown, since.wall(), Err(why))
     }

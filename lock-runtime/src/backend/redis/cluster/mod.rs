@@ -54,7 +54,7 @@ pub(super) struct Cluster {
     shown: String,
     dial_options: Arc<DialOptions>,
     opening: Opening,
-    table: SlotTable,
+    pub(super) table: SlotTable,
     /// The time since which every slot has a node, or since which some slot has none.
     covered: Standing,
     /// Signalled by callers that have reason to doubt the table.
@@ -147,16 +147,6 @@ impl Cluster {
             Some(member),
             first,
         )
-    }
-
-    /// Returns the node that has the slot, as far as this process knows.
-    pub(super) fn owner(&self, slot: u16) -> Option<Arc<ClusterNode>> {
-        self.table.owner(slot)
-    }
-
-    /// Returns the nodes that have slots.
-    pub(super) fn masters(&self) -> Vec<Arc<ClusterNode>> {
-        self.table.masters()
     }
 
     pub(super) fn target(&self, address: &Address) -> Target {

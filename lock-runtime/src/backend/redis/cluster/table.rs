@@ -26,7 +26,7 @@ pub(in super::super) struct ClusterNode {
 
 /// The slots and their nodes. Written by the task that keeps the table up to date, and by requests that a node has
 /// redirected.
-pub(super) struct SlotTable {
+pub(in super::super) struct SlotTable {
     known: Mutex<KnownNodes>,
     /// Raised by each change.
     version: watch::Sender<u64>,
@@ -71,7 +71,8 @@ impl SlotTable {
         self.version.subscribe()
     }
 
-    pub(super) fn owner(&self, slot: u16) -> Option<Arc<ClusterNode>> {
+    /// Returns the node that has the slot, as far as this process knows.
+    pub(in super::super) fn owner(&self, slot: u16) -> Option<Arc<ClusterNode>> {
         self.known.lock().owners.get(usize::from(slot))?.clone()
     }
 
@@ -91,7 +92,7 @@ impl SlotTable {
     }
 
     /// Returns a slot that the node has.
-    pub(super) fn slot_of(&self, address: &str) -> Option<u16> {
+    pub(in super::super) fn slot_of(&self, address: &str) -> Option<u16> {
         let known = self.known.lock();
         let mut owners = (0..).zip(&known.owners);
         let (slot, _) = owners.find(|(_, owner)| {
@@ -161,7 +162,7 @@ impl SlotTable {
     }
 
     /// Returns the nodes that have slots.
-    pub(super) fn masters(&self) -> Vec<Arc<ClusterNode>> {
+    pub(in super::super) fn masters(&self) -> Vec<Arc<ClusterNode>> {
         let known = self.known.lock();
         let owners = ranges(&known.owners).flatten();
         let masters: HashMap<&Address, &Arc<ClusterNode>> =

@@ -125,7 +125,7 @@ impl ReplicaConfirmations {
     async fn can_lock(&self, node: &str, timeout: Duration) -> Result<(), Fault> {
         let slot = match &self.router.nodes {
             Nodes::One(_) => None,
-            Nodes::Cluster(cluster) => match cluster.slot_of(node) {
+            Nodes::Cluster(cluster) => match cluster.table.slot_of(node) {
                 Some(slot) => Some(slot),
                 // The node has no slots yet.
                 None => return Ok(()),

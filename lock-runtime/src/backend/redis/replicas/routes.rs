@@ -43,7 +43,7 @@ impl ReplicaConfirmations {
         let queues = match &self.router.nodes {
             Nodes::One(_) => vec![self.queue(None)],
             Nodes::Cluster(cluster) => {
-                let masters = cluster.masters();
+                let masters = cluster.table.masters();
                 let queues = masters.iter().map(|node| self.queue(Some((cluster, node))));
                 queues.collect()
             }
@@ -83,7 +83,7 @@ impl ReplicaConfirmations {
         let queue = match &self.router.nodes {
             Nodes::One(_) => Some(self.queue(None)),
             Nodes::Cluster(cluster) => {
-                let owner = cluster.owner(key.slot());
+                let owner = cluster.table.owner(key.slot());
                 owner.map(|node| self.queue(Some((cluster, &node))))
             }
         };

@@ -54,22 +54,19 @@ pub(super) async fn touch(
                 (Err(_), Some(redirect)) if redirect.may_split() && part.len() > 1 => {
                     again.extend(part.into_iter().map(|at| vec![at]));
                 }
-                (Err(fault), Some(_)) => {
-                    for at in part {
-                        touches[at] = Touch::Refused(fault.clone());
-                    }
-                }
                 // The script may have failed because of one of the keys.
                 (Err(fault), None) if part.len() > 1 && faults::may_be_of_one_key(&fault) => {
                     let (first, rest) = part.split_at(part.len() / 2);
                     again.extend([first.to_vec(), rest.to_vec()]);
                 }
-                (Err(fault), None) if faults::may_be_of_one_key(&fault) => {
+                (Err(fault), redirect)
+                    if redirect.is_some() || faults::may_be_of_one_key(&fault) =>
+                {
                     for at in part {
                         touches[at] = Touch::Refused(fault.clone());
                     }
                 }
-                (Err(fault), None) => return Err(fault),
+                (Err(fault), _) => return Err(fault),
             }
         }
         parts = again;

@@ -166,6 +166,8 @@ struct WaitOutcome {
     touches: Vec<Touch>,
     confirmed: u32,
     need: u32,
+    /// The earliest deadline of the requests.
+    until: Moment,
 }
 
 pub(super) struct WaitConnection {
@@ -202,8 +204,8 @@ impl WaitConnection {
                 self.open = None;
             }
             match outcome {
-                Ok((outcome, asked_until)) => {
-                    requests = self.settle(requests, &outcome, asked_until, fresh);
+                Ok(outcome) => {
+                    requests = settle(requests, &outcome, fresh);
                     // A caller that left meanwhile may itself have given back the hold that was not found.
                     requests.retain(WaitRequest::is_wanted);
                     let is_missing = |touch: &Touch| matches!(touch, Touch::NotHeld);
@@ -222,51 +224,8 @@ impl WaitConnection {
         }
     }
 
-    /// Answers the requests that it can answer. Returns the others, which need another `WAIT`.
-    fn settle(
-        &self,
-        requests: Vec<WaitRequest>,
-        outcome: &WaitOutcome,
-        asked_until: Moment,
-        fresh: bool,
-    ) -> Vec<WaitRequest> {
-        let (confirmed, need) = (outcome.confirmed, outcome.need);
-        let mut touches = outcome.touches.iter();
-        let mut left = Vec::new();
-        for request in requests {
-            let of_it: Vec<&Touch> = touches.by_ref().take(request.holds.len()).collect();
-            let refusal = of_it.iter().find_map(|touch| match touch {
-                Touch::Refused(fault) => Some(fault),
-                _ => None,
-            });
-            let answer = if let Some(fault) = refusal {
-                Err(Fault::too_few(format!(
-                    "the lock is not where replicas were to be asked: {fault}"
-                )))
-            } else if of_it.iter().any(|touch| matches!(touch, Touch::NotHeld)) {
-                if !fresh {
-                    left.push(request);
-                    continue;
-                }
-                Err(Fault::too_few(
-                    "the lock is not at the server whose replicas are asked",
-                ))
-            } else if confirmed >= need || of_it.is_empty() {
-                Ok(())
-            } else if request.deadline - asked_until > SOON {
-                // The shorter time of another request ended this `WAIT`.
-                left.push(request);
-                continue;
-            } else {
-                Err(too_few(confirmed, need))
-            };
-            request.answer(answer);
-        }
-        left
-    }
-
-    /// Sends one `WAIT` for all requests. Also returns the earliest of their deadlines.
-    async fn ask(&mut self, requests: &[WaitRequest]) -> Result<(WaitOutcome, Moment), Fault> {
+    /// Sends one `WAIT` for all requests.
+    async fn ask(&mut self, requests: &[WaitRequest]) -> Result<WaitOutcome, Fault> {
         let open = match self.open.take() {
             Some(open) => open,
             None => self.settings.open().await?,
@@ -310,11 +269,48 @@ impl WaitConnection {
         if let Some(confirmed) = confirmed {
             *self.settings.last.lock() = Some((confirmed, need));
         }
-        let outcome = WaitOutcome {
+        Ok(WaitOutcome {
             touches,
             confirmed: confirmed.unwrap_or(0),
             need,
-        };
-        Ok((outcome, until))
+            until,
+        })
     }
+}
+
+/// Answers the requests that it can answer. Returns the others, which need another `WAIT`.
+fn settle(requests: Vec<WaitRequest>, outcome: &WaitOutcome, fresh: bool) -> Vec<WaitRequest> {
+    let (confirmed, need) = (outcome.confirmed, outcome.need);
+    let mut touches = outcome.touches.iter();
+    let mut left = Vec::new();
+    for request in requests {
+        let of_it: Vec<&Touch> = touches.by_ref().take(request.holds.len()).collect();
+        let refusal = of_it.iter().find_map(|touch| match touch {
+            Touch::Refused(fault) => Some(fault),
+            _ => None,
+        });
+        let answer = if let Some(fault) = refusal {
+            Err(Fault::too_few(format!(
+                "the lock is not where replicas were to be asked: {fault}"
+            )))
+        } else if of_it.iter().any(|touch| matches!(touch, Touch::NotHeld)) {
+            if !fresh {
+                left.push(request);
+                continue;
+            }
+            Err(Fault::too_few(
+                "the lock is not at the server whose replicas are asked",
+            ))
+        } else if confirmed >= need || of_it.is_empty() {
+            Ok(())
+        } else if request.deadline - outcome.until > SOON {
+            // The shorter time of another request ended this `WAIT`.
+            left.push(request);
+            continue;
+        } else {
+            Err(too_few(confirmed, need))
+        };
+        request.answer(answer);
+    }
+    left
 }
