@@ -11,7 +11,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 use super::acquire_limit::AcquireLimit;
 use super::check::Check;
 use super::group::ScriptGroup;
-use super::opened::Opened;
+use super::opened::{ConnectionFacts, Opened};
 use super::wire::Wire;
 use crate::backend::Fault;
 use crate::backend::kit::round_trip::RoundTrip;
@@ -50,7 +50,7 @@ pub(crate) struct Link {
 #[derive(Clone)]
 pub(crate) struct Live {
     connected: Connected,
-    link: Arc<Link>,
+    pub(crate) link: Arc<Link>,
     /// Whether ASKING precedes each script, because their slot is only being moved to this node.
     pub(crate) asking: bool,
     /// The number of nodes that have redirected the request.
@@ -68,24 +68,11 @@ pub(super) struct Connected {
     group: Arc<ScriptGroup>,
 }
 
-/// What is known of a connection, and stays as it is.
-struct ConnectionFacts {
-    /// The node, if sentinels named it.
-    master: Option<Address>,
-    /// See [`Opened`]. Requests on the connection with this number are executed in the order in which they were queued.
-    ids_from: u64,
-    run_id: Option<Box<str>>,
-}
-
 impl Connected {
     pub(super) fn new(opened: &Opened) -> Connected {
         Connected {
             connection: opened.dialed.connection.clone(),
-            facts: Arc::new(ConnectionFacts {
-                master: opened.dialed.master.clone(),
-                ids_from: opened.ids_from,
-                run_id: opened.run_id.clone(),
-            }),
+            facts: opened.facts.clone(),
             limit: Arc::new(AcquireLimit::new()),
             group: Arc::default(),
         }
@@ -116,13 +103,6 @@ impl LinkState {
             LinkState::Dismissed => Err(dismissed()),
             LinkState::Closed => Err(Fault::closed()),
         }
-    }
-}
-
-impl Live {
-    /// Returns a recent round trip in µs.
-    pub(crate) fn trip_us(&self) -> u64 {
-        u64::try_from(self.link.round_trip().as_micros()).unwrap_or(u64::MAX)
     }
 }
 
@@ -255,7 +235,8 @@ impl Link {
         }
     }
 
-    fn unanswered(&self) -> Fault {
+    /// Returns the fault of a request that was not answered before its deadline.
+    pub(super) fn unanswered(&self) -> Fault {
         self.suspicion.notify_one();
         Fault::unknown("no answer within the call timeout")
     }
@@ -385,22 +366,12 @@ impl Live {
         self.link.call(self, script, true, now, deadline).await
     }
 
-    /// See [`Link::keeps_to_slots`].
-    pub(crate) fn keeps_to_slots(&self) -> bool {
-        self.link.keeps_to_slots()
-    }
-
     pub(super) fn group(&self) -> &ScriptGroup {
         &self.connected.group
     }
 
     pub(super) fn handle(&self) -> &Handle {
         &self.link.check.opening.runtime
-    }
-
-    /// Returns the fault of a request that was not answered before its deadline.
-    pub(super) fn unanswered(&self) -> Fault {
-        self.link.unanswered()
     }
 
     /// Returns one of the connection's permits to acquire and the current time, which is `now` if a permit was free at
@@ -411,11 +382,6 @@ impl Live {
         deadline: Moment,
     ) -> impl Future<Output = Result<Option<(OwnedSemaphorePermit, Moment)>, Fault>> + Send {
         self.connected.limit.get(now, deadline)
-    }
-
-    /// Makes the supervisor check the connection.
-    pub(crate) fn suspect(&self) {
-        self.link.suspect();
     }
 
     /// Publishes a message outside a script.
@@ -467,6 +433,11 @@ impl Live {
 
     pub(crate) fn clock(&self) -> &ServerClock {
         &self.link.clock
+    }
+
+    /// Returns a recent round trip in µs.
+    pub(crate) fn trip_us(&self) -> u64 {
+        u64::try_from(self.link.round_trip().as_micros()).unwrap_or(u64::MAX)
     }
 
     pub(crate) fn connection(&self) -> Wire {

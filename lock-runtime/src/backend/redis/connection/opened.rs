@@ -1,5 +1,6 @@
 //! A connection that was just opened.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::dial::Dialed;
@@ -8,6 +9,7 @@ use super::{Target, check, dial};
 use crate::backend::Fault;
 use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::redis::scripting::{self, faults};
+use crate::backend::redis::sentinel::Address;
 use crate::values::{LockError, clock};
 
 /// The time for connecting to a store and checking it.
@@ -16,8 +18,16 @@ pub(crate) const CONNECT: Duration = Duration::from_secs(5);
 /// A fresh connection for acquires.
 pub(crate) struct Opened {
     pub(super) dialed: Dialed,
+    pub(super) facts: Arc<ConnectionFacts>,
+}
+
+/// What is known of a connection, and stays as it is.
+pub(super) struct ConnectionFacts {
+    /// The node, if sentinels named it.
+    pub(super) master: Option<Address>,
     /// The ids of holders from this number on were drawn after the connection was opened. No other connection of the
-    /// manager has this number. See [`HolderIds::renew`](crate::values::HolderIds::renew).
+    /// manager has this number. See [`HolderIds::renew`](crate::values::HolderIds::renew). Requests on the connection with
+    /// this number are executed in the order in which they were queued.
     pub(super) ids_from: u64,
     /// The id of the server's run. `None` if the server does not show it.
     pub(super) run_id: Option<Box<str>>,
@@ -77,10 +87,11 @@ impl Opened {
             let shown = info.and_then(|info| info.get::<String>("run_id"));
             run_id = shown.map(String::into_boxed_str);
         }
-        Ok(Opened {
-            dialed,
+        let facts = Arc::new(ConnectionFacts {
+            master: dialed.master.clone(),
             ids_from,
             run_id,
-        })
+        });
+        Ok(Opened { dialed, facts })
     }
 }

@@ -45,11 +45,10 @@ async fn log_in(
         auth.arg(user);
     }
     auth.arg(&login.password);
-    match tokio::time::timeout(timeout, scripting::send(connection, &auth)).await {
-        Ok(Ok(_)) => Ok(login),
-        Ok(Err(error)) => Err(faults::of_call(&error)),
-        Err(_) => Err(Fault::unknown(format!(
-            "no answer to AUTH within {timeout:?}"
-        ))),
-    }
+    let asked = async {
+        let answer = scripting::send(connection, &auth).await;
+        answer.map_err(|error| faults::of_call(&error))
+    };
+    scripting::in_time("AUTH", timeout, asked).await?;
+    Ok(login)
 }

@@ -51,7 +51,7 @@ impl<'a> UnderWay<'a> {
         let group = self.live.group();
         let is_alone = self.others < FEW && !group.is_sending.load(Ordering::Acquire);
         // In a cluster with its sixteen thousand slots, hardly two requests have the same slot.
-        let is_cluster = self.live.address().is_some() || self.live.keeps_to_slots();
+        let is_cluster = self.live.address().is_some() || self.live.link.keeps_to_slots();
         if is_alone || is_cluster || now.has_reached(deadline) {
             return None;
         }
@@ -83,7 +83,7 @@ impl<'a> UnderWay<'a> {
             Ok(Ok(answer)) => answer,
             // The task was dropped with its runtime.
             Ok(Err(_)) => Some(Err(Fault::runtime_ended())),
-            Err(_) => Some(Err(self.live.unanswered())),
+            Err(_) => Some(Err(self.live.link.unanswered())),
         }
     }
 }

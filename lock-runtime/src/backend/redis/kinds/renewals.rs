@@ -193,7 +193,7 @@ impl Router {
         match tokio::time::timeout_at(times.usual.tick(), &mut asked).await {
             Ok(answers) => answers,
             Err(_) => {
-                live.suspect();
+                live.link.suspect();
                 asked.await
             }
         }
