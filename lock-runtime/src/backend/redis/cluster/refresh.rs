@@ -35,7 +35,7 @@ const ENOUGH: usize = 3;
 impl Cluster {
     /// Keeps the table up to date until the backend is closed.
     pub(in super::super) async fn keep_table(self: Arc<Self>) {
-        until_closed(&self.closed, self.keep_refreshing()).await;
+        until_closed(self.closed.clone(), self.keep_refreshing()).await;
     }
 
     async fn keep_refreshing(self: &Arc<Self>) {
@@ -65,15 +65,11 @@ impl Cluster {
             if std::mem::replace(&mut state, found) != found {
                 since = clock::now();
             }
-            let pauses = if failing || troubles > 0 {
-                RefreshPauses::in_trouble(since.elapsed())
-            } else {
-                RefreshPauses::ALL_IS_WELL
-            };
-            clock::sleep(jittered(pauses.least)).await;
+            let (least, longest) = pauses(failing || troubles > 0, since.elapsed());
+            clock::sleep(jittered(least)).await;
             tokio::select! {
                 () = self.doubt.notified() => {}
-                () = clock::sleep(jittered(pauses.longest)) => {}
+                () = clock::sleep(jittered(longest)) => {}
             }
         }
     }
@@ -187,29 +183,18 @@ impl Cluster {
     }
 }
 
-/// The pauses before the next refresh. Both are jittered.
-#[derive(Debug, PartialEq)]
-struct RefreshPauses {
-    /// The first pause, which a doubt does not end.
-    least: Duration,
-    /// The second pause, which a doubt ends.
-    longest: Duration,
-}
-
-impl RefreshPauses {
-    const ALL_IS_WELL: RefreshPauses = RefreshPauses {
-        least: LEAST,
-        longest: SELDOM,
-    };
-
-    /// Returns pauses that grow to an eighth of the time for which nothing has changed. So a failover is noticed with
-    /// little delay, and a lasting failure costs little. Requests that wait for a node still raise doubts, which make
-    /// the task ask a few times in a second.
-    fn in_trouble(unchanged: Duration) -> RefreshPauses {
-        RefreshPauses {
-            least: (unchanged / 8).clamp(LEAST, OFTEN),
-            longest: (unchanged / 8).clamp(OFTEN, RARELY),
-        }
+/// Returns the pauses before the next refresh: the first one, which a doubt does not end, and the second one, which a doubt
+/// ends. Both are jittered.
+///
+/// In trouble, they grow to an eighth of the time for which nothing has changed. So a failover is noticed with little
+/// delay, and a lasting failure costs little. Requests that wait for a node still raise doubts, which make the task ask a
+/// few times in a second.
+fn pauses(in_trouble: bool, unchanged: Duration) -> (Duration, Duration) {
+    let eighth = unchanged / 8;
+    if in_trouble {
+        (eighth.clamp(LEAST, OFTEN), eighth.clamp(OFTEN, RARELY))
+    } else {
+        (LEAST, SELDOM)
     }
 }
 
@@ -254,15 +239,8 @@ mod tests {
             (4_000, 250, 500),
             (60_000, 250, 2_000),
         ] {
-            let pauses = RefreshPauses {
-                least: ms(least),
-                longest: ms(longest),
-            };
-            assert_eq!(
-                RefreshPauses::in_trouble(ms(unchanged)),
-                pauses,
-                "{unchanged}"
-            );
+            let expected = (ms(least), ms(longest));
+            assert_eq!(pauses(true, ms(unchanged)), expected, "{unchanged}");
         }
     }
 }

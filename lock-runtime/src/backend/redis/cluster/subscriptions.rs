@@ -55,7 +55,7 @@ struct Switchboard<'a> {
 
 impl Subscriptions {
     pub(in super::super) async fn run(self) {
-        until_closed(&self.closed, self.keep()).await;
+        until_closed(self.closed.clone(), self.keep()).await;
         self.topics.unreachable();
     }
 
@@ -231,7 +231,7 @@ impl Switchboard<'_> {
             let closed = self.subscriptions.closed.clone();
             let running = subscriber.run(commands);
             let runtime = &cluster.opening.runtime;
-            runtime.spawn(async move { until_closed(&closed, running).await });
+            runtime.spawn(until_closed(closed, running));
             NodeSubscriber {
                 commands: sender,
                 up: None,

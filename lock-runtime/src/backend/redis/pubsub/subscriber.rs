@@ -89,7 +89,7 @@ impl Subscriber {
                 () = self.run(commands) => {}
             }
         };
-        until_closed(&closed, work).await;
+        until_closed(closed, work).await;
         topics.unreachable();
     }
 

@@ -154,12 +154,6 @@ async fn wait(connection: &Wire, need: u32, millis: u64) -> Result<u32, Fault> {
     confirmed.ok_or_else(|| faults::malformed("WAIT"))
 }
 
-fn too_few(confirmed: u32, need: u32) -> Fault {
-    Fault::too_few(format!(
-        "only {confirmed} of {need} replicas confirmed the lock in time"
-    ))
-}
-
 /// The outcome of one `WAIT`.
 struct WaitOutcome {
     /// The outcome for each hold.
@@ -308,7 +302,9 @@ fn settle(requests: Vec<WaitRequest>, outcome: &WaitOutcome, fresh: bool) -> Vec
             left.push(request);
             continue;
         } else {
-            Err(too_few(confirmed, need))
+            Err(Fault::too_few(format!(
+                "only {confirmed} of {need} replicas confirmed the lock in time"
+            )))
         };
         request.answer(answer);
     }

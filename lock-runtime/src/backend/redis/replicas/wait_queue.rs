@@ -49,8 +49,8 @@ impl WaitQueue {
         for _ in 0..CONNECTIONS {
             let (settings, open) = (settings.clone(), None);
             let connection = WaitConnection { settings, open };
-            let (running, closed) = (run(connection, queue.clone()), closed.clone());
-            handle.spawn(async move { until_closed(&closed, running).await });
+            let running = run(connection, queue.clone());
+            handle.spawn(until_closed(closed.clone(), running));
         }
         Arc::new(WaitQueue {
             queue: sender,
