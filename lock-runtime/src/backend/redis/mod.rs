@@ -32,16 +32,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use self::connection::{DialOptions, Target};
-use self::kinds::{acquire, acquire_all, exclusive, fair, listed, read_write, release};
+use self::kinds::{acquire, acquire_all, exclusive, fair, release};
 use self::pubsub::messages::channel;
 use self::replicas::ReplicaConfirmations;
 use self::router::{Nodes, Router};
 use super::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Counters, Directory, Granted, HandOff,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Counters, Directory, HandOff,
     HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, StoreTraits,
     WaitingList, WithRelease, Within,
 };
-use crate::values::{Checkup, HolderId, Key, Kind, LockError, Moment, StoreKind, Ttl, rare};
+use crate::values::{Checkup, HolderId, Key, Kind, LockError, StoreKind, rare};
 
 /// Locks in one Redis server, or in a cluster of them.
 pub(crate) struct RedisBackend {
@@ -137,7 +137,7 @@ impl Backend for RedisBackend {
     }
 
     fn shared(&self) -> Option<&dyn Shared> {
-        Some(self)
+        Some(&*self.router)
     }
 
     fn counters(&self) -> Option<&dyn Counters> {
@@ -164,7 +164,7 @@ impl Backend for RedisBackend {
     }
 
     fn waiting_list(&self, key: &Key) -> Option<&dyn WaitingList> {
-        self.router.keeps_list(key).then_some(self)
+        self.router.keeps_list(key).then_some(&*self.router as _)
     }
 
     fn hears(&self, key: &Key) -> bool {
@@ -200,20 +200,6 @@ impl Backend for RedisBackend {
     }
 }
 
-impl WaitingList for RedisBackend {
-    fn listen(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
-        listed::listen(&self.router.topics, key, holder)
-    }
-
-    fn hears(&self, key: &Key, holder: HolderId) -> bool {
-        listed::hears(&self.router.topics, key, holder)
-    }
-
-    fn take_reserved(&self, key: &Key, holder: HolderId, now: Moment) -> Option<Granted> {
-        listed::take_reserved(&self.router, key, holder, now)
-    }
-}
-
 impl HandOff for RedisBackend {
     fn hand_over<'a>(
         &'a self,
@@ -235,16 +221,5 @@ impl HandOff for RedisBackend {
                 Kind::Read | Kind::Semaphore | Kind::Fair => Ok(HandedOver::NotHeld),
             }
         })
-    }
-}
-
-impl Shared for RedisBackend {
-    fn downgrade<'a>(
-        &'a self,
-        hold_ref: HoldRef<'a>,
-        ttl: Ttl,
-        timeout: Duration,
-    ) -> Reply<'a, Released> {
-        Box::pin(read_write::downgrade(&self.router, hold_ref, ttl, timeout))
     }
 }

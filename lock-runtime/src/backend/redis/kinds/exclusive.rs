@@ -148,33 +148,26 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
         ..
     } = releasing.hold_ref;
     // Only the group knows whether an acquire that was not on the list was sent, so its compensation joins the group.
-    if listed || !releasing.undoes && listed::is_wanted(releasing.router, key, holder) {
+    let reply = if listed || !releasing.undoes && listed::is_wanted(releasing.router, key, holder) {
         let (listed, alone) = (listed::release(releasing), release_alone(releasing));
-        let reply = rare(by_list(releasing.router, key, listed, alone)).await?;
-        return Ok(gave_back(releasing, reply));
-    }
-    if releasing.unused().is_some() {
-        let reply = rare(release_alone(releasing)).await?;
-        return Ok(gave_back(releasing, reply));
-    }
-    let under_way = UnderWay::enter(releasing.live);
-    let one = || {
-        let key = key.clone();
-        ((), OneRelease { key, holder })
+        rare(by_list(releasing.router, key, listed, alone)).await?
+    } else if releasing.unused().is_some() {
+        rare(release_alone(releasing)).await?
+    } else {
+        let under_way = UnderWay::enter(releasing.live);
+        let one = || {
+            let key = key.clone();
+            ((), OneRelease { key, holder })
+        };
+        let shared = under_way.share(one, releasing.sent_at, releasing.deadline);
+        match shared.await {
+            Some(answer) => answer?,
+            // Boxed, as a lone acquire is.
+            None => Box::pin(release_alone(releasing)).await?,
+        }
     };
-    let shared = under_way.share(one, releasing.sent_at, releasing.deadline);
-    let reply = match shared.await {
-        Some(answer) => answer?,
-        // Boxed, as a lone acquire is.
-        None => Box::pin(release_alone(releasing)).await?,
-    };
-    Ok(gave_back(releasing, reply))
-}
-
-fn gave_back(releasing: &Releasing<'_>, reply: ReleaseReply) -> GaveBack {
-    let key = releasing.hold_ref.key;
     releasing.note_others(&reply);
-    reply.gave_back(|| releasing.router.publish(channel(key), RELEASED.to_owned()))
+    Ok(reply.gave_back(|| releasing.router.publish(channel(key), RELEASED.to_owned())))
 }
 
 async fn release_alone(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {

@@ -13,7 +13,7 @@ use crate::backend::redis::pubsub::topics::Topics;
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::outcomes::{AcquireReply, ReleaseReply, acquire_reply};
 use crate::backend::redis::scripting::{Items, Script, Source, lua, script, source};
-use crate::backend::{Both, Fault, Granted, HoldRef, Listen};
+use crate::backend::{Both, Fault, Granted, HoldRef, Listen, WaitingList};
 use crate::values::key::LIST_PREFIX;
 use crate::values::{Alias, HolderId, Key, Kind, Moment};
 
@@ -37,31 +37,30 @@ fn waiting_key(key: &Key) -> String {
     key.prefixed(LIST_PREFIX)
 }
 
-/// Listens for releases, and for the message that the lock is reserved for this process.
-pub(crate) fn listen(topics: &Arc<Topics>, key: &Key, holder: HolderId) -> Box<dyn Listen> {
-    let releases = topics.listen(channel(key));
-    let own = topics.listen(own_channel(key, holder));
-    let ours = topics.listen(channel_of_ours(key));
-    let both = Both(Box::new(own), Box::new(releases));
-    Box::new(Both(Box::new(both), Box::new(ours)))
+impl WaitingList for Router {
+    fn listen(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
+        let topics = &self.topics;
+        let releases = topics.listen(channel(key));
+        let own = topics.listen(own_channel(key, holder));
+        let ours = topics.listen(channel_of_ours(key));
+        let both = Both(Box::new(own), Box::new(releases));
+        Box::new(Both(Box::new(both), Box::new(ours)))
+    }
+
+    fn hears(&self, key: &Key, holder: HolderId) -> bool {
+        hears(&self.topics, key, holder)
+    }
+
+    fn take_reserved(&self, key: &Key, holder: HolderId, now: Moment) -> Option<Granted> {
+        let (live, alias) = (self.nodes.live(), holder.alias(key.kind()));
+        self.topics.reservations.take(alias, live.as_ref(), now)
+    }
 }
 
 /// Returns `true` if this process receives the message that the lock is reserved for it.
-pub(crate) fn hears(topics: &Topics, key: &Key, holder: HolderId) -> bool {
+fn hears(topics: &Topics, key: &Key, holder: HolderId) -> bool {
     // Nearly always there are no topics, and this check costs less than making the channel's name.
     !topics.is_empty() && topics.is_open(&own_channel(key, holder))
-}
-
-/// Takes the reservation of the lock for the holder, if a message has brought one that is believed.
-pub(crate) fn take_reserved(
-    router: &Router,
-    key: &Key,
-    holder: HolderId,
-    now: Moment,
-) -> Option<Granted> {
-    let (live, alias) = (router.nodes.live(), holder.alias(key.kind()));
-    let reservations = &router.topics.reservations;
-    reservations.take(alias, live.as_ref(), now)
 }
 
 /// Expects no message any more: the holder leaves, or its request is undone.

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use super::request::Releasing;
 use super::{exclusive, fair, listed, permits, read_write};
-use crate::backend::redis::connection::Live;
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::outcomes::GaveBack;
 use crate::backend::{Fault, HoldRef, Released, WithRelease};
-use crate::values::{Kind, Moment, clock, rare};
+use crate::values::{Kind, clock, rare};
 
 /// Ends what a holder has. The answer that it has nothing is vouched for.
 pub(crate) async fn release(
@@ -17,29 +16,11 @@ pub(crate) async fn release(
     with: WithRelease<'_>,
     timeout: Duration,
 ) -> Result<Released, Fault> {
-    let now = clock::now();
-    let deadline = now + timeout;
-    match give_back(router, hold_ref, with, now, deadline).await? {
-        (GaveBack::Done, _) => Ok(Released::Done),
-        (GaveBack::DoneAndListed, _) => Ok(Released::DoneAndListed),
-        (GaveBack::NotHeld { .. }, from) => {
-            rare(router.vouch(Some(from), deadline)).await?;
-            Ok(Released::NotHeld)
-        }
-    }
-}
-
-/// Ends what a holder has. Returns the outcome, and the connection that carried the request.
-async fn give_back(
-    router: &Router,
-    hold_ref: HoldRef<'_>,
-    with: WithRelease<'_>,
-    now: Moment,
-    deadline: Moment,
-) -> Result<(GaveBack, Live), Fault> {
+    let asked_at = clock::now();
+    let deadline = asked_at + timeout;
     // Before any wait: from here on, no message is a grant.
     listed::forget(&router.topics, hold_ref);
-    let (mut live, mut now) = router.route(hold_ref.key, now, deadline).await?;
+    let (mut live, mut now) = router.route(hold_ref.key, asked_at, deadline).await?;
     loop {
         let releasing = Releasing {
             router,
@@ -51,10 +32,18 @@ async fn give_back(
             deadline,
         };
         let answer = ask(&releasing).await;
-        let Some(redirect) = router.redirect(&answer) else {
-            return Ok((answer?, live));
+        if let Some(redirect) = router.redirect(&answer) {
+            (live, now) = rare(router.follow(redirect, &live, hold_ref.key, deadline)).await?;
+            continue;
+        }
+        return match answer? {
+            GaveBack::Done => Ok(Released::Done),
+            GaveBack::DoneAndListed => Ok(Released::DoneAndListed),
+            GaveBack::NotHeld { .. } => {
+                rare(router.vouch(Some(live), deadline)).await?;
+                Ok(Released::NotHeld)
+            }
         };
-        (live, now) = rare(router.follow(redirect, &live, hold_ref.key, deadline)).await?;
     }
 }
 
