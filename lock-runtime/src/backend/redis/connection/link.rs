@@ -19,8 +19,6 @@ use crate::backend::kit::{server_clock::ServerClock, standing::Standing};
 use crate::backend::redis::scripting::{self, Manner, Script, faults};
 use crate::backend::redis::sentinel::Address;
 use crate::observe::metrics;
-#[cfg(test)]
-use crate::values::HolderIds;
 use crate::values::{HolderId, Moment, NodeHealth, StoreKind, clock, rare};
 
 /// One call in this number measures its round trip, beginning with the first.
@@ -36,9 +34,9 @@ pub(crate) struct Link {
     pub(super) calls: AtomicU64,
     /// The number of answered calls: a connection that answers is alive.
     pub(super) answers: AtomicU64,
-    pub(super) clock: Arc<ServerClock>,
+    pub(crate) clock: Arc<ServerClock>,
     pub(super) standing: Standing,
-    pub(super) check: Check,
+    pub(crate) check: Check,
     /// The node of a cluster to which the connection leads.
     pub(super) address: Option<Address>,
     /// Whether the server has refused a script because its keys were of several slots. Such a server looks like a
@@ -148,7 +146,8 @@ impl Link {
         }
     }
 
-    async fn call<S: Script>(
+    /// Runs a script on this connection, sent now, until `deadline`. `once`: it is sent at most once, with the first poll.
+    pub(super) async fn call<S: Script>(
         &self,
         live: &Live,
         script: &S,
@@ -308,32 +307,18 @@ impl Link {
         let (mut connection, asked_at) = (live.connection(), clock::now());
         let ping = redis::cmd("PING");
         let asked = scripting::send(&mut connection, &ping);
-        let answer = match tokio::time::timeout_at(deadline.tick(), asked).await {
-            Ok(answer) => answer.map_err(|error| (faults::is_no_right(&error), error)),
-            Err(_) => return Err(self.unanswered()),
-        };
-        match answer {
+        match tokio::time::timeout_at(deadline.tick(), asked).await {
+            Err(_) => Err(self.unanswered()),
             // A user need not have the right to PING, so its refusal is an answer, too.
-            Ok(_) | Err((true, _)) => {
-                self.answers.fetch_add(1, Ordering::Relaxed);
-                Ok(asked_at.elapsed())
-            }
-            Err((false, error)) => {
+            Ok(Err(error)) if !faults::is_no_right(&error) => {
                 self.suspicion.notify_one();
                 Err(faults::of_call(&error))
             }
+            Ok(_) => {
+                self.answers.fetch_add(1, Ordering::Relaxed);
+                Ok(asked_at.elapsed())
+            }
         }
-    }
-
-    /// The ids of holders, of which each connection begins a generation.
-    #[cfg(test)]
-    pub(crate) fn ids(&self) -> Arc<HolderIds> {
-        self.check.opening.ids.clone()
-    }
-
-    #[cfg(test)]
-    pub(crate) fn clock(&self) -> &ServerClock {
-        &self.clock
     }
 
     pub(crate) fn round_trip(&self) -> Duration {
@@ -354,16 +339,6 @@ impl Live {
         deadline: Moment,
     ) -> Result<S::Reply, Fault> {
         self.link.call(self, script, false, now, deadline).await
-    }
-
-    /// Like [`call`](Live::call), for a script that is sent at most once, with the first poll.
-    pub(super) async fn call_once<S: Script>(
-        &self,
-        script: &S,
-        now: Moment,
-        deadline: Moment,
-    ) -> Result<S::Reply, Fault> {
-        self.link.call(self, script, true, now, deadline).await
     }
 
     pub(super) fn group(&self) -> &ScriptGroup {
@@ -392,10 +367,8 @@ impl Live {
         payload: &str,
     ) -> Result<(), Fault> {
         let command = redis::cmd(verb).arg(channel).arg(payload).take();
-        match scripting::send(&mut self.connected.connection, &command).await {
-            Ok(_) => Ok(()),
-            Err(error) => Err(faults::of_call(&error)),
-        }
+        let published = scripting::send(&mut self.connected.connection, &command).await;
+        published.map(drop).map_err(|error| faults::of_call(&error))
     }
 
     /// Returns `true` if requests on both are executed in the order in which they were queued.

@@ -190,7 +190,8 @@ where
         .into_iter()
         .map(|item| (item.asked, item.answer))
         .unzip();
-    match live.call_once(&Each { terms, all }, now, deadline).await {
+    let script = Each { terms, all };
+    match live.link.call(live, &script, true, now, deadline).await {
         Ok(replies) => {
             for (answer, reply) in answers.into_iter().zip(replies) {
                 // An error means that the caller has gone. Its own guard gives back a lock that it was granted.

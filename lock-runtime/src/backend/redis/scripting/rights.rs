@@ -53,7 +53,7 @@ pub(super) async fn explained<S: Script>(
     manner: Manner,
     why: StoreError,
 ) -> StoreError {
-    let rights = Rights::of(refused);
+    let rights = Rights::of_all(refused, &[], None);
     let asked = scripting::call(
         connection,
         &rights,
@@ -76,10 +76,6 @@ pub(crate) struct Rights {
 }
 
 impl Rights {
-    pub(crate) fn of<S: Script>(script: &S) -> Rights {
-        Rights::of_all(script, &[], None)
-    }
-
     /// Returns the question about the rights of a script, and of `later` scripts with the same keys and this one.
     pub(crate) fn of_all<S: Script>(
         script: &S,

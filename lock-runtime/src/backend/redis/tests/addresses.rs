@@ -39,7 +39,7 @@ async fn replica_of(server: &TestServer) -> TestServer {
 }
 
 async fn take_a_lock(backend: &RedisBackend) {
-    let (key, holder) = (key("k"), backend.router.link().ids().fresh());
+    let (key, holder) = (key("k"), backend.router.link().check.opening.ids.fresh());
     let acquired = backend.acquire(request(&key, holder, 5_000)).await.unwrap();
     granted(acquired);
     backend.release(hold_ref(&key, holder), CALL).await.unwrap();

@@ -39,7 +39,7 @@ async fn drained(backend: &RedisBackend) {
 async fn an_acquire_that_is_dropped_at_any_moment_leaves_no_lock() {
     let server = TestServer::start().await;
     let backend = connect(&server).await;
-    let (ids, key) = (backend.router.link().ids(), key("k"));
+    let (ids, key) = (backend.router.link().check.opening.ids.clone(), key("k"));
     let mut dropped = 0;
     for round in 0..300 {
         let holder = ids.fresh();
@@ -74,7 +74,7 @@ async fn an_acquire_that_is_dropped_at_any_moment_leaves_no_lock() {
 async fn requests_to_a_frozen_server_are_undone_when_it_wakes() {
     let server = TestServer::start().await;
     let backend = connect(&server).await;
-    let (ids, key) = (backend.router.link().ids(), key("k"));
+    let (ids, key) = (backend.router.link().check.opening.ids.clone(), key("k"));
     let before = ids.fresh();
     granted(
         backend
@@ -122,7 +122,10 @@ async fn a_lock_is_not_handed_to_an_id_that_is_older_than_the_connection() {
     let server = TestServer::start().await;
     let backend = connect(&server).await;
     let (link, key) = (backend.router.link(), key("k"));
-    let (a, b) = (link.ids().fresh(), link.ids().fresh());
+    let (a, b) = (
+        link.check.opening.ids.fresh(),
+        link.check.opening.ids.fresh(),
+    );
     granted(backend.acquire(request(&key, a, 60_000)).await.unwrap());
     server.run("CLIENT KILL TYPE normal").await;
     until("there is another connection", async || {
@@ -155,7 +158,7 @@ async fn a_connect_that_is_dropped_leaves_no_task() {
 async fn a_late_acquire_on_a_lost_connection_is_undone_on_another() {
     let server = TestServer::start().await;
     let backend = connect(&server).await;
-    let (ids, key) = (backend.router.link().ids(), key("k"));
+    let (ids, key) = (backend.router.link().check.opening.ids.clone(), key("k"));
     let holder = ids.fresh();
     let not_after = server.time().await + 30_000_000;
     // The request was sent on a connection that is gone.
@@ -194,8 +197,8 @@ async fn a_late_acquire_on_a_lost_connection_is_undone_on_another() {
 async fn a_server_clock_that_jumped_costs_one_more_round_trip() {
     let server = TestServer::start().await;
     let backend = connect(&server).await;
-    let (ids, key) = (backend.router.link().ids(), key("k"));
-    backend.router.link().clock().saw(1, clock::now());
+    let (ids, key) = (backend.router.link().check.opening.ids.clone(), key("k"));
+    backend.router.link().clock.saw(1, clock::now());
     let holder = ids.fresh();
     let before = clock::now();
     let held = granted(
@@ -205,7 +208,7 @@ async fn a_server_clock_that_jumped_costs_one_more_round_trip() {
             .unwrap(),
     );
     assert!(held.sent_at.tick() >= before.tick());
-    backend.router.link().clock().saw(1, clock::now());
+    backend.router.link().clock.saw(1, clock::now());
     let (a, b) = (self::key("a"), self::key("b"));
     let both = [(&a, ids.fresh()), (&b, ids.fresh())];
     let both = both.map(|(key, holder)| request(key, holder, 60_000));
@@ -214,7 +217,7 @@ async fn a_server_clock_that_jumped_costs_one_more_round_trip() {
     let again = backend
         .router
         .link()
-        .clock()
+        .clock
         .not_after(clock::now(), clock::now());
     assert!(
         again.abs_diff(server.time().await) < 5_000_000,
@@ -226,7 +229,7 @@ async fn a_server_clock_that_jumped_costs_one_more_round_trip() {
 async fn an_outage_ends_with_the_servers_return_and_wakes_listeners() {
     let mut server = TestServer::start().await;
     let backend = connect(&server).await;
-    let (ids, key) = (backend.router.link().ids(), key("k"));
+    let (ids, key) = (backend.router.link().check.opening.ids.clone(), key("k"));
     let mut listener = backend.listen(&key);
     listener.ready().await;
 
@@ -264,7 +267,7 @@ async fn an_outage_ends_with_the_servers_return_and_wakes_listeners() {
 async fn a_cut_subscription_is_renewed_and_wakes_all_listeners() {
     let server = TestServer::start().await;
     let backend = connect(&server).await;
-    let (ids, key) = (backend.router.link().ids(), key("k"));
+    let (ids, key) = (backend.router.link().check.opening.ids.clone(), key("k"));
     let mut listener = backend.listen(&key);
     listener.ready().await;
     server.run("CLIENT KILL TYPE pubsub").await;
@@ -284,7 +287,7 @@ async fn a_cut_subscription_is_renewed_and_wakes_all_listeners() {
 async fn a_call_during_a_cut_is_unknown_and_the_next_one_works() {
     let server = TestServer::start().await;
     let backend = connect(&server).await;
-    let (ids, key) = (backend.router.link().ids(), key("k"));
+    let (ids, key) = (backend.router.link().check.opening.ids.clone(), key("k"));
     for _ in 0..5 {
         server.run("CLIENT KILL TYPE normal").await;
         let holder = ids.fresh();
@@ -310,7 +313,7 @@ async fn a_call_during_a_cut_is_unknown_and_the_next_one_works() {
 async fn renewals_are_answered_while_acquires_flood_the_connection() {
     let server = TestServer::start().await;
     let backend = connect(&server).await;
-    let (ids, held) = (backend.router.link().ids(), key("held"));
+    let (ids, held) = (backend.router.link().check.opening.ids.clone(), key("held"));
     let holder = ids.fresh();
     granted(
         backend
@@ -405,7 +408,7 @@ fn a_backend_whose_runtime_is_gone_says_so() {
         .build()
         .unwrap();
     second.block_on(async {
-        let (ids, key) = (backend.router.link().ids(), key("k"));
+        let (ids, key) = (backend.router.link().check.opening.ids.clone(), key("k"));
         let answer = backend.acquire(request(&key, ids.fresh(), 60_000)).await;
         assert!(
             matches!(answer, Err(Fault::Closed(ShutdownCause::RuntimeEnded))),
@@ -448,7 +451,7 @@ async fn publishing_to_a_frozen_server_ends() {
 async fn health_is_good_after_the_servers_clock_has_jumped() {
     let server = TestServer::start().await;
     let backend = connect(&server).await;
-    backend.router.link().clock().saw(1, clock::now());
+    backend.router.link().clock.saw(1, clock::now());
     let health = backend.health(Duration::from_secs(20)).await;
     assert!(
         health.nodes.iter().all(NodeHealth::is_ok),

@@ -19,7 +19,7 @@ impl Waiting {
     async fn new() -> Waiting {
         let server = TestServer::start().await;
         let (backend, key) = (connect(&server).await, key("k"));
-        let ids = backend.router.link().ids();
+        let ids = backend.router.link().check.opening.ids.clone();
         let (first, holder) = (ids.fresh(), ids.fresh());
         granted(backend.acquire(request(&key, first, 60_000)).await.unwrap());
         let list = backend.waiting_list(&key).unwrap();
@@ -55,7 +55,7 @@ impl Waiting {
 
     /// Releases the lock, with another holder of the process for the list. Returns that holder, too.
     async fn releases_with_next(&self) -> (Released, HolderId) {
-        let next = self.backend.router.link().ids().fresh();
+        let next = self.backend.router.link().check.opening.ids.fresh();
         let with = WithRelease {
             next: Some(&next),
             ..WithRelease::default()
@@ -246,7 +246,7 @@ async fn after_another_command_connection_no_message_is_believed() {
 async fn a_request_that_looks_for_no_reservation_believes_none() {
     is_not_believed(async |waiting| {
         // As a set whose replicas confirm grants asks.
-        waiting.holder = waiting.backend.router.link().ids().fresh();
+        waiting.holder = waiting.backend.router.link().check.opening.ids.fresh();
         waiting.asks(false).await;
         let message = waiting.message().await;
         waiting.hears(&message).await;

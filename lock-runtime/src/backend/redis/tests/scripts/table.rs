@@ -172,7 +172,7 @@ fn every_header_names_the_keys_and_arguments() {
     check(&introduce("a"), 1);
     check(&withdraw(), 1);
     check(&who(), 1);
-    check(&Rights::of(&withdraw()), 1);
+    check(&Rights::of_all(&withdraw(), &[], None), 1);
     let leases = "leases";
     check(&KindOf { key: LOCK, leases }, 1);
     check(&permits::lease_of(1, &[1; 16]), 1);
