@@ -6,13 +6,14 @@ use std::ops::Range;
 use std::pin::pin;
 use std::task::Poll;
 
+use super::exclusive;
 use super::permits::{self, RenewPermits};
 use super::read_write::{self, ReadRenew};
-use super::{exclusive, request::ttl};
-use crate::backend::redis::connection::Live;
+use super::request::{mark, ttl};
+use crate::backend::redis::connection::{Live, Wire};
 use crate::backend::redis::router::{Nodes, Router};
 use crate::backend::redis::scripting::exclusive::Renew;
-use crate::backend::redis::scripting::faults;
+use crate::backend::redis::scripting::{self, Manner, Script, faults};
 use crate::backend::{Fault, Renewal, Renewed, Reply, Within};
 use crate::values::{Key, Kind, Moment, clock, rare};
 
@@ -189,7 +190,8 @@ impl Router {
         now: Moment,
         times: RenewalTimes,
     ) -> Result<Vec<Renewed>, Fault> {
-        let mut asked = pin!(self.ask_on(live, batch, now, times.useful));
+        let carrier = RenewalCarrier::Live(live, now, times.useful);
+        let mut asked = pin!(carrier.renew(batch));
         match tokio::time::timeout_at(times.usual.tick(), &mut asked).await {
             Ok(answers) => answers,
             Err(_) => {
@@ -198,34 +200,55 @@ impl Router {
             }
         }
     }
+}
 
-    async fn ask_on(
-        &self,
-        live: &Live,
-        batch: &[&Renewal],
-        now: Moment,
-        deadline: Moment,
-    ) -> Result<Vec<Renewed>, Fault> {
+/// The connection on which renewals are sent.
+pub(crate) enum RenewalCarrier<'a> {
+    /// It is now the first time, and answers count until the second one.
+    Live(&'a Live, Moment, Moment),
+    /// It waits for replicas: holds that are there are also written once more as they are.
+    Waiting(&'a Wire),
+}
+
+impl RenewalCarrier<'_> {
+    /// Sends the script for these holds, which are of one [`RenewalKind`].
+    pub(crate) async fn renew(self, batch: &[&Renewal]) -> Result<Vec<Renewed>, Fault> {
+        let marks = matches!(self, RenewalCarrier::Waiting(_));
+        let ttl = if marks { mark } else { ttl };
         let items = batch.iter();
         match batch.first().map(|item| RenewalKind::of(item.key.kind())) {
             None => Ok(Vec::new()),
             Some(RenewalKind::Permits) => {
-                let items = items.map(|item| permits::entry(item, item.permits, ttl(item)));
+                let items = items.map(|item| {
+                    // Permits are taken and returned together, so for a mark one permit represents all, unless the leases
+                    // are extended.
+                    let permits = match item.ttl {
+                        None if marks => 1,
+                        _ => item.permits,
+                    };
+                    permits::entry(item, permits, ttl(item))
+                });
                 let items: Vec<_> = items.collect();
-                let script = RenewPermits { items: &items };
-                live.call(&script, now, deadline).await
+                self.run(&RenewPermits { items: &items }).await
             }
             Some(RenewalKind::Reads) => {
-                let items: Vec<_> = items
-                    .map(|item| read_write::entry(item, ttl(item)))
-                    .collect();
-                live.call(&ReadRenew { items: &items }, now, deadline).await
+                let items = items.map(|item| read_write::entry(item, ttl(item)));
+                let items: Vec<_> = items.collect();
+                self.run(&ReadRenew { items: &items }).await
             }
             Some(RenewalKind::Others) => {
-                let items: Vec<_> = items
-                    .map(|item| exclusive::entry(item, ttl(item)))
-                    .collect();
-                live.call(&Renew { items: &items }, now, deadline).await
+                let items = items.map(|item| exclusive::entry(item, ttl(item)));
+                let items: Vec<_> = items.collect();
+                self.run(&Renew { items: &items }).await
+            }
+        }
+    }
+
+    async fn run<S: Script>(self, script: &S) -> Result<S::Reply, Fault> {
+        match self {
+            RenewalCarrier::Live(live, now, deadline) => live.call(script, now, deadline).await,
+            RenewalCarrier::Waiting(wire) => {
+                scripting::run(&mut wire.clone(), script, Manner::PLAIN).await
             }
         }
     }
@@ -233,14 +256,14 @@ impl Router {
 
 /// Holds that are renewed by the same script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum RenewalKind {
+enum RenewalKind {
     Permits,
     Reads,
     Others,
 }
 
 impl RenewalKind {
-    pub(crate) fn of(kind: Kind) -> RenewalKind {
+    fn of(kind: Kind) -> RenewalKind {
         match kind {
             Kind::Semaphore => RenewalKind::Permits,
             Kind::Read => RenewalKind::Reads,

@@ -3,13 +3,8 @@
 
 use super::super::cluster::Redirect;
 use crate::backend::redis::connection::Wire;
-use crate::backend::redis::kinds::exclusive;
-use crate::backend::redis::kinds::permits::{self, RenewPermits};
-use crate::backend::redis::kinds::read_write::{self, ReadRenew};
-use crate::backend::redis::kinds::renewals::{RenewalKind, RenewalPart, all, by_script};
-use crate::backend::redis::kinds::request::mark;
-use crate::backend::redis::scripting::exclusive::Renew;
-use crate::backend::redis::scripting::{self, Manner, faults};
+use crate::backend::redis::kinds::renewals::{RenewalCarrier, RenewalPart, all, by_script};
+use crate::backend::redis::scripting::faults;
 use crate::backend::{Fault, Renewal, Renewed};
 use crate::values::Key;
 
@@ -36,7 +31,8 @@ pub(super) async fn touch(
     let mut parts = by_script(holds, slot);
     while !parts.is_empty() {
         let marking = parts.iter().map(|part| -> RenewalPart<'_> {
-            Box::pin(mark_part(connection.clone(), holds, part))
+            let holds: Vec<_> = part.iter().filter_map(|&at| holds.get(at)).collect();
+            Box::pin(async move { RenewalCarrier::Waiting(connection).renew(&holds).await })
         });
         let answered = all(marking.collect()).await;
         let mut again = Vec::new();
@@ -72,41 +68,4 @@ pub(super) async fn touch(
         parts = again;
     }
     Ok(touches)
-}
-
-/// Touches the holds of one script.
-async fn mark_part(
-    mut connection: Wire,
-    holds: &[Renewal],
-    part: &[usize],
-) -> Result<Vec<Renewed>, Fault> {
-    let items = part.iter().filter_map(|&at| holds.get(at));
-    let kind = items
-        .clone()
-        .next()
-        .map(|item| RenewalKind::of(item.key.kind()));
-    match kind {
-        None => Ok(Vec::new()),
-        Some(RenewalKind::Others) => {
-            let items = items.map(|item| exclusive::entry(item, mark(item)));
-            let items: Vec<_> = items.collect();
-            scripting::run(&mut connection, &Renew { items: &items }, Manner::PLAIN).await
-        }
-        Some(RenewalKind::Reads) => {
-            let items = items.map(|item| read_write::entry(item, mark(item)));
-            let items: Vec<_> = items.collect();
-            let script = ReadRenew { items: &items };
-            scripting::run(&mut connection, &script, Manner::PLAIN).await
-        }
-        // Permits are taken and returned together, so one permit represents all, unless the leases are extended.
-        Some(RenewalKind::Permits) => {
-            let items = items.map(|item| {
-                let permits = item.ttl.map_or(1, |_| item.permits);
-                permits::entry(item, permits, mark(item))
-            });
-            let items: Vec<_> = items.collect();
-            let script = RenewPermits { items: &items };
-            scripting::run(&mut connection, &script, Manner::PLAIN).await
-        }
-    }
 }
