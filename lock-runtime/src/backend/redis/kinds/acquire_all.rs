@@ -46,14 +46,10 @@ pub(crate) async fn acquire_all(
 
 /// Explains the fault for the lock that it is about.
 async fn named(router: &Router, fault: Fault, requests: &[AcquireRequest<'_>]) -> Fault {
-    let refused = match &fault {
-        Fault::Foreign { key, .. } => requests
-            .iter()
-            .map(|request| request.hold_ref.key)
-            .find(|asked| asked.raw() == key),
-        _ => None,
-    };
-    match refused {
+    let mut keys = requests.iter().map(|request| request.hold_ref.key);
+    let is_refused =
+        |asked: &&Key| matches!(&fault, Fault::Foreign { key, .. } if asked.raw() == key);
+    match keys.find(is_refused) {
         Some(key) => router.named(fault, key, AskedKind::Lock(key.kind())).await,
         None => fault,
     }
@@ -78,7 +74,10 @@ async fn attempt(
         live.may_carry(request.hold_ref.holder)?;
     }
     let not_after = live.clock().not_after(sent_at, deadline);
-    let script = AcquireAll::new(requests, not_after);
+    let script = AcquireAll {
+        requests,
+        not_after_us: not_after,
+    };
     let undo = Undo::armed(|| {
         for request in requests {
             let sent = Some((live.clone(), not_after));
@@ -106,40 +105,14 @@ async fn attempt(
 }
 
 pub(crate) struct AcquireAll<'a> {
+    pub(crate) requests: &'a [AcquireRequest<'a>],
     /// In µs of the server's TIME.
-    not_after: u64,
-    items: Vec<SetItem<'a>>,
+    pub(crate) not_after_us: u64,
 }
 
-struct SetItem<'a> {
-    lock: &'a str,
-    /// The key of the lock's fence, and how the fence counts.
-    fence: Option<(String, &'static str)>,
-    holder: String,
-    lease: u64,
-}
-
-impl<'a> AcquireAll<'a> {
-    pub(crate) fn new(requests: &'a [AcquireRequest<'a>], not_after: u64) -> AcquireAll<'a> {
-        let item = |request: &'a AcquireRequest<'a>| {
-            let key = request.hold_ref.key;
-            let counts = if key.kind() == Kind::Fenced {
-                "by one"
-            } else {
-                "by the clock"
-            };
-            SetItem {
-                lock: key.raw(),
-                fence: request.fenced.then(|| (key.fence(), counts)),
-                holder: request.hold_ref.holder.text(),
-                lease: request.ttl.millis(),
-            }
-        };
-        AcquireAll {
-            not_after,
-            items: requests.iter().map(item).collect(),
-        }
-    }
+/// Returns the key of the lock's fence, if a token is wanted.
+fn fence(request: &AcquireRequest<'_>) -> Option<String> {
+    request.fenced.then(|| request.hold_ref.key.fence())
 }
 
 #[derive(Debug)]
@@ -163,19 +136,23 @@ impl Script for AcquireAll<'_> {
     }
 
     fn keys(&self) -> usize {
-        let fenced = self.items.iter().filter(|item| item.fence.is_some());
-        self.items.len() + fenced.count()
+        let fenced = self.requests.iter().filter(|request| request.fenced);
+        self.requests.len() + fenced.count()
     }
 
     fn write(&self, command: &mut Cmd) {
-        for item in &self.items {
-            command.arg(item.lock);
-            command.arg(item.fence.as_ref().map(|(key, _)| key.as_str()));
+        for request in self.requests {
+            command.arg(request.hold_ref.key.raw()).arg(fence(request));
         }
-        command.arg(self.not_after);
-        for item in &self.items {
-            let counts = item.fence.as_ref().map_or("", |(_, counts)| counts);
-            command.arg(&item.holder).arg(item.lease).arg(counts);
+        command.arg(self.not_after_us);
+        for request in self.requests {
+            let counts = match request.hold_ref.key.kind() {
+                _ if !request.fenced => "",
+                Kind::Fenced => "by one",
+                _ => "by the clock",
+            };
+            let holder = request.hold_ref.holder.text();
+            command.arg(holder).arg(request.ttl.millis()).arg(counts);
         }
     }
 
@@ -184,17 +161,17 @@ impl Script for AcquireAll<'_> {
         let word = items.text()?;
         if word == "FOREIGN" {
             let index = usize::try_from(items.integer()?).ok()?.checked_sub(1)?;
-            let item = self.items.get(index)?;
-            let fence = item.fence.as_ref().map(|(key, _)| key.as_str());
-            return foreign(items, &[("lock", Some(item.lock)), ("fence", fence)]);
+            let request = self.requests.get(index)?;
+            let (lock, fence) = (request.hold_ref.key.raw(), fence(request));
+            return foreign(items, &[("lock", Some(lock)), ("fence", fence.as_deref())]);
         }
         let time = items.digits()?;
         let done = match word.as_str() {
             "OK" => {
-                let mut tokens = Vec::with_capacity(self.items.len());
-                for item in &self.items {
+                let mut tokens = Vec::with_capacity(self.requests.len());
+                for request in self.requests {
                     let token = items.token()?;
-                    if token.is_some() != item.fence.is_some() {
+                    if token.is_some() != request.fenced {
                         return None;
                     }
                     tokens.push(token);

@@ -29,7 +29,12 @@ impl Set {
         let requests: Vec<_> = pairs
             .map(|(key, holder)| request(key, *holder, LEASE))
             .collect();
-        bench.call(AcquireAll::new(&requests, not_after)).await
+        bench
+            .call(AcquireAll {
+                requests: &requests,
+                not_after_us: not_after,
+            })
+            .await
     }
 
     async fn tokens(&self, bench: &ScriptBench) -> Vec<u64> {
@@ -139,7 +144,14 @@ async fn a_write_that_is_refused_leaves_no_lock_behind() {
         let requests: Vec<_> = pairs
             .map(|(key, holder)| request(key, *holder, LEASE))
             .collect();
-        let refused = run(&mut limited, &AcquireAll::new(&requests, FAR)).await;
+        let refused = run(
+            &mut limited,
+            &AcquireAll {
+                requests: &requests,
+                not_after_us: FAR,
+            },
+        )
+        .await;
         assert!(refused.is_err(), "{rules}: {refused:?}");
         assert_eq!(set.held(&bench).await, 0, "{rules}");
     }

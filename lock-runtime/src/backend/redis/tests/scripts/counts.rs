@@ -48,7 +48,15 @@ async fn a_malformed_count_is_foreign_to_every_operation() {
         bench.run(&format!("HSET lock:k uuid:7 {junk}")).await;
         let whys = [
             leaves(&bench, junk, acquire("a")).await,
-            leaves(&bench, junk, AcquireAll::new(&requests, FAR)).await,
+            leaves(
+                &bench,
+                junk,
+                AcquireAll {
+                    requests: &requests,
+                    not_after_us: FAR,
+                },
+            )
+            .await,
             leaves(&bench, junk, fair_acquire("a")).await,
             leaves(&bench, junk, inspect()).await,
             leaves(&bench, junk, force()).await,

@@ -160,7 +160,13 @@ fn every_header_names_the_keys_and_arguments() {
         crate::values::holder::HolderIds::new().fresh(),
         LEASE,
     )];
-    check(&AcquireAll::new(&requests, 1), 1);
+    check(
+        &AcquireAll {
+            requests: &requests,
+            not_after_us: 1,
+        },
+        1,
+    );
     check(&each::acquires(&["k"]), 1);
     check(&each::releases(&["k"]), 1);
     check(&force(), 1);
@@ -335,7 +341,11 @@ fn a_malformed_reply_is_an_error_and_never_a_panic() {
             !matches!(granted, Some(Ok(AcquireReply::Granted { .. }))),
             "{said}"
         );
-        let all = AcquireAll::new(&requests, 1).read(reply.clone());
+        let all = AcquireAll {
+            requests: &requests,
+            not_after_us: 1,
+        }
+        .read(reply.clone());
         assert!(
             !matches!(
                 all,
