@@ -147,15 +147,6 @@ impl Router {
         self.closed.send_replace(true);
     }
 
-    /// Returns the connection of a single server.
-    #[cfg(test)]
-    pub(super) fn link(&self) -> &Arc<Link> {
-        match &self.nodes {
-            Nodes::One(link) => link,
-            Nodes::Cluster(_) => panic!("a cluster has many"),
-        }
-    }
-
     /// Returns the connection to the node that has the key, waiting for it until `deadline`, and the current time,
     /// which is `now` if there was a connection at once.
     pub(super) async fn route(

@@ -46,16 +46,6 @@ pub(crate) struct ClusterMember {
     pub(crate) alarm: Arc<Notify>,
 }
 
-impl ClusterMember {
-    async fn dismissed(member: &mut Option<watch::Receiver<bool>>) {
-        match member {
-            // An error means that the cluster is gone, and the backend with it.
-            Some(dismissed) => _ = dismissed.wait_for(|dismissed| *dismissed).await,
-            None => std::future::pending().await,
-        }
-    }
-}
-
 impl Supervisor {
     /// Spawns the task. It ends when `closed` becomes true or its sender is gone.
     ///
@@ -101,10 +91,17 @@ impl Supervisor {
     async fn run(mut self, state: watch::Sender<LinkState>, first: Option<Opened>) {
         let mut closed = self.closed.clone();
         let mut dismissed = self.member.as_ref().map(|node| node.dismissed.clone());
+        let dismissed = async {
+            match &mut dismissed {
+                // An error means that the cluster is gone, and the backend with it.
+                Some(dismissed) => _ = dismissed.wait_for(|dismissed| *dismissed).await,
+                None => std::future::pending().await,
+            }
+        };
         let end = tokio::select! {
             // An error means the same: the backend is gone.
             _ = closed.wait_for(|closed| *closed) => LinkState::Closed,
-            () = ClusterMember::dismissed(&mut dismissed) => LinkState::Dismissed,
+            () = dismissed => LinkState::Dismissed,
             () = self.keep_alive(&state, first) => LinkState::Closed,
         };
         LinkState::replace(&state, end);

@@ -429,9 +429,8 @@ impl PubsubSession<'_> {
     ) -> impl Iterator<Item = &'static str> + use<> {
         let channels = self.subscriber.channels;
         let sharded = channels.are_sharded().then_some(sharded);
-        sharded
-            .into_iter()
-            .chain(channels.are_classic().then_some(classic))
+        let classic = channels.are_classic().then_some(classic);
+        [sharded, classic].into_iter().flatten()
     }
 }
 

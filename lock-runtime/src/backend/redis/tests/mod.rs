@@ -20,6 +20,8 @@ use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 
 use self::server::TestServer;
+use super::connection::Link;
+use super::router::{Nodes, Router};
 use super::{RedisBackend, Target};
 use crate::backend::opening::Opening;
 use crate::backend::redis::scripting::{self, Script};
@@ -98,6 +100,16 @@ async fn connect(server: &TestServer) -> Arc<RedisBackend> {
         ..Options::default()
     };
     connect_with(&server.url(), options).await.unwrap().0
+}
+
+impl Router {
+    /// Returns the connection of a single server.
+    fn link(&self) -> &Arc<Link> {
+        match &self.nodes {
+            Nodes::One(link) => link,
+            Nodes::Cluster(_) => panic!("a cluster has many"),
+        }
+    }
 }
 
 fn key(name: &str) -> Arc<Key> {
