@@ -162,17 +162,15 @@ impl Subscriber {
                  Connect to Redis directly"
             )
         };
-        let shown = self.target.shown();
+        let lasting = || FirstTry::NoPubSub(Fault::Impossible(without()).at(self.target.shown()));
         match fault {
-            Fault::NotDone(said) if said.to_string().starts_with("ERR") => {
-                FirstTry::NoPubSub(Fault::Impossible(without()).at(shown))
-            }
+            Fault::NotDone(said) if said.to_string().starts_with("ERR") => lasting(),
             // The network may be slow.
             Fault::Unknown(_) if waited >= self.timeout => {
                 FirstTry::NoPubSub(Fault::not_done(without()))
             }
             Fault::Unknown(_) if cuts < CUTS => FirstTry::UnderWay,
-            Fault::Unknown(_) => FirstTry::NoPubSub(Fault::Impossible(without()).at(shown)),
+            Fault::Unknown(_) => lasting(),
             _ => FirstTry::Over,
         }
     }

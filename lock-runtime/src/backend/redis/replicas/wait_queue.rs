@@ -13,7 +13,7 @@ use crate::backend::redis::replicas::wait_connection::{
 };
 use crate::backend::{Fault, Renewal};
 use crate::sync;
-use crate::values::{Moment, ShutdownCause};
+use crate::values::Moment;
 
 /// The number of connections. One `WAIT` is under way while the requests for another gather; more connections would
 /// only wait for the same replicas.
@@ -84,11 +84,11 @@ impl WaitQueue {
     }
 
     fn ended(&self) -> Fault {
-        Fault::Closed(if *self.closed.borrow() {
-            ShutdownCause::Shutdown
+        if *self.closed.borrow() {
+            Fault::closed()
         } else {
-            ShutdownCause::RuntimeEnded
-        })
+            Fault::runtime_ended()
+        }
     }
 }
 
