@@ -99,16 +99,11 @@ impl Items {
     pub(crate) fn messages(&mut self) -> Option<Vec<(String, String)>> {
         let mut messages = Vec::new();
         while let Some(channel) = self.value() {
-            let payload = self.text()?;
-            match channel {
-                Value::BulkString(channel) => {
-                    messages.extend(
-                        String::from_utf8(channel)
-                            .ok()
-                            .map(|channel| (channel, payload)),
-                    );
-                }
-                _ => return None,
+            let (Value::BulkString(channel), payload) = (channel, self.text()?) else {
+                return None;
+            };
+            if let Ok(channel) = String::from_utf8(channel) {
+                messages.push((channel, payload));
             }
         }
         Some(messages)
