@@ -113,8 +113,8 @@ impl<'a> FrontSeat<'a> {
         let waiters = || self.front.as_ref().map_or(0, Front::waiters);
         !self.is_first
             && self.attempt.kind() == Kind::Mutex
-            && core.backend.hand_off().is_some()
             && waiters() > 0
+            && core.backend.traits().hands_over
     }
 
     /// Takes the place for the next request, or makes one if the caller may be on the list.

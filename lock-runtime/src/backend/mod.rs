@@ -134,15 +134,39 @@ pub(crate) trait Backend: Send + Sync + 'static {
         }
     }
 
-    /// The operation that passes a hold to another holder without the lock being free in between. With `None`, the
-    /// caller releases the lock and the next holder acquires it.
-    fn hand_off(&self) -> Option<&dyn HandOff> {
-        self.around()?.hand_off()
+    /// Passes the lock from one holder to the next without it being free in between: makes `to` the holder if `from`
+    /// holds the lock, and counts the other processes that may be waiting. Sends no message. It is done as well if `to`
+    /// holds the lock already. Only asked of a store that [hands over](StoreTraits::hands_over).
+    ///
+    /// The core awaits it to its end, and gives back both holders after [`Fault::Unknown`]: the backend undoes nothing.
+    ///
+    /// `spare` is the number of further tokens to reserve, if `to` wants a token. Tokens that follow the clock are at
+    /// most that many µs ahead of it.
+    fn hand_over<'a>(
+        &'a self,
+        from: HolderId,
+        to: AcquireRequest<'a>,
+        spare: u64,
+    ) -> Reply<'a, HandedOver> {
+        match self.around() {
+            Some(inner) => inner.hand_over(from, to, spare),
+            None => never_asked(),
+        }
     }
 
-    /// The operations that only read/write locks need. A store that keeps read/write locks returns them.
-    fn shared(&self) -> Option<&dyn Shared> {
-        self.around()?.shared()
+    /// Makes a writer a reader, and wakes the waiters that may read beside it. `hold_ref` names the read hold. Reports
+    /// that nothing is held if the holder is neither writer nor reader. Only asked of a store that keeps read/write
+    /// locks.
+    fn downgrade<'a>(
+        &'a self,
+        hold_ref: HoldRef<'a>,
+        ttl: Ttl,
+        timeout: Duration,
+    ) -> Reply<'a, Released> {
+        match self.around() {
+            Some(inner) => inner.downgrade(hold_ref, ttl, timeout),
+            None => never_asked(),
+        }
     }
 
     /// Plain permits and latches.
@@ -241,6 +265,12 @@ pub(crate) trait Backend: Send + Sync + 'static {
     }
 }
 
+/// The answer of a store to a request that it is never asked for, because of its [traits](StoreTraits).
+fn never_asked<'a, T: Send + 'a>() -> Reply<'a, T> {
+    let fault = Fault::impossible("the lock store cannot do that");
+    Box::pin(std::future::ready(Err(fault)))
+}
+
 /// The properties of a store. The default is a store of mutexes with connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoreTraits {
@@ -251,8 +281,11 @@ pub(crate) struct StoreTraits {
     /// True for a quorum: one of its nodes may still keep a lock that the majority reported as not held.
     pub(crate) divided: bool,
     /// Whether the store notifies a holder that keeps a lock between its turns when another process wants the lock
-    /// ([`Event::Wanted`]). Such a store has a [`hand_off`](Backend::hand_off).
+    /// ([`Event::Wanted`]). Such a store [hands over](StoreTraits::hands_over).
     pub(crate) tells_keepers: bool,
+    /// Whether the store can [hand over](Backend::hand_over) a lock. If not, the caller releases the lock and the next
+    /// holder acquires it.
+    pub(crate) hands_over: bool,
     /// Whether the store's connections or tasks end with the runtime that they were opened in. The manager then ends with it.
     pub(crate) lives_in_a_runtime: bool,
 }
@@ -264,6 +297,7 @@ impl Default for StoreTraits {
             renew_batch: 128,
             divided: false,
             tells_keepers: false,
+            hands_over: false,
             lives_in_a_runtime: true,
         }
     }
@@ -285,33 +319,4 @@ pub(crate) trait WaitingList: Send + Sync {
     /// Takes the reservation of the lock for the holder, if a message has brought one that may be believed without a
     /// request. No request of the holder may be under way. After this call, only a request gets the lock for the holder.
     fn take_reserved(&self, key: &Key, holder: HolderId, now: Moment) -> Option<Granted>;
-}
-
-/// The operation of a store that can pass a lock from one holder to the next.
-pub(crate) trait HandOff: Send + Sync {
-    /// Makes `to` the holder if `from` holds the lock, and counts the other processes that may be waiting. Sends no
-    /// message. It is done as well if `to` holds the lock already.
-    ///
-    /// The core awaits it to its end, and gives back both holders after [`Fault::Unknown`]: the backend undoes nothing.
-    ///
-    /// `spare` is the number of further tokens to reserve, if `to` wants a token. Tokens that follow the clock are at
-    /// most that many µs ahead of it.
-    fn hand_over<'a>(
-        &'a self,
-        from: HolderId,
-        to: AcquireRequest<'a>,
-        spare: u64,
-    ) -> Reply<'a, HandedOver>;
-}
-
-/// The operation of a store that keeps read/write locks.
-pub(crate) trait Shared: Send + Sync {
-    /// Makes a writer a reader, and wakes the waiters that may read beside it. `hold_ref` names the read hold. Reports
-    /// that nothing is held if the holder is neither writer nor reader.
-    fn downgrade<'a>(
-        &'a self,
-        hold_ref: HoldRef<'a>,
-        ttl: Ttl,
-        timeout: Duration,
-    ) -> Reply<'a, Released>;
 }

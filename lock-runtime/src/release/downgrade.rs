@@ -110,12 +110,9 @@ impl Downgrade {
                 break self.hold.check();
             }
             let timeout = self.core.options.call_timeout;
-            let Some(store) = self.core.backend.shared() else {
-                break self.hold.check();
-            };
             let tenure = self.hold.tenure();
             let (read, ttl) = (tenure.hold_ref(), tenure.ttl());
-            match store.downgrade(read, ttl, timeout).await {
+            match self.core.backend.downgrade(read, ttl, timeout).await {
                 Ok(Released::Done | Released::DoneAndListed) => {
                     // A read with a long lease is renewed more often than the write was.
                     if ttl > tenure.paced_by() {

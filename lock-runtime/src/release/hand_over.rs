@@ -61,8 +61,10 @@ impl Work {
         if self.tenure.is_wanted() || self.turn.nobody_waits && self.turn.keep_for.is_none() {
             return None;
         }
-        self.core.backend.hand_off()?;
         let front = self.turn.front.as_ref()?;
+        if !self.core.backend.traits().hands_over {
+            return None;
+        }
         if let Some(successor) = front.successor() {
             return Some(Following {
                 options: successor.hold_options,
@@ -111,7 +113,7 @@ impl Release {
             return;
         };
         let core = work.core.clone();
-        let (Some(front), Some(store)) = (work.turn.front.take(), core.backend.hand_off()) else {
+        let Some(front) = work.turn.front.take() else {
             return;
         };
         let (key, from) = (front.key().clone(), work.tenure.holder());
@@ -126,7 +128,7 @@ impl Release {
             };
             let call = core.acquire_request(&key, to, &options, clock::now());
             let hold_ref = call.hold_ref;
-            let handed = store.hand_over(from, call, spare).await;
+            let handed = core.backend.hand_over(from, call, spare).await;
             // No request was sent, for the connection is newer than the id. This repeats only while new ones are opened.
             if !matches!(handed, Err(Fault::Outdated)) {
                 break (to, hold_ref, handed);

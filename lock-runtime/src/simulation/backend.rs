@@ -19,9 +19,9 @@ use crate::backend::kit::topic::{TopicListener, WakeUps};
 use crate::backend::kit::undo::Undo;
 use crate::backend::memory::MemoryBackend;
 use crate::backend::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, CounterRef, Counters, Fault, HandOff,
-    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, Spare,
-    StoreTraits, TenureTerms, Within,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, CounterRef, Counters, Fault, HandedOver,
+    HoldRef, Listen, Released, Renewal, Renewed, Reply, Snapshot, Spare, StoreTraits, TenureTerms,
+    Within,
 };
 use crate::sync::Mutex;
 use crate::values::clock::{self, Moment, simulated_now};
@@ -411,16 +411,46 @@ impl Backend for SimulatedBackend {
         StoreTraits {
             kinds: &Kind::ALL,
             tells_keepers: true,
+            hands_over: true,
             ..StoreTraits::default()
         }
     }
 
-    fn hand_off(&self) -> Option<&dyn HandOff> {
-        Some(self)
+    fn hand_over<'a>(
+        &'a self,
+        from: HolderId,
+        to: AcquireRequest<'a>,
+        spare: u64,
+    ) -> Reply<'a, HandedOver> {
+        Box::pin(async move {
+            let owned = OwnedRequest::of(&to);
+            let does = move |store: &MemoryBackend, _| {
+                answer_of(store.hand_over(from, owned.request(), spare))
+            };
+            let sent_at = clock::now();
+            let timeout = to.deadline() - sent_at;
+            let handed_over = self.line.call("hand over", true, timeout, does).await?;
+            Ok(match handed_over {
+                HandedOver::Done(mut granted, terms) => {
+                    granted.sent_at = sent_at;
+                    HandedOver::Done(granted, by_the_clock_here(terms))
+                }
+                HandedOver::NotHeld => HandedOver::NotHeld,
+            })
+        })
     }
 
-    fn shared(&self) -> Option<&dyn Shared> {
-        Some(self)
+    fn downgrade<'a>(
+        &'a self,
+        hold_ref: HoldRef<'a>,
+        ttl: Ttl,
+        timeout: Duration,
+    ) -> Reply<'a, Released> {
+        let (key, holder) = (hold_ref.key.clone(), hold_ref.holder);
+        let does = move |store: &MemoryBackend, _| {
+            answer_of(store.downgrade(HoldRef::one(&key, holder), ttl, Duration::ZERO))
+        };
+        Box::pin(self.line.call("downgrade", true, timeout, does))
     }
 
     fn counters(&self) -> Option<&dyn Counters> {
@@ -457,33 +487,6 @@ impl Backend for SimulatedBackend {
     }
 }
 
-impl HandOff for SimulatedBackend {
-    fn hand_over<'a>(
-        &'a self,
-        from: HolderId,
-        to: AcquireRequest<'a>,
-        spare: u64,
-    ) -> Reply<'a, HandedOver> {
-        Box::pin(async move {
-            let owned = OwnedRequest::of(&to);
-            let does = move |store: &MemoryBackend, _| {
-                let hand_off = store.hand_off().expect("the memory store hands over");
-                answer_of(hand_off.hand_over(from, owned.request(), spare))
-            };
-            let sent_at = clock::now();
-            let timeout = to.deadline() - sent_at;
-            let handed_over = self.line.call("hand over", true, timeout, does).await?;
-            Ok(match handed_over {
-                HandedOver::Done(mut granted, terms) => {
-                    granted.sent_at = sent_at;
-                    HandedOver::Done(granted, by_the_clock_here(terms))
-                }
-                HandedOver::NotHeld => HandedOver::NotHeld,
-            })
-        })
-    }
-}
-
 /// The store told its time at the moment of its answer. Here it counts from the answer's arrival.
 fn by_the_clock_here(terms: TenureTerms) -> TenureTerms {
     let spare = match terms.spare {
@@ -491,24 +494,6 @@ fn by_the_clock_here(terms: TenureTerms) -> TenureTerms {
         other => other,
     };
     TenureTerms { spare, ..terms }
-}
-
-impl Shared for SimulatedBackend {
-    fn downgrade<'a>(
-        &'a self,
-        hold_ref: HoldRef<'a>,
-        ttl: Ttl,
-        timeout: Duration,
-    ) -> Reply<'a, Released> {
-        let (key, holder) = (hold_ref.key.clone(), hold_ref.holder);
-        let does = move |store: &MemoryBackend, _| {
-            let shared = store
-                .shared()
-                .expect("the memory store keeps read/write locks");
-            answer_of(shared.downgrade(HoldRef::one(&key, holder), ttl, Duration::ZERO))
-        };
-        Box::pin(self.line.call("downgrade", true, timeout, does))
-    }
 }
 
 /// Sends an operation on a counter.

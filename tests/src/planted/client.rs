@@ -152,13 +152,13 @@ pub const ALL: &[Bug] = &[
         caught_by: &["false-loss", "needless-loss", "refused-holder"],
         edits: &[edit(
             "release/hand_over.rs",
-            "let handed = store.hand_over(from, call, spare).await;",
+            "let handed = core.backend.hand_over(from, call, spare).await;",
             "let handed = if PLANTED {
                 let granted = crate::backend::Granted::leased(None, clock::now());
                 let (others, spare) = (None, crate::backend::Spare::Nothing);
                 Ok(HandedOver::Done(granted, TenureTerms { others, spare }))
             } else {
-                store.hand_over(from, call, spare).await
+                core.backend.hand_over(from, call, spare).await
             };",
         )],
     },

@@ -19,8 +19,8 @@ pub use self::store::MemoryStore;
 use self::store::{At, Entry, MemoryState, foreign};
 use super::{
     AcquireRequest, Acquired, AcquiredAll, AskedKind, Backend, Counters, Directory, Event,
-    EventSink, Fault, HandOff, HandedOver, HoldRef, Holders, Listen, Released, Renewal, Renewed,
-    Reply, Shared, Snapshot, StoreTraits, Within,
+    EventSink, Fault, HandedOver, HoldRef, Holders, Listen, Released, Renewal, Renewed, Reply,
+    Snapshot, StoreTraits, Within,
 };
 use crate::values::{HolderId, Key, Kind, LockMode, Moment, StoreKind, Ttl, clock};
 
@@ -241,17 +241,33 @@ impl Backend for MemoryBackend {
         StoreTraits {
             kinds: &Kind::ALL,
             tells_keepers: true,
+            hands_over: true,
             lives_in_a_runtime: false,
             ..StoreTraits::default()
         }
     }
 
-    fn hand_off(&self) -> Option<&dyn HandOff> {
-        Some(self)
+    fn hand_over<'a>(
+        &'a self,
+        from: HolderId,
+        to: AcquireRequest<'a>,
+        spare: u64,
+    ) -> Reply<'a, HandedOver> {
+        self.op(move |state| {
+            let at = self.at(to.asked_at);
+            Ok(match to.hold_ref.key.kind() {
+                Kind::Mutex | Kind::Fenced => exclusive::hand_over(state, from, &to, spare, at),
+                // The front at a semaphore has no owner, so it cannot be handed over.
+                Kind::Semaphore => HandedOver::NotHeld,
+                // Its successor is the first in the store's queue.
+                Kind::Fair => HandedOver::NotHeld,
+                Kind::Read | Kind::Write => read_write::hand_over(state, from, &to, spare, at),
+            })
+        })
     }
 
-    fn shared(&self) -> Option<&dyn Shared> {
-        Some(self)
+    fn downgrade<'a>(&'a self, hold_ref: HoldRef<'a>, _: Ttl, _: Duration) -> Reply<'a, Released> {
+        self.op(move |state| Ok(read_write::downgrade(state, hold_ref)))
     }
 
     fn counters(&self) -> Option<&dyn Counters> {
@@ -279,33 +295,6 @@ impl Backend for MemoryBackend {
             .lock()
             .attached
             .retain(|(attachment, _)| *attachment != self.attachment);
-    }
-}
-
-impl HandOff for MemoryBackend {
-    fn hand_over<'a>(
-        &'a self,
-        from: HolderId,
-        to: AcquireRequest<'a>,
-        spare: u64,
-    ) -> Reply<'a, HandedOver> {
-        self.op(move |state| {
-            let at = self.at(to.asked_at);
-            Ok(match to.hold_ref.key.kind() {
-                Kind::Mutex | Kind::Fenced => exclusive::hand_over(state, from, &to, spare, at),
-                // The front at a semaphore has no owner, so it cannot be handed over.
-                Kind::Semaphore => HandedOver::NotHeld,
-                // Its successor is the first in the store's queue.
-                Kind::Fair => HandedOver::NotHeld,
-                Kind::Read | Kind::Write => read_write::hand_over(state, from, &to, spare, at),
-            })
-        })
-    }
-}
-
-impl Shared for MemoryBackend {
-    fn downgrade<'a>(&'a self, hold_ref: HoldRef<'a>, _: Ttl, _: Duration) -> Reply<'a, Released> {
-        self.op(move |state| Ok(read_write::downgrade(state, hold_ref)))
     }
 }
 

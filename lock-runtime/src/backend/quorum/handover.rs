@@ -80,13 +80,13 @@ async fn at_one_node(
     let Some(node) = inner.nodes.get(index) else {
         return Err(Fault::runtime_ended());
     };
-    let answer = match node.backend.hand_off() {
-        Some(store) if !grants.is_withdrawn() => {
-            store
-                .hand_over(from.holder, to.request(), SPARE_TOKENS)
-                .await
-        }
-        _ => Err(Fault::runtime_ended()),
+    let answer = if grants.is_withdrawn() {
+        Err(Fault::runtime_ended())
+    } else {
+        let asked = node
+            .backend
+            .hand_over(from.holder, to.request(), SPARE_TOKENS);
+        asked.await
     };
     match &answer {
         Ok(HandedOver::Done(..)) => {

@@ -40,8 +40,8 @@ use tokio::task::JoinHandle;
 use self::listen::QuorumListener;
 pub(crate) use self::node::VotingNode;
 use super::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Fault, Granted, HandOff, HandedOver,
-    HoldRef, Listen, Released, Renewal, Renewed, Reply, Snapshot, StoreTraits, Within,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Fault, Granted, HandedOver, HoldRef,
+    Listen, Released, Renewal, Renewed, Reply, Snapshot, StoreTraits, Within,
 };
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::quorum::vote::{Grants, Polled};
@@ -299,8 +299,16 @@ impl Backend for QuorumBackend {
         StoreKind::Quorum
     }
 
-    fn hand_off(&self) -> Option<&dyn HandOff> {
-        Some(self)
+    fn hand_over<'a>(
+        &'a self,
+        from: HolderId,
+        to: AcquireRequest<'a>,
+        _: u64,
+    ) -> Reply<'a, HandedOver> {
+        Box::pin(async move {
+            self.inner.check_term(to.ttl)?;
+            handover::hand_over(&self.inner, from, NodeRequest::of(&to)).await
+        })
     }
 
     fn health(&self, timeout: Duration) -> Boxed<'_, Checkup> {
@@ -318,6 +326,7 @@ impl Backend for QuorumBackend {
         StoreTraits {
             renew_batch: batches.min().unwrap_or(1),
             divided: true,
+            hands_over: true,
             ..StoreTraits::default()
         }
     }
@@ -345,19 +354,5 @@ impl Backend for QuorumBackend {
         for node in &self.inner.nodes {
             node.backend.close();
         }
-    }
-}
-
-impl HandOff for QuorumBackend {
-    fn hand_over<'a>(
-        &'a self,
-        from: HolderId,
-        to: AcquireRequest<'a>,
-        _: u64,
-    ) -> Reply<'a, HandedOver> {
-        Box::pin(async move {
-            self.inner.check_term(to.ttl)?;
-            handover::hand_over(&self.inner, from, NodeRequest::of(&to)).await
-        })
     }
 }

@@ -37,11 +37,11 @@ use self::pubsub::messages::channel;
 use self::replicas::ReplicaConfirmations;
 use self::router::{Nodes, Router};
 use super::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Counters, Directory, HandOff,
-    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, StoreTraits,
-    WaitingList, WithRelease, Within,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Counters, Directory, HandedOver,
+    HoldRef, Listen, Released, Renewal, Renewed, Reply, Snapshot, StoreTraits, WaitingList,
+    WithRelease, Within,
 };
-use crate::values::{Checkup, HolderId, Key, Kind, LockError, StoreKind, rare};
+use crate::values::{Checkup, HolderId, Key, Kind, LockError, StoreKind, Ttl, rare};
 
 /// Locks in one Redis server, or in a cluster of them.
 pub(crate) struct RedisBackend {
@@ -120,6 +120,7 @@ impl Backend for RedisBackend {
             kinds: &Kind::ALL,
             // The turns that a keeper grants by itself would not be confirmed by replicas.
             tells_keepers: self.replicas.is_none(),
+            hands_over: true,
             ..StoreTraits::default()
         }
     }
@@ -132,12 +133,35 @@ impl Backend for RedisBackend {
         }
     }
 
-    fn hand_off(&self) -> Option<&dyn HandOff> {
-        Some(self)
+    fn hand_over<'a>(
+        &'a self,
+        from: HolderId,
+        to: AcquireRequest<'a>,
+        spare: u64,
+    ) -> Reply<'a, HandedOver> {
+        Box::pin(async move {
+            match to.hold_ref.key.kind() {
+                Kind::Mutex | Kind::Fenced | Kind::Write => {
+                    let handed = exclusive::hand_over(&self.router, from, to, spare).await?;
+                    match &self.replicas {
+                        None => Ok(handed),
+                        Some(replicas) => rare(replicas.confirm_hand_over(to, handed)).await,
+                    }
+                }
+                // Readers acquire a lock beside each other, the front at a semaphore has no owner, and the successor at a
+                // fair lock is the first waiter in its queue.
+                Kind::Read | Kind::Semaphore | Kind::Fair => Ok(HandedOver::NotHeld),
+            }
+        })
     }
 
-    fn shared(&self) -> Option<&dyn Shared> {
-        Some(&*self.router)
+    fn downgrade<'a>(
+        &'a self,
+        hold_ref: HoldRef<'a>,
+        ttl: Ttl,
+        timeout: Duration,
+    ) -> Reply<'a, Released> {
+        Box::pin(self.router.downgrade(hold_ref, ttl, timeout))
     }
 
     fn counters(&self) -> Option<&dyn Counters> {
@@ -197,29 +221,5 @@ impl Backend for RedisBackend {
 
     fn close(&self) {
         self.router.close();
-    }
-}
-
-impl HandOff for RedisBackend {
-    fn hand_over<'a>(
-        &'a self,
-        from: HolderId,
-        to: AcquireRequest<'a>,
-        spare: u64,
-    ) -> Reply<'a, HandedOver> {
-        Box::pin(async move {
-            match to.hold_ref.key.kind() {
-                Kind::Mutex | Kind::Fenced | Kind::Write => {
-                    let handed = exclusive::hand_over(&self.router, from, to, spare).await?;
-                    match &self.replicas {
-                        None => Ok(handed),
-                        Some(replicas) => rare(replicas.confirm_hand_over(to, handed)).await,
-                    }
-                }
-                // Readers acquire a lock beside each other, the front at a semaphore has no owner, and the successor at a
-                // fair lock is the first waiter in its queue.
-                Kind::Read | Kind::Semaphore | Kind::Fair => Ok(HandedOver::NotHeld),
-            }
-        })
     }
 }

@@ -53,9 +53,8 @@ use super::kit::{server_clock::ServerClock, slots::Slots, standing::Standing};
 use super::listen::Both;
 use super::opening::Opening;
 use super::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Counters, Directory, Fault, HandOff,
-    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, StoreTraits,
-    Within,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Counters, Directory, Fault, HandedOver,
+    HoldRef, Listen, Released, Renewal, Renewed, Reply, Snapshot, StoreTraits, Within,
 };
 use crate::values::{
     Checkup, Count, HolderId, Key, Kind, LockError, Moment, StoreKind, Ttl, clock,
@@ -284,6 +283,7 @@ impl Backend for SqlBackend {
         StoreTraits {
             kinds: &Kind::ALL,
             renew_batch: 1_000,
+            hands_over: true,
             ..StoreTraits::default()
         }
     }
@@ -292,12 +292,31 @@ impl Backend for SqlBackend {
         self.inner.database.check_key(key)
     }
 
-    fn hand_off(&self) -> Option<&dyn HandOff> {
-        Some(self)
+    fn hand_over<'a>(
+        &'a self,
+        from: HolderId,
+        to: AcquireRequest<'a>,
+        spare: u64,
+    ) -> Reply<'a, HandedOver> {
+        Box::pin(async move {
+            match to.hold_ref.key.kind() {
+                Kind::Mutex | Kind::Fenced | Kind::Write => {
+                    exclusive::hand_over(&self.inner, from, to, spare).await
+                }
+                // Readers acquire a lock beside each other, the front at a semaphore has no owner, and the successor at a
+                // fair lock is the first waiter in its queue.
+                Kind::Read | Kind::Semaphore | Kind::Fair => Ok(HandedOver::NotHeld),
+            }
+        })
     }
 
-    fn shared(&self) -> Option<&dyn Shared> {
-        Some(self)
+    fn downgrade<'a>(
+        &'a self,
+        hold_ref: HoldRef<'a>,
+        _: Ttl,
+        timeout: Duration,
+    ) -> Reply<'a, Released> {
+        Box::pin(release::downgrade(&self.inner, hold_ref, timeout))
     }
 
     fn counters(&self) -> Option<&dyn Counters> {
@@ -347,36 +366,5 @@ impl Backend for SqlBackend {
 
     fn close(&self) {
         self.inner.close();
-    }
-}
-
-impl HandOff for SqlBackend {
-    fn hand_over<'a>(
-        &'a self,
-        from: HolderId,
-        to: AcquireRequest<'a>,
-        spare: u64,
-    ) -> Reply<'a, HandedOver> {
-        Box::pin(async move {
-            match to.hold_ref.key.kind() {
-                Kind::Mutex | Kind::Fenced | Kind::Write => {
-                    exclusive::hand_over(&self.inner, from, to, spare).await
-                }
-                // Readers acquire a lock beside each other, the front at a semaphore has no owner, and the successor at a
-                // fair lock is the first waiter in its queue.
-                Kind::Read | Kind::Semaphore | Kind::Fair => Ok(HandedOver::NotHeld),
-            }
-        })
-    }
-}
-
-impl Shared for SqlBackend {
-    fn downgrade<'a>(
-        &'a self,
-        hold_ref: HoldRef<'a>,
-        _: Ttl,
-        timeout: Duration,
-    ) -> Reply<'a, Released> {
-        Box::pin(release::downgrade(&self.inner, hold_ref, timeout))
     }
 }

@@ -10,15 +10,15 @@ use tokio::time::Instant;
 use crate::api::manager::LockManager;
 use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::backend::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, EventSink, Fault, HandOff,
-    HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Shared, Snapshot, StoreTraits,
-    Within,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Counters, EventSink, Fault, HandedOver,
+    HoldRef, Listen, Released, Renewal, Renewed, Reply, Snapshot, StoreTraits, Within,
 };
 use crate::values::error::StoreError;
 use crate::values::holder::HolderId;
 use crate::values::key::Key;
 use crate::values::options::Options;
 use crate::values::store::StoreKind;
+use crate::values::ttl::Ttl;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum Mode {
@@ -288,12 +288,23 @@ impl Backend for Flaky {
         self.store.traits()
     }
 
-    fn hand_off(&self) -> Option<&dyn HandOff> {
-        Some(self)
+    fn hand_over<'a>(
+        &'a self,
+        from: HolderId,
+        to: AcquireRequest<'a>,
+        spare: u64,
+    ) -> Reply<'a, HandedOver> {
+        self.switch.hand_overs.fetch_add(1, Ordering::Relaxed);
+        self.passed(to.timeout, self.store.hand_over(from, to, spare))
     }
 
-    fn shared(&self) -> Option<&dyn Shared> {
-        self.store.shared()
+    fn downgrade<'a>(
+        &'a self,
+        hold_ref: HoldRef<'a>,
+        ttl: Ttl,
+        timeout: Duration,
+    ) -> Reply<'a, Released> {
+        self.store.downgrade(hold_ref, ttl, timeout)
     }
 
     fn counters(&self) -> Option<&dyn Counters> {
@@ -314,17 +325,5 @@ impl Backend for Flaky {
 
     fn close(&self) {
         self.store.close();
-    }
-}
-
-impl HandOff for Flaky {
-    fn hand_over<'a>(
-        &'a self,
-        from: HolderId,
-        to: AcquireRequest<'a>,
-        spare: u64,
-    ) -> Reply<'a, HandedOver> {
-        self.switch.hand_overs.fetch_add(1, Ordering::Relaxed);
-        self.passed(to.timeout, self.store.hand_over(from, to, spare))
     }
 }

@@ -11,7 +11,7 @@ use crate::backend::redis::scripting::outcomes::{
 };
 use crate::backend::redis::scripting::{Items, Script, Source, lua, renewal, script, source};
 use crate::backend::{
-    Fault, HoldRef, READERS_KEPT_OUT, Released, Renewal, Renewed, Reply, Shared, WRITER_HAS_TO_COME,
+    Fault, HoldRef, READERS_KEPT_OUT, Released, Renewal, Renewed, WRITER_HAS_TO_COME,
 };
 use crate::values::{HolderId, Key, Kind, Ttl, clock};
 
@@ -79,33 +79,31 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
     Ok(reply.gave_back(|| publish(releasing.router, channel)))
 }
 
-impl Shared for Router {
-    fn downgrade<'a>(
-        &'a self,
-        hold_ref: HoldRef<'a>,
+impl Router {
+    pub(crate) async fn downgrade(
+        &self,
+        hold_ref: HoldRef<'_>,
         ttl: Ttl,
         timeout: Duration,
-    ) -> Reply<'a, Released> {
-        Box::pin(async move {
-            let (holder, channel) = (hold_ref.holder.text(), channel(hold_ref.key));
-            let script = ReadWriteDowngrade {
-                lock: hold_ref.key.raw(),
-                timeout: &timeout_key(hold_ref.key, hold_ref.holder),
-                holder: &holder,
-                lease_ms: ttl.millis(),
-                channel: &channel,
-            };
-            let before = self.nodes.live();
-            let deadline = clock::now() + timeout;
-            let reply = self.call(hold_ref.key, &script, timeout).await?;
-            match reply.gave_back(|| publish(self, channel)) {
-                GaveBack::Done | GaveBack::DoneAndListed => Ok(Released::Done),
-                GaveBack::NotHeld { .. } => {
-                    self.vouch(before, deadline).await?;
-                    Ok(Released::NotHeld)
-                }
+    ) -> Result<Released, Fault> {
+        let (holder, channel) = (hold_ref.holder.text(), channel(hold_ref.key));
+        let script = ReadWriteDowngrade {
+            lock: hold_ref.key.raw(),
+            timeout: &timeout_key(hold_ref.key, hold_ref.holder),
+            holder: &holder,
+            lease_ms: ttl.millis(),
+            channel: &channel,
+        };
+        let before = self.nodes.live();
+        let deadline = clock::now() + timeout;
+        let reply = self.call(hold_ref.key, &script, timeout).await?;
+        match reply.gave_back(|| publish(self, channel)) {
+            GaveBack::Done | GaveBack::DoneAndListed => Ok(Released::Done),
+            GaveBack::NotHeld { .. } => {
+                self.vouch(before, deadline).await?;
+                Ok(Released::NotHeld)
             }
-        })
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::backend::{
-    Backend, HandOff, HandedOver, Holders, Released, Renewal, Renewed, TenureTerms, Within,
+    Backend, HandedOver, Holders, Released, Renewal, Renewed, TenureTerms, Within,
 };
 use crate::values::holder::HolderIds;
 

@@ -6,7 +6,7 @@ use super::*;
 use crate::backend::redis::kinds::acquire::Compensation;
 use crate::backend::redis::scripting::exclusive::Acquire;
 use crate::backend::redis::scripting::outcomes::AcquireReply;
-use crate::backend::{AcquiredAll, Backend, Fault, HandOff, Released, Renewal, Renewed, Within};
+use crate::backend::{AcquiredAll, Backend, Fault, Released, Renewal, Renewed, Within};
 use crate::values::clock;
 use crate::values::health::NodeHealth;
 use crate::values::refusal::ShutdownCause;

@@ -1,7 +1,7 @@
 //! Tests of rights that a server refuses, and of the errors and warnings about them.
 
 use super::*;
-use crate::backend::{Backend, Fault, HandOff, Renewal, Renewed, Within};
+use crate::backend::{Backend, Fault, Renewal, Renewed, Within};
 use crate::values::holder::HolderIds;
 
 /// The least rights that a user needs under the default namespace, according to the documentation.
