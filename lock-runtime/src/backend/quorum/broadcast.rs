@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::{QuorumShared, VotingNode, next_by};
+use super::{QuorumShared, next_by};
 use crate::backend::quorum::majority::{self, Confirmations, majority, no_majority};
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::{Fault, Released, Renewal, Renewed, Snapshot, Within};
@@ -14,13 +14,14 @@ use crate::values::{Key, Moment, clock};
 
 /// The answers to one request to all nodes, as they come.
 pub(super) struct Round<T> {
-    inner: Arc<QuorumShared>,
+    pub(super) inner: Arc<QuorumShared>,
     answers: mpsc::UnboundedReceiver<(usize, Result<T, Fault>)>,
-    /// The number of nodes that have not answered.
-    open: usize,
+    /// The nodes that have not answered.
+    pub(super) open: Vec<usize>,
     /// The time by which all of them have answered, if their tasks are driven.
     until: Moment,
-    faults: Vec<(String, Fault)>,
+    /// The faults, by the names of the nodes.
+    pub(super) faults: Vec<(String, Fault)>,
 }
 
 impl<T: Send + 'static> Round<T> {
@@ -34,8 +35,8 @@ impl<T: Send + 'static> Round<T> {
         F: Future<Output = Result<T, Fault>> + Send + 'static,
     {
         let (told, answers) = mpsc::unbounded_channel();
-        let nodes = inner.nodes.len();
-        for node in 0..nodes {
+        let nodes = 0..inner.nodes.len();
+        for node in nodes.clone() {
             let told = told.clone();
             let answer = question(inner.clone(), node);
             inner.handle.spawn(async move {
@@ -45,49 +46,62 @@ impl<T: Send + 'static> Round<T> {
         Round {
             inner: inner.clone(),
             answers,
-            open: nodes,
+            open: nodes.collect(),
             until: clock::now() + timeout,
             faults: Vec::new(),
         }
     }
 
+    /// Takes in the next answer. Returns `None` if it is a fault, or if no more answers will come: then the open nodes
+    /// have that fault.
+    pub(super) async fn hear(&mut self) -> Option<T> {
+        let heard = Fault::if_driven(self.until.remaining(), self.answers.recv()).await;
+        let heard = heard.and_then(|heard| heard.ok_or_else(Fault::runtime_ended));
+        let (failed, fault) = match heard {
+            Ok((node, answer)) => {
+                self.open.retain(|open| *open != node);
+                match answer {
+                    Ok(answer) => return Some(answer),
+                    Err(fault) => (vec![node], fault),
+                }
+            }
+            Err(fault) => (std::mem::take(&mut self.open), fault),
+        };
+        let shown = |node: usize| (self.inner.nodes[node].shown.clone(), fault.clone());
+        self.faults.extend(failed.into_iter().map(shown));
+        None
+    }
+
     /// Returns the next answer that is not a fault; `None` when there are no more.
     pub(super) async fn next(&mut self) -> Option<T> {
-        while self.open > 0 {
-            match next_of(&mut self.answers, self.until.remaining()).await {
-                Ok((node, answer)) => {
-                    self.open -= 1;
-                    match answer {
-                        Ok(answer) => return Some(answer),
-                        Err(fault) => self.faults.push((self.inner.shown(node), fault)),
-                    }
-                }
-                Err(fault) => {
-                    let open = std::mem::take(&mut self.open);
-                    let silent = (String::from("a node"), fault);
-                    self.faults.extend(std::iter::repeat_n(silent, open));
-                }
+        while !self.open.is_empty() {
+            if let Some(answer) = self.hear().await {
+                return Some(answer);
             }
         }
         None
     }
 
+    /// Counts the answers that say yes and those that say no, until a majority says one of them or there are no more.
+    pub(super) async fn count(&mut self, mut says_yes: impl FnMut(T) -> bool) -> (usize, usize) {
+        let needed = majority(self.inner.nodes.len());
+        let (mut yes, mut no) = (0, 0);
+        while yes < needed
+            && no < needed
+            && let Some(answer) = self.next().await
+        {
+            if says_yes(answer) {
+                yes += 1;
+            } else {
+                no += 1;
+            }
+        }
+        (yes, no)
+    }
+
     pub(super) fn no_majority(&self) -> Fault {
         no_majority(self.inner.nodes.len(), &self.faults)
     }
-}
-
-/// Returns the next answer of the nodes' tasks, or why none will come.
-pub(super) async fn next_of<T>(
-    answers: &mut mpsc::UnboundedReceiver<T>,
-    timeout: Duration,
-) -> Result<T, Fault> {
-    let answer = Fault::if_driven(timeout, answers.recv()).await?;
-    answer.ok_or_else(Fault::runtime_ended)
-}
-
-fn node(inner: &QuorumShared, index: usize) -> Result<&VotingNode, Fault> {
-    inner.nodes.get(index).ok_or_else(Fault::runtime_ended)
 }
 
 /// The nodes that a release has not reached, and whether the others have decided it. Until then, the caller that asked
@@ -114,10 +128,8 @@ pub(super) async fn release(
         let pending = inner.pending.enter();
         async move {
             let _pending = pending;
-            let answer = node(&inner, index)?
-                .backend
-                .release(request.hold_ref(), request.timeout)
-                .await;
+            let backend = &inner.nodes[index].backend;
+            let answer = backend.release(request.hold_ref(), request.timeout).await;
             if answer.as_ref().is_err_and(Fault::is_passing) {
                 let mut untold = untold.lock();
                 if untold.decided {
@@ -129,14 +141,7 @@ pub(super) async fn release(
             answer
         }
     });
-    let (mut done, mut not_held) = (0, 0);
-    while done < needed && not_held < needed {
-        match round.next().await {
-            Some(Released::Done | Released::DoneAndListed) => done += 1,
-            Some(Released::NotHeld) => not_held += 1,
-            None => break,
-        }
-    }
+    let (done, not_held) = round.count(|answer| answer != Released::NotHeld).await;
     if done + not_held < needed {
         return Err(match round.no_majority() {
             // The node that has released the lock will answer next time that it is not held, which is no loss.
@@ -177,7 +182,7 @@ pub(super) async fn renew(
     let mut round = Round::ask(inner, within.useful, |inner, index| {
         let batch = batch.clone();
         async move {
-            let backend = &node(&inner, index)?.backend;
+            let backend = &inner.nodes[index].backend;
             let mut answers = backend.renew(&batch, within).await?;
             inner.doubt(index, &batch, &mut answers);
             Ok(answers)
@@ -219,20 +224,13 @@ pub(super) async fn force_release(
     let mut round = Round::ask(inner, timeout, |inner, index| {
         let key = key.clone();
         async move {
-            node(&inner, index)?
+            inner.nodes[index]
                 .backend
                 .force_release(&key, timeout)
                 .await
         }
     });
-    let (mut held, mut free) = (0, 0);
-    while held < needed && free < needed {
-        match round.next().await {
-            Some(true) => held += 1,
-            Some(false) => free += 1,
-            None => break,
-        }
-    }
+    let (held, free) = round.count(|was_held| was_held).await;
     if held + free < needed {
         return Err(round.no_majority());
     }
@@ -248,7 +246,7 @@ pub(super) async fn inspect(
     let nodes = inner.nodes.len();
     let mut round = Round::ask(inner, timeout, |inner, index| {
         let key = key.clone();
-        async move { node(&inner, index)?.backend.inspect(&key, timeout).await }
+        async move { inner.nodes[index].backend.inspect(&key, timeout).await }
     });
     let mut seen: Vec<Option<Snapshot>> = Vec::with_capacity(nodes);
     loop {

@@ -30,21 +30,18 @@ pub(super) async fn hand_over(
             at_one_node(&inner, &grants, node, from, to).await
         }
     });
-    let (mut done, mut not_held) = (0, 0);
     let mut sent_at: Option<Moment> = None;
     let mut others = Some(0);
-    while done < needed && not_held < needed {
-        match round.next().await {
-            Some(HandedOver::Done(granted, terms)) => {
-                done += 1;
-                sent_at = Some(sent_at.map_or(granted.sent_at, |at| at.earlier(granted.sent_at)));
-                // Each waiter listens at all nodes.
-                others = Option::zip(others, terms.others).map(|(a, b)| a.max(b));
-            }
-            Some(HandedOver::NotHeld) => not_held += 1,
-            None => break,
-        }
-    }
+    let count = round.count(|answer| {
+        let HandedOver::Done(granted, terms) = answer else {
+            return false;
+        };
+        sent_at = Some(sent_at.map_or(granted.sent_at, |at| at.earlier(granted.sent_at)));
+        // Each waiter listens at all nodes.
+        others = Option::zip(others, terms.others).map(|(a, b)| a.max(b));
+        true
+    });
+    let (done, not_held) = count.await;
     if not_held >= needed {
         // A minority may have named the new holder, and nothing else would release it there.
         for node in grants.withdraw() {
@@ -77,15 +74,11 @@ async fn at_one_node(
     from: NodeRequest,
     to: NodeRequest,
 ) -> Result<HandedOver, Fault> {
-    let Some(node) = inner.nodes.get(index) else {
-        return Err(Fault::runtime_ended());
-    };
     let answer = if grants.is_withdrawn() {
-        Err(Fault::runtime_ended())
+        Err(Grants::withdrawn())
     } else {
-        let asked = node
-            .backend
-            .hand_over(from.holder, to.request(), SPARE_TOKENS);
+        let backend = &inner.nodes[index].backend;
+        let asked = backend.hand_over(from.holder, to.request(), SPARE_TOKENS);
         asked.await
     };
     match &answer {

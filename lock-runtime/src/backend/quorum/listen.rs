@@ -57,14 +57,6 @@ impl QuorumListener {
 
 type AskNode = for<'a> fn(&'a mut dyn Listen) -> Boxed<'a>;
 
-fn ready(listener: &mut dyn Listen) -> Boxed<'_> {
-    listener.ready()
-}
-
-fn heard(listener: &mut dyn Listen) -> Boxed<'_> {
-    listener.heard()
-}
-
 /// Waits for the first listener that has news, and marks it.
 async fn any(
     listeners: &mut [NodeListener],
@@ -100,7 +92,7 @@ impl Listen for QuorumListener {
                 any(
                     &mut self.listeners,
                     |node| !node.ready,
-                    ready,
+                    |listener| listener.ready(),
                     |node| node.ready = true,
                 )
                 .await;
@@ -118,7 +110,7 @@ impl Listen for QuorumListener {
                 let told = any(
                     &mut self.listeners,
                     |node| !node.told,
-                    heard,
+                    |listener| listener.heard(),
                     |node| node.told = true,
                 );
                 let Some(wake) = self.wake else {

@@ -118,12 +118,6 @@ impl QuorumBackend {
 }
 
 impl QuorumShared {
-    /// Returns the node's name for errors.
-    fn shown(&self, node: usize) -> String {
-        let node = self.nodes.get(node);
-        node.map_or_else(String::new, |node| node.shown.clone())
-    }
-
     /// Remembers that some nodes have not granted it, which may undo it until then.
     fn goes_on(&self, holder: HolderId, grants: &Arc<Grants>, undone_until: Moment) {
         let mut trailing = self.trailing.lock();
@@ -170,17 +164,11 @@ impl QuorumShared {
     }
 
     async fn give_back(&self, node: usize, request: &NodeRequest) {
-        let Some(node) = self.nodes.get(node) else {
-            return;
-        };
+        let backend = &self.nodes[node].backend;
         let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut permit = None;
         loop {
-            match node
-                .backend
-                .release(request.hold_ref(), request.timeout)
-                .await
-            {
+            match backend.release(request.hold_ref(), request.timeout).await {
                 Err(fault) if fault.is_passing() => {}
                 Ok(_) | Err(_) => return,
             }
@@ -217,17 +205,6 @@ impl QuorumShared {
             .unwrap_or(Duration::ZERO)
     }
 
-    /// Acquires what the requests name, at a majority or nowhere.
-    async fn acquire(
-        self: &Arc<QuorumShared>,
-        requests: Vec<NodeRequest>,
-    ) -> Result<Polled, Fault> {
-        for request in &requests {
-            self.check_term(request.ttl)?;
-        }
-        vote::acquire(self, requests).await
-    }
-
     /// Refuses a lease that is longer than the quorum's longest lease. It could outlive the time for which a restarted
     /// node counts as down, and would not be safe.
     fn check_term(&self, ttl: Ttl) -> Result<(), Fault> {
@@ -245,7 +222,7 @@ impl QuorumShared {
 impl Backend for QuorumBackend {
     fn acquire<'a>(&'a self, request: AcquireRequest<'a>) -> Reply<'a, Acquired> {
         Box::pin(async move {
-            match self.inner.acquire(vec![NodeRequest::of(&request)]).await? {
+            match vote::acquire(&self.inner, vec![NodeRequest::of(&request)]).await? {
                 Polled::Won { sent_at } => {
                     let token = None;
                     Ok(Acquired::Granted(Granted::leased(token, sent_at), None))
@@ -260,11 +237,8 @@ impl Backend for QuorumBackend {
             if requests.is_empty() {
                 return Ok(AcquiredAll::Granted(Vec::new()));
             }
-            match self
-                .inner
-                .acquire(requests.iter().map(NodeRequest::of).collect())
-                .await?
-            {
+            let asked = requests.iter().map(NodeRequest::of).collect();
+            match vote::acquire(&self.inner, asked).await? {
                 Polled::Won { sent_at } => {
                     let token = None;
                     let granted = requests.iter().map(|_| Granted::leased(token, sent_at));

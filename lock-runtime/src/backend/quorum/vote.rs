@@ -4,16 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::QuorumShared;
 use super::node::LATE_VOTE_WAIT;
-use crate::backend::quorum::broadcast::next_of;
+use crate::backend::quorum::broadcast::Round;
 use crate::backend::quorum::majority::{MajorityVerdict, Votes};
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::{AcquireRequest, Acquired, AcquiredAll, Fault};
-use crate::sync::Mutex;
 use crate::values::{Moment, clock};
 
 /// The outcome of a vote.
@@ -31,8 +30,7 @@ pub(super) enum Polled {
 /// The state that the tasks of one acquisition, or of one hand-over, share with the caller that started it.
 pub(super) struct Grants {
     pub(super) requests: Vec<NodeRequest>,
-    ledger: Mutex<Ledger>,
-    withdrawn: watch::Sender<bool>,
+    ledger: watch::Sender<Ledger>,
 }
 
 #[derive(Default)]
@@ -45,44 +43,48 @@ impl Grants {
     pub(super) fn new(requests: Vec<NodeRequest>) -> Arc<Grants> {
         Arc::new(Grants {
             requests,
-            ledger: Mutex::default(),
-            withdrawn: watch::Sender::new(false),
+            ledger: watch::Sender::default(),
         })
     }
 
     /// Enters a node's grant. Returns `false` if it is not wanted any more. Then the task that got it gives it back.
     pub(super) fn keep(&self, node: usize) -> bool {
-        let mut ledger = self.ledger.lock();
-        if !ledger.withdrawn {
-            ledger.granted.push(node);
-        }
-        !ledger.withdrawn
+        let mut is_wanted = false;
+        self.ledger.send_if_modified(|ledger| {
+            is_wanted = !ledger.withdrawn;
+            if is_wanted {
+                ledger.granted.push(node);
+            }
+            // Only the withdrawal is waited for.
+            false
+        });
+        is_wanted
     }
 
     pub(super) fn is_withdrawn(&self) -> bool {
-        self.ledger.lock().withdrawn
+        self.ledger.borrow().withdrawn
+    }
+
+    /// The answer of a task whose request was withdrawn: nobody hears it.
+    pub(super) fn withdrawn() -> Fault {
+        Fault::not_done("the request was withdrawn")
     }
 
     /// Returns `true` if this node's grant was entered.
     pub(super) fn has(&self, node: usize) -> bool {
-        self.ledger.lock().granted.contains(&node)
+        self.ledger.borrow().granted.contains(&node)
     }
 
     /// Withdraws the requests: from now on no grant is entered. Returns the nodes whose grants were entered.
     pub(super) fn withdraw(&self) -> Vec<usize> {
-        let granted = {
-            let mut ledger = self.ledger.lock();
-            ledger.withdrawn = true;
-            ledger.granted.clone()
-        };
-        self.withdrawn.send_replace(true);
-        granted
+        self.ledger.send_modify(|ledger| ledger.withdrawn = true);
+        self.ledger.borrow().granted.clone()
     }
 
     async fn until_withdrawn(&self) {
         // The sender is in `self`, so there is no error.
-        let mut withdrawn = self.withdrawn.subscribe();
-        let _ = withdrawn.wait_for(|withdrawn| *withdrawn).await;
+        let mut ledger = self.ledger.subscribe();
+        let _ = ledger.wait_for(|ledger| ledger.withdrawn).await;
     }
 }
 
@@ -90,14 +92,9 @@ type Vote = Result<Polled, Fault>;
 
 /// An acquisition under way. It is withdrawn when it is dropped.
 struct Poll {
-    inner: Arc<QuorumShared>,
+    round: Round<Polled>,
     grants: Arc<Grants>,
-    answers: mpsc::UnboundedReceiver<(usize, Vote)>,
     votes: Votes,
-    /// The nodes whose votes are still to come.
-    open: Vec<usize>,
-    /// The time by which all of them have come, if their tasks are driven.
-    until: Moment,
     sent_at: Option<Moment>,
     apart: bool,
     decided: bool,
@@ -108,72 +105,49 @@ impl Poll {
         let ends = requests.iter().map(|request| request.deadline);
         let until = ends.reduce(Moment::later).unwrap_or_else(clock::now);
         let grants = Grants::new(requests);
-        let (told, answers) = mpsc::unbounded_channel();
-        for node in 0..inner.nodes.len() {
-            let (inner, grants, told) = (inner.clone(), grants.clone(), told.clone());
+        let round = Round::ask(inner, until.remaining(), |inner, node| {
             // This counts from now on: a vote that is withdrawn while it is asked for is given back only by its task,
             // and a shutdown must not close the connections before that.
-            let pending = inner.pending.enter();
-            inner.handle.clone().spawn(async move {
-                let vote = vote(&inner, &grants, node).await;
-                drop(pending);
-                if let Some(vote) = vote {
-                    let _ = told.send((node, vote));
-                }
-            });
-        }
+            let (grants, pending) = (grants.clone(), inner.pending.enter());
+            async move {
+                let _pending = pending;
+                vote(&inner, &grants, node).await
+            }
+        });
         Poll {
-            inner: inner.clone(),
+            round,
             grants,
-            answers,
             votes: Votes::default(),
-            open: (0..inner.nodes.len()).collect(),
-            until,
             sent_at: None,
             apart: false,
             decided: false,
         }
     }
 
-    /// Counts one answer.
-    ///
-    /// # Errors
-    /// No answer will come any more.
-    async fn hear(&mut self) -> Result<(), Fault> {
-        let (node, vote) = next_of(&mut self.answers, self.until.remaining()).await?;
-        self.open.retain(|open| *open != node);
-        match vote {
-            Ok(Polled::Won { sent_at }) => {
+    /// Counts one answer, or that none will come any more.
+    async fn hear(&mut self) {
+        match self.round.hear().await {
+            Some(Polled::Won { sent_at }) => {
                 self.votes.granted += 1;
                 let first = self.sent_at.map_or(sent_at, |first| first.earlier(sent_at));
                 self.sent_at = Some(first);
             }
-            Ok(Polled::Busy { left, apart }) => {
+            Some(Polled::Busy { left, apart }) => {
                 self.votes.busy.push(left);
                 self.apart |= apart;
             }
-            Err(fault) => {
-                let shown = self.inner.shown(node);
-                self.votes.faults.push((shown, fault));
-            }
+            None => self.votes.faults.append(&mut self.round.faults),
         }
-        Ok(())
     }
 
     /// Waits until the vote is decided.
     async fn decide(&mut self) -> MajorityVerdict {
-        let nodes = self.inner.nodes.len();
         loop {
-            let verdict = self.votes.verdict(nodes);
+            let verdict = self.votes.verdict(self.round.inner.nodes.len());
             if verdict != MajorityVerdict::Open {
                 return verdict;
             }
-            if let Err(fault) = self.hear().await {
-                for node in self.open.drain(..) {
-                    let shown = self.inner.shown(node);
-                    self.votes.faults.push((shown, fault.clone()));
-                }
-            }
+            self.hear().await;
         }
     }
 
@@ -181,13 +155,17 @@ impl Poll {
     /// nodes go on by themselves, so that a node that has stopped answering does not delay every acquisition.
     async fn wait_for_the_others(&mut self, took: Duration) {
         const LEAST: Duration = Duration::from_millis(1);
-        let others = async { while self.expects_more() && self.hear().await.is_ok() {} };
+        let others = async {
+            while self.expects_more() {
+                self.hear().await;
+            }
+        };
         let _ = tokio::time::timeout(took.clamp(LEAST, LATE_VOTE_WAIT), others).await;
     }
 
     fn expects_more(&self) -> bool {
-        let mut open = self.open.iter().filter_map(|at| self.inner.nodes.get(*at));
-        open.any(|node| !node.is_silent())
+        let Round { inner, open, .. } = &self.round;
+        open.iter().any(|node| !inner.nodes[*node].is_silent())
     }
 
     /// Undoes what was granted and stops what is under way. The errands go on when their handles are dropped.
@@ -198,7 +176,7 @@ impl Poll {
         nodes
             .into_iter()
             .flat_map(|node| requests.iter().map(move |request| (node, request)))
-            .map(|(node, request)| self.inner.errand(node, request.clone()))
+            .map(|(node, request)| self.round.inner.errand(node, request.clone()))
             .collect()
     }
 }
@@ -215,6 +193,9 @@ pub(super) async fn acquire(
     inner: &Arc<QuorumShared>,
     requests: Vec<NodeRequest>,
 ) -> Result<Polled, Fault> {
+    for request in &requests {
+        inner.check_term(request.ttl)?;
+    }
     let nodes = inner.nodes.len();
     // Several requests have one lease together, the shortest.
     let Some(shortest) = requests.iter().min_by_key(|request| request.ttl).cloned() else {
@@ -222,7 +203,7 @@ pub(super) async fn acquire(
     };
     let mut poll = Poll::open(inner, requests);
     if poll.decide().await == MajorityVerdict::Won {
-        if !poll.open.is_empty() {
+        if !poll.round.open.is_empty() {
             let took = shortest.asked_at.elapsed();
             poll.wait_for_the_others(took).await;
         }
@@ -267,14 +248,14 @@ async fn undone(errands: Vec<JoinHandle<()>>, request: &NodeRequest) {
     }
 }
 
-/// Asks one node. Returns `None` if the vote is not wanted any more.
-async fn vote(inner: &Arc<QuorumShared>, grants: &Grants, index: usize) -> Option<Vote> {
-    let node = inner.nodes.get(index)?;
+/// Asks one node.
+async fn vote(inner: &Arc<QuorumShared>, grants: &Grants, index: usize) -> Vote {
+    let node = &inner.nodes[index];
     if grants.is_withdrawn() {
-        return None;
+        return Err(Grants::withdrawn());
     }
     if let Some(fault) = node.is_down(inner.longest) {
-        return Some(Err(fault));
+        return Err(fault);
     }
     let requests: Vec<AcquireRequest<'_>> =
         grants.requests.iter().map(NodeRequest::request).collect();
@@ -283,23 +264,23 @@ async fn vote(inner: &Arc<QuorumShared>, grants: &Grants, index: usize) -> Optio
         biased;
         vote = ask(node, &requests) => vote,
         // A node's own cancel safety undoes what it may have granted.
-        () = grants.until_withdrawn() => return None,
+        () = grants.until_withdrawn() => return Err(Grants::withdrawn()),
     };
     if !matches!(&vote, Err(fault) if fault.is_passing()) {
         awaited.answered();
     }
     if !matches!(vote, Ok(Polled::Won { .. })) {
-        return Some(vote);
+        return vote;
     }
     // The request may have waited for a connection, and found the node empty after that.
     let down = node.is_down(inner.longest);
     if down.is_none() && grants.keep(index) {
-        return Some(vote);
+        return vote;
     }
     for request in &grants.requests {
         inner.errand(index, request.clone());
     }
-    down.map(Err)
+    Err(down.unwrap_or_else(Grants::withdrawn))
 }
 
 async fn ask(node: &super::VotingNode, requests: &[AcquireRequest<'_>]) -> Vote {
