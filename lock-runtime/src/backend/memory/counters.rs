@@ -122,32 +122,26 @@ impl Counters for MemoryBackend {
         secret: Option<IdSecret>,
         _: Duration,
     ) -> Reply<'a, Option<IdRange>> {
-        let micros = self.store.micros();
         self.op(move |state| {
-            let kept = match state.live(key) {
-                None => None,
-                Some(Entry::Ids(source)) => Some((source.last, source.secret)),
+            let (last, kept) = match state.live(key) {
+                None => (None, secret),
+                Some(Entry::Ids(source)) => (Some(source.last), source.secret),
                 Some(entry) => return Err(foreign(key, entry, AskedKind::Ids)),
             };
-            if let Some((_, kept)) = kept
-                && kept.is_some() != secret.is_some()
-            {
+            if kept.is_some() != secret.is_some() {
                 return Err(shuffle_clash(key, kept.is_some()));
             }
-            let last = kept.map(|(last, _)| last);
-            let secret = kept.map_or(secret, |(_, secret)| secret);
-            let drawn = draw(last, micros, count, secret.is_some());
-            let drawn = drawn.ok_or_else(Fault::no_ids_at_this_time)?;
-            let range = match drawn {
-                Draw::From(first) => IdRange::new(first, count, secret),
-                Draw::NotYet(_) => None,
+            let drawn = draw(last, state.micros(), count, kept.is_some());
+            let (range, last) = match drawn.ok_or_else(Fault::no_ids_at_this_time)? {
+                Draw::From(first) => (
+                    IdRange::new(first, count, kept),
+                    first + i64::from(count) - 1,
+                ),
+                Draw::NotYet(last) => (None, last),
             };
             let source = LastId {
-                last: match drawn {
-                    Draw::From(first) => first + i64::from(count) - 1,
-                    Draw::NotYet(last) => last,
-                },
-                secret,
+                last,
+                secret: kept,
                 // The store's clock is tokio's, and is never set back: the last id is not ahead of it.
                 expires: clock::tick() + SOURCE_LIFE,
             };

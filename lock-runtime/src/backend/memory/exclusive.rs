@@ -2,12 +2,12 @@
 
 use tokio::time::Instant;
 
-use super::store::{At, Entry, MemoryState, foreign, left};
+use super::store::{Entry, MemoryState, foreign, left, renewed};
 use crate::backend::{
     AcquireRequest, Acquired, AcquiredAll, AskedKind, Fault, Granted, HandedOver, HoldRef,
-    Released, Renewal, Renewed, Snapshot, TenureTerms,
+    Released, Renewal, Renewed, Snapshot,
 };
-use crate::values::{HolderId, Key, LockMode, Ttl, clock};
+use crate::values::{HolderId, Key, LockMode, clock};
 
 pub(super) struct Exclusive {
     pub(super) holder: HolderId,
@@ -15,13 +15,6 @@ pub(super) struct Exclusive {
 }
 
 impl Exclusive {
-    fn entry(holder: HolderId, ttl: Ttl) -> Entry {
-        Entry::Exclusive(Exclusive {
-            holder,
-            expires: clock::tick() + ttl.duration(),
-        })
-    }
-
     pub(super) fn left(&self) -> std::time::Duration {
         left(self.expires)
     }
@@ -46,7 +39,6 @@ pub(super) fn hold<'a>(state: &'a mut MemoryState, key: &Key) -> Option<&'a mut 
 pub(super) fn acquire(
     state: &mut MemoryState,
     request: &AcquireRequest<'_>,
-    at: At,
 ) -> Result<Acquired, Fault> {
     match other_hold(state, request.hold_ref)? {
         Some(hold) => {
@@ -54,14 +46,13 @@ pub(super) fn acquire(
             let first = None;
             Ok(Acquired::Busy { left, kept, first })
         }
-        None => Ok(Acquired::Granted(grant(state, request, at), None)),
+        None => Ok(Acquired::Granted(grant(state, request), None)),
     }
 }
 
 pub(super) fn acquire_all(
     state: &mut MemoryState,
     requests: &[AcquireRequest<'_>],
-    at: At,
 ) -> Result<AcquiredAll, Fault> {
     let mut is_kept = false;
     for request in requests {
@@ -75,7 +66,7 @@ pub(super) fn acquire_all(
         // A request for several locks does not notify a keeper. The requests for the single locks that follow do.
         return Ok(AcquiredAll::Apart);
     }
-    let granted = requests.iter().map(|request| grant(state, request, at));
+    let granted = requests.iter().map(|request| grant(state, request));
     Ok(AcquiredAll::Granted(granted.collect()))
 }
 
@@ -97,10 +88,15 @@ fn other_hold<'a>(
     }
 }
 
-fn grant(state: &mut MemoryState, request: &AcquireRequest<'_>, at: At) -> Granted {
+fn grant(state: &mut MemoryState, request: &AcquireRequest<'_>) -> Granted {
+    put(state, request);
+    state.granted(request)
+}
+
+fn put(state: &mut MemoryState, request: &AcquireRequest<'_>) {
     let HoldRef { key, holder, .. } = request.hold_ref;
-    state.put(key, Exclusive::entry(holder, request.ttl));
-    Granted::leased(state.token(request, at.micros), at.sent_at)
+    let expires = clock::tick() + request.ttl.duration();
+    state.put(key, Entry::Exclusive(Exclusive { holder, expires }));
 }
 
 pub(super) fn release(state: &mut MemoryState, hold_ref: HoldRef<'_>) -> Released {
@@ -117,27 +113,16 @@ pub(super) fn hand_over(
     from: HolderId,
     to: &AcquireRequest<'_>,
     spare: u64,
-    at: At,
 ) -> HandedOver {
     let HoldRef { key, holder, .. } = to.hold_ref;
     if hold(state, key).is_none_or(|hold| hold.holder != from && hold.holder != holder) {
         return HandedOver::NotHeld;
     }
-    let granted = grant(state, to, at);
-    let terms = TenureTerms {
-        spare: state.spare(to, granted.token, spare, at),
-        // This manager has no listener at a key that it holds itself, so every listener belongs to another manager.
-        others: state.others(key),
-    };
-    HandedOver::Done(granted, terms)
+    put(state, to);
+    state.handed_over(to, spare)
 }
 
 pub(super) fn renew(state: &mut MemoryState, renewal: &Renewal) -> Renewed {
-    let Some(hold) = hold(state, &renewal.key).filter(|hold| hold.holder == renewal.holder) else {
-        return Renewed::NotHeld;
-    };
-    if let Some(ttl) = renewal.ttl {
-        hold.expires = hold.expires.max(clock::tick() + ttl.duration());
-    }
-    Renewed::Held
+    let hold = hold(state, &renewal.key).filter(|hold| hold.holder == renewal.holder);
+    renewed(hold.map(|hold| &mut hold.expires), renewal)
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use tokio::time::Instant;
 
 use super::exclusive;
-use super::store::{At, MemoryState};
+use super::store::MemoryState;
 use crate::backend::{
     AcquireRequest, Acquired, FIRST_WAITERS, Fault, HoldRef, QUEUE_LIFE, Released,
 };
@@ -29,7 +29,6 @@ pub(super) fn own_topic(key: &Key, holder: HolderId) -> String {
 pub(super) fn acquire(
     state: &mut MemoryState,
     request: &AcquireRequest<'_>,
-    at: At,
 ) -> Result<Acquired, Fault> {
     let HoldRef { key, holder, .. } = request.hold_ref;
     let place = request.place();
@@ -39,7 +38,7 @@ pub(super) fn acquire(
     let mut kept = false;
     let own = exclusive::hold(state, key).is_some_and(|hold| hold.holder == holder);
     if own || head.is_none_or(|head| head == place) {
-        match exclusive::acquire(state, request, at)? {
+        match exclusive::acquire(state, request)? {
             Acquired::Busy {
                 left: rest,
                 kept: keeps,
@@ -82,19 +81,12 @@ pub(super) fn release(state: &mut MemoryState, hold_ref: HoldRef<'_>) -> Release
     if left { Released::Done } else { released }
 }
 
-/// Returns the number of waiters in the store's queue.
-pub(super) fn queued(state: &MemoryState, key: &Key) -> u64 {
-    state
-        .queues
-        .get(key.raw())
-        .map_or(0, |queue| queue.len() as u64)
-}
-
-/// Returns the ids of the first waiters in the queue.
-pub(super) fn first_waiters(state: &MemoryState, key: &Key) -> Vec<String> {
+/// Returns the number of waiters in the store's queue, and the ids of the first ones.
+pub(super) fn waiters(state: &MemoryState, key: &Key) -> (u64, Vec<String>) {
     let queue = state.queues.get(key.raw()).into_iter().flatten();
-    let first = queue.take(FIRST_WAITERS);
-    first.map(|waiter| waiter.holder.text()).collect()
+    let first = queue.clone().take(FIRST_WAITERS);
+    let first = first.map(|waiter| waiter.holder.text()).collect();
+    (queue.count() as u64, first)
 }
 
 /// Wakes the next waiter, if the lock is free.

@@ -16,13 +16,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub use self::store::MemoryStore;
-use self::store::{At, Entry, MemoryState, foreign};
+use self::store::{Entry, MemoryState, foreign};
 use super::{
     AcquireRequest, Acquired, AcquiredAll, AskedKind, Backend, Counters, Directory, Event,
     EventSink, Fault, HandedOver, HoldRef, Holders, Listen, Released, Renewal, Renewed, Reply,
     Snapshot, StoreTraits, Within,
 };
-use crate::values::{HolderId, Key, Kind, LockMode, Moment, StoreKind, Ttl, clock};
+use crate::values::{HolderId, Key, Kind, LockMode, StoreKind, Ttl};
 
 /// One manager's connection to a store.
 pub(crate) struct MemoryBackend {
@@ -64,13 +64,6 @@ impl MemoryBackend {
             Err(Fault::not_done("the store is away, as the test says"))
         } else {
             Ok(())
-        }
-    }
-
-    fn at(&self, sent_at: Moment) -> At {
-        At {
-            micros: self.store.micros(),
-            sent_at,
         }
     }
 
@@ -121,14 +114,11 @@ impl Drop for MemoryBackend {
 
 impl Backend for MemoryBackend {
     fn acquire<'a>(&'a self, request: AcquireRequest<'a>) -> Reply<'a, Acquired> {
-        let acquire = move |state: &mut MemoryState| {
-            let at = self.at(request.asked_at);
-            match request.hold_ref.key.kind() {
-                Kind::Mutex | Kind::Fenced => exclusive::acquire(state, &request, at),
-                Kind::Semaphore => permits::acquire(state, &request, at),
-                Kind::Fair => fair::acquire(state, &request, at),
-                Kind::Read | Kind::Write => read_write::acquire(state, &request, at),
-            }
+        let acquire = move |state: &mut MemoryState| match request.hold_ref.key.kind() {
+            Kind::Mutex | Kind::Fenced => exclusive::acquire(state, &request),
+            Kind::Semaphore => permits::acquire(state, &request),
+            Kind::Fair => fair::acquire(state, &request),
+            Kind::Read | Kind::Write => read_write::acquire(state, &request),
         };
         Box::pin(async move {
             let acquired = self.run(acquire).await?;
@@ -140,8 +130,7 @@ impl Backend for MemoryBackend {
     }
 
     fn acquire_all<'a>(&'a self, requests: &'a [AcquireRequest<'a>]) -> Reply<'a, AcquiredAll> {
-        let sent_at = clock::now();
-        self.op(move |state| exclusive::acquire_all(state, requests, self.at(sent_at)))
+        self.op(move |state| exclusive::acquire_all(state, requests))
     }
 
     fn release<'a>(&'a self, hold_ref: HoldRef<'a>, _: Duration) -> Reply<'a, Released> {
@@ -207,8 +196,7 @@ impl Backend for MemoryBackend {
 
     fn inspect<'a>(&'a self, key: &'a Key, _: Duration) -> Reply<'a, Option<Snapshot>> {
         self.op(move |state| {
-            let queued = fair::queued(state, key);
-            let first_waiters = fair::first_waiters(state, key);
+            let (queued, first_waiters) = fair::waiters(state, key);
             let Some(entry) = state.live(key) else {
                 return Ok(None);
             };
@@ -254,14 +242,13 @@ impl Backend for MemoryBackend {
         spare: u64,
     ) -> Reply<'a, HandedOver> {
         self.op(move |state| {
-            let at = self.at(to.asked_at);
             Ok(match to.hold_ref.key.kind() {
-                Kind::Mutex | Kind::Fenced => exclusive::hand_over(state, from, &to, spare, at),
+                Kind::Mutex | Kind::Fenced => exclusive::hand_over(state, from, &to, spare),
                 // The front at a semaphore has no owner, so it cannot be handed over.
                 Kind::Semaphore => HandedOver::NotHeld,
                 // Its successor is the first in the store's queue.
                 Kind::Fair => HandedOver::NotHeld,
-                Kind::Read | Kind::Write => read_write::hand_over(state, from, &to, spare, at),
+                Kind::Read | Kind::Write => read_write::hand_over(state, from, &to, spare),
             })
         })
     }

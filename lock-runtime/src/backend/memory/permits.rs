@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 
 use tokio::time::Instant;
 
-use super::store::{At, Entry, FOR_EVER, MemoryState, foreign, left};
+use super::store::{Entry, FOR_EVER, MemoryState, foreign, left, renewed};
 use crate::backend::{
     AcquireRequest, Acquired, AskedKind, CounterKind, Fault, Granted, HoldRef, Released, Renewal,
     Renewed, Snapshot,
@@ -121,7 +121,6 @@ pub(super) fn permits<'a>(
 pub(super) fn acquire(
     state: &mut MemoryState,
     request: &AcquireRequest<'_>,
-    at: At,
 ) -> Result<Acquired, Fault> {
     let HoldRef {
         key,
@@ -155,7 +154,7 @@ pub(super) fn acquire(
     if let Some(set) = set {
         state.put(key, Entry::Permits(set));
     }
-    let granted = Granted::leased(None, at.sent_at);
+    let granted = Granted::leased(None, request.asked_at);
     Ok(Acquired::Granted(granted, None))
 }
 
@@ -172,15 +171,9 @@ pub(super) fn release(state: &mut MemoryState, hold_ref: HoldRef<'_>) -> Release
 }
 
 pub(super) fn renew(state: &mut MemoryState, renewal: &Renewal) -> Renewed {
-    let Ok(Some(permits)) = permits(state, &renewal.key, CounterKind::Semaphore) else {
-        return Renewed::NotHeld;
-    };
-    let lease = permits.leases.get_mut(&renewal.holder);
-    let Some(lease) = lease.filter(|lease| lease.permits == renewal.permits) else {
-        return Renewed::NotHeld;
-    };
-    if let Some(ttl) = renewal.ttl {
-        lease.expires = lease.expires.max(clock::tick() + ttl.duration());
-    }
-    Renewed::Held
+    let permits = permits(state, &renewal.key, CounterKind::Semaphore);
+    let permits = permits.ok().flatten();
+    let lease = permits.and_then(|permits| permits.leases.get_mut(&renewal.holder));
+    let lease = lease.filter(|lease| lease.permits == renewal.permits);
+    renewed(lease.map(|lease| &mut lease.expires), renewal)
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::store::{At, Entry, MemoryState, foreign, left};
+use super::store::{Entry, MemoryState, foreign, left, renewed};
 use crate::backend::{
-    AcquireRequest, Acquired, AskedKind, Fault, Granted, HandedOver, HoldRef, READERS_KEPT_OUT,
-    Released, Renewal, Renewed, Snapshot, TenureTerms, WRITER_HAS_TO_COME,
+    AcquireRequest, Acquired, AskedKind, Fault, HandedOver, HoldRef, READERS_KEPT_OUT, Released,
+    Renewal, Renewed, Snapshot, WRITER_HAS_TO_COME,
 };
 use crate::values::{HolderId, Key, Kind, LockMode, clock};
 
@@ -103,7 +103,6 @@ fn blocked(state: &mut MemoryState, request: &AcquireRequest<'_>) -> Option<Dura
 pub(super) fn acquire(
     state: &mut MemoryState,
     request: &AcquireRequest<'_>,
-    at: At,
 ) -> Result<Acquired, Fault> {
     let HoldRef { key, holder, .. } = request.hold_ref;
     match state.live(key) {
@@ -128,9 +127,7 @@ pub(super) fn acquire(
         let writer = None;
         state.put(key, Entry::ReadWrite(ReadWrite { writer, readers }));
     }
-    let token = state.token(request, at.micros);
-    let granted = Granted::leased(token, at.sent_at);
-    Ok(Acquired::Granted(granted, None))
+    Ok(Acquired::Granted(state.granted(request), None))
 }
 
 /// Takes out whatever the holder has: a write may have become a read.
@@ -182,7 +179,6 @@ pub(super) fn hand_over(
     from: HolderId,
     to: &AcquireRequest<'_>,
     spare: u64,
-    at: At,
 ) -> HandedOver {
     let HoldRef { key, holder, .. } = to.hold_ref;
     let Some(lock) = lock(state, key) else {
@@ -192,28 +188,14 @@ pub(super) fn hand_over(
         return HandedOver::NotHeld;
     }
     lock.writer = Some((holder, clock::tick() + to.ttl.duration()));
-    let token = state.token(to, at.micros);
-    let granted = Granted::leased(token, at.sent_at);
-    let terms = TenureTerms {
-        spare: state.spare(to, token, spare, at),
-        others: state.others(key),
-    };
-    HandedOver::Done(granted, terms)
+    state.handed_over(to, spare)
 }
 
 pub(super) fn renew(state: &mut MemoryState, renewal: &Renewal) -> Renewed {
-    let Some(lock) = lock(state, &renewal.key) else {
-        return Renewed::NotHeld;
-    };
-    let now = clock::tick();
-    let writer = lock.writer.as_mut().filter(|(id, _)| *id == renewal.holder);
-    let lease = writer.map(|(_, expires)| expires);
-    let lease = lease.or_else(|| lock.readers.get_mut(&renewal.holder));
-    let Some(expires) = lease.filter(|expires| **expires > now) else {
-        return Renewed::NotHeld;
-    };
-    if let Some(ttl) = renewal.ttl {
-        *expires = (*expires).max(now + ttl.duration());
-    }
-    Renewed::Held
+    let lease = lock(state, &renewal.key).and_then(|lock| {
+        let writer = lock.writer.as_mut().filter(|(id, _)| *id == renewal.holder);
+        let lease = writer.map(|(_, expires)| expires);
+        lease.or_else(|| lock.readers.get_mut(&renewal.holder))
+    });
+    renewed(lease.filter(|expires| **expires > clock::tick()), renewal)
 }

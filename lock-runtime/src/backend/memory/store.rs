@@ -15,10 +15,11 @@ use super::permits::Permits;
 use super::read_write::ReadWrite;
 use crate::backend::kit::topic::{WakeUpTopic, WakeUps};
 use crate::backend::{
-    AcquireRequest, AskedKind, EventSink, Fault, FoundKind, Snapshot, Spare, clash,
+    AcquireRequest, AskedKind, EventSink, Fault, FoundKind, Granted, HandedOver, Renewal, Renewed,
+    Snapshot, Spare, TenureTerms, clash,
 };
 use crate::sync::{Mutex, MutexGuard};
-use crate::values::{FencingToken, Key, Kind, Moment, TokenRange, clock};
+use crate::values::{FencingToken, Key, Kind, TokenRange, clock};
 
 /// A lock store in this process. Clones share the same locks, so several managers can contend on one store.
 ///
@@ -29,19 +30,14 @@ use crate::values::{FencingToken, Key, Kind, Moment, TokenRange, clock};
 /// let one = LockManager::builder().memory_store(&store).in_memory().unwrap();
 /// let other = LockManager::builder().memory_store(&store).in_memory().unwrap();
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct MemoryStore {
-    shared: Arc<MemoryTable>,
-}
-
-struct MemoryTable {
-    state: Mutex<MemoryState>,
-    epoch: Instant,
-    epoch_micros: u64,
+    state: Arc<Mutex<MemoryState>>,
 }
 
 #[derive(Default)]
 pub(super) struct MemoryState {
+    epoch: Epoch,
     pub(super) locks: HashMap<Box<str>, Entry>,
     /// The queue of each fair lock. No queue is empty.
     pub(super) queues: HashMap<Box<str>, fair::FairQueue>,
@@ -60,6 +56,15 @@ pub(super) struct MemoryState {
     raised: Vec<Arc<WakeUpTopic>>,
     pub(super) attached: Vec<(u64, EventSink)>,
     pub(super) next_attachment: u64,
+}
+
+/// The time at which a store began, by tokio's clock and in µs of the wall clock.
+struct Epoch(Instant, u64);
+
+impl Default for Epoch {
+    fn default() -> Epoch {
+        Epoch(clock::tick(), clock::wall_micros())
+    }
 }
 
 /// The entry at a key.
@@ -101,12 +106,6 @@ impl Entry {
     }
 }
 
-impl Default for MemoryStore {
-    fn default() -> MemoryStore {
-        MemoryStore::new()
-    }
-}
-
 impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryStore")
@@ -118,14 +117,7 @@ impl fmt::Debug for MemoryStore {
 impl MemoryStore {
     /// An empty store.
     pub fn new() -> MemoryStore {
-        let shared = MemoryTable {
-            state: Mutex::default(),
-            epoch: clock::tick(),
-            epoch_micros: clock::wall_micros(),
-        };
-        MemoryStore {
-            shared: Arc::new(shared),
-        }
+        MemoryStore::default()
     }
 
     /// Returns the process-wide store of that name, and creates it on first use. `memory://name` connects to it.
@@ -179,12 +171,12 @@ impl MemoryStore {
 
     /// Whether the two are clones of one store.
     pub(crate) fn is(&self, other: &MemoryStore) -> bool {
-        Arc::ptr_eq(&self.shared, &other.shared)
+        Arc::ptr_eq(&self.state, &other.state)
     }
 
     // Nothing below panics while the lock is held, so a poisoned state is still whole.
     pub(super) fn lock(&self) -> MutexGuard<'_, MemoryState> {
-        self.shared.state.lock()
+        self.state.lock()
     }
 
     /// Runs one operation. With the state unlocked, it then wakes the listeners that the operation names: a waker may poll its
@@ -198,13 +190,19 @@ impl MemoryStore {
         outcome
     }
 
+    #[cfg(simulation)]
     pub(crate) fn micros(&self) -> u64 {
-        let since = self.shared.epoch.elapsed().as_micros();
-        self.shared.epoch_micros + u64::try_from(since).unwrap_or(u64::MAX / 2)
+        self.lock().micros()
     }
 }
 
 impl MemoryState {
+    /// Returns the time by the store's clock, in µs.
+    pub(super) fn micros(&self) -> u64 {
+        let Epoch(began, micros) = self.epoch;
+        micros + u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX / 2)
+    }
+
     /// Returns the entry at a key, unless it has expired.
     pub(super) fn live(&mut self, key: &Key) -> Option<&mut Entry> {
         if self
@@ -228,11 +226,7 @@ impl MemoryState {
     }
 
     /// The token of an acquisition now, if one is wanted.
-    pub(super) fn token(
-        &mut self,
-        request: &AcquireRequest<'_>,
-        micros: u64,
-    ) -> Option<FencingToken> {
+    fn token(&mut self, request: &AcquireRequest<'_>) -> Option<FencingToken> {
         if !request.fenced {
             return None;
         }
@@ -244,20 +238,35 @@ impl MemoryState {
             *last = FencingToken::after(Some(*last), 0);
             *last
         } else {
-            let token = FencingToken::after(self.last_token, micros);
+            let token = FencingToken::after(self.last_token, self.micros());
             self.last_token = Some(token);
             token
         };
         Some(token)
     }
 
+    /// Returns the grant of an acquisition that was carried out.
+    pub(super) fn granted(&mut self, request: &AcquireRequest<'_>) -> Granted {
+        Granted::leased(self.token(request), request.asked_at)
+    }
+
+    /// Returns the answer to a hand-over that was carried out.
+    pub(super) fn handed_over(&mut self, to: &AcquireRequest<'_>, spare: u64) -> HandedOver {
+        let granted = self.granted(to);
+        let terms = TenureTerms {
+            spare: self.spare(to, granted.token, spare),
+            // This manager has no listener at a key that it holds itself, so every listener belongs to another manager.
+            others: self.others(to.hold_ref.key),
+        };
+        HandedOver::Done(granted, terms)
+    }
+
     /// Sets aside further tokens that follow a token that was just given.
-    pub(super) fn spare(
+    fn spare(
         &mut self,
         request: &AcquireRequest<'_>,
         given: Option<FencingToken>,
         spare: u64,
-        at: At,
     ) -> Spare {
         let Some(given) = given else {
             return Spare::Untokened;
@@ -268,7 +277,8 @@ impl MemoryState {
             self.counters.insert(key.raw().into(), last);
             TokenRange::new(given, last, None)
         } else {
-            let time = FencingToken::after(None, at.micros);
+            let micros = self.micros();
+            let time = FencingToken::after(None, micros);
             // Sets none aside while the tokens are already ahead of the clock. They would run ever further ahead.
             let last = if given > time {
                 given
@@ -276,7 +286,7 @@ impl MemoryState {
                 time.plus(spare)
             };
             self.last_token = Some(last);
-            TokenRange::new(given, last, Some((at.micros, clock::now())))
+            TokenRange::new(given, last, Some((micros, clock::now())))
         })
     }
 
@@ -316,10 +326,13 @@ pub(super) fn foreign(key: &Key, found: &Entry, asked: AskedKind) -> Fault {
     clash(key, found, asked)
 }
 
-/// The time at which an operation is carried out, and the time at which it was requested.
-#[derive(Clone, Copy)]
-pub(super) struct At {
-    /// The time by the store's clock, in µs.
-    pub(super) micros: u64,
-    pub(super) sent_at: Moment,
+/// Extends a lease, and never shortens it. `expires` is `None` if the holder has none.
+pub(super) fn renewed(expires: Option<&mut Instant>, renewal: &Renewal) -> Renewed {
+    let Some(expires) = expires else {
+        return Renewed::NotHeld;
+    };
+    if let Some(ttl) = renewal.ttl {
+        *expires = (*expires).max(clock::tick() + ttl.duration());
+    }
+    Renewed::Held
 }
