@@ -136,7 +136,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Passes the lock from one holder to the next without it being free in between: makes `to` the holder if `from`
     /// holds the lock, and counts the other processes that may be waiting. Sends no message. It is done as well if `to`
-    /// holds the lock already. Only asked of a store that [hands over](StoreTraits::hands_over).
+    /// holds the lock already.
+    ///
+    /// Only asked of a store that [hands over](StoreTraits::hands_over), and for mutexes, fenced locks and writes:
+    /// readers acquire a lock beside each other, the front at a semaphore has no owner, and the successor at a fair lock
+    /// is the first waiter in its queue.
     ///
     /// The core awaits it to its end, and gives back both holders after [`Fault::Unknown`]: the backend undoes nothing.
     ///

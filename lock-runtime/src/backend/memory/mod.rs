@@ -242,13 +242,10 @@ impl Backend for MemoryBackend {
         spare: u64,
     ) -> Reply<'a, HandedOver> {
         self.op(move |state| {
-            Ok(match to.hold_ref.key.kind() {
-                Kind::Mutex | Kind::Fenced => exclusive::hand_over(state, from, &to, spare),
-                // The front at a semaphore has no owner, so it cannot be handed over.
-                Kind::Semaphore => HandedOver::NotHeld,
-                // Its successor is the first in the store's queue.
-                Kind::Fair => HandedOver::NotHeld,
-                Kind::Read | Kind::Write => read_write::hand_over(state, from, &to, spare),
+            Ok(if to.hold_ref.key.kind() == Kind::Write {
+                read_write::hand_over(state, from, &to, spare)
+            } else {
+                exclusive::hand_over(state, from, &to, spare)
             })
         })
     }

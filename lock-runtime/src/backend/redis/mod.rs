@@ -140,17 +140,10 @@ impl Backend for RedisBackend {
         spare: u64,
     ) -> Reply<'a, HandedOver> {
         Box::pin(async move {
-            match to.hold_ref.key.kind() {
-                Kind::Mutex | Kind::Fenced | Kind::Write => {
-                    let handed = exclusive::hand_over(&self.router, from, to, spare).await?;
-                    match &self.replicas {
-                        None => Ok(handed),
-                        Some(replicas) => rare(replicas.confirm_hand_over(to, handed)).await,
-                    }
-                }
-                // Readers acquire a lock beside each other, the front at a semaphore has no owner, and the successor at a
-                // fair lock is the first waiter in its queue.
-                Kind::Read | Kind::Semaphore | Kind::Fair => Ok(HandedOver::NotHeld),
+            let handed = exclusive::hand_over(&self.router, from, to, spare).await?;
+            match &self.replicas {
+                None => Ok(handed),
+                Some(replicas) => rare(replicas.confirm_hand_over(to, handed)).await,
             }
         })
     }

@@ -298,16 +298,7 @@ impl Backend for SqlBackend {
         to: AcquireRequest<'a>,
         spare: u64,
     ) -> Reply<'a, HandedOver> {
-        Box::pin(async move {
-            match to.hold_ref.key.kind() {
-                Kind::Mutex | Kind::Fenced | Kind::Write => {
-                    exclusive::hand_over(&self.inner, from, to, spare).await
-                }
-                // Readers acquire a lock beside each other, the front at a semaphore has no owner, and the successor at a
-                // fair lock is the first waiter in its queue.
-                Kind::Read | Kind::Semaphore | Kind::Fair => Ok(HandedOver::NotHeld),
-            }
-        })
+        Box::pin(exclusive::hand_over(&self.inner, from, to, spare))
     }
 
     fn downgrade<'a>(
