@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::tenure::{Stage, State};
 use super::{Core, Hold, Loss, Turn};
-use crate::queue::{Front, Locked, Successor};
+use crate::queue::{Front, KeyState, Locked, Successor};
 use crate::values::{Counted, HoldOptions, Kind, LockError, Moment, clock};
 
 /// What a guard leaves behind.
@@ -232,7 +232,7 @@ impl Hold {
         };
         if state.wanted {
             turn.keep_for = None;
-            queues.slice(&front, |slice| slice.is_wanted(now));
+            queues.change(&front, |key| key.slice().is_wanted(now));
         }
         // Not after a nested request for a longer lease, nor while the key is to stay taken, nor in a manager that closes.
         let is_whole = turn.ttl == tenure.ttl && matches!(state.stage, Stage::Leaving);
@@ -243,8 +243,8 @@ impl Hold {
         let idle_until = match turn.keep_for {
             Some(keep_for) => may_idle.then(|| now + keep_for),
             None if goes_on && returns && !state.wanted && !state.is_used_up() => {
-                let is_alone = queues.slice(&front, |slice| slice.knows_nobody()) == Some(true);
-                state.free_until(now).filter(|_| is_alone)
+                let knows_nobody = queues.change(&front, |key| key.slice().knows_nobody());
+                state.free_until(now).filter(|_| knows_nobody == Some(true))
             }
             None => None,
         };
@@ -265,12 +265,13 @@ impl Hold {
         }
         if goes_on {
             let mut turn = None;
-            let successor = queues.next_if(&front, |options| {
+            let suits = |options: &HoldOptions| {
                 turn = state.turn_of_waiter(tenure.ttl, options, now);
                 turn.is_some()
-            });
+            };
+            let successor = queues.change(&front, |key| key.next_if(suits)).flatten();
             if let Some((successor, mut turn)) = successor.zip(turn) {
-                queues.held_by(&front, turn.label.lock);
+                queues.change(&front, |key| key.held_by(turn.label.lock));
                 turn.front = Some(front);
                 let (token, counted) = (turn.token, core.life.under_way.enter());
                 state.begin(Stage::Offered { turn, counted });
@@ -278,7 +279,8 @@ impl Hold {
                 return Next::Turn(successor, hold);
             }
         }
-        turn.nobody_waits = queues.held_no_more(&front);
+        let nobody_waits = queues.change(&front, KeyState::held_no_more);
+        turn.nobody_waits = nobody_waits.unwrap_or(true);
         turn.front = Some(front);
         Next::Release
     }

@@ -10,7 +10,7 @@ use crate::backend::Fault;
 use crate::hold::Tenure;
 use crate::queue::slice::Slice;
 use crate::release::place::Place;
-use crate::values::{HoldOptions, Key, LockError, Moment};
+use crate::values::{Key, LockError, Moment};
 
 /// The waiters of one moment: those whose numbers are not higher than this one.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ impl Front {
 
     /// Reads or changes the slice, which decides when the lock is handed over and when the process rests.
     pub(crate) fn slice<T>(&self, read: impl FnOnce(&mut Slice) -> T) -> Option<T> {
-        self.queues.lock(&self.key).slice(self, read)
+        self.change(|state| read(state.slice()))
     }
 
     /// Notes that the front only lets other processes ask first, from now on.
@@ -99,7 +99,7 @@ impl Front {
 
     /// Notes that a hold owns the front from now on.
     pub(crate) fn now_held_by(&self, label: &'static str) {
-        self.queues.lock(&self.key).held_by(self, label);
+        self.change(|state| state.held_by(label));
     }
 
     /// Marks the callers that wait now. The answer to the request that follows is valid for them, and not for later ones.
@@ -136,41 +136,17 @@ impl Front {
 }
 
 impl Locked<'_> {
-    /// Takes out the waiter that gets the lock without a request: the next one, if it `suits`.
-    pub(crate) fn next_if(
-        &mut self,
-        front: &Front,
-        suits: impl FnMut(&HoldOptions) -> bool,
-    ) -> Option<Successor> {
-        self.change(front, |state| state.next_if(suits))?
-    }
-
-    /// Notes that a caller that holds the lock owns the front from now on.
-    pub(crate) fn held_by(&mut self, front: &Front, label: &'static str) {
-        self.change(front, |state| state.held_by(label));
-    }
-
-    /// Notes that no caller holds the lock any more. Returns `true` if no caller waits behind the front.
-    pub(crate) fn held_no_more(&mut self, front: &Front) -> bool {
-        self.change(front, KeyState::held_no_more).unwrap_or(true)
-    }
-
     /// Keeps the tenure, idle, if no caller waits. Returns `false` also if the manager closes.
     pub(crate) fn keep(&mut self, front: &Front, tenure: &Arc<Tenure>, now: Moment) -> bool {
         !self.0.closed && self.change(front, |state| state.keep(tenure, now)) == Some(true)
     }
 
-    /// See [`Front::slice`].
-    pub(crate) fn slice<T>(
+    /// Changes the state of the key, unless the front was passed over.
+    pub(crate) fn change<T>(
         &mut self,
         front: &Front,
-        read: impl FnOnce(&mut Slice) -> T,
+        change: impl FnOnce(&mut KeyState) -> T,
     ) -> Option<T> {
-        self.change(front, |state| read(state.slice()))
-    }
-
-    /// Changes the state of the key, unless the front was passed over.
-    fn change<T>(&mut self, front: &Front, change: impl FnOnce(&mut KeyState) -> T) -> Option<T> {
         self.0.change(&front.key, |state| {
             state.is_front(front.number).then(|| change(state))
         })?

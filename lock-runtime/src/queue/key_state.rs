@@ -26,7 +26,7 @@ use crate::release::place::Place;
 use crate::values::{HoldOptions, Moment};
 
 /// The state of a key that this process holds or asks for.
-pub(super) struct KeyState {
+pub(crate) struct KeyState {
     /// The number of the owner of the front.
     front: u64,
     stage: Stage,
@@ -109,7 +109,7 @@ impl KeyState {
         self.waiters.len()
     }
 
-    pub(super) fn slice(&mut self) -> &mut Slice {
+    pub(crate) fn slice(&mut self) -> &mut Slice {
         &mut self.slice
     }
 
@@ -245,7 +245,7 @@ impl KeyState {
     }
 
     /// A caller holds the lock from now on.
-    pub(super) fn held_by(&mut self, label: &'static str) {
+    pub(crate) fn held_by(&mut self, label: &'static str) {
         self.stage = Stage::Held {
             label,
             warned: false,
@@ -255,7 +255,7 @@ impl KeyState {
 
     /// No caller holds the lock any more, so the front can be passed over: a caller that is not polled any more may own the
     /// release. Returns `true` if no caller waits.
-    pub(super) fn held_no_more(&mut self) -> bool {
+    pub(crate) fn held_no_more(&mut self) -> bool {
         if matches!(self.stage, Stage::Held { .. }) {
             self.asks(true);
         }
@@ -321,7 +321,7 @@ impl KeyState {
     }
 
     /// Takes out the first caller that still waits, if it `suits`.
-    pub(super) fn next_if(
+    pub(crate) fn next_if(
         &mut self,
         mut suits: impl FnMut(&HoldOptions) -> bool,
     ) -> Option<Successor> {

@@ -17,14 +17,14 @@ use tokio::sync::oneshot;
 
 use crate::backend::Fault;
 use crate::hold::{Hold, Offer, Tenure, Turn, refused};
+use crate::queue::key_state::Sign;
 #[cfg(test)]
 use crate::queue::key_state::Stage;
-use crate::queue::key_state::{KeyState, Sign};
 use crate::sync::{Modelled, ModelledGuard, is_modelled};
 use crate::values::{HoldOptions, Key, KeyMap, Kind, LockError, Moment, ShutdownCause, WaiterCap};
 
 pub(crate) use crate::queue::front::Front;
-pub(crate) use crate::queue::key_state::Successor;
+pub(crate) use crate::queue::key_state::{KeyState, Successor};
 pub(crate) use crate::queue::waiter::{Waiter, Waiting};
 
 /// The number of shards. With this many mutexes, callers of different keys rarely wait for the same one. A model has one
