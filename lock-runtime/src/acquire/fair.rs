@@ -30,14 +30,14 @@ pub(crate) async fn acquire(attempt: &Attempt, now: Moment) -> Result<HoldHandle
     contend(&mut seat, first).await
 }
 
-/// Asks the store once. Returns `None` if other callers of this process wait for the lock.
-pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Option<Asked<HoldHandle>>, LockError> {
+/// Asks the store once. The lock is busy if other callers of this process wait for it.
+pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Asked<HoldHandle>, LockError> {
     if !attempt.core.queues.store_queue_is_empty(attempt.key()) {
-        return Ok(None);
+        return Ok(Asked::busy(None));
     }
     let mut seat = FairSeat::new(attempt, None);
     let first = seat.ask(attempt.deadline.since, attempt.deadline).await;
-    unless_kept(&mut seat, first).await.map(Some)
+    unless_kept(&mut seat, first).await
 }
 
 /// A caller that asks for a fair lock, with its place and its holder id at the store.

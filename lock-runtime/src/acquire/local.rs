@@ -51,21 +51,20 @@ pub(crate) async fn acquire(
     Ok((handle, clock::now()))
 }
 
-/// Asks the store once, if no other caller of this process is before this one. Otherwise returns `None`.
-pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Option<Asked<HoldHandle>>, LockError> {
+/// Asks the store once, if no other caller of this process is before this one. Otherwise the lock is busy.
+pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Asked<HoldHandle>, LockError> {
     let now = attempt.deadline.since;
     let options = &attempt.request.hold_options;
     let queues = &attempt.core.queues;
     match queues.enter_at_once(attempt.key(), options, now) {
         Some(Entered::Front(front)) => {
-            let seat = FrontSeat::first(attempt, front);
-            return ask_once(seat, now).await.map(Some);
+            return ask_once(FrontSeat::first(attempt, front), now).await;
         }
-        Some(Entered::Held(hold)) => return Ok(Some(Asked::Granted(attempt.begins(hold)))),
+        Some(Entered::Held(hold)) => return Ok(Asked::Granted(attempt.begins(hold))),
         Some(Entered::Unsuited(tenure, turn)) => {
             idle::give_back(&attempt.core, tenure, *turn, now);
         }
-        Some(Entered::Queued(_)) | None if attempt.kind().is_exclusive() => return Ok(None),
+        None if attempt.kind().is_exclusive() => return Ok(Asked::busy(None)),
         Some(Entered::Queued(_)) | None => {}
     }
     rare(try_in_short_queue(attempt)).await
@@ -79,16 +78,13 @@ async fn ask_once(mut seat: FrontSeat<'_>, now: Moment) -> Result<Asked<HoldHand
 
 /// Like [`try_acquire`], behind other callers of this process, at a key that may admit several or is being given back: the
 /// caller is soon at the front, unless the caller there has to wait itself.
-async fn try_in_short_queue(attempt: &Attempt) -> Result<Option<Asked<HoldHandle>>, LockError> {
+async fn try_in_short_queue(attempt: &Attempt) -> Result<Asked<HoldHandle>, LockError> {
     let waiter = loop {
         let now = clock::now();
         match attempt.enter(now)? {
-            Entered::Front(front) => {
-                let seat = FrontSeat::first(attempt, front);
-                return ask_once(seat, now).await.map(Some);
-            }
+            Entered::Front(front) => return ask_once(FrontSeat::first(attempt, front), now).await,
             // Another caller was quicker, and has ended its hold already.
-            Entered::Held(hold) => return Ok(Some(Asked::Granted(attempt.begins(hold)))),
+            Entered::Held(hold) => return Ok(Asked::Granted(attempt.begins(hold))),
             Entered::Unsuited(tenure, turn) => {
                 idle::give_back(&attempt.core, tenure, *turn, now);
             }
@@ -96,12 +92,9 @@ async fn try_in_short_queue(attempt: &Attempt) -> Result<Option<Asked<HoldHandle
         }
     };
     match attempt.wait_in_queue(waiter, Duration::ZERO).await {
-        Ok(Ticket::Front(front)) => {
-            let seat = FrontSeat::new(attempt, front);
-            ask_once(seat, clock::now()).await.map(Some)
-        }
-        Ok(Ticket::Held(offer)) => Ok(offer.claim().map(Asked::Granted)),
-        Ok(Ticket::Go) | Err(LockError::Busy { .. }) => Ok(None),
+        Ok(Ticket::Front(front)) => ask_once(FrontSeat::new(attempt, front), clock::now()).await,
+        Ok(Ticket::Held(offer)) => Ok(offer.claim().map_or(Asked::busy(None), Asked::Granted)),
+        Ok(Ticket::Go) | Err(LockError::Busy { .. }) => Ok(Asked::busy(None)),
         Err(error) => Err(error),
     }
 }

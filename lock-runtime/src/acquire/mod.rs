@@ -131,19 +131,18 @@ async fn acquire_at_once(
     let asked = match attempt.kind() {
         Kind::Fair => rare(fair::try_acquire(attempt)).await?,
         // Other readers of this process do not exclude it.
-        Kind::Read => Some(rare(shared::ask(attempt)).await),
+        Kind::Read => rare(shared::ask(attempt)).await,
         _ => local::try_acquire(attempt).await?,
     };
     match asked {
-        Some(Asked::Granted(handle)) => {
+        Asked::Granted(handle) => {
             attempt.core.life.check_open(attempt.key())?;
             // A hold that was lost before its caller saw it is no hold.
             handle.hold().check()?;
             acquired(handle)
         }
-        Some(Asked::Failed(fault)) => Err(attempt.error(fault)),
-        Some(Asked::Busy { left, .. }) => busy(left),
-        None => busy(None),
+        Asked::Failed(fault) => Err(attempt.error(fault)),
+        Asked::Busy { left, .. } => busy(left),
     }
 }
 
