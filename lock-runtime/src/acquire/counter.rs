@@ -45,7 +45,7 @@ impl Counter<'_> {
         kind: CounterKind,
     ) -> Result<Counter<'a>, LockError> {
         coop::consume_budget().await;
-        let counters = core.counters(kind)?;
+        let counters = core.counters(kind.plural())?;
         let key = core.key(name, Kind::Semaphore)?;
         core.start_here()?;
         let key = Arc::new(key);
@@ -110,7 +110,7 @@ impl Counter<'_> {
         attempt: &Attempt,
         front: Option<&Front>,
         ask: impl FnMut(Duration) -> Reply<'b, bool> + Send,
-        again: impl Fn(&Fault) -> bool + Send + Sync,
+        again: fn(&Fault) -> bool,
     ) -> Result<(), LockError> {
         let mut caller = CounterCaller {
             counter: self,
@@ -177,19 +177,16 @@ pub(crate) async fn ticket(attempt: &Attempt) -> Result<Ticket, LockError> {
 }
 
 /// A caller that asks the store until the answer is yes.
-struct CounterCaller<'a, A, G> {
+struct CounterCaller<'a, A> {
     counter: &'a Counter<'a>,
     attempt: &'a Attempt,
     front: Option<&'a Front>,
     ask: A,
-    again: G,
+    /// Whether the store is asked again after this fault.
+    again: fn(&Fault) -> bool,
 }
 
-impl<'a, 'b, A, G> Contender for CounterCaller<'a, A, G>
-where
-    A: FnMut(Duration) -> Reply<'b, bool> + Send,
-    G: Fn(&Fault) -> bool + Send + Sync,
-{
+impl<'b, A: FnMut(Duration) -> Reply<'b, bool> + Send> Contender for CounterCaller<'_, A> {
     type Granted = ();
 
     fn attempt(&self) -> &Attempt {

@@ -24,7 +24,7 @@ pub(crate) async fn take(
 ) -> Result<IdRange, LockError> {
     coop::consume_budget().await;
     check_id_count(count)?;
-    core.check_keeps_ids()?;
+    core.counters("ids")?;
     let key = source.key(core)?;
     core.start_here()?;
     // Bodies that a shutdown lets finish may need ids.

@@ -4,9 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{
-    AcquireRequest, Backend, CounterKind, Counters, Fault, HoldRef, Renewal, Renewed, Within,
-};
+use crate::backend::{AcquireRequest, Backend, Counters, Fault, HoldRef, Renewal, Renewed, Within};
 use crate::hold::ids::IdSources;
 use crate::hold::lifecycle::{Lifecycle, current_runtime};
 use crate::hold::runtimes::Runtimes;
@@ -139,22 +137,12 @@ impl Core {
         Ok(())
     }
 
-    /// The store's counters.
+    /// The store's counters. `what`: what the caller keeps there, for the error.
     ///
     /// # Errors
     /// [`LockError::InvalidConfig`] if it has none.
-    pub(crate) fn counters(&self, kind: CounterKind) -> Result<&dyn Counters, LockError> {
-        let none = || self.keeps_no(kind.plural());
-        self.backend.counters().ok_or_else(none)
-    }
-
-    /// Refuses ids if the store gives none, before any request.
-    ///
-    /// # Errors
-    /// [`LockError::InvalidConfig`].
-    pub(crate) fn check_keeps_ids(&self) -> Result<(), LockError> {
-        let counters = self.backend.counters();
-        counters.map(drop).ok_or_else(|| self.keeps_no("ids"))
+    pub(crate) fn counters(&self, what: &str) -> Result<&dyn Counters, LockError> {
+        self.backend.counters().ok_or_else(|| self.keeps_no(what))
     }
 
     fn keeps_no(&self, what: &str) -> LockError {
