@@ -72,24 +72,18 @@ pub(crate) async fn try_acquire(
     members: &[Member],
     caller: Caller,
 ) -> Result<TryAcquire<Handles>, LockError> {
-    let busy = TryAcquire::Busy { retry_after: None };
     let since = clock::now();
     match at_once(members, None, &caller).await? {
         AtOnce::Taken(handles) => return intact(handles, members).map(TryAcquire::Acquired),
         AtOnce::Busy => {
             tell(members, since, Ok(false));
-            return Ok(busy);
+            return Ok(TryAcquire::Busy { retry_after: None });
         }
         AtOnce::Failed(fault) => return Err(failed(fault, members, since)),
         AtOnce::Apart => {}
     }
-    let Some(timeout) = members
-        .iter()
-        .map(|(core, _)| core.options.call_timeout)
-        .max()
-    else {
-        return Ok(busy);
-    };
+    let timeouts = members.iter().map(|(core, _)| core.options.call_timeout);
+    let timeout = timeouts.max().unwrap_or_default();
     // One time limit for all of the requests, each of which may take as long by itself.
     let Ok(tried) = tokio::time::timeout(timeout, try_each(members, &caller)).await else {
         let why = format!("no answer within {timeout:?}");
