@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
+use super::Held;
 use super::tenure::{Stage, Tenure};
 use crate::queue::Front;
 use crate::values::{FencingToken, HoldOptions, HolderId, Key, Kind, Label, Moment, Ttl, clock};
@@ -16,11 +17,11 @@ use crate::values::{FencingToken, HoldOptions, HolderId, Key, Kind, Label, Momen
 #[derive(Debug)]
 pub(crate) struct Turn {
     pub(crate) label: Label,
-    pub(super) token: Option<FencingToken>,
+    pub(crate) token: Option<FencingToken>,
     /// The moment at which its caller got the lock, which may be later than what the store has confirmed.
     pub(crate) granted_at: Moment,
     /// The longest lease that one of the guards asked for.
-    pub(super) ttl: Ttl,
+    pub(crate) ttl: Ttl,
     /// A guard came that wants a longer lease than the last request asked for: the next one extends it even if nobody renews.
     pub(super) lengthen: bool,
     /// The number of guards that share the turn, and the number of those that want it renewed.
@@ -109,14 +110,6 @@ impl Turn {
     /// Whether the guard that leaves next may pass the front on.
     pub(super) fn is_last_at_the_front(&self) -> bool {
         self.sharers == 1 && self.front.is_some()
-    }
-
-    pub(crate) fn token(&self) -> Option<FencingToken> {
-        self.token
-    }
-
-    pub(crate) fn ttl(&self) -> Ttl {
-        self.ttl
     }
 
     pub(super) fn max_until(&self) -> Option<Moment> {
@@ -243,14 +236,7 @@ impl Hold {
 
     /// Resolves when the turn is over, lost or released.
     pub(crate) async fn over(self) {
-        loop {
-            // Made before the look: a signal in between reaches it.
-            let over = self.over_signal();
-            if self.is_over() {
-                return;
-            }
-            over.await;
-        }
+        Held::One(self).over().await;
     }
 
     /// Resolves when the manager admits no more callers.

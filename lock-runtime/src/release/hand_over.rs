@@ -77,9 +77,9 @@ impl Work {
         let keeps = keep_for.is_some() && may_keep == Some(true) && front.waiters() == 0;
         keeps.then(|| Following {
             options: HoldOptions {
-                ttl: self.turn.ttl(),
+                ttl: self.turn.ttl,
                 renewed: true,
-                fenced: self.turn.token().is_some(),
+                fenced: self.turn.token.is_some(),
                 max_hold: None,
                 keep_for,
                 permits: self.tenure.permits(),

@@ -53,7 +53,7 @@ impl Work {
     /// [`LockError::Lost`] if it does not; else why it could not be asked within the lease.
     async fn cover(&mut self, until: Moment) -> Result<(), LockError> {
         let mut pauses = pauses();
-        let timeout = self.turn.ttl().call_timeout(self.core.options.call_timeout);
+        let timeout = self.turn.ttl.call_timeout(self.core.options.call_timeout);
         loop {
             let rest = ttl::covering(until.remaining());
             let is_short = self.tenure.deadline().remaining() < until.remaining();
