@@ -122,7 +122,7 @@ impl Watch {
             let answer = tenure.answered(renewal, answer, *sent_at);
             held += usize::from(answer == Renewed::Held);
             refused += usize::from(answer == Renewed::NotHeld);
-            if !self.remove_if_over(tenure) {
+            if !self.remove_if_over(tenure, Duration::ZERO) {
                 good.push((tenure, answer));
             }
         }

@@ -124,12 +124,8 @@ impl Watch {
 
     /// Takes out a tenure if it is over, and logs a turn that is lost. A live tenure stays, whatever it looked like
     /// before: it may have been renewed meanwhile. Call it with the schedule unlocked: a loss wakes waiters.
-    fn remove_if_over(&self, tenure: &Arc<Tenure>) -> bool {
-        self.remove_if_over_late(tenure, Duration::ZERO)
-    }
-
-    /// Does the same as [`remove_if_over`](Watch::remove_if_over), while the loop runs `late`.
-    fn remove_if_over_late(&self, tenure: &Arc<Tenure>, late: Duration) -> bool {
+    /// `late`: how much later than planned the loop is running, for a call of the loop.
+    fn remove_if_over(&self, tenure: &Arc<Tenure>, late: Duration) -> bool {
         if !tenure.is_over() {
             return false;
         }
@@ -156,7 +152,7 @@ impl Watch {
     /// Ends a tenure as lost.
     pub(crate) fn lose(&self, tenure: &Arc<Tenure>, reason: LostReason) {
         tenure.lose(reason);
-        self.remove_if_over(tenure);
+        self.remove_if_over(tenure, Duration::ZERO);
     }
 
     /// Does the same as [`lose`](Watch::lose), for a tenure that is not in the schedule, or not any more.
@@ -297,7 +293,7 @@ impl Watch {
         let due = self.schedule.lock().due(backend, batch, timeout, now);
         for tenure in due.over {
             // Each is taken out and reported before the next: a panic in between costs no other.
-            self.remove_if_over_late(&tenure, late);
+            self.remove_if_over(&tenure, late);
         }
         due.batches
     }

@@ -189,7 +189,10 @@ fn a_hold_that_is_renewed_while_it_is_taken_out_stays_watched() {
             let time = thread::spawn(lease_ends);
             // Time may pass before the watchdog looks.
             thread::yield_now();
-            scene.core.watch.remove_if_over(scene.tenure());
+            scene
+                .core
+                .watch
+                .remove_if_over(scene.tenure(), Duration::ZERO);
             renewal.join().unwrap();
             time.join().unwrap();
             scene.check();
@@ -272,7 +275,10 @@ fn a_hold_is_ended_by_one_only() {
             let time = thread::spawn(lease_ends);
             // Time may pass before the watchdog looks.
             thread::yield_now();
-            scene.core.watch.remove_if_over(scene.tenure());
+            scene
+                .core
+                .watch
+                .remove_if_over(scene.tenure(), Duration::ZERO);
             let released = guard.join().unwrap();
             time.join().unwrap();
             assert_eq!(scene.hold.loss().is_none(), released);
@@ -307,7 +313,10 @@ fn a_look_at_a_turn_that_has_ended_leaves_the_next_one_watched() {
         || {
             let (scene, _waiter) = Scene::with_waiter();
             let next = thread::spawn(scene.leaves());
-            scene.core.watch.remove_if_over(scene.tenure());
+            scene
+                .core
+                .watch
+                .remove_if_over(scene.tenure(), Duration::ZERO);
             let next = next.join().unwrap();
             assert!(matches!(next, Some(Next::Turn(..))) && scene.is_watched());
         },
