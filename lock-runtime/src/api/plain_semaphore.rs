@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use crate::acquire::counter::{ticket, until_done};
 use crate::acquire::try_acquire::TryAcquire;
 use crate::api::semaphore::Semaphore;
+use crate::backend::kit::undo::Undo;
 use crate::backend::{CounterKind, Fault, Reply};
 use crate::hold::{Asking, Core};
 use crate::queue::Ticket;
@@ -200,38 +201,26 @@ impl PlainSemaphoreRequest {
     }
 }
 
-/// Permits that were granted to a caller that has not seen them yet.
-struct UnseenPermits {
-    core: Arc<Core>,
-    key: Arc<Key>,
-    permits: u32,
-    seen: bool,
-}
-
-impl Drop for UnseenPermits {
-    fn drop(&mut self) {
-        if self.seen {
+/// Gives back permits that were granted to a caller that has left.
+fn give_back(core: Arc<Core>, key: Arc<Key>, permits: u32) {
+    let life = core.life.clone();
+    life.spawn(async move {
+        let timeout = core.options.call_timeout;
+        let Some(counters) = core.backend.counters() else {
             return;
+        };
+        let (core, key) = (&core, &key);
+        let add = |timeout| -> Reply<'_, ()> {
+            Box::pin(async move {
+                let added = counters.add(key, i64::from(permits), timeout).await;
+                let asking = Asking::Count(CounterKind::Semaphore);
+                core.served.judge(asking, added)
+            })
+        };
+        if let Err(fault) = until_done(GIVE_BACK, timeout, add).await {
+            tracing::warn!(%fault, permits, "plain permits of a caller who left were not given back");
         }
-        let (core, key, permits) = (self.core.clone(), self.key.clone(), self.permits);
-        self.core.life.spawn(async move {
-            let timeout = core.options.call_timeout;
-            let Some(counters) = core.backend.counters() else {
-                return;
-            };
-            let (core, key) = (&core, &key);
-            let add = |timeout| -> Reply<'_, ()> {
-                Box::pin(async move {
-                    let added = counters.add(key, i64::from(permits), timeout).await;
-                    let asking = Asking::Count(CounterKind::Semaphore);
-                    core.served.judge(asking, added)
-                })
-            };
-            if let Err(fault) = until_done(GIVE_BACK, timeout, add).await {
-                tracing::warn!(%fault, permits, "plain permits of a caller who left were not given back");
-            }
-        });
-    }
+    });
 }
 
 /// Asks for the permits once. The manager drives the call, so that no permits are lost if the caller leaves meanwhile.
@@ -248,21 +237,15 @@ async fn take(
             return;
         };
         let taken = counters.take(&key, permits, timeout).await;
-        let granted = taken.map(|taken| {
-            taken.then(|| UnseenPermits {
-                core: asked.clone(),
-                key: key.clone(),
-                permits,
-                seen: false,
-            })
-        });
+        let unseen = || Undo::armed(move || give_back(asked, key, permits));
+        let granted = taken.map(|taken| taken.then(unseen));
         // If nobody waits any more, the grant is dropped with the channel, which gives the permits back.
         let _ = tell.send(granted);
     });
     // A grant after this time is given back, too: nobody waits for it.
     match Fault::if_driven(timeout, told).await? {
-        Ok(Ok(Some(mut granted))) => {
-            granted.seen = true;
+        Ok(Ok(Some(granted))) => {
+            granted.disarm();
             Ok(true)
         }
         Ok(Ok(None)) => Ok(false),

@@ -30,7 +30,6 @@ pub(crate) mod standing;
 ))]
 pub(crate) mod tls_refusal;
 pub(crate) mod topic;
-#[cfg(any(feature = "mysql", feature = "redis", feature = "postgres", simulation))]
 pub(crate) mod undo;
 pub(crate) mod uptime;
 #[cfg(any(feature = "mysql", feature = "redis", feature = "postgres"))]

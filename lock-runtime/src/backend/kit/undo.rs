@@ -1,4 +1,4 @@
-//! A guard that undoes an acquire when its outcome is unknown.
+//! A guard that undoes an acquire when its outcome is unknown, or nobody has seen it.
 
 /// Runs a closure on drop unless the guard was disarmed. The guard is armed before a request is first polled, and
 /// disarmed by a definite answer. If the caller drops the request in between, the acquire is undone.
