@@ -353,10 +353,10 @@ pub(crate) fn build_key(text: &str, parts: &[KeyPart], private: &TokenStream) ->
     let steps = parts.iter().map(|part| match part {
         KeyPart::Text(text) => quote!(.literal(#text)),
         KeyPart::Value(value, root) => {
-            quote_spanned!(root.span().located_at(value.span())=> .part(&(#value)))
+            quote_spanned!(root.span().located_at(value.span())=> .with(&(#value)))
         }
     });
-    quote!(#private::KeyBuilder::new(#text) #(#steps)* .finish())
+    quote!(#private::template(#text) #(#steps)*)
 }
 
 /// Returns the expression for the kind of lock.

@@ -55,7 +55,7 @@ pub(crate) fn expand(tokens: TokenStream) -> TokenStream {
         Ok(expression) => expression,
         Err(error) => {
             let error = error.into_compile_error();
-            quote!({ #error #private::KeyBuilder::new("").finish() })
+            quote!({ #error #private::template("") })
         }
     }
 }

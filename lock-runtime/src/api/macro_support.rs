@@ -18,40 +18,9 @@ pub use crate::values::Overrides;
 pub use crate::values::error::LockError;
 pub use crate::values::name::{KeyPart, LockName};
 
-/// Builds the escaped name that a key template describes.
-#[derive(Debug)]
-pub struct KeyBuilder {
-    name: LockName,
-}
-
-impl KeyBuilder {
-    /// Starts a name; the template is its label.
-    pub fn new(template: &'static str) -> KeyBuilder {
-        KeyBuilder {
-            name: LockName::from(String::with_capacity(64)).template(template),
-        }
-    }
-
-    /// Appends a part of the template.
-    #[must_use]
-    pub fn literal(self, text: &'static str) -> KeyBuilder {
-        KeyBuilder {
-            name: self.name.literal(text),
-        }
-    }
-
-    /// Appends a placeholder's value, escaped.
-    #[must_use]
-    pub fn part(self, value: &(impl KeyPart + ?Sized)) -> KeyBuilder {
-        KeyBuilder {
-            name: self.name.with(value),
-        }
-    }
-
-    /// Returns the name. An empty value makes it invalid, which `enter` reports.
-    pub fn finish(self) -> LockName {
-        self.name
-    }
+/// Starts the name that a key template describes; the template is its label.
+pub fn template(template: &'static str) -> LockName {
+    LockName::from(String::with_capacity(64)).template(template)
 }
 
 /// The kind of lock that an annotated function takes.
