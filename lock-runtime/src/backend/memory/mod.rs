@@ -27,23 +27,17 @@ use crate::values::{HolderId, Key, Kind, LockMode, StoreKind, Ttl};
 /// One manager's connection to a store.
 pub(crate) struct MemoryBackend {
     store: MemoryStore,
-    attachment: u64,
+    events: EventSink,
     /// Set by a test. Nothing else can make a memory store unreachable.
     is_away: AtomicBool,
 }
 
 impl MemoryBackend {
     pub(crate) fn new(store: MemoryStore, events: EventSink) -> MemoryBackend {
-        let attachment = {
-            let mut state = store.lock();
-            state.next_attachment += 1;
-            let attachment = state.next_attachment;
-            state.attached.push((attachment, events));
-            attachment
-        };
+        store.lock().sinks.push(events.clone());
         MemoryBackend {
             store,
-            attachment,
+            events,
             is_away: AtomicBool::new(false),
         }
     }
@@ -79,10 +73,10 @@ impl MemoryBackend {
             let Some(hold) = exclusive::hold(&mut state, key) else {
                 return;
             };
-            (hold.holder, state.attached.clone())
+            (hold.holder, state.sinks.clone())
         };
         // The state is unlocked here, because the keeper gives the lock back.
-        for (_, sink) in sinks {
+        for sink in sinks {
             sink(Event::Wanted(Holders::Id(keeper)));
         }
     }
@@ -183,9 +177,9 @@ impl Backend for MemoryBackend {
                     state.wake(key);
                     fair::wake_first(state, key);
                 }
-                Ok((victims, state.attached.clone()))
+                Ok((victims, state.sinks.clone()))
             })?;
-            for (_, sink) in sinks {
+            for sink in sinks {
                 for victim in &victims {
                     sink(Event::ForceReleased(Holders::Id(*victim)));
                 }
@@ -275,10 +269,8 @@ impl Backend for MemoryBackend {
     }
 
     fn close(&self) {
-        self.store
-            .lock()
-            .attached
-            .retain(|(attachment, _)| *attachment != self.attachment);
+        let is_other = |sink: &EventSink| !Arc::ptr_eq(sink, &self.events);
+        self.store.lock().sinks.retain(is_other);
     }
 }
 

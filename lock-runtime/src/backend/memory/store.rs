@@ -54,8 +54,8 @@ pub(super) struct MemoryState {
     pub(super) topics: Arc<WakeUps>,
     /// The topics that the current operation wakes, once the state is unlocked.
     raised: Vec<Arc<WakeUpTopic>>,
-    pub(super) attached: Vec<(u64, EventSink)>,
-    pub(super) next_attachment: u64,
+    /// The managers' receivers of events, one for each connection.
+    pub(super) sinks: Vec<EventSink>,
 }
 
 /// The time at which a store began, by tokio's clock and in µs of the wall clock.
