@@ -155,24 +155,27 @@ pub(crate) async fn until_done<'b, T>(
     }
 }
 
-/// Waits behind the other callers of this process that wait for the counter.
-pub(crate) async fn ticket(attempt: &Attempt) -> Result<Ticket, LockError> {
+/// Waits behind the other callers of this process that wait for the counter. Returns `None` if the caller before has let
+/// this one go: then nothing is left to wait for.
+pub(crate) async fn reach_front(attempt: &Attempt) -> Result<Option<Front>, LockError> {
     let waiter = match attempt.enter(clock::now())? {
-        Entered::Front(front) => return Ok(Ticket::Front(front)),
+        Entered::Front(front) => return Ok(Some(front)),
         Entered::Queued(waiter) => waiter,
         // The process never keeps a counter.
         Entered::Held(_) | Entered::Unsuited(..) => return Err(attempt.busy(None)),
     };
     let longer = attempt.core.options.call_timeout.min(LEAST_ANSWER);
-    let ticket = attempt.wait_in_queue(waiter, longer).await?;
-    match &ticket {
+    match attempt.wait_in_queue(waiter, longer).await? {
         // A caller whose time is over asks no more.
         Ticket::Front(front)
             if attempt.deadline.is_over() && attempt.request.wait != Some(Duration::ZERO) =>
         {
             Err(attempt.gave_up(front.fault()))
         }
-        _ => Ok(ticket),
+        Ticket::Front(front) => Ok(Some(front)),
+        Ticket::Go => Ok(None),
+        // Only locks hand holds over.
+        Ticket::Held(_) => Err(attempt.busy(None)),
     }
 }
 

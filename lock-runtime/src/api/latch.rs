@@ -4,10 +4,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::counter::{Counter, ticket};
+use crate::acquire::counter::{Counter, reach_front};
 use crate::backend::{CounterKind, Counters, Fault, Reply};
 use crate::hold::Core;
-use crate::queue::Ticket;
 use crate::values::options::{check_count, check_wait};
 use crate::values::{LockError, LockName, config};
 
@@ -166,11 +165,8 @@ impl LatchRequest {
             let ask = |timeout| -> Reply<'_, bool> { Box::pin(is_open(timeout)) };
             return counter.until(&attempt, None, ask, Fault::is_passing).await;
         }
-        let front = match ticket(&attempt).await? {
-            Ticket::Front(front) => front,
-            Ticket::Go => return Ok(()),
-            // Only locks hand holds over.
-            Ticket::Held(_) => return Err(attempt.busy(None)),
+        let Some(front) = reach_front(&attempt).await? else {
+            return Ok(());
         };
         let mut asked = front.so_far();
         let ask = |timeout| -> Reply<'_, bool> {

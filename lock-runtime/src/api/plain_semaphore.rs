@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::acquire::counter::{ticket, until_done};
+use crate::acquire::counter::{reach_front, until_done};
 use crate::acquire::try_acquire::TryAcquire;
 use crate::api::semaphore::Semaphore;
 use crate::backend::kit::undo::Undo;
 use crate::backend::{CounterKind, Fault, Reply};
 use crate::hold::{Asking, Core};
-use crate::queue::Ticket;
 use crate::values::options::{check_permits, check_wait};
 use crate::values::{Key, LockError, LockName};
 
@@ -183,10 +182,9 @@ impl PlainSemaphoreRequest {
         check_permits(permits)?;
         check_wait(wait)?;
         let attempt = counter.attempt(wait)?;
-        let front = match ticket(&attempt).await? {
-            Ticket::Front(front) => front,
-            // Only locks hand holds over, and only readers and the waiters of a latch go together.
-            Ticket::Held(_) | Ticket::Go => return Err(attempt.busy(None)),
+        let Some(front) = reach_front(&attempt).await? else {
+            // Only readers and the waiters of a latch go together.
+            return Err(attempt.busy(None));
         };
         let ask = |timeout: Duration| -> Reply<'_, bool> {
             Box::pin(take(

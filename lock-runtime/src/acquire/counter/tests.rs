@@ -86,14 +86,14 @@ async fn a_caller_whose_time_ends_while_the_store_refuses_is_told_the_refusal() 
     let locks = LockManager::in_memory();
     let counter = counter(&locks).await;
     let first = counter.attempt(Some(5 * SECOND)).unwrap();
-    let Ticket::Front(front) = ticket(&first).await.unwrap() else {
+    let Some(front) = reach_front(&first).await.unwrap() else {
         panic!("nobody else is there");
     };
     let script = Script::of([Ok(false), Err(denied())]);
     let ask = |timeout| script.ask(timeout);
     let until = counter.until(&first, Some(&front), ask, Fault::is_passing);
     let behind = counter.attempt(Some(5 * SECOND)).unwrap();
-    let (refused, told) = tokio::join!(until, ticket(&behind));
+    let (refused, told) = tokio::join!(until, reach_front(&behind));
     for error in [refused.unwrap_err(), told.unwrap_err()] {
         assert!(matches!(error, LockError::Denied { .. }), "{error:?}");
     }
@@ -180,7 +180,7 @@ async fn callers_behind_the_first_get_its_answer_though_their_time_is_over() {
     let counter = counter(&locks).await;
     let attempt = || counter.attempt(Some(SECOND / 33)).unwrap();
     let (first, second) = (attempt(), attempt());
-    let Ticket::Front(front) = ticket(&first).await.unwrap() else {
+    let Some(front) = reach_front(&first).await.unwrap() else {
         panic!("nobody is before it");
     };
     let answers = async {
@@ -188,7 +188,7 @@ async fn callers_behind_the_first_get_its_answer_though_their_time_is_over() {
         front.heard_from_store(None);
         clock::sleep(SECOND).await;
     };
-    let (behind, ()) = tokio::join!(ticket(&second), answers);
+    let (behind, ()) = tokio::join!(reach_front(&second), answers);
     let error = behind.expect_err("it was closed");
     assert!(error.is_busy(), "{error:?}");
 }
@@ -225,7 +225,7 @@ async fn those_who_queue_are_told_what_the_store_said_last_to_the_one_before_the
         let failed = answers[1].is_err();
         let script = Script::of(answers);
         let first = counter.attempt(None).unwrap();
-        let Ticket::Front(front) = ticket(&first).await.unwrap() else {
+        let Some(front) = reach_front(&first).await.unwrap() else {
             panic!("nobody else is there");
         };
         let ask = |timeout| script.ask(timeout);
@@ -233,7 +233,7 @@ async fn those_who_queue_are_told_what_the_store_said_last_to_the_one_before_the
         let behind = counter.attempt(Some(5 * SECOND)).unwrap();
         let told = tokio::select! {
             done = until => panic!("{done:?}"),
-            told = ticket(&behind) => told.unwrap_err(),
+            told = reach_front(&behind) => told.unwrap_err(),
         };
         match told {
             LockError::Unavailable { .. } => assert!(failed),
@@ -249,15 +249,15 @@ async fn a_caller_whose_turn_comes_when_its_time_is_over_asks_no_more_unless_it_
     let counter = counter(&locks).await;
     for (wait, has_its_turn) in [(SECOND, false), (2 * SECOND, true), (Duration::ZERO, true)] {
         let first = counter.attempt(None).unwrap();
-        let front = ticket(&first).await.unwrap();
+        let front = reach_front(&first).await.unwrap();
         let attempt = counter.attempt(Some(wait)).unwrap();
-        let mut behind = pin!(ticket(&attempt));
+        let mut behind = pin!(reach_front(&attempt));
         assert!(timeout(Duration::ZERO, &mut behind).await.is_err());
         // It is not polled when its time ends, and has its turn by then.
         advance(SECOND).await;
         drop(front);
         match behind.await {
-            Ok(Ticket::Front(_)) => assert!(has_its_turn),
+            Ok(Some(_)) => assert!(has_its_turn),
             Err(LockError::Busy { .. }) => assert!(!has_its_turn),
             other => panic!("{other:?}"),
         }
