@@ -182,14 +182,19 @@ impl Frame {
         }
     }
 
+    /// This frame, or the next one outwards, if it is over.
+    fn nearest(self: Arc<Frame>) -> Option<Arc<Frame>> {
+        if self.is_over() {
+            self.outer()
+        } else {
+            Some(self)
+        }
+    }
+
     /// Returns the call chain of a body that runs under the nearest guard, of this frame or those around it, that is
     /// not over.
     pub(crate) fn call_chain(self: &Arc<Frame>) -> Option<CallChain> {
-        let nearest = if self.is_over() {
-            self.outer()?
-        } else {
-            self.clone()
-        };
+        let nearest = self.clone().nearest()?;
         Some(CallChain {
             level: nearest.level.clone(),
             held: nearest.held.clone(),
@@ -291,19 +296,12 @@ impl Nest {
 
     fn frame_for(&mut self, runner: Runner) -> Arc<Frame> {
         let acquired_in = self.call_chain.acquired_in.as_ref();
-        let outer = match acquired_in.filter(|frame| frame.counts_for(runner)) {
-            Some(frame) => Some(frame.clone()),
-            None => Frame::current(),
-        };
-        let outer = outer.and_then(|frame| {
-            if frame.is_over() {
-                frame.outer()
-            } else {
-                Some(frame)
-            }
-        });
+        let acquired_in = acquired_in.filter(|frame| frame.counts_for(runner));
+        let outer = acquired_in.cloned().or_else(Frame::current);
+        let outer = outer.and_then(Frame::nearest);
         if let Some(frame) = &self.frame {
-            if frame.runner == runner && is_same(&frame.outer(), &outer) {
+            let place = |frame: &Option<Arc<Frame>>| frame.as_ref().map(Arc::as_ptr);
+            if frame.runner == runner && place(&frame.outer()) == place(&outer) {
                 return frame.clone();
             }
             frame.replaced.store(true, Ordering::Release);
@@ -318,13 +316,6 @@ impl Nest {
         // Walks the whole chain: frames that are over are forgotten however seldom anybody asks for an ancestor.
         let _ = frame.upward().count();
         self.frame.insert(frame).clone()
-    }
-}
-
-fn is_same(one: &Option<Arc<Frame>>, other: &Option<Arc<Frame>>) -> bool {
-    match (one, other) {
-        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-        (one, other) => one.is_none() && other.is_none(),
     }
 }
 
