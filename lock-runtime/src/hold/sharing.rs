@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::tenure::{Stage, State};
 use super::{Core, Hold, Loss, Turn};
-use crate::queue::{Front, KeyState, Locked, Successor};
+use crate::queue::{Front, KeyState, Shard, Successor};
 use crate::values::{Counted, HoldOptions, Kind, LockError, Moment, clock};
 
 /// What a guard leaves behind.
@@ -156,7 +156,7 @@ impl Hold {
             state = tenure.state.lock();
         }
         let news = tenure.expire(&mut state, now);
-        let mut left = self.leave_in(core, &mut state, queues.as_mut(), share, now);
+        let mut left = self.leave_in(core, &mut state, queues.as_deref_mut(), share, now);
         drop(state);
         drop(queues);
         tenure.announce(news);
@@ -170,7 +170,7 @@ impl Hold {
         &self,
         core: &Core,
         state: &mut State,
-        queues: Option<&mut Locked<'_>>,
+        queues: Option<&mut Shard>,
         share: Share,
         now: Moment,
     ) -> Left {
@@ -213,7 +213,7 @@ impl Hold {
         &self,
         core: &Core,
         state: &mut State,
-        queues: Option<&mut Locked<'_>>,
+        queues: Option<&mut Shard>,
         turn: &mut Turn,
         returns: bool,
         now: Moment,
@@ -232,7 +232,7 @@ impl Hold {
         };
         if state.wanted {
             turn.keep_for = None;
-            queues.change(&front, |key| key.slice().is_wanted(now));
+            queues.change_at(&front, |key| key.slice().is_wanted(now));
         }
         // Not after a nested request for a longer lease, nor while the key is to stay taken, nor in a manager that closes.
         let is_whole = turn.ttl == tenure.ttl && matches!(state.stage, Stage::Leaving);
@@ -243,7 +243,7 @@ impl Hold {
         let idle_until = match turn.keep_for {
             Some(keep_for) => may_idle.then(|| now + keep_for),
             None if goes_on && returns && !state.wanted && !state.is_used_up() => {
-                let knows_nobody = queues.change(&front, |key| key.slice().knows_nobody());
+                let knows_nobody = queues.change_at(&front, |key| key.slice().knows_nobody());
                 state.free_until(now).filter(|_| knows_nobody == Some(true))
             }
             None => None,
@@ -269,9 +269,9 @@ impl Hold {
                 turn = state.turn_of_waiter(tenure.ttl, options, now);
                 turn.is_some()
             };
-            let successor = queues.change(&front, |key| key.next_if(suits)).flatten();
+            let successor = queues.change_at(&front, |key| key.next_if(suits)).flatten();
             if let Some((successor, mut turn)) = successor.zip(turn) {
-                queues.change(&front, |key| key.held_by(turn.label.lock));
+                queues.change_at(&front, |key| key.held_by(turn.label.lock));
                 turn.front = Some(front);
                 let (token, counted) = (turn.token, core.life.under_way.enter());
                 state.begin(Stage::Offered { turn, counted });
@@ -279,7 +279,7 @@ impl Hold {
                 return Next::Turn(successor, hold);
             }
         }
-        let nobody_waits = queues.change(&front, KeyState::held_no_more);
+        let nobody_waits = queues.change_at(&front, KeyState::held_no_more);
         turn.nobody_waits = nobody_waits.unwrap_or(true);
         turn.front = Some(front);
         Next::Release

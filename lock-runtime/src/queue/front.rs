@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::key_state::KeyState;
-use super::{LocalQueues, Locked, Successor, Ticket};
+use super::{LocalQueues, Shard, Successor, Ticket};
 use crate::backend::Fault;
 use crate::hold::Tenure;
 use crate::queue::slice::Slice;
@@ -73,7 +73,7 @@ impl Front {
     /// [`LockError::TooManyWaiters`].
     pub(crate) fn count_as_waiting(&self) -> Result<(), LockError> {
         let mut locked = self.queues.lock(&self.key);
-        match locked.0.keys.get_mut(&self.key) {
+        match locked.keys.get_mut(&self.key) {
             Some(state) if state.is_front(self.number) => {
                 state.front_waits(|waiting| self.queues.admit(&self.key, waiting))
             }
@@ -104,7 +104,7 @@ impl Front {
 
     /// Marks the callers that wait now. The answer to the request that follows is valid for them, and not for later ones.
     pub(crate) fn so_far(&self) -> SoFar {
-        SoFar(self.queues.lock(&self.key).0.last_number)
+        SoFar(self.queues.lock(&self.key).last_number)
     }
 
     /// Lets all waiters ask for themselves: the store admits them together.
@@ -131,23 +131,23 @@ impl Front {
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut KeyState) -> T) -> Option<T> {
-        self.queues.lock(&self.key).change(self, change)
+        self.queues.lock(&self.key).change_at(self, change)
     }
 }
 
-impl Locked<'_> {
+impl Shard {
     /// Keeps the tenure, idle, if no caller waits. Returns `false` also if the manager closes.
     pub(crate) fn keep(&mut self, front: &Front, tenure: &Arc<Tenure>, now: Moment) -> bool {
-        !self.0.closed && self.change(front, |state| state.keep(tenure, now)) == Some(true)
+        !self.closed && self.change_at(front, |state| state.keep(tenure, now)) == Some(true)
     }
 
     /// Changes the state of the key, unless the front was passed over.
-    pub(crate) fn change<T>(
+    pub(crate) fn change_at<T>(
         &mut self,
         front: &Front,
         change: impl FnOnce(&mut KeyState) -> T,
     ) -> Option<T> {
-        self.0.change(&front.key, |state| {
+        self.change(&front.key, |state| {
             state.is_front(front.number).then(|| change(state))
         })?
     }
@@ -159,13 +159,13 @@ impl Drop for Front {
         // What is deleted is dropped after the lock is released.
         let (next, number, _gone) = {
             let mut locked = self.queues.lock(&self.key);
-            let number = locked.0.number();
-            let passed_on = locked.change(self, |state| state.pass_on(number, is_exclusive));
+            let number = locked.number();
+            let passed_on = locked.change_at(self, |state| state.pass_on(number, is_exclusive));
             let Some((next, before)) = passed_on else {
                 return;
             };
             let nobody = next.is_none();
-            let deleted = nobody.then(|| locked.0.keys.remove(&*self.key));
+            let deleted = nobody.then(|| locked.keys.remove(&*self.key));
             (next, number, (before, deleted))
         };
         if let Some(waiter) = next {

@@ -42,7 +42,7 @@ pub(crate) struct LocalQueues {
 }
 
 /// The states of some keys.
-struct Shard {
+pub(crate) struct Shard {
     keys: KeyMap<KeyState>,
     /// The number of callers of each key that wait in the store's queue instead.
     in_store_queue: KeyMap<usize>,
@@ -84,9 +84,6 @@ fn counted<T>(
     }
     changed
 }
-
-/// The state of a key, locked with the others of its shard.
-pub(crate) struct Locked<'a>(ModelledGuard<'a, Shard>);
 
 /// What a waiter gets when its time comes.
 #[derive(Debug)]
@@ -135,10 +132,10 @@ impl LocalQueues {
     }
 
     /// Locks the shard of the key. A tenure's state is locked after it, never before it.
-    pub(crate) fn lock(&self, key: &Key) -> Locked<'_> {
+    pub(crate) fn lock(&self, key: &Key) -> ModelledGuard<'_, Shard> {
         // The hash tables use the first and the last bits of the hash.
         let place = (key.digest() >> 32) % self.shards.len() as u64;
-        Locked(self.shards[usize::try_from(place).unwrap_or(0)].lock())
+        self.shards[usize::try_from(place).unwrap_or(0)].lock()
     }
 
     /// Takes the front at `key` if this process neither holds the key nor asks for it. `may_wait`: whether the caller goes on
@@ -149,7 +146,7 @@ impl LocalQueues {
         may_wait: impl FnOnce(Moment) -> bool,
     ) -> Option<Front> {
         let passes = |state: &mut KeyState, number| state.pass_rest(number, may_wait);
-        self.front(&mut self.lock(key).0, key, passes)
+        self.front(&mut self.lock(key), key, passes)
     }
 
     /// Takes the front at `key` if it has no state, or if `passes` gives it to the caller with this number.
@@ -177,7 +174,7 @@ impl LocalQueues {
         hold_options: &HoldOptions,
         now: Moment,
     ) -> Option<Entered> {
-        self.take_front(&mut self.lock(key).0, key, hold_options, now, Some(now))
+        self.take_front(&mut self.lock(key), key, hold_options, now, Some(now))
     }
 
     /// Takes the front or the idle tenure, if no other caller is before this one, which gives up at `gives_up`.
@@ -206,7 +203,7 @@ impl LocalQueues {
         now: Moment,
         gives_up: Option<Moment>,
     ) -> Result<Entered, LockError> {
-        let shard = &mut self.lock(key).0;
+        let shard = &mut *self.lock(key);
         if shard.closed {
             return Err(closed(key));
         }
@@ -242,7 +239,7 @@ impl LocalQueues {
         self: &Arc<LocalQueues>,
         key: &Arc<Key>,
     ) -> Result<Waiting, LockError> {
-        let shard = &mut self.lock(key).0;
+        let shard = &mut *self.lock(key);
         if shard.closed {
             return Err(closed(key));
         }
@@ -257,7 +254,7 @@ impl LocalQueues {
 
     /// Returns `true` if no caller of this process waits for the key in the store's queue.
     pub(crate) fn store_queue_is_empty(&self, key: &Key) -> bool {
-        !self.lock(key).0.in_store_queue.contains_key(key)
+        !self.lock(key).in_store_queue.contains_key(key)
     }
 
     /// Returns the number of keys with a queue here, of keys with callers in the store's queue, and of waiting callers.
@@ -319,14 +316,14 @@ impl LocalQueues {
 
     /// Returns `true` if this process holds the key or asks for it.
     pub(crate) fn is_open(&self, key: &Key) -> bool {
-        self.lock(key).0.keys.contains_key(key)
+        self.lock(key).keys.contains_key(key)
     }
 
     /// Returns the number of local callers that queue for the name of `key`, whatever the kind.
     pub(crate) fn waiters(&self, key: &Key) -> usize {
         let queued = |kind| {
             let key = key.as_kind(kind);
-            let shard = &self.lock(&key).0;
+            let shard = self.lock(&key);
             let here = shard.keys.get(&key).map_or(0, KeyState::waiting);
             here + shard.in_store_queue.get(&key).copied().unwrap_or(0)
         };
@@ -351,7 +348,7 @@ impl LocalQueues {
     /// Takes a tenure that is not idle any more out of its queue. Its front is in use from now on.
     pub(crate) fn idles_no_more(&self, tenure: &Tenure, heard: bool) {
         let change = |state: &mut KeyState| state.idles_no_more(tenure, heard);
-        self.lock(tenure.key()).0.change(tenure.key(), change);
+        self.lock(tenure.key()).change(tenure.key(), change);
     }
 
     /// Ends all idle tenures. Returns each with the turn that has its front.
@@ -366,23 +363,19 @@ impl LocalQueues {
 
     /// Returns `true` if this process keeps the key and none of its callers holds it.
     pub(crate) fn is_kept(&self, key: &Key) -> bool {
-        self.lock(key)
-            .0
-            .keys
-            .get(key)
-            .is_some_and(KeyState::is_idle)
+        self.lock(key).keys.get(key).is_some_and(KeyState::is_idle)
     }
 
     #[cfg(test)]
     pub(crate) fn idle_at(&self, key: &Key) -> Option<Arc<Tenure>> {
-        match self.lock(key).0.keys.get(key)?.stage() {
+        match self.lock(key).keys.get(key)?.stage() {
             Stage::Idle(tenure) => Some(tenure.clone()),
             _ => None,
         }
     }
 
     fn fault(&self, key: &Key) -> Option<Fault> {
-        self.lock(key).0.keys.get(key)?.fault()
+        self.lock(key).keys.get(key)?.fault()
     }
 }
 

@@ -90,7 +90,7 @@ async fn a_hold_is_not_passed_over() {
     }
     assert_eq!(queues.waiters(&key), 1);
     // Its release may be in the hands of a caller, and has only begun at the next look.
-    queues.lock(&key).change(&front, KeyState::held_no_more);
+    queues.lock(&key).change_at(&front, KeyState::held_no_more);
     next.look_at_front();
     assert_eq!(queues.waiters(&key), 1);
     next.look_at_front();

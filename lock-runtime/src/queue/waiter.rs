@@ -50,8 +50,8 @@ impl Waiter {
     pub(crate) fn look_at_front(&mut self) {
         let last = std::mem::replace(&mut self.has_looked, true).then_some(self.last_seen);
         let mut locked = self.queues.lock(&self.key);
-        let number = locked.0.number();
-        let passes = locked.0.change(&self.key, |state| {
+        let number = locked.number();
+        let passes = locked.change(&self.key, |state| {
             self.last_seen = state.sign();
             state.look(self.number, last, number)
         });
@@ -69,7 +69,7 @@ impl Waiter {
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut KeyState) -> T) -> Option<T> {
-        self.queues.lock(&self.key).0.change(&self.key, change)
+        self.queues.lock(&self.key).change(&self.key, change)
     }
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let shard = &mut self.queues.lock(&self.key).0;
+        let shard = &mut *self.queues.lock(&self.key);
         shard.waiting.fetch_sub(1, Ordering::Relaxed);
         if let Some(in_store_queue) = shard.in_store_queue.get_mut(&self.key) {
             *in_store_queue -= 1;
