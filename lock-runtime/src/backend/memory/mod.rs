@@ -156,23 +156,19 @@ impl Backend for MemoryBackend {
                 let Some(entry) = state.live(key) else {
                     return Ok((Vec::new(), Vec::new()));
                 };
+                let is_lock = !matches!(entry, Entry::Permits(_));
                 let victims = match entry {
-                    Entry::Exclusive(hold) => {
-                        let victims = vec![hold.holder];
-                        state.locks.remove(key.raw());
-                        victims
-                    }
+                    Entry::Exclusive(hold) => vec![hold.holder],
                     Entry::Permits(permits) => {
                         permits.reclaim();
                         permits.give_back_all()
                     }
-                    Entry::ReadWrite(lock) => {
-                        let victims = lock.holders();
-                        state.locks.remove(key.raw());
-                        victims
-                    }
+                    Entry::ReadWrite(lock) => lock.holders(),
                     Entry::Ids(_) => return Err(foreign(key, entry, AskedKind::Any)),
                 };
+                if is_lock {
+                    state.locks.remove(key.raw());
+                }
                 if !victims.is_empty() {
                     state.wake(key);
                     fair::wake_first(state, key);
