@@ -91,11 +91,14 @@ pub(crate) trait Contender {
         nap(&self.attempt().core.options, left)
     }
 
-    /// Counts the caller as waiting, after the store has refused the first request.
+    /// Counts the caller as waiting, after the store has refused the first request. The default is for callers that are
+    /// counted from their first request on, or never.
     ///
     /// # Errors
     /// [`LockError::TooManyWaiters`].
-    fn count_as_waiting(&self) -> Result<(), LockError>;
+    fn count_as_waiting(&self) -> Result<(), LockError> {
+        Ok(())
+    }
 
     /// Returns `true` if the store is asked again after this fault.
     fn goes_on_after(&self, fault: &Fault) -> bool {

@@ -203,11 +203,6 @@ impl Contender for FairSeat<'_> {
             HEARTBEAT.mul_f64(0.8 + fastrand::f64() * 0.2)
         }
     }
-
-    /// The caller is counted from its first request on.
-    fn count_as_waiting(&self) -> Result<(), LockError> {
-        Ok(())
-    }
 }
 
 impl Drop for FairSeat<'_> {

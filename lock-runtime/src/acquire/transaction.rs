@@ -363,10 +363,6 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
         self.attempt.core.backend.listen(self.attempt.key())
     }
 
-    fn count_as_waiting(&self) -> Result<(), LockError> {
-        Ok(())
-    }
-
     fn goes_on_after(&self, fault: &Fault) -> bool {
         !self.given_up && fault.is_passing()
     }

@@ -218,17 +218,14 @@ impl Handles {
         }
     }
 
-    fn parts_mut(&mut self) -> &mut [HoldHandle] {
-        match &mut self.parts {
-            Parts::One(handle) => std::slice::from_mut(handle),
-            Parts::All(handles, _) => handles,
-        }
-    }
-
     /// Calls [`HoldHandle::count_as`] of each handle.
     pub(crate) fn count_as(&mut self, counter: impl Fn(&Lifecycle) -> &Arc<Count>) {
-        let parts = self.parts_mut().iter_mut();
-        parts.for_each(|part| part.count_as(&counter));
+        match &mut self.parts {
+            Parts::One(handle) => handle.count_as(counter),
+            Parts::All(handles, _) => handles
+                .iter_mut()
+                .for_each(|handle| handle.count_as(&counter)),
+        }
     }
 
     /// Ends the handles. The future may be dropped at any time; the releases go on in the background.

@@ -127,10 +127,8 @@ impl Tenure {
 
     /// Returns the loss of its turn. `None` if none was lost.
     pub(crate) fn lost_turn(&self) -> Option<Loss> {
-        match &self.state.lock().stage {
-            Stage::Lost(lost) => Some(lost.loss),
-            _ => None,
-        }
+        let state = self.state.lock();
+        state.loss_of(state.turn)
     }
 
     /// Wakes the waiters for the end of a turn. Call it after the state was written, and outside of its lock.

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
 use super::Held;
-use super::tenure::{Stage, Tenure};
+use super::tenure::Tenure;
 use crate::queue::Front;
 use crate::values::{FencingToken, HoldOptions, HolderId, Key, Kind, Label, Moment, Ttl, clock};
 
@@ -256,9 +256,7 @@ impl Hold {
     /// Returns how long the turn may still be relied on without a further renewal.
     pub(crate) fn remaining(&self) -> Duration {
         let state = self.tenure.state.lock();
-        let is_mine = state.turn == self.turn
-            && matches!(state.stage, Stage::Held(_) | Stage::Offered { .. });
-        if is_mine {
+        if state.has_turn(self.turn) {
             state.end().remaining()
         } else {
             Duration::ZERO

@@ -121,7 +121,8 @@ impl Release {
         let lease = options.ttl.duration();
         let (to, hold_ref, handed) = loop {
             let (to, spare) = match (&next.waiter, key.kind()) {
-                (None, kind) => (core.ids.fresh_keeper(), idle::spare_tokens(kind)),
+                (None, Kind::Fenced) => (core.ids.fresh_keeper(), idle::SPARE_COUNTS),
+                (None, _) => (core.ids.fresh_keeper(), SPARE_TOKENS),
                 // Its tokens count holds: an unused token is a gap that people see.
                 (_, Kind::Fenced) => (core.ids.fresh(), front.waiters().min(SPARE_TOKENS)),
                 _ => (core.ids.fresh(), SPARE_TOKENS),

@@ -9,18 +9,11 @@ use crate::hold::{Core, Left, Next, Reserved, Share, Tenure, Turn};
 use crate::observe;
 use crate::queue::Front;
 use crate::queue::slice::Slice;
-use crate::values::{HoldOptions, HolderId, Kind, LostReason, Moment, SPARE_TOKENS, clock};
+use crate::values::{HoldOptions, HolderId, LostReason, Moment, clock};
 
-/// The number of reserved tokens of a fence that counts: an unused token is a gap that people see.
-const SPARE_COUNTS: u64 = 100;
-
-/// Returns the number of tokens to reserve for the next holds.
-pub(super) fn spare_tokens(kind: Kind) -> u64 {
-    match kind {
-        Kind::Fenced => SPARE_COUNTS,
-        _ => SPARE_TOKENS,
-    }
-}
+/// The number of tokens that are reserved for the next holds of a kept lock whose tokens count holds: an unused token is a
+/// gap that people see.
+pub(super) const SPARE_COUNTS: u64 = 100;
 
 /// Keeps the lock, which the store has just given to `holder` and so to no caller, unless a caller or a process waits for it.
 pub(super) fn keep(

@@ -53,10 +53,6 @@ impl ReadWrite {
             ..Snapshot::of(mode)
         })
     }
-
-    fn is_free(&self) -> bool {
-        self.writer.is_none() && self.readers.is_empty()
-    }
 }
 
 fn lock<'a>(state: &'a mut MemoryState, key: &Key) -> Option<&'a mut ReadWrite> {
@@ -144,7 +140,7 @@ pub(super) fn release(state: &mut MemoryState, hold_ref: HoldRef<'_>) -> Release
         return Released::NotHeld;
     }
     lock.readers.retain(|_, expires| *expires > clock::tick());
-    if lock.is_free() {
+    if lock.leases().next().is_none() {
         state.locks.remove(hold_ref.key.raw());
         if let Some(until) = state.writers_waiting.get_mut(hold_ref.key.raw()) {
             *until = (*until).min(clock::tick() + WRITER_HAS_TO_COME);

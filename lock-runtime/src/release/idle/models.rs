@@ -16,6 +16,7 @@ use crate::hold::tests::core;
 use crate::hold::{HoldHandle, Reserved};
 use crate::queue::Entered;
 use crate::values::key::Key;
+use crate::values::kind::Kind;
 use crate::values::options::{Options, Overrides};
 
 /// Longer than any model.
