@@ -8,7 +8,6 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
-use super::Held;
 use super::tenure::Tenure;
 use crate::queue::Front;
 use crate::values::{FencingToken, HoldOptions, HolderId, Key, Kind, Label, Moment, Ttl, clock};
@@ -236,7 +235,14 @@ impl Hold {
 
     /// Resolves when the turn is over, lost or released.
     pub(crate) async fn over(self) {
-        Held::One(self).over().await;
+        loop {
+            // Made before the look: a signal in between reaches it.
+            let over = self.over_signal();
+            if self.is_over() {
+                return;
+            }
+            over.await;
+        }
     }
 
     /// Resolves when the manager admits no more callers.
