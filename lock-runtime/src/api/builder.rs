@@ -10,7 +10,7 @@ use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::backend::opening::Opening;
 use crate::hold::current_runtime;
 use crate::renew::Watch;
-use crate::values::{ClusterChannels, LockError, Options, Replicas, config};
+use crate::values::{ClusterChannels, LockError, Options, Replicas, config, rare};
 
 /// A builder of a [`LockManager`].
 ///
@@ -279,7 +279,8 @@ impl LockManagerBuilder {
             uptime: None,
         };
         let ids = opening.ids.clone();
-        let backend = location.open(opening).await?;
+        // Boxed for the compiler: it follows futures within futures to a certain depth, and the program has its own.
+        let backend = rare(location.open(opening)).await?;
         Ok(LockManager::assemble(self.options, backend, watch, ids))
     }
 }
