@@ -15,7 +15,7 @@ pub use view::{SLOTS, slot_of};
 
 /// The time that a failover may take. It is longer than any other wait here, because a failover that finds no majority
 /// is tried again.
-const FAILOVER: Duration = Duration::from_secs(30);
+const FAILOVER: Duration = Duration::from_secs(150);
 
 /// The settings of a [`RedisCluster`]: three masters without replicas unless said otherwise.
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ impl ClusterConf {
         self
     }
 
-    /// Sets the time of silence after which a node counts as dead. The default is 1.5 s with replicas, and a minute without:
+    /// Sets the time of silence after which a node counts as dead. The default is 4 s with replicas, and a minute without:
     /// no replica takes over then, and on a busy machine a node may be silent for seconds, which must not take the
     /// cluster down.
     #[must_use]
@@ -79,7 +79,7 @@ impl ClusterConf {
     }
 
     fn silence(&self) -> Duration {
-        let default = if self.replicas { 1_500 } else { 60_000 };
+        let default = if self.replicas { 4_000 } else { 60_000 };
         self.node_timeout.unwrap_or(Duration::from_millis(default))
     }
 

@@ -4,7 +4,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use lock_runtime::{LockGuard, LockManager, LockManagerBuilder};
+use lock_runtime::{LockError, LockGuard, LockManager, LockManagerBuilder};
 use tokio::time::Instant;
 
 use crate::eventually::{PATIENCE, answered, eventually, eventually_within};
@@ -135,9 +135,21 @@ pub async fn renewed<'a>(holds: impl IntoIterator<Item = &'a LockGuard>) {
 /// Returns settings for managers whose waiters only a message wakes: they do not ask again by themselves, and no lease ends
 /// before a wait does.
 pub fn told() -> LockManagerBuilder {
-    let long = Duration::from_secs(60);
-    let builder = LockManager::builder().longest_nap(60 * long);
-    builder.lease(2 * long).wait(long)
+    let builder = crate::builder().longest_nap(Duration::from_secs(60 * 60));
+    builder.wait(PATIENCE)
+}
+
+/// Releases a lock that was taken in a crowd, and returns whether it was held to the end. What a message gives lasts for a
+/// second at first, until its process has confirmed it, and a busy machine may stop the process for longer: such a hold is
+/// lost, its holder is told, and that is no fault. Panics on any other error. The test counts the losses, if there must
+/// not be many.
+pub async fn given_back(guard: LockGuard) -> bool {
+    let name = guard.name().to_owned();
+    match guard.release().await {
+        Ok(()) => true,
+        Err(LockError::Lost { .. }) => false,
+        Err(error) => panic!("`{name}` is not released: {error}"),
+    }
 }
 
 /// Connects a manager whose traffic goes through a proxy.
@@ -148,6 +160,24 @@ pub async fn behind_a_proxy(
     let proxy = FaultProxy::start(server.addr()).await;
     let locks = connected(builder, &proxy.url()).await;
     (proxy, locks)
+}
+
+/// The time for which the place of a fair lock's waiter lives without a word of it.
+const PLACE: Duration = Duration::from_secs(5);
+
+/// Runs `round` until it returns that the order of a queue was kept. Where a busy machine stands still for as long as a place
+/// in the queue lives, the place is lost by right, and the round is run again. Panics if the order was not kept in less
+/// time than that, or in none of ten rounds.
+pub async fn kept_in_order(mut round: impl AsyncFnMut() -> bool) {
+    for _ in 0..10 {
+        let began = Instant::now();
+        if round().await {
+            return;
+        }
+        let took = began.elapsed();
+        assert!(took >= PLACE, "the order was not kept in {took:?}");
+    }
+    panic!("the order was not kept in any round");
 }
 
 /// Starts a waiter on a held key and returns when the waiter sleeps on its subscription: it asked the store,

@@ -48,7 +48,7 @@ impl Quorum {
     pub fn builder(&self) -> LockManagerBuilder {
         match self {
             Self::Memory(_) => LockManager::builder(),
-            Self::Redis(_) => LockManager::builder()
+            Self::Redis(_) => crate::builder()
                 .lease(LONGEST_LEASE)
                 .longest_lease(LONGEST_LEASE),
         }
@@ -149,7 +149,8 @@ pub async fn wait_until_it_counts(server: &RedisServer) {
     wait_until_older(server, LONGEST_LEASE).await;
 }
 
-async fn wait_until_older(server: &RedisServer, longest_lease: Duration) {
+/// Waits until a server is older than a longest lease.
+pub async fn wait_until_older(server: &RedisServer, longest_lease: Duration) {
     // Seen from outside, the age is uncertain by a second for each end of the uptime, and by the drift of clocks.
     let age = longest_lease.as_secs() + 2;
     eventually("the server is old enough", async || {

@@ -15,7 +15,10 @@ use crate::server::{MISSING, RedisServer, binary};
 pub const SERVICE: &str = "mine";
 
 const WANTS_CERTIFICATES: &str = "tls-auth-clients yes";
-const FAILOVER_TIMEOUT: Duration = Duration::from_secs(20);
+/// Only a failover that hangs takes longer.
+const FAILOVER_TIMEOUT: Duration = Duration::from_secs(180);
+/// Only a sentinel that hangs takes longer to answer.
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The settings of a [`SentinelGroup`].
 #[derive(Debug, Clone)]
@@ -121,7 +124,7 @@ impl SentinelGroup {
             client_certificates: false,
             client_user: None,
             min_replicas: None,
-            down_after_ms: 800,
+            down_after_ms: 2_000,
         }
     }
 
@@ -350,9 +353,8 @@ impl Sentinel {
             .as_ref()
             .map(|password| format!(":{password}@"));
         let url = format!("redis://{}{}/", login.unwrap_or_default(), self.addr());
-        let mut connection =
-            redis::Client::open(url)?.get_connection_with_timeout(Duration::from_secs(1))?;
-        connection.set_read_timeout(Some(Duration::from_secs(1)))?;
+        let mut connection = redis::Client::open(url)?.get_connection_with_timeout(CALL_TIMEOUT)?;
+        connection.set_read_timeout(Some(CALL_TIMEOUT))?;
         redis::cmd(args[0]).arg(&args[1..]).query(&mut connection)
     }
 
@@ -395,7 +397,8 @@ impl Kind for Watch {
 
     /// Returns whether it answers. Also shortens its periods, because tests are short. The leader of a failover looks
     /// at a replica once a second. Five ping periods must be longer than that, or the leader knows no good replica. So
-    /// must four publish periods, or the other sentinels make the new master a replica again.
+    /// must four publish periods, or the other sentinels make the new master a replica again. A sentinel that has stood still
+    /// for two seconds does nothing for a while after that: for half a minute by default.
     fn answers(sentinel: &Sentinel) -> bool {
         let hurry = [
             "SENTINEL",
@@ -408,6 +411,8 @@ impl Kind for Watch {
             "300",
             "ask-period",
             "100",
+            "tilt-period",
+            "1000",
         ];
         sentinel.command(&hurry).is_ok()
     }

@@ -16,15 +16,25 @@ use crate::shared::{QUORUM_LEASE, Share, Topology};
 /// Longer than any test.
 const FOR_EVER: Duration = Duration::from_secs(60 * 60);
 
-/// A renewal that is four seconds late still comes in time.
-const LASTING: Duration = Duration::from_secs(6);
+/// A renewal that is six seconds late still comes in time.
+const LASTING: Duration = Duration::from_secs(9);
 
-/// The call timeout of [`builder`]: the longest that the default lease allows.
-pub const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// The lease of [`builder`]. It is longer than [`PATIENCE`](crate::eventually::PATIENCE), so that no test takes the end of a
+/// lease for what it waits for, and long enough for [`CALL_TIMEOUT`], because a call may take a sixth of it.
+pub const LEASE: Duration = Duration::from_secs(180);
+
+/// The wait of [`builder`]: only a hang exceeds it.
+pub const WAIT: Duration = Duration::from_secs(60);
+
+/// The call timeout of [`builder`]: longer than a busy machine stands still.
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns the settings of managers that wait for the answers of a busy machine.
 pub fn builder() -> LockManagerBuilder {
-    LockManager::builder().call_timeout(CALL_TIMEOUT)
+    LockManager::builder()
+        .lease(LEASE)
+        .wait(WAIT)
+        .call_timeout(CALL_TIMEOUT)
 }
 
 /// Connects a manager with these settings, however long a busy machine takes for it.
@@ -109,7 +119,7 @@ impl Store {
                 .in_memory()
                 .expect("a manager on the memory store"),
             Self::Redis(server) => faults::connected(builder, &server.url()).await,
-            Self::Quorum(quorum) => quorum.connect(builder).await,
+            Self::Quorum(quorum) => quorum.connect(builder.lease(self.lease())).await,
             Self::Shared(share) => share.connect(builder).await,
             Self::Postgres(table) => {
                 faults::connected(builder.ensure_schema(true), &table.url()).await
@@ -124,7 +134,8 @@ impl Store {
     pub fn lease(&self) -> Duration {
         match self {
             Self::Shared(share) if share.is_quorum() => QUORUM_LEASE,
-            _ => Duration::from_secs(30),
+            Self::Quorum(_) => Duration::from_secs(30),
+            _ => LEASE,
         }
     }
 

@@ -26,7 +26,9 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lock_runtime::{Lease, LockConfig, LockError, LockManager, TryAcquire, blocking};
+use lock_runtime::{
+    Lease, LockConfig, LockError, LockManager, LockManagerBuilder, TryAcquire, blocking,
+};
 use rustls::crypto::{CryptoProvider, GetRandomFailed, SecureRandom, ring};
 use tests::connected;
 use tests::history::now_ns;
@@ -90,9 +92,9 @@ async fn with_a_runtime(args: &[&str]) -> ExitCode {
             };
             return take(request.try_acquire().await).await;
         }
-        ["connect", url] => say(&take_a_lock(LockManager::connect(url)).await),
+        ["connect", url] => say(&take_a_lock(patient().connect(url)).await),
         ["chooses-late", url] => {
-            let outcome = take_a_lock(LockManager::connect(url)).await;
+            let outcome = take_a_lock(patient().connect(url)).await;
             if own_provider().install_default().is_ok() {
                 println!("installed");
             }
@@ -100,7 +102,7 @@ async fn with_a_runtime(args: &[&str]) -> ExitCode {
         }
         ["chooses-early", url] => {
             own_provider().install_default().expect("the first one");
-            let outcome = take_a_lock(LockManager::connect(url)).await;
+            let outcome = take_a_lock(patient().connect(url)).await;
             if ASKED.load(Ordering::Relaxed) {
                 println!("used");
             }
@@ -150,6 +152,11 @@ fn own_provider() -> CryptoProvider {
     }
 }
 
+/// Returns settings of managers whose calls only a hang makes too long.
+fn patient() -> LockManagerBuilder {
+    tests::builder().call_timeout(Duration::from_secs(60))
+}
+
 async fn step(url: &str, key: &str, lease: Duration) {
     let locks = connected(url).await;
     let polled_at = Cell::new(now_ns());
@@ -175,7 +182,7 @@ async fn step(url: &str, key: &str, lease: Duration) {
 async fn lead(url: &str, name: &str, lease: Duration) {
     let mut terminate = signal(SignalKind::terminate()).expect("a signal handler");
     // Whatever waits for the grace to be over hangs.
-    let patient = LockManager::builder().shutdown_grace(Duration::from_secs(600));
+    let patient = patient().shutdown_grace(Duration::from_secs(600));
     let locks = patient.connect(url).await.expect("connect");
     let election = locks.elect(name).lease(lease);
     let leading = election.lead(async |lease| {

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use lock_runtime::{LockGuard, LockManager, TryAcquire};
 use tests::RedisCluster;
-use tests::faults::{free_within, renewed};
+use tests::faults::{connected, free_within, renewed};
 
-const LEASE: Duration = Duration::from_secs(6);
-const LONG: Duration = Duration::from_secs(30);
+const LEASE: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(120);
 
 async fn scene() -> (RedisCluster, LockManager) {
     let cluster = RedisCluster::builder().masters(1).start().await;
     let builder = tests::builder().lease(LEASE).call_timeout(LEASE / 2);
-    let locks = builder.connect(&cluster.nodes[0].url()).await.unwrap();
+    let locks = connected(builder, &cluster.nodes[0].url()).await;
     (cluster, locks)
 }
 

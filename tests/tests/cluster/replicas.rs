@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use lock_runtime::{LockError, LockGuard, LockManager, LostReason, Replicas};
 use redis::Value;
-use tests::faults::{free_within, renewed, took};
+use tests::faults::{connected, free_within, renewed, took};
 use tests::{CommandStats, Data, RedisCluster, eventually, eventually_within};
 use tokio::task::JoinSet;
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(60);
 /// That of holds which are to be renewed.
-const LEASE: Duration = Duration::from_secs(9);
+const LEASE: Duration = Duration::from_secs(18);
 
 /// Starts three masters with a replica each. No node is soon given up for being silent. With an even longer timeout,
 /// the nodes would hear from each other too seldom.
@@ -25,7 +25,7 @@ async fn patient() -> RedisCluster {
 
 async fn manager(cluster: &RedisCluster, replicas: Replicas) -> LockManager {
     let builder = tests::builder().replicas(replicas);
-    builder.connect(&cluster.url()).await.unwrap()
+    connected(builder, &cluster.url()).await
 }
 
 /// Returns a name whose lock is at this master.
@@ -61,7 +61,7 @@ async fn refused_with(locks: &LockManager, name: &str, why: &str) {
 }
 
 async fn nothing_is_left(cluster: &RedisCluster) {
-    eventually_within(LONG, "no key of a hold is left", async || {
+    eventually_within(3 * LONG, "no key of a hold is left", async || {
         cluster.stray_keys().is_empty()
     })
     .await;
@@ -132,7 +132,7 @@ async fn a_frozen_replica_keeps_locks_of_its_node_back_and_no_others() {
     refused_with(&locks, &here, "only 0 of 1 replicas").await;
     let (refused, waited) = took(locks.mutex(&*here).wait(1_500 * MS).acquire()).await;
     assert_unconfirmed(&refused.unwrap_err());
-    assert!(waited >= 1_400 * MS && waited < LONG / 4, "{waited:?}");
+    assert!(waited >= 1_400 * MS && waited < LONG, "{waited:?}");
     let fair = locks.fair(&*here).wait(500 * MS).acquire().await;
     assert_unconfirmed(&fair.unwrap_err());
     let pair = ["a", "b"].map(|kind| locks.mutex(format!("{{lock:{here}}}{kind}")));
@@ -142,8 +142,8 @@ async fn a_frozen_replica_keeps_locks_of_its_node_back_and_no_others() {
     let stubborn = tests::builder().lease(2 * LONG);
     let stubborn = stubborn.call_timeout(LONG / 2);
     let stubborn = stubborn.replicas(Replicas::at_least(1).within(LONG / 2));
-    let stubborn = stubborn.connect(&cluster.url()).await.unwrap();
-    let waiting = tokio::spawn(stubborn.mutex(&*here).wait(LONG).acquire());
+    let stubborn = connected(stubborn, &cluster.url()).await;
+    let waiting = tokio::spawn(stubborn.mutex(&*here).wait(10 * LONG).acquire());
     eventually("it is being confirmed", async || {
         has(&cluster, 0, &format!("lock:{here}"))
     })
@@ -166,14 +166,14 @@ async fn a_frozen_replica_keeps_locks_of_its_node_back_and_no_others() {
 #[tokio::test]
 async fn renewals_are_confirmed_at_each_node_by_its_own_replicas() {
     let cluster = patient().await;
-    let strict = Replicas::at_least(1).within(300 * MS).renewals(true);
+    let strict = Replicas::at_least(1).within(2_000 * MS).renewals(true);
     let locks = manager(&cluster, strict).await;
     let (here, there) = (name_at(&cluster, 0), name_at(&cluster, 1));
     let ends = locks.mutex(&*here).lease(LEASE).acquire().await.unwrap();
     let lives = locks.mutex(&*there).lease(LEASE).acquire().await.unwrap();
     renewed([&ends, &lives]).await;
     cluster.pause(cluster.replica_of(0));
-    let lost = tokio::time::timeout(LONG, ends.lost().wait()).await;
+    let lost = tokio::time::timeout(3 * LONG, ends.lost().wait()).await;
     assert_eq!(lost.unwrap(), LostReason::Expired);
     renewed([&lives]).await;
     lives.release().await.unwrap();
@@ -194,7 +194,7 @@ fn collect(
             let name = format!("{{lock:{tag}}}{}", guards.len());
             // The lease is longer than a failover. A lock that was given back at a master that died then may live as
             // long at the next.
-            let request = locks.mutex(name).lease(LONG / 2).wait(300 * MS);
+            let request = locks.mutex(name).lease(LONG).wait(300 * MS);
             if let Ok(guard) = request.acquire().await {
                 guards.push(guard);
             }
@@ -292,7 +292,7 @@ async fn a_lock_whose_slot_moves_while_it_is_being_confirmed_is_granted_by_the_n
 #[tokio::test]
 async fn nothing_is_confirmed_at_a_node_that_is_only_being_given_the_slot() {
     let cluster = patient().await;
-    let replicas = Replicas::majority().within(300 * MS).renewals(true);
+    let replicas = Replicas::majority().within(2_000 * MS).renewals(true);
     let locks = manager(&cluster, replicas).await;
     let tag = name_at(&cluster, 0);
     let slot = cluster.slot_of(&format!("lock:{tag}"));
@@ -303,7 +303,7 @@ async fn nothing_is_confirmed_at_a_node_that_is_only_being_given_the_slot() {
     };
     let (stays, goes) = (held("stays").await, held("goes").await);
     cluster.begin_move(slot, 1);
-    let refused = locks.mutex(name("new")).wait(1_000 * MS).acquire().await;
+    let refused = locks.mutex(name("new")).wait(3_000 * MS).acquire().await;
     assert_unconfirmed(&refused.unwrap_err());
     eventually("it was given back", async || {
         let key = format!("lock:{}", name("new"));
@@ -311,7 +311,7 @@ async fn nothing_is_confirmed_at_a_node_that_is_only_being_given_the_slot() {
     })
     .await;
     assert!(cluster.migrate_key(&format!("lock:{}", name("goes")), 1));
-    let lost = tokio::time::timeout(LONG, goes.lost().wait()).await;
+    let lost = tokio::time::timeout(3 * LONG, goes.lost().wait()).await;
     assert_eq!(lost.unwrap(), LostReason::Expired);
     assert!(stays.is_held(), "its node still answers for it");
     cluster.finish_move(slot, 1).await;
@@ -324,7 +324,7 @@ async fn nothing_is_confirmed_at_a_node_that_is_only_being_given_the_slot() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_are_granted_and_given_back_while_their_slots_move_and_masters_change() {
-    let cluster = RedisCluster::builder().replicas().start().await;
+    let cluster = patient().await;
     let locks = manager(&cluster, Replicas::majority().renewals(true)).await;
     let tag = name_at(&cluster, 0);
     let slot = cluster.slot_of(&format!("lock:{tag}"));
@@ -337,7 +337,7 @@ async fn locks_are_granted_and_given_back_while_their_slots_move_and_masters_cha
         let (name, holds) = (format!("{{lock:{tag}}}"), holds.clone());
         tasks.spawn(async move {
             while !stop.load(SeqCst) {
-                let request = locks.mutex(&*name).lease(LONG).wait(LONG);
+                let request = locks.mutex(&*name).lease(3 * LONG).wait(3 * LONG);
                 let guard = request.acquire().await.unwrap();
                 assert!(!inside.swap(true, SeqCst), "two holders");
                 tokio::time::sleep(MS).await;
@@ -357,7 +357,7 @@ async fn locks_are_granted_and_given_back_while_their_slots_move_and_masters_cha
             cluster.move_slot(slot, next.unwrap()).await;
         }
         let before = holds.load(SeqCst);
-        eventually_within(LONG, "locks are acquired and released", async || {
+        eventually_within(3 * LONG, "locks are acquired and released", async || {
             holds.load(SeqCst) > before + 10
         })
         .await;
@@ -371,7 +371,7 @@ async fn locks_are_granted_and_given_back_while_their_slots_move_and_masters_cha
 
 #[tokio::test]
 async fn connections_end_to_a_node_that_is_no_master_any_more() {
-    let cluster = RedisCluster::builder().replicas().start().await;
+    let cluster = patient().await;
     let locks = manager(&cluster, Replicas::majority()).await;
     let name = name_at(&cluster, 0);
     let take = async || free_within(&locks, &name, LONG).await;

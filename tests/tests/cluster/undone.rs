@@ -7,14 +7,14 @@ use std::task::Poll;
 use std::time::Duration;
 
 use lock_runtime::LockManager;
-use tests::faults::free_within;
+use tests::faults::{connected, free_within};
 use tests::{CommandStats, RedisCluster, eventually_within};
 
 const MS: Duration = Duration::from_millis(1);
-const LEASE: Duration = Duration::from_secs(60);
+const LEASE: Duration = Duration::from_secs(360);
 const KEY: &str = "lock:{m}";
 /// Far less than a lease.
-const SOON: Duration = Duration::from_secs(15);
+const SOON: Duration = Duration::from_secs(120);
 
 /// Starts a cluster and returns it with a manager with a connection to each node, the slot, and the node that the slot
 /// goes to.
@@ -23,7 +23,7 @@ async fn scene() -> (RedisCluster, LockManager, u16, usize) {
     // A compensation ends by itself when the request has run out of time. This timeout is too long for that to happen
     // in these tests.
     let builder = tests::builder().call_timeout(LEASE / 6);
-    let locks = builder.connect(&cluster.url()).await.unwrap();
+    let locks = connected(builder, &cluster.url()).await;
     free_within(&locks, "{m}", LEASE).await;
     let slot = cluster.slot_of(KEY);
     let to = (cluster.owner_of(slot) + 1) % 3;

@@ -9,7 +9,7 @@ use tests::faults::renewed;
 use tests::{RedisCluster, RedisServer, SentinelGroup, TlsFiles, builder};
 
 /// That of a hold which outlives new handshakes on a busy machine.
-const LEASE: Duration = Duration::from_secs(15);
+const LEASE: Duration = Duration::from_secs(30);
 
 fn read(path: &Path) -> Vec<u8> {
     std::fs::read(path).expect("a PEM file")

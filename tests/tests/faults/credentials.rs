@@ -258,6 +258,7 @@ async fn the_master_behind_sentinels_is_logged_in_to_and_the_sentinels_are_not()
     let group = SentinelGroup::builder(1, 1)
         .requirepass("hunter2")
         .sentinel_password("another")
+        .steady()
         .start()
         .await;
     let tokens = Tokens::of(None, "hunter2");
@@ -275,7 +276,7 @@ async fn the_master_behind_sentinels_is_logged_in_to_and_the_sentinels_are_not()
         tokens.asked() >= asked + 2 && group.servers[new].clients().len() == 2
     })
     .await;
-    let request = locks.mutex("k").wait(Duration::from_secs(20));
+    let request = locks.mutex("k").wait(PATIENCE);
     request.acquire().await.unwrap().release().await.unwrap();
 }
 
@@ -312,9 +313,10 @@ async fn nodes_of_a_quorum_and_confirmations_by_replicas_log_in_too() {
     let urls = servers
         .each_ref()
         .map(|server| server.url().replace(":hunter2@", ""));
-    let lease = tests::quorum::LONGEST_LEASE;
+    // A node has a tenth of it to answer.
+    let lease = Duration::from_secs(20);
     for server in &servers {
-        tests::quorum::wait_until_it_counts(server).await;
+        tests::quorum::wait_until_older(server, lease).await;
     }
     let tokens = Tokens::of(None, "hunter2");
     let locks = tests::builder()

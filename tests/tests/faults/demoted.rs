@@ -6,13 +6,13 @@ use std::time::Duration;
 use lock_runtime::{HealthState, LockError, LockManager};
 use redis::Value;
 use tests::eventually::PATIENCE;
-use tests::faults::{free_within, renewed};
+use tests::faults::{connected, free_within, renewed};
 use tests::sentinel::replicated;
 use tests::{FaultProxy, Quorum, RedisServer, answered, eventually};
 
 const LONG: Duration = Duration::from_secs(60);
 /// This is longer than the servers take to change their parts.
-const LEASE: Duration = Duration::from_secs(12);
+const LEASE: Duration = Duration::from_secs(45);
 
 fn follow(replica: &RedisServer, master: &RedisServer) {
     let port = master.port().to_string();
@@ -28,8 +28,8 @@ async fn a_master_that_was_demoted_behind_its_name_is_left_for_the_one_that_has_
     };
     let proxy = FaultProxy::start(old.addr()).await;
     let builder = tests::builder().lease(LEASE);
-    let locks = builder.clone().connect(&proxy.url()).await.unwrap();
-    let other = builder.connect(&proxy.url()).await.unwrap();
+    let locks = connected(builder.clone(), &proxy.url()).await;
+    let other = connected(builder, &proxy.url()).await;
     assert!(locks.semaphore("s").try_set_permits(3).await.unwrap());
     other.latch("l").try_set_count(1).await.unwrap();
     let holds = [
@@ -74,7 +74,7 @@ async fn a_replica_that_takes_writes_is_refused() {
     let servers = replicated(conf, 1).await;
     let replica = &servers[1];
     let _: Value = replica.query(&["CONFIG", "SET", "replica-read-only", "no"]);
-    let refused = LockManager::connect(&replica.url()).await.unwrap_err();
+    let refused = tests::builder().connect(&replica.url()).await.unwrap_err();
     assert!(matches!(refused, LockError::Unavailable { .. }));
     let text = refused.to_string();
     assert!(text.contains("connect to its master"), "{text}");

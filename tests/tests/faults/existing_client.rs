@@ -1,8 +1,10 @@
 //! Tests of connecting to the server of a `redis` client that the program has already.
 
+use std::time::Duration;
+
 use lock_runtime::{LockError, RedisServer as Known};
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
-use tests::RedisServer;
+use tests::{RedisServer, answered};
 
 #[tokio::test]
 async fn a_clients_address_database_and_login_are_taken_over() {
@@ -48,12 +50,14 @@ async fn known_servers_are_nodes_of_a_quorum() {
         .each_ref()
         .map(|server| Client::open(server.url()).unwrap());
     let nodes = clients.each_ref().map(Known::from);
-    let lease = tests::quorum::LONGEST_LEASE;
+    // A node has a tenth of it to answer.
+    let lease = Duration::from_secs(20);
     let builder = || tests::builder().lease(lease).longest_lease(lease);
     for server in &servers {
-        tests::quorum::wait_until_it_counts(server).await;
+        tests::quorum::wait_until_older(server, lease).await;
     }
-    let locks = builder().quorum(nodes.clone()).await.unwrap();
+    let connecting = answered(async || builder().quorum(nodes.clone()).await);
+    let locks = connecting.await.unwrap();
     let guard = locks.mutex("k").acquire().await.unwrap();
     assert!(
         servers

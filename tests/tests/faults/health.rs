@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use lock_runtime::{Health, HealthState, LockError, LockManager, StoreKind};
 use redis::Value;
-use tests::faults::took;
+use tests::faults::{connected, took};
 use tests::{Data, Quorum, RedisCluster, RedisServer, answered, eventually};
 use tokio::time::timeout;
 
@@ -17,7 +17,7 @@ const SKEW: Duration = Duration::from_secs(2);
 async fn manager(url: &str) -> LockManager {
     // It is longer than any answer takes that comes.
     let builder = tests::builder().call_timeout(2 * LONG);
-    builder.connect(url).await.unwrap()
+    connected(builder, url).await
 }
 
 /// Waits until this state is reported, and returns that report.

@@ -131,7 +131,7 @@ async fn a_promoted_replica_without_the_last_ids_repeats_none() {
 
 #[tokio::test]
 async fn ids_go_on_through_a_failover() {
-    let group = SentinelGroup::start().await;
+    let group = SentinelGroup::builder(1, 1).steady().start().await;
     let locks = connected(builder(), &group.url()).await;
     let ids = locks.ids("order");
     let mut got = at_once(&ids, 8, 50).await;

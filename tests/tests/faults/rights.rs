@@ -5,11 +5,11 @@ use std::time::Duration;
 use lock_runtime::{LockError, LockManager, LockMode, LostReason, Replicas, TryAcquire};
 use redis::Value;
 use tests::eventually::PATIENCE;
-use tests::faults::{behind_a_proxy, free_within, renewed, took};
+use tests::faults::{behind_a_proxy, connected, free_within, renewed, took};
 use tests::{FaultProxy, RedisServer, eventually};
 
 const MS: Duration = Duration::from_millis(1);
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(240);
 const PASSWORD: &str = "hunter2-secret";
 
 /// Returns the rules of the documentation's `ACL SETUSER`, from `resetkeys` to the end of its block.
@@ -40,8 +40,8 @@ async fn the_documented_rights_are_enough_for_everything() {
     let locks = tests::connected(&url(&server)).await;
     let other = tests::connected(&url(&server)).await;
     let confirmed = tests::builder().replicas(Replicas::majority());
-    drop(confirmed.connect(&url(&server)).await.unwrap());
-    let renewed = locks.mutex("renewed").lease(9_000 * MS);
+    drop(connected(confirmed, &url(&server)).await);
+    let renewed = locks.mutex("renewed").lease(30_000 * MS);
     let renewed = renewed.acquire().await.unwrap();
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..16 {
@@ -57,7 +57,7 @@ async fn the_documented_rights_are_enough_for_everything() {
     }
     let semaphore = other.semaphore("permits");
     assert!(semaphore.try_set_permits(3).await.unwrap());
-    let leased = semaphore.permits(2).lease(9_000 * MS).acquire().await;
+    let leased = semaphore.permits(2).lease(LONG).acquire().await;
     let leased = leased.unwrap();
     let short = semaphore.permits(1).lease(1_000 * MS).auto_renew(false);
     let short = short.acquire().await.unwrap();
@@ -176,7 +176,7 @@ async fn a_missing_right_is_named_at_connect() {
         let server = server_with_rights(missing);
         let proxy = FaultProxy::start(server.addr()).await;
         let url = format!("redis://locks:{PASSWORD}@{}/", proxy.addr());
-        let error = LockManager::connect(&url).await.unwrap_err();
+        let error = tests::builder().connect(&url).await.unwrap_err();
         assert_eq!(proxy.connections(), 1, "{missing}: no retry");
         assert!(
             error
@@ -201,7 +201,7 @@ async fn a_wrong_password_is_denied_at_once_and_asked_once() {
     ] {
         let proxy = FaultProxy::start(server.addr()).await;
         let url = format!("redis://{login}{}/", proxy.addr());
-        let error = LockManager::connect(&url).await.unwrap_err();
+        let error = tests::builder().connect(&url).await.unwrap_err();
         assert_denied(&error, "");
         eventually("the connection is gone", async || {
             proxy.open_connections() == 0
@@ -247,7 +247,7 @@ async fn rights_that_are_taken_away_end_waits_in_time_and_holds_on_time() {
     let other = tests::connected(&server.url()).await;
     let taken = other.mutex("taken").acquire().await.unwrap();
     let guard = holder.mutex("k").lease(1_000 * MS).acquire().await.unwrap();
-    let (refused, left) = (9_000 * MS, 8_000 * MS);
+    let (refused, left) = (25_000 * MS, 8_000 * MS);
     let waiting = took(holder.mutex("taken").wait(refused).acquire());
     let waiting = tokio::spawn(waiting);
     eventually("it waits", async || holder.snapshot().waited_for.len() == 1).await;
@@ -326,8 +326,8 @@ async fn errors_name_the_lock_and_show_no_holder() {
 #[tokio::test]
 async fn a_key_that_is_refused_takes_no_other_hold_with_it() {
     let server = server_with_rights("");
-    let builder = tests::builder().lease(9_000 * MS);
-    let locks = builder.connect(&url(&server)).await.unwrap();
+    let builder = tests::builder().lease(30_000 * MS);
+    let locks = connected(builder, &url(&server)).await;
     let mut guards = Vec::new();
     for number in 0..20 {
         guards.push(locks.mutex(format!("m{number}")).acquire().await.unwrap());

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use lock_runtime::{LockGuard, Replicas};
 use redis::Value;
+use tests::faults::connected;
 use tests::sentinel::replicated;
 use tests::{FaultProxy, RedisServer, eventually};
 use tokio::time::Instant;
 
 const STEP: Duration = Duration::from_millis(20);
 /// This is longer than the servers take to change their parts.
-const LEASE: Duration = Duration::from_secs(6);
+const LEASE: Duration = Duration::from_secs(20);
 
 fn follow(replica: &RedisServer, master: &RedisServer) {
     let port = master.port().to_string();
@@ -45,7 +46,7 @@ async fn replicas_of_the_new_master_do_not_vouch_for_a_renewal_at_the_old_one() 
     };
     let proxy = FaultProxy::start(old.addr()).await;
     let builder = tests::builder().replicas(Replicas::at_least(1).renewals(true));
-    let locks = builder.connect(&proxy.url()).await.unwrap();
+    let locks = connected(builder, &proxy.url()).await;
     assert!(locks.semaphore("s").try_set_permits(3).await.unwrap());
     let requests = [
         locks.mutex("k"),

@@ -18,7 +18,7 @@ async fn connect(server: &TestServer, last_bytes: &[u8]) -> Result<Arc<RedisBack
     let target = Target::parse(&format!("redis://{NAME}:{}/", server.port()))?;
     // A silent host costs half of it. The rest is for a busy machine.
     let patient = Options {
-        call_timeout: CALL / 2,
+        call_timeout: CALL,
         ..Options::default()
     };
     let connected = connect_to(target.with(options)?, patient).await;

@@ -178,6 +178,7 @@ async fn a_key_without_a_right_fails_alone() {
         .await;
     let options = Options {
         lazy: true,
+        call_timeout: CALL,
         ..Options::default()
     };
     let (backend, _) = connect_with(&server.url_of("app"), options).await.unwrap();
@@ -315,6 +316,7 @@ async fn without_the_right_to_load_scripts_requests_stop_sharing() {
         .await;
     let options = Options {
         lazy: true,
+        call_timeout: CALL,
         ..Options::default()
     };
     let (backend, _) = connect_with(&server.url_of("app"), options).await.unwrap();

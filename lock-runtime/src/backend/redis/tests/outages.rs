@@ -15,9 +15,14 @@ const SHORT: Duration = Duration::from_millis(200);
 /// After this time, requests that were sent on a lost connection are not looked for any more.
 const CUT: Duration = Duration::from_secs(2);
 
+/// Connects with the default timeout of calls, however long a busy machine takes for it.
 async fn connect(server: &TestServer) -> Arc<RedisBackend> {
-    let connected = connect_with(&server.url(), Options::default()).await;
-    connected.unwrap().0
+    loop {
+        match connect_with(&server.url(), Options::default()).await {
+            Err(LockError::Unavailable { .. }) => {}
+            connected => return connected.unwrap().0,
+        }
+    }
 }
 
 fn short(key: &Key, holder: HolderId) -> AcquireRequest<'_> {
@@ -29,7 +34,7 @@ fn short(key: &Key, holder: HolderId) -> AcquireRequest<'_> {
 
 async fn drained(backend: &RedisBackend) {
     assert!(
-        tokio::time::timeout(Duration::from_secs(20), backend.drained())
+        tokio::time::timeout(Duration::from_secs(120), backend.drained())
             .await
             .is_ok()
     );

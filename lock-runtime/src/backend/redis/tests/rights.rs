@@ -28,6 +28,14 @@ fn the_documentation_shows_the_rights_that_are_tested() {
     );
 }
 
+/// Returns options with a timeout that the answers of a busy machine keep.
+fn patient() -> Options {
+    Options {
+        call_timeout: CALL,
+        ..Options::default()
+    }
+}
+
 async fn refusal(url: &str, options: Options) -> LockError {
     match connect_with(url, options).await {
         Err(error) => {
@@ -50,15 +58,15 @@ async fn user(server: &TestServer, rules: &str) -> String {
 async fn the_documented_rights_are_enough_for_everything() {
     let server = TestServer::start().await;
     let url = user(&server, LEAST).await;
-    let (backend, events) = connect_with(&url, Options::default()).await.unwrap();
+    let (backend, events) = connect_with(&url, patient()).await.unwrap();
     let (ids, key) = (HolderIds::new(), key("k"));
     let mut listener = backend.listen(&key);
     listener.ready().await;
     for _ in 0..2 {
         let (a, b) = (ids.fresh(), ids.fresh());
-        granted(backend.acquire(request(&key, a, 5_000)).await.unwrap());
+        granted(backend.acquire(request(&key, a, 60_000)).await.unwrap());
         backend
-            .hand_over(a, request(&key, b, 5_000), 0)
+            .hand_over(a, request(&key, b, 60_000), 0)
             .await
             .unwrap();
         assert!(backend.inspect(&key, CALL).await.unwrap().is_some());
@@ -68,7 +76,7 @@ async fn the_documented_rights_are_enough_for_everything() {
     }
     granted(
         backend
-            .acquire(request(&key, ids.fresh(), 5_000))
+            .acquire(request(&key, ids.fresh(), 60_000))
             .await
             .unwrap(),
     );
@@ -95,7 +103,7 @@ async fn a_right_that_is_missing_is_named_at_connect() {
         ("resetkeys ~other:*", "acquire"),
     ] {
         let url = user(&server, &format!("{LEAST} {missing}")).await;
-        let error = refusal(&url, Options::default()).await;
+        let error = refusal(&url, patient()).await;
         assert!(
             matches!(error, LockError::Denied { .. }),
             "{missing}: {error:?}"
@@ -112,12 +120,17 @@ async fn a_right_that_is_missing_is_named_at_connect() {
         "-pubsub|numsub",
     ] {
         let url = user(&server, &format!("{LEAST} {missing}")).await;
-        let (backend, _) = connect_with(&url, Options::default()).await.unwrap();
+        let (backend, _) = connect_with(&url, patient()).await.unwrap();
         let (ids, key) = (HolderIds::new(), key("k"));
         let mut listener = backend.listen(&key);
         listener.ready().await;
         let holder = ids.fresh();
-        granted(backend.acquire(request(&key, holder, 5_000)).await.unwrap());
+        granted(
+            backend
+                .acquire(request(&key, holder, 60_000))
+                .await
+                .unwrap(),
+        );
         backend.release(hold_ref(&key, holder), CALL).await.unwrap();
     }
 }
@@ -126,7 +139,7 @@ async fn a_right_that_is_missing_is_named_at_connect() {
 async fn a_channel_that_was_refused_is_subscribed_once_it_is_allowed() {
     let server = TestServer::start().await;
     let url = user(&server, &format!("{LEAST} resetchannels")).await;
-    let (backend, _) = connect_with(&url, Options::default()).await.unwrap();
+    let (backend, _) = connect_with(&url, patient()).await.unwrap();
     let mut listener = backend.listen(&key("k"));
     listener.ready().await;
     server.run("ACL SETUSER app allchannels").await;
@@ -140,11 +153,16 @@ async fn a_channel_that_was_refused_is_subscribed_once_it_is_allowed() {
 async fn a_release_whose_script_cannot_publish_publishes_by_itself() {
     let server = TestServer::start().await;
     let url = user(&server, &format!("{LEAST} -publish")).await;
-    let (backend, _) = connect_with(&url, Options::default()).await.unwrap();
+    let (backend, _) = connect_with(&url, patient()).await.unwrap();
     server.run("ACL LOG RESET").await;
     let (ids, key) = (HolderIds::new(), key("k"));
     let holder = ids.fresh();
-    granted(backend.acquire(request(&key, holder, 5_000)).await.unwrap());
+    granted(
+        backend
+            .acquire(request(&key, holder, 60_000))
+            .await
+            .unwrap(),
+    );
     backend.release(hold_ref(&key, holder), CALL).await.unwrap();
     // This message is refused as well, and the server logs where it came from.
     until("the client tried by itself", async || {
@@ -159,7 +177,7 @@ async fn a_refused_login_is_denied() {
     let server = TestServer::start_with(&["--requirepass", "correct"]).await;
     for credentials in ["", ":secret@", "nobody:secret@"] {
         let url = server.url().replace("default:correct@", credentials);
-        let error = refusal(&url, Options::default()).await;
+        let error = refusal(&url, patient()).await;
         assert!(
             matches!(error, LockError::Denied { .. }),
             "{credentials}: {error:?}"
@@ -167,25 +185,23 @@ async fn a_refused_login_is_denied() {
     }
     let lazy = Options {
         lazy: true,
-        ..Options::default()
+        ..patient()
     };
     let url = server.url().replace("default:correct@", ":secret@");
     let (backend, _) = connect_with(&url, lazy).await.unwrap();
     assert!(!format!("{:?}", backend.router.target).contains("secret"));
     let (ids, key) = (HolderIds::new(), key("k"));
-    let answer = backend.acquire(request(&key, ids.fresh(), 5_000)).await;
+    let answer = backend.acquire(request(&key, ids.fresh(), 60_000)).await;
     assert!(matches!(answer, Err(Fault::Denied(_))), "{answer:?}");
 }
 
 #[tokio::test]
 async fn an_evicting_server_is_refused_when_strict() {
     let server = TestServer::start_with(&["--maxmemory-policy", "volatile-ttl"]).await;
-    connect_with(&server.url(), Options::default())
-        .await
-        .unwrap();
+    connect_with(&server.url(), patient()).await.unwrap();
     let strict = Options {
         strict: true,
-        ..Options::default()
+        ..patient()
     };
     let error = refusal(&server.url(), strict.clone()).await;
     assert!(matches!(error, LockError::InvalidConfig { .. }));
@@ -200,7 +216,7 @@ async fn an_evicting_server_is_refused_when_strict() {
     .await
     .unwrap();
     let (ids, key) = (HolderIds::new(), key("k"));
-    let answer = backend.acquire(request(&key, ids.fresh(), 5_000)).await;
+    let answer = backend.acquire(request(&key, ids.fresh(), 60_000)).await;
     assert!(matches!(answer, Err(Fault::Impossible(why)) if why.contains("volatile-ttl")));
 }
 
@@ -208,17 +224,17 @@ async fn an_evicting_server_is_refused_when_strict() {
 async fn a_missing_server_is_an_error_at_once_unless_lazy() {
     let mut server = TestServer::start().await;
     server.kill();
-    let error = refusal(&server.url(), Options::default()).await;
+    let error = refusal(&server.url(), patient()).await;
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     let lazy = Options {
         lazy: true,
-        ..Options::default()
+        ..patient()
     };
     let (backend, _) = connect_with(&server.url(), lazy).await.unwrap();
     let (ids, key) = (HolderIds::new(), key("k"));
     let short = AcquireRequest {
         timeout: Duration::from_millis(100),
-        ..request(&key, ids.fresh(), 5_000)
+        ..request(&key, ids.fresh(), 60_000)
     };
     let answer = backend.acquire(short).await;
     assert!(
@@ -227,7 +243,7 @@ async fn a_missing_server_is_an_error_at_once_unless_lazy() {
     server.restart().await;
     granted(
         backend
-            .acquire(request(&key, ids.fresh(), 5_000))
+            .acquire(request(&key, ids.fresh(), 60_000))
             .await
             .unwrap(),
     );
@@ -260,11 +276,11 @@ async fn a_unix_socket_and_another_database_work_as_well() {
     let path = socket.to_str().unwrap();
     let server = TestServer::start_with(&["--unixsocket", path]).await;
     let url = format!("redis+unix://{path}?db=3");
-    let (backend, _) = connect_with(&url, Options::default()).await.unwrap();
+    let (backend, _) = connect_with(&url, patient()).await.unwrap();
     let (ids, key) = (HolderIds::new(), key("k"));
     granted(
         backend
-            .acquire(request(&key, ids.fresh(), 5_000))
+            .acquire(request(&key, ids.fresh(), 60_000))
             .await
             .unwrap(),
     );
@@ -284,7 +300,7 @@ async fn refused_keys_do_not_stop_the_renewal_of_other_holds() {
     let is_refused = |number: usize| number < ALL / 2 && number.is_multiple_of(4);
     let server = TestServer::start().await;
     let url = user(&server, "~* &* +@all").await;
-    let (backend, _) = connect_with(&url, Options::default()).await.unwrap();
+    let (backend, _) = connect_with(&url, patient()).await.unwrap();
     let ids = HolderIds::new();
     let mut batch = Vec::new();
     for number in 0..ALL {
