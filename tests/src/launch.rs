@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::ports::free_port;
 use crate::running::Running;
 
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(180);
 /// The pauses between looks at a server that starts grow from the first to the last: some need milliseconds, some
 /// seconds.
 const LOOKS: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(20)];

@@ -16,8 +16,10 @@ use crate::shared::{QUORUM_LEASE, Share, Topology};
 /// Longer than any test.
 const FOR_EVER: Duration = Duration::from_secs(60 * 60);
 
-/// A renewal that is six seconds late still comes in time.
-const LASTING: Duration = Duration::from_secs(9);
+/// A renewal that is four seconds late still comes in time.
+const LASTING: Duration = Duration::from_secs(6);
+/// A renewal that is eight seconds late still comes in time.
+const RENEWING: Duration = Duration::from_secs(12);
 
 /// The lease of [`builder`]. It is longer than [`PATIENCE`](crate::eventually::PATIENCE), so that no test takes the end of a
 /// lease for what it waits for, and long enough for [`CALL_TIMEOUT`], because a call may take a sixth of it.
@@ -27,7 +29,7 @@ pub const LEASE: Duration = Duration::from_secs(180);
 pub const WAIT: Duration = Duration::from_secs(60);
 
 /// The call timeout of [`builder`]: longer than a busy machine stands still.
-pub const CALL_TIMEOUT: Duration = Duration::from_secs(20);
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Returns the settings of managers that wait for the answers of a busy machine.
 pub fn builder() -> LockManagerBuilder {
@@ -163,13 +165,21 @@ impl Store {
         }
     }
 
-    /// Returns a lease for a hold that has to live while it is renewed: `exact` on a paused clock, and elsewhere one that
-    /// outlives the seconds for which a busy machine may not run a task.
+    /// Returns a lease for a hold that has to live for a while and to end then: `exact` on a paused clock, and elsewhere one
+    /// that outlives the seconds for which a busy machine may not run a task.
     pub fn lasting(&self, exact: Duration) -> Duration {
         match self {
             Self::Memory(_) | Self::Quorum(_) => exact,
             Self::Shared(share) if share.is_quorum() => QUORUM_LEASE,
             _ => exact.max(LASTING),
+        }
+    }
+
+    /// Returns a lease for a hold that only has to be renewed, or to be found lost by a renewal: nothing waits for its end.
+    pub fn renewing(&self, exact: Duration) -> Duration {
+        match self {
+            Self::Memory(_) | Self::Quorum(_) => exact,
+            _ => self.lasting(exact.max(RENEWING)),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use lock_runtime::{HolderInfo, LockManager};
+use tests::faults::kept_in_order;
 use tests::{Store, eventually};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -67,28 +68,37 @@ tests::suite! {
 
     async fn waiters_of_a_fair_lock_are_shown_in_their_order_and_with_their_apps(store: &mut Store) {
         let holder = store.manager().await;
-        let guard = holder.fair("k").acquire().await.unwrap();
-        let mut waiting = Vec::new();
-        for app in ["first", "second", "third"] {
-            let before = waiting.len() as u64;
-            waiting.push(tokio::spawn(named(store, app).await.fair("k").wait(LONG).acquire()));
-            eventually("it has its place", async || {
-                holder.inspect("k").await.unwrap().waiters == before + 1
+        let managers = [named(store, "first").await, named(store, "second").await, named(store, "third").await];
+        kept_in_order(async || {
+            let guard = holder.fair("k").acquire().await.unwrap();
+            let mut waiting = Vec::new();
+            for locks in &managers {
+                let request = locks.fair("k").wait(LONG);
+                let before = waiting.len() as u64;
+                waiting.push(tokio::spawn(async move { request.acquire().await.unwrap().release().await.unwrap() }));
+                eventually("it has its place", async || {
+                    holder.inspect("k").await.unwrap().waiters == before + 1
+                }).await;
+            }
+            let mut apps = Vec::new();
+            eventually("their records are there", async || {
+                let info = holder.inspect("k").await.unwrap();
+                let shown = info.first_waiters.iter();
+                apps = shown.filter_map(|waiter| Some(waiter.app()?.to_owned())).collect();
+                apps.len() == 3
             }).await;
-        }
-        eventually("their records are there", async || {
-            let info = holder.inspect("k").await.unwrap();
-            let apps: Vec<_> = info.first_waiters.iter().map(HolderInfo::app).collect();
-            apps == [Some("first"), Some("second"), Some("third")]
+            guard.release().await.unwrap();
+            for waiting in waiting {
+                waiting.await.unwrap();
+            }
+            apps == ["first", "second", "third"]
         }).await;
-        guard.release().await.unwrap();
-        for waiting in waiting {
-            waiting.await.unwrap().unwrap().release().await.unwrap();
-        }
     }
 
     async fn of_many_waiters_the_first_ones_are_shown(store: &mut Store) {
-        let locks = store.manager().await;
+        // What an aborted waiter has sent is waited for, twice as long as a call may take.
+        let builder = tests::builder().call_timeout(Duration::from_secs(5));
+        let locks = store.connect(builder).await;
         let guard = locks.fair("k").acquire().await.unwrap();
         let waiting: Vec<_> = (0..20).map(|_| tokio::spawn(locks.fair("k").wait(LONG).acquire())).collect();
         eventually("all have a place", async || locks.inspect("k").await.unwrap().waiters == 20).await;

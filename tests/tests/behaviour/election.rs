@@ -130,7 +130,7 @@ tests::suite! {
             assert_eq!(seen.unwrap(), None);
             assert!(resigned.elapsed() < store.within(2 * SECOND), "{:?}", resigned.elapsed());
         }
-        let lease = store.lasting(3 * SECOND);
+        let lease = store.renewing(3 * SECOND);
         let leader = locks.elect("scheduler").lease(lease).campaign().await.unwrap();
         let seen = timeout(SOON, observer.changed()).await.unwrap().unwrap();
         assert_eq!(seen.unwrap().manager_id(), locks.id());

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, LockMode, LostReason, TryAcquire};
+use tests::faults::kept_in_order;
 use tests::{Store, eventually, left_of};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -29,6 +30,20 @@ async fn in_line<T: Send + 'static>(
     task
 }
 
+/// Waits for the lock, notes its number, and gives the lock back.
+fn turn(
+    locks: LockManager,
+    number: u64,
+    served: &Arc<Mutex<Vec<u64>>>,
+) -> impl Future<Output = ()> + Send + 'static {
+    let served = served.clone();
+    async move {
+        let guard = locks.fair("k").wait(LONG).acquire().await.unwrap();
+        served.lock().unwrap().push(number);
+        guard.release().await.unwrap();
+    }
+}
+
 fn is_busy<T>(result: &Result<T, LockError>) -> bool {
     matches!(result, Err(LockError::Busy { .. }))
 }
@@ -52,26 +67,25 @@ tests::suite! {
 
     async fn waiters_of_several_managers_are_served_in_the_order_they_came(store: &mut Store) {
         let managers = [store.manager().await, store.manager().await, store.manager().await];
-        let holder = managers[0].fair("k").acquire().await.unwrap();
-        let served = Arc::new(Mutex::new(Vec::new()));
-        let mut waiters = Vec::new();
-        for number in 0..24_u64 {
-            let locks = managers[usize::try_from(number * 7 % 3).unwrap()].clone();
-            let served = served.clone();
-            let waiter = async move {
-                let guard = locks.fair("k").wait(LONG).acquire().await.unwrap();
-                served.lock().unwrap().push(number);
-                guard.release().await.unwrap();
+        kept_in_order(async || {
+            let holder = managers[0].fair("k").acquire().await.unwrap();
+            let served = Arc::new(Mutex::new(Vec::new()));
+            let mut waiters = Vec::new();
+            for number in 0..24_u64 {
+                let locks = managers[usize::try_from(number * 7 % 3).unwrap()].clone();
+                waiters.push(in_line(&managers[0], number, turn(locks, number, &served)).await);
+            }
+            let seen = async || {
+                let info = managers[1].inspect("k").await.unwrap();
+                (info.waiters, info.mode, info.local_waiters) == (24, Some(LockMode::Fair), 8)
             };
-            waiters.push(in_line(&managers[0], number, waiter).await);
-        }
-        let info = managers[1].inspect("k").await.unwrap();
-        assert_eq!((info.waiters, info.mode, info.local_waiters), (24, Some(LockMode::Fair), 8));
-        holder.release().await.unwrap();
-        for waiter in waiters {
-            waiter.await.unwrap();
-        }
-        assert_eq!(*served.lock().unwrap(), (0..24).collect::<Vec<_>>());
+            eventually("all of them are seen", seen).await;
+            holder.release().await.unwrap();
+            for waiter in waiters {
+                waiter.await.unwrap();
+            }
+            *served.lock().unwrap() == (0..24).collect::<Vec<_>>()
+        }).await;
     }
 
     async fn a_release_wakes_the_next_at_once_and_only_it(store: &mut Store) {
@@ -158,15 +172,19 @@ tests::suite! {
 
     async fn a_wait_far_longer_than_a_place_lives_keeps_its_place(store: &mut Store) {
         let (a, b) = (store.manager().await, store.manager().await);
-        let holder = a.fair("k").acquire().await.unwrap();
-        let first = in_line(&a, 0, a.fair("k").wait(LONG).acquire()).await;
-        let second = in_line(&a, 1, b.fair("k").wait(LONG).acquire()).await;
-        tokio::time::sleep(7_000 * MS).await;
-        let third = in_line(&a, 2, a.fair("k").wait(LONG).acquire()).await;
-        holder.release().await.unwrap();
-        for next in [first, second, third] {
-            next.await.unwrap().unwrap().release().await.unwrap();
-        }
+        kept_in_order(async || {
+            let served = Arc::new(Mutex::new(Vec::new()));
+            let holder = a.fair("k").acquire().await.unwrap();
+            let first = in_line(&a, 0, turn(a.clone(), 0, &served)).await;
+            let second = in_line(&a, 1, turn(b.clone(), 1, &served)).await;
+            tokio::time::sleep(7_000 * MS).await;
+            let third = in_line(&a, 2, turn(a.clone(), 2, &served)).await;
+            holder.release().await.unwrap();
+            for next in [first, second, third] {
+                next.await.unwrap();
+            }
+            *served.lock().unwrap() == [0, 1, 2]
+        }).await;
     }
 
     async fn nested_requests_share_the_hold(store: &mut Store) {
@@ -213,7 +231,7 @@ tests::suite! {
 
     async fn a_fair_hold_is_renewed_past_its_lease(store: &mut Store) {
         let (a, b) = (store.manager().await, store.manager().await);
-        let lease = store.lasting(1_000 * MS);
+        let lease = store.renewing(1_000 * MS);
         let holder = a.fair("k").lease(lease).acquire().await.unwrap();
         let waiter = in_line(&a, 0, b.fair("k").wait(LONG).acquire()).await;
         store.until_renewed(lease, async || left_of(&b, "k").await.min(holder.remaining())).await;

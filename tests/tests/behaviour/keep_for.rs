@@ -157,7 +157,7 @@ tests::suite! {
 
     async fn a_kept_lock_is_renewed(store: &mut Store) {
         let locks = store.manager().await;
-        let lease = store.lasting(1_000 * MS);
+        let lease = store.renewing(1_000 * MS);
         let request = locks.mutex("k").lease(lease).keep_for(KEEP);
         request.clone().acquire().await.unwrap().release().await.unwrap();
         store.until_renewed(lease, async || left_of(&locks, "k").await).await;

@@ -71,7 +71,7 @@ tests::suite! {
 
     async fn a_body_runs_past_the_lease_while_it_is_renewed(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        let lasting = store.lasting(3_000 * MS);
+        let lasting = store.renewing(3_000 * MS);
         let body = locks.mutex("k").lease(lasting).run(async |lease| {
             store.until_renewed(lasting, async || left_of(&other, "k").await.min(lease.remaining())).await;
             lease.is_held()

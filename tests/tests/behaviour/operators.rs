@@ -128,7 +128,7 @@ tests::suite! {
 
     async fn a_deleted_lock_is_noticed_at_the_next_check(store: &mut Store) {
         let locks = store.manager().await;
-        let lease = store.lasting(3_000 * MS);
+        let lease = store.renewing(3_000 * MS);
         let renewed = locks.mutex("renewed").lease(lease).acquire().await.unwrap();
         let request = locks.mutex("fixed").lease(lease).auto_renew(false);
         let fixed = request.acquire().await.unwrap();

@@ -113,7 +113,7 @@ tests::suite! {
 
     async fn a_caller_that_is_polled_late_gets_a_lock_that_lasts(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        let lease = store.lasting(3 * LEASE);
+        let lease = store.renewing(3 * LEASE);
         let guard = locks.mutex("k").lease(lease).acquire().await.unwrap();
         let request = locks.mutex("k").lease(lease).wait(LONG);
         let heir = park(request.acquire(), Duration::ZERO).await;
@@ -183,7 +183,7 @@ tests::suite! {
     }
 
     async fn callers_that_were_parked_while_they_asked_keep_nobody_else_from_asking(store: &mut Store) {
-        let locks = store.manager().await;
+        let locks = store.connect(tests::builder().call_timeout(CALL)).await;
         let mut parked = Vec::new();
         // There are more of them than a connection takes at once.
         for number in 0..1_100 {

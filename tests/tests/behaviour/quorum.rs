@@ -54,7 +54,8 @@ tests::suite! {
 }
 
 fn builder() -> LockManagerBuilder {
-    tests::builder()
+    // Not longer than the longest lease of a quorum.
+    tests::builder().lease(Duration::from_secs(30))
 }
 
 fn is_config<T: std::fmt::Debug>(result: &Result<T, LockError>) -> bool {

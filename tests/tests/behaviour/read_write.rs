@@ -217,7 +217,7 @@ tests::suite! {
 
     async fn leases_of_readers_and_writers_are_renewed(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        let lease = store.lasting(1_000 * MS);
+        let lease = store.renewing(1_000 * MS);
         let readers = [
             locks.read("k").lease(lease).acquire().await.unwrap(),
             locks.read("k").lease(lease).acquire().await.unwrap(),
@@ -268,7 +268,7 @@ tests::suite! {
 
     async fn holds_that_the_store_forgot_are_lost(store: &mut Store) {
         let locks = store.manager().await;
-        let lease = store.lasting(3_000 * MS);
+        let lease = store.renewing(3_000 * MS);
         let reader = locks.read("k").lease(lease).acquire().await.unwrap();
         let writer = locks.write("w").lease(lease).acquire().await.unwrap();
         store.flush();

@@ -165,7 +165,7 @@ tests::suite! {
 
     async fn a_downgraded_hold_is_renewed_as_a_read(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        let lease = store.lasting(1_000 * MS);
+        let lease = store.renewing(1_000 * MS);
         let (write, read) = write_and_read(&locks, lease).await;
         write.release().await.unwrap();
         store.until_renewed(lease, async || left_of(&other, "k").await.min(read.remaining())).await;
@@ -176,7 +176,7 @@ tests::suite! {
 
     async fn a_downgraded_hold_is_lost_like_any_other(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        let lease = store.lasting(1_000 * MS);
+        let lease = store.renewing(1_000 * MS);
         let (write, read) = write_and_read(&locks, lease).await;
         write.release().await.unwrap();
         assert!(other.force_release("k").await.unwrap());
@@ -265,7 +265,7 @@ tests::suite! {
 
     async fn a_write_becomes_a_read_without_letting_another_writer_in(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        let lease = store.lasting(1_000 * MS);
+        let lease = store.renewing(1_000 * MS);
         let mut guard = locks.write("k").lease(lease).acquire().await.unwrap();
         assert!(guard.fencing_token().is_some());
         let reader = tokio::spawn(other.read("k").wait(LONG).acquire());

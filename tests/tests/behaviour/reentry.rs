@@ -175,7 +175,7 @@ tests::suite! {
 
     async fn an_inner_hold_that_outlives_the_outer_is_still_renewed(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        let lease = store.lasting(3_000 * MS);
+        let lease = store.renewing(3_000 * MS);
         let request = locks.mutex("k").lease(lease);
         let outer = request.run(async |_| {
             locks.mutex("k").lease(lease).acquire().await

@@ -293,7 +293,7 @@ tests::suite! {
     async fn leases_are_renewed_while_their_guard_lives(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         let semaphore = semaphore(&locks, 2).await;
-        let lease = store.lasting(1_000 * MS);
+        let lease = store.renewing(1_000 * MS);
         let guard = semaphore.permits(2).lease(lease).acquire().await.unwrap();
         store.until_renewed(lease, async || left_of(&other, "s").await.min(guard.remaining())).await;
         assert!(guard.is_held());
@@ -325,7 +325,7 @@ tests::suite! {
     async fn lost_permits_are_told(store: &mut Store) {
         let locks = store.manager().await;
         let semaphore = semaphore(&locks, 2).await;
-        let request = semaphore.permits(1).lease(store.lasting(3_000 * MS));
+        let request = semaphore.permits(1).lease(store.renewing(3_000 * MS));
         let started = Instant::now();
         let (tell, running) = tokio::sync::oneshot::channel();
         let body = tokio::spawn(request.run(|_| async move {

@@ -194,7 +194,7 @@ fn collect(
             let name = format!("{{lock:{tag}}}{}", guards.len());
             // The lease is longer than a failover. A lock that was given back at a master that died then may live as
             // long at the next.
-            let request = locks.mutex(name).lease(LONG).wait(300 * MS);
+            let request = locks.mutex(name).lease(LONG * 2 / 3).wait(300 * MS);
             if let Ok(guard) = request.acquire().await {
                 guards.push(guard);
             }

@@ -543,7 +543,8 @@ async fn what_cannot_work_is_refused() {
     };
     // Nobody listens there.
     let nowhere = "redis://127.0.0.1:1/";
-    let with = |replicas| tests::builder().replicas(replicas);
+    // A quorum grants no lease of more than a minute.
+    let with = |replicas| tests::builder().lease(LONG).replicas(replicas);
     let none = with(Replicas::at_least(0)).connect(nowhere).await;
     assert!(refused(none).contains("Replicas::off"));
     let endless = Replicas::majority().within(Duration::from_secs(61));
