@@ -17,7 +17,7 @@ use crate::server::RedisServer;
 
 /// The longest lease of a shared quorum. A node has a tenth of it to answer, which has to be enough on a busy machine.
 /// The servers count only once they are older than it.
-pub const QUORUM_LEASE: Duration = Duration::from_secs(20);
+pub const QUORUM_LEASE: Duration = Duration::from_secs(15);
 
 /// Servers that several tests use at once. Nobody restarts, freezes or flushes them.
 ///

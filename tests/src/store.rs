@@ -18,8 +18,8 @@ const FOR_EVER: Duration = Duration::from_secs(60 * 60);
 
 /// A renewal that is four seconds late still comes in time.
 const LASTING: Duration = Duration::from_secs(6);
-/// A renewal that is eight seconds late still comes in time.
-const RENEWING: Duration = Duration::from_secs(12);
+/// A renewal that is more than six seconds late still comes in time.
+const RENEWING: Duration = Duration::from_secs(10);
 
 /// The lease of [`builder`]. It is longer than [`PATIENCE`](crate::eventually::PATIENCE), so that no test takes the end of a
 /// lease for what it waits for, and long enough for [`CALL_TIMEOUT`], because a call may take a sixth of it.
@@ -28,7 +28,7 @@ pub const LEASE: Duration = Duration::from_secs(180);
 /// The wait of [`builder`]: only a hang exceeds it.
 pub const WAIT: Duration = Duration::from_secs(60);
 
-/// The call timeout of [`builder`]: longer than a busy machine stands still.
+/// The call timeout of [`builder`]: as long as a busy machine stands still, and no longer, because some tests wait for its end.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Returns the settings of managers that wait for the answers of a busy machine.

@@ -117,11 +117,11 @@ async fn a_renewing_process_keeps_its_lock_past_the_lease() {
     let Store::Redis(server) = &store else {
         unreachable!()
     };
-    let worker = Worker::start(WORKER, &["hang", &server.url(), "hot", "15000"]);
+    let worker = Worker::start(WORKER, &["hang", &server.url(), "hot", "10000"]);
     assert!(worker.line().unwrap().starts_with("held "));
     let locks = store.manager().await;
     let waiter = tokio::spawn(locks.mutex("hot").wait_forever().acquire());
-    tokio::time::sleep(Duration::from_millis(19_000)).await;
+    tokio::time::sleep(Duration::from_millis(12_500)).await;
     assert!(!waiter.is_finished());
     assert!(left_of(&locks, "hot").await > Duration::ZERO);
     drop(worker);
