@@ -26,9 +26,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use lock_runtime::{
-    Lease, LockConfig, LockError, LockManager, LockManagerBuilder, TryAcquire, blocking,
-};
+use lock_runtime::{Lease, LockConfig, LockError, LockManager, TryAcquire, blocking};
 use rustls::crypto::{CryptoProvider, GetRandomFailed, SecureRandom, ring};
 use tests::connected;
 use tests::history::now_ns;
