@@ -11,7 +11,7 @@ const DEFAULT: &str = "memory://";
 const SHARED_DEFAULT: &str = "memory://examples";
 
 /// The call timeout. It is more than the library's 2 s, because the program may share its machine with a compiler.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The place where the locks live: `LOCK_URL`, or this process's memory.
 #[derive(Clone)]

@@ -225,7 +225,7 @@ fn opposite_transfers_lock_two_accounts_on_redis_and_leave_no_lock_there() {
 
 const LEADER: &str = env!("CARGO_BIN_EXE_leader");
 const LEADER_FACTS: &[&str] = &[
-    "a leader that listens to `closing` ends long before its time is over",
+    "a leader that listens to `closing` ends before its time is over",
     "another replica leads",
     "each leader had a larger fencing token than the one before",
 ];

@@ -91,7 +91,7 @@ impl Catalogue {
     }
 
     /// Loads a missing product. Other callers wait, and find the product that the first one has loaded.
-    #[distributed_lock(key = "product:{id}", wait = "10s", manager = self.locks)]
+    #[distributed_lock(key = "product:{id}", wait = "60s", manager = self.locks)]
     async fn rebuild(&self, id: u32) -> Result<Product, LockError> {
         Ok(self.load_unless_fresh(id).await)
     }

@@ -28,7 +28,7 @@ const SKEW: Duration = Duration::from_millis(150);
 type Tick = u64;
 
 /// A scheduler that is later than this skips a tick: `min_hold` of another one's run may be over.
-const TOO_LATE: Duration = Duration::from_secs(20);
+const TOO_LATE: Duration = Duration::from_secs(60);
 
 /// Runs once per tick, which is the right way. `min_hold` is longer than any two clocks may differ, and than a scheduler may
 /// be late. It may even be longer than the period, because the next tick has another lock. A run that fails is over, too:
@@ -36,7 +36,7 @@ const TOO_LATE: Duration = Duration::from_secs(20);
 #[distributed_lock(
     key = "cron:invoices:{tick}",
     on_busy = skip,
-    min_hold = "30s",
+    min_hold = "90s",
     manager = locks
 )]
 async fn send_invoices(locks: &LockManager, tick: Tick, report: &Report) -> Result<(), LockError> {

@@ -13,7 +13,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, GenericClient, NoTls, Transaction};
 
 const LOCK: &str = "account:7";
-const WAIT: Duration = Duration::from_secs(10);
+const WAIT: Duration = Duration::from_secs(60);
 
 /// The adapter by which the library runs its statements in a transaction of this driver.
 struct Tx<'t, 'c>(&'t Transaction<'c>);

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 const AT_ONCE: u64 = 3;
 
 /// Makes one call under the attribute.
-#[distributed_lock(key = "weather-api", mode = semaphore(AT_ONCE), wait = "10s", manager = locks)]
+#[distributed_lock(key = "weather-api", mode = semaphore(AT_ONCE), wait = "60s", manager = locks)]
 async fn forecast(locks: &LockManager) -> Result<(), LockError> {
     API.serve(1).await;
     Ok(())
@@ -24,7 +24,7 @@ async fn forecast(locks: &LockManager) -> Result<(), LockError> {
 /// Runs a batch without the attribute. It opens two connections, so it takes two permits, both or none.
 async fn batch(locks: &LockManager) -> Result<(), LockError> {
     let api = locks.semaphore("weather-api").in_all(AT_ONCE);
-    let two = api.permits(2).wait(Duration::from_secs(10));
+    let two = api.permits(2).wait(Duration::from_secs(60));
     two.run(async |_| API.serve(2).await).await
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_runtime::{LockError, LockGuard, LockManager, LockMode, LostReason, TryAcquire};
 use redis::Value;
-use tests::faults::free_within;
+use tests::faults::{connected, free_within};
 use tests::{RedisServer, Worker, eventually};
 use tokio::time::timeout;
 
@@ -33,8 +33,8 @@ async fn a_forced_release_through_another_namespace_of_the_same_key_is_told_at_o
     let server = RedisServer::start();
     // Only a message can tell it within the test: the next renewal is a third of an hour away.
     let builder = tests::builder().lease(HOUR);
-    let usual = builder.clone().connect(&server.url()).await.unwrap();
-    let bare = builder.namespace("").connect(&server.url()).await.unwrap();
+    let usual = connected(builder.clone(), &server.url()).await;
+    let bare = connected(builder.namespace(""), &server.url()).await;
     for kind in ["mutex", "fenced", "fair", "read", "write", "permits"] {
         let bare_name = format!("lock:{kind}");
         for [(holder, held), (operator, forced)] in [
@@ -43,7 +43,7 @@ async fn a_forced_release_through_another_namespace_of_the_same_key_is_told_at_o
         ] {
             let guard = hold(holder, kind, held).await;
             assert!(operator.force_release(forced).await.unwrap(), "{kind}");
-            let reason = timeout(LONG, guard.lost().wait()).await;
+            let reason = timeout(4 * LONG, guard.lost().wait()).await;
             assert_eq!(reason.expect(kind), LostReason::ForceReleased, "{kind}");
         }
     }

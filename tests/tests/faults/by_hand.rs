@@ -17,7 +17,9 @@ async fn a_lock_is_freed_by_hand_as_the_page_says() {
 
     let server = RedisServer::start();
     let locks = tests::connected(&server.url()).await;
-    let guard = locks.mutex("order:17").acquire().await.unwrap();
+    let hour = Duration::from_secs(60 * 60);
+    let guard = locks.mutex("order:17").lease(hour).acquire().await;
+    let guard = guard.unwrap();
     let holders: Vec<String> = server.ask(&["HKEYS", "lock:order:17"]).await;
     assert!(holders[0].starts_with(&locks.id()), "{holders:?}");
     let hash = hash.expect("a command").replace("HOLDER", &holders[0]);
@@ -29,7 +31,7 @@ async fn a_lock_is_freed_by_hand_as_the_page_says() {
         let _: i64 = server.ask(&words).await;
     }
     // By its next renewal, it would be told with another reason.
-    let told = timeout(Duration::from_secs(15), guard.lost().wait()).await;
+    let told = timeout(Duration::from_secs(120), guard.lost().wait()).await;
     assert_eq!(told.expect("it is told"), LostReason::ForceReleased);
     drop(locks.mutex("order:17").acquire().await.unwrap());
 }

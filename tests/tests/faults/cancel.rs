@@ -16,8 +16,10 @@ use tests::{Direction, FaultProxy, RedisServer, eventually, eventually_within};
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 /// The time within which nothing of a dropped future is left. That takes some round trips. What waits for the end of a
-/// lease or of a call, or looks whether the front of its queue is gone, takes longer than this, and nothing else does.
-const ORPHAN: Duration = Duration::from_secs(15);
+/// lease of [`HOUR`] or of a call of [`LONGEST_CALL`] takes longer than this, and nothing else does.
+const ORPHAN: Duration = Duration::from_secs(45);
+const LONGEST_CALL: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(60 * 60);
 
 struct Scene {
     server: RedisServer,
@@ -29,12 +31,12 @@ struct Scene {
 
 impl Scene {
     async fn new() -> Scene {
-        Self::with(LONG).await
+        Self::with(LONGEST_CALL).await
     }
 
     async fn with(call_timeout: Duration) -> Scene {
         let server = RedisServer::start();
-        let builder = tests::builder().call_timeout(call_timeout);
+        let builder = tests::builder().call_timeout(call_timeout).lease(HOUR);
         let (proxy, slow) = behind_a_proxy(&server, builder.clone()).await;
         let other = connected(builder, &server.url()).await;
         // Whatever a first use starts is running before the tasks are counted.
@@ -132,7 +134,7 @@ async fn a_waiter_dropped_at_any_poll_leaves_the_queue_and_the_lock() {
 #[tokio::test]
 async fn a_fair_waiter_dropped_at_any_poll_leaves_the_queue_and_the_lock() {
     // A place is given back a second time after a question may not arrive any more, which `end` waits for.
-    let scene = Scene::with(2_000 * MS).await;
+    let scene = Scene::with(5_000 * MS).await;
     at_each_poll(async |polls, leave| {
         let holder = scene.other.fair("k").acquire().await.unwrap();
         // The lock is released while the waiter is somewhere on its way: it has asked, or subscribed, or sleeps.
@@ -261,7 +263,7 @@ async fn a_renewal_dropped_at_any_poll_leaves_the_hold_intact() {
     let scene = Scene::new().await;
     let guard = scene.slow.mutex("k").acquire().await.unwrap();
     at_each_poll(async |polls, leave| {
-        let renewed = poll_times(guard.renew(LONG * 2), polls, leave).await;
+        let renewed = poll_times(guard.renew(HOUR * 2), polls, leave).await;
         assert!(guard.is_held());
         assert!(scene.server.exists("lock:k"));
         renewed.map(Result::unwrap).is_some()
@@ -279,7 +281,9 @@ async fn a_connect_dropped_at_any_poll_leaves_no_connection_and_no_key() {
     proxy.delay(Direction::Replies, 2 * MS);
     let tasks = alive_tasks();
     at_each_poll(async |polls, leave| {
-        let locks = poll_times(LockManager::connect(&proxy.url()), polls, leave).await;
+        let url = proxy.url();
+        let connecting = tests::builder().connect(&url);
+        let locks = poll_times(connecting.into_future(), polls, leave).await;
         let completed = locks.is_some();
         drop(locks.map(Result::unwrap));
         // The proxy's own tasks end with their connections.
@@ -299,11 +303,8 @@ async fn a_shutdown_dropped_at_any_poll_goes_on_when_called_again() {
     for leave in LEAVES {
         for polls in 0..4 {
             let server = RedisServer::start();
-            let locks = tests::builder()
-                .shutdown_grace(50 * MS)
-                .connect(&server.url())
-                .await
-                .unwrap();
+            let builder = tests::builder().shutdown_grace(50 * MS);
+            let locks = connected(builder, &server.url()).await;
             let body = tokio::spawn(
                 locks
                     .mutex("k")

@@ -27,7 +27,8 @@ fn a_process_connects_by_the_variables_of_its_environment() {
             &[
                 ("LOCK_URL", &url),
                 ("LOCK_NAMESPACE", "shop:"),
-                ("LOCK_LEASE", "5s"),
+                ("LOCK_LEASE", "90s"),
+                ("LOCK_CALL_TIMEOUT", "15s"),
             ],
         );
         assert_eq!(said, "ok", "{task}");

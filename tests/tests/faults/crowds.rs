@@ -8,7 +8,7 @@ use std::time::Duration;
 use lock_runtime::test_util::{self, Answer};
 use lock_runtime::{LockError, LockManager};
 use tests::eventually::PATIENCE;
-use tests::faults::{free_within, renewed, took};
+use tests::faults::{connected, free_within, given_back, renewed, took};
 use tests::{CommandStats, History, RedisServer, eventually, eventually_within};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -35,9 +35,9 @@ async fn ten_thousand_waiters_are_served_or_leave_on_time() {
     let server = RedisServer::start();
     // The one at the front asks when it comes there, and no more.
     let builder = tests::builder().longest_nap(HOUR).call_timeout(LONG);
-    let locks = builder.connect(&server.url()).await.unwrap();
+    let locks = connected(builder, &server.url()).await;
     let holder = manager(&server).await;
-    let guard = holder.mutex("k").acquire().await.unwrap();
+    let guard = holder.mutex("k").lease(HOUR).acquire().await.unwrap();
     let inside = Arc::new(AtomicUsize::new(0));
     let served = Arc::new(AtomicUsize::new(0));
     let gone = Arc::new(AtomicUsize::new(0));
@@ -51,7 +51,7 @@ async fn ten_thousand_waiters_are_served_or_leave_on_time() {
             assert_eq!(inside.fetch_add(1, SeqCst), 0, "two at once");
             inside.fetch_sub(1, SeqCst);
             served.fetch_add(1, SeqCst);
-            guard.release().await.unwrap();
+            given_back(guard).await;
         });
         let wait = MS * fastrand::u32(2_000..3_000);
         let request = locks.mutex("k").wait(wait);
@@ -76,7 +76,7 @@ async fn ten_thousand_waiters_are_served_or_leave_on_time() {
         gone + locks.inspect("k").await.unwrap().local_waiters == 2 * EACH
     })
     .await;
-    let before = CommandStats::of(&server);
+    let (before, began) = (CommandStats::of(&server), Instant::now());
     let mut slowest = Duration::ZERO;
     while let Some(left) = hurried.join_next().await {
         let (answer, wait, waited, late) = left.unwrap();
@@ -87,8 +87,9 @@ async fn ten_thousand_waiters_are_served_or_leave_on_time() {
     }
     assert!(slowest < LONG, "left {slowest:?} late");
     let scripts = CommandStats::of(&server).since(&before).scripts();
-    // A front and a successor ask twice each, the holder's manager renews the lock, and both say who they are.
-    assert!(scripts <= 8, "{scripts} scripts by 10,000 waiters");
+    // A front and a successor ask twice each. Both managers say who they are, again every 30 s.
+    let most = 8 + 2 * (began.elapsed().as_secs() / 30);
+    assert!(scripts <= most, "{scripts} scripts by 10,000 waiters");
     assert_eq!(served.load(SeqCst), 0);
     let before = CommandStats::of(&server);
     guard.release().await.unwrap();
@@ -170,11 +171,7 @@ async fn after_a_release_nothing_is_renewed() {
         tokio::time::sleep(MS * fastrand::u32(250..340)).await;
         for guard in guards {
             // A busy machine may have lost it.
-            let released = guard.release().await;
-            assert!(
-                matches!(released, Ok(()) | Err(LockError::Lost { .. })),
-                "{released:?}"
-            );
+            given_back(guard).await;
         }
         let before = CommandStats::of(&server);
         // Every request that was on its way arrives before this answer.
@@ -195,8 +192,8 @@ async fn a_storm_of_releases_by_drop_frees_everything_and_starves_no_renewal() {
     let server = RedisServer::start();
     // Nothing becomes free, and no call is given up, by time.
     let builder = tests::builder().lease(HOUR).call_timeout(LONG);
-    let locks = builder.connect(&server.url()).await.unwrap();
-    let kept = locks.mutex("kept").lease(9_000 * MS);
+    let locks = connected(builder, &server.url()).await;
+    let kept = locks.mutex("kept").lease(15_000 * MS);
     let kept = kept.acquire().await.unwrap();
     // It storms until the lease would be over.
     let over = Instant::now() + kept.remaining();
@@ -225,7 +222,7 @@ async fn a_storm_of_releases_by_drop_frees_everything_and_starves_no_renewal() {
 async fn a_flood_of_acquires_delays_no_renewal_and_no_release() {
     let server = RedisServer::start();
     let builder = tests::builder().lease(HOUR).call_timeout(LONG);
-    let locks = builder.connect(&server.url()).await.unwrap();
+    let locks = connected(builder, &server.url()).await;
     let kept = locks.mutex("kept").lease(15_000 * MS);
     let kept = kept.acquire().await.unwrap();
     let flood: Vec<_> = (0..4)

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, LockMode, LostReason, TryAcquire};
 use redis::Value;
-use tests::faults::{asleep, behind_a_proxy, free_within, renewed, took};
+use tests::faults::{asleep, behind_a_proxy, connected, free_within, renewed, took};
 use tests::{RedisServer, Store, answered, eventually};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
+/// A wait that is not to be waited to its end.
+const WAIT: Duration = Duration::from_secs(120);
 
 /// The commands that make something else of the lock's key.
 const FOREIGN: [&[&str]; 10] = [
@@ -47,8 +49,8 @@ async fn a_key_of_another_kind_is_refused_at_once_and_left_as_it_is() {
     for command in FOREIGN {
         let _: Value = server.query(command);
         let before = dump(&server, "lock:k");
-        let (waited_for, waited) = took(locks.mutex("k").wait(LONG).acquire()).await;
-        assert!(waited < LONG / 2, "no wait can help: {waited:?}");
+        let (waited_for, waited) = took(locks.mutex("k").wait(WAIT).acquire()).await;
+        assert!(waited < WAIT / 2, "no wait can help: {waited:?}");
         assert_foreign(waited_for, "lock:k");
         assert_foreign(locks.mutex("k").try_acquire().await, "lock:k");
         assert_foreign(locks.fair("k").try_acquire().await, "lock:k");
@@ -79,8 +81,8 @@ async fn what_stands_at_a_key_is_named_beside_what_was_asked_for() {
     command.extend(rules.split(' '));
     let _: Value = server.query(&command);
     let limited = server.url_with("mutexes", "secret");
-    let limited = builder.clone().connect(&limited).await.unwrap();
-    let locks = builder.connect(&server.url()).await.unwrap();
+    let limited = connected(builder.clone(), &limited).await;
+    let locks = connected(builder, &server.url()).await;
     for (command, is) in [
         (&["SET", "k", "text"][..], "a string"),
         (&["SET", "k", "7"], "a semaphore or a latch"),
@@ -183,7 +185,7 @@ async fn a_key_of_another_client_of_the_format_is_busy_and_left_as_it_is() {
 async fn a_key_that_turns_foreign_under_a_holder_is_a_loss_and_left_as_it_is() {
     let (server, locks) = scene().await;
     // They are renewed after a third of the lease, in one batch with a good key.
-    let lock = |name: String| locks.mutex(name).lease(6_000 * MS).acquire();
+    let lock = |name: String| locks.mutex(name).lease(18_000 * MS).acquire();
     let other = lock("other".to_owned()).await.unwrap();
     let mut turned = Vec::new();
     for (number, command) in FOREIGN.iter().enumerate() {
@@ -229,10 +231,10 @@ async fn a_key_that_turns_foreign_under_a_waiter_is_told_to_it() {
     let holder = tests::connected(&server.url()).await;
     let (proxy, waiter) = behind_a_proxy(&server, tests::builder()).await;
     let guard = holder.mutex("k").acquire().await.unwrap();
-    let waiting = asleep(&proxy, waiter.mutex("k").wait(LONG).acquire()).await;
+    let waiting = asleep(&proxy, waiter.mutex("k").wait(WAIT).acquire()).await;
     let _: Value = server.query(&["SET", "lock:k", "something else"]);
     let (answer, waited) = took(waiting).await;
-    assert!(waited < LONG / 2, "{waited:?}");
+    assert!(waited < WAIT / 2, "{waited:?}");
     assert_foreign(answer.unwrap(), "lock:k");
     drop(guard);
 }
@@ -309,7 +311,7 @@ async fn a_fence_that_turns_to_junk_does_not_hang_a_hand_over() {
 #[tokio::test]
 async fn a_key_that_lost_its_expiry_gets_it_back_with_the_next_renewal() {
     let (server, locks) = scene().await;
-    let guard = locks.mutex("k").lease(6_000 * MS).acquire().await.unwrap();
+    let guard = locks.mutex("k").lease(18_000 * MS).acquire().await.unwrap();
     assert_eq!(server.query::<i64>(&["PERSIST", "lock:k"]), 1);
     eventually("it expires again", async || server.pttl("lock:k") > 0).await;
     assert!(guard.is_held());

@@ -7,8 +7,8 @@ use tests::faults::{connected, renewed};
 use tests::{Mariadb, Postgres, RedisServer, Sql, Table};
 use tokio::runtime::Builder;
 
-const CALL: Duration = Duration::from_secs(2);
-const LEASE: Duration = Duration::from_secs(9);
+const CALL: Duration = Duration::from_secs(5);
+const LEASE: Duration = Duration::from_secs(18);
 
 /// Holds a lock while names cannot be looked up, because tokio's one thread for blocking work is busy, and all
 /// connections are cut meanwhile. `url` has a name.

@@ -5,12 +5,17 @@ use std::time::Duration;
 
 use lock_runtime::LostReason;
 use tests::conf::ServerConf;
-use tests::faults::{asleep, behind_a_proxy, renewed, took};
+use tests::faults::{asleep, behind_a_proxy, connected, renewed};
 use tests::{Events, FaultProxy, RedisServer};
 use tracing::Level;
 
+use crate::acl::is_of_a_busy_machine;
+
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
+/// A wait to whose end only a waiter comes that does not look for itself.
+const WAIT: Duration = Duration::from_secs(120);
+const HOUR: Duration = Duration::from_secs(60 * 60);
 
 fn without(commands: &[&str]) -> ServerConf {
     let renamed =
@@ -31,27 +36,25 @@ async fn without_pubsub_waiters_look_for_themselves_and_the_log_says_so_once() {
         "PUBSUB",
     ])
     .start();
-    let locks = tests::connected(&server.url()).await;
-    let (proxy, other) = behind_a_proxy(&server, tests::builder()).await;
+    // No lease ends, and no connection is given up because the machine is busy.
+    let builder = tests::builder().lease(HOUR).call_timeout(2 * LONG);
+    let locks = connected(builder.clone(), &server.url()).await;
+    let (proxy, other) = behind_a_proxy(&server, builder).await;
     for name in ["a", "b", "c"] {
         let held = locks.mutex(name).acquire().await.unwrap();
-        let waiting = asleep(&proxy, other.mutex(name).wait(LONG).acquire()).await;
+        let waiting = asleep(&proxy, other.mutex(name).wait(WAIT).acquire()).await;
         held.release().await.unwrap();
-        let (waited, after) = took(waiting).await;
-        waited.unwrap().unwrap().release().await.unwrap();
-        assert!(after < LONG / 2, "{after:?}");
+        waiting.await.unwrap().unwrap().release().await.unwrap();
     }
     let latch = locks.latch("latch");
     latch.try_set_count(1).await.unwrap();
     let waiter = other.latch("latch");
-    let waiting = asleep(&proxy, async move { waiter.opened().wait(LONG).await }).await;
+    let waiting = asleep(&proxy, async move { waiter.opened().wait(WAIT).await }).await;
     latch.count_down().await.unwrap();
-    let (waited, after) = took(waiting).await;
-    waited.unwrap().unwrap();
-    assert!(after < LONG / 2, "{after:?}");
+    waiting.await.unwrap().unwrap();
 
     // Nobody tells the holder of the forced release. It finds out at its next renewal.
-    let forced = locks.mutex("forced").lease(6_000 * MS);
+    let forced = locks.mutex("forced").lease(18_000 * MS);
     let forced = forced.acquire().await.unwrap();
     assert!(other.force_release("forced").await.unwrap());
     assert_eq!(forced.lost().wait().await, LostReason::Refused);
@@ -72,7 +75,7 @@ async fn without_script_load_client_config_and_info_all_works_and_the_log_names_
         .start();
     let url = server.url_with("app", "secret");
     let locks = tests::connected(&url).await;
-    let held = locks.mutex("k").lease(6_000 * MS).acquire().await.unwrap();
+    let held = locks.mutex("k").lease(18_000 * MS).acquire().await.unwrap();
     renewed([&held]).await;
     let waiting = tokio::spawn(locks.mutex("k").wait(LONG).acquire());
     held.release().await.unwrap();
@@ -82,8 +85,7 @@ async fn without_script_load_client_config_and_info_all_works_and_the_log_names_
     let reader = locks.read("shared").acquire().await.unwrap();
     reader.release().await.unwrap();
     let mut warnings = events.of(Level::WARN);
-    // A busy machine makes any wait a long one.
-    warnings.retain(|text| !text.contains("waited over 1 s"));
+    warnings.retain(|text| !is_of_a_busy_machine(text));
     assert_eq!(warnings.len(), 1, "{warnings:#?}");
     assert!(warnings[0].contains("(INFO)"), "{warnings:#?}");
 }

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, LockManagerBuilder};
-use tests::faults::renewed;
-use tests::{MariadbServer, TlsFiles};
+use tests::faults::{connected, renewed};
+use tests::{MariadbServer, TlsFiles, answered};
 
 const MS: Duration = Duration::from_millis(1);
 /// That of a hold which outlives new handshakes on a busy machine.
-const LEASE: Duration = Duration::from_secs(15);
+const LEASE: Duration = Duration::from_secs(24);
 
 fn read(path: &Path) -> Vec<u8> {
     std::fs::read(path).expect("a PEM file")
@@ -18,6 +18,7 @@ fn read(path: &Path) -> Vec<u8> {
 fn trusting(files: &TlsFiles) -> LockManagerBuilder {
     tests::builder()
         .ensure_schema(true)
+        .call_timeout(10_000 * MS)
         .root_certificate(read(&files.authority))
 }
 
@@ -40,7 +41,7 @@ async fn take_a_lock(locks: &LockManager) {
 
 /// Returns the error with which a builder is refused for good.
 async fn denied(builder: LockManagerBuilder, url: &str) -> String {
-    match builder.connect(url).await {
+    match answered(async || builder.clone().connect(url).await).await {
         Err(error @ LockError::Denied { .. }) => {
             assert!(!error.is_retryable());
             error.to_string()
@@ -55,19 +56,22 @@ async fn every_connection_is_by_tls_to_a_host_that_the_certificate_names() {
     let older = MariadbServer::with_tls(&["tls-version=TLSv1.2"]);
     for server in [newest, older] {
         add_user(&server, "by_tls", "SSL");
+        let mut held = Vec::new();
         for (place, query) in [
             ("by_tls@localhost", "sslmode=verify-full"),
             ("by_tls@127.0.0.1", "sslmode=require"),
             ("by_tls@localhost", "ssl-mode=VERIFY_IDENTITY"),
         ] {
-            let connecting = trusting(server.tls_files());
-            let locks = connecting.connect(&url(&server, place, query)).await;
-            let locks = locks.unwrap();
+            let trusting = trusting(server.tls_files());
+            let locks = connected(trusting, &url(&server, place, query)).await;
             take_a_lock(&locks).await;
-            let guard = locks.mutex("k").lease(6_000 * MS).acquire().await.unwrap();
-            // Renewals and the look for forced releases have connections of their own.
-            renewed([&guard]).await;
-            assert!(locks.force_release("k").await.unwrap());
+            let guard = locks.mutex(query).lease(18_000 * MS).acquire().await;
+            held.push((locks, guard.unwrap()));
+        }
+        // Renewals and the look for forced releases have connections of their own.
+        renewed(held.iter().map(|(_, guard)| guard)).await;
+        for (locks, guard) in held {
+            assert!(locks.force_release(guard.name()).await.unwrap());
             guard.lost().wait().await;
         }
         let plain = url(&server, "by_tls@localhost", "");
@@ -127,7 +131,7 @@ async fn a_server_that_wants_a_certificate_is_shown_the_clients() {
             let (chain, key) = (read(&files.client_certificate()), read(&files.client_key()));
             trusting(server.tls_files()).client_certificate(chain, key)
         };
-        let locks = showing(server.tls_files()).connect(&url).await.unwrap();
+        let locks = connected(showing(server.tls_files()), &url).await;
         take_a_lock(&locks).await;
         let said = denied(trusting(server.tls_files()), &url).await;
         assert!(said.contains("`client_certificate`"), "{said}");
@@ -144,14 +148,12 @@ async fn certificates_that_are_replaced_on_disk_are_read_by_the_next_connection(
     add_user(&server, "certified", "X509");
     let files = server.tls_files();
     let url = url(&server, "certified@localhost", "sslmode=verify-full");
-    let locks = tests::builder()
+    let reading = tests::builder()
         .ensure_schema(true)
         .call_timeout(10_000 * MS)
         .root_certificate_file(&files.authority)
-        .client_certificate_files(files.client_certificate(), files.client_key())
-        .connect(&url)
-        .await
-        .unwrap();
+        .client_certificate_files(files.client_certificate(), files.client_key());
+    let locks = connected(reading, &url).await;
     let guard = locks.mutex("held").lease(LEASE).acquire().await.unwrap();
 
     TlsFiles::write_to(files.authority.parent().expect("a directory"));
@@ -170,7 +172,7 @@ async fn a_server_without_tls_is_refused_and_nothing_goes_by_a_plain_connection(
     let (server, files) = (MariadbServer::start(), tempfile::tempdir().unwrap());
     let files = TlsFiles::write_to(files.path());
     let url = url(&server, "lock@localhost", "sslmode=verify-full");
-    match trusting(&files).connect(&url).await {
+    match answered(async || trusting(&files).connect(&url).await).await {
         Err(LockError::InvalidConfig { why, .. }) => assert!(why.contains("has no TLS"), "{why}"),
         other => panic!("{other:?}"),
     }
@@ -186,15 +188,15 @@ async fn a_server_that_wants_tls_refuses_a_plain_connection_with_what_to_do() {
     let said = denied(tests::builder(), &plain).await;
     assert!(said.contains("`sslmode=verify-full`"), "{said}");
     let by_tls = url(&server, "lock@127.0.0.1", "sslmode=verify-full");
-    let locks = trusting(server.tls_files()).connect(&by_tls).await;
-    take_a_lock(&locks.unwrap()).await;
+    let locks = connected(trusting(server.tls_files()), &by_tls).await;
+    take_a_lock(&locks).await;
 }
 
 #[tokio::test]
 async fn authorities_of_the_system_are_trusted_where_the_builder_names_none() {
     let server = MariadbServer::with_tls(&[]);
     let url = url(&server, "lock@localhost", "sslmode=verify-full");
-    drop(trusting(server.tls_files()).connect(&url).await.unwrap());
+    drop(connected(trusting(server.tls_files()), &url).await);
     let dir = tempfile::tempdir().expect("a directory");
     let stranger = TlsFiles::write_to(dir.path());
     let nothing = dir.path().join("nothing.pem");

@@ -35,8 +35,9 @@ async fn tries_for_a_lock_that_is_busy_write_nothing() {
         assert!(matches!(busy, TryAcquire::Busy { .. }));
     }
     let written = wal(&server) - before;
-    // The server itself writes now and then which transactions run.
-    assert!(written < 2_000, "{written} bytes");
+    // The server itself writes now and then which transactions run, and the managers say every 30 s who they are. A try that
+    // wrote would write at least fifty bytes.
+    assert!(written < 10_000, "{written} bytes");
     guard.release().await.unwrap();
 }
 

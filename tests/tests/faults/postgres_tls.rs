@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 const MS: Duration = Duration::from_millis(1);
 /// That of a hold which outlives new handshakes on a busy machine.
-const LEASE: Duration = Duration::from_secs(15);
+const LEASE: Duration = Duration::from_secs(24);
 /// The first bytes of a client that wants TLS: the length of the message, and its code.
 const ASKS_FOR_TLS: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 

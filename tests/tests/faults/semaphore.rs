@@ -4,14 +4,16 @@
 use std::time::{Duration, Instant};
 
 use lock_runtime::{LockManager, LostReason, Semaphore, TryAcquire};
-use tests::faults::{asleep, at_each_poll, behind_a_proxy, poll_times, told};
+use tests::faults::{asleep, at_each_poll, behind_a_proxy, connected, poll_times, told};
 use tests::{CommandStats, Direction, RedisServer, Then, Worker, eventually, eventually_within};
 
 const HOLDER: &str = env!("CARGO_BIN_EXE_holder");
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 /// The time of a call whose answer is lost. Other answers come earlier on a busy machine, too.
-const CALL: Duration = Duration::from_secs(3);
+const CALL: Duration = Duration::from_secs(8);
+/// The lease of permits that do not come back by its end.
+const HOUR: Duration = Duration::from_secs(60 * 60);
 const LEASES: &str = "{lock:s}:timeout";
 
 async fn semaphore(locks: &LockManager, permits: u64) -> Semaphore {
@@ -45,10 +47,10 @@ async fn a_killed_holders_permits_come_back_when_its_lease_is_over() {
     // The end of the lease is all that wakes the waiter.
     let (proxy, locks) = behind_a_proxy(&server, told()).await;
     let semaphore = semaphore(&locks, 3).await;
-    let mut holder = Worker::start(HOLDER, &["permits", &server.url(), "s", "2", "5000"]);
+    let mut holder = Worker::start(HOLDER, &["permits", &server.url(), "s", "2", "15000"]);
     holder.expect_line("held");
     assert_eq!(semaphore.available().await.unwrap(), 1);
-    let waiting = asleep(&proxy, semaphore.permits(3).wait(LONG).acquire()).await;
+    let waiting = asleep(&proxy, semaphore.permits(3).wait(4 * LONG).acquire()).await;
     holder.kill9();
     let leases: Vec<(Vec<u8>, u64)> = server.query(&["ZRANGE", LEASES, "0", "-1", "WITHSCORES"]);
     let over = leases[0].1;
@@ -86,7 +88,7 @@ async fn an_operator_sees_and_frees_permits_whose_number_the_server_has_lost() {
 #[tokio::test]
 async fn futures_dropped_at_each_of_their_polls_leave_no_permit_taken() {
     let server = RedisServer::start();
-    let (proxy, locks) = behind_a_proxy(&server, tests::builder()).await;
+    let (proxy, locks) = behind_a_proxy(&server, tests::builder().lease(HOUR)).await;
     let other = tests::connected(&server.url()).await;
     let semaphore = semaphore(&other, 3).await;
     proxy.delay(Direction::Requests, 2 * MS);
@@ -122,7 +124,8 @@ async fn futures_dropped_at_each_of_their_polls_leave_no_permit_taken() {
 async fn an_acquire_whose_reply_is_lost_takes_its_permits_once() {
     let server = RedisServer::start();
     for then in [Then::Cut, Then::Silence] {
-        let (proxy, locks) = behind_a_proxy(&server, tests::builder().call_timeout(CALL)).await;
+        let builder = tests::builder().call_timeout(CALL).lease(HOUR);
+        let (proxy, locks) = behind_a_proxy(&server, builder).await;
         let semaphore = semaphore(&locks, 3).await;
         proxy.lose_reply_to(is_acquire, then);
         let guard = semaphore.permits(2).wait(LONG).acquire().await.unwrap();
@@ -141,7 +144,8 @@ async fn an_acquire_whose_reply_is_lost_takes_its_permits_once() {
 async fn a_release_whose_reply_is_lost_gives_its_permits_back_once() {
     let server = RedisServer::start();
     for then in [Then::Cut, Then::Silence] {
-        let (proxy, locks) = behind_a_proxy(&server, tests::builder().call_timeout(CALL)).await;
+        let builder = tests::builder().call_timeout(CALL).lease(HOUR);
+        let (proxy, locks) = behind_a_proxy(&server, builder).await;
         let semaphore = semaphore(&locks, 3).await;
         let guard = semaphore.permits(2).acquire().await.unwrap();
         let kept = semaphore.permits(1).acquire().await.unwrap();
@@ -188,14 +192,14 @@ async fn permits_that_redisson_leased_are_respected_until_their_lease_is_over() 
     // The end of the lease is all that wakes the waiter.
     let (proxy, locks) = behind_a_proxy(&server, told()).await;
     let semaphore = semaphore(&locks, 2).await;
-    let (soon, never) = (server.time_ms() + 5_000, 922_337_203_685_477_u64);
+    let (soon, never) = (server.time_ms() + 15_000, 922_337_203_685_477_u64);
     let _: i64 = server.query(&["DECRBY", "lock:s", "2"]);
     let _: i64 = server.query(&["ZADD", LEASES, &never.to_string(), "aaaaaaaaaaaaaaaa"]);
     let _: i64 = server.query(&["ZADD", LEASES, &soon.to_string(), "bbbbbbbbbbbbbbbb"]);
     let info = locks.inspect("s").await.unwrap();
     assert_eq!((info.count, info.available), (2, Some(0)));
-    assert!(info.ttl.unwrap() <= 5_000 * MS);
-    let waiting = asleep(&proxy, semaphore.permits(1).wait(LONG).acquire()).await;
+    assert!(info.ttl.unwrap() <= 15_000 * MS);
+    let waiting = asleep(&proxy, semaphore.permits(1).wait(4 * LONG).acquire()).await;
     let guard = waiting.await.unwrap().unwrap();
     let now = server.time_ms();
     assert!(now >= soon, "{soon}: {now}");
@@ -244,10 +248,10 @@ async fn an_outage_longer_than_the_lease_loses_the_permits_and_nobody_gets_too_m
 #[tokio::test]
 async fn leased_permits_are_renewed_in_full_batches() {
     const MANY: u64 = 1_024;
-    const LEASE: Duration = Duration::from_secs(15);
+    const LEASE: Duration = Duration::from_secs(18);
     let server = RedisServer::start();
     let builder = tests::builder().call_timeout(LONG);
-    let locks = builder.connect(&server.url()).await.unwrap();
+    let locks = connected(builder, &server.url()).await;
     let semaphore = semaphore(&locks, MANY).await;
     let (mut guards, asked) = (Vec::new(), Instant::now());
     for _ in 0..MANY {

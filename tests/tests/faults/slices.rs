@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockGuard, LockManager};
-use tests::faults::{free_within, told};
+use tests::faults::{connected, free_within, told};
 use tests::{CommandStats, RedisServer, eventually, eventually_within};
 use tokio::task::JoinHandle;
 
@@ -22,8 +22,8 @@ impl Scene {
     async fn new() -> Scene {
         let server = RedisServer::start();
         Scene {
-            ours: told().connect(&server.url()).await.unwrap(),
-            other: told().connect(&server.url()).await.unwrap(),
+            ours: connected(told(), &server.url()).await,
+            other: connected(told(), &server.url()).await,
             server,
         }
     }
@@ -54,24 +54,27 @@ impl Scene {
 #[tokio::test]
 async fn a_process_that_hears_of_releases_asks_once_before_it_waits() {
     let scene = Scene::new().await;
-    // Its first waiter has to ask again once it listens: a release between would be missed.
-    for asks in [2, 1] {
+    let asks_for_one_wait = async || {
         let guard = scene.other.mutex("k").acquire().await.unwrap();
         // Each answer that the lock is busy has the rest of the lease.
         let before = scene.calls("pttl");
         let waiting = tokio::spawn(scene.ours.mutex("k").wait(LONG).acquire());
-        eventually("it has asked", async || {
-            scene.calls("pttl") == before + asks
-        })
-        .await;
+        eventually("it has asked", async || scene.calls("pttl") > before).await;
         // If it asked once more, that would be done by now.
-        for _ in 0..2 {
+        for _ in 0..4 {
             free_within(&scene.ours, "other", LONG).await;
         }
         guard.release().await.unwrap();
         waiting.await.unwrap().unwrap().release().await.unwrap();
-        assert_eq!(scene.calls("pttl"), before + asks);
-    }
+        scene.calls("pttl") - before
+    };
+    // Its first waiter has to ask again once it listens: a release between would be missed.
+    assert_eq!(asks_for_one_wait().await, 2);
+    // It goes on listening for two seconds, which a busy machine may need for something else.
+    eventually_within(LONG, "the next waiter asks once", async || {
+        asks_for_one_wait().await == 1
+    })
+    .await;
 }
 
 #[tokio::test]

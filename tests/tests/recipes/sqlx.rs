@@ -5,6 +5,7 @@ use std::time::Duration;
 use lock_runtime::{LockError, TransactionError, raise_fence};
 use sqlx::{Connection, PgConnection};
 use tests::PostgresServer;
+use tests::faults::connected;
 
 use self::adapter::Tx;
 
@@ -27,7 +28,7 @@ fn the_page_shows_the_lines_that_are_tested() {
 async fn a_transaction_of_sqlx_takes_a_lock_and_raises_a_fence() {
     let server = PostgresServer::start();
     let builder = tests::builder().ensure_schema(true);
-    let locks = builder.connect(&server.url()).await.unwrap();
+    let locks = connected(builder, &server.url()).await;
     server.query("CREATE TABLE fences (lock_name text PRIMARY KEY, token bigint NOT NULL)");
     let url = format!("{}?sslmode=disable", server.url());
     let mut one = PgConnection::connect(&url).await.unwrap();

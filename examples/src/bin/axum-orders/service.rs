@@ -150,7 +150,7 @@ impl Shop {
     }
 
     /// Takes one piece of an article out of the stock. One caller at a time does so, even for different orders.
-    #[distributed_lock(key = "stock:{article}", wait = "10s", manager = self.locks)]
+    #[distributed_lock(key = "stock:{article}", wait = "30s", manager = self.locks)]
     async fn take(&self, article: &str) -> Result<(), Refusal> {
         let left = self.stock(article);
         sleep(QUERY / 10).await;

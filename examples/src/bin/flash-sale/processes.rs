@@ -15,7 +15,7 @@ use crate::server::Server;
 use crate::{Failure, LOCKED, UNLOCKED};
 
 /// The time that a process may take to end before it is killed.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Server processes on one database file and one lock store. Each ends when its stdin closes, so none outlives
 /// this value or this process, no matter how this process ends.

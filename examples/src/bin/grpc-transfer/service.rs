@@ -26,7 +26,7 @@ use crate::bank::{Balance, TransferReply, TransferRequest, WatchRequest};
 const QUERY: Duration = Duration::from_millis(5);
 
 /// The time for which a transfer waits for its accounts.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Returns the layer around the server, which allows one stream per watcher. The metadata entry `x-watcher` names the
 /// watcher; requests without it, such as transfers, pass. So a client that leaves it out may watch as often as it likes: a

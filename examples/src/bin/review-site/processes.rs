@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use crate::site::Home;
 
 /// The time that a process gets for the requests under way when it is asked to end.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The processes of a site. They end with this value.
 pub(crate) struct Fleet {

@@ -30,7 +30,7 @@ use crate::{ids, reviews, sale, sale_fenced, sale_locked, sale_stream, shop_cach
 pub(crate) type Redis = ConnectionManager;
 
 /// More than the client's half a second: the program may share its machine with a compiler.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The pieces that each sale has.
 pub(crate) const STOCK: i64 = 100;

@@ -23,8 +23,8 @@ async fn a_lock_is_shown_and_freed_by_hand_as_the_page_says<D: Sql>() {
     let is_shown = shown.len() == 1 && shown[0].contains(&locks.id());
     assert!(is_shown, "{shown:?}");
     table.server().ask(free).await;
-    // By its lease, it would be told later.
-    let told = timeout(LONG / 2, guard.lost().wait()).await;
+    // By its lease, it would be told later, and with another reason.
+    let told = timeout(4 * LONG, guard.lost().wait()).await;
     assert_eq!(told.expect("it is told"), LostReason::ForceReleased);
     let guard = locks.mutex("order:17").acquire().await.unwrap();
     guard.release().await.unwrap();

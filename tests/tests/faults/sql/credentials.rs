@@ -3,8 +3,10 @@
 use std::time::{Duration, Instant};
 
 use lock_runtime::{LockError, LockManager, LockManagerBuilder, Login};
+use tests::faults::connected;
 use tests::{
-    Mariadb, MariadbServer, Postgres, PostgresServer, Server, Sql, eventually, eventually_within,
+    Mariadb, MariadbServer, Postgres, PostgresServer, Server, Sql, answered, eventually,
+    eventually_within,
 };
 
 use super::{LEASE, LONG};
@@ -98,10 +100,7 @@ async fn take_a_lock(locks: &LockManager) -> Result<(), LockError> {
 async fn every_connection_logs_in_with_what_the_credentials_say_at_that_time<D: Rotating>() {
     let server = server::<D>("first");
     let tokens = Tokens::of(Some("locks"), "first");
-    let locks = builder(&tokens)
-        .connect(&D::url_without_login(&server))
-        .await
-        .unwrap();
+    let locks = connected(builder(&tokens), &D::url_without_login(&server)).await;
     take_a_lock(&locks).await.unwrap();
     assert!(
         tokens.asked() >= 3,
@@ -125,8 +124,7 @@ async fn every_connection_logs_in_with_what_the_credentials_say_at_that_time<D: 
 async fn the_user_of_the_url_is_that_of_a_login_without_one<D: Rotating>() {
     let server = server::<D>("first");
     let url = D::url_without_login(&server).replace("://", "://locks@");
-    let locks = builder(&Tokens::of(None, "first")).connect(&url).await;
-    let locks = locks.unwrap();
+    let locks = connected(builder(&Tokens::of(None, "first")), &url).await;
     take_a_lock(&locks).await.unwrap();
     assert!(!server.query(<D as Rotating>::CONNECTIONS).is_empty());
 }
@@ -134,17 +132,15 @@ async fn the_user_of_the_url_is_that_of_a_login_without_one<D: Rotating>() {
 async fn connections_are_replaced_before_their_login_expires_and_nobody_notices<D: Rotating>() {
     let server = server::<D>("first");
     let tokens = Tokens::of(Some("locks"), "first").valid_for(2_000 * MS);
-    let locks = builder(&tokens)
-        .call_timeout(LONG)
-        .connect(&D::url_without_login(&server))
-        .await
-        .unwrap();
+    let patient = builder(&tokens).call_timeout(LONG);
+    let locks = connected(patient, &D::url_without_login(&server)).await;
     let guard = locks.mutex("held").lease(LEASE);
     let guard = guard.acquire().await.unwrap();
     D::set_password(&server, "second");
     tokens.rotate("second");
     let (mut seen, mut rounds) = (server.query(<D as Rotating>::CONNECTIONS), 0);
-    let until = Instant::now() + 6_000 * MS;
+    // The hold is renewed meanwhile.
+    let until = Instant::now() + LEASE / 2;
     while Instant::now() < until || rounds < 2 {
         assert!(
             Instant::now() < until + 10 * LONG,
@@ -169,7 +165,7 @@ async fn connections_are_replaced_before_their_login_expires_and_nobody_notices<
         }
     }
     // The connection that listens is among them, where there is one.
-    let waiter = tokio::spawn(locks.mutex("held").wait(20_000 * MS).acquire());
+    let waiter = tokio::spawn(locks.mutex("held").wait(4 * LONG).acquire());
     eventually("the waiter waits", async || {
         locks.inspect("held").await.unwrap().local_waiters == 1
     })
@@ -187,10 +183,7 @@ async fn connections_are_replaced_before_their_login_expires_and_nobody_notices<
 async fn a_login_that_cannot_be_renewed_keeps_its_connection_and_is_tried_again<D: Rotating>() {
     let server = server::<D>("first");
     let tokens = Tokens::of(Some("locks"), "first").valid_for(1_000 * MS);
-    let locks = builder(&tokens)
-        .connect(&D::url_without_login(&server))
-        .await
-        .unwrap();
+    let locks = connected(builder(&tokens), &D::url_without_login(&server)).await;
     take_a_lock(&locks).await.unwrap();
     tokens.rotate("wrong");
     let asked = tokens.asked();
@@ -210,16 +203,20 @@ async fn a_login_that_cannot_be_renewed_keeps_its_connection_and_is_tried_again<
 async fn what_is_wrong_with_a_login_says_what_to_do_and_shows_no_password<D: Rotating>() {
     let server = server::<D>("correct");
     let url = D::url_without_login(&server);
-    let refused = builder(&Tokens::of(Some("locks"), "hunter2")).connect(&url);
-    let error = refused.await.unwrap_err();
+    let wrong = builder(&Tokens::of(Some("locks"), "hunter2"));
+    let refused = answered(async || wrong.clone().connect(&url).await).await;
+    let error = refused.unwrap_err();
     assert!(matches!(error, LockError::Denied { .. }), "{error:?}");
     assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
 
     let failing = async || Err::<Login, _>(std::io::Error::other("the token service is away"));
-    let refused = tests::builder().credentials(failing).connect(&url);
-    let error = refused.await.unwrap_err();
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    assert!(error.to_string().contains("the token service is away"));
+    let failing = tests::builder().credentials(failing);
+    eventually("the refusal says why", async || {
+        let error = failing.clone().connect(&url).await.unwrap_err();
+        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+        error.to_string().contains("the token service is away")
+    })
+    .await;
 
     let tokens = Tokens::of(None, "hunter2");
     let both = format!("{}://locks:hunter2@nowhere.invalid/db", D::SCHEME);
@@ -244,14 +241,14 @@ async fn a_waiter_on_postgres_is_told_while_connections_are_replaced() {
         // Nobody asks again by itself.
         let builder = builder(tokens).longest_nap(Duration::from_secs(3_600));
         let url = Postgres::url_without_login(&server);
-        builder.connect(&url).await.unwrap()
+        connected(builder, &url).await
     };
     let (locks, other) = (connect(&holders).await, connect(&waiters).await);
     // A connection that is opened looks for what may have been missed. Some releases are told without that.
     let mut told = 0;
     let is_told = async || {
         let guard = locks.mutex("k").acquire().await.unwrap();
-        let waiter = tokio::spawn(other.mutex("k").wait(20_000 * MS).acquire());
+        let waiter = tokio::spawn(other.mutex("k").wait(4 * LONG).acquire());
         eventually("the waiter waits", async || {
             other.inspect("k").await.unwrap().local_waiters == 1
         })
@@ -272,7 +269,7 @@ async fn a_waiter_on_postgres_is_told_while_connections_are_replaced() {
 async fn a_password_that_is_missing_on_postgres_says_so() {
     let server = server::<Postgres>("correct");
     let without = Postgres::url_without_login(&server).replace("://", "://locks@");
-    match LockManager::connect(&without).await {
+    match answered(async || LockManager::connect(&without).await).await {
         Err(LockError::InvalidConfig { why, .. }) => {
             assert!(why.contains("password missing"), "{why}")
         }

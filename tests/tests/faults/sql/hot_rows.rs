@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};
-use tests::{Mariadb, Postgres, Sql, Table};
+use tests::faults::connected;
+use tests::{Mariadb, Postgres, Sql, Table, eventually};
 use tokio::task::JoinSet;
 use tokio_postgres::NoTls;
 
@@ -108,10 +109,10 @@ tests::on_each_database!(
 async fn holds_of_rows_that_others_write_without_a_pause_are_kept_and_keep_no_other_waiting<
     D: Stranger,
 >() {
-    const LEASE: Duration = Duration::from_secs(15);
+    const LEASE: Duration = Duration::from_secs(24);
     let table = Table::<D>::new();
     let builder = tests::builder().lease(LEASE).ensure_schema(true);
-    let locks = builder.connect(&table.url()).await.unwrap();
+    let locks = connected(builder, &table.url()).await;
     let write = locks.write("written").acquire().await.unwrap();
     let permit = locks.semaphore("leased").in_all(3).permits(1);
     let permit = permit.acquire().await.unwrap();
@@ -119,7 +120,7 @@ async fn holds_of_rows_that_others_write_without_a_pause_are_kept_and_keep_no_ot
     let changes = Changes::begin(&table, &["lock:written", "lock:leased"]).await;
     let began = Instant::now();
     let mut least = LEASE;
-    while began.elapsed() < 3 * LEASE {
+    while began.elapsed() < 2 * LEASE {
         let after = began.elapsed();
         assert!(write.is_held(), "the write was lost after {after:?}");
         assert!(permit.is_held(), "the permit was lost after {after:?}");
@@ -128,8 +129,11 @@ async fn holds_of_rows_that_others_write_without_a_pause_are_kept_and_keep_no_ot
     }
     assert!(least > LEASE / 6, "another hold had only {least:?} left");
     for name in ["lock:written", "lock:leased"] {
-        let found = unlocked(&table, name).await;
-        assert!(found <= 20, "`{name}` was unlocked {found} times of 100");
+        // On a busy machine, the strangers themselves may stand still.
+        eventually("the row is locked nearly always", async || {
+            unlocked(&table, name).await <= 20
+        })
+        .await;
     }
     changes.end().await;
     for guard in [write, permit, cold] {
@@ -141,12 +145,14 @@ async fn holds_of_rows_that_others_write_without_a_pause_are_kept_and_keep_no_ot
 
 async fn a_renewal_by_hand_waits_for_a_row_that_others_write_without_a_pause<D: Stranger>() {
     let table = Table::<D>::new();
-    let builder = tests::builder().ensure_schema(true);
-    let locks = builder.connect(&table.url()).await.unwrap();
-    let request = locks.mutex("k").auto_renew(false);
+    // A call may last for a sixth of its lease.
+    let builder = tests::builder().call_timeout(Duration::from_secs(30));
+    let locks = connected(builder.ensure_schema(true), &table.url()).await;
+    let request = locks.mutex("k").lease(Duration::from_secs(60));
+    let request = request.auto_renew(false);
     let guard = request.acquire().await.unwrap();
     let changes = Changes::begin(&table, &["lock:k"]).await;
-    for minutes in 1..20 {
+    for minutes in 2..20 {
         let lease = minutes * Duration::from_secs(60);
         guard.renew(lease).await.unwrap();
         let left = guard.remaining();

@@ -13,11 +13,13 @@ use tests::{Blocker, Pipe, Sql, Table};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
-/// Half a lease. What is given back is free long before, and what is not, is not.
-const SOON: Duration = Duration::from_secs(15);
-pub(crate) const CALL: Duration = Duration::from_secs(2);
+/// What is given back is free long before, and what is not, is not for an [`HOUR`].
+const SOON: Duration = Duration::from_secs(60);
+pub(crate) const CALL: Duration = Duration::from_secs(4);
 /// That of holds which are to be renewed.
-const LEASE: Duration = Duration::from_secs(9);
+const LEASE: Duration = Duration::from_secs(18);
+/// That of other holds: nothing becomes free by its end.
+const HOUR: Duration = Duration::from_secs(60 * 60);
 
 mod by_hand;
 mod credentials;
@@ -37,7 +39,7 @@ pub(crate) async fn manager(url: &str) -> LockManager {
 }
 
 async fn manager_with(call_timeout: Duration, url: &str) -> LockManager {
-    let builder = tests::builder().call_timeout(call_timeout);
+    let builder = tests::builder().call_timeout(call_timeout).lease(HOUR);
     connected(builder.ensure_schema(true), url).await
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use tests::faults::connected;
 use tests::{Mariadb, MariadbServer, Postgres, PostgresServer, Server, Sql, eventually};
 
 use super::MS;
@@ -37,10 +38,10 @@ impl Counts for Mariadb {
 tests::on_each_database!(a_thousand_holds_are_renewed_by_a_few_statements);
 
 async fn a_thousand_holds_are_renewed_by_a_few_statements<D: Counts>() {
-    const LEASE: Duration = Duration::from_secs(9);
+    const LEASE: Duration = Duration::from_secs(18);
     let server = D::counting();
     let builder = tests::builder().ensure_schema(true);
-    let locks = builder.connect(&server.url()).await.unwrap();
+    let locks = connected(builder, &server.url()).await;
     let (mut guards, asked) = (Vec::new(), Instant::now());
     for n in 0..1_000 {
         let request = locks.mutex(format!("k{n}")).lease(LEASE);
