@@ -208,7 +208,7 @@ async fn a_tls_port_and_a_plain_one_are_told_apart() {
     // It takes the handshake for half of a request, and waits for the rest.
     assert_says(
         "plain",
-        &refused_within(6_000 * MS, &plain).await,
+        &refused_within(4_500 * MS, &plain).await,
         Unavailable,
         &["`redis://`", "localhost"],
     );
@@ -496,7 +496,7 @@ async fn a_proxy_without_pub_sub_is_refused_for_good_where_it_says_so_or_cuts_th
 async fn a_proxy_that_ignores_subscriptions_may_be_a_slow_network() {
     let server = RedisServer::start();
     let silent = proxy_with(&server, &["CLIENT", "REPLY", "SKIP"]).await;
-    let error = refused_within(5_000 * MS, &silent.url()).await;
+    let error = refused_within(4_500 * MS, &silent.url()).await;
     let says = ["SUBSCRIBE", "proxy", "directly", &silent.addr().to_string()];
     assert_says("silent", &error, Unavailable, &says);
 }

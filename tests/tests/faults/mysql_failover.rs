@@ -10,7 +10,7 @@ use tests::{MariadbServer, answered, eventually, eventually_within};
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 /// This is longer than a failover takes, also beside a disk that is busy.
-const LEASE: Duration = Duration::from_secs(60);
+const LEASE: Duration = Duration::from_secs(45);
 
 /// Starts a primary, and a replica that has what it has.
 async fn pair() -> (MariadbServer, MariadbServer) {

@@ -9,7 +9,7 @@ use tests::{PostgresServer, answered, eventually, eventually_within};
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 /// This is longer than a failover takes, also beside a disk that is busy.
-const LEASE: Duration = Duration::from_secs(60);
+const LEASE: Duration = Duration::from_secs(45);
 
 /// Starts a primary and a standby. If the standby is synchronous, commits wait for it, so that they outlast a failover.
 async fn pair(synchronous: bool) -> (PostgresServer, PostgresServer) {
@@ -70,7 +70,7 @@ async fn a_lock_outlasts_a_failover_to_a_synchronous_standby_and_tokens_go_on() 
     let long = locks.mutex("waited for").lease(20 * LONG);
     let long = long.acquire().await.unwrap();
     let (first, counted) = (token(&locks, "k").await, count(&locks, "counted").await);
-    let waiter = tokio::spawn(told.mutex("waited for").wait(4 * LONG).acquire());
+    let waiter = tokio::spawn(told.mutex("waited for").wait(10 * LONG).acquire());
     eventually("the waiter waits", async || {
         told.inspect("waited for").await.unwrap().local_waiters == 1
     })
@@ -90,11 +90,20 @@ async fn a_lock_outlasts_a_failover_to_a_synchronous_standby_and_tokens_go_on() 
     guard.release().await.unwrap();
     assert!(!waiter.is_finished());
     let before = long.fencing_token().unwrap();
+    // The row says for 10 s that somebody waits who is to be told. This one asks again and again, so it says it now.
+    let beside = other.mutex("waited for").wait(4 * LONG);
+    let beside = tokio::spawn(async move { beside.acquire().await?.release().await });
+    let said = "SELECT 1 FROM lock_leases WHERE name = 'lock:waited for' AND waited_until > now()";
+    eventually("the row says that somebody waits", async || {
+        !standby.ask(said).await.is_empty()
+    })
+    .await;
     long.release().await.unwrap();
     // Only the new primary can tell the waiter.
     let next = waiter.await.unwrap().unwrap();
     assert!(next.fencing_token().unwrap() > before);
     next.release().await.unwrap();
+    beside.await.unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -32,7 +32,7 @@ async fn an_acquire_whose_answer_is_late_is_undone<D: Sql>() {
 
 async fn an_acquire_whose_connection_is_cut_is_undone<D: Sql>() {
     // A call is not to end before the cut, however late the grant is seen.
-    let (table, pipe, locks, other) = scene_with::<D>(LONG).await;
+    let (table, pipe, locks, other) = scene_with::<D>(LONG / 2).await;
     free_within(&locks, "k", LONG).await;
     let (mut cut, mut asked) = (0, 0);
     while cut < 5 {
@@ -70,8 +70,7 @@ fn is_granted<D: Sql>(table: &Table<D>) -> bool {
 }
 
 async fn an_acquire_is_undone_while_others_wait_for_a_locked_row<D: Sql>() {
-    // A statement that waits for a row does so for longer than this test lasts.
-    let (table, pipe, locks, other) = scene_with::<D>(2 * LONG).await;
+    let (table, pipe, locks, other) = scene_with::<D>(LONG / 2).await;
     let reader = || locks.read("locked").lease(LONG).wait(LONG);
     reader().acquire().await.unwrap().release().await.unwrap();
     let blocker = block(&table, "lock:locked");
