@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use lock_runtime::{LockManager, LostReason, TryAcquire};
+use tests::faults::connected;
 use tests::{MariadbTable, PostgresTable, RedisServer, Worker, builder, randomness};
 
 const HOLDER: &str = env!("CARGO_BIN_EXE_holder");
@@ -44,23 +45,21 @@ async fn copies_are_not_one_holder(locks: LockManager, url: &str) {
 #[tokio::test]
 async fn copies_of_a_process_are_not_one_holder_on_redis() {
     let server = RedisServer::start();
-    let locks = builder().connect(&server.url()).await.unwrap();
+    let locks = connected(builder(), &server.url()).await;
     copies_are_not_one_holder(locks, &server.url()).await;
 }
 
 #[tokio::test]
 async fn copies_of_a_process_are_not_one_holder_on_postgres() {
     let table = PostgresTable::new();
-    let locks = builder().ensure_schema(true);
-    let locks = locks.connect(&table.url()).await.unwrap();
+    let locks = connected(builder().ensure_schema(true), &table.url()).await;
     copies_are_not_one_holder(locks, &table.url()).await;
 }
 
 #[tokio::test]
 async fn copies_of_a_process_are_not_one_holder_on_mysql() {
     let table = MariadbTable::new();
-    let locks = builder().ensure_schema(true);
-    let locks = locks.connect(&table.url()).await.unwrap();
+    let locks = connected(builder().ensure_schema(true), &table.url()).await;
     copies_are_not_one_holder(locks, &table.url()).await;
 }
 
@@ -81,7 +80,7 @@ async fn copies_that_connect_at_once_do_not_disturb_each_others_check() {
 #[tokio::test]
 async fn a_restored_process_gives_up_what_its_copies_may_have() {
     let server = RedisServer::start();
-    let locks = builder().connect(&server.url()).await.unwrap();
+    let locks = connected(builder(), &server.url()).await;
     let held = locks.mutex("k").acquire().await.unwrap();
     let kept = locks.mutex("kept").keep_for(Duration::from_secs(60));
     kept.acquire().await.unwrap().release().await.unwrap();

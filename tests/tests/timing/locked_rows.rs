@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lock_runtime::{LockManager, LostReason};
+use tests::faults::connected;
 use tests::{Blocker, Sql, Table};
 
 const MS: Duration = Duration::from_millis(1);
@@ -28,8 +29,8 @@ async fn a_hold_with_the_shortest_lease_that_is_renewed_outlasts_a_locked_row_of
 /// end, too, which no locked row concerns.
 async fn is_outlasted<D: Sql>(table: &Table<D>) -> bool {
     let connect = async || {
-        let builder = LockManager::builder().lease(LEASE).ensure_schema(true);
-        builder.connect(&table.url()).await.unwrap()
+        let builder = LockManager::builder().lease(LEASE).wait(60 * LEASE);
+        connected(builder.ensure_schema(true), &table.url()).await
     };
     let (locks, other) = (connect().await, connect().await);
     let mut others = Vec::new();

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::convert::Infallible;
 
 use lock_runtime::{LockManager, SqlDialect, SqlTransaction};
+use tests::faults::connected;
 use tests::{Blocker, Postgres};
 
 use super::{
@@ -146,10 +147,14 @@ async fn a_manager_of_short_leases_gives_locks_to_transactions<D: Driver>() {
     let (table, _, mut one, _) = scene::<D>().await;
     let builder = tests::builder().ensure_schema(true);
     let builder = builder.lease(1_000 * MS).longest_lease(1_000 * MS);
-    let locks = builder.connect(&table.url()).await.unwrap();
-    let mut mine = D::begin(&mut one).await;
-    take_within(&locks, &mut mine, "k", LONG).await.unwrap();
-    mine.rollback().await;
+    let locks = connected(builder, &table.url()).await;
+    let taken = in_time(async || {
+        let mut mine = D::begin(&mut one).await;
+        let taken = undriven(take_within(&locks, &mut mine, "k", LONG).await);
+        mine.rollback().await;
+        taken
+    });
+    taken.await.unwrap();
     free_within(&locks, "k", LONG).await;
     table.assert_clean().await;
 }

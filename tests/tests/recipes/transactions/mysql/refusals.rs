@@ -3,6 +3,7 @@
 use lock_runtime::{SqlDialect, SqlTransaction};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error, IsolationLevel, TxOpts};
+use tests::faults::connected;
 use tests::mysql::is_meant;
 use tests::{Mariadb, MariadbServer, MariadbTable, PostgresServer};
 
@@ -26,7 +27,7 @@ async fn transactions_that_only_read_or_are_elsewhere_are_refused() {
     let mut mine = Mariadb::begin(&mut one).await;
     let postgres = PostgresServer::start();
     let builder = tests::builder().ensure_schema(true);
-    let postgres = builder.connect(&postgres.url()).await.unwrap();
+    let postgres = connected(builder, &postgres.url()).await;
     assert_refused(take(&postgres, &mut mine, "k").await, Mariadb::SCHEME);
     mine.rollback().await;
 
@@ -34,7 +35,7 @@ async fn transactions_that_only_read_or_are_elsewhere_are_refused() {
     let elsewhere = MariadbServer::start();
     let there = format!("{}?lock_table={}", elsewhere.url(), table.name());
     let builder = tests::builder().ensure_schema(true);
-    let theirs = builder.connect(&there).await.unwrap();
+    let theirs = connected(builder, &there).await;
     free_within(&theirs, "k", LONG).await;
     let held = theirs.mutex("k").acquire().await.unwrap();
     let mut stranger = Mariadb::open(&elsewhere.url()).await;

@@ -1,5 +1,6 @@
 //! Tests of transactions in which a lock would exclude nobody.
 
+use tests::faults::connected;
 use tests::{Postgres, PostgresServer};
 use tokio_postgres::IsolationLevel;
 
@@ -21,7 +22,7 @@ async fn transactions_that_only_read_or_are_elsewhere_are_refused() {
     let elsewhere = PostgresServer::start();
     let there = format!("{}?lock_table={}", elsewhere.url(), table.name());
     let builder = tests::builder().ensure_schema(true);
-    let theirs = builder.connect(&there).await.unwrap();
+    let theirs = connected(builder, &there).await;
     free_within(&theirs, "k", LONG).await;
     free_within(&locks, "k", LONG).await;
     let mut stranger = Postgres::open(&elsewhere.url()).await;
