@@ -274,7 +274,13 @@ async fn a_hot_key_whose_guards_are_dropped_serves_every_manager() {
             let (locks, history) = (locks.clone(), history.clone());
             tasks.spawn(async move {
                 for _ in 0..20 {
-                    let guard = locks.mutex("hot").wait(LONG).acquire().await.unwrap();
+                    let guard = locks
+                        .mutex("hot")
+                        .lease(HOUR)
+                        .wait(LONG)
+                        .acquire()
+                        .await
+                        .unwrap();
                     let token = guard.fencing_token().map(|token| token.get());
                     let hold = history.begin("hot", format_args!("{m}-{task}"), token);
                     hold.end();

@@ -14,7 +14,7 @@ use tracing::Level;
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 /// This is longer than a test waits for a release.
-const LEASE: Duration = Duration::from_secs(60);
+const LEASE: Duration = Duration::from_secs(60 * 60);
 
 fn runtime() -> Runtime {
     Builder::new_multi_thread()
@@ -352,7 +352,7 @@ async fn a_shutdown_under_load_sends_everybody_away_and_leaves_nothing() {
     const DRAIN: Duration = Duration::from_secs(2);
     for _ in 0..3 {
         let server = RedisServer::start();
-        let builder = tests::builder().shutdown_grace(100 * MS).lease(60 * LEASE);
+        let builder = tests::builder().shutdown_grace(100 * MS).lease(LEASE);
         let locks = connected(builder, &server.url()).await;
         let mut tasks = tokio::task::JoinSet::new();
         for task in 0..64 {
