@@ -5,7 +5,9 @@ use std::time::Duration;
 use lock_runtime::{LockError, LockManager};
 use redis::Value;
 use tests::faults::{asleep, behind_a_proxy, connected, free_within, given_back, told, took};
-use tests::{Direction, RedisServer, eventually, eventually_within};
+use tests::{Direction, RedisServer, eventually};
+
+use crate::turns::in_one_of_a_few_rounds;
 
 const LONG: Duration = Duration::from_secs(30);
 /// The wait of a waiter that sleeps for no longer than the cap, about 1 s, and is served long before. A lease of [`HOUR`] ends
@@ -147,7 +149,7 @@ async fn waiters_on_a_thousand_keys_share_one_subscribed_connection() {
         let lost = lost_of_a_round(&server, &holder, &waiter, KEYS).await;
         lost <= KEYS / 100
     };
-    eventually_within(10 * LONG, "nearly all are kept", is_round_without_a_stop).await;
+    in_one_of_a_few_rounds("nearly all are kept", is_round_without_a_stop).await;
     drop((holder, waiter));
     server.assert_deserted().await;
 }
