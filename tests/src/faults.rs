@@ -110,14 +110,6 @@ pub async fn free_within(locks: &LockManager, key: &str, bound: Duration) -> Dur
     waited
 }
 
-/// Gives a lock back that a message may have granted. Such a hold lasts for a second at first, and where the machine stands
-/// still for longer, it is lost.
-pub async fn given_back(guard: LockGuard) {
-    let released = guard.release().await;
-    let is_over = matches!(released, Ok(()) | Err(LockError::Lost { .. }));
-    assert!(is_over, "{released:?}");
-}
-
 /// Connects a manager, though the first answers of a busy machine may come later than its calls may last.
 pub async fn connected(builder: LockManagerBuilder, url: &str) -> LockManager {
     let connected = answered(async || builder.clone().connect(url).await).await;

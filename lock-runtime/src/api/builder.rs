@@ -10,7 +10,7 @@ use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::backend::opening::Opening;
 use crate::hold::current_runtime;
 use crate::renew::Watch;
-use crate::values::{ClusterChannels, LockError, Options, Replicas, config, rare};
+use crate::values::{ClusterChannels, LockError, Options, Replicas, config};
 
 /// A builder of a [`LockManager`].
 ///
@@ -279,8 +279,7 @@ impl LockManagerBuilder {
             uptime: None,
         };
         let ids = opening.ids.clone();
-        // Boxed for the compiler: it follows futures within futures to a certain depth, and the program has its own.
-        let backend = rare(location.open(opening)).await?;
+        let backend = location.open(opening).await?;
         Ok(LockManager::assemble(self.options, backend, watch, ids))
     }
 }

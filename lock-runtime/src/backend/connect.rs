@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::backend::Backend;
 use crate::backend::memory::{MemoryBackend, MemoryStore};
 #[cfg(feature = "mysql")]
 use crate::backend::mysql;
@@ -11,6 +10,7 @@ use crate::backend::opening::Opening;
 use crate::backend::postgres;
 #[cfg(feature = "redis")]
 use crate::backend::redis::{DialOptions, RedisBackend, Target};
+use crate::backend::{Backend, Boxed};
 #[cfg(feature = "redis")]
 use crate::values::clock::{self, Moment};
 #[cfg(feature = "redis")]
@@ -149,7 +149,17 @@ impl Location {
     ///
     /// A store without replicas must refuse [`Options::replicas`](crate::values::Options::replicas), which it would ignore
     /// otherwise.
-    pub(crate) async fn open(self, opening: Opening) -> Result<Arc<dyn Backend>, LockError> {
+    ///
+    /// The future is boxed for the compiler: it follows futures within futures to a certain depth, and the program has its
+    /// own.
+    pub(crate) fn open(
+        self,
+        opening: Opening,
+    ) -> Boxed<'static, Result<Arc<dyn Backend>, LockError>> {
+        Box::pin(self.opened(opening))
+    }
+
+    async fn opened(self, opening: Opening) -> Result<Arc<dyn Backend>, LockError> {
         let options = &opening.options;
         match self {
             Location::Memory(store) => {

@@ -236,7 +236,9 @@ async fn are_fair_and_cheap(number: usize, end: End) -> bool {
                 let token = guard.fencing_token().map(|token| token.get());
                 history.begin("k", number, token).end();
                 match end {
-                    End::Awaited => given_back(guard).await,
+                    End::Awaited => {
+                        given_back(guard).await;
+                    }
                     End::Dropped => drop(guard),
                 }
                 turns += 1;
