@@ -159,7 +159,7 @@ async fn after_a_release_nothing_is_renewed() {
         server.records().len() == 1
     })
     .await;
-    // The next inspections find their script loaded.
+    // The next inspections find their scripts loaded.
     locks.inspect("k").await.unwrap();
     for _ in 0..10 {
         let mut guards = Vec::new();
@@ -177,7 +177,11 @@ async fn after_a_release_nothing_is_renewed() {
         // Every request that was on its way arrives before this answer.
         locks.inspect("k").await.unwrap();
         let renewed = CommandStats::of(&server).since(&before);
-        assert_eq!(renewed.scripts(), 1, "the inspection: {renewed:?}");
+        assert_eq!(
+            renewed.scripts(),
+            2,
+            "the inspection of a lock and of a counter: {renewed:?}"
+        );
     }
     let before = CommandStats::of(&server);
     // To show that nothing happens, the test waits for two cadences.

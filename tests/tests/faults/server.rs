@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, LostReason};
 use redis::Value;
-use tests::faults::{free_within, renewed, took};
+use tests::faults::{connected, free_within, renewed, took};
 use tests::{Events, History, RedisServer, eventually};
 
 const MS: Duration = Duration::from_millis(1);
@@ -95,7 +95,10 @@ async fn a_demoted_master_is_not_believed_that_a_hold_is_gone() {
     let in_one = async |serve_stale: &str| {
         let server = RedisServer::start();
         set(&server, "replica-serve-stale-data", serve_stale);
-        let locks = manager(&server).await;
+        // Two calls last until they time out, and a renewal is due after them, within the lease.
+        const LEASE: Duration = Duration::from_secs(30);
+        let builder = tests::builder().call_timeout(Duration::from_secs(5));
+        let locks = connected(builder, &server.url()).await;
         let guard = locks.mutex("old").lease(LEASE).acquire().await.unwrap();
         let _: Value = server.query(&["REPLICAOF", "127.0.0.1", "1"]);
         // The first one may be told by the refusal of its script alone.
