@@ -3,6 +3,7 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::api::manager::LockManager;
+use crate::observe::metrics::logged;
 use crate::values::LockError;
 
 static GLOBAL: RwLock<Option<LockManager>> = RwLock::new(None);
@@ -26,7 +27,8 @@ impl LockManager {
             && !Arc::ptr_eq(replaced.core(), self.core())
         {
             let store = |locks: &LockManager| locks.core().backend.store().name();
-            tracing::warn!(
+            logged!(
+                warn,
                 id = self.id(),
                 store = store(self),
                 replaced = replaced.id(),

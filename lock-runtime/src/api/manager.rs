@@ -17,6 +17,7 @@ use crate::api::semaphore::Semaphore;
 use crate::backend::{Backend, EventSink, Fault};
 use crate::hold::{Asking, Core, current_runtime};
 use crate::observe::metrics;
+use crate::observe::metrics::logged;
 use crate::release::idle;
 use crate::renew::Watch;
 use crate::values::{
@@ -74,7 +75,8 @@ impl LockManager {
         let _ = core.start_here();
         let locks = LockManager { core };
         let ClientRecord { app, host, .. } = &locks.core.presence.record;
-        tracing::info!(
+        logged!(
+            info,
             id = locks.id(),
             app,
             host,

@@ -11,6 +11,7 @@ use crate::api::semaphore::Semaphore;
 use crate::backend::kit::undo::Undo;
 use crate::backend::{CounterKind, Fault, Reply};
 use crate::hold::{Asking, Core};
+use crate::observe::metrics::logged;
 use crate::values::options::{check_permits, check_wait};
 use crate::values::{Key, LockError, LockName};
 
@@ -216,7 +217,7 @@ fn give_back(core: Arc<Core>, key: Arc<Key>, permits: u32) {
             })
         };
         if let Err(fault) = until_done(GIVE_BACK, timeout, add).await {
-            tracing::warn!(%fault, permits, "plain permits of a caller who left were not given back");
+            logged!(warn, %fault, permits, "plain permits of a caller who left were not given back");
         }
     });
 }

@@ -18,6 +18,12 @@ pub(crate) fn apart(event: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(event));
 }
 
+/// Logs an event [apart](apart): `logged!(warn, "…")` is `tracing::warn!("…")` with that.
+macro_rules! logged {
+    ($level:ident, $($event:tt)+) => { $crate::observe::metrics::apart(|| tracing::$level!($($event)+)) };
+}
+pub(crate) use logged;
+
 #[cfg(feature = "metrics")]
 macro_rules! count {
     ($name:ident, $times:expr, $($label:literal => $value:expr),+) => {

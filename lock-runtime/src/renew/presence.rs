@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use super::Background;
 use crate::backend::{Directory, Fault, Introduction, KnownClient};
+use crate::observe::metrics::logged;
 use crate::values::client::RECORD_BEAT;
 use crate::values::{ClientRecord, Count, Key, Moment, clock};
 
@@ -87,7 +88,7 @@ pub(super) async fn keep(of: Background) {
     if presence.was_written.load(Ordering::Relaxed)
         && let Err(fault) = directory.withdraw(&presence.key, of.timeout).await
     {
-        tracing::debug!(reason = %fault, "the record of this lock manager stays in the store until its TTL is over");
+        logged!(debug, reason = %fault, "the record of this lock manager stays in the store until its TTL is over");
     }
 }
 
@@ -114,10 +115,11 @@ async fn write(of: &Background, directory: &dyn Directory) {
             Ok(()) => (was_taken, was_told) = (true, false),
             Err(Fault::Closed(_)) => return,
             Err(fault) if was_told || fault.is_passing() => {
-                tracing::debug!(reason = %fault, "the store did not take the record of this lock manager");
+                logged!(debug, reason = %fault, "the store did not take the record of this lock manager");
             }
             Err(fault) => {
-                tracing::info!(
+                logged!(
+                    info,
                     reason = %fault,
                     "the store refuses the record of this lock manager: who inspects its locks sees an id, and neither \
                      app nor host"

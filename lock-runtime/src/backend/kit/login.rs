@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::Fault;
+use crate::observe::metrics::logged;
 use crate::values::{Backoff, Credentials, Login, StoreError, clock};
 
 /// The shortest time between two logins, however soon they expire.
@@ -51,7 +52,8 @@ impl LoginRetries {
     /// Logs a warning at the first failure, and pauses.
     pub(crate) async fn failed(&mut self, server: &str, fault: &Fault) {
         if !std::mem::replace(&mut self.warned, true) {
-            tracing::warn!(
+            logged!(
+                warn,
                 server,
                 reason = %fault,
                 "a connection to the lock store could not be logged in again; retrying"

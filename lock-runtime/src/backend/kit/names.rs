@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::backend::Fault;
+use crate::observe::metrics::logged;
 use crate::sync::Mutex;
 
 /// The names that one store looks up. Clones share what was found.
@@ -80,7 +81,7 @@ impl HostNames {
                     _ => format!("no answer within {patience:?}"),
                 };
                 let name = name.0;
-                tracing::debug!(name, why, "the last addresses of the host are used");
+                logged!(debug, name, why, "the last addresses of the host are used");
                 known
             }
         };

@@ -1,7 +1,7 @@
 //! The log messages of an outage.
 
 use crate::backend::Fault;
-use crate::observe::metrics::apart;
+use crate::observe::metrics::logged;
 use crate::values::clock;
 
 /// One outage: a warning at its beginning, and a message at its end.
@@ -31,7 +31,7 @@ impl Outage {
         if self.since.is_none() {
             self.since = Some(clock::tick());
             let what = self.what;
-            apart(|| tracing::warn!(server, reason = %fault, "{what} {how}"));
+            logged!(warn, server, reason = %fault, "{what} {how}");
         }
     }
 
@@ -41,7 +41,7 @@ impl Outage {
             return false;
         };
         let what = self.what;
-        apart(|| tracing::info!(server, after = ?since.elapsed(), "{what} is back"));
+        logged!(info, server, after = ?since.elapsed(), "{what} is back");
         true
     }
 }

@@ -15,6 +15,7 @@ use crate::backend::Fault;
 use crate::backend::sql::kinds::renewals::LATE;
 use crate::backend::sql::pool::Aborted;
 use crate::backend::sql::{MissingTable, OpenedConnection, Row, Value, malformed};
+use crate::observe::metrics::logged;
 use crate::values::{Moment, clock};
 
 /// The oldest versions that run the statements as they are meant: they have `JSON_TABLE` and `SKIP LOCKED`.
@@ -254,11 +255,12 @@ fn judge(row: &Row, connector: &MysqlConnector) -> Result<u64, Fault> {
             if connector.strict {
                 return Err(Fault::impossible(why));
             }
-            tracing::warn!("{why}");
+            logged!(warn, "{why}");
         }
     }
     if row.flag(3)? {
-        tracing::warn!(
+        logged!(
+            warn,
             "`sync_binlog` is not 1: after a crash of the server's machine, replicas may know other locks than it does"
         );
     }

@@ -11,6 +11,7 @@ use super::{Server, faults, statements};
 use crate::backend::Fault;
 use crate::backend::sql::pool::Aborted;
 use crate::backend::sql::{Arg, MissingTable, OpenedConnection, Row, Table, malformed};
+use crate::observe::metrics::logged;
 use crate::values::{StoreError, clock};
 
 /// The oldest version that runs the statements as they are meant.
@@ -161,7 +162,8 @@ fn judge(row: &Row, whole: &Table) -> Result<u64, Fault> {
         )));
     }
     if row.word(7)? == "off" {
-        tracing::warn!(
+        logged!(
+            warn,
             "`fsync` is off at the PostgreSQL server: a crash of its machine may forget locks that are held"
         );
     }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::observe::metrics::logged;
 use crate::sync::Mutex;
 use crate::values::{Moment, StoreError, clock};
 
@@ -59,7 +60,8 @@ impl Notices {
         *self.quiet_until.lock() = Some(clock::now() + QUIET);
         self.refuses.store(true, Ordering::Relaxed);
         if !self.logged.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
+            logged!(
+                warn,
                 "`{server}` refuses notices: {why}; those who wait are not told of releases, and ask again by themselves"
             );
         }

@@ -16,6 +16,7 @@ use super::scripting::{self, outcomes::Dated};
 use crate::backend::kit::wanted::Wanted;
 use crate::backend::opening::Opening;
 use crate::backend::{Fault, Reply};
+use crate::observe::metrics::logged;
 use crate::values::{Count, Key, Kind, Moment, StoreError, clock, rare};
 
 /// The node or nodes that have the keys.
@@ -126,7 +127,8 @@ impl Router {
     /// Notes that the server has refused the list, for a reason that does not concern other requests.
     pub(super) fn refuses_list(&self, why: &StoreError) {
         if !self.has_no_list.swap(true, Ordering::Relaxed) {
-            tracing::info!(
+            logged!(
+                info,
                 reason = %why,
                 "the waiting list of locks cannot be used: all waiting processes ask again at each release"
             );
@@ -280,7 +282,7 @@ impl Router {
         let timeout = self.call_timeout;
         self.handle.spawn(async move {
             if let Ok(Err(fault)) = tokio::time::timeout(timeout, published).await {
-                tracing::debug!(reason = %fault, "a release could not be published");
+                logged!(debug, reason = %fault, "a release could not be published");
             }
         });
     }

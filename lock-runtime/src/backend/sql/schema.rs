@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Server;
 use crate::backend::Fault;
+use crate::observe::metrics::logged;
 
 /// The time that the definition of tables may take, at least. A server syncs several files for each table, and many
 /// processes that start at once wait for one of them.
@@ -43,7 +44,7 @@ impl<H> Server<H> {
         if missing != MissingTable::Nothing {
             match (creating.await, missing) {
                 (Err(Fault::Denied(why)), MissingTable::Others) => {
-                    tracing::warn!("the tables beside `{table}` were not created: {why}");
+                    logged!(warn, "the tables beside `{table}` were not created: {why}");
                 }
                 (Err(Fault::Denied(why)), _) => {
                     return Err(Fault::denied(format!(

@@ -14,6 +14,7 @@ use crate::backend::Fault;
 use crate::backend::kit::closed::until_closed;
 use crate::backend::redis::connection::{Wire, dial, refused::refused};
 use crate::backend::redis::scripting::{self, faults};
+use crate::observe::metrics::logged;
 use crate::values::{StoreError, clock, jittered};
 
 /// The pause while all is well, jittered.
@@ -46,10 +47,11 @@ impl Cluster {
             let refreshed = self.refresh().await;
             match &refreshed {
                 Err(fault) if !failing => {
-                    tracing::warn!(cluster = self.shown, reason = %fault, "no node reports the owners of the slots");
+                    logged!(warn, cluster = self.shown, reason = %fault, "no node reports the owners of the slots");
                 }
                 Ok(()) if failing => {
-                    tracing::info!(
+                    logged!(
+                        info,
                         cluster = self.shown,
                         "nodes report the owners of the slots again"
                     );

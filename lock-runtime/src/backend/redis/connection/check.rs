@@ -17,6 +17,7 @@ use crate::backend::redis::scripting::exclusive::{
 use crate::backend::redis::scripting::outcomes::{AcquireReply, ReleaseReply};
 use crate::backend::redis::scripting::{self, Manner, Script, faults};
 use crate::backend::{Fault, Renewed};
+use crate::observe::metrics::logged;
 use crate::values::{ClusterChannels, Key, Kind, LockName, SPARE_TOKENS, clock, key};
 
 /// If the check is interrupted, its key expires after this time. A slow server, or a process that has little of its
@@ -96,7 +97,8 @@ impl Check {
         let asked = scripting::info(connection, &[]);
         let info = match scripting::in_time("INFO", self.timeout(), asked).await {
             Err(Fault::Denied(reason)) => {
-                tracing::warn!(
+                logged!(
+                    warn,
                     %reason,
                     "the lock store does not show its version and its maxmemory policy (INFO): \
                      make sure that it is Redis 7.0 or newer and that the policy is noeviction"
@@ -127,7 +129,8 @@ impl Check {
                 "the server is a node of a Redis Cluster and has only a part of the keys: use `redis-cluster://`",
             )),
             _ => {
-                tracing::warn!(
+                logged!(
+                    warn,
                     "the lock store is a node of a Redis Cluster: once it has other masters, too, their keys cannot be \
                      locked; use `redis-cluster://`"
                 );
@@ -156,7 +159,7 @@ impl Check {
             if self.opening.options.strict {
                 return Err(Fault::Impossible(why));
             }
-            tracing::warn!("{why}");
+            logged!(warn, "{why}");
         }
         Ok(())
     }
@@ -192,7 +195,8 @@ impl Check {
         match self.call(connection, &hand_over).await? {
             HandOverReply::Done { subscribers, .. } => {
                 if subscribers.is_none() {
-                    tracing::warn!(
+                    logged!(
+                        warn,
                         "the lock store does not show how many listen to a channel (PUBSUB NUMSUB, in a cluster PUBSUB \
                          SHARDNUMSUB): this process backs off for other processes more often"
                     );
@@ -201,7 +205,8 @@ impl Check {
             HandOverReply::NotHeld => return Err(self.inconsistent("handover")),
         }
         if !self.give_back(connection, key, &to).await? {
-            tracing::warn!(
+            logged!(
+                warn,
                 "the lock store refuses PUBLISH on lock channels (in a cluster SPUBLISH): waiters of other processes \
                  will not be woken by a release, but ask again about once a second"
             );

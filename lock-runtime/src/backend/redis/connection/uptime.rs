@@ -8,6 +8,7 @@ use redis::aio::MultiplexedConnection;
 use crate::backend::Fault;
 use crate::backend::kit::uptime::Uptime;
 use crate::backend::redis::scripting;
+use crate::observe::metrics::logged;
 
 /// Asks the server at the other end of a new connection.
 pub(crate) async fn look(
@@ -18,7 +19,8 @@ pub(crate) async fn look(
     let asked = scripting::info(connection, &["server"]);
     let info = match scripting::in_time("INFO", timeout, asked).await {
         Err(Fault::Denied(reason)) => {
-            tracing::warn!(
+            logged!(
+                warn,
                 %reason,
                 "a quorum node does not show since when it runs (INFO): it counts as restarted at every new connection"
             );

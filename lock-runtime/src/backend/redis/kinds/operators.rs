@@ -9,6 +9,7 @@ use crate::backend::redis::pubsub::messages::{CONTROL, RELEASED, channel};
 use crate::backend::redis::router::{Nodes, Router};
 use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, script, source};
 use crate::backend::{AskedKind, FIRST_WAITERS, Fault, Snapshot};
+use crate::observe::metrics::logged;
 use crate::values::{Checkup, Key, Kind, LockMode, clock};
 
 impl Router {
@@ -75,7 +76,8 @@ impl Router {
         };
         let forced = self.call(key, &script, timeout).await.map(|reply| {
             if reply.untold > 0 {
-                tracing::warn!(
+                logged!(
+                    warn,
                     key = key.raw(),
                     holders = reply.untold,
                     "a forced release had too many holders to name all of them: the others notice it at their next renewals"

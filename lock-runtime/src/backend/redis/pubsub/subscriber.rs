@@ -17,6 +17,7 @@ use crate::backend::redis::cluster::Redirect;
 use crate::backend::redis::connection::Target;
 use crate::backend::redis::connection::dial::{self, STABLE};
 use crate::backend::{EventSink, Fault};
+use crate::observe::metrics::logged;
 use crate::values::{ClusterChannels, StoreError, clock};
 
 /// The interval at which a quiet connection is asked for a sign of life.
@@ -224,7 +225,8 @@ struct LoggedRefusals {
 impl LoggedRefusals {
     fn of_control(&mut self, reason: &StoreError) {
         if !std::mem::replace(&mut self.control, true) {
-            tracing::warn!(
+            logged!(
+                warn,
                 %reason,
                 channel = CONTROL,
                 "the lock store refuses the control channel: holders learn of a forced release only at their next renewal"
@@ -234,7 +236,8 @@ impl LoggedRefusals {
 
     fn of_locks(&mut self, channel: &str, reason: &StoreError) {
         if !std::mem::replace(&mut self.locks, true) {
-            tracing::warn!(
+            logged!(
+                warn,
                 %reason,
                 channel,
                 "the lock store refuses lock channels: waiters are not woken by releases of other processes, but ask \

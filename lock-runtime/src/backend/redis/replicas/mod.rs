@@ -48,6 +48,7 @@ use crate::backend::{
     AcquireRequest, Acquired, AcquiredAll, Fault, HandedOver, HoldRef, Renewal, Renewed, Reply,
     WithRelease, Within,
 };
+use crate::observe::metrics::logged;
 use crate::sync::Mutex;
 use crate::values::{Checkup, LockError, Moment, Ttl, clock};
 
@@ -182,7 +183,7 @@ impl ReplicaConfirmations {
         let Err(fault) = confirmed else {
             return Ok(());
         };
-        tracing::debug!(reason = %fault, "a lock that was granted is given back");
+        logged!(debug, reason = %fault, "a lock that was granted is given back");
         let _ = tokio::time::timeout(GIVE_BACK, self.give_back(requests)).await;
         Err(match fault {
             // Whatever prevented the answer, the lock was granted and is given back.
@@ -284,7 +285,7 @@ impl ReplicaConfirmations {
             }
         }
         if let Some(fault) = why {
-            tracing::debug!(reason = %fault, unconfirmed, "too few replicas confirmed the renewals");
+            logged!(debug, reason = %fault, unconfirmed, "too few replicas confirmed the renewals");
         }
         Ok(answers)
     }

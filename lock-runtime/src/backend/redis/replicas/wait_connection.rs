@@ -12,6 +12,7 @@ use crate::backend::redis::connection::{Target, Wire};
 use crate::backend::redis::replicas::touch::{Touch, touch};
 use crate::backend::redis::scripting::{self, faults};
 use crate::backend::{Fault, Renewal};
+use crate::observe::metrics::logged;
 use crate::sync::Mutex;
 use crate::values::{Moment, Replicas, clock};
 
@@ -132,7 +133,8 @@ impl WaitSettings {
         common.connected.fetch_max(connected, Ordering::Relaxed);
         let needed = common.need();
         if connected < needed && !common.warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
+            logged!(
+                warn,
                 server = self.target.shown(),
                 connected,
                 needed,

@@ -6,6 +6,7 @@ use redis::Value;
 
 use super::{Items, faults, foreign, text};
 use crate::backend::{Fault, Renewed};
+use crate::observe::metrics::logged;
 use crate::values::{FencingToken, decimal};
 
 /// The reply to a request that the server refuses after its date.
@@ -225,7 +226,7 @@ pub(crate) fn read_renewals(expected: usize, reply: Value) -> Option<Result<Vec<
         if answers.iter().all(|answer| *answer == Renewed::Unknown) {
             return Some(Err(fault));
         }
-        tracing::debug!(%fault, "some keys of a renewal failed");
+        logged!(debug, %fault, "some keys of a renewal failed");
     }
     items.end(Ok(answers))
 }

@@ -14,6 +14,7 @@ use super::{Sentinels, ask};
 use crate::backend::Fault;
 use crate::backend::redis::connection::{DialOptions, dial};
 use crate::backend::redis::scripting::faults;
+use crate::observe::metrics::logged;
 use crate::values::{Backoff, clock};
 
 const SWITCH: &str = "+switch-master";
@@ -36,7 +37,7 @@ pub(in super::super) async fn watch(
                 let listening = listen(&sentinels, index, &options, timeout, &mut pauses);
                 let Err(fault) = listening.await;
                 let sentinel = sentinels.host(index);
-                tracing::debug!(sentinel, reason = %fault, "not listening to a sentinel");
+                logged!(debug, sentinel, reason = %fault, "not listening to a sentinel");
                 clock::sleep(pauses.pause()).await;
             }
         });

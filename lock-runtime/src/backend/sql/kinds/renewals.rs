@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::backend::sql::{Arg, Purpose, SqlShared, Statement, Until};
 use crate::backend::{Fault, Renewal, Renewed, Within};
+use crate::observe::metrics::logged;
 use crate::values::{Kind, clock};
 
 /// The number of call timeouts that an answer may take.
@@ -132,7 +133,7 @@ async fn ask(
             }
             Err(Fault::Impossible(why)) if all > 1 => {
                 let [(renewal, id)] = now else { continue };
-                tracing::warn!("`{}` cannot be renewed: {why}", renewal.key.name());
+                logged!(warn, "`{}` cannot be renewed: {why}", renewal.key.name());
                 seen.insert((*id).clone(), false);
             }
             asked => asked?,
