@@ -14,6 +14,8 @@ use crate::values::{LockError, clock};
 
 /// The time for connecting to a store and checking it.
 pub(crate) const CONNECT: Duration = Duration::from_secs(5);
+/// The longest step of that. It ends before the whole does: its error says which answer is missing, and what may help.
+const LONGEST_STEP: Duration = Duration::from_secs(4);
 
 /// A fresh connection for acquires.
 pub(crate) struct Opened {
@@ -42,7 +44,7 @@ impl Opened {
     ) -> Result<Opened, LockError> {
         let looked = async {
             // If the first address of a name is silent, there is time for the next one.
-            let timeout = check.timeout().min(CONNECT);
+            let timeout = check.timeout().min(LONGEST_STEP);
             let opened = Opened::open(target, timeout, check, clock).await?;
             let connection = &opened.dialed.connection;
             check.look_at_birth(connection).await?;

@@ -159,6 +159,18 @@ async fn a_connect_that_is_dropped_leaves_no_task() {
     assert_eq!(runtime.num_alive_tasks(), before);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_server_that_says_nothing_is_reported_with_advice_however_long_calls_may_last() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", silent.local_addr().unwrap());
+    let options = Options {
+        call_timeout: Duration::from_secs(10),
+        ..Options::default()
+    };
+    let error = connect_with(&url, options).await.map(drop).unwrap_err();
+    assert!(error.to_string().contains("use `rediss://`"), "{error}");
+}
+
 #[tokio::test]
 async fn a_late_acquire_on_a_lost_connection_is_undone_on_another() {
     let server = TestServer::start().await;
