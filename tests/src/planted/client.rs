@@ -135,7 +135,7 @@ pub const ALL: &[Bug] = &[
             edit(
                 "release/hand_over.rs",
                 "let options = next.options;",
-                "let (options, before) = (next.options, work.turn.token());",
+                "let (options, before) = (next.options, work.turn.token);",
             ),
             edit(
                 "release/hand_over.rs",
