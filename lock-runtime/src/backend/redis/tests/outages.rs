@@ -168,7 +168,10 @@ async fn a_server_that_says_nothing_is_reported_with_advice_however_long_calls_m
         ..Options::default()
     };
     let error = connect_with(&url, options).await.map(drop).unwrap_err();
-    assert!(error.to_string().contains("use `rediss://`"), "{error}");
+    assert!(
+        error.to_string().contains("does not answer HELLO"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
