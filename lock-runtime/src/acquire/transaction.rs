@@ -186,8 +186,9 @@ impl OnItsWay {
 
     /// Returns `true` if the store has the lease, and nobody has locked its row.
     async fn is_there(&mut self, ttl: Ttl) -> bool {
+        // The renewal is asked for until then at the latest.
+        self.stays = self.ends + ttl.duration();
         let timeout = self.core.options.call_timeout.min(self.ends.remaining());
-        self.stays = clock::now() + timeout + ttl.duration();
         // A renewal that extends nothing would not see that a row is locked.
         let renewal = Renewal {
             key: self.key.clone(),

@@ -117,6 +117,11 @@ impl Release {
             return;
         };
         let (key, from) = (front.key().clone(), work.tenure.holder());
+        // The stores hand over whatever they are asked to. No other kind has a front while it is held.
+        debug_assert!(matches!(
+            key.kind(),
+            Kind::Mutex | Kind::Fenced | Kind::Write
+        ));
         let options = next.options;
         let lease = options.ttl.duration();
         let (to, hold_ref, handed) = loop {

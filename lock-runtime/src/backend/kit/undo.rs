@@ -1,7 +1,8 @@
 //! A guard that undoes an acquire when its outcome is unknown, or nobody has seen it.
 
 /// Runs a closure on drop unless the guard was disarmed. The guard is armed before a request is first polled, and
-/// disarmed by a definite answer. If the caller drops the request in between, the acquire is undone.
+/// disarmed by a definite answer. If the caller drops the request in between, the acquire is undone. That of plain permits
+/// is armed by the grant, and disarmed once the caller has it.
 pub(crate) struct Undo<F: FnOnce()>(Option<F>);
 
 impl<F: FnOnce()> Undo<F> {

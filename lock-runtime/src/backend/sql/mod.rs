@@ -42,7 +42,7 @@ pub(super) use self::encryption::Encryption;
 use self::kinds::{acquire, acquire_all, exclusive, operators, release, renewals};
 pub(super) use self::pool::{Answer, Calls, Pool, Purpose, Until};
 pub(super) use self::schema::MissingTable;
-pub(super) use self::statements::{Arg, Row, Statement, Statements, Value, malformed};
+pub(super) use self::statements::{Arg, Row, Statement, Statements, Value, malformed, named};
 pub(super) use self::table::Table;
 use self::topic::{own_topic, topic};
 use self::undo::compensate;

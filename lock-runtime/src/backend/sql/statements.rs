@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::backend::Fault;
+use super::topic::topic;
+use crate::backend::{Fault, HoldRef};
 use crate::values::Ttl;
 
 /// A statement as it is sent.
@@ -111,6 +112,15 @@ impl Arg {
     pub(crate) fn leases(ttls: impl Iterator<Item = Ttl>) -> Arg {
         Arg::Numbers(ttls.map(|ttl| micros(ttl.duration())).collect())
     }
+}
+
+/// Returns the name, the holder and the topic of the waiters.
+pub(crate) fn named(hold_ref: HoldRef<'_>) -> Vec<Arg> {
+    vec![
+        Arg::text(hold_ref.key.raw()),
+        Arg::Text(hold_ref.holder.text()),
+        Arg::Text(topic(hold_ref.key)),
+    ]
 }
 
 fn micros(duration: Duration) -> i64 {

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::kinds::release::named;
-use super::{Purpose, SqlShared, malformed};
+use super::{Purpose, SqlShared, malformed, named};
 use crate::backend::{AcquireRequest, Fault, HoldRef};
 use crate::values::{Backoff, Moment, clock};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::sql::{Arg, Purpose, SqlShared, Statement, topic, undo};
+use crate::backend::sql::{Arg, Purpose, SqlShared, Statement, named, undo};
 use crate::backend::{Fault, HoldRef, READERS_KEPT_OUT, Released, WRITER_HAS_TO_COME};
 use crate::values::{Kind, Moment, clock};
 
@@ -94,15 +94,6 @@ pub(in crate::backend::sql) async fn downgrade(
         Arg::Texts(vec![hold_ref.holder.text()]),
     ];
     is_done(inner, &inner.statements.check, args, deadline).await
-}
-
-/// Returns the name, the holder and the topic of the waiters, as arguments.
-pub(in crate::backend::sql) fn named(hold_ref: HoldRef<'_>) -> Vec<Arg> {
-    vec![
-        Arg::text(hold_ref.key.raw()),
-        Arg::Text(hold_ref.holder.text()),
-        Arg::Text(topic(hold_ref.key)),
-    ]
 }
 
 /// Runs a statement. Returns [`Released::Done`] if it found the hold.
