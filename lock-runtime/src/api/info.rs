@@ -51,8 +51,8 @@ pub struct LockInfo {
     /// The rest of the lease; for a semaphore, of the lease that ends first. `None` if the lock was free, or has no
     /// expiry, which this library never makes.
     pub ttl: Option<Duration>,
-    /// The free permits of a semaphore, or the count of a latch; `None` for a lock. It is below zero if more permits
-    /// were taken away than were free.
+    /// The free permits of a semaphore, or the count of a latch; `None` for a lock, and for a semaphore whose number the
+    /// store has lost. It is below zero if more permits were taken away than were free.
     pub available: Option<i64>,
     /// The number of waiters in the queue of a fair lock, those of all processes. It is zero if the lock was free; the
     /// waiters of other locks are not known to the store.

@@ -273,7 +273,7 @@ pub(crate) struct Snapshot {
     pub(crate) count: u64,
     /// The rest of the lease. For a semaphore, the rest of its first lease to end.
     pub(crate) left: Option<Duration>,
-    /// The permits that are free; `None` for a lock.
+    /// The permits that are free; `None` for a lock, and for a semaphore whose number the store has lost.
     pub(crate) available: Option<i64>,
     /// The number of waiters in the store's queue, which only fair locks have.
     pub(crate) queued: u64,

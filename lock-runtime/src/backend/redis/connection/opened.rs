@@ -14,7 +14,8 @@ use crate::values::{LockError, clock};
 
 /// The time for connecting to a store and checking it.
 pub(crate) const CONNECT: Duration = Duration::from_secs(5);
-/// The longest step of that. It ends before the whole does: its error says which answer is missing, and what may help.
+/// The longest step of connecting to a server, before the check. It ends before the whole does: its error says which answer
+/// is missing, and what may help.
 const LONGEST_STEP: Duration = Duration::from_secs(4);
 
 /// A fresh connection for acquires.

@@ -61,7 +61,7 @@ impl Wire {
         Ok(Wire { connection, driver })
     }
 
-    /// Resolves once the connection was cut. One task at a time may wait for that.
+    /// Resolves once the connection was cut, for one caller and one time: give the connection up then.
     pub(crate) async fn cut(&self) {
         self.driver.cut.notified().await;
     }

@@ -27,7 +27,7 @@ pub(crate) fn field(key: &Key, holder: HolderId) -> String {
 /// Sends the request once.
 pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault> {
     if sending.request.hold_ref.listed {
-        let (listed, alone) = (listed::acquire(sending), acquire_alone(sending));
+        let (listed, alone) = (|| listed::acquire(sending), || acquire_alone(sending));
         let HoldRef { key, .. } = sending.request.hold_ref;
         return rare(by_list(sending.router, key, listed, alone)).await;
     }
@@ -56,18 +56,22 @@ fn one_acquire(sending: &Sending<'_>) -> (AcquireTerms, OneAcquire) {
 }
 
 /// Acquires or releases by the waiting list. If the user has no rights to the list, does it without the list.
-async fn by_list<T>(
+async fn by_list<T, L, A>(
     router: &Router,
     key: &Key,
-    listed: impl Future<Output = Result<T, Fault>>,
-    alone: impl Future<Output = Result<T, Fault>>,
-) -> Result<T, Fault> {
+    listed: impl FnOnce() -> L,
+    alone: impl FnOnce() -> A,
+) -> Result<T, Fault>
+where
+    L: Future<Output = Result<T, Fault>>,
+    A: Future<Output = Result<T, Fault>>,
+{
     if !router.keeps_list(key) {
-        return alone.await;
+        return alone().await;
     }
-    match listed.await {
+    match listed().await {
         Err(Fault::Denied(why)) => {
-            let reply = alone.await;
+            let reply = alone().await;
             if !matches!(reply, Err(Fault::Denied(_))) {
                 router.refuses_list(&why);
             }
@@ -147,9 +151,9 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
         listed,
         ..
     } = releasing.hold_ref;
-    // Only the group knows whether an acquire that was not on the list was sent, so its compensation joins the group.
+    // A compensation for an acquire that was not on the list joins the group, which alone knows whether that was sent.
     let reply = if listed || !releasing.undoes && listed::is_wanted(releasing.router, key, holder) {
-        let (listed, alone) = (listed::release(releasing), release_alone(releasing));
+        let (listed, alone) = (|| listed::release(releasing), || release_alone(releasing));
         rare(by_list(releasing.router, key, listed, alone)).await?
     } else if releasing.unused().is_some() {
         rare(release_alone(releasing)).await?

@@ -43,7 +43,8 @@ impl Router {
                 answer => answer,
             },
             Ok(None) => match counter.await {
-                // This user has no right to semaphores, or somebody has taken a lock meanwhile.
+                // This user has no right to semaphores; or the key holds a lock that is free, of dead readers alone, or that
+                // somebody has taken meanwhile.
                 Err(Fault::Denied(_) | Fault::Foreign { .. }) => Ok(None),
                 answer => answer,
             },
