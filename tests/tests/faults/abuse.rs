@@ -20,7 +20,7 @@ async fn a_forced_release_through_another_namespace_of_the_same_key_is_told_at_o
             "mutex" => locks.mutex(name).acquire().await,
             "fenced" => locks.fenced(name).acquire().await,
             "fair" => locks.fair(name).acquire().await,
-            "read" => locks.read(name).acquire().await,
+            "read" => locks.read(name).auto_renew(false).acquire().await,
             "write" => locks.write(name).acquire().await,
             _ => {
                 let semaphore = locks.semaphore(name);
@@ -31,7 +31,7 @@ async fn a_forced_release_through_another_namespace_of_the_same_key_is_told_at_o
         held.unwrap()
     }
     let server = RedisServer::start();
-    // Only a message can tell it within the test: the next renewal is a third of an hour away.
+    // Only a message can tell it within the test: the next renewal is a third of an hour away. That of a read would be earlier.
     let builder = tests::builder().lease(HOUR);
     let usual = connected(builder.clone(), &server.url()).await;
     let bare = connected(builder.namespace(""), &server.url()).await;

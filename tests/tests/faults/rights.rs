@@ -88,7 +88,9 @@ async fn the_documented_rights_are_enough_for_everything() {
     waiting.await.unwrap().unwrap();
     let _: Value = server.query(&["SCRIPT", "FLUSH"]);
     let reader = locks.read("shared").acquire().await.unwrap();
-    let writing = tokio::spawn(other.write("shared").wait(LONG).acquire());
+    // Nothing is renewed, so that only the message can tell of the forced release.
+    let write = other.write("shared").lease(20 * LONG).auto_renew(false);
+    let writing = tokio::spawn(write.wait(LONG).acquire());
     eventually("the writer waits", async || {
         matches!(
             locks.read("shared").try_acquire().await.unwrap(),
@@ -102,7 +104,8 @@ async fn the_documented_rights_are_enough_for_everything() {
         other.inspect("shared").await.unwrap().mode,
         Some(LockMode::Write)
     );
-    let nested = writer.scope(async { other.read("shared").acquire().await });
+    let read = other.read("shared").lease(20 * LONG).auto_renew(false);
+    let nested = writer.scope(async { read.acquire().await });
     let nested = nested.await.unwrap();
     writer.release().await.unwrap();
     assert!(other.force_release("shared").await.unwrap());
