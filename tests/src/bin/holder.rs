@@ -150,8 +150,7 @@ fn own_provider() -> CryptoProvider {
     }
 }
 
-/// A busy machine may take longer for an answer. Beyond five seconds, which a connection may take, the error of a silent server
-/// would not say what is wrong with the URL.
+/// The time for an answer. A busy machine may need more, so it is asked again.
 const CALL: Duration = Duration::from_secs(4);
 
 /// Connects. Where no answer came in time, which says nothing on a busy machine, it tries twice more.

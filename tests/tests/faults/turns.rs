@@ -2,7 +2,9 @@
 //! one of them leaves, dies or is not on the list.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use lock_runtime::{LockGuard, LockManager};
@@ -43,15 +45,54 @@ async fn acquire(locks: &LockManager) -> LockGuard {
     locks.mutex("k").wait(LONG).acquire().await.unwrap()
 }
 
-/// Repeats a round that shows nothing where this process stands still: a few times, for a fault shows in each round.
+/// Runs a round until it is good. A round that is not good is run again, a few times, if the machine stood still meanwhile:
+/// such a round shows nothing. Otherwise it is a failure.
 pub(crate) async fn in_one_of_a_few_rounds(what: &str, mut round: impl AsyncFnMut() -> bool) {
     const ROUNDS: usize = 4;
     for _ in 0..ROUNDS {
+        let stops = Stops::watch();
         if round().await {
             return;
         }
+        let longest = stops.longest();
+        assert!(
+            longest >= STOP,
+            "no stop was longer than {longest:?}: {what}"
+        );
     }
     panic!("in none of {ROUNDS} rounds: {what}");
+}
+
+/// The shortest stop of the machine for which a round may be run again: some slices of a lock's time.
+const STOP: Duration = Duration::from_millis(100);
+
+/// Looks for how long the machine does not run this process. The thread ends with the watch.
+struct Stops {
+    watch: Arc<()>,
+    looking: JoinHandle<Duration>,
+}
+
+impl Stops {
+    fn watch() -> Stops {
+        const LOOK: Duration = Duration::from_millis(5);
+        let watch = Arc::new(());
+        let watched = Arc::downgrade(&watch);
+        let looking = std::thread::spawn(move || {
+            let mut longest = Duration::ZERO;
+            while watched.strong_count() > 0 {
+                let began = Instant::now();
+                std::thread::sleep(LOOK);
+                longest = longest.max(began.elapsed().saturating_sub(LOOK));
+            }
+            longest
+        });
+        Stops { watch, looking }
+    }
+
+    fn longest(self) -> Duration {
+        drop(self.watch);
+        self.looking.join().expect("it only sleeps")
+    }
 }
 
 /// Lets them all want the lock, until all of them wait on the list but the holder.
@@ -216,14 +257,14 @@ async fn take_turns(number: usize, end: End) {
     in_one_of_a_few_rounds("fair and cheap turns", round).await;
 }
 
-/// Returns whether everybody had turns, by as few scripts as they cost. Whoever stands still for a while has fewer, and asks
-/// more often.
+/// Returns whether each process had turns, by as few scripts as they cost. A process that the machine does not run for a while
+/// has fewer turns, and asks more often.
 async fn are_fair_and_cheap(number: usize, end: End) -> bool {
     const TURNS: usize = 100;
     let server = RedisServer::start();
     let processes = processes(&server, number).await;
-    let history = std::sync::Arc::new(History::new());
-    let over = std::sync::Arc::new(AtomicBool::new(false));
+    let history = Arc::new(History::new());
+    let over = Arc::new(AtomicBool::new(false));
     all_want_it(&server, &processes).await;
     let before = CommandStats::of(&server);
     let mut running = JoinSet::new();
@@ -308,7 +349,7 @@ async fn a_process_that_is_never_refused_leaves_its_second_release_to_others() {
         let greedy = process(&server.url()).await;
         let patient = process(&proxy.url()).await;
         let mut guard = acquire(&greedy).await;
-        let had_its_turn = std::sync::Arc::new(AtomicBool::new(false));
+        let had_its_turn = Arc::new(AtomicBool::new(false));
         let (request, had) = (patient.mutex("k").wait(LONG), had_its_turn.clone());
         let waiting = tokio::spawn(async move {
             let guard = request.acquire().await.unwrap();
@@ -503,7 +544,7 @@ async fn a_process_that_is_far_away_has_its_turns_beside_near_ones() {
             let asked = proxy.count("EVALSHA") - before - TURNS;
             asked <= 4 * TURNS
         };
-        // Whoever stands still misses turns.
+        // A process that the machine does not run misses turns.
         in_one_of_a_few_rounds("it has its turns by few questions", turns).await;
         over.store(true, SeqCst);
     };
@@ -517,7 +558,7 @@ async fn a_process_that_died_on_the_list_keeps_the_others_waiting_for_no_longer_
     in_one_of_a_few_rounds("the others ask a few times", round).await;
 }
 
-/// Returns false if those who wait asked often: then they waited for long, or this process stood still.
+/// Returns false if the waiting processes asked often: then they waited for long, or the machine stood still.
 async fn keep_others_waiting_for_no_longer() -> bool {
     let server = RedisServer::start();
     let mut processes = Vec::new();
@@ -557,7 +598,7 @@ async fn a_process_that_comes_later_soon_has_its_turn() {
     let server = RedisServer::start();
     let old = processes(&server, 8).await;
     all_want_it(&server, &old).await;
-    let over = std::sync::Arc::new(AtomicBool::new(false));
+    let over = Arc::new(AtomicBool::new(false));
     let mut running = JoinSet::new();
     for locks in &old {
         let (locks, over) = (locks.clone(), over.clone());

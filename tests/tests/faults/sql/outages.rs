@@ -113,8 +113,8 @@ async fn a_fair_waiter_whose_connections_are_cut_keeps_its_place_as_another_hold
     eventually_within(10 * LONG, "a place is kept", round).await;
 }
 
-/// Returns false if places were not said anew in time, because the machine stood still: they live for 5 s, and whoever is
-/// late may come after the others.
+/// Returns false if the machine stood still, so that a waiter confirmed its place too late. A place lives for 5 s without
+/// that, and a waiter that is late may come after the others.
 async fn keeps_its_place<D: Sql>() -> bool {
     const IN_TIME: Duration = Duration::from_secs(3);
     let (table, pipe, locks, other) = scene::<D>().await;
