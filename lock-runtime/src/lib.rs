@@ -67,8 +67,8 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! * [`LockError`] says what can go wrong, and whether a retry can help.
 //!   [What happens on](_documentation::guide#what-happens-on-) a drop, a panic, a loss or a crash is in the guide.
 //! * [`_documentation`] is the book: a tutorial, the guide, what is guaranteed and what is not, fencing, running on Redis,
-//!   on PostgreSQL and on MySQL, the format that is shared with Redisson, metrics, testing, other locks, figures, evidence,
-//!   the threat model.
+//!   on PostgreSQL and on MySQL, the format that is shared with Redisson, metrics, what to do on call, testing, other locks,
+//!   figures, evidence, the threat model.
 //!
 //! # What a lock promises
 //!

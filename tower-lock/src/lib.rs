@@ -283,7 +283,7 @@
 //! # gRPC
 //!
 //! tonic's services are Tower services over HTTP: the same keys serve them, and [`GrpcStatus`] answers as tonic
-//! does. `RequestKey::new("transfer").header("x-account")` reads the metadata entry `x-account`. A binary
+//! does: `.reply(GrpcStatus)`. `RequestKey::new("transfer").header("x-account")` reads the metadata entry `x-account`. A binary
 //! entry (`x-account-bin`) has several spellings for one value, so decode it: [`RequestKey::value`]. A streaming
 //! method's response future is done when its stream begins: hold [until the body's end](LockLayer::until_body_end)
 //! to lock the stream as well.

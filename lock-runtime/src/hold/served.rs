@@ -3,7 +3,8 @@
 //! A store that has served a request knows the user, and has given it the rights for requests of that kind. If it refuses
 //! the next one, somebody changes users, rights or tables at that moment: a password is rotated by dropping the user and
 //! making it anew, a right is taken away and given back. What was never served is refused for good: nobody has set it up. A
-//! refusal that is about a name is final, too, unless the very wait was answered before.
+//! refusal that is about a name is final, too, unless the very wait was answered before. A release follows a grant, so the
+//! store has served its name.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -53,7 +54,9 @@ impl Served {
         let bit = asking.bit();
         let bits = self.bits.load(Ordering::Relaxed);
         match answer {
-            Err(fault) if fault.is_about_a_key() => Err(fault),
+            Err(fault) if fault.is_about_a_key() && !matches!(asking, Asking::Release(_)) => {
+                Err(fault)
+            }
             Err(Fault::Denied(why)) if bits & bit != 0 => Err(Fault::Refused(why)),
             Ok(_) if bits & (bit | bit << REFUSED) != bit => {
                 self.bits.fetch_or(bit, Ordering::Relaxed);
@@ -117,6 +120,13 @@ mod tests {
         let of_key = || Err::<(), _>(Fault::denied("NOPERM No permissions to access a key"));
         let judged = served.judge(MUTEX, of_key());
         assert!(matches!(judged, Err(Fault::Denied(_))));
+        let release = Asking::Release(Kind::Mutex);
+        served.judge(release, Ok(())).unwrap();
+        let judged = served.judge(release, of_key());
+        assert!(
+            judged.is_err_and(|fault| fault.is_passing_refusal()),
+            "its grant was served"
+        );
     }
 
     #[test]

@@ -88,7 +88,8 @@ pub enum LockError {
     ///
     /// A store that never served such a request of this manager refuses it for good, and says so at once. After
     /// it has served one, a refusal may pass, because somebody changes users or rights. A request that waits is then
-    /// repeated, and ends with this error only when its wait is over.
+    /// repeated, and ends with this error only when its wait is over. A refusal of the key itself is final at once, unless
+    /// that request was answered before.
     #[error("the lock store refuses `{}`: {source}", Escaped(name))]
     #[non_exhaustive]
     Denied {

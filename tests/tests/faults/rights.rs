@@ -355,6 +355,26 @@ async fn a_key_that_is_refused_takes_no_other_hold_with_it() {
 }
 
 #[tokio::test]
+async fn a_release_whose_key_is_refused_for_a_while_is_repeated() {
+    let server = server_with_rights("");
+    let builder = tests::builder().call_timeout(2_000 * MS);
+    let locks = connected(builder, &url(&server)).await;
+    let request = locks.mutex("k").lease(LONG);
+    request.acquire().await.unwrap().release().await.unwrap();
+    let guard = request.acquire().await.unwrap();
+    let set = |rule: &str| server.query::<Value>(&["ACL", "SETUSER", "locks", rule]);
+    set("resetkeys");
+    let released = guard.release().await.unwrap_err();
+    assert!(
+        matches!(released, LockError::Unavailable { .. }),
+        "{released:?}"
+    );
+    assert!(server.exists("lock:k"), "nothing gave it back");
+    set("~*");
+    eventually("it is given back", async || !server.exists("lock:k")).await;
+}
+
+#[tokio::test]
 async fn a_kind_whose_locks_could_not_be_given_back_is_refused_at_its_first_request() {
     // Each right is one that only the scripts need that give back or renew.
     for (right, kind) in [("zrem", "permits"), ("lpop", "fair"), ("pexpire", "write")] {
