@@ -2,13 +2,19 @@
 //! again.
 //!
 //! One deadline limits the whole wait. Messages are hints: after an expiry or a failover there is none, and any message may
-//! be lost. So a contender asks again after [`Options::longest_nap`] at the latest.
+//! be lost. So a contender asks again after 1.2 times [`Options::longest_nap`] at the latest.
 //!
 //! What a waiter costs the store: nothing, if another caller of its process is at the front ([`crate::queue`]). The caller at
-//! the front costs the first request, the subscriptions, one request after them, and one after each message and each
-//! [`nap`]. Only the last ones are left if a release of its process has put it on a waiting list. If it gives up on a waiting
-//! list, it costs one request more (`release/place.rs`). Stores without messages are asked again after pauses
-//! (`backend/kit/polling.rs`); a waiter for a fair lock has a place of its own (`acquire/fair.rs`).
+//! the front costs:
+//!
+//! - the first request, and the subscriptions;
+//! - one request after them, unless the process subscribes already;
+//! - one after each message and each [`nap`]. If a release of its process has put it on a waiting list, it costs only these;
+//! - one more if it gives up on a waiting list (`release/place.rs`).
+//!
+//! When the front of readers is admitted, each reader behind it sends a request of its own (`acquire/shared.rs`). A waiter for a
+//! fair lock has a place of its own (`acquire/fair.rs`). Stores without messages are asked again after pauses
+//! (`backend/kit/polling.rs`).
 
 use std::time::Duration;
 

@@ -162,7 +162,7 @@ impl Contender for FairSeat<'_> {
             Ok(Acquired::Granted(granted, _)) => self.admit(granted),
             Ok(Acquired::Busy { left, kept, first }) => {
                 if let Some(first) = first {
-                    core.presence.is_wanted();
+                    core.presence.note_wanted();
                     (self.known, self.first) = (true, first);
                 }
                 self.kept |= kept;

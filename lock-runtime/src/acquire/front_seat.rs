@@ -148,7 +148,7 @@ impl<'a> FrontSeat<'a> {
         if let Some(place) = place {
             place.off_list();
         } else if self.was_refused {
-            self.note(|front| _ = front.slice(Slice::was_contended));
+            self.note(|front| _ = front.slice(Slice::note_contended));
         }
         // If the store may admit the next caller, too, the front is passed on at once.
         let mut front = self.front.take();

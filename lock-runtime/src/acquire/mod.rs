@@ -39,7 +39,7 @@ pub(crate) async fn acquire(
         Ok((mut handle, at)) => {
             wait.came_to(Ok(true), at);
             let request = &attempt.request;
-            handle.is_with_caller(request.hold_options.renewed, request.min_hold.as_deref());
+            handle.reach_caller(request.hold_options.renewed, request.min_hold.as_deref());
             Ok(handle)
         }
         Err(error) => {
@@ -105,7 +105,7 @@ pub(crate) async fn try_acquire(
     let mut outcome = acquire_at_once(&attempt, &caller).await;
     if let Ok(TryAcquire::Acquired(handle)) = &mut outcome {
         let request = &attempt.request;
-        handle.is_with_caller(request.hold_options.renewed, request.min_hold.as_deref());
+        handle.reach_caller(request.hold_options.renewed, request.min_hold.as_deref());
     }
     let had = |tried: &TryAcquire<_>| matches!(tried, TryAcquire::Acquired(_));
     wait.came_to(outcome.as_ref().map(had), clock::now());

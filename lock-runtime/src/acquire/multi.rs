@@ -121,7 +121,7 @@ fn intact(handles: Vec<HoldHandle>, members: &[Member]) -> Result<Handles, LockE
 fn joined(mut handles: Vec<HoldHandle>, members: &[Member]) -> Result<Handles, LockError> {
     for (handle, (_, request)) in handles.iter_mut().zip(members) {
         let options = request.hold_options;
-        handle.is_with_caller(options.renewed, request.min_hold.as_deref());
+        handle.reach_caller(options.renewed, request.min_hold.as_deref());
         // A nested handle does not limit its ancestor's hold.
         if let Some(longest) = options.max_hold
             && !handle.is_nested()

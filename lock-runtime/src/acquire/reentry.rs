@@ -31,10 +31,7 @@ pub(crate) fn ancestor(
         let hold = &level.hold;
         core.ids.made(hold.holder()) && hold.key().is_of_one_lock_with(key)
     });
-    // A write hold may have become a read hold.
-    let reads =
-        |level: &Arc<Level>| level.kind == Kind::Read || level.hold.key().kind() == Kind::Read;
-    if key.kind() == Kind::Write && ancestor.as_ref().is_some_and(reads) {
+    if key.kind() == Kind::Write && ancestor.as_ref().is_some_and(|level| level.reads()) {
         let name = key.name().to_owned();
         return Err(LockError::Upgrade { name });
     }

@@ -138,11 +138,11 @@ impl LockGuard {
     }
 
     /// Makes a write a read of the same lock, without a moment in between in which another writer could be admitted, and
-    /// lets other readers in. The guard has no fencing token any more, and a write under it is refused
-    /// ([`LockError::Upgrade`]). A guard that only reads is left as it is.
+    /// lets other readers in. A write under the guard is refused from then on ([`LockError::Upgrade`]), and there is no
+    /// fencing token any more. A guard that only reads is left as it is.
     ///
-    /// If other guards of the same call chain still write under the hold, others are let in once the last of these has
-    /// ended or has become a read.
+    /// If other guards of the same call chain still write under the hold, the token stays and others are kept out until
+    /// the last of these has ended or has become a read.
     ///
     /// The guard reads from the call on, before the future is polled. The future waits for the store's answer for the
     /// call timeout at most; a downgrade that is not confirmed by then is repeated in the background.

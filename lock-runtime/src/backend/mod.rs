@@ -43,8 +43,8 @@ pub(crate) use self::listen::{Both, Listen};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use self::transactions::{GIVEN, Give, TOO_EARLY, Transactions};
 pub(crate) use self::types::{
-    AcquireRequest, Acquired, AcquiredAll, Event, EventSink, FIRST_WAITERS, Granted, HandedOver,
-    HoldRef, Holders, QUEUE_LIFE, Released, Renewal, Renewed, Snapshot, Spare, TenureTerms,
+    AcquireRequest, Acquired, AcquiredAll, Event, EventSink, FIRST_WAITERS, FurtherTurns, Granted,
+    HandedOver, HoldRef, Holders, QUEUE_LIFE, Released, Renewal, Renewed, Snapshot, Spare,
     WithRelease, Within,
 };
 

@@ -49,8 +49,8 @@ pub(crate) struct AcquireRequest<'a> {
     pub(crate) in_all: Option<NonZeroU64>,
     /// The time for which the caller goes on waiting if the lock is busy; `None` if it does not wait.
     pub(crate) waits: Option<Duration>,
-    /// Whether other callers of the process wait behind this caller, so that a [tenure](TenureTerms) is useful. A store
-    /// that gives no tenures grants the lock alone.
+    /// Whether other callers of the process wait behind this caller, so that [further turns](FurtherTurns) are useful. A
+    /// store that allows none grants the lock alone.
     pub(crate) others_wait: bool,
     /// Whether the store has refused a request of this caller before. Where waiters ask after pauses, most of such
     /// requests are refused again, so a look that locks nothing comes first.
@@ -110,7 +110,7 @@ impl<'a> AcquireRequest<'a> {
 pub(crate) enum Acquired {
     /// The terms are there only if callers of the process [wait](AcquireRequest::others_wait). They are boxed because
     /// that is rare.
-    Granted(Granted, Option<Box<TenureTerms>>),
+    Granted(Granted, Option<Box<FurtherTurns>>),
     /// Another holder has the lock.
     Busy {
         /// The rest of its lease, if it has one.
@@ -195,7 +195,7 @@ pub(crate) enum Released {
 
 /// The terms on which further holds of the same process may follow this hold, without a request to the store.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct TenureTerms {
+pub(crate) struct FurtherTurns {
     /// The number of waiters of other processes; `None` if it cannot be known.
     pub(crate) others: Option<u64>,
     pub(crate) spare: Spare,
@@ -203,7 +203,7 @@ pub(crate) struct TenureTerms {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HandedOver {
-    Done(Granted, TenureTerms),
+    Done(Granted, FurtherTurns),
     /// Neither of the two holds the lock.
     NotHeld,
 }

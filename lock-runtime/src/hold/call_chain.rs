@@ -31,8 +31,8 @@ tokio::task_local! {
 #[derive(Debug)]
 pub(crate) struct Level {
     pub(crate) hold: Hold,
-    /// The kind that it was acquired as: a read may share a write hold.
-    pub(crate) kind: Kind,
+    /// Whether the guard reads. A read may share a write hold, and a write may become a read.
+    reads: AtomicBool,
     /// A level admits one nested path at a time, or several that only read; the others wait for it in the order they
     /// came.
     access: Arc<Semaphore>,
@@ -67,12 +67,22 @@ impl Level {
     ) -> Arc<Level> {
         Arc::new(Level {
             hold,
-            kind,
+            reads: AtomicBool::new(kind == Kind::Read),
             access: Arc::new(Semaphore::new(WHOLE_ACCESS as usize)),
             path: path.iter().map(Arc::downgrade).collect(),
             left: AtomicBool::new(false),
             before,
         })
+    }
+
+    /// Whether no write may be nested in the guard.
+    pub(crate) fn reads(&self) -> bool {
+        self.reads.load(Ordering::Relaxed) || self.hold.key().kind() == Kind::Read
+    }
+
+    /// The guard only reads from now on.
+    pub(super) fn stop_writing(&self) {
+        self.reads.store(true, Ordering::Relaxed);
     }
 
     /// The access of a nested request of that kind, if it is free.

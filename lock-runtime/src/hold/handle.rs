@@ -7,9 +7,7 @@ use std::time::Duration;
 use tracing::Span;
 
 use super::call_chain::{CallChain, Frame, Level, Path};
-use super::{
-    Core, Held, Hold, Idling, Left, Lifecycle, Next, Reserved, Share, Tenure, current_runtime,
-};
+use super::{Core, Held, Hold, Left, Lifecycle, Reserved, Share, Tenure, current_runtime};
 use crate::backend::{Granted, Renewed};
 use crate::observe::{metrics, spans};
 use crate::queue::Front;
@@ -38,7 +36,7 @@ pub(crate) struct HoldHandle {
     /// stay small.
     span: Option<Box<Span>>,
     /// Until when the key stays taken, even if the handle ends before.
-    keep_until: Option<Box<Moment>>,
+    cover_until: Option<Box<Moment>>,
 }
 
 impl HoldHandle {
@@ -58,7 +56,7 @@ impl HoldHandle {
         let (of, key) = (Arc::downgrade(core), key.clone());
         let hold = Tenure::begin(of, key, front, holder, &hold_options, granted, reserved);
         core.watch.insert(hold.tenure(), granted.sent_at);
-        core.presence.is_wanted();
+        core.presence.note_wanted();
         HoldHandle::begins(core, hold, hold_options)
     }
 
@@ -91,14 +89,14 @@ impl HoldHandle {
     /// The caller has the handle from here on, without another await: if it wants that, the watchdog renews the hold, and the
     /// key stays taken for `least` from now, even if the handle ends before. A caller that was not polled any more before this
     /// keeps the lock for one lease at most.
-    pub(crate) fn is_with_caller(&mut self, renewed: bool, least: Option<&Duration>) {
+    pub(crate) fn reach_caller(&mut self, renewed: bool, least: Option<&Duration>) {
         if renewed && !self.renewed {
             self.renewed = true;
             if self.hold.add_renewer() {
                 self.core.watch.look_now(self.hold.tenure());
             }
         }
-        self.keep_until = least.map(|least| Box::new(clock::now() + *least));
+        self.cover_until = least.map(|least| Box::new(clock::now() + *least));
     }
 
     /// Limits the hold from now on, unless it is limited already (`max_hold`).
@@ -127,7 +125,7 @@ impl HoldHandle {
             path,
             counted: Some(counted),
             span: None,
-            keep_until: None,
+            cover_until: None,
         }
     }
 
@@ -150,6 +148,9 @@ impl HoldHandle {
     pub(crate) fn stop_writing(&mut self) -> Result<Left, LockError> {
         let left = self.hold.stop_writing()?;
         self.kind = Kind::Read;
+        if let Some(level) = self.level.get() {
+            level.stop_writing();
+        }
         Ok(left)
     }
 
@@ -225,7 +226,7 @@ impl HoldHandle {
         let share = Share {
             kind: self.kind,
             renewed: self.renewed,
-            keep_until: self.keep_until.as_deref().copied(),
+            cover_until: self.cover_until.as_deref().copied(),
             returns: is_dropped && self.returns(),
         };
         let now = clock::now();
@@ -233,17 +234,6 @@ impl HoldHandle {
         let is_lost = matches!(left, Left::Lost { .. });
         if let Some(span) = self.span.take() {
             spans::hold_ended(&span, is_lost);
-        }
-        if let Left::Last(turn, next) = &left {
-            let (tenure, watch) = (self.hold.tenure(), &self.core.watch);
-            match next {
-                // Before the release is sent: nothing renews what is being given back.
-                Next::Release => drop(watch.remove(tenure)),
-                Next::Idle(Idling::Early | Idling::Release) => watch.ends_earlier(tenure),
-                Next::Idle(Idling::Planned) | Next::Turn(..) => {}
-            }
-            let held_for = now.since(turn.granted_at);
-            metrics::ended(turn.label, tenure.first_kind(), held_for);
         }
         if let Some(level) = self.level.get()
             && !is_lost

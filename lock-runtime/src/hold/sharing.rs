@@ -50,7 +50,7 @@ pub(crate) struct Share {
     pub(crate) kind: Kind,
     pub(crate) renewed: bool,
     /// Until when the key stays taken, no matter which sharer leaves last.
-    pub(crate) keep_until: Option<Moment>,
+    pub(crate) cover_until: Option<Moment>,
     /// The guard was dropped, and no other process is known to want the lock. The task that dropped it may come back before
     /// the lock is given back.
     pub(crate) returns: bool,
@@ -177,8 +177,8 @@ impl Hold {
         let Some(turn) = state.turn_mut() else {
             return Left::Shared;
         };
-        if let Some(until) = share.keep_until {
-            turn.keep_until(until);
+        if let Some(until) = share.cover_until {
+            turn.cover_until(until);
         }
         let last = turn.part(share.kind, share.renewed);
         match &mut state.stage {
@@ -219,7 +219,7 @@ impl Hold {
         now: Moment,
     ) -> Next {
         let tenure = &self.tenure;
-        if let Some(until) = turn.kept_until(now) {
+        if let Some(until) = turn.covered_until(now) {
             // The process keeps nothing after that time, and no caller follows before it.
             turn.keep_for = None;
             state.stage = Stage::Covering { until };
@@ -232,17 +232,19 @@ impl Hold {
         };
         if state.wanted {
             turn.keep_for = None;
-            queues.change_at(&front, |key| key.slice().is_wanted(now));
+            queues.change_at(&front, |key| key.slice().note_wanted(now));
         }
         // Not after a nested request for a longer lease, nor while the key is to stay taken, nor in a manager that closes.
         let is_whole = turn.ttl == tenure.ttl && matches!(state.stage, Stage::Leaving);
         let goes_on = is_whole && core.life.is_open();
-        // Before the first turn, which is nobody's, the store was asked just now.
-        let has_tokens = state.turn == 0 || !state.is_used_up();
-        let may_idle = goes_on && has_tokens && tenure.holder().keeps();
         let idle_until = match turn.keep_for {
-            Some(keep_for) => may_idle.then(|| now + keep_for),
-            None if goes_on && returns && !state.wanted && !state.is_used_up() => {
+            _ if !goes_on => None,
+            // Turn 0 of a keeper is nobody's: the hand-over has just asked the store.
+            Some(keep_for) => {
+                let has_tokens = state.turn == 0 || !state.is_used_up();
+                (has_tokens && tenure.holder().keeps()).then(|| now + keep_for)
+            }
+            None if returns && !state.wanted && !state.is_used_up() => {
                 let knows_nobody = queues.change_at(&front, |key| key.slice().knows_nobody());
                 state.free_until(now).filter(|_| knows_nobody == Some(true))
             }
@@ -264,13 +266,13 @@ impl Hold {
             });
         }
         if goes_on {
-            let mut turn = None;
+            let mut following = None;
             let suits = |options: &HoldOptions| {
-                turn = state.turn_of_waiter(tenure.ttl, options, now);
-                turn.is_some()
+                following = state.turn_of_waiter(tenure.ttl, options, now);
+                following.is_some()
             };
             let successor = queues.change_at(&front, |key| key.next_if(suits)).flatten();
-            if let Some((successor, mut turn)) = successor.zip(turn) {
+            if let Some((successor, mut turn)) = successor.zip(following) {
                 queues.change_at(&front, |key| key.held_by(turn.label.lock));
                 turn.front = Some(front);
                 let (token, counted) = (turn.token, core.life.under_way.enter());

@@ -2,7 +2,8 @@
 //!
 //! A [`Tenure`] begins with the store's grant and ends when the lock is lost, or when its release is about to be sent. In
 //! between, callers of this process have the lock one after the other, each for one [`Turn`], and the store is not asked:
-//! it knows the holder that it knew before. The watchdog renews the tenure in every turn.
+//! it knows the holder that it knew before. The watchdog renews the tenure while it is idle, and in turns whose guards want
+//! that.
 //!
 //! Invariants, all under the lock of the tenure's state:
 //!

@@ -1,5 +1,5 @@
-//! One caller's time with a lock, and how its guards come and go. The tenure below it may have had turns before, and may
-//! have more.
+//! One caller's time with a lock. The tenure below it may have had turns before, and may have more. How guards come and go is
+//! in `sharing.rs`.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -43,7 +43,7 @@ pub(crate) struct Turn {
 struct Rare {
     max_until: Option<Moment>,
     /// Until when the key stays taken, even if the last sharer leaves before: the latest time that a sharer asked for.
-    keep_until: Option<Moment>,
+    cover_until: Option<Moment>,
     /// Guards that hold several locks as one: they are notified, too, when the turn is over.
     also_told: Vec<Weak<Notify>>,
 }
@@ -136,14 +136,14 @@ impl Turn {
     }
 
     /// The key stays taken until then, or longer.
-    pub(super) fn keep_until(&mut self, until: Moment) {
-        let latest = &mut self.rare.get_or_insert_default().keep_until;
+    pub(super) fn cover_until(&mut self, until: Moment) {
+        let latest = &mut self.rare.get_or_insert_default().cover_until;
         *latest = Some(latest.map_or(until, |latest| latest.later(until)));
     }
 
     /// Until when the key stays taken, if that is after `now`.
-    pub(crate) fn kept_until(&self, now: Moment) -> Option<Moment> {
-        let until = self.rare.as_ref()?.keep_until;
+    pub(crate) fn covered_until(&self, now: Moment) -> Option<Moment> {
+        let until = self.rare.as_ref()?.cover_until;
         until.filter(|until| !now.has_reached(*until))
     }
 

@@ -12,11 +12,11 @@ const SLICE: Duration = Duration::from_millis(2);
 const SLICE_IN_ROUND_TRIPS: u32 = 8;
 /// The length of a slice if no other process is known to wait: peers that neither subscribe nor publish still get a chance.
 const SLICE_ALONE: Duration = Duration::from_secs(1);
-/// The length of a tenure: the lock goes round in this process without a request to the store. After it, other processes may
-/// wait, or the lock may have been released by force.
-const TENURE: Duration = Duration::from_millis(2);
-/// The least number of round trips in a tenure: each tenure costs one, in which no caller has the lock.
-const TENURE_IN_ROUND_TRIPS: u32 = 4;
+/// For how long after a grant the lock goes from turn to turn in this process without a request to the store. After that, other
+/// processes may wait, or the lock may have been released by force.
+const TURNS_FOR: Duration = Duration::from_millis(2);
+/// The least number of round trips in that time: each grant costs one, in which no caller has the lock.
+const TURNS_IN_ROUND_TRIPS: u32 = 4;
 
 /// The time in which the lock changes from one process to another: a release, its message, a request and its answer.
 const CHANGE_IN_ROUND_TRIPS: u32 = 2;
@@ -75,7 +75,7 @@ impl Slice {
 
     /// The store has granted the lock to this process, or to its next holder. Returns until when the lock may go round in this
     /// process without the store. `notice_time`: see [`Backend`](crate::backend::Backend::notice_time).
-    pub(crate) fn tenure_begins(&mut self, others: Option<u64>, notice_time: Duration) -> Moment {
+    pub(crate) fn granted(&mut self, others: Option<u64>, notice_time: Duration) -> Moment {
         let now = clock::now();
         let since = self.hand_overs.map_or(now, |slice| slice.since);
         let until = since
@@ -88,7 +88,7 @@ impl Slice {
             until,
             others: others.unwrap_or(0),
         });
-        (now + TENURE.max(notice_time * TENURE_IN_ROUND_TRIPS)).earlier(until)
+        (now + TURNS_FOR.max(notice_time * TURNS_IN_ROUND_TRIPS)).earlier(until)
     }
 
     /// Whether the lock may go to a caller of this process that came after its guard was dropped. `held_for`: the length of
@@ -109,7 +109,7 @@ impl Slice {
     }
 
     /// The caller had to wait for another process.
-    pub(crate) fn was_contended(&mut self) {
+    pub(crate) fn note_contended(&mut self) {
         self.contended = true;
     }
 
@@ -125,12 +125,12 @@ impl Slice {
     }
 
     /// No caller of this process has used the key for a while: others had their chance.
-    pub(crate) fn was_unused(&mut self) {
+    pub(crate) fn note_unused(&mut self) {
         self.kept = None;
     }
 
     /// Another process wants the key. It asks as soon as it receives the release's message, and this process not before it.
-    pub(crate) fn is_wanted(&mut self, now: Moment) {
+    pub(crate) fn note_wanted(&mut self, now: Moment) {
         self.kept = Some((now, Duration::ZERO));
     }
 

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use crate::backend::Released;
 use crate::hold::{Core, Handles, Hold, Left, current_runtime};
 use crate::queue::Front;
-use crate::release::pauses;
+use crate::release::{pauses, told_within};
 use crate::values::{Counted, Kind, Label, LockError, LostReason, clock, config};
 
 impl Handles {
@@ -70,20 +70,18 @@ impl Downgrade {
     /// Downgrades for a caller that waits for the outcome, within the call timeout. From the call on, not from the first poll,
     /// the manager owns the work, which continues when the caller leaves.
     pub(crate) fn explicit(self) -> impl Future<Output = Result<(), LockError>> + Send + 'static {
-        let (core, name) = (self.core.clone(), self.hold.key().name().to_owned());
+        let (core, key) = (self.core.clone(), self.hold.key().clone());
         let (done, outcome) = oneshot::channel();
         core.life.spawn(self.run(done));
         async move {
             current_runtime()?;
             let timeout = core.options.call_timeout;
-            let why = match tokio::time::timeout(timeout, outcome).await {
-                Ok(Ok(outcome)) => return outcome,
-                Ok(Err(_)) => "the runtime of the lock manager is gone".to_owned(),
-                Err(_) => format!(
+            let late = || {
+                format!(
                     "the downgrade was not confirmed within {timeout:?} and is repeated in the background"
-                ),
+                )
             };
-            Err(LockError::unavailable(&name, why))
+            told_within(timeout, outcome, &key, late).await
         }
     }
 

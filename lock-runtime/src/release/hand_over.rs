@@ -6,17 +6,17 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::{Release, Work, idle, undo};
-use crate::backend::{Fault, HandedOver, Released, TenureTerms};
+use crate::backend::{Fault, FurtherTurns, HandedOver, Released};
 use crate::hold::{Core, HoldHandle, Offer, Reserved};
 use crate::observe::metrics;
 use crate::queue::{Front, Successor, Ticket};
 use crate::values::{HoldOptions, Key, Kind, LockError, SPARE_TOKENS, clock};
 
 /// Returns the permission for further turns in the tenure that the store has just granted, if the terms give one.
-pub(crate) fn reserve(core: &Core, front: &Front, terms: TenureTerms) -> Option<Reserved> {
-    let TenureTerms { others, spare } = terms;
+pub(crate) fn reserve(core: &Core, front: &Front, terms: FurtherTurns) -> Option<Reserved> {
+    let FurtherTurns { others, spare } = terms;
     let notice_time = core.backend.notice_time(front.key(), Duration::ZERO);
-    let until = front.slice(|slice| slice.tenure_begins(others, notice_time));
+    let until = front.slice(|slice| slice.granted(others, notice_time));
     Reserved::new(spare, Some(until?))
 }
 

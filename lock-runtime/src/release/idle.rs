@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::Release;
-use crate::backend::{Granted, TenureTerms};
+use crate::backend::{FurtherTurns, Granted};
 use crate::hold::{Core, Left, Next, Reserved, Share, Tenure, Turn};
 use crate::observe;
 use crate::queue::Front;
@@ -22,9 +22,9 @@ pub(super) fn keep(
     holder: HolderId,
     options: HoldOptions,
     granted: Granted,
-    terms: TenureTerms,
+    terms: FurtherTurns,
 ) {
-    let TenureTerms { others, spare } = terms;
+    let FurtherTurns { others, spare } = terms;
     // The grant is believed from the moment of its request on, so its time cannot be over yet.
     let (key, now) = (front.key().clone(), granted.sent_at);
     front.slice(|slice| slice.keeps(options.keep_for.unwrap_or_default(), now));
@@ -39,7 +39,7 @@ pub(super) fn keep(
     let share = Share {
         kind: tenure.first_kind(),
         renewed: false,
-        keep_until: None,
+        cover_until: None,
         returns: false,
     };
     match hold.leave(core, share, now) {
@@ -56,7 +56,7 @@ pub(crate) fn ended(core: &Arc<Core>, tenure: &Arc<Tenure>, turn: Turn, reason: 
     core.watch.remove(tenure);
     core.queues.idles_no_more(tenure, false);
     if let Some(front) = &turn.front {
-        front.slice(Slice::was_unused);
+        front.slice(Slice::note_unused);
     }
     match reason {
         // The store has no hold any more that could be given back.

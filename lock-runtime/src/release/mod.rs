@@ -1,14 +1,14 @@
 //! The end of a tenure: the lock is given back to the store, or handed over in the store to the next local waiter.
 //!
-//! The last guard leaves a [`Release`]. Invariants:
+//! The last guard leaves a [`Release`], and so does the end of an idle time. Invariants:
 //! - The future that drives a release may be dropped at any time. The release then continues in the background.
 //! - Each request names the holder, so a repeated request releases nothing of other holders.
 //! - No turn begins under that holder any more: the release is made after the tenure has [ended](crate::hold::Next::Release).
 
+mod cover;
 pub(crate) mod downgrade;
 pub(crate) mod hand_over;
 pub(crate) mod idle;
-mod keep;
 pub(crate) mod place;
 #[cfg(test)]
 mod tests;
@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use self::cover::Covered;
 use self::idle::AfterDrop;
-use self::keep::Covered;
 use crate::backend::{Fault, HoldRef, Released, WithRelease};
 use crate::hold::{
     Asking, Core, HoldHandle, Idling, Left, Next, Offer, Tenure, Turn, current_runtime,
@@ -32,7 +32,7 @@ use crate::queue::slice::Others;
 use crate::release::downgrade::Downgrade;
 use crate::release::place::Place;
 use crate::values::ttl::LEAST_CALL;
-use crate::values::{Backoff, Counted, LockError, LostReason, Moment, UnusedTokens, clock};
+use crate::values::{Backoff, Counted, Key, LockError, LostReason, Moment, UnusedTokens, clock};
 
 /// A release under way; `None` if it is over. Boxed, so that the future that waits for it stays small while the body runs.
 #[derive(Default)]
@@ -108,19 +108,35 @@ impl HoldHandle {
             return Ok(None);
         };
         let (core, tenure) = (self.core(), self.hold().tenure());
-        match left {
-            Left::Last(_, Next::Idle(Idling::Release)) => {
-                core.life.spawn(AfterDrop::new(core, tenure).run());
-                Ok(None)
-            }
-            Left::Shared | Left::Last(_, Next::Idle(_)) => Ok(None),
+        let (turn, next) = match left {
+            Left::Last(turn, next) => (turn, next),
+            Left::Shared => return Ok(None),
             Left::Reading(front) => {
                 let downgrade = Downgrade::new(core.clone(), self.hold().clone(), front);
-                Ok(Some(AtStore::Downgrade(downgrade)))
+                return Ok(Some(AtStore::Downgrade(downgrade)));
             }
-            Left::Last(_, Next::Turn(successor, hold)) => {
+            Left::Lost { loss, last } => {
+                let error = self.hold().lost_error(loss);
+                if last {
+                    clean_up(core, tenure.clone(), loss.reason);
+                }
+                return Err(error);
+            }
+        };
+        let kind = tenure.first_kind();
+        metrics::ended(turn.label, kind, left_at.since(turn.granted_at));
+        match next {
+            Next::Idle(idling) => {
+                if !matches!(idling, Idling::Planned) {
+                    core.watch.ends_earlier(tenure);
+                }
+                if matches!(idling, Idling::Release) {
+                    core.life.spawn(AfterDrop::new(core, tenure).run());
+                }
+                Ok(None)
+            }
+            Next::Turn(successor, hold) => {
                 let options = successor.hold_options;
-                let kind = tenure.first_kind();
                 metrics::held(options.label, kind);
                 if options.max_hold.is_some() {
                     core.watch.ends_earlier(tenure);
@@ -128,16 +144,11 @@ impl HoldHandle {
                 hand_over::give(core, kind, successor, Offer::new(core, hold));
                 Ok(None)
             }
-            Left::Last(turn, Next::Release) => {
+            Next::Release => {
+                // Before the release is sent: nothing renews what is being given back.
+                drop(core.watch.remove(tenure));
                 let release = Release::new(core, tenure.clone(), turn, left_at);
                 Ok(Some(AtStore::Release(release)))
-            }
-            Left::Lost { loss, last } => {
-                let error = self.hold().lost_error(loss);
-                if last {
-                    clean_up(core, tenure.clone(), loss.reason);
-                }
-                Err(error)
             }
         }
     }
@@ -179,6 +190,29 @@ pub(crate) fn clean_up(core: &Arc<Core>, tenure: Arc<Tenure>, reason: LostReason
 /// The pauses between two requests that end a hold, while none is answered.
 pub(crate) fn pauses() -> Backoff {
     Backoff::new(Duration::from_millis(20), Duration::from_secs(1))
+}
+
+/// Waits for the outcome of work that a task of the manager does, within the call timeout. The work continues after that; `late`
+/// says so.
+async fn told_within(
+    timeout: Duration,
+    outcome: oneshot::Receiver<Result<(), LockError>>,
+    key: &Key,
+    late: impl FnOnce() -> String,
+) -> Result<(), LockError> {
+    let why = match tokio::time::timeout(timeout, outcome).await {
+        Ok(Ok(outcome)) => return outcome,
+        Ok(Err(_)) => "the runtime of the lock manager is gone".to_owned(),
+        Err(_) => late(),
+    };
+    Err(LockError::unavailable(key.name(), why))
+}
+
+/// Says that a release is not answered within the call timeout, and continues.
+fn unconfirmed(timeout: Duration, why: &str) -> String {
+    format!(
+        "the release was not confirmed within {timeout:?} and is repeated in the background: {why}"
+    )
 }
 
 /// The release of a tenure that is over. If it is dropped before it is done, it continues in a task of the manager's runtime.
@@ -248,33 +282,31 @@ impl Release {
         let timeout = work.core.options.call_timeout;
         if work.covered_until().is_some() {
             let (told, covered) = oneshot::channel();
-            let gone = work.unavailable("the runtime of the lock manager is gone");
-            let late = work.unavailable(format!(
-                "the store did not confirm within {timeout:?} that it keeps the key for `min_hold`; it is asked again until \
-                 the lease is over"
-            ));
+            let key = work.tenure.key().clone();
             self.spawn(Some(told));
-            return match tokio::time::timeout(timeout, covered).await {
-                Ok(outcome) => outcome.unwrap_or(Err(gone)),
-                Err(_) => Err(late),
+            let late = || {
+                format!(
+                    "the store did not confirm within {timeout:?} that it keeps the key for `min_hold`; it is asked again \
+                     until the lease is over"
+                )
             };
+            return told_within(timeout, covered, &key, late).await;
         }
         if let Some(next) = work.next(false) {
             // The caller may be dropped, and the successor must not depend on it: the manager owns the hand-over.
             let (told, outcome) = oneshot::channel();
-            let error = work.unavailable("the runtime of the lock manager is gone");
-            let late = work.unconfirmed(timeout, "no answer to the hand-over");
-            let core = work.core.clone();
+            let (core, key) = (work.core.clone(), work.tenure.key().clone());
             self.in_task = true;
             core.life.spawn(self.hand_over(next, told));
-            return match tokio::time::timeout(timeout, outcome).await {
-                Ok(outcome) => outcome.unwrap_or(Err(error)),
-                Err(_) => Err(late),
-            };
+            let late = || unconfirmed(timeout, "no answer to the hand-over");
+            return told_within(timeout, outcome, &key, late).await;
         }
         let until = work.tenure.leased_until().earlier(work.left_at + timeout);
         match work.release_until_answered(until).await {
-            Err(fault) if fault.is_passing() => Err(work.unconfirmed(timeout, &fault.to_string())),
+            Err(fault) if fault.is_passing() => {
+                let why = unconfirmed(timeout, &fault.to_string());
+                Err(LockError::unavailable(work.tenure.key().name(), why))
+            }
             answer => self.conclude(answer),
         }
     }
@@ -295,7 +327,7 @@ impl Release {
         };
         let (core, label) = (work.core.clone(), work.turn.label.lock);
         let is_dropped = covered.is_none() && work.covered_until().is_none();
-        if !work.keep(covered).await {
+        if !work.stay_covered(covered).await {
             self.done();
             return;
         }
@@ -353,7 +385,7 @@ impl Release {
 impl Work {
     /// Returns the time until which the key stays taken, if it does (`min_hold`).
     fn covered_until(&self) -> Option<Moment> {
-        self.turn.kept_until(self.left_at)
+        self.turn.covered_until(self.left_at)
     }
 
     async fn release_until_answered(&mut self, until: Moment) -> Result<Released, Fault> {
@@ -422,17 +454,6 @@ impl Work {
                 drop(front);
             });
         }
-    }
-
-    /// Returns the error of a release that is not answered within the call timeout, and that continues.
-    fn unconfirmed(&self, timeout: Duration, why: &str) -> LockError {
-        self.unavailable(format!(
-            "the release was not confirmed within {timeout:?} and is repeated in the background: {why}"
-        ))
-    }
-
-    fn unavailable(&self, why: impl Into<String>) -> LockError {
-        LockError::unavailable(self.tenure.key().name(), why)
     }
 
     /// Returns the error of a release whose holder the store does not know.

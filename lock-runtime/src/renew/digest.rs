@@ -68,8 +68,8 @@ impl Digest {
         told
     }
 
-    /// Notes whether a loop logs what is counted. Without one, each event is logged in full.
-    pub(super) fn is_logged(&mut self, logged: bool) {
+    /// Sets whether a loop logs what is counted. Without one, each event is logged in full.
+    pub(super) fn set_logged(&mut self, logged: bool) {
         self.is_over = !logged;
     }
 }
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(digest.ended(began + 3 * SECOND), []);
         assert_eq!(digest.next(), None, "a quiet second ends it");
         assert!(digest.is_first(REFUSED, 1, began + 3 * SECOND));
-        digest.is_logged(false);
+        digest.set_logged(false);
         assert!(digest.is_first(REFUSED, 1, began + 3 * SECOND));
     }
 }

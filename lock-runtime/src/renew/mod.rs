@@ -385,7 +385,7 @@ pub(crate) struct Background {
 /// panics, it is started again after a pause.
 pub(crate) fn start(runtime: &Handle, of: Background) {
     // The loop of an earlier runtime may have ended.
-    of.watch.digest.lock().is_logged(true);
+    of.watch.digest.lock().set_logged(true);
     runtime.spawn(presence::keep(of.clone()));
     let end = EndOfRuntime(of.clone());
     runtime.spawn(async move {
@@ -434,7 +434,7 @@ impl Drop for EndOfRuntime {
         }
         // No loop will wake to log it.
         of.watch.log_digest(clock::now().tick() + TICK);
-        of.watch.digest.lock().is_logged(false);
+        of.watch.digest.lock().set_logged(false);
         metrics::oldest(of.backend.store().name(), || None);
     }
 }

@@ -114,7 +114,7 @@ impl Scene {
             let share = Share {
                 kind: Kind::Mutex,
                 renewed: true,
-                keep_until: None,
+                cover_until: None,
                 returns: false,
             };
             match hold.leave(&core, share, clock::now()) {

@@ -50,7 +50,7 @@ impl Presence {
     }
 
     /// The store has a hold or a place of this manager, by which others may meet it.
-    pub(crate) fn is_wanted(&self) {
+    pub(crate) fn note_wanted(&self) {
         // Nearly always it is set already.
         if !self.wanted.load(Ordering::Relaxed) {
             self.wanted.store(true, Ordering::Relaxed);

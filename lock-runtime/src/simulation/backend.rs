@@ -19,9 +19,9 @@ use crate::backend::kit::topic::{TopicListener, WakeUps};
 use crate::backend::kit::undo::Undo;
 use crate::backend::memory::MemoryBackend;
 use crate::backend::{
-    AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, CounterRef, Counters, Fault, HandedOver,
-    HoldRef, Listen, Released, Renewal, Renewed, Reply, Snapshot, Spare, StoreTraits, TenureTerms,
-    Within,
+    AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, CounterRef, Counters, Fault,
+    FurtherTurns, HandedOver, HoldRef, Listen, Released, Renewal, Renewed, Reply, Snapshot, Spare,
+    StoreTraits, Within,
 };
 use crate::sync::Mutex;
 use crate::values::clock::{self, Moment, simulated_now};
@@ -488,12 +488,12 @@ impl Backend for SimulatedBackend {
 }
 
 /// The store told its time at the moment of its answer. Here it counts from the answer's arrival.
-fn by_the_clock_here(terms: TenureTerms) -> TenureTerms {
+fn by_the_clock_here(terms: FurtherTurns) -> FurtherTurns {
     let spare = match terms.spare {
         Spare::Tokens(tokens) => Spare::Tokens(tokens.heard_at(clock::now())),
         other => other,
     };
-    TenureTerms { spare, ..terms }
+    FurtherTurns { spare, ..terms }
 }
 
 /// Sends an operation on a counter.

@@ -156,7 +156,7 @@ pub const ALL: &[Bug] = &[
             "let handed = if PLANTED {
                 let granted = crate::backend::Granted::leased(None, clock::now());
                 let (others, spare) = (None, crate::backend::Spare::Nothing);
-                Ok(HandedOver::Done(granted, TenureTerms { others, spare }))
+                Ok(HandedOver::Done(granted, FurtherTurns { others, spare }))
             } else {
                 core.backend.hand_over(from, call, spare).await
             };",

@@ -305,12 +305,28 @@ tests::suite! {
         let mut inner = nested.await.unwrap();
         outer.downgrade().await.unwrap();
         assert!(!may_read(&other).await, "the inner one writes");
+        assert!(outer.fencing_token().is_some(), "the inner one writes");
+        assert_upgrade(outer.scope(async { locks.write("k").try_acquire().await }).await);
         inner.downgrade().await.unwrap();
+        assert_eq!(outer.fencing_token(), None);
         assert!(may_read(&other).await && !may_write(&other).await);
         inner.release().await.unwrap();
         assert!(outer.is_held() && !may_write(&other).await);
         outer.release().await.unwrap();
         assert!(may_write(&other).await);
+    }
+
+    async fn under_a_nested_write_that_became_a_read_writes_are_refused(store: &mut Store) {
+        let locks = store.manager().await;
+        let outer = locks.write("k").acquire().await.unwrap();
+        let nested = outer.scope(async { locks.write("k").acquire().await });
+        let mut inner = nested.await.unwrap();
+        let within = inner.scope(async { locks.write("k").acquire().await });
+        within.await.unwrap().release().await.unwrap();
+        inner.downgrade().await.unwrap();
+        assert_upgrade(inner.scope(async { locks.write("k").acquire().await }).await);
+        inner.release().await.unwrap();
+        outer.release().await.unwrap();
     }
 
     async fn under_a_write_that_became_a_read_reads_re_enter_and_writes_are_refused(store: &mut Store) {

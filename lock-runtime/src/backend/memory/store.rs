@@ -15,8 +15,8 @@ use super::permits::Permits;
 use super::read_write::ReadWrite;
 use crate::backend::kit::topic::{WakeUpTopic, WakeUps};
 use crate::backend::{
-    AcquireRequest, AskedKind, EventSink, Fault, FoundKind, Granted, HandedOver, Renewal, Renewed,
-    Snapshot, Spare, TenureTerms, clash,
+    AcquireRequest, AskedKind, EventSink, Fault, FoundKind, FurtherTurns, Granted, HandedOver,
+    Renewal, Renewed, Snapshot, Spare, clash,
 };
 use crate::sync::{Mutex, MutexGuard};
 use crate::values::{FencingToken, Key, Kind, TokenRange, clock};
@@ -253,7 +253,7 @@ impl MemoryState {
     /// Returns the answer to a hand-over that was carried out.
     pub(super) fn handed_over(&mut self, to: &AcquireRequest<'_>, spare: u64) -> HandedOver {
         let granted = self.granted(to);
-        let terms = TenureTerms {
+        let terms = FurtherTurns {
             spare: self.spare(to, granted.token, spare),
             // This manager has no listener at a key that it holds itself, so every listener belongs to another manager.
             others: self.others(to.hold_ref.key),

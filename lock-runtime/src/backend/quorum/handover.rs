@@ -8,7 +8,7 @@ use crate::backend::quorum::broadcast::Round;
 use crate::backend::quorum::majority::majority;
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::quorum::vote::Grants;
-use crate::backend::{Fault, Granted, HandedOver, Spare, TenureTerms};
+use crate::backend::{Fault, FurtherTurns, Granted, HandedOver, HoldRef, Spare};
 use crate::values::{HolderId, Moment, SPARE_TOKENS, clock};
 
 pub(super) async fn hand_over(
@@ -22,8 +22,10 @@ pub(super) async fn hand_over(
     // A release by the new holder, however soon it comes, must find the nodes that have not answered yet.
     // Nothing undoes what a node has done for it without that release.
     inner.goes_on(to.holder, &grants, clock::now());
+    // The lease of the old holder may be longer than that of the new one.
+    let old = NodeRequest::to_release(HoldRef::one(&to.key, from), to.timeout, inner.longest);
     let mut round = Round::ask(inner, to.timeout, |inner, node| {
-        let (grants, from, to) = (grants.clone(), to.by(from), to.clone());
+        let (grants, from, to) = (grants.clone(), old.clone(), to.clone());
         let pending = inner.pending.enter();
         async move {
             let _pending = pending;
@@ -52,7 +54,7 @@ pub(super) async fn hand_over(
     match sent_at {
         Some(sent_at) if done >= needed && to.ttl.validity(sent_at.elapsed()).is_some() => {
             let granted = Granted::leased(None, sent_at);
-            let terms = TenureTerms {
+            let terms = FurtherTurns {
                 others,
                 // Every further hold has to be confirmed by a majority.
                 spare: Spare::Nothing,
@@ -69,7 +71,7 @@ pub(super) async fn hand_over(
 
 async fn at_one_node(
     inner: &Arc<QuorumShared>,
-    grants: &Grants,
+    grants: &Arc<Grants>,
     index: usize,
     from: NodeRequest,
     to: NodeRequest,
@@ -89,13 +91,18 @@ async fn at_one_node(
             }
         }
         Ok(HandedOver::NotHeld) => {}
-        // The node may still name the old holder, and nobody else will release it there.
+        // The node may still name the old holder, and nobody else will release it there. Until that is done, the request may
+        // still arrive, and a release of the new holder may have been there before it.
         Err(_) => {
-            inner.errand(index, from);
-            // The request may still arrive, and the new holder's release may have been there before it.
-            if grants.is_withdrawn() {
-                inner.errand(index, to);
-            }
+            let (handle, pending) = (inner.handle.clone(), inner.pending.enter());
+            let (inner, grants) = (inner.clone(), grants.clone());
+            handle.spawn(async move {
+                inner.give_back(index, &from).await;
+                if grants.is_withdrawn() {
+                    inner.give_back(index, &to).await;
+                }
+                drop(pending);
+            });
         }
     }
     answer

@@ -49,14 +49,6 @@ impl NodeRequest {
         }
     }
 
-    /// Returns the same request of another holder.
-    pub(super) fn by(&self, holder: HolderId) -> NodeRequest {
-        NodeRequest {
-            holder,
-            ..self.clone()
-        }
-    }
-
     pub(super) fn hold_ref(&self) -> HoldRef<'_> {
         HoldRef::one(&self.key, self.holder)
     }

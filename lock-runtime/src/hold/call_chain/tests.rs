@@ -25,7 +25,7 @@ fn give_back(hold: &Hold) {
     let share = Share {
         kind: Kind::Mutex,
         renewed: true,
-        keep_until: None,
+        cover_until: None,
         returns: false,
     };
     hold.leave(&core(&MemoryStore::new()), share, clock::now());

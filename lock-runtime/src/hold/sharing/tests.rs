@@ -44,11 +44,11 @@ fn hold(kind: Kind, renewed: bool) -> Hold {
     granted(key, None, holder, &options(LEASE, renewed), clock::now())
 }
 
-fn leave_as(hold: &Hold, kind: Kind, renewed: bool, keep_until: Option<Moment>) -> Left {
+fn leave_as(hold: &Hold, kind: Kind, renewed: bool, cover_until: Option<Moment>) -> Left {
     let share = Share {
         kind,
         renewed,
-        keep_until,
+        cover_until,
         returns: false,
     };
     hold.leave(&core(&MemoryStore::new()), share, clock::now())
@@ -239,7 +239,7 @@ async fn a_key_stays_taken_until_the_latest_that_a_sharer_asked_for() {
     let Left::Last(turn, Next::Release) = left else {
         panic!("others share it");
     };
-    let until = turn.kept_until(clock::now()).expect("it is kept");
+    let until = turn.covered_until(clock::now()).expect("it is kept");
     assert_eq!(until.remaining(), 2 * SECOND);
     assert!(!hold.tenure().undoes());
     advance(2 * SECOND).await;

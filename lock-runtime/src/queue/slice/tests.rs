@@ -9,10 +9,10 @@ async fn a_slice_lasts_two_milliseconds_or_eight_round_trips() {
             let round_trip = Duration::from_micros(round_trip);
             let mut slice = Slice::default();
             assert!(slice.may_hand_over());
-            slice.tenure_begins(others, round_trip);
+            slice.granted(others, round_trip);
             // Later tenures do not begin it anew.
             tokio::time::advance(Duration::from_millis(1)).await;
-            slice.tenure_begins(others, round_trip);
+            slice.granted(others, round_trip);
             tokio::time::advance(Duration::from_micros(length - 2_000)).await;
             assert!(slice.may_hand_over());
             tokio::time::advance(Duration::from_millis(1)).await;
@@ -25,7 +25,7 @@ async fn a_slice_lasts_two_milliseconds_or_eight_round_trips() {
 async fn alone_a_slice_lasts_a_second() {
     let mut slice = Slice::default();
     for _ in 0..1_000 {
-        slice.tenure_begins(Some(0), Duration::ZERO);
+        slice.granted(Some(0), Duration::ZERO);
     }
     tokio::time::advance(Duration::from_millis(999)).await;
     assert!(slice.may_hand_over());
@@ -45,7 +45,7 @@ async fn rest_after(
     others: Others,
 ) -> Option<Duration> {
     let mut slice = Slice::default();
-    slice.tenure_begins(counted, round_trip);
+    slice.granted(counted, round_trip);
     tokio::time::advance(Duration::from_secs(10)).await;
     let rest = rest_of(&mut slice, others, round_trip);
     assert_eq!(rest_of(&mut slice, others, round_trip), None, "once");
@@ -88,7 +88,7 @@ async fn most_of_the_others_get_as_long_a_slice() {
         let mut rests = Vec::new();
         for _ in 0..100 {
             let mut slice = Slice::default();
-            slice.tenure_begins(Some(others), round_trip);
+            slice.granted(Some(others), round_trip);
             tokio::time::advance(length).await;
             rests.push(rest_of(&mut slice, Others::Seen(1), round_trip).unwrap());
         }
@@ -101,7 +101,7 @@ async fn most_of_the_others_get_as_long_a_slice() {
 async fn a_process_does_not_rest_before_its_slice_is_over() {
     let mut slice = Slice::default();
     assert_eq!(rest_of(&mut slice, Others::Seen(0), Duration::ZERO), None);
-    slice.tenure_begins(Some(1), Duration::ZERO);
+    slice.granted(Some(1), Duration::ZERO);
     assert_eq!(rest_of(&mut slice, Others::Seen(0), Duration::ZERO), None);
 }
 
@@ -118,7 +118,7 @@ async fn a_process_does_not_rest_where_others_take_turns_with_it() {
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_asks_the_store_begins_a_slice() {
     let mut slice = Slice::default();
-    slice.tenure_begins(Some(1), Duration::ZERO);
+    slice.granted(Some(1), Duration::ZERO);
     tokio::time::advance(Duration::from_secs(1)).await;
     slice.begins_anew();
     assert!(slice.may_hand_over());
@@ -155,7 +155,7 @@ fn a_process_rests_shortly_for_others_that_want_the_key() {
     let mut slice = Slice::default();
     let now = clock::now();
     slice.keeps(Duration::from_secs(60), now);
-    slice.is_wanted(now);
+    slice.note_wanted(now);
     assert!(!slice.may_keep(now));
     assert_eq!(
         rest_of(&mut slice, Others::InTurns, Duration::ZERO),
@@ -168,7 +168,7 @@ fn a_process_that_did_not_use_the_key_does_not_rest() {
     let mut slice = Slice::default();
     let now = clock::now();
     slice.keeps(Duration::ZERO, now);
-    slice.was_unused();
+    slice.note_unused();
     assert_eq!(rest_of(&mut slice, Others::Seen(0), Duration::ZERO), None);
 }
 
@@ -209,7 +209,7 @@ fn after_a_turn_of_one_caller_all_but_one_of_the_others_have_their_turns() {
         let rests = (0..100).map(|_| {
             let mut slice = Slice::default();
             let (others, now) = (Others::Seen(processes), clock::now());
-            slice.was_contended();
+            slice.note_contended();
             let rest = slice.rest(others, held_for, Duration::ZERO, now);
             // Once. A caller that did not have to wait rests for the shortest time: others may only listen.
             (rest, slice.rest(others, held_for, Duration::ZERO, now))
@@ -229,9 +229,9 @@ async fn a_slice_that_was_waited_for_counts_the_others_that_were_seen() {
         let mut as_said = 0;
         for _ in 0..100 {
             let mut slice = Slice::default();
-            slice.tenure_begins(Some(1), Duration::ZERO);
+            slice.granted(Some(1), Duration::ZERO);
             if is_contended {
-                slice.was_contended();
+                slice.note_contended();
             }
             tokio::time::advance(Duration::from_millis(8)).await;
             let rest = rest_of(&mut slice, Others::Seen(4), Duration::ZERO);

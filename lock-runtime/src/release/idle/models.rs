@@ -71,7 +71,7 @@ impl Scene {
     /// A lock that is kept.
     fn new() -> Scene {
         let (scene, front, granted) = Scene::granted(Some(LONG));
-        let terms = TenureTerms {
+        let terms = FurtherTurns {
             others: Some(0),
             spare: Spare::Untokened,
         };

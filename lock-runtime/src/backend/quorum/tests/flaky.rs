@@ -40,6 +40,8 @@ pub(crate) enum Mode {
     Hot(Duration),
     /// Up, but it takes no locks together.
     Apart,
+    /// Up, but a hand-over is not answered, and is carried out after this time. Until then, its old holder is not released.
+    Late(Duration),
     /// Up, but no acquire is answered. Each is undone after this time.
     Unanswered(Duration),
 }
@@ -61,6 +63,8 @@ pub(crate) struct Switch {
     /// Held by the request that is being served, in [`Mode::Busy`].
     served: tokio::sync::Mutex<()>,
     born: Mutex<Option<Instant>>,
+    /// The old holder of a hand-over that is late.
+    late: Mutex<Option<HolderId>>,
     pub(crate) acquires: AtomicUsize,
     pub(crate) hand_overs: AtomicUsize,
     pub(crate) renewals: AtomicUsize,
@@ -134,7 +138,12 @@ impl Flaky {
 
     async fn way(&self, timeout: Duration) -> Result<(), Fault> {
         match self.switch.mode() {
-            Mode::Up | Mode::Busy(_) | Mode::Hot(_) | Mode::Apart | Mode::Unanswered(_) => Ok(()),
+            Mode::Up
+            | Mode::Busy(_)
+            | Mode::Hot(_)
+            | Mode::Apart
+            | Mode::Late(_)
+            | Mode::Unanswered(_) => Ok(()),
             Mode::Away => Err(Fault::NotDone(StoreError::new("away"))),
             Mode::Silent => {
                 tokio::time::sleep(timeout).await;
@@ -255,6 +264,9 @@ impl Backend for Flaky {
     }
 
     fn release<'a>(&'a self, hold_ref: HoldRef<'a>, timeout: Duration) -> Reply<'a, Released> {
+        if *self.switch.late.lock().unwrap() == Some(hold_ref.holder) {
+            return Box::pin(async { Err(Fault::not_done("its hand-over is late")) });
+        }
         self.passed(timeout, self.store.release(hold_ref, timeout))
     }
 
@@ -295,6 +307,20 @@ impl Backend for Flaky {
         spare: u64,
     ) -> Reply<'a, HandedOver> {
         self.switch.hand_overs.fetch_add(1, Ordering::Relaxed);
+        if let Mode::Late(after) = self.switch.mode() {
+            *self.switch.late.lock().unwrap() = Some(from);
+            let (store, switch) = (self.store.clone(), self.switch.clone());
+            let (key, holder) = (to.hold_ref.key.clone(), to.hold_ref.holder);
+            let (ttl, asked_at, timeout) = (to.ttl, to.asked_at, to.timeout);
+            tokio::spawn(async move {
+                tokio::time::sleep(after).await;
+                let to = HoldRef::one(&key, holder);
+                let to = AcquireRequest::of(to, ttl, asked_at, timeout);
+                let _ = store.hand_over(from, to, spare).await;
+                *switch.late.lock().unwrap() = None;
+            });
+            return Box::pin(async { Err(Fault::unknown("late")) });
+        }
         self.passed(to.timeout, self.store.hand_over(from, to, spare))
     }
 

@@ -139,6 +139,37 @@ async fn a_hand_over_leaves_nothing_at_a_slow_silent_or_absent_node() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_hand_over_to_a_shorter_lease_leaves_nothing_of_the_longer_one() {
+    let rig = Rig::new(3);
+    let locks = rig.manager();
+    let request = |lease: u32| locks.mutex("k").lease(lease * MS).acquire();
+    let first = request(30_000).await.unwrap();
+    let successor = tokio::spawn(request(1_000));
+    tokio::time::sleep(5 * MS).await;
+    rig.switches[1].set(Mode::Away);
+    first.release().await.unwrap();
+    let successor = successor.await.unwrap().unwrap();
+    // The lease of the successor is over at a node that does not renew it.
+    tokio::time::sleep(5_000 * MS).await;
+    rig.switches[1].set(Mode::Up);
+    successor.release().await.unwrap();
+    rig.becomes_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_overtakes_its_hand_over_leaves_nothing() {
+    let rig = Rig::new(3);
+    let locks = rig.manager();
+    let first = locks.mutex("k").acquire().await.unwrap();
+    let successor = tokio::spawn(locks.mutex("k").acquire());
+    tokio::time::sleep(5 * MS).await;
+    rig.switches[1].set(Mode::Late(100 * MS));
+    first.release().await.unwrap();
+    successor.await.unwrap().unwrap().release().await.unwrap();
+    rig.becomes_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_hand_over_without_a_majority_is_undone_and_the_heir_asks() {
     let rig = Rig::new(3);
     let locks = rig.manager();

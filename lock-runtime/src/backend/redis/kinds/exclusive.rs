@@ -12,7 +12,7 @@ use crate::backend::redis::scripting::exclusive::{
 use crate::backend::redis::scripting::grouped::{AcquireTerms, OneAcquire, OneRelease};
 use crate::backend::redis::scripting::outcomes::{AcquireReply, Dated, GaveBack, ReleaseReply};
 use crate::backend::{
-    AcquireRequest, Fault, Granted, HandedOver, HoldRef, Renewal, Spare, TenureTerms,
+    AcquireRequest, Fault, FurtherTurns, Granted, HandedOver, HoldRef, Renewal, Spare,
 };
 use crate::values::{FencingToken, HolderId, Key, Kind, TokenRange, clock, rare};
 
@@ -192,10 +192,10 @@ pub(crate) fn tenure_terms(
     tokens: Option<(FencingToken, FencingToken)>,
     subscribers: Option<u64>,
     time: u64,
-) -> TenureTerms {
+) -> FurtherTurns {
     let others = subscribers.map(|count| router.note_others(key, count));
     let clock = (key.kind() != Kind::Fenced).then(|| (time, clock::now()));
-    TenureTerms {
+    FurtherTurns {
         others,
         spare: tokens.map_or(Spare::Untokened, |(token, last)| {
             Spare::Tokens(TokenRange::new(token, last, clock))

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::backend::{
-    Backend, HandedOver, Holders, Released, Renewal, Renewed, TenureTerms, Within,
+    Backend, FurtherTurns, HandedOver, Holders, Released, Renewal, Renewed, Within,
 };
 use crate::values::holder::HolderIds;
 
@@ -35,7 +35,7 @@ async fn a_lock_is_taken_renewed_handed_over_and_given_back() {
         .hand_over(a, request(&key, b, 5_000), 0)
         .await
         .unwrap();
-    let HandedOver::Done(second, TenureTerms { others, .. }) = handed else {
+    let HandedOver::Done(second, FurtherTurns { others, .. }) = handed else {
         panic!()
     };
     assert!(second.token.unwrap() > first.token.unwrap());

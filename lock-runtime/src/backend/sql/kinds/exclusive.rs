@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::sql::{Arg, Purpose, SqlShared};
-use crate::backend::{AcquireRequest, Fault, Granted, HandedOver, HoldRef, Spare, TenureTerms};
+use crate::backend::{AcquireRequest, Fault, FurtherTurns, Granted, HandedOver, HoldRef, Spare};
 use crate::values::{FencingToken, HolderId, Kind, TokenRange, clock};
 
 pub(in crate::backend::sql) async fn hand_over(
@@ -55,7 +55,7 @@ pub(in crate::backend::sql) async fn hand_over(
         _ => Spare::Untokened,
     };
     let granted = Granted::leased(token, sent_at);
-    Ok(HandedOver::Done(granted, TenureTerms { others, spare }))
+    Ok(HandedOver::Done(granted, FurtherTurns { others, spare }))
 }
 
 /// Finds out whether neither of the two holds the lock, or the request was too late. The answer that it is not held

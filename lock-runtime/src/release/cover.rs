@@ -12,9 +12,9 @@ pub(super) type Covered = oneshot::Sender<Result<(), LockError>>;
 
 impl Work {
     /// Waits until the key may be given back. Returns `false` if the manager closes before: then the lease ends the hold.
-    /// `kept` gets a message once the store keeps the key for that long, whatever happens to this process, or once it is clear
+    /// `told` gets a message once the store keeps the key for that long, whatever happens to this process, or once it is clear
     /// that the store does not.
-    pub(super) async fn keep(&mut self, kept: Option<Covered>) -> bool {
+    pub(super) async fn stay_covered(&mut self, told: Option<Covered>) -> bool {
         let Some(until) = self.covered_until() else {
             return true;
         };
@@ -22,8 +22,8 @@ impl Work {
         self.is_covered = covered.is_ok();
         let is_gone = matches!(covered, Err(LockError::Lost { .. }));
         // A caller that has left, or was told that there was no answer in time, does not hear of it.
-        let unheard = match kept {
-            Some(kept) => kept.send(covered).err(),
+        let unheard = match told {
+            Some(told) => told.send(covered).err(),
             None => Some(covered),
         };
         // The release finds a loss itself.
@@ -34,7 +34,7 @@ impl Work {
             self.core.watch.release_failed(label, &error);
         }
         if is_gone {
-            // There is nothing to keep. The release deletes the rest of the hold, and passes the front on.
+            // There is nothing to cover. The release deletes the rest of the hold, and passes the front on.
             return true;
         }
         // From now on the store says how long the key stays taken: a forced release may free it, and a store that was away may
