@@ -169,6 +169,25 @@ async fn a_url_of_standbys_alone_is_refused_with_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_whose_wait_for_a_standby_is_ended_grants_nothing() {
+    let (primary, mut standby) = pair(true).await;
+    let builder = tests::builder().ensure_schema(true);
+    let builder = builder.lease(20 * LONG).call_timeout(2 * LONG);
+    let locks = connected(builder, &url([&primary, &standby])).await;
+    standby.kill9();
+    let asking = tokio::spawn(locks.mutex("k").try_acquire());
+    let waits = "FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '%lock_leases%'";
+    eventually("the commit waits for the standby", async || {
+        !primary.query(&format!("SELECT pid {waits}")).is_empty()
+    })
+    .await;
+    primary.query(&format!("SELECT pg_cancel_backend(pid) {waits}"));
+    let refused = asking.await.unwrap().unwrap_err();
+    assert!(refused.to_string().contains("standby"), "{refused:?}");
+    assert!(matches!(refused, LockError::Unavailable { .. }));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_manager_that_began_before_the_promotion_finds_the_new_primary() {
     let (mut primary, standby) = pair(true).await;
     let locks = manager(&url([&primary, &standby])).await;

@@ -355,6 +355,38 @@ async fn a_key_that_is_refused_takes_no_other_hold_with_it() {
 }
 
 #[tokio::test]
+async fn rights_that_are_taken_away_together_leave_no_lock_without_an_expiry() {
+    let server = server_with_rights("");
+    let locks = tests::connected(&url(&server)).await;
+    let requests = || {
+        let [fenced, fair, read, write] = [
+            locks.fenced("fenced"),
+            locks.fair("fair"),
+            locks.read("read"),
+            locks.write("write"),
+        ];
+        [locks.mutex("mutex"), fenced, fair, read, write].map(|request| request.wait(Duration::ZERO))
+    };
+    let several = || {
+        let several = ["one", "two"].map(|name| locks.mutex(name));
+        locks.multi(several).wait(Duration::ZERO)
+    };
+    for request in requests() {
+        request.acquire().await.unwrap().release().await.unwrap();
+    }
+    several().acquire().await.unwrap().release().await.unwrap();
+    let rights = ["ACL", "SETUSER", "locks", "-pexpire", "-del"];
+    let _: Value = server.query(&rights);
+    for request in requests() {
+        assert_denied(&request.acquire().await.unwrap_err(), "+pexpire");
+    }
+    assert_denied(&several().acquire().await.unwrap_err(), "+pexpire");
+    for name in ["mutex", "fenced", "fair", "read", "write", "one", "two"] {
+        assert!(!server.exists(&format!("lock:{name}")), "{name} stays taken");
+    }
+}
+
+#[tokio::test]
 async fn a_release_whose_key_is_refused_for_a_while_is_repeated() {
     let server = server_with_rights("");
     let builder = tests::builder().call_timeout(2_000 * MS);

@@ -1,8 +1,11 @@
 //! The opening of a connection, and the checks of its server before it may keep locks.
 
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio_postgres::{Client, Config, Connection, SimpleQueryMessage, Socket};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, SimpleQueryMessage, Socket};
 
 use super::connector::{PostgresConnector, values};
 use super::statements::typed;
@@ -17,6 +20,35 @@ use crate::values::{StoreError, clock};
 /// The oldest version that runs the statements as they are meant.
 const OLDEST: i64 = 120_000;
 
+/// The routine of the server that waits for a standby. Texts of warnings are in the server's language, names of routines are
+/// not.
+const WAITS_FOR_STANDBY: &str = "SyncRepWaitForLSN";
+
+/// An open connection.
+pub(super) struct PostgresConnection {
+    pub(super) client: Client,
+    /// A commit was reported as done without the standby that has to confirm it. An operator may end such a wait.
+    unconfirmed: Arc<AtomicBool>,
+}
+
+impl PostgresConnection {
+    /// Whether a commit since the last call was reported as done, and is lost if a standby is promoted.
+    pub(super) fn was_unconfirmed(&self) -> bool {
+        self.unconfirmed.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// Drives a connection until it ends. A message comes before the end of the statement that it is about.
+async fn drive(mut stream: Connection<Socket, Encrypted>, unconfirmed: Arc<AtomicBool>) {
+    while let Some(Ok(message)) = poll_fn(|cx| stream.poll_message(cx)).await {
+        if let AsyncMessage::Notice(notice) = message
+            && notice.routine() == Some(WAITS_FOR_STANDBY)
+        {
+            unconfirmed.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Connects to one host. No task drives the connection yet.
 pub(super) async fn connect(
     config: Config,
@@ -27,13 +59,17 @@ pub(super) async fn connect(
 }
 
 /// Opens a connection on the connector's runtime, finds or creates the table, and checks its server.
-pub(super) async fn open(connector: &PostgresConnector) -> Result<OpenedConnection<Client>, Fault> {
+pub(super) async fn open(
+    connector: &PostgresConnector,
+) -> Result<OpenedConnection<PostgresConnection>, Fault> {
     let server = &connector.server;
     let (dialed, table, timeout) = (server.clone(), &server.target.table, server.timeout);
+    let unconfirmed = Arc::<AtomicBool>::default();
+    let noted = unconfirmed.clone();
     // The connection lives on the backend's runtime, because the caller's runtime may end before the connection does.
     let opening = async move {
         let ((client, stream), renew_after) = dialed.target.dial(timeout, connect).await?;
-        tokio::spawn(stream);
+        tokio::spawn(drive(stream, noted));
         Ok((client, renew_after))
     };
     let opening = Aborted::spawn(&server.handle, opening);
@@ -59,7 +95,10 @@ pub(super) async fn open(connector: &PostgresConnector) -> Result<OpenedConnecti
     }
     server.clock.saw(time, sent_at);
     Ok(OpenedConnection {
-        connection: client,
+        connection: PostgresConnection {
+            client,
+            unconfirmed,
+        },
         drawn: row.word(15)?,
         renew_after,
     })

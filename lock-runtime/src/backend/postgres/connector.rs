@@ -4,9 +4,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
+use super::connection::PostgresConnection;
 use super::notices::{self, Notices};
 use super::statements::typed;
 use super::{Server, connection, faults};
@@ -24,28 +24,29 @@ pub(super) struct PostgresConnector {
 }
 
 impl Connector for PostgresConnector {
-    type Connection = Client;
+    type Connection = PostgresConnection;
 
     const STORE: StoreKind = StoreKind::Postgres;
 
-    async fn open(&self) -> Result<OpenedConnection<Client>, Fault> {
+    async fn open(&self) -> Result<OpenedConnection<PostgresConnection>, Fault> {
         connection::open(self).await
     }
 
-    async fn is_fresh(&self, client: &mut Client) -> bool {
-        !client.is_closed()
+    async fn is_fresh(&self, connection: &mut PostgresConnection) -> bool {
+        !connection.client.is_closed()
     }
 
-    async fn is_alive(&self, client: &mut Client) -> bool {
-        client.simple_query("").await.is_ok()
+    async fn is_alive(&self, connection: &mut PostgresConnection) -> bool {
+        connection.client.simple_query("").await.is_ok()
     }
 
     async fn run(
         &self,
-        client: &mut Client,
+        connection: &mut PostgresConnection,
         statement: &Statement,
         args: &[Arg],
     ) -> Result<Vec<Row>, Failed> {
+        let client = &connection.client;
         let args: Vec<_> = args.iter().map(typed).collect();
         let text = self.server.target.table.put_into(&statement.text);
         let (loud, notifies) = self.notices.loud(&text);
@@ -63,6 +64,14 @@ impl Connector for PostgresConnector {
             if answer.is_ok() {
                 self.notices.refused(&self.server.target.shown, &why);
             }
+        }
+        if connection.was_unconfirmed() && answer.is_ok() {
+            return Err(Failed {
+                fault: Fault::unknown(
+                    "the wait for a standby was cancelled: the change is lost if that standby is promoted",
+                ),
+                ends_the_connection: false,
+            });
         }
         let rows = match answer {
             Ok(rows) => rows,
@@ -94,7 +103,8 @@ impl Connector for PostgresConnector {
 
     /// Waits until the statement has ended, and cancels it if it does not end soon. After a cancellation, the
     /// connection is not used again: the cancellation may arrive late, and would end the next statement.
-    async fn retire(&self, client: &mut Client) -> bool {
+    async fn retire(&self, connection: &mut PostgresConnection) -> bool {
+        let client = &connection.client;
         // The server answers this after the statement.
         let mut ended = pin!(client.simple_query(""));
         if let Ok(answer) = tokio::time::timeout(GRACE, &mut ended).await {

@@ -2,6 +2,7 @@
 //!
 //! Statements are not pipelined: one that waits for another transaction's row lock would hold up all that come after it.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -227,8 +228,21 @@ impl<C: Connector> Pool<C> {
             return Err(Fault::Outdated);
         }
         let sent_at = lent.since;
-        let asked = self.connector.run(lent.connection()?, statement, args);
-        let answer = tokio::time::timeout(until.answered - sent_at, asked).await;
+        let connection = lent.connection()?;
+        let asking = async {
+            let mut asked = pin!(self.connector.run(connection, statement, args));
+            if row.is_none() {
+                // A server that is away is noticed before the caller asks again, so that the next request opens a connection.
+                // A statement that waits for its row says nothing about the server.
+                let quiet = ((until.sent - now) / 2).max(SILENCE);
+                if let Ok(answer) = tokio::time::timeout(quiet, &mut asked).await {
+                    return answer;
+                }
+                self.doubt();
+            }
+            asked.await
+        };
+        let answer = tokio::time::timeout(until.answered - sent_at, asking).await;
         let is_answered = match &answer {
             Ok(Err(failed)) => !matches!(failed.fault, Fault::Unknown(_)),
             answer => answer.is_ok(),
@@ -536,5 +550,114 @@ impl<C: Connector> Drop for Lent<C> {
             let places = self.places.take();
             self.pool.retire(open, places);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+    use crate::backend::sql::Failed;
+    use crate::values::StoreKind;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A server that falls silent, as in a failover: on the connections that are open then, nothing arrives any more.
+    #[derive(Default)]
+    struct Failover {
+        opened: AtomicUsize,
+        silent: AtomicUsize,
+    }
+
+    impl Failover {
+        async fn answers(&self, connection: usize) {
+            if connection < self.silent.load(Ordering::Relaxed) {
+                pending().await
+            }
+        }
+    }
+
+    impl Connector for Arc<Failover> {
+        type Connection = usize;
+
+        const STORE: StoreKind = StoreKind::Postgres;
+
+        async fn open(&self) -> Result<OpenedConnection<usize>, Fault> {
+            Ok(OpenedConnection {
+                connection: self.opened.fetch_add(1, Ordering::Relaxed),
+                drawn: String::new(),
+                renew_after: None,
+            })
+        }
+
+        async fn is_fresh(&self, _: &mut usize) -> bool {
+            true
+        }
+
+        async fn is_alive(&self, connection: &mut usize) -> bool {
+            self.answers(*connection).await;
+            true
+        }
+
+        async fn run(
+            &self,
+            connection: &mut usize,
+            _: &Statement,
+            _: &[Arg],
+        ) -> Result<Vec<Row>, Failed> {
+            self.answers(*connection).await;
+            Ok(vec![])
+        }
+
+        fn longest_statement(&self) -> Duration {
+            SECOND
+        }
+
+        async fn retire(&self, connection: &mut usize) -> bool {
+            self.answers(*connection).await;
+            true
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_connection_makes_the_next_request_open_another_one() {
+        let server = Arc::<Failover>::default();
+        let pool = Arc::new(Pool {
+            connector: server.clone(),
+            server: String::new(),
+            handle: Handle::current(),
+            size: 2,
+            idle: Mutex::default(),
+            places: Arc::new(Semaphore::new(2)),
+            acquires: Arc::new(Semaphore::new(1)),
+            rows: RowLimit::new(1),
+            left_openings: Semaphore::new(1),
+            outage: Mutex::new(Outage::new("a connection")),
+            reached: AtomicBool::new(true),
+            round_trip: RoundTrip::default(),
+            ids: Arc::default(),
+        });
+        let ask = || {
+            let (pool, now) = (pool.clone(), clock::now());
+            let until = Until {
+                sent: now + 2 * SECOND,
+                answered: now + 8 * SECOND,
+            };
+            async move {
+                let statement = Statement::new("renew", String::new());
+                pool.call(Purpose::Other, &statement, vec![], now, until).await
+            }
+        };
+        pool.open().await.unwrap();
+        pool.open().await.unwrap();
+        server.silent.store(2, Ordering::Relaxed);
+        let first = tokio::spawn(ask());
+        // A renewal without an answer is followed by another one after a call timeout.
+        tokio::time::sleep(2 * SECOND).await;
+        let second = ask().await;
+        assert!(second.is_ok(), "{second:?}");
+        assert!(!first.is_finished(), "it may still be answered");
     }
 }

@@ -56,7 +56,7 @@ local reply = granted()
 redis.call('HSET', lock, holder, 1)
 local unleased = give_lease(lock, lease)
 if unleased then
-  redis.call('DEL', lock)
+  redis.pcall('HDEL', lock, holder)
   return unleased
 end
 return reply

@@ -84,7 +84,7 @@ for i, item in ipairs(items) do
   if refused then
     -- If one lock cannot be acquired, none is; and a hash without a lease would stay for ever.
     for j = 1, i do
-      redis.call('DEL', items[j].lock)
+      redis.pcall('HDEL', items[j].lock, items[j].holder)
     end
     return refused
   end

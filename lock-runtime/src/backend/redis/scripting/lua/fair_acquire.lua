@@ -77,7 +77,7 @@ if fields == 0 and (not head or head == place) then
   redis.call('HSET', lock, holder, 1)
   local unleased = give_lease(lock, lease)
   if unleased then
-    redis.call('DEL', lock)
+    redis.pcall('HDEL', lock, holder)
     return unleased
   end
   return {'OK', token, digits(now)}

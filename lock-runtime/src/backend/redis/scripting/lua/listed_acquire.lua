@@ -71,7 +71,7 @@ else
   redis.call('HSET', lock, holder, 1)
   local unleased = give_lease(lock, lease)
   if unleased then
-    redis.call('DEL', lock)
+    redis.pcall('HDEL', lock, holder)
     return unleased
   end
   redis.pcall('ZREM', waiting, holder)

@@ -43,17 +43,17 @@ if redis.call('PTTL', timeout) < lease then
 end
 local set = redis.pcall('HSET', lock, 'mode', mode or 'read', holder, 1)
 if failed(set) then
-  redis.call('DEL', timeout)
+  redis.pcall('DEL', timeout)
   return set
 end
 if left < lease then
   local unleased = give_lease(lock, lease)
   if unleased then
-    redis.call('HDEL', lock, holder)
+    redis.pcall('HDEL', lock, holder)
     if redis.call('HLEN', lock) <= 1 then
-      redis.call('DEL', lock)
+      redis.pcall('HDEL', lock, 'mode')
     end
-    redis.call('DEL', timeout)
+    redis.pcall('DEL', timeout)
     return unleased
   end
 end

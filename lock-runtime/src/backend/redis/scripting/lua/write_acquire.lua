@@ -59,7 +59,7 @@ end
 redis.call('HSET', lock, 'mode', 'write', field, 1)
 local unleased = give_lease(lock, lease)
 if unleased then
-  redis.call('DEL', lock)
+  redis.pcall('HDEL', lock, 'mode', field)
   return unleased
 end
 redis.pcall('DEL', writer_waits)

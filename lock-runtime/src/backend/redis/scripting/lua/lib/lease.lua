@@ -1,7 +1,8 @@
 -- Fragment lease: how long a key lives.
 --
 -- Offers: extend(key, lease)
---         | give_lease(key, lease), which returns nil, or the reply of the script after it has undone its writes
+--         | give_lease(key, lease), which returns nil, or the reply of the script after it has undone its writes: by HDEL, which
+--         each release needs. Who takes away PEXPIRE may take away DEL with it.
 -- After: digits
 -- Why: With GT, a late copy never shortens a lease. GT does nothing for a key without an expiry, so such a key gets one
 --      by another PEXPIRE.
