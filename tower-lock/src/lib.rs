@@ -63,7 +63,7 @@
 //! | a part of the key is missing, or not of its type: the reply names it | `BadKey` | 400 | no |
 //! | the name is empty, too long, or has an empty or ambiguous value in it | `BadKey` | 400 | no |
 //! | the route cannot have a part of the key | `Misconfigured` | 500, and a `tracing` error that names the part | no |
-//! | the store denies access, the key holds something else, an option is out of bounds, the manager's runtime has ended | `Misconfigured` | 500, and a `tracing` error | no |
+//! | the store denies access (after the whole wait, if it served such a request before), the key holds something else, an option is out of bounds, the manager's runtime has ended | `Misconfigured` | 500, and a `tracing` error | no |
 //!
 //! `Retry-After` is 1 to 5 seconds, at random: it neither reveals the holder's lease nor brings the refused clients
 //! back at once. Bodies name neither the lock nor the fault; [`Reply`] changes what is sent.
