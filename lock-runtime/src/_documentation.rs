@@ -36,7 +36,6 @@ macro_rules! links {
 [crate]: crate
 [book]: crate::_documentation
 [README.md]: crate::_documentation#in-the-repository
-[DESIGN.md#what-a-lock-costs-that-goes-round-in-its-process]: crate::_documentation#in-the-repository
 [DESIGN.md#what-does-a-cycle-cost]: crate::_documentation#in-the-repository
 [DESIGN.md#why-do-processes-wait-on-a-list]: crate::_documentation#in-the-repository
 [DESIGN.md#why-does-a-process-rest-after-a-slice]: crate::_documentation#in-the-repository

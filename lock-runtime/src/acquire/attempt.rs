@@ -19,7 +19,7 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// Begins the wait.
+    /// The request's `wait` counts from here.
     pub(crate) fn new(core: Arc<Core>, request: CheckedRequest) -> Attempt {
         let deadline = Deadline::new(request.wait);
         Attempt {

@@ -8,7 +8,7 @@ use crate::hold::{Core, Turn};
 use crate::values::ttl::LEAST_CALL;
 use crate::values::{HeldHere, HoldOptions, Key, LockError, Moment, clock};
 
-/// A checked request.
+/// What one caller asks for, with the manager's settings filled in.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckedRequest {
     pub(crate) key: Arc<Key>,

@@ -1,4 +1,5 @@
-//! One request to a counter, which must not be repeated while its outcome is unknown.
+//! Requests to a counter. They name no holder, so one whose outcome is unknown is not repeated: two might count. A wait
+//! repeats its question where that is harmless ([`Counter::until`]).
 
 use std::sync::Arc;
 use std::time::Duration;

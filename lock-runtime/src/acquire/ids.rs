@@ -8,7 +8,7 @@ use tokio::task::coop;
 use crate::acquire::contend::pauses_after_faults;
 use crate::backend::Fault;
 use crate::hold::Core;
-use crate::hold::ids::{Draw, IdSource, Now, Served, Want};
+use crate::hold::ids::{DrawTask, IdAnswer, IdSource, Now, Want};
 use crate::values::ids::check_id_count;
 use crate::values::options::RUNTIME_SLACK;
 use crate::values::{IdRange, LockError, clock};
@@ -32,7 +32,7 @@ pub(crate) async fn take(
     let patience = core.options.call_timeout + RUNTIME_SLACK;
     loop {
         let asked = Now::of(core);
-        let Served { ids, draw } = source.ask(count, asked);
+        let IdAnswer { ids, draw } = source.ask(count, asked);
         if let Some(draw) = draw {
             // The manager drives it: callers may leave, and the others need the range.
             core.life.spawn(Drawing::new(core, source, draw).run());
@@ -71,11 +71,11 @@ pub(crate) async fn take(
 struct Drawing {
     core: Arc<Core>,
     source: Arc<IdSource>,
-    draw: Draw,
+    draw: DrawTask,
 }
 
 impl Drawing {
-    fn new(core: &Arc<Core>, source: &Arc<IdSource>, draw: Draw) -> Drawing {
+    fn new(core: &Arc<Core>, source: &Arc<IdSource>, draw: DrawTask) -> Drawing {
         Drawing {
             core: core.clone(),
             source: source.clone(),

@@ -146,7 +146,7 @@ async fn acquire_at_once(
     }
 }
 
-/// The least rest of a reservation with which its hold begins.
+/// A hold may begin if this much of its reservation is left.
 const LEAST_OF_RESERVATION: Duration = Duration::from_millis(200);
 
 /// Returns `true` if the hold is lost already, or has too little of its lease left because this task was not run in time.
@@ -155,8 +155,9 @@ pub(crate) fn came_too_late(hold: &Hold, request: &CheckedRequest, now: Moment) 
     let tenure = hold.tenure();
     let rest = tenure.deadline() - now;
     // Where the store has only reserved the lock, the lease is asked for soon.
-    rest < request.hold_options.ttl.least_useful()
-        && (rest < LEAST_OF_RESERVATION || !tenure.is_unleased())
+    let is_too_short = rest < request.hold_options.ttl.least_useful()
+        && (rest < LEAST_OF_RESERVATION || !tenure.is_unleased());
+    is_too_short
         || hold
             .known_loss()
             .is_some_and(|reason| reason != LostReason::MaxHold)

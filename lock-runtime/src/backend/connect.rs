@@ -119,8 +119,8 @@ impl Location {
             Location::Redis(_) => Err(config("a node of a quorum is one server by itself")),
             #[cfg(any(feature = "postgres", feature = "mysql"))]
             _ => Err(config(
-                "a node of a quorum is a Redis server or a memory store: a database does not show whether it has forgotten \
-                 locks, and a vote of such a node is not safe",
+                "a node of a quorum is a Redis server or a memory store: other stores do not show whether they have \
+                 forgotten locks, and a vote of such a node is not safe",
             )),
         }
     }

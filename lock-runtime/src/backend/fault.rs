@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::values::options::RUNTIME_SLACK;
 use crate::values::{LockError, ShutdownCause, StoreError};
 
-/// The reason why an operation gave no answer.
+/// Each variant says what the store may have done, and whether asking again can help.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
     /// The store certainly did nothing. A retry can help.

@@ -8,7 +8,6 @@ use crate::backend::EventSink;
 use crate::backend::kit::uptime::Uptime;
 use crate::values::{HolderIds, Options};
 
-/// The parameters with which a store is opened.
 #[derive(Clone)]
 pub(crate) struct Opening {
     pub(crate) options: Options,

@@ -136,7 +136,6 @@ impl HoldHandle {
         self
     }
 
-    /// The kind as which it shares the hold.
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }

@@ -67,17 +67,17 @@ impl IdSources {
 pub(crate) struct IdSource {
     name: LockName,
     key: OnceLock<Arc<Key>>,
-    state: Mutex<State>,
+    state: Mutex<SourceState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct SourceState {
     /// The one to use first is in front.
     ranges: VecDeque<Ahead>,
     /// No caller waits while there is a range that serves it.
-    waiters: VecDeque<Waiter>,
+    waiters: VecDeque<IdWaiter>,
     /// The task that draws, or is about to.
-    drawing: Option<Draw>,
+    drawing: Option<DrawTask>,
     /// The last sign of life of this task: its start, or the time at which it asked for a range.
     stirred: Moment,
     /// The number of tasks that have drawn.
@@ -104,7 +104,7 @@ struct Ahead {
 }
 
 #[derive(Debug)]
-struct Waiter {
+struct IdWaiter {
     count: u32,
     tell: oneshot::Sender<Told>,
 }
@@ -115,7 +115,7 @@ pub(crate) type Told = Result<(IdRange, Now), Fault>;
 /// Names a task that draws. If its runtime is not driven any more, another task takes its place, and nobody gets what
 /// it draws later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Draw(u64);
+pub(crate) struct DrawTask(u64);
 
 /// The clocks, and the generation of the manager's holder ids, which every new connection ends.
 #[derive(Clone, Copy, Debug)]
@@ -152,9 +152,9 @@ impl Now {
 }
 
 /// What a caller gets. With `draw`, it is to start that task.
-pub(crate) struct Served {
+pub(crate) struct IdAnswer {
     pub(crate) ids: Result<IdRange, oneshot::Receiver<Told>>,
-    pub(crate) draw: Option<Draw>,
+    pub(crate) draw: Option<DrawTask>,
 }
 
 /// What is to be drawn.
@@ -166,7 +166,7 @@ pub(crate) struct Want {
 
 impl IdSource {
     fn new(name: LockName, shuffled: bool) -> IdSource {
-        let state = State {
+        let state = SourceState {
             ranges: VecDeque::new(),
             waiters: VecDeque::new(),
             drawing: None,
@@ -206,7 +206,7 @@ impl IdSource {
     }
 
     /// Takes `count` ids that are there, or waits for them.
-    pub(crate) fn ask(&self, count: u32, now: Now) -> Served {
+    pub(crate) fn ask(&self, count: u32, now: Now) -> IdAnswer {
         let mut state = self.state.lock();
         state.asked += u64::from(count);
         // The waiters come first.
@@ -217,19 +217,19 @@ impl IdSource {
         };
         let ids = ready.ok_or_else(|| {
             let (tell, told) = oneshot::channel();
-            state.waiters.push_back(Waiter { count, tell });
+            state.waiters.push_back(IdWaiter { count, tell });
             told
         });
         let draw = match state.drawing {
             None if state.size(now.moment) > 0 => {
                 state.draws += 1;
                 state.stirred = now.moment;
-                Some(Draw(state.draws))
+                Some(DrawTask(state.draws))
             }
             _ => None,
         };
         state.drawing = state.drawing.or(draw);
-        Served { ids, draw }
+        IdAnswer { ids, draw }
     }
 
     /// Returns for how long a caller that has waited since `asked` may go on waiting: many ranges may have to be drawn
@@ -246,7 +246,7 @@ impl IdSource {
     }
 
     /// Returns what the task has to draw next. If that is nothing, returns `None`, and the task ends.
-    pub(crate) fn next(&self, draw: Draw, now: Now) -> Option<Want> {
+    pub(crate) fn next(&self, draw: DrawTask, now: Now) -> Option<Want> {
         let mut state = self.state.lock();
         if state.drawing != Some(draw) {
             return None;
@@ -267,7 +267,7 @@ impl IdSource {
     }
 
     /// Takes in a range that was asked for at `sent`, and serves the waiters.
-    pub(crate) fn drew(&self, draw: Draw, range: IdRange, sent: Now, now: Now) {
+    pub(crate) fn drew(&self, draw: DrawTask, range: IdRange, sent: Now, now: Now) {
         let mut state = self.state.lock();
         if state.drawing != Some(draw) {
             return;
@@ -289,7 +289,7 @@ impl IdSource {
     }
 
     /// Tells the waiters that the range was for that nothing was drawn. Later waiters get the next range.
-    pub(crate) fn failed(&self, draw: Draw, fault: &Fault) {
+    pub(crate) fn failed(&self, draw: DrawTask, fault: &Fault) {
         let mut state = self.state.lock();
         if state.drawing != Some(draw) {
             return;
@@ -301,7 +301,7 @@ impl IdSource {
     }
 
     /// Tells all waiters that the runtime of the task has ended.
-    pub(crate) fn ended(&self, draw: Draw) {
+    pub(crate) fn ended(&self, draw: DrawTask) {
         let mut state = self.state.lock();
         if state.drawing != Some(draw) {
             return;
@@ -313,13 +313,13 @@ impl IdSource {
     }
 }
 
-fn tell(waiters: impl IntoIterator<Item = Waiter>, fault: &Fault) {
+fn tell(waiters: impl IntoIterator<Item = IdWaiter>, fault: &Fault) {
     for waiter in waiters {
         let _ = waiter.tell.send(Err(fault.clone()));
     }
 }
 
-impl State {
+impl SourceState {
     /// Takes ids from the first range that has as many, and throws away the rest of the ranges before it, because ids
     /// rise.
     fn take(&mut self, count: u32, now: Now) -> Option<IdRange> {

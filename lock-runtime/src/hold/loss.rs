@@ -1,5 +1,5 @@
-//! The loss of a tenure: when it counts as lost, and which guards are notified. Guards of the current turn are. A turn
-//! that was offered and not claimed, and a lock that was idle, are nobody's loss.
+//! The loss of a tenure: when it counts as lost, and who is told. Only guards of the current turn are told: a turn that was
+//! offered and not claimed, and a lock that was idle, are nobody's loss.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(super) enum News {
     Idle {
         reason: LostReason,
         turn: Turn,
-        /// It may be the last one, and its end locks the states of idle tenures.
+        /// Taken along until the state is unlocked: dropping the last `Arc<Core>` locks the states of idle tenures.
         core: Arc<Core>,
     },
 }
@@ -119,7 +119,7 @@ impl Tenure {
         seen
     }
 
-    /// Ends the tenure as lost: the first reason counts, and what is over cannot be lost.
+    /// Does the same as [`end`](Tenure::end), and announces it.
     pub(crate) fn lose(self: &Arc<Tenure>, reason: LostReason) {
         let news = self.end(&mut self.state.lock(), reason);
         self.announce(news);

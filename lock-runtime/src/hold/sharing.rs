@@ -144,7 +144,7 @@ impl Hold {
         claimed
     }
 
-    /// Takes a sharer out.
+    /// If this sharer is the last, the turn ends and what follows it begins, in one step.
     pub(crate) fn leave(&self, core: &Core, share: Share, now: Moment) -> Left {
         let tenure = &self.tenure;
         let mut state = tenure.state.lock();
@@ -287,7 +287,7 @@ impl Hold {
         Next::Release
     }
 
-    /// Makes a writer a reader.
+    /// A guard goes on as a reader. With the last writer, so does the tenure.
     ///
     /// # Errors
     /// [`LockError::Lost`].

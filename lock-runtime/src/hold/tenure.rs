@@ -185,7 +185,7 @@ impl State {
     fn confirm(&mut self, asked: &Renewal, sent_at: Moment) {
         if let Some(ttl) = asked.ttl {
             let (now, deadline) = (clock::now(), sent_at + ttl.trusted());
-            // By what is left of each: after a suspension, the clocks may order the two differently.
+            // Compares what is left, not the moments: after a suspension, the clocks may order these differently.
             if deadline - now > self.deadline - now {
                 self.deadline = deadline;
             }
@@ -254,7 +254,7 @@ impl State {
         }
     }
 
-    /// Begins the next turn.
+    /// The new number ends every [`Hold`] of the turn before.
     pub(super) fn begin(&mut self, stage: Stage) {
         self.turn += 1;
         self.stage = stage;
@@ -429,7 +429,7 @@ impl Tenure {
         self.asks_for(&mut self.state.lock(), ttl, call)
     }
 
-    /// Called with the state unlocked: the core may end here, and its end locks the states of idle tenures.
+    /// Call it with no tenure's state locked: dropping the last `Arc<Core>` locks those of idle tenures.
     fn call_timeout(&self) -> Duration {
         let core = self.core.upgrade();
         core.map(|core| core.options.call_timeout)
@@ -503,7 +503,7 @@ impl Tenure {
         if !matches!(state.stage, Stage::Idle { .. }) {
             return Taken::Over;
         }
-        // Some of the lease is over.
+        // Some of the idle lease is over, and a caller with a fixed lease needs a whole one.
         let wants_renewal = options.renewed || options.keep_for.is_some();
         let is_good = wants_renewal && state.overdue(now).is_none();
         let turn = is_good.then(|| state.next_turn(self.ttl, options, now));

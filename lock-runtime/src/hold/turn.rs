@@ -153,7 +153,7 @@ impl Turn {
     }
 }
 
-/// A turn of a tenure, as it is seen by the guards, the leases and the call-chain levels that have the lock in it.
+/// What guards, leases and call-chain levels refer to: a tenure, and the number of one of its turns.
 #[derive(Clone)]
 pub(crate) struct Hold {
     pub(super) tenure: Arc<Tenure>,

@@ -12,47 +12,44 @@ pub(crate) mod metrics;
 mod series;
 pub(crate) mod spans;
 
-use self::metrics::apart;
+use self::metrics::logged;
 
 pub(crate) fn lost(key: &Key, loss: &Loss) {
-    apart(|| {
-        let (lock, label, held_for) = (key.name(), loss.label.lock, loss.held_for);
-        tracing::warn!(lock, label, ?held_for, reason = %loss.reason, "lock lost");
-    });
+    let (lock, label, held_for) = (key.name(), loss.label.lock, loss.held_for);
+    logged!(warn, lock, label, ?held_for, reason = %loss.reason, "lock lost");
 }
 
 /// A lock was handed over to a caller that did not take it within the lease. No caller lost anything.
 pub(crate) fn never_claimed(key: &Key, loss: &Loss) {
-    apart(|| {
-        let (lock, label, held_for) = (key.name(), loss.label.lock, loss.held_for);
-        tracing::warn!(
-            lock,
-            label,
-            ?held_for,
-            "a lock was handed over to a caller whose future was not polled, and its lease ended unused: poll the \
-             futures of `acquire` until they are ready, or drop them"
-        );
-    });
+    let (lock, label, held_for) = (key.name(), loss.label.lock, loss.held_for);
+    logged!(
+        warn,
+        lock,
+        label,
+        ?held_for,
+        "a lock was handed over to a caller whose future was not polled, and its lease ended unused: poll the futures of \
+         `acquire` until they are ready, or drop them"
+    );
 }
 
 pub(crate) fn renewal_failed(holds: usize, fault: &Fault) {
-    apart(|| {
-        tracing::warn!(holds, %fault, "renewal failed; it is repeated until the holds run out");
-    });
+    logged!(warn, holds, %fault, "renewal failed; it is repeated until the holds run out");
 }
 
 pub(crate) fn renewal_unanswered(holds: usize, after: Duration) {
-    apart(|| {
-        tracing::warn!(
-            holds,
-            ?after,
-            "no answer to a renewal yet; it counts when it comes, and a store that is silent is asked again"
-        );
-    });
+    logged!(
+        warn,
+        holds,
+        ?after,
+        "no answer to a renewal yet; it counts when it comes, and a store that is silent is asked again"
+    );
 }
 
 pub(crate) fn renewal_panicked() {
-    apart(|| tracing::error!("a renewal panicked; its holds are renewed by the next one"));
+    logged!(
+        error,
+        "a renewal panicked; its holds are renewed by the next one"
+    );
 }
 
 /// The common part of events that are logged once, and then counted for a second.
@@ -77,47 +74,56 @@ pub(crate) enum Cause {
 
 /// Logs the number of holds that the watchdog counted in a second in which it had already logged one of this cause.
 pub(crate) fn more_of(cause: Cause, holds: usize) {
-    apart(|| match cause {
-        Cause::Lost(reason) => tracing::warn!(holds, %reason, "more locks lost within a second"),
+    match cause {
+        Cause::Lost(reason) => logged!(warn, holds, %reason, "more locks lost within a second"),
         Cause::NeverClaimed => {
-            tracing::warn!(
+            logged!(
+                warn,
                 holds,
                 "more locks ended within a second without their callers"
             );
         }
         Cause::Starved => {
-            tracing::warn!(
+            logged!(
+                warn,
                 holds,
                 "more locks lost within a second while the watchdog did not run"
             );
         }
-        Cause::Failed => tracing::warn!(holds, "renewals of more holds failed within a second"),
+        Cause::Failed => logged!(warn, holds, "renewals of more holds failed within a second"),
         Cause::Unanswered => {
-            tracing::warn!(
+            logged!(
+                warn,
                 holds,
                 "renewals of more holds without an answer within a second"
             );
         }
-        Cause::ReleaseFailed => tracing::warn!(holds, "more releases failed within a second"),
+        Cause::ReleaseFailed => logged!(warn, holds, "more releases failed within a second"),
         Cause::UndoRefused => {
-            tracing::warn!(
+            logged!(
+                warn,
                 holds,
                 "the store refused within a second to give back what more locks may have left"
             );
         }
-        Cause::Panicked => tracing::error!(calls = holds, "more renewals panicked within a second"),
-    });
+        Cause::Panicked => {
+            logged!(
+                error,
+                calls = holds,
+                "more renewals panicked within a second"
+            );
+        }
+    }
 }
 
 /// The watchdog itself did not run, and leases ran out meanwhile.
 pub(crate) fn watchdog_late(late: Duration) {
-    apart(|| {
-        tracing::warn!(
-            ?late,
-            "a lock was lost because the watchdog did not run: this process got no CPU, its runtime was blocked, \
-             or the machine was suspended"
-        );
-    });
+    logged!(
+        warn,
+        ?late,
+        "a lock was lost because the watchdog did not run: this process got no CPU, its runtime was blocked, or the \
+         machine was suspended"
+    );
 }
 
 /// A release has come to its end. If it finds the lock lost, it reports a loss that was not counted yet: a hold that is
@@ -125,10 +131,10 @@ pub(crate) fn watchdog_late(late: Duration) {
 pub(crate) fn released(key: &Key, label: Label, outcome: &Result<(), LockError>) {
     metrics::released(label, key.kind(), outcome);
     match outcome {
-        Ok(()) => apart(|| {
+        Ok(()) => {
             let (lock, label) = (key.name(), label.lock);
-            tracing::debug!(lock, label, "lock released");
-        }),
+            logged!(debug, lock, label, "lock released");
+        }
         Err(LockError::Lost { reason, .. }) => metrics::lost(label, key.kind(), *reason),
         Err(_) => {}
     }
@@ -144,53 +150,51 @@ pub(crate) fn renewals(store: &'static str, answers: [usize; 3]) {
 }
 
 pub(crate) fn release_failed(label: &'static str, error: &LockError) {
-    apart(|| tracing::warn!(label, %error, "release failed"));
+    logged!(warn, label, %error, "release failed");
 }
 
 /// The runtime ended while a release was under way in the background.
 pub(crate) fn release_cut_off(key: &Key, label: Label, left: Duration) {
-    apart(|| {
-        let (lock, label) = (key.name(), label.lock);
-        tracing::warn!(
-            lock,
-            label,
-            ?left,
-            "the runtime ended before a lock was given back: its key may stay until its lease is over; await `release` \
-             or the manager's `shutdown` before the runtime ends"
-        );
-    });
+    let (lock, label) = (key.name(), label.lock);
+    logged!(
+        warn,
+        lock,
+        label,
+        ?left,
+        "the runtime ended before a lock was given back: its key may stay until its lease is over; await `release` or \
+         the manager's `shutdown` before the runtime ends"
+    );
 }
 
 pub(crate) fn undo_refused(name: &str, fault: &Fault) {
-    apart(|| {
-        tracing::warn!(
-            lock = name,
-            reason = %fault,
-            "the store refuses to give back a place in a queue, or what a lost lock may have left: it ends by itself"
-        );
-    });
+    logged!(
+        warn,
+        lock = name,
+        reason = %fault,
+        "the store refuses to give back a place in a queue, or what a lost lock may have left: it ends by itself"
+    );
 }
 
 pub(crate) fn refused_for_now(name: &str, fault: &Fault) {
-    apart(|| {
-        tracing::warn!(
-            lock = name,
-            reason = %fault,
-            "the lock store refuses what it served before: those who wait go on asking until their time is over"
-        );
-    });
+    logged!(
+        warn,
+        lock = name,
+        reason = %fault,
+        "the lock store refuses what it served before: those who wait go on asking until their time is over"
+    );
 }
 
 pub(crate) fn lost_after_completion(loss: &LockError) {
-    tracing::warn!(error = %loss, "the lock was lost before its release, but the body had completed");
+    logged!(warn, error = %loss, "the lock was lost before its release, but the body had completed");
 }
 
 pub(crate) fn did_not_run(error: &LockError) {
-    tracing::error!(%error, "a function under `on_busy = skip` did not run, or not to its end");
+    logged!(error, %error, "a function under `on_busy = skip` did not run, or not to its end");
 }
 
 pub(crate) fn long_local_wait(name: &str, label: &'static str, holder: &'static str) {
-    tracing::warn!(
+    logged!(
+        warn,
         lock = name,
         waiting = label,
         holder,
@@ -201,10 +205,9 @@ pub(crate) fn long_local_wait(name: &str, label: &'static str, holder: &'static 
 
 /// `panics`: how many there were in a row.
 pub(crate) fn watchdog_restarted(panics: u64) {
-    apart(|| {
-        tracing::error!(
-            panics,
-            "the lock watchdog panicked; it is started again after a pause"
-        );
-    });
+    logged!(
+        error,
+        panics,
+        "the lock watchdog panicked; it is started again after a pause"
+    );
 }

@@ -5,7 +5,7 @@ use tracing::Span;
 use tracing::field::Empty;
 
 use crate::hold::Hold;
-use crate::observe::metrics::{self, apart};
+use crate::observe::metrics::{self, apart, logged};
 use crate::values::{Key, Label, LockError, Moment, clock};
 
 /// A request for a lock that is under way. If it is dropped without an outcome, its caller cancelled it. Every caller
@@ -61,7 +61,7 @@ impl<'a> Wait<'a> {
         let (lock, label) = (self.key.name(), self.label.lock);
         apart(|| {
             span.record("outcome", outcome);
-            span.in_scope(|| tracing::debug!(lock, label, ?waited, "lock {outcome}"));
+            span.in_scope(|| logged!(debug, lock, label, ?waited, "lock {outcome}"));
         });
     }
 }

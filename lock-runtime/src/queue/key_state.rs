@@ -29,7 +29,7 @@ use crate::values::{HoldOptions, Moment};
 pub(crate) struct KeyState {
     /// The number of the owner of the front.
     front: u64,
-    stage: Stage,
+    stage: KeyStage,
     /// The number of answers that callers at the front got from the store, and of releases and rests that they began. It
     /// grows while such a caller is polled.
     signs: u64,
@@ -46,7 +46,7 @@ pub(crate) struct KeyState {
 
 /// What the owner of the front does.
 #[derive(Debug)]
-pub(super) enum Stage {
+pub(super) enum KeyStage {
     /// It asks the store, waits for the lock, or gives it back.
     Asking {
         /// Whether it is counted as waiting.
@@ -81,7 +81,7 @@ impl KeyState {
     pub(super) fn new(front: u64) -> KeyState {
         KeyState {
             front,
-            stage: Stage::Asking {
+            stage: KeyStage::Asking {
                 waits: false,
                 heard: false,
             },
@@ -100,7 +100,7 @@ impl KeyState {
 
     /// Returns the number of waiting callers, with the one at the front.
     pub(super) fn waiting(&self) -> usize {
-        let front = matches!(self.stage, Stage::Asking { waits: true, .. });
+        let front = matches!(self.stage, KeyStage::Asking { waits: true, .. });
         self.waiters.len() + usize::from(front)
     }
 
@@ -118,11 +118,11 @@ impl KeyState {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        matches!(self.stage, Stage::Idle(_))
+        matches!(self.stage, KeyStage::Idle(_))
     }
 
     #[cfg(test)]
-    pub(super) fn stage(&self) -> &Stage {
+    pub(super) fn stage(&self) -> &KeyStage {
         &self.stage
     }
 }
@@ -132,7 +132,7 @@ impl KeyState {
     /// A caller comes. Returns what it gets at once: the idle tenure. `None` if there is none, or if it has ended: then the
     /// caller waits until the lock is given back.
     pub(super) fn take_idle(&mut self, hold_options: &HoldOptions, now: Moment) -> Option<Entered> {
-        let Stage::Idle(tenure) = &self.stage else {
+        let KeyStage::Idle(tenure) = &self.stage else {
             return None;
         };
         match tenure.take(hold_options, now) {
@@ -152,7 +152,7 @@ impl KeyState {
     /// A caller comes that owns the front under this number, if nobody waits and the front rests until a moment for which the
     /// caller may not wait: a rest must not make a free lock look busy.
     pub(super) fn pass_rest(&mut self, number: u64, may_wait: impl FnOnce(Moment) -> bool) -> bool {
-        let Stage::Rests { until } = self.stage else {
+        let KeyStage::Rests { until } = self.stage else {
             return false;
         };
         if !self.waiters.is_empty() || may_wait(until) {
@@ -179,7 +179,7 @@ impl KeyState {
         admit: impl FnOnce(usize) -> Result<(), E>,
     ) -> Result<(), E> {
         let waiting = self.waiting();
-        if let Stage::Asking { waits, .. } = &mut self.stage
+        if let KeyStage::Asking { waits, .. } = &mut self.stage
             && !*waits
         {
             admit(waiting)?;
@@ -204,7 +204,7 @@ impl KeyState {
     /// more, and the front passes to `number`. A hold is never passed over, because it ends by itself.
     pub(super) fn look(&mut self, waiter: u64, last: Option<Sign>, number: u64) -> bool {
         let passes = last == Some(self.sign())
-            && !matches!(self.stage, Stage::Held { .. })
+            && !matches!(self.stage, KeyStage::Held { .. })
             && self.waiters.contains_key(&waiter);
         if passes {
             self.front = number;
@@ -217,7 +217,7 @@ impl KeyState {
     pub(super) fn blocked_by(&mut self, last: Sign) -> Option<&'static str> {
         let is_same = last == self.sign();
         match &mut self.stage {
-            Stage::Held { label, warned } if is_same => {
+            KeyStage::Held { label, warned } if is_same => {
                 (!std::mem::replace(warned, true)).then_some(*label)
             }
             _ => None,
@@ -236,7 +236,7 @@ impl KeyState {
     pub(super) fn answered(&mut self, fault: Option<Fault>) {
         self.fault = fault.map(Box::new);
         self.signs += 1;
-        if let Stage::Asking { heard, .. } = &mut self.stage {
+        if let KeyStage::Asking { heard, .. } = &mut self.stage {
             *heard = true;
         }
         if let Some(awaited) = self.awaited.take() {
@@ -246,7 +246,7 @@ impl KeyState {
 
     /// A caller holds the lock from now on.
     pub(crate) fn held_by(&mut self, label: &'static str) {
-        self.stage = Stage::Held {
+        self.stage = KeyStage::Held {
             label,
             warned: false,
         };
@@ -256,7 +256,7 @@ impl KeyState {
     /// No caller holds the lock any more, so the front can be passed over: a caller that is not polled any more may own the
     /// release. Returns `true` if no caller waits.
     pub(crate) fn held_no_more(&mut self) -> bool {
-        if matches!(self.stage, Stage::Held { .. }) {
+        if matches!(self.stage, KeyStage::Held { .. }) {
             self.asks(true);
         }
         self.waiters.is_empty()
@@ -267,21 +267,21 @@ impl KeyState {
     pub(super) fn keep(&mut self, tenure: &Arc<Tenure>, now: Moment) -> bool {
         let may_keep = self.waiters.is_empty() && self.slice.may_keep(now);
         if may_keep {
-            self.stage = Stage::Idle(tenure.clone());
+            self.stage = KeyStage::Idle(tenure.clone());
         }
         may_keep
     }
 
     /// The tenure is not idle any more, and is given back. `heard`: whether the store's last answer is recent.
     pub(super) fn idles_no_more(&mut self, tenure: &Tenure, heard: bool) {
-        if matches!(&self.stage, Stage::Idle(idle) if std::ptr::eq(&**idle, tenure)) {
+        if matches!(&self.stage, KeyStage::Idle(idle) if std::ptr::eq(&**idle, tenure)) {
             self.asks(heard);
         }
     }
 
     /// Ends the idle tenure. Returns it with the turn that has the front; `None` if other code has ended it: that takes it out.
     pub(super) fn end_idle(&mut self, now: Moment) -> Option<(Arc<Tenure>, Turn)> {
-        let Stage::Idle(tenure) = &self.stage else {
+        let KeyStage::Idle(tenure) = &self.stage else {
             return None;
         };
         let ended = (tenure.clone(), tenure.stop_idling(now)?);
@@ -291,7 +291,7 @@ impl KeyState {
 
     /// The front only lets other processes ask first.
     pub(super) fn rests(&mut self, until: Moment) {
-        self.stage = Stage::Rests { until };
+        self.stage = KeyStage::Rests { until };
         self.signs += 1;
     }
 
@@ -306,12 +306,12 @@ impl KeyState {
         &mut self,
         number: u64,
         is_exclusive: bool,
-    ) -> (Option<Successor>, Stage) {
+    ) -> (Option<Successor>, KeyStage) {
         let next = self.waiters.pop_first();
         // The caller before may have been admitted, so the answer to this one is the first one again.
         let heard = self.heard() && is_exclusive;
         self.front = number;
-        let asking = Stage::Asking {
+        let asking = KeyStage::Asking {
             // It waited in the queue.
             waits: next.is_some(),
             heard,
@@ -347,16 +347,16 @@ impl KeyState {
     /// Whether the store's last answer is about the time since the first caller came.
     fn heard(&self) -> bool {
         match self.stage {
-            Stage::Asking { heard, .. } => heard,
-            Stage::Held { .. } | Stage::Rests { .. } => true,
+            KeyStage::Asking { heard, .. } => heard,
+            KeyStage::Held { .. } | KeyStage::Rests { .. } => true,
             // Its tenure has ended, and is about to be given back.
-            Stage::Idle(_) => false,
+            KeyStage::Idle(_) => false,
         }
     }
 
     /// The owner of the front asks, or gives the lock back. `heard`: whether the store's last answer is about this time.
     fn asks(&mut self, heard: bool) {
-        self.stage = Stage::Asking {
+        self.stage = KeyStage::Asking {
             waits: false,
             heard,
         };

@@ -5,8 +5,8 @@
 //! - A key has a state as long as a [`Front`] of it is there. The front belongs to the caller that asks the store, then to its
 //!   hold, and then to the next waiter.
 //! - A front that is dropped goes to the next waiter, so a cancelled future loses nothing.
-//! - A caller that is not polled any more loses the front to the waiters behind it ([`Waiter::look_at_front`]). What it still
-//!   has is another number than that of the state, and changes nothing.
+//! - A caller that is not polled any more loses the front to the waiters behind it ([`Waiter::look_at_front`]). Its front
+//!   has an old number, so it changes nothing.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::fmt;
@@ -17,9 +17,9 @@ use tokio::sync::oneshot;
 
 use crate::backend::Fault;
 use crate::hold::{Hold, Offer, Tenure, Turn, refused};
-use crate::queue::key_state::Sign;
 #[cfg(test)]
-use crate::queue::key_state::Stage;
+use crate::queue::key_state::KeyStage;
+use crate::queue::key_state::Sign;
 use crate::sync::{Modelled, ModelledGuard, is_modelled};
 use crate::values::{HoldOptions, Key, KeyMap, Kind, LockError, Moment, ShutdownCause, WaiterCap};
 
@@ -369,7 +369,7 @@ impl LocalQueues {
     #[cfg(test)]
     pub(crate) fn idle_at(&self, key: &Key) -> Option<Arc<Tenure>> {
         match self.lock(key).keys.get(key)?.stage() {
-            Stage::Idle(tenure) => Some(tenure.clone()),
+            KeyStage::Idle(tenure) => Some(tenure.clone()),
             _ => None,
         }
     }

@@ -119,7 +119,7 @@ impl Slice {
         self.kept.get_or_insert((now + keep_for, rest));
     }
 
-    /// Whether the process may still keep the key.
+    /// False once the process has kept the key for `keep_for`: further turns do not begin that time anew.
     pub(crate) fn may_keep(&self, now: Moment) -> bool {
         self.kept.is_none_or(|(until, _)| !now.has_reached(until))
     }

@@ -225,7 +225,7 @@ struct Release {
     in_task: bool,
 }
 
-/// The data of a release.
+/// What a release takes along when it continues in a task.
 #[derive(Debug)]
 struct Work {
     core: Arc<Core>,

@@ -16,7 +16,7 @@ const UNCONFIRMED: &str =
     "the store answered, but too few nodes or replicas confirmed it, or the key failed";
 
 /// The outcome of one renewal call.
-pub(super) struct Outcome {
+pub(super) struct BatchOutcome {
     /// The store's name, for the metrics.
     pub(super) store: &'static str,
     pub(super) place: usize,
@@ -27,7 +27,7 @@ pub(super) struct Outcome {
 }
 
 /// Takes in the outcome of a call. A call that panicked is as one without an answer: its holds are asked about again.
-pub(super) fn take_in(watch: &Watch, done: Result<Outcome, JoinError>) {
+pub(super) fn take_in(watch: &Watch, done: Result<BatchOutcome, JoinError>) {
     match done {
         Ok(outcome) => watch.answered(&outcome),
         Err(_) if watch.is_news(Cause::Panicked, 1) => observe::renewal_panicked(),
@@ -44,7 +44,7 @@ pub(super) async fn renew(
         tenures,
     }: Batch,
     timeout: Duration,
-) -> Outcome {
+) -> BatchOutcome {
     // Checked again right before the request is sent: no tenure is renewed that is being released.
     let sent_at = clock::now();
     let (tenures, batch): (Vec<_>, Vec<_>) = tenures
@@ -76,7 +76,7 @@ pub(super) async fn renew(
             }
         }
     };
-    Outcome {
+    BatchOutcome {
         store: backend.store().name(),
         place,
         tenures,
@@ -95,8 +95,8 @@ impl Watch {
     }
 
     /// Takes in the answers to a batch.
-    pub(super) fn answered(&self, outcome: &Outcome) {
-        let Outcome {
+    pub(super) fn answered(&self, outcome: &BatchOutcome) {
+        let BatchOutcome {
             store,
             place,
             tenures,

@@ -4,12 +4,13 @@
 //! Each tenure is in the schedule once, from its grant to its release, in whichever turn it is. Its place there is its
 //! next event or its end, if that comes first. So a store that does not answer delays nothing:
 //!
-//! | state | next event | what ends it |
+//! | the tenure is | next event | what happens then |
 //! |---|---|---|
-//! | Held | a third of the lease (of 30 s at most for a read) after the last confirmed request, up to three fifths where answers are slow | a renewal is sent |
-//! | Asked | a sixth of the lease later (the call timeout at most), then longer and longer | another renewal is sent beside the first, unless the store answers others: then it has too much to do |
-//! | Failed: the last renewal failed, or left the tenure out because others wrote its key | a short pause | the renewal is sent again; after it was left out twice, by a renewal that waits for the key |
-//! | Lost | none | it leaves the schedule |
+//! | only reserved (`is_unleased`) | 10 ms after its request (`LEASED_AFTER`) | its lease is asked for |
+//! | confirmed | a third of the lease (of 30 s at most for a read) after the last confirmed request, up to three fifths where answers are slow | a renewal is sent |
+//! | asked about (`Watched::asked`) | a sixth of the lease later (the call timeout at most), then longer and longer | another renewal is sent beside the first, unless the store answers others: then it has too much to do |
+//! | in trouble: the last renewal failed, or left it out because others wrote its key (`left_out`) | a short pause | the renewal is sent again; after it was left out twice, by a renewal that waits for the key |
+//! | over | none | it leaves the schedule |
 //!
 //! An answer counts as long as it is true: the lease that it confirms began when its request was sent, however late it
 //! comes. What was confirmed by a later request says more than the answer to an earlier one.
@@ -92,7 +93,6 @@ impl Watch {
         self.wake_in_time(schedule);
     }
 
-    /// Returns the number of tenures.
     pub(crate) fn count(&self) -> usize {
         self.schedule.lock().tenures.len()
     }
@@ -149,7 +149,7 @@ impl Watch {
         true
     }
 
-    /// Ends a tenure as lost.
+    /// Also takes the tenure out of the schedule, and logs the loss.
     pub(crate) fn lose(&self, tenure: &Arc<Tenure>, reason: LostReason) {
         tenure.lose(reason);
         self.remove_if_over(tenure, Duration::ZERO);

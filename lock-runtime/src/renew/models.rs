@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use shuttle::thread;
 
-use super::answers::Outcome;
+use super::answers::BatchOutcome;
 use crate::backend::memory::MemoryStore;
 use crate::backend::{Event, Granted, Holders, Renewed, Spare};
 use crate::hold::tests::core;
@@ -142,8 +142,8 @@ impl Scene {
     }
 
     /// The answer to a request of the watchdog that was sent at `sent_at`.
-    fn answered(&self, answer: Renewed, sent_at: Moment) -> Outcome {
-        Outcome {
+    fn answered(&self, answer: Renewed, sent_at: Moment) -> BatchOutcome {
+        BatchOutcome {
             store: "test",
             place: 0,
             tenures: vec![self.tenure().clone()],

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use super::Watch;
-use super::answers::{Outcome, renew};
+use super::answers::{BatchOutcome, renew};
 use super::schedule::{Batch, MOST};
 use crate::api::manager::{LockManager, events_of};
 use crate::api::request::LockRequest;
@@ -162,7 +162,7 @@ async fn a_longer_lease_is_requested_beside_a_renewal_under_way() {
     tokio::time::advance(SECOND / 3).await;
     let collect = || watch.collect(&backend, 2 * SECOND, Duration::ZERO);
     let Batch { place, tenures, .. } = collect().remove(0);
-    let outcome = Outcome {
+    let outcome = BatchOutcome {
         store: "test",
         place,
         batch: vec![hold.tenure().due_renewal(clock::now()).unwrap()],
@@ -587,7 +587,7 @@ async fn a_hold_that_the_store_goes_on_not_confirming_is_told_of_once() {
     let tenure = holds[0].tenure();
     for _ in 0..3 {
         let sent_at = clock::now();
-        watch.answered(&Outcome {
+        watch.answered(&BatchOutcome {
             store: "quorum",
             place: 0,
             tenures: vec![tenure.clone()],
@@ -686,7 +686,7 @@ async fn a_look_at_the_schedule_is_short_however_many_holds_there_are() {
                     .map(|tenure| tenure.due_renewal(sent_at).unwrap());
                 let batch: Vec<_> = asked.collect();
                 let answers = Ok(vec![Renewed::Held; batch.len()]);
-                watch.answered(&Outcome {
+                watch.answered(&BatchOutcome {
                     store: "test",
                     place,
                     tenures,

@@ -1,6 +1,6 @@
 //! The name of a lock in logs and metrics.
 
-/// Never its name, which holds user data and is unbounded.
+/// Never the lock's name, which holds user data and is unbounded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Label {
     /// The template, or what the request was labelled with.

@@ -293,15 +293,14 @@ pub const ALL: &[Bug] = &[
         caught_by: &["counter", "false-loss", "needless-loss", "overlap", "refused-holder", "token"],
         edits: &[edit(
             "release/mod.rs",
-            "Left::Shared | Left::Last(_, Next::Idle(_)) => Ok(None),",
-            "Left::Last(_, Next::Idle(_)) if PLANTED => {
-                let (core, tenure) = (core.clone(), tenure.clone());
-                core.clone().life.spawn(async move {
-                    undo(&core, tenure.hold_ref(), clock::now()).await;
-                });
-                Ok(None)
-            }
-            Left::Shared | Left::Last(_, Next::Idle(_)) => Ok(None),",
+            "Next::Idle(idling) => {",
+            "Next::Idle(idling) => {
+                if PLANTED && !matches!(idling, Idling::Release) {
+                    let (core, tenure) = (core.clone(), tenure.clone());
+                    core.clone().life.spawn(async move {
+                        undo(&core, tenure.hold_ref(), clock::now()).await;
+                    });
+                }",
         )],
     },
     Bug {

@@ -15,11 +15,11 @@ use crate::values::{LockError, ShutdownCause, config};
 pub(super) struct Runtime {
     handle: Handle,
     locks: LockManager,
-    driver: Driver,
+    driver: DrivenBy,
 }
 
 /// What drives the runtime.
-enum Driver {
+enum DrivenBy {
     /// A thread of this manager. `None` once it was told to stop.
     Own(Option<RuntimeThread>),
     /// Somebody else, until the sender is gone: a task of the runtime has it.
@@ -61,7 +61,7 @@ impl Runtime {
         Ok(Runtime {
             handle,
             locks,
-            driver: Driver::Own(Some(RuntimeThread { stop, thread })),
+            driver: DrivenBy::Own(Some(RuntimeThread { stop, thread })),
         })
     }
 
@@ -72,7 +72,7 @@ impl Runtime {
         Runtime {
             handle,
             locks,
-            driver: Driver::Other(ended),
+            driver: DrivenBy::Other(ended),
         }
     }
 
@@ -87,7 +87,7 @@ impl Runtime {
     /// future is then dropped.
     pub(super) fn block_on<F: Future>(&self, future: F) -> Result<F::Output, LockError> {
         check_thread()?;
-        let Driver::Other(ended) = &self.driver else {
+        let DrivenBy::Other(ended) = &self.driver else {
             return Ok(self.handle.block_on(future));
         };
         let mut ending = ended.clone();
@@ -117,7 +117,7 @@ impl Drop for Runtime {
     /// Waits for the releases under way, or the end of a `main` could come before them. On a thread that must not be
     /// blocked, they go on by themselves.
     fn drop(&mut self) {
-        let Driver::Own(own) = &mut self.driver else {
+        let DrivenBy::Own(own) = &mut self.driver else {
             return;
         };
         let Some(RuntimeThread { stop, thread }) = own.take() else {

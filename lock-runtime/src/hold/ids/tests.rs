@@ -36,13 +36,13 @@ impl Bench {
         self.now.wall += u64::try_from(time.as_micros()).unwrap();
     }
 
-    fn ask(&self, count: u32) -> Served {
+    fn ask(&self, count: u32) -> IdAnswer {
         self.source.ask(count, self.now)
     }
 
     /// The task that was started.
-    fn task(&self) -> Draw {
-        self.source.state.lock().drawing.unwrap_or(Draw(0))
+    fn task(&self) -> DrawTask {
+        self.source.state.lock().drawing.unwrap_or(DrawTask(0))
     }
 
     fn patience_left(&self, asked: Now) -> Duration {
@@ -78,7 +78,7 @@ impl Bench {
     }
 }
 
-fn ids(served: Served) -> Option<Vec<i64>> {
+fn ids(served: IdAnswer) -> Option<Vec<i64>> {
     let range = match served.ids {
         Ok(range) => range,
         Err(mut told) => told.try_recv().ok()?.unwrap().0,

@@ -232,15 +232,15 @@ impl Scene {
 
     fn stage(&self) -> &'static str {
         match self.state.stage {
-            Stage::Asking { waits, heard } => match (waits, heard) {
+            KeyStage::Asking { waits, heard } => match (waits, heard) {
                 (false, false) => "asks",
                 (false, true) => "asks again",
                 (true, true) => "waits",
                 (true, false) => "waits unheard",
             },
-            Stage::Held { .. } => "held",
-            Stage::Idle(_) => "idle",
-            Stage::Rests { .. } => "rests",
+            KeyStage::Held { .. } => "held",
+            KeyStage::Idle(_) => "idle",
+            KeyStage::Rests { .. } => "rests",
         }
     }
 }
