@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+use tests::stops::in_one_of_a_few_rounds;
 use tests::{RedisServer, eventually_within};
+use tower_lock::RefusalKind;
 
 /// The longest wait for an event. Only a test that fails spends it; on a busy machine a sale takes long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -67,9 +69,28 @@ fn the_lock_sells_what_is_in_stock_and_once_to_each_user() {
 #[tokio::test]
 async fn three_processes_share_a_sale_on_redis_and_leave_no_lock_there() {
     let server = RedisServer::start();
-    let mut command = flash_sale(&server.url(), SMALL);
-    command.args(["--processes", "3"]);
-    check(&run(command));
+    // What one process's release gives another one lasts for a second at first, and a busy machine may stop that one for
+    // longer. The customer whose purchase has lost the lock is told, and the sale says so.
+    in_one_of_a_few_rounds("no purchase loses the lock", async || {
+        let mut command = flash_sale(&server.url(), SMALL);
+        command.args(["--processes", "3"]);
+        let output = run(command);
+        let text = String::from_utf8_lossy(&output.stdout);
+        let losses = [
+            RefusalKind::Lost.detail(),
+            RefusalKind::LostCompleted.detail(),
+            "the lock was lost",
+        ];
+        let is_lost = losses.iter().any(|loss| text.contains(loss));
+        if text.contains("INCOMPLETE: ") && is_lost {
+            assert_eq!(row(&text, "oversold").1, 0, "{text}");
+            assert_eq!(row(&text, "double orders").1, 0, "{text}");
+            return false;
+        }
+        check(&output);
+        true
+    })
+    .await;
     // A list of those that wait stays for some seconds.
     eventually_within(PATIENCE, "only fences are left", async || {
         let left = server.keys();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_runtime::LockError;
+use lock_runtime::{LockError, LockGuard, TryAcquire};
 use tokio::time::Instant;
 
 /// The time that [`eventually`] waits. Only a hang exceeds it, however long a busy machine stands still, and it is shorter
@@ -44,6 +44,23 @@ pub async fn answered<T>(
         match ask().await {
             Err(LockError::Unavailable { .. }) if started.elapsed() < PATIENCE => {}
             answer => return answer,
+        }
+    }
+}
+
+/// Has a lock that is free by asking once, and returns its guard. Panics if it is busy. On a busy machine, the answer may come
+/// too late; then what the request took is given back, and until that is done the next one finds the lock busy.
+pub async fn had_at_once(mut ask: impl AsyncFnMut() -> Result<TryAcquire, LockError>) -> LockGuard {
+    let (started, mut late) = (Instant::now(), false);
+    loop {
+        let in_time = started.elapsed() < PATIENCE;
+        match ask().await {
+            Ok(TryAcquire::Acquired(guard)) => return guard,
+            Err(LockError::Unavailable { .. }) if in_time => late = true,
+            Ok(TryAcquire::Busy { .. }) | Err(LockError::Busy { .. }) if late && in_time => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            other => panic!("a free lock is not had at once: {other:?}"),
         }
     }
 }

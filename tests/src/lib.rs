@@ -36,6 +36,7 @@
 //! | [`faults`] | futures dropped half-way, waiters that sleep, one script's traffic |
 //! | [`caps`] | a check of how many callers a manager lets wait |
 //! | [`events`] | the events that the runtime logged |
+//! | [`stops`] | stops of the machine, and rounds that are run again after one |
 //! | [`compile_fail`] | mistakes that do not compile |
 //! | [`eventually`](mod@eventually) | waiting for a condition, in place of a fixed sleep |
 //!
@@ -78,6 +79,7 @@ pub mod sentinel;
 pub mod server;
 pub mod shared;
 pub mod sql;
+pub mod stops;
 pub mod store;
 pub mod tls;
 mod unprivileged;
@@ -87,7 +89,7 @@ pub use blocker::Blocker;
 pub use caps::only_so_many_wait;
 pub use cluster::RedisCluster;
 pub use events::Events;
-pub use eventually::{answered, eventually, eventually_within};
+pub use eventually::{answered, eventually, eventually_within, had_at_once};
 pub use history::{History, Hold};
 pub use java::JavaPeer;
 pub use launch::Server;

@@ -24,8 +24,8 @@ async fn holder(of: &str, seen_by: &LockManager) -> HolderInfo {
 }
 
 fn host() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
-    name.expect("the host's name").trim_end().to_owned()
+    let names = rustix::system::uname();
+    names.nodename().to_string_lossy().into_owned()
 }
 
 tests::suite! {

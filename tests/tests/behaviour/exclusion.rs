@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager};
+use tests::faults::given_back;
 use tests::{History, Store};
 
 const WAIT: Duration = Duration::from_secs(60);
@@ -108,13 +109,15 @@ async fn locks_taken_in_one_order_do_not_deadlock() {
                 for _ in 0..20 {
                     let holder = format!("{m}-{task}");
                     let outer = manager.mutex("outer").wait(WAIT).acquire().await.unwrap();
-                    let first = history.begin("outer", &holder, None);
+                    let mut first = history.begin("outer", &holder, None);
                     let inner = manager.mutex("inner").wait(WAIT).acquire().await.unwrap();
-                    let second = history.begin("inner", &holder, None);
-                    second.end();
-                    inner.release().await.unwrap();
-                    first.end();
-                    outer.release().await.unwrap();
+                    let mut second = history.begin("inner", &holder, None);
+                    second.seen(|| inner.is_held());
+                    second.end_as_seen();
+                    given_back(inner).await;
+                    first.seen(|| outer.is_held());
+                    first.end_as_seen();
+                    given_back(outer).await;
                 }
             });
         }

@@ -14,6 +14,7 @@ use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
 use lock_runtime::LockName;
 use redis::Value;
+use tests::stops::in_one_of_a_few_rounds;
 use tests::{RedisServer, eventually};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -120,6 +121,12 @@ fn assert_tells_nothing(answer: &Answer, server: &RedisServer) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_to_two_services_are_served_one_at_a_time() {
+    in_one_of_a_few_rounds("all of them are served", are_served_one_at_a_time).await;
+}
+
+/// Returns false if one of the requests was not served. What a message gives lasts for a second at first, and a busy machine
+/// may stop the services for longer: then a handler is dropped, and still counts as running.
+async fn are_served_one_at_a_time() -> bool {
     let (server, world) = (RedisServer::start(), World::default());
     let services = [
         serve(&server.url(), &world, LONG).await,
@@ -135,16 +142,17 @@ async fn requests_to_two_services_are_served_one_at_a_time() {
     .await;
     assert!(server.exists("lock:path:a"));
     world.exit.0.add_permits(20);
+    let mut all_served = true;
     while let Some(answer) = clients.join_next().await {
         let answer = answer.unwrap();
-        assert_eq!(
-            (answer.status, answer.body.as_str()),
-            (StatusCode::OK, "served")
-        );
+        all_served &= (answer.status, answer.body.as_str()) == (StatusCode::OK, "served");
     }
-    assert_eq!(world.most.load(Ordering::SeqCst), 1);
-    assert_eq!(world.served.load(Ordering::SeqCst), 20);
+    if all_served {
+        assert_eq!(world.most.load(Ordering::SeqCst), 1);
+        assert_eq!(world.served.load(Ordering::SeqCst), 20);
+    }
     eventually("the lock is free", async || !server.exists("lock:path:a")).await;
+    all_served
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

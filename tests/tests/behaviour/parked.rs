@@ -7,7 +7,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockGuard, LockManager, TryAcquire};
-use tests::{Store, eventually, left_of};
+use tests::faults::given_back;
+use tests::{Store, answered, eventually, left_of};
 use tokio::time::{Instant, sleep, timeout};
 
 const MS: Duration = Duration::from_millis(1);
@@ -55,7 +56,8 @@ tests::suite! {
         guard.release().await.unwrap();
         let guard = heir.await.unwrap();
         assert!(guard.is_held());
-        assert!(matches!(other.mutex("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
+        let tried = answered(async || other.mutex("k").try_acquire().await).await;
+        assert!(matches!(tried.unwrap(), TryAcquire::Busy { .. }));
         // The caller has the lock now, so it is renewed.
         store.until_renewed(lease, async || left_of(&other, "k").await.min(guard.remaining())).await;
         assert!(guard.is_held());
@@ -70,11 +72,11 @@ tests::suite! {
         // From the second change of hands on, both know that the other one waits, and the message is the grant.
         for manager in [&other, &locks, &other] {
             let next = park(request(manager).acquire(), 300 * MS).await;
-            guard.release().await.unwrap();
+            given_back(guard).await;
             guard = next.await.unwrap();
         }
         let mut heir = park(request(&locks).acquire(), 300 * MS).await;
-        guard.release().await.unwrap();
+        given_back(guard).await;
         // The caller is polled until it has the lock, or has a hold and does not know it yet.
         let mut had = None;
         eventually("it has a hold", async || {
@@ -87,14 +89,14 @@ tests::suite! {
         })
         .await;
         if let Some(guard) = had {
-            guard.release().await.unwrap();
+            given_back(guard).await;
             return;
         }
         let guard = other.mutex("k").wait(LONG).acquire().await.unwrap();
         waits(&mut heir, 300 * MS).await;
         assert!(guard.is_held());
         guard.release().await.unwrap();
-        heir.await.unwrap().release().await.unwrap();
+        given_back(heir.await.unwrap()).await;
     }
 
     async fn a_caller_that_is_polled_after_its_wait_gets_no_lock_that_it_did_not_take(store: &mut Store) {
@@ -123,7 +125,8 @@ tests::suite! {
         let guard = heir.await.unwrap();
         store.until_renewed(lease, async || left_of(&other, "k").await.min(guard.remaining())).await;
         assert!(guard.is_held(), "renewed from then on");
-        assert!(matches!(other.mutex("k").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
+        let tried = answered(async || other.mutex("k").try_acquire().await).await;
+        assert!(matches!(tried.unwrap(), TryAcquire::Busy { .. }));
         guard.release().await.unwrap();
     }
 
@@ -159,7 +162,8 @@ tests::suite! {
         store.until_renewed(lease, left).await;
         assert!(set.is_held(), "a set that its caller has is renewed");
         for name in ["1", "2"] {
-            assert!(matches!(other.mutex(name).try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
+            let tried = answered(async || other.mutex(name).try_acquire().await).await;
+            assert!(matches!(tried.unwrap(), TryAcquire::Busy { .. }));
         }
         set.release().await.unwrap();
     }
@@ -176,7 +180,8 @@ tests::suite! {
         let until = Instant::now() + (lease * 5 / 4).max(4 * LEASE);
         while Instant::now() < until {
             waits(&mut set, 50 * MS).await;
-            assert!(matches!(other.mutex("1").try_acquire().await.unwrap(), TryAcquire::Busy { .. }));
+            let tried = answered(async || other.mutex("1").try_acquire().await).await;
+            assert!(matches!(tried.unwrap(), TryAcquire::Busy { .. }));
         }
         second.release().await.unwrap();
         set.await.unwrap().release().await.unwrap();

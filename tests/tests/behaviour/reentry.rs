@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockGuard, LockManager, LostReason, TryAcquire};
-use tests::{History, Store, answered, eventually, left_of};
+use tests::{History, Store, answered, eventually, had_at_once, left_of};
 use tokio::time::{Instant, sleep};
 
 const MS: Duration = Duration::from_millis(1);
@@ -17,10 +17,16 @@ fn assert_busy(result: Result<LockGuard, LockError>) {
 }
 
 async fn is_free(locks: &LockManager, key: &str) -> bool {
-    match locks.mutex(key).try_acquire().await.unwrap() {
+    let tried = answered(async || locks.mutex(key).try_acquire().await).await;
+    match tried.unwrap() {
         TryAcquire::Acquired(guard) => guard.release().await.is_ok(),
         TryAcquire::Busy { .. } => false,
     }
+}
+
+async fn assert_free(locks: &LockManager, key: &str) {
+    let guard = had_at_once(async || locks.mutex(key).try_acquire().await).await;
+    guard.release().await.unwrap();
 }
 
 /// Takes `key`, keeps it over some polls, and records the hold.
@@ -68,7 +74,7 @@ tests::suite! {
             assert!(matches!(locks.mutex("k").try_acquire().await.unwrap(), TryAcquire::Acquired(_)));
         });
         body.await.unwrap();
-        assert!(is_free(&other, "k").await);
+        assert_free(&other, "k").await;
     }
 
     async fn nesting_goes_any_depth_and_through_other_locks(store: &mut Store) {
@@ -82,7 +88,8 @@ tests::suite! {
             }).await
         });
         assert_eq!(outcome.await.unwrap().unwrap().unwrap().unwrap().unwrap(), 5);
-        assert!(is_free(&locks, "a").await && is_free(&locks, "b").await);
+        assert_free(&locks, "a").await;
+        assert_free(&locks, "b").await;
     }
 
     async fn a_guard_by_hand_nests_only_what_runs_in_its_scope(store: &mut Store) {
@@ -131,7 +138,7 @@ tests::suite! {
         body.await.unwrap();
         assert_eq!(history.len(), 3);
         history.assert_exclusive();
-        assert!(is_free(&locks, "k").await);
+        assert_free(&locks, "k").await;
     }
 
     async fn a_sibling_waits_no_longer_than_its_own_wait(store: &mut Store) {
@@ -170,7 +177,7 @@ tests::suite! {
         assert!(inner.is_held());
         assert!(!is_free(&other, "k").await);
         inner.release().await.unwrap();
-        assert!(is_free(&other, "k").await);
+        assert_free(&other, "k").await;
     }
 
     async fn an_inner_hold_that_outlives_the_outer_is_still_renewed(store: &mut Store) {

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lock_runtime::{LockError, TryAcquire};
-use tests::{Store, answered, eventually};
+use tests::faults::given_back;
+use tests::{Store, answered, eventually, had_at_once};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -49,8 +50,8 @@ tests::suite! {
         let (guard, elapsed) = took(locks.mutex("k").wait(LONG).acquire()).await;
         assert!(elapsed < store.within(2_000 * MS), "{elapsed:?}");
         guard.unwrap().release().await.unwrap();
-        let again = locks.mutex("k").try_acquire().await.unwrap();
-        again.expect("a released lock is free").release().await.unwrap();
+        let again = had_at_once(async || locks.mutex("k").try_acquire().await).await;
+        again.release().await.unwrap();
     }
 
     async fn a_wait_ends_in_time_and_says_how_long_it_was(store: &mut Store) {
@@ -75,11 +76,17 @@ tests::suite! {
 
     async fn a_zero_wait_asks_once(store: &mut Store) {
         let (holder, other) = (store.manager().await, store.manager().await);
-        let free = other.mutex("k").wait(Duration::ZERO).acquire().await.unwrap();
+        let request = other.mutex("k").wait(Duration::ZERO);
+        let free = had_at_once(async || request.clone().acquire().await.map(TryAcquire::Acquired)).await;
         free.release().await.unwrap();
         let guard = holder.mutex("k").acquire().await.unwrap();
-        let (result, elapsed) = took(other.mutex("k").wait(Duration::ZERO).acquire()).await;
-        busy(result);
+        let mut elapsed = Duration::ZERO;
+        let result = answered(async || {
+            let result;
+            (result, elapsed) = took(request.clone().acquire()).await;
+            result
+        });
+        busy(result.await);
         assert!(elapsed < store.within(2_000 * MS), "{elapsed:?}");
         guard.release().await.unwrap();
     }
@@ -88,8 +95,13 @@ tests::suite! {
         let (holder, other) = (store.manager().await, store.manager().await);
         let guard = holder.mutex("k").acquire().await.unwrap();
         for locks in [&holder, &other] {
-            let (result, elapsed) = took(locks.mutex("k").wait(LONG).try_acquire()).await;
-            assert!(matches!(result.unwrap(), TryAcquire::Busy { .. }));
+            let mut elapsed = Duration::ZERO;
+            let result = answered(async || {
+                let result;
+                (result, elapsed) = took(locks.mutex("k").wait(LONG).try_acquire()).await;
+                result
+            });
+            assert!(matches!(result.await.unwrap(), TryAcquire::Busy { .. }));
             assert!(elapsed < store.within(2_000 * MS), "{elapsed:?}");
         }
         guard.release().await.unwrap();
@@ -98,7 +110,8 @@ tests::suite! {
     async fn a_try_tells_when_to_ask_again_if_the_store_was_asked(store: &mut Store) {
         let (holder, other) = (store.manager().await, store.manager().await);
         let guard = holder.mutex("k").acquire().await.unwrap();
-        let TryAcquire::Busy { retry_after, .. } = other.mutex("k").try_acquire().await.unwrap() else {
+        let tried = answered(async || other.mutex("k").try_acquire().await).await;
+        let TryAcquire::Busy { retry_after, .. } = tried.unwrap() else {
             panic!("it is held");
         };
         let left = retry_after.expect("the store knows the lease");
@@ -129,7 +142,7 @@ tests::suite! {
         guard.release().await.unwrap();
         let guard = pending.await.unwrap().unwrap();
         assert!(released.elapsed() < store.within(400 * MS), "{:?}", released.elapsed());
-        guard.release().await.unwrap();
+        given_back(guard).await;
     }
 
     async fn a_lock_that_expires_is_had_without_any_wake_up(store: &mut Store) {
@@ -220,8 +233,8 @@ tests::suite! {
         other.unwrap().release().await.unwrap();
         guard.release().await.unwrap();
         eventually("both are free", async || {
-            let a = locks.mutex("a").try_acquire().await.unwrap();
-            let b = locks.mutex("b").try_acquire().await.unwrap();
+            let a = answered(async || locks.mutex("a").try_acquire().await).await.unwrap();
+            let b = answered(async || locks.mutex("b").try_acquire().await).await.unwrap();
             matches!((a, b), (TryAcquire::Acquired(_), TryAcquire::Acquired(_)))
         }).await;
     }

@@ -10,6 +10,7 @@ use lock_runtime::{LockError, LockGuard, LockManager, LostReason};
 use redis::Value;
 use tests::faults::connected;
 use tests::history::Violation;
+use tests::stops::{STOP, Stops};
 use tests::{Data, History, RedisCluster, answered, eventually, eventually_within};
 use tokio::task::JoinSet;
 
@@ -18,6 +19,8 @@ const LONG: Duration = Duration::from_secs(60);
 /// Of holds that may be lost with their masters: what a failover brings back is free soon after it.
 const LEASE: Duration = Duration::from_secs(6);
 const PERMITS: u64 = 2;
+/// The tasks of each of the three managers.
+const TASKS: usize = 5;
 
 /// The tags of the locks. Each has a lock of every kind in its slot.
 const TAGS: [&str; 4] = ["a", "b", "c", "d"];
@@ -50,14 +53,14 @@ struct Storm {
 }
 
 impl Storm {
-    /// Lets three managers contend, with five tasks each.
-    async fn start(cluster: &RedisCluster, lossy: bool) -> (Arc<Self>, JoinSet<()>) {
+    /// Lets three managers contend. Returns their tasks, and what looks for stops of the machine meanwhile.
+    async fn start(cluster: &RedisCluster, lossy: bool) -> (Arc<Self>, (JoinSet<()>, Stops)) {
         let storm = Self {
             lossy,
             ..Self::default()
         };
         let storm = Arc::new(storm);
-        let mut tasks = JoinSet::new();
+        let (mut tasks, stops) = (JoinSet::new(), Stops::watch());
         for m in 0..3 {
             let locks = tests::connected(&cluster.url()).await;
             for tag in TAGS {
@@ -65,7 +68,7 @@ impl Storm {
                 let set = answered(async || semaphore.try_set_permits(PERMITS).await);
                 set.await.unwrap();
             }
-            for task in 0..5 {
+            for task in 0..TASKS {
                 let (storm, locks) = (storm.clone(), locks.clone());
                 tasks.spawn(async move {
                     for round in 0.. {
@@ -78,7 +81,7 @@ impl Storm {
                 });
             }
         }
-        (storm, tasks)
+        (storm, (tasks, stops))
     }
 
     /// Acquires a random lock, holds it and releases it.
@@ -227,7 +230,7 @@ impl Storm {
 
     /// Ends the storm and checks what it saw: in a storm without loss, that nobody overlapped; in a lossy one, that the
     /// first holder of every overlap was told.
-    async fn calm(&self, mut tasks: JoinSet<()>) {
+    async fn calm(&self, (mut tasks, stops): (JoinSet<()>, Stops)) {
         self.over.store(true, SeqCst);
         while let Some(ended) = tasks.join_next().await {
             ended.unwrap();
@@ -235,8 +238,13 @@ impl Storm {
         if !self.lossy {
             self.history.assert_exclusive();
             let (lost, finished) = (self.lost.load(SeqCst), self.finished.load(SeqCst));
-            // What a message gives lasts for a second at first, and a busy machine may stop the process for longer.
-            assert!(lost <= finished / 100, "{lost} of {finished} are lost");
+            // What a message gives lasts for a second at first. If the machine stood still, each task may have lost a hold.
+            let longest = stops.longest();
+            let excused = if longest >= STOP { 3 * TASKS } else { 0 };
+            assert!(
+                lost <= finished / 100 + excused,
+                "{lost} of {finished} are lost, with stops of {longest:?} at most"
+            );
             // While its process stands still, a hold that is lost is still inside.
             let crowded = self.crowded.load(SeqCst);
             assert!(

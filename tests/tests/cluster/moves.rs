@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use lock_runtime::{LockGuard, LockManager, LostReason, TryAcquire};
-use tests::faults::{connected, renewed, told};
+use tests::faults::{connected, renewed, told, use_once};
 use tests::{CommandStats, RedisCluster, eventually};
 
 const MS: Duration = Duration::from_millis(1);
@@ -285,15 +285,13 @@ async fn a_frozen_master_stops_its_slots_only_until_another_one_is_elected() {
     let locks = tests::builder().call_timeout(1_500 * MS);
     let locks = connected(locks, &cluster.url()).await;
     let (name, slot, from, _) = moving(&cluster);
-    held(&locks, name).await.release().await.unwrap();
+    use_once(locks.mutex(name)).await;
     cluster.pause(from);
-    let guard = locks.mutex(name).wait(3 * LONG).acquire();
-    let guard = guard.await.unwrap();
+    use_once(locks.mutex(name).wait(3 * LONG)).await;
     assert_ne!(cluster.owner_of(slot), from);
-    guard.release().await.unwrap();
     cluster.resume(from);
     cluster.settled().await;
-    held(&locks, name).await.release().await.unwrap();
+    use_once(locks.mutex(name)).await;
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use lock_runtime::{LockGuard, LockManager};
-use tests::faults::told;
+use tests::faults::{given_back, told};
 use tests::{RedisCluster, eventually};
 use tokio::task::JoinHandle;
 
@@ -75,7 +75,7 @@ fn sessions(cluster: &RedisCluster, node: usize) -> BTreeSet<u64> {
 async fn are_woken(contended: Vec<Contended>) {
     for one in contended {
         one.guard.release().await.unwrap();
-        one.waiting.await.unwrap().release().await.unwrap();
+        given_back(one.waiting.await.unwrap()).await;
     }
 }
 
@@ -121,7 +121,7 @@ async fn channels_that_come_and_go_are_heard_while_slots_leave_their_node() {
                     let waiting = tokio::spawn(other.mutex(&name).acquire());
                     tokio::time::sleep(3 * MS).await;
                     guard.release().await.unwrap();
-                    waiting.await.unwrap().unwrap().release().await.unwrap();
+                    given_back(waiting.await.unwrap().unwrap()).await;
                     heard.fetch_add(1, SeqCst);
                 }
             })

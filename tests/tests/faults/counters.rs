@@ -213,9 +213,11 @@ async fn a_shutdown_waits_for_the_answer_to_a_count() {
         let began = Instant::now();
         let mut closing = pin!(locks.shutdown());
         let closed = timeout(100 * MS, closing.as_mut()).await;
-        assert!(closed.is_err(), "it waits");
+        assert!(closed.is_err() || began.elapsed() >= DRAIN, "it waits");
         proxy.stall(Direction::Replies, false);
-        closing.await;
+        if closed.is_err() {
+            closing.await;
+        }
         // A busy machine may have kept the answer back for longer.
         if began.elapsed() < DRAIN {
             assert_eq!(counting.await.unwrap().unwrap(), 0);

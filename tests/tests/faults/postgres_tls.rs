@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, LockManagerBuilder};
-use tests::faults::{connected, renewed};
+use tests::faults::{connected, renewed, use_once};
 use tests::{PostgresServer, TlsFiles, answered, eventually};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -265,7 +265,7 @@ async fn a_statement_that_nobody_waits_for_is_cancelled_by_tls_as_well() {
     );
     let builder = trusting(server.tls_files()).call_timeout(2_000 * MS);
     let locks = connected(builder, &url).await;
-    take_a_lock(&locks).await;
+    use_once(locks.mutex("k")).await;
     let mut psql = tests::postgres::program("psql");
     let plain = server.url();
     let mut session = tests::Worker::spawn(psql.args(["-X", "-q", "-A", "-t", "-d", &plain]));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_runtime::{LockError, LockManager, LockMode, LostReason, Replicas, TryAcquire};
 use redis::Value;
 use tests::eventually::PATIENCE;
-use tests::faults::{behind_a_proxy, connected, free_within, renewed, took};
+use tests::faults::{behind_a_proxy, connected, free_within, renewed, took, use_once};
 use tests::{FaultProxy, RedisServer, eventually};
 
 const MS: Duration = Duration::from_millis(1);
@@ -392,7 +392,7 @@ async fn a_release_whose_key_is_refused_for_a_while_is_repeated() {
     let builder = tests::builder().call_timeout(2_000 * MS);
     let locks = connected(builder, &url(&server)).await;
     let request = locks.mutex("k").lease(LONG);
-    request.acquire().await.unwrap().release().await.unwrap();
+    use_once(request.clone()).await;
     let guard = request.acquire().await.unwrap();
     let set = |rule: &str| server.query::<Value>(&["ACL", "SETUSER", "locks", rule]);
     set("resetkeys");

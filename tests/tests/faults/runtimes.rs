@@ -7,6 +7,7 @@ use std::time::Duration;
 use lock_runtime::{LockError, LockGuard, LockManager, LostReason, Outcome, distributed_lock};
 use tests::eventually::PATIENCE;
 use tests::faults::{LEAVES, behind_a_proxy, connected, free_within, poll_times, took};
+use tests::stops::{STOP, Stops};
 use tests::{Direction, Events, PostgresTable, RedisServer, eventually};
 use tokio::runtime::{Builder, Runtime};
 use tracing::Level;
@@ -15,6 +16,8 @@ const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 /// This is longer than a test waits for a release.
 const LEASE: Duration = Duration::from_secs(60 * 60);
+/// A shutdown waits for releases for this long at most.
+const DRAIN: Duration = Duration::from_secs(2);
 
 fn runtime() -> Runtime {
     Builder::new_multi_thread()
@@ -327,19 +330,23 @@ async fn a_shutdown_while_an_acquire_is_under_way_leaves_no_lock() {
             let mut acquiring = Box::pin(locks.mutex("k").acquire());
             let acquired = poll_times(acquiring.as_mut(), polls, leave).await;
             let completed = acquired.is_some();
-            let (acquired, ()) = tokio::join!(
+            let stops = Stops::watch();
+            let (acquired, ((), waited)) = tokio::join!(
                 async {
                     match acquired {
                         Some(guard) => guard.unwrap().release().await,
                         None => acquiring.await.map(drop),
                     }
                 },
-                locks.shutdown()
+                took(locks.shutdown())
             );
-            let ended = matches!(acquired, Ok(()) | Err(LockError::ShuttingDown { .. }));
-            assert!(ended, "{polls} polls: {acquired:?}");
-            drop((locks, proxy));
-            server.assert_deserted().await;
+            // What a machine that stands still keeps back for longer is left to its lease.
+            if waited < DRAIN || stops.longest() < STOP {
+                let ended = matches!(acquired, Ok(()) | Err(LockError::ShuttingDown { .. }));
+                assert!(ended, "{polls} polls: {acquired:?}");
+                drop((locks, proxy));
+                server.assert_deserted().await;
+            }
             if completed {
                 break;
             }
@@ -349,7 +356,6 @@ async fn a_shutdown_while_an_acquire_is_under_way_leaves_no_lock() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shutdown_under_load_sends_everybody_away_and_leaves_nothing() {
-    const DRAIN: Duration = Duration::from_secs(2);
     for _ in 0..3 {
         let server = RedisServer::start();
         let builder = tests::builder().shutdown_grace(100 * MS).lease(LEASE);
@@ -375,8 +381,9 @@ async fn a_shutdown_under_load_sends_everybody_away_and_leaves_nothing() {
         );
         eventually("it works", async || server.exists("lock:stuck")).await;
         tokio::time::sleep(30 * MS).await;
+        let stops = Stops::watch();
         let (_, waited) = took(locks.shutdown()).await;
-        let left = server.stray_keys();
+        let (left, longest) = (server.stray_keys(), stops.longest());
         assert!(waited < PATIENCE, "{waited:?}");
         while let Some(error) = tasks.join_next().await {
             let error = error.unwrap();
@@ -391,9 +398,15 @@ async fn a_shutdown_under_load_sends_everybody_away_and_leaves_nothing() {
             .await
             .expect("the body is dropped");
         assert!(stuck.unwrap().is_err());
-        // All of it is gone before the manager is dropped, because `shutdown` has returned. It waits for releases for two
-        // seconds at most, and a busy machine may need longer for them.
-        assert!(left.is_empty() || waited >= DRAIN, "{left:?}: {waited:?}");
+        // All of it is gone before the manager is dropped, because `shutdown` has returned. A busy machine may need longer
+        // for the releases than it waits, and what it keeps back is left to its lease.
+        if !left.is_empty() {
+            assert!(
+                waited >= DRAIN && longest >= STOP,
+                "{left:?}: {waited:?}, {longest:?}"
+            );
+            server.flushall();
+        }
         eventually("the connections are gone", async || {
             server.clients().is_empty()
         })

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_runtime::{LockError, LockManager, LostReason};
 use redis::Value;
 use tests::faults::{connected, free_within, renewed, took};
-use tests::{Events, History, RedisServer, eventually};
+use tests::{Events, History, RedisServer, answered, eventually};
 
 const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
@@ -309,10 +309,8 @@ async fn data_that_is_flushed_is_a_loss_and_the_tokens_rise_all_the_same() {
 async fn a_server_that_may_evict_is_refused_when_strict_and_an_eviction_is_a_loss() {
     for policy in ["volatile-ttl", "volatile-lru", "allkeys-lru"] {
         let server = RedisServer::builder().maxmemory("100mb", policy).start();
-        let strict = LockManager::builder()
-            .strict(true)
-            .connect(&server.url())
-            .await;
+        let strict = LockManager::builder().strict(true);
+        let strict = answered(async || strict.clone().connect(&server.url()).await).await;
         let error = strict.unwrap_err();
         assert!(
             matches!(error, LockError::InvalidConfig { .. }),

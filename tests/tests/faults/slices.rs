@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use lock_runtime::{LockError, LockGuard, LockManager};
 use tests::faults::{connected, free_within, told};
+use tests::stops::in_one_of_a_few_rounds;
 use tests::{CommandStats, RedisServer, eventually, eventually_within};
 use tokio::task::JoinHandle;
-
-use crate::turns::in_one_of_a_few_rounds;
 
 const LONG: Duration = Duration::from_secs(60);
 

@@ -5,9 +5,8 @@ use std::time::Duration;
 use lock_runtime::{LockError, LockManager};
 use redis::Value;
 use tests::faults::{asleep, behind_a_proxy, connected, free_within, given_back, told, took};
+use tests::stops::in_one_of_a_few_rounds;
 use tests::{Direction, RedisServer, eventually};
-
-use crate::turns::in_one_of_a_few_rounds;
 
 const LONG: Duration = Duration::from_secs(30);
 /// The wait of a waiter that sleeps for no longer than the cap, about 1 s, and is served long before. A lease of [`HOUR`] ends
