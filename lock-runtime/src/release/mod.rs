@@ -146,7 +146,7 @@ impl HoldHandle {
             }
             Next::Release => {
                 // Before the release is sent: nothing renews what is being given back.
-                drop(core.watch.remove(tenure));
+                core.watch.remove(tenure);
                 let release = Release::new(core, tenure.clone(), turn, left_at);
                 Ok(Some(AtStore::Release(release)))
             }
