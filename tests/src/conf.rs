@@ -74,7 +74,7 @@ impl ServerConf {
     /// Makes the server a node that can join a cluster, with a bus port of its own: see
     /// [`RedisCluster`](crate::RedisCluster).
     #[must_use]
-    pub(crate) fn cluster_node(mut self) -> Self {
+    pub fn cluster_node(mut self) -> Self {
         self.cluster = true;
         self.line("cluster-enabled yes")
             .line("cluster-config-file nodes.conf")
@@ -92,5 +92,14 @@ impl ServerConf {
     /// If there is no server binary, or if it does not start. The message has the server's own log.
     pub fn start(self) -> RedisServer {
         RedisServer::of(self)
+    }
+
+    /// Does the same on a port that another server has had. A port of [`free_port`](crate::ports::free_port) is nobody
+    /// else's, so it is free once that server is gone.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start) does.
+    pub fn start_at(self, port: u16) -> RedisServer {
+        RedisServer::at(port, self)
     }
 }

@@ -67,6 +67,19 @@ impl<K: Kind> Server<K> {
         panic!("the {} did not start:\n{}", K::NAME, server.log());
     }
 
+    /// Starts it on a port that another server has had.
+    pub(crate) fn launch_at(port: u16, kind: K, dir: TempDir) -> Self {
+        let mut server = Self {
+            kind,
+            port,
+            process: None,
+            dir,
+        };
+        server.kind.draw_ports();
+        server.start_again();
+        server
+    }
+
     /// Returns the first port.
     pub fn port(&self) -> u16 {
         self.port

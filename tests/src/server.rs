@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Connection, FromRedisValue, RedisResult, Value};
+use tempfile::TempDir;
 
 use crate::conf::ServerConf;
 use crate::launch::{Kind, Server, directory_in};
@@ -57,6 +58,16 @@ impl RedisServer {
     }
 
     pub(crate) fn of(conf: ServerConf) -> Self {
+        let (redis, dir) = Self::made(conf);
+        Self::launch(redis, dir)
+    }
+
+    pub(crate) fn at(port: u16, conf: ServerConf) -> Self {
+        let (redis, dir) = Self::made(conf);
+        Self::launch_at(port, redis, dir)
+    }
+
+    fn made(conf: ServerConf) -> (Redis, TempDir) {
         let dir = directory_in(&std::env::temp_dir());
         let own_files = || conf.tls.then(|| TlsFiles::write_to(dir.path()));
         let redis = Redis {
@@ -66,7 +77,7 @@ impl RedisServer {
             helper: Mutex::new(Helper { connection: None }),
             conf,
         };
-        Self::launch(redis, dir)
+        (redis, dir)
     }
 
     /// Returns `redis://…` of the default user.

@@ -9,5 +9,6 @@ mod kinds;
 mod moves;
 mod one_node;
 mod replicas;
+mod strangers;
 mod subscriptions;
 mod undone;

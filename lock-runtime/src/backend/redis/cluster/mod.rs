@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `url` | `redis-cluster://` → the first nodes, login |
 //! | `slots` | the nodes' answers about the owners of slots, and the agreement between them |
+//! | `members` | the ids of the nodes, which tell them from other servers at their addresses |
 //! | `redirect` | MOVED, ASK, TRYAGAIN, CLUSTERDOWN |
 //! | `table` | slot → node, and the nodes that are known |
 //! | `refresh` | keeping the table true |
@@ -14,6 +15,7 @@
 //! request is sent once, on a known connection. Only after a definite "not executed" is it sent to another node.
 
 mod health;
+mod members;
 pub(crate) mod redirect;
 mod refresh;
 pub(super) mod slots;
@@ -27,6 +29,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
+pub(super) use self::members::Members;
 pub(super) use self::redirect::Redirect;
 use self::redirect::RedirectKind;
 pub(super) use self::subscriptions::Subscriptions;
@@ -55,6 +58,7 @@ pub(super) struct Cluster {
     dial_options: Arc<DialOptions>,
     opening: Opening,
     pub(super) table: SlotTable,
+    members: Arc<Members>,
     /// The time since which every slot has a node, or since which some slot has none.
     covered: Standing,
     /// Signalled by callers that have reason to doubt the table.
@@ -75,6 +79,7 @@ impl Cluster {
             dial_options: target.dial_options().clone(),
             opening,
             table: SlotTable::new(),
+            members: Arc::default(),
             covered: Standing::default(),
             doubt: Arc::default(),
             closed,
@@ -151,7 +156,8 @@ impl Cluster {
 
     pub(super) fn target(&self, address: &Address) -> Target {
         let info = self.seeds.info(address);
-        Target::node(info, address, self.seeds.tls, self.dial_options.clone())
+        let (options, members) = (self.dial_options.clone(), self.members.clone());
+        Target::node(info, address, self.seeds.tls, options, members)
     }
 
     /// Returns the check of one node, which uses a key of one of its slots.

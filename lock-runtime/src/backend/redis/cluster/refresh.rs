@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 
 use super::super::sentinel::Address;
 use super::Cluster;
+use super::members;
 use super::slots::{self, KnownOwner, SlotView};
 use crate::backend::Fault;
 use crate::backend::kit::closed::until_closed;
@@ -28,6 +29,8 @@ const RARELY: Duration = Duration::from_secs(2);
 const LEAST: Duration = Duration::from_millis(50);
 /// The time for which slower nodes are awaited once one has answered.
 const GRACE: Duration = Duration::from_millis(100);
+/// The same time before anything is known of the cluster: the first view should be that of most of the URL's hosts.
+const FIRST_GRACE: Duration = Duration::from_secs(1);
 /// The number of nodes that are asked at once, while any has a connection.
 const ASKED: usize = 5;
 /// If this many nodes have a connection and all is well, no connection is opened only to ask.
@@ -80,26 +83,38 @@ impl Cluster {
     pub(super) async fn refresh(self: &Arc<Self>) -> Result<(), Fault> {
         let timeout = self.opening.options.call_timeout;
         let mut questions = JoinSet::new();
-        for (address, connection) in self.to_ask() {
-            let cluster = self.clone();
+        let asked = self.to_ask();
+        let is_open = |(_, connection): &&(Address, Option<Wire>)| connection.is_some();
+        // The open connections on which no view was given yet.
+        let mut silent = asked.iter().filter(is_open).count();
+        for (address, connection) in asked {
+            let (cluster, open) = (self.clone(), connection.is_some());
             let question = async move {
                 let asked = cluster.ask(&address, connection);
                 let answer = scripting::in_time("CLUSTER SLOTS", timeout, asked).await;
-                (address, answer)
+                (address, open, answer)
             };
             questions.spawn_on(question, &self.opening.runtime);
         }
+        let is_first = self.table.masters().is_empty();
+        let grace = if is_first { FIRST_GRACE } else { GRACE };
         let (mut views, mut failed) = (Vec::new(), None);
         let mut until = clock::now() + timeout;
         while let Ok(Some(joined)) =
             tokio::time::timeout_at(until.tick(), questions.join_next()).await
         {
             match joined {
-                Ok((address, Ok(view))) => {
-                    until = until.earlier(clock::now() + GRACE);
+                Ok((address, open, Ok(view))) => {
+                    silent -= usize::from(open);
+                    if self.members.know(&view) {
+                        until = until.earlier(clock::now() + grace);
+                    } else if failed.is_none() {
+                        let what = format!("it is {}", members::FOREIGN);
+                        failed = Some((address.clone(), Fault::not_done(what)));
+                    }
                     views.push((address, view));
                 }
-                Ok((address, Err(fault))) => {
+                Ok((address, _, Err(fault))) => {
                     let worse = matches!(failed, None | Some((_, Fault::NotDone(_))));
                     if worse {
                         failed = Some((address, fault));
@@ -108,9 +123,15 @@ impl Cluster {
                 Err(_) => {}
             }
         }
+        let answered = !views.is_empty();
+        let (hosts, lease) = (&self.seeds.hosts, self.opening.options.lease);
+        let views = self.members.choose(views, hosts, silent > 0, lease);
         if views.is_empty() {
             return Err(match failed {
                 Some((address, fault)) => of_node(&address, fault),
+                None if answered => {
+                    Fault::not_done("the nodes that answer are of several clusters")
+                }
                 None => Fault::not_done("no node of the cluster answers"),
             });
         }
@@ -173,7 +194,8 @@ impl Cluster {
             None => {
                 let target = self.target(address);
                 let timeout = self.opening.options.call_timeout;
-                dial::open(&target, timeout, |_| ()).await?.connection
+                // What answers there is judged by its view. It may be the first node of a cluster that is new as a whole.
+                dial::reach(&target, timeout, |_| ()).await?.connection
             }
         };
         let question = redis::cmd("CLUSTER").arg("SLOTS").take();

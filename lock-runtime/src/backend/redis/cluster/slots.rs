@@ -1,5 +1,6 @@
 //! The nodes' answers about the owners of slots, and the agreement between them.
 
+use std::collections::HashSet;
 use std::ops::RangeInclusive;
 
 use redis::Value;
@@ -8,11 +9,16 @@ use super::super::sentinel::Address;
 use super::url;
 use crate::values::key::SLOTS;
 
+/// The ids that nodes have for as long as they are in their cluster, whatever their addresses are.
+pub(super) type NodeIds = HashSet<Box<str>>;
+
 /// The slots of each master, as one node reports them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct SlotView {
     ranges: Vec<(RangeInclusive<u16>, Address)>,
     replicas: Vec<Address>,
+    /// Empty if the server hides them.
+    pub(super) ids: NodeIds,
 }
 
 impl SlotView {
@@ -21,6 +27,13 @@ impl SlotView {
         let mut masters = self.ranges.iter().map(|(_, master)| master);
         let first = masters.next();
         masters.all(|master| Some(master) == first)
+    }
+
+    /// Returns `true` if the view is of the cluster that these nodes are in, as far as can be said. One id is enough: a
+    /// cluster changes node by node, and no two clusters have a node in common. Where there are no ids on either side,
+    /// nothing can be compared.
+    pub(super) fn is_of(&self, known: &NodeIds) -> bool {
+        known.is_empty() || self.ids.is_empty() || !self.ids.is_disjoint(known)
     }
 
     fn names(&self, node: &Address) -> bool {
@@ -41,6 +54,7 @@ pub(in super::super) fn read(reply: &Value, from: &str) -> Option<SlotView> {
     let mut view = SlotView {
         ranges: Vec::with_capacity(ranges.len()),
         replicas: Vec::new(),
+        ids: NodeIds::new(),
     };
     for range in ranges {
         let Value::Array(parts) = range else {
@@ -56,6 +70,7 @@ pub(in super::super) fn read(reply: &Value, from: &str) -> Option<SlotView> {
             return None;
         };
         let (first, last) = (slot(*first)?, slot(*last)?);
+        view.ids.extend(id(master));
         if let Some(master) = node(master, own_host)? {
             view.ranges.push((first..=last, master));
         }
@@ -64,6 +79,7 @@ pub(in super::super) fn read(reply: &Value, from: &str) -> Option<SlotView> {
                 return None;
             };
             view.replicas.extend(node(replica, own_host)?);
+            view.ids.extend(id(replica));
         }
     }
     (!view.ranges.is_empty()).then_some(view)
@@ -84,6 +100,14 @@ fn node(parts: &[Value], own_host: &str) -> Option<Option<Address>> {
     };
     let port = u16::try_from(*port).ok()?;
     Some(Some(url::address(host, port)))
+}
+
+/// Returns the id of a node. Old servers, and some that only look like a cluster, show none.
+fn id(parts: &[Value]) -> Option<Box<str>> {
+    match parts.get(2)? {
+        Value::BulkString(id) if !id.is_empty() => std::str::from_utf8(id).ok().map(Box::from),
+        _ => None,
+    }
 }
 
 fn slot(number: i64) -> Option<u16> {
@@ -179,6 +203,7 @@ mod tests {
         SlotView {
             ranges: ranges.iter().map(range).collect(),
             replicas: vec!["r:1".into(); ranges.len()],
+            ids: NodeIds::from(["id".into()]),
         }
     }
 
@@ -208,6 +233,44 @@ mod tests {
         ] {
             assert_eq!(read(&bad, "seed:1"), None, "{bad:?}");
         }
+    }
+
+    #[test]
+    fn the_ids_of_masters_and_replicas_are_read_if_there_are_any() {
+        let of = |id: Option<Value>| {
+            let parts = [bulk("a"), Value::Int(1)].into_iter().chain(id);
+            Value::Array(parts.collect())
+        };
+        let read = |master, replica| {
+            let parts = vec![Value::Int(0), Value::Int(1), master, replica];
+            let reply = Value::Array(vec![Value::Array(parts)]);
+            read(&reply, "seed:1").unwrap().ids
+        };
+        let both = read(of(Some(bulk("m"))), of(Some(bulk("r"))));
+        assert_eq!(both, NodeIds::from(["m".into(), "r".into()]));
+        for none in [None, Some(bulk("")), Some(Value::Nil)] {
+            assert!(read(of(none.clone()), of(none)).is_empty());
+        }
+        let nameless = Value::Array(vec![bulk("?"), Value::Int(1), bulk("n")]);
+        assert_eq!(
+            read(of(None), nameless),
+            NodeIds::from(["n".into()]),
+            "a node without a name has an id"
+        );
+    }
+
+    #[test]
+    fn one_node_in_common_makes_it_the_same_cluster() {
+        let ids =
+            |names: &[&str]| -> NodeIds { names.iter().map(|name| Box::from(*name)).collect() };
+        let of = |names: &[&str]| SlotView {
+            ids: ids(names),
+            ..view(&[(0, 1, "a:1")])
+        };
+        assert!(of(&["1", "2"]).is_of(&ids(&["2", "3"])));
+        assert!(!of(&["1", "2"]).is_of(&ids(&["3", "4"])));
+        assert!(of(&[]).is_of(&ids(&["1"])), "the server hides its ids");
+        assert!(of(&["1"]).is_of(&ids(&[])), "nothing is known yet");
     }
 
     fn before(owner: &str, live: bool) -> impl Fn(u16) -> Option<KnownOwner> {

@@ -49,10 +49,25 @@ pub(crate) fn moved() -> Fault {
     Fault::unknown("the master has moved")
 }
 
-/// Connects and logs in, each step within `timeout`. Must run on the runtime that drives the connection.
+/// Connects and logs in, each step within `timeout`, and makes sure that a node of a cluster is one. Must run on the runtime
+/// that drives the connection.
 ///
 /// The connection's own task calls `on_push`, which must not block.
 pub(crate) async fn open(
+    target: &Target,
+    timeout: Duration,
+    on_push: impl Fn(PushInfo) + Send + Sync + 'static,
+) -> Result<Dialed, Fault> {
+    let dialed = reach(target, timeout, on_push).await?;
+    if let Some(members) = target.members() {
+        let admitted = members.admit(&dialed.connection, target.shown(), timeout);
+        admitted.await?;
+    }
+    Ok(dialed)
+}
+
+/// Like [`open`], for a caller that judges itself which cluster answers.
+pub(crate) async fn reach(
     target: &Target,
     timeout: Duration,
     on_push: impl Fn(PushInfo) + Send + Sync + 'static,
@@ -167,7 +182,7 @@ pub(super) async fn sign(
 /// Asks for the role by HELLO, which every user may send. ROLE needs a right of its own.
 async fn ask_role(connection: &mut Wire, timeout: Duration) -> Result<(), Fault> {
     let hello = sign(connection, &redis::cmd("HELLO"), timeout).await?;
-    match hello.as_ref().and_then(role) {
+    match hello.as_ref().and_then(|hello| said(hello, "role")) {
         Some(role) if role != b"master" => Err(Fault::not_done(format!(
             "it is not a master but a {}",
             String::from_utf8_lossy(role)
@@ -176,13 +191,14 @@ async fn ask_role(connection: &mut Wire, timeout: Duration) -> Result<(), Fault>
     }
 }
 
-fn role(hello: &Value) -> Option<&[u8]> {
-    let text = |value: &'_ Value| matches!(value, Value::BulkString(name) if name == b"role");
+/// Returns the text of one field of the answer to HELLO.
+pub(crate) fn said<'a>(hello: &'a Value, field: &str) -> Option<&'a [u8]> {
+    let is_it = |name: &Value| matches!(name, Value::BulkString(name) if name == field.as_bytes());
     let Value::Map(fields) = hello else {
         return None;
     };
-    match fields.iter().find(|(name, _)| text(name)) {
-        Some((_, Value::BulkString(role))) => Some(role),
+    match fields.iter().find(|(name, _)| is_it(name)) {
+        Some((_, Value::BulkString(said))) => Some(said),
         _ => None,
     }
 }

@@ -8,7 +8,7 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionI
 use super::dial_options::DialOptions;
 use super::url::{self, NO_FRAGMENT};
 use crate::backend::kit::url_options::UrlOptions;
-use crate::backend::redis::cluster::{self, Seeds};
+use crate::backend::redis::cluster::{self, Members, Seeds};
 use crate::backend::redis::sentinel::{self, Sentinels};
 use crate::values::{LockError, config};
 
@@ -32,8 +32,8 @@ fn schemes(has_sockets: bool) -> String {
 pub(crate) struct Target {
     topology: Topology,
     shown: String,
-    /// Whether it is a node of a cluster. Such a node itself says for which keys it is the master.
-    is_node: bool,
+    /// The nodes of its cluster, if it is one. Such a node itself says for which keys it is the master.
+    members: Option<Arc<Members>>,
     dial_options: Arc<DialOptions>,
 }
 
@@ -224,7 +224,7 @@ impl Target {
         Target {
             topology,
             shown,
-            is_node: false,
+            members: None,
             dial_options: Arc::default(),
         }
     }
@@ -235,12 +235,13 @@ impl Target {
         address: &str,
         tls: bool,
         dial_options: Arc<DialOptions>,
+        members: Arc<Members>,
     ) -> Target {
         let scheme = if tls { "rediss" } else { "redis" };
         Target {
             topology: info.map_or(Topology::Nowhere, |info| Topology::Fixed(Box::new(info))),
             shown: format!("{scheme}://{address}"),
-            is_node: true,
+            members: Some(members),
             dial_options,
         }
     }
@@ -299,7 +300,12 @@ impl Target {
     /// Returns `true` if only a master can keep the locks. A replica refuses writes, or, if it is configured so,
     /// accepts them and forgets them.
     pub(crate) fn wants_master(&self) -> bool {
-        !self.is_node
+        self.members.is_none()
+    }
+
+    /// Returns the nodes of the cluster that it is a node of.
+    pub(crate) fn members(&self) -> Option<&Arc<Members>> {
+        self.members.as_ref()
     }
 
     /// Returns the address without user and password.
