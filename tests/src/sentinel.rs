@@ -288,7 +288,7 @@ pub struct Watch {
     tls_port: u16,
     takes_tls: bool,
     password: Option<String>,
-    /// The lines of its configuration that contain none of its own ports.
+    /// The lines of its configuration that contain none of its own ports. The first one names the master.
     lines: Vec<String>,
 }
 
@@ -340,6 +340,13 @@ impl Sentinel {
         let reply = self.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE]);
         let (_, port): (String, u16) = redis::from_redis_value(reply.ok()?).ok()?;
         Some(port)
+    }
+
+    /// Starts it again with a blank state: it knows this master, no other sentinel and no failover.
+    pub fn set_up_anew(&mut self, master: &RedisServer) {
+        let port = master.port();
+        self.kind.lines[0] = format!("sentinel monitor {SERVICE} 127.0.0.1 {port} 1");
+        self.start_again();
     }
 
     /// Runs a command on a connection of its own.

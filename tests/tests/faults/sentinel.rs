@@ -9,7 +9,9 @@ use redis::Value;
 use tests::eventually::PATIENCE;
 use tests::faults::{connected, free_within, renewed, told, took};
 use tests::sentinel::SERVICE;
-use tests::{Data, FaultProxy, SentinelGroup, answered, eventually, eventually_within};
+use tests::{
+    Data, FaultProxy, RedisServer, SentinelGroup, answered, eventually, eventually_within,
+};
 use tokio::task::JoinSet;
 
 const MS: Duration = Duration::from_millis(1);
@@ -354,6 +356,30 @@ async fn a_demoted_master_that_refuses_is_left_though_no_sentinel_spoke_of_it() 
     sentinel.command(&monitor).unwrap();
     is_renewed_at(&group, 1, &guard).await;
     guard.release().await.unwrap();
+}
+
+/// Sentinels that keep their state on no disk come back with epochs from zero, which are older than the failover that the
+/// manager knows.
+#[tokio::test]
+async fn one_sentinel_that_was_set_up_anew_leads_to_a_new_master_in_time() {
+    let mut group = steady(2).await;
+    let locks = manager(&group.url()).await;
+    let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
+    is_replicated(&group).await;
+    let new = group.failover().await;
+    is_renewed_at(&group, new, &guard).await;
+    guard.release().await.unwrap();
+    for server in &mut group.servers {
+        server.kill9();
+    }
+    group.sentinels[0].kill9();
+    let anew = RedisServer::start();
+    group.sentinels[1].set_up_anew(&anew);
+    // The known master has to be away for half a minute before that.
+    let guard = locks.mutex("k").wait(2 * LONG).acquire().await.unwrap();
+    assert!(anew.exists("lock:k"));
+    guard.release().await.unwrap();
+    assert!(!anew.exists("lock:k"));
 }
 
 #[tokio::test]

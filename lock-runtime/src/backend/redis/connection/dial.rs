@@ -88,16 +88,38 @@ pub(crate) async fn reach(
         }
         Topology::Sentinel(sentinels) => {
             let resolving = sentinels.resolve(target.dial_options(), timeout);
-            let (named, info) = resolving.await?;
-            let opened = log_in(target, info, ServerPart::NamedMaster, timeout, on_push).await;
-            let opened = opened.map_err(|fault| of_master(fault, sentinels, &named))?;
-            sentinels.confirmed(&named);
-            Ok(Dialed {
-                master: Some(named.address),
-                ..opened
-            })
+            let (named, instead) = resolving.await?;
+            let on_push = Arc::new(on_push);
+            let opened = open_named(target, sentinels, named, timeout, &on_push).await;
+            match (opened, instead) {
+                // A server that refuses the login is there, and may be the master.
+                (Err(fault), Some(instead)) if !matches!(fault, Fault::Denied(_)) => {
+                    open_named(target, sentinels, instead, timeout, &on_push).await
+                }
+                (opened, _) => opened,
+            }
         }
     }
+}
+
+/// Connects to a master that the sentinels named. It must say itself that it is one.
+async fn open_named(
+    target: &Target,
+    sentinels: &Sentinels,
+    named: NamedMaster,
+    timeout: Duration,
+    on_push: &Arc<impl Fn(PushInfo) + Send + Sync + 'static>,
+) -> Result<Dialed, Fault> {
+    let info = sentinels.info(&named)?;
+    let on_push = on_push.clone();
+    let on_push = move |push: PushInfo| on_push(push);
+    let opened = log_in(target, info, ServerPart::NamedMaster, timeout, on_push).await;
+    let opened = opened.map_err(|fault| of_master(fault, sentinels, &named))?;
+    sentinels.confirmed(&named);
+    Ok(Dialed {
+        master: Some(named.address),
+        ..opened
+    })
 }
 
 /// Connects with a login from the credentials, if there are any, or else with that of the URL.

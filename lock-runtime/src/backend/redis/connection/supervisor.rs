@@ -111,6 +111,9 @@ impl Supervisor {
     fn is_down(&self, state: &watch::Sender<LinkState>, fault: Fault) {
         LinkState::replace(state, LinkState::Down(fault));
         self.link.standing.note(false);
+        if let Some(sentinels) = self.target.sentinels() {
+            sentinels.unserved();
+        }
         if let Some(node) = &self.member {
             node.alarm.notify_one();
         }

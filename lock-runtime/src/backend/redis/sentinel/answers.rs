@@ -18,6 +18,8 @@ pub(super) struct KnownMaster {
     pub(super) address: Address,
     pub(super) epoch: Option<u64>,
     pub(super) at: Moment,
+    /// The time since which commands have had no connection, and no attempt has reached this master.
+    pub(super) unserved_since: Option<Moment>,
 }
 
 /// The master to connect to, as the sentinels named it.
@@ -59,11 +61,15 @@ impl SentinelAnswers {
     }
 
     /// Returns the address of the latest failover. If there are several, returns the address that most sentinels name.
+    ///
+    /// The known master outranks a minority, which may be cut off with an old master. But if the others never come back,
+    /// and these sentinels count from zero, it would outrank them for ever. So once it has been away for [`NEWS`], what the
+    /// sentinels name comes second: it is to be tried whenever the known master has failed.
     pub(super) fn choose(
         self,
         service: &str,
         known: Option<&KnownMaster>,
-    ) -> Result<NamedMaster, Fault> {
+    ) -> Result<(NamedMaster, Option<NamedMaster>), Fault> {
         let votes = |address: &Address| {
             let same = self.named.iter().filter(|(_, other, _)| other == address);
             same.count()
@@ -75,21 +81,25 @@ impl SentinelAnswers {
         let Some((sentinel, address, epoch)) = best else {
             return Err(self.no_master(service));
         };
+        let named = NamedMaster {
+            address: address.clone(),
+            epoch: *epoch,
+            by: format!("named by sentinel {sentinel}"),
+        };
         if let Some(known) = known
             && known.epoch > *epoch
             && (known.at.elapsed() < NEWS || self.named.len() * 2 <= self.asked)
         {
-            return Ok(NamedMaster {
+            let later = NamedMaster {
                 address: known.address.clone(),
                 epoch: known.epoch,
                 by: "known from a later failover".to_owned(),
-            });
+            };
+            let away_for = known.unserved_since.map(Moment::elapsed);
+            let is_away = away_for.is_some_and(|time| time >= NEWS);
+            return Ok((later, is_away.then_some(named)));
         }
-        Ok(NamedMaster {
-            address: address.clone(),
-            epoch: *epoch,
-            by: format!("named by sentinel {sentinel}"),
-        })
+        Ok((named, None))
     }
 
     fn no_master(self, service: &str) -> Fault {
@@ -150,13 +160,14 @@ mod tests {
             address: address.into(),
             epoch: Some(epoch),
             at: clock::now(),
+            unserved_since: None,
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_latest_failover_outranks_a_majority() {
         let named = [("old:1", Some(3)), ("new:1", Some(4)), ("old:1", Some(3))];
-        let chosen = answers(3, &named).choose("s", None).unwrap();
+        let (chosen, _) = answers(3, &named).choose("s", None).unwrap();
         assert_eq!(&*chosen.address, "new:1");
         assert_eq!(chosen.epoch, Some(4));
     }
@@ -164,7 +175,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn without_epochs_the_majority_counts() {
         let named = [("a:1", None), ("b:1", None), ("b:1", None)];
-        let chosen = answers(3, &named).choose("s", None).unwrap();
+        let (chosen, _) = answers(3, &named).choose("s", None).unwrap();
         assert_eq!(&*chosen.address, "b:1");
     }
 
@@ -172,13 +183,36 @@ mod tests {
     async fn a_recent_failover_outranks_sentinels_that_do_not_report_it() {
         let named = [("old:1", Some(3)), ("old:1", Some(3))];
         let news = known("new:1", 4);
-        let chosen = answers(3, &named).choose("s", Some(&news)).unwrap();
+        let (chosen, _) = answers(3, &named).choose("s", Some(&news)).unwrap();
         assert_eq!(&*chosen.address, "new:1");
         tokio::time::advance(NEWS * 2).await;
-        let chosen = answers(3, &named).choose("s", Some(&news)).unwrap();
+        let (chosen, _) = answers(3, &named).choose("s", Some(&news)).unwrap();
         assert_eq!(&*chosen.address, "old:1", "the sentinels were set up anew");
-        let chosen = answers(5, &named).choose("s", Some(&news)).unwrap();
+        let (chosen, instead) = answers(5, &named).choose("s", Some(&news)).unwrap();
         assert_eq!(&*chosen.address, "new:1", "a minority may be cut off");
+        assert!(instead.is_none(), "the known master was not away");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_minority_names_comes_second_once_the_known_master_is_away() {
+        let mut news = known("new:1", 4);
+        let second = |news: &KnownMaster| {
+            let answers = answers(2, &[("anew:1", Some(0))]);
+            let (first, second) = answers.choose("s", Some(news)).unwrap();
+            assert_eq!(&*first.address, "new:1", "it may be back");
+            second.map(|named| (named.address.to_string(), named.epoch))
+        };
+        tokio::time::advance(NEWS * 2).await;
+        news.unserved_since = Some(clock::now());
+        assert_eq!(second(&news), None, "it may be back soon");
+        tokio::time::advance(NEWS).await;
+        assert_eq!(second(&news), Some(("anew:1".to_owned(), Some(0))));
+        // News of another failover are of another master, which was not away.
+        let news = known("newer:1", 5);
+        let (_, second) = answers(2, &[("anew:1", Some(0))])
+            .choose("s", Some(&news))
+            .unwrap();
+        assert!(second.is_none());
     }
 
     #[test]

@@ -114,12 +114,13 @@ impl Sentinels {
         answer
     }
 
-    /// Asks all sentinels at once for the master. When one has answered, waits only a little for slower ones.
+    /// Asks all sentinels at once for the master. When one has answered, waits only a little for slower ones. Returns the
+    /// master to try, and the one to try if that fails, if there is one.
     pub(super) async fn resolve(
         self: &Arc<Self>,
         options: &Arc<DialOptions>,
         timeout: Duration,
-    ) -> Result<(NamedMaster, ConnectionInfo), Fault> {
+    ) -> Result<(NamedMaster, Option<NamedMaster>), Fault> {
         // A silent sentinel must be recognised as silent, with the reason, before the time is over.
         let each = timeout.mul_f64(0.9);
         let mut questions = JoinSet::new();
@@ -144,19 +145,44 @@ impl Sentinels {
             answers.add(sentinel, answer);
         }
         let known = self.known.borrow().clone();
-        let named = answers.choose(&self.service, known.as_ref())?;
+        let (named, instead) = answers.choose(&self.service, known.as_ref())?;
         self.learn(named.address.clone(), named.epoch, false);
+        Ok((named, instead))
+    }
+
+    /// Returns what a connection to this master needs.
+    pub(super) fn info(&self, named: &NamedMaster) -> Result<ConnectionInfo, Fault> {
         let addr = self.node(&named.address)?;
         let info = addr
             .into_connection_info()
-            .map_err(|error| self.not_done(&error.to_string()))?
-            .set_redis_settings(self.login.clone());
-        Ok((named, info))
+            .map_err(|error| self.not_done(&error.to_string()))?;
+        Ok(info.set_redis_settings(self.login.clone()))
     }
 
     /// Notes that the node itself said that it is a master. All connections have to use it.
     pub(super) fn confirmed(&self, named: &NamedMaster) {
         self.learn(named.address.clone(), named.epoch, true);
+        self.note(|known| {
+            if known.address == named.address {
+                known.unserved_since = None;
+            }
+        });
+    }
+
+    /// Notes that commands have no connection. Other connections do not count: to a server that takes no new ones, they may
+    /// fail for long while commands are served.
+    pub(super) fn unserved(&self) {
+        self.note(|known| _ = known.unserved_since.get_or_insert_with(clock::now));
+    }
+
+    /// Notes something about the known master, which stays where it is.
+    fn note(&self, change: impl FnOnce(&mut KnownMaster)) {
+        self.known.send_if_modified(|known| {
+            if let Some(known) = known {
+                change(known);
+            }
+            false
+        });
     }
 
     /// Notes a newer master. If the report is `certain`, it also counts if the sentinels report no epoch, or count from
@@ -185,6 +211,7 @@ impl Sentinels {
                 address,
                 epoch,
                 at: clock::now(),
+                unserved_since: None,
             });
             moved
         });
@@ -273,6 +300,34 @@ mod tests {
         assert!(moved.await.is_err(), "its connections stay");
         sentinels.learn("c:1".into(), Some(2), false);
         assert_eq!(known(&sentinels), "c:1");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_master_is_away_from_the_first_failure_until_it_is_reached() {
+        let sentinels = sentinels();
+        let named = |address: &str, epoch| NamedMaster {
+            address: address.into(),
+            epoch: Some(epoch),
+            by: String::new(),
+        };
+        let away_for = || {
+            let known = sentinels.known.borrow();
+            let since = known.as_ref().unwrap().unserved_since;
+            since.map(Moment::elapsed)
+        };
+        sentinels.unserved();
+        sentinels.confirmed(&named("a:1", 5));
+        assert_eq!(away_for(), None);
+        sentinels.unserved();
+        tokio::time::advance(NEWS).await;
+        sentinels.unserved();
+        assert!(away_for().unwrap() >= NEWS, "the first failure counts");
+        sentinels.confirmed(&named("a:1", 5));
+        assert_eq!(away_for(), None);
+        sentinels.unserved();
+        tokio::time::advance(NEWS).await;
+        sentinels.confirmed(&named("b:1", 0));
+        assert_eq!((known(&sentinels), away_for()), ("b:1".to_owned(), None));
     }
 
     #[test]
