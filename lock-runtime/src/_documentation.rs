@@ -101,6 +101,7 @@ macro_rules! links {
 [fencing.md#several-rows-one-fence]: crate::_documentation::fencing#several-rows-one-fence
 [schema.sql]: crate::_documentation#in-the-repository
 [redis.md]: crate::_documentation::redis
+[redis.md#behind-proxies-and-managed-services]: crate::_documentation::redis#behind-proxies-and-managed-services
 [redis.md#connecting]: crate::_documentation::redis#connecting
 [redis.md#least-privilege]: crate::_documentation::redis#least-privilege
 [redis.md#settings-of-the-server]: crate::_documentation::redis#settings-of-the-server

@@ -133,6 +133,18 @@ impl FaultProxy {
         self.switches.freeze();
     }
 
+    /// Gives every open connection a new one to the same server, greeted as the client has greeted the first one, and cuts
+    /// that. The client is not told. What the server keeps for a connection, such as subscriptions, is lost. This is for
+    /// Redis, at a moment at which no request is under way.
+    pub fn replace_servers(&self) {
+        self.switches.replace_servers();
+    }
+
+    /// Returns the number of connections that [`replace_servers`](Self::replace_servers) has given a new one so far.
+    pub fn replaced(&self) -> u64 {
+        self.switches.replaced()
+    }
+
     /// Loses pub/sub messages while `on`. Confirmations and other replies pass.
     pub fn lose_messages(&self, on: bool) {
         self.switches.set_losing_messages(on);

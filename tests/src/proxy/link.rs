@@ -1,7 +1,10 @@
 //! One connection through the proxy.
 
-use std::sync::PoisonError;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, PoisonError};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -23,20 +26,27 @@ const AHEAD: usize = 4_096;
 pub(super) async fn forward(
     protocol: Protocol,
     client: TcpStream,
-    server: TcpStream,
+    mut server: TcpStream,
     all: &Switches,
     link: &Link,
 ) {
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let Ok(address) = server.peer_addr() else {
+        return;
+    };
     let (from_client, to_client) = client.into_split();
-    let (from_server, to_server) = server.into_split();
-    let (requests, requests_out) = mpsc::channel(AHEAD);
-    let (replies, replies_out) = mpsc::channel(AHEAD);
+    let (requests, mut requests_out) = mpsc::channel(AHEAD);
+    let (replies, mut replies_out) = mpsc::channel(AHEAD);
     let asked = AtomicU64::new(0);
     let mut answered = 0;
+    // The request with which the client chose its protocol and its user.
+    let greeting = Mutex::new(Vec::new());
 
     let request = |frame: &[u8]| {
         let words = protocol.words(frame);
+        if words.len() > 1 && words[0] == b"HELLO" {
+            *greeting.lock().unwrap_or_else(PoisonError::into_inner) = frame.to_vec();
+        }
         if let Some(then) = all.request(&words) {
             let index = asked.load(SeqCst);
             *link.trapped.lock().unwrap_or_else(PoisonError::into_inner) = Some((index, then));
@@ -49,7 +59,7 @@ pub(super) async fn forward(
             None => Pass::Forward,
         }
     };
-    let reply = |frame: &[u8]| {
+    let mut reply = |frame: &[u8]| {
         let kind = protocol.reply(frame);
         let index = answered;
         answered += u64::from(kind == Reply::End);
@@ -65,13 +75,51 @@ pub(super) async fn forward(
             _ => Pass::Forward,
         }
     };
+    let mut asking = pin!(read(
+        protocol,
+        from_client,
+        requests,
+        all,
+        link,
+        Direction::Requests,
+        request,
+    ));
+    let mut answering = pin!(write(to_client, &mut replies_out, all, Direction::Replies));
     // The direction that ends first also ends the other: dropping the halves closes both ends.
-    tokio::select! {
-        () = read(protocol, from_client, requests, all, link, Direction::Requests, request) => {}
-        () = read(protocol, from_server, replies, all, link, Direction::Replies, reply) => {}
-        () = write(to_server, requests_out, all, Direction::Requests) => {}
-        () = write(to_client, replies_out, all, Direction::Replies) => {}
+    loop {
+        let (from_server, to_server) = server.into_split();
+        let (replies, way) = (replies.clone(), Direction::Replies);
+        tokio::select! {
+            () = &mut asking => return,
+            () = &mut answering => return,
+            () = read(protocol, from_server, replies, all, link, way, &mut reply) => return,
+            () = write(to_server, &mut requests_out, all, Direction::Requests) => return,
+            () = link.replace.notified() => {}
+        }
+        let hello = greeting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let Ok(other) = greeted(protocol, address, &hello).await else {
+            return;
+        };
+        server = other;
+        all.note_replaced();
     }
+}
+
+/// Connects to a server, sends it the request if there is one, and takes the reply away.
+async fn greeted(protocol: Protocol, server: SocketAddr, hello: &[u8]) -> io::Result<TcpStream> {
+    let mut server = TcpStream::connect(server).await?;
+    server.set_nodelay(true)?;
+    server.write_all(hello).await?;
+    let mut said = Vec::new();
+    while !hello.is_empty() && !matches!(protocol.frame_len(&said), Ok(Some(_))) {
+        if server.read_buf(&mut said).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(server)
 }
 
 enum Pass {
@@ -123,7 +171,7 @@ async fn read(
 
 async fn write(
     mut to: OwnedWriteHalf,
-    mut from: mpsc::Receiver<Batch>,
+    from: &mut mpsc::Receiver<Batch>,
     all: &Switches,
     direction: Direction,
 ) {

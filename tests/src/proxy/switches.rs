@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use super::{Direction, Then};
@@ -67,6 +67,8 @@ pub(super) struct Link {
     deaf: [AtomicBool; 2],
     /// The reply (counted from 0, without pushes) that the trap takes away, and what happens then.
     pub(super) trapped: Mutex<Option<(u64, Then)>>,
+    /// Signalled when the connection to the server is to be replaced.
+    pub(super) replace: Notify,
 }
 
 impl Link {
@@ -96,6 +98,7 @@ pub(super) struct Switches {
     losing_messages: AtomicBool,
     messages: AtomicU64,
     accepted: AtomicU64,
+    replaced: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -154,6 +157,7 @@ impl Switches {
             id,
             deaf: Default::default(),
             trapped: Mutex::new(None),
+            replace: Notify::new(),
         });
         self.state().links.insert(id, (Arc::clone(&link), None));
         link
@@ -184,6 +188,20 @@ impl Switches {
             link.deafen(Direction::Requests);
             link.deafen(Direction::Replies);
         }
+    }
+
+    pub(super) fn replace_servers(&self) {
+        for (link, _) in self.state().links.values() {
+            link.replace.notify_one();
+        }
+    }
+
+    pub(super) fn note_replaced(&self) {
+        self.replaced.fetch_add(1, SeqCst);
+    }
+
+    pub(super) fn replaced(&self) -> u64 {
+        self.replaced.load(SeqCst)
     }
 
     pub(super) fn set_trap(&self, matches: Matches, then: Then) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockManager};
+use lock_runtime::{LockError, LockManager, LostReason};
 use redis::Value;
 use tests::faults::{asleep, behind_a_proxy, connected, free_within, given_back, told, took};
 use tests::stops::in_one_of_a_few_rounds;
@@ -70,6 +70,40 @@ async fn a_subscription_that_was_cut_is_renewed_and_everybody_looks_again() {
     proxy.lose_messages(false);
     is_woken(&holder, &waiter).await;
     drop((holder, waiter));
+    server.assert_deserted().await;
+}
+
+/// A proxy may keep a client's connection and open another one to the server. The client is told nothing of that.
+#[tokio::test]
+async fn subscriptions_that_are_lost_behind_an_open_connection_are_begun_anew() {
+    const CONTROL: &str = "lock:control:released";
+    let server = RedisServer::start();
+    let holder = connected(told(), &server.url()).await;
+    let (proxy, waiter) = behind_a_proxy(&server, told()).await;
+    let forced = waiter.mutex("forced").acquire().await.unwrap();
+    let guard = holder.mutex("k").acquire().await.unwrap();
+    let waiting = asleep(&proxy, waiter.mutex("k").acquire()).await;
+    eventually("both managers listen", async || {
+        server.subscribers(CONTROL) == 2
+    })
+    .await;
+    let channels = server.channels();
+    proxy.replace_servers();
+    eventually("both connections to the server are new", async || {
+        proxy.replaced() == 2 && server.clients().len() == 4
+    })
+    .await;
+    eventually("it listens again", async || {
+        server.channels() == channels && server.subscribers(CONTROL) == 2
+    })
+    .await;
+    assert!(holder.force_release("forced").await.unwrap());
+    // By its renewal it would be `Refused`.
+    assert_eq!(forced.lost().wait().await, LostReason::ForceReleased);
+    guard.release().await.unwrap();
+    given_back(waiting.await.unwrap().unwrap()).await;
+    is_woken(&holder, &waiter).await;
+    drop((holder, waiter, forced));
     server.assert_deserted().await;
 }
 

@@ -165,6 +165,27 @@ async fn only_messages_are_lost() {
 }
 
 #[tokio::test]
+async fn open_connections_lead_to_new_ones_without_their_subscriptions() {
+    let (server, proxy, mut connection) = start().await;
+    let (mut sink, _stream) = Client::open(proxy.url())
+        .unwrap()
+        .get_async_pubsub()
+        .await
+        .unwrap()
+        .split();
+    sink.subscribe("c").await.unwrap();
+    assert_eq!(server.subscribers("c"), 1);
+    proxy.replace_servers();
+    eventually("nobody is subscribed", async || {
+        proxy.replaced() == 2 && server.subscribers("c") == 0
+    })
+    .await;
+    assert!(connection.ping::<String>().await.is_ok());
+    sink.subscribe("c").await.unwrap();
+    assert_eq!((server.subscribers("c"), proxy.connections()), (1, 2));
+}
+
+#[tokio::test]
 async fn a_request_is_rewritten_on_its_way() {
     let (server, proxy, mut connection) = start().await;
     proxy.rewrite(|args| {

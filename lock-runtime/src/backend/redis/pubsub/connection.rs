@@ -21,7 +21,7 @@ use super::messages::{CONTROL, event, reservation};
 use super::topics::Topics;
 use crate::backend::redis::connection::Target;
 use crate::backend::redis::connection::dial::{self, Dialed};
-use crate::backend::redis::scripting::faults;
+use crate::backend::redis::scripting::{self, faults};
 use crate::backend::{EventSink, Fault};
 use crate::sync::Mutex;
 
@@ -105,9 +105,16 @@ impl PubsubConnection {
         })
     }
 
-    pub(super) async fn subscribe_control(&mut self) -> Result<(), Fault> {
-        let subscribing = self.dialed.connection.subscribe(CONTROL);
-        within(self.timeout, subscribing).await
+    /// Subscribes to the control channel, which does no harm if it is subscribed to already. Returns how many channels the
+    /// server then counts for this connection, without sharded ones; `None` if another message took the answer's place.
+    pub(super) async fn subscribe_control(&mut self) -> Result<Option<usize>, Fault> {
+        let subscribe = redis::cmd("SUBSCRIBE").arg(CONTROL).take();
+        let subscribing = scripting::send(&mut self.dialed.connection, &subscribe);
+        let answer = within(self.timeout, subscribing).await?;
+        Ok(match &answer {
+            Value::Push { data, .. } if is_of(data, CONTROL.as_bytes()) => counted(data),
+            _ => None,
+        })
     }
 
     /// Sends one command for each channel, because the channels of one command have to be in one slot.
@@ -234,6 +241,14 @@ fn is_last(reply: &Value, last: &str) -> bool {
             matches!(faults::of_call(&error.clone().into()), Fault::Denied(_))
         }
         _ => false,
+    }
+}
+
+/// Returns the number of subscriptions in an answer to SUBSCRIBE.
+fn counted(data: &[Value]) -> Option<usize> {
+    match data {
+        [_, Value::Int(count)] => usize::try_from(*count).ok(),
+        _ => None,
     }
 }
 

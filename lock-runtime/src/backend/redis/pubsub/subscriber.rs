@@ -102,7 +102,7 @@ impl Subscriber {
     async fn keep_alive(&self, commands: &mut Commands) -> Result<Infallible, NoMoreCommands> {
         let mut outage = Outage::new("the subscription to the lock store");
         let mut pauses = dial::pauses();
-        let mut refusals = LoggedRefusals::default();
+        let mut warned = LoggedWarnings::default();
         let mut own = OwnChannels::new();
         let (mut has_tried, mut cuts) = (false, 0);
         loop {
@@ -112,8 +112,7 @@ impl Subscriber {
                     let mut session = PubsubSession {
                         subscriber: self,
                         pubsub,
-                        has_control: false,
-                        refusals: &mut refusals,
+                        warned: &mut warned,
                     };
                     let asked_at = clock::now();
                     match session.begin(&mut own).await {
@@ -217,12 +216,13 @@ impl Subscriber {
 
 /// The warnings that were logged. Each is logged once, however many channels and connections it is about.
 #[derive(Default)]
-struct LoggedRefusals {
+struct LoggedWarnings {
     locks: bool,
     control: bool,
+    ended: bool,
 }
 
-impl LoggedRefusals {
+impl LoggedWarnings {
     fn of_control(&mut self, reason: &StoreError) {
         if !std::mem::replace(&mut self.control, true) {
             logged!(
@@ -245,15 +245,24 @@ impl LoggedRefusals {
             );
         }
     }
+
+    fn of_ended(&mut self, server: &str) {
+        if !std::mem::replace(&mut self.ended, true) {
+            logged!(
+                warn,
+                server,
+                "subscriptions have ended though their connection is open: a proxy seems to have replaced its server. They \
+                 are begun anew"
+            );
+        }
+    }
 }
 
 /// One connection, and the commands that are carried out on it.
 struct PubsubSession<'a> {
     subscriber: &'a Subscriber,
     pubsub: PubsubConnection,
-    /// False while the server refuses the control channel.
-    has_control: bool,
-    refusals: &'a mut LoggedRefusals,
+    warned: &'a mut LoggedWarnings,
 }
 
 impl PubsubSession<'_> {
@@ -265,29 +274,47 @@ impl PubsubSession<'_> {
 
     /// Asks for a sign of life, and subscribes again to the channels that the server refused. The user may have got the
     /// right to them since, and the server does not end a connection for a right that it gives.
+    ///
+    /// A proxy may have replaced its server behind the open connection, with which all subscriptions have ended. So the
+    /// control channel is subscribed to each time, and the server's count in the answer shows whether the others are gone:
+    /// those are subscribed to again as well, and their listeners wake. The connection stays: if a server counts in another
+    /// way, a look costs some requests, and no connection. Sharded channels are not looked at. The server counts them apart,
+    /// and only nodes of a cluster have them, which are reached by the addresses that they announce.
     async fn look_after(&mut self, own: &mut OwnChannels) -> Result<(), Fault> {
         let Subscriber {
-            target, timeout, ..
+            target,
+            timeout,
+            topics,
+            channels,
+            ..
         } = self.subscriber;
         dial::sign_of_life(&mut self.pubsub.dialed.connection, target, *timeout).await?;
-        if !self.has_control {
-            self.join_control().await?;
-        }
-        let topics = &self.subscriber.topics;
-        let refused = own.iter().filter(|channel| !topics.is_open(channel));
-        let refused = refused.cloned().collect();
-        self.join(refused, own).await
-    }
-
-    async fn join_control(&mut self) -> Result<(), Fault> {
-        match self.pubsub.subscribe_control().await {
-            Err(Fault::Denied(reason)) => self.refusals.of_control(&reason),
-            subscribed => {
-                subscribed?;
-                self.has_control = true;
+        let counted = self.join_control().await?;
+        let classic = own
+            .iter()
+            .filter(|channel| channels.are_classic() && topics.is_open(channel));
+        // The control channel counts as well.
+        if counted.is_some_and(|counted| counted < 1 + classic.count()) {
+            self.warned.of_ended(target.shown());
+            for channel in own.iter() {
+                topics.not_subscribed(channel);
             }
         }
-        Ok(())
+        let closed = own.iter().filter(|channel| !topics.is_open(channel));
+        let closed = closed.cloned().collect();
+        self.join(closed, own).await
+    }
+
+    /// Returns how many channels the server counts for the connection, without sharded ones, if it allows the control
+    /// channel.
+    async fn join_control(&mut self) -> Result<Option<usize>, Fault> {
+        match self.pubsub.subscribe_control().await {
+            Err(Fault::Denied(reason)) => {
+                self.warned.of_control(&reason);
+                Ok(None)
+            }
+            counted => counted,
+        }
     }
 
     async fn serve(
@@ -368,7 +395,7 @@ impl PubsubSession<'_> {
                     Ok(()) => subscriber.topics.opened(channel),
                     Err(Fault::Denied(reason)) => {
                         subscriber.topics.not_subscribed(channel);
-                        self.refusals.of_locks(channel, &reason);
+                        self.warned.of_locks(channel, &reason);
                     }
                     Err(fault)
                         if subscriber.channels.are_sharded() && Redirect::of(&fault).is_some() =>
