@@ -266,9 +266,9 @@ pub const ALL: &[Bug] = &[
             ),
             edit(
                 "backend/sql/pool.rs",
-                "let answer = tokio::time::timeout(until.answered - sent_at, asked).await;",
+                "let answer = tokio::time::timeout(until.answered - sent_at, asking).await;",
                 "let timeout = if PLANTED { Duration::MAX } else { until.answered - sent_at };
-                let answer = tokio::time::timeout(timeout, asked).await;",
+                let answer = tokio::time::timeout(timeout, asking).await;",
             ),
             edit(
                 "backend/sql/kinds/exclusive.rs",

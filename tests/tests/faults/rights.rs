@@ -365,7 +365,8 @@ async fn rights_that_are_taken_away_together_leave_no_lock_without_an_expiry() {
             locks.read("read"),
             locks.write("write"),
         ];
-        [locks.mutex("mutex"), fenced, fair, read, write].map(|request| request.wait(Duration::ZERO))
+        [locks.mutex("mutex"), fenced, fair, read, write]
+            .map(|request| request.wait(Duration::ZERO))
     };
     let several = || {
         let several = ["one", "two"].map(|name| locks.mutex(name));
@@ -382,7 +383,10 @@ async fn rights_that_are_taken_away_together_leave_no_lock_without_an_expiry() {
     }
     assert_denied(&several().acquire().await.unwrap_err(), "+pexpire");
     for name in ["mutex", "fenced", "fair", "read", "write", "one", "two"] {
-        assert!(!server.exists(&format!("lock:{name}")), "{name} stays taken");
+        assert!(
+            !server.exists(&format!("lock:{name}")),
+            "{name} stays taken"
+        );
     }
 }
 

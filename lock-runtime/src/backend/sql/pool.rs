@@ -647,7 +647,8 @@ mod tests {
             };
             async move {
                 let statement = Statement::new("renew", String::new());
-                pool.call(Purpose::Other, &statement, vec![], now, until).await
+                pool.call(Purpose::Other, &statement, vec![], now, until)
+                    .await
             }
         };
         pool.open().await.unwrap();
