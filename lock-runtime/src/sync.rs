@@ -30,6 +30,16 @@ pub(crate) fn is_modelled() -> bool {
     false
 }
 
+/// Runs a model by this many schedules that are drawn at random. Shuttle's own stacks are too small for a build without
+/// optimizations.
+#[cfg(test)]
+pub(crate) fn explore(model: impl Fn() + Send + Sync + 'static, schedules: usize) {
+    let mut config = shuttle::Config::default();
+    config.stack_size = 0x40000;
+    let scheduler = shuttle::scheduler::RandomScheduler::new(schedules);
+    shuttle::Runner::new(scheduler, config).run(model);
+}
+
 #[cfg(not(test))]
 pub(crate) use self::{Mutex as Modelled, MutexGuard as ModelledGuard};
 

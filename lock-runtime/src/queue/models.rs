@@ -102,7 +102,7 @@ fn a_hold_that_is_handed_over_to_a_waiter_which_leaves_goes_to_the_next() {
 
 #[test]
 fn one_caller_at_a_time_has_the_turn_and_each_has_it_once() {
-    shuttle::check_random(
+    crate::sync::explore(
         || {
             let scene = Scene::new();
             let (inside, served) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -165,7 +165,7 @@ fn a_queue_that_is_closed_sends_everybody_away_and_admits_nobody_later() {
 
 #[test]
 fn readers_who_are_admitted_together_all_go_and_the_next_one_has_the_turn() {
-    shuttle::check_random(
+    crate::sync::explore(
         || {
             let scene = Scene::new();
             let front = scene.front();

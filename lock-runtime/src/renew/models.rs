@@ -182,7 +182,7 @@ fn lease_ends() {
 
 #[test]
 fn a_hold_that_is_renewed_while_it_is_taken_out_stays_watched() {
-    shuttle::check_random(
+    crate::sync::explore(
         || {
             let scene = Scene::new();
             let renewal = thread::spawn(scene.renews(clock::now()));
@@ -203,7 +203,7 @@ fn a_hold_that_is_renewed_while_it_is_taken_out_stays_watched() {
 
 #[test]
 fn a_hold_that_is_renewed_in_a_look_stays_watched() {
-    shuttle::check_random(
+    crate::sync::explore(
         || {
             let scene = Scene::new();
             let by_hand = thread::spawn(scene.renews(clock::now()));
@@ -219,7 +219,7 @@ fn a_hold_that_is_renewed_in_a_look_stays_watched() {
 
 #[test]
 fn crossed_answers_leave_the_deadline_of_the_later_request() {
-    shuttle::check_random(
+    crate::sync::explore(
         || {
             let scene = Scene::new();
             let answer = |sent_at| {
@@ -249,7 +249,7 @@ fn crossed_answers_leave_the_deadline_of_the_later_request() {
 
 #[test]
 fn a_hold_that_was_seen_to_be_lost_is_never_held_again() {
-    shuttle::check_random(
+    crate::sync::explore(
         || {
             let scene = Scene::new();
             let renewal = thread::spawn(scene.renews(clock::now()));
@@ -267,7 +267,7 @@ fn a_hold_that_was_seen_to_be_lost_is_never_held_again() {
 
 #[test]
 fn a_hold_is_ended_by_one_only() {
-    shuttle::check_random(
+    crate::sync::explore(
         || {
             let scene = Scene::new();
             let leaves = scene.leaves();
@@ -290,7 +290,7 @@ fn a_hold_is_ended_by_one_only() {
 
 #[test]
 fn a_forced_release_reaches_the_turn_that_has_the_lock() {
-    shuttle::check_random(
+    crate::sync::explore(
         || {
             let (scene, _waiter) = Scene::with_waiter();
             let next = thread::spawn(scene.leaves());
@@ -309,7 +309,7 @@ fn a_forced_release_reaches_the_turn_that_has_the_lock() {
 
 #[test]
 fn a_look_at_a_turn_that_has_ended_leaves_the_next_one_watched() {
-    shuttle::check_random(
+    crate::sync::explore(
         || {
             let (scene, _waiter) = Scene::with_waiter();
             let next = thread::spawn(scene.leaves());
@@ -326,7 +326,7 @@ fn a_look_at_a_turn_that_has_ended_leaves_the_next_one_watched() {
 
 #[test]
 fn the_answer_to_a_renewal_counts_for_the_turn_that_it_meets() {
-    shuttle::check_random(
+    crate::sync::explore(
         || {
             for answer in [Renewed::Held, Renewed::NotHeld] {
                 let (scene, _waiter) = Scene::with_waiter();
@@ -352,7 +352,7 @@ fn the_answer_to_a_renewal_counts_for_the_turn_that_it_meets() {
 
 #[test]
 fn a_kept_lock_that_the_store_does_not_know_is_kept_no_more() {
-    shuttle::check_random(
+    crate::sync::explore(
         || {
             for answer in [Renewed::Held, Renewed::NotHeld] {
                 let scene = Scene::of_a_keeper();

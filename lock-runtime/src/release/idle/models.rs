@@ -141,7 +141,7 @@ impl Scene {
 
 #[test]
 fn a_kept_lock_that_is_wanted_goes_to_a_caller_of_this_process_or_is_given_back() {
-    shuttle::check_random(
+    crate::sync::explore(
         || {
             let scene = Scene::new();
             let wanted = thread::spawn(scene.is_wanted());
@@ -158,7 +158,7 @@ fn a_kept_lock_that_is_wanted_goes_to_a_caller_of_this_process_or_is_given_back(
 
 #[test]
 fn one_caller_at_a_time_has_a_kept_lock() {
-    shuttle::check_random(
+    crate::sync::explore(
         || {
             let scene = Scene::new();
             let others = [thread::spawn(scene.takes()), thread::spawn(scene.takes())];
@@ -173,7 +173,7 @@ fn one_caller_at_a_time_has_a_kept_lock() {
 
 #[test]
 fn a_kept_lock_that_is_released_by_force_is_had_by_nobody_who_is_not_told() {
-    shuttle::check_random(
+    crate::sync::explore(
         || {
             let scene = Scene::new();
             let forced = thread::spawn(scene.is_released_by_force());
@@ -195,7 +195,7 @@ fn a_kept_lock_that_is_released_by_force_is_had_by_nobody_who_is_not_told() {
 
 #[test]
 fn a_lock_that_is_wanted_while_it_is_left_to_nobody_is_given_back() {
-    shuttle::check_random(
+    crate::sync::explore(
         || {
             let scene = Scene::new();
             let handle = scene.takes()().unwrap();
@@ -210,7 +210,7 @@ fn a_lock_that_is_wanted_while_it_is_left_to_nobody_is_given_back() {
 
 #[test]
 fn a_lock_that_is_released_by_force_while_it_is_left_to_nobody_is_kept_no_more() {
-    shuttle::check_random(
+    crate::sync::explore(
         || {
             let scene = Scene::new();
             let handle = scene.takes()().unwrap();
@@ -225,7 +225,7 @@ fn a_lock_that_is_released_by_force_while_it_is_left_to_nobody_is_kept_no_more()
 
 #[test]
 fn the_next_caller_has_the_lock_or_its_turn_while_the_one_before_leaves_it() {
-    shuttle::check_random(
+    crate::sync::explore(
         || {
             let scene = Scene::new();
             let handle = scene.takes()().unwrap();
@@ -246,7 +246,7 @@ fn the_next_caller_has_the_lock_or_its_turn_while_the_one_before_leaves_it() {
 
 #[test]
 fn a_dropped_lock_goes_to_the_next_caller_or_is_given_back() {
-    shuttle::check_random(
+    crate::sync::explore(
         || {
             let (scene, handle) = Scene::held();
             let next = thread::spawn(scene.takes());
@@ -262,7 +262,7 @@ fn a_dropped_lock_goes_to_the_next_caller_or_is_given_back() {
 
 #[test]
 fn a_dropped_lock_that_is_released_by_force_is_had_by_nobody_who_is_not_told() {
-    shuttle::check_random(
+    crate::sync::explore(
         || {
             let (scene, handle) = Scene::held();
             let forced = thread::spawn(scene.is_released_by_force());
@@ -282,7 +282,7 @@ fn a_dropped_lock_that_is_released_by_force_is_had_by_nobody_who_is_not_told() {
 
 #[test]
 fn a_kept_lock_that_is_wanted_while_its_manager_ends_is_given_back() {
-    shuttle::check_random(
+    crate::sync::explore(
         || {
             let scene = Scene::new();
             let wanted = thread::spawn(scene.is_wanted());

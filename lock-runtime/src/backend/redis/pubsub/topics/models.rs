@@ -19,7 +19,7 @@ fn subscribes(topics: &Arc<Topics>) {
 
 #[test]
 fn a_message_on_an_open_channel_is_received() {
-    shuttle::check_random(
+    crate::sync::explore(
         || {
             let topics = Arc::new(Topics::default());
             let mut listener = topics.listen("c".to_owned());
@@ -45,7 +45,7 @@ fn a_message_on_an_open_channel_is_received() {
 
 #[test]
 fn a_renewed_subscription_makes_up_for_missed_messages() {
-    shuttle::check_random(
+    crate::sync::explore(
         || {
             let topics = Arc::new(Topics::default());
             let mut listener = topics.listen("c".to_owned());
@@ -76,7 +76,7 @@ fn a_renewed_subscription_makes_up_for_missed_messages() {
 
 #[test]
 fn a_listener_of_a_closing_channel_reopens_it() {
-    shuttle::check_random(
+    crate::sync::explore(
         || {
             let topics = Arc::new(Topics::default());
             let first = topics.listen("c".to_owned());
