@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use tests::stops::in_one_of_a_few_rounds;
+use tests::stops::{STOP_OF_A_GRANT, in_one_of_a_few_rounds};
 use tests::{RedisServer, eventually_within};
 use tower_lock::RefusalKind;
 
@@ -71,7 +71,7 @@ async fn three_processes_share_a_sale_on_redis_and_leave_no_lock_there() {
     let server = RedisServer::start();
     // What one process's release gives another one lasts for a second at first, and a busy machine may stop that one for
     // longer. The customer whose purchase has lost the lock is told, and the sale says so.
-    in_one_of_a_few_rounds("no purchase loses the lock", async || {
+    in_one_of_a_few_rounds(STOP_OF_A_GRANT, "no purchase loses the lock", async || {
         let mut command = flash_sale(&server.url(), SMALL);
         command.args(["--processes", "3"]);
         let output = run(command);

@@ -4,12 +4,29 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The shortest stop of the machine for which a round may be run again: some slices of a lock's time.
-pub const STOP: Duration = Duration::from_millis(100);
+use lock_runtime::LockManager;
 
-/// Runs a round until it is good. A round that is not good is run again, a few times, if the machine stood still meanwhile:
-/// such a round shows nothing. Otherwise it is a failure.
-pub async fn in_one_of_a_few_rounds(what: &str, mut round: impl AsyncFnMut() -> bool) {
+/// The shortest stop that costs a process its turns: some slices of a lock's time.
+pub const STOP: Duration = Duration::from_millis(100);
+/// The shortest stop that costs a hold which a message has granted: it lasts for a second at first.
+pub const STOP_OF_A_GRANT: Duration = Duration::from_millis(900);
+
+/// Shuts a manager down. Returns whether that took less than a shutdown may wait for what is under way: then it has left
+/// nothing behind, however slow the machine is.
+pub async fn shut_down(locks: &LockManager) -> bool {
+    const DRAIN: Duration = Duration::from_secs(2);
+    let began = Instant::now();
+    locks.shutdown().await;
+    began.elapsed() < DRAIN
+}
+
+/// Runs a round until it is good. A round that is not good is run again, a few times, if the machine stood still for `stop`
+/// meanwhile: such a round shows nothing. Otherwise it is a failure.
+pub async fn in_one_of_a_few_rounds(
+    stop: Duration,
+    what: &str,
+    mut round: impl AsyncFnMut() -> bool,
+) {
     const ROUNDS: usize = 4;
     for _ in 0..ROUNDS {
         let stops = Stops::watch();
@@ -18,7 +35,7 @@ pub async fn in_one_of_a_few_rounds(what: &str, mut round: impl AsyncFnMut() -> 
         }
         let longest = stops.longest();
         assert!(
-            longest >= STOP,
+            longest >= stop,
             "no stop was longer than {longest:?}: {what}"
         );
     }

@@ -23,6 +23,10 @@ impl LockRequest {
     /// itself, it waits in vain. The request's `wait` and `label` count; `lease` and `auto_renew` do not; `min_hold`,
     /// `max_hold` and `keep_for` are refused.
     ///
+    /// **A transaction has to be open on that connection.** Without one, each statement is a transaction by itself: the
+    /// lock is free at once, and nobody is told. On MySQL and MariaDB, a statement such as `CREATE TABLE` commits, and a
+    /// deadlock ends, the transaction before.
+    ///
     /// The token is higher than those of all earlier holds. Raise the fence with it ([`raise_fence`])
     /// if holders of leases write the same data: one of them may be late. It is `None` with
     /// [`fencing(false)`](crate::LockManagerBuilder::fencing).

@@ -53,10 +53,12 @@ impl Served {
     pub(crate) fn judge<T>(&self, asking: Asking, answer: Result<T, Fault>) -> Result<T, Fault> {
         let bit = asking.bit();
         let bits = self.bits.load(Ordering::Relaxed);
+        let is_about_a_key = answer.as_ref().is_err_and(Fault::is_about_a_key);
         match answer {
-            Err(fault) if fault.is_about_a_key() && !matches!(asking, Asking::Release(_)) => {
-                Err(fault)
-            }
+            Err(Fault::Denied(why)) if is_about_a_key => Err(match asking {
+                Asking::Release(_) => Fault::Refused(why),
+                _ => Fault::Denied(why),
+            }),
             Err(Fault::Denied(why)) if bits & bit != 0 => Err(Fault::Refused(why)),
             Ok(_) if bits & (bit | bit << REFUSED) != bit => {
                 self.bits.fetch_or(bit, Ordering::Relaxed);
@@ -120,9 +122,7 @@ mod tests {
         let of_key = || Err::<(), _>(Fault::denied("NOPERM No permissions to access a key"));
         let judged = served.judge(MUTEX, of_key());
         assert!(matches!(judged, Err(Fault::Denied(_))));
-        let release = Asking::Release(Kind::Mutex);
-        served.judge(release, Ok(())).unwrap();
-        let judged = served.judge(release, of_key());
+        let judged = served.judge(Asking::Release(Kind::Fair), of_key());
         assert!(
             judged.is_err_and(|fault| fault.is_passing_refusal()),
             "its grant was served"

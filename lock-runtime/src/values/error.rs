@@ -88,8 +88,8 @@ pub enum LockError {
     ///
     /// A store that never served such a request of this manager refuses it for good, and says so at once. After
     /// it has served one, a refusal may pass, because somebody changes users or rights. A request that waits is then
-    /// repeated, and ends with this error only when its wait is over. A refusal of the key itself is final at once, unless
-    /// that request was answered before.
+    /// repeated, and ends with this error only when its wait is over. A refusal of the key itself is final at once for an
+    /// acquire that had no answer before.
     #[error("the lock store refuses `{}`: {source}", Escaped(name))]
     #[non_exhaustive]
     Denied {
@@ -147,7 +147,8 @@ pub enum LockError {
         /// The semaphore's name.
         name: String,
     },
-    /// A write was asked for inside a read hold of the same lock. It would wait for itself: ask for the write first;
+    /// A write was asked for inside a read hold of the same lock, or under a guard that has become a read. It would wait
+    /// for itself, or write beside readers: ask for the write first;
     /// a read nested in it may outlive it.
     #[error(
         "lock `{}` is held for reading by the same call chain: a write cannot be nested in a read",

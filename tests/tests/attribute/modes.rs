@@ -130,7 +130,7 @@ tests::suite! {
 
     async fn fair_calls_are_served_in_the_order_of_asking(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
-        kept_in_order(async || {
+        kept_in_order(Duration::ZERO, async || {
             let first = other.fair("queue").acquire().await.unwrap();
             let mut calls = Vec::new();
             for queued in 1..=5_u64 {

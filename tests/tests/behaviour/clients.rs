@@ -69,7 +69,7 @@ tests::suite! {
     async fn waiters_of_a_fair_lock_are_shown_in_their_order_and_with_their_apps(store: &mut Store) {
         let holder = store.manager().await;
         let managers = [named(store, "first").await, named(store, "second").await, named(store, "third").await];
-        kept_in_order(async || {
+        kept_in_order(Duration::ZERO, async || {
             let guard = holder.fair("k").acquire().await.unwrap();
             let mut waiting = Vec::new();
             for locks in &managers {

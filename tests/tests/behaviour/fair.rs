@@ -67,7 +67,7 @@ tests::suite! {
 
     async fn waiters_of_several_managers_are_served_in_the_order_they_came(store: &mut Store) {
         let managers = [store.manager().await, store.manager().await, store.manager().await];
-        kept_in_order(async || {
+        kept_in_order(Duration::ZERO, async || {
             let holder = managers[0].fair("k").acquire().await.unwrap();
             let served = Arc::new(Mutex::new(Vec::new()));
             let mut waiters = Vec::new();
@@ -172,7 +172,7 @@ tests::suite! {
 
     async fn a_wait_far_longer_than_a_place_lives_keeps_its_place(store: &mut Store) {
         let (a, b) = (store.manager().await, store.manager().await);
-        kept_in_order(async || {
+        kept_in_order(Duration::from_secs(7), async || {
             let served = Arc::new(Mutex::new(Vec::new()));
             let holder = a.fair("k").acquire().await.unwrap();
             let first = in_line(&a, 0, turn(a.clone(), 0, &served)).await;

@@ -9,7 +9,7 @@ use lock_runtime::{
 };
 use tests::eventually::PATIENCE;
 use tests::faults::given_back;
-use tests::stops::in_one_of_a_few_rounds;
+use tests::stops::{STOP, in_one_of_a_few_rounds, shut_down};
 use tests::{CommandStats, History, RedisServer, Store, eventually, eventually_within, left_of};
 use tokio::time::{Instant, sleep};
 
@@ -187,12 +187,13 @@ tests::suite! {
     async fn a_shutdown_gives_back_what_is_kept(store: &mut Store) {
         let other = store.manager().await;
         // A shutdown waits for two seconds at most, and a machine that stands still may need longer.
-        in_one_of_a_few_rounds("it is given back", async || {
+        in_one_of_a_few_rounds(STOP, "it is given back", async || {
             let locks = store.manager().await;
             keep(&locks).await;
-            locks.shutdown().await;
+            let in_time = shut_down(&locks).await;
             let is_left = other.inspect("k").await.unwrap().held;
             if is_left {
+                assert!(!in_time, "it is still kept");
                 other.force_release("k").await.unwrap();
             }
             !is_left

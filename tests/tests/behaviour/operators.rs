@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, LostReason, TryAcquire};
-use tests::stops::in_one_of_a_few_rounds;
+use tests::stops::{STOP, in_one_of_a_few_rounds, shut_down};
 use tests::{Store, answered, eventually, eventually_within, had_at_once};
 use tokio::time::{Instant, sleep};
 
@@ -29,11 +29,18 @@ async fn given_back(store: &Store, other: &LockManager) -> bool {
 }
 
 /// Runs a round forty times, each of which ends with a shutdown that gives the lock back.
-async fn is_always_given_back(store: &Store, other: &LockManager, mut round: impl AsyncFnMut()) {
+/// The round returns whether the shutdown was in time.
+async fn is_always_given_back(
+    store: &Store,
+    other: &LockManager,
+    mut round: impl AsyncFnMut() -> bool,
+) {
     for _ in 0..40 {
-        in_one_of_a_few_rounds("it is given back", async || {
-            round().await;
-            given_back(store, other).await
+        in_one_of_a_few_rounds(STOP, "it is given back", async || {
+            let in_time = round().await;
+            let is_given_back = given_back(store, other).await;
+            assert!(is_given_back || !in_time, "it is still taken");
+            is_given_back
         })
         .await;
     }
@@ -207,8 +214,9 @@ tests::suite! {
             while !other.inspect("k").await.unwrap().held {
                 tokio::task::yield_now().await;
             }
-            locks.shutdown().await;
+            let in_time = shut_down(&locks).await;
             assert!(pending.await.unwrap().is_err());
+            in_time
         }).await;
     }
 
@@ -222,13 +230,13 @@ tests::suite! {
                 tokio::task::yield_now().await;
             }
             pending.abort();
-            locks.shutdown().await;
+            shut_down(&locks).await
         }).await;
     }
 
     async fn after_the_grace_a_shutdown_ends_bodies_and_frees_their_keys(store: &mut Store) {
         let other = store.manager().await;
-        in_one_of_a_few_rounds("its key is freed", async || {
+        in_one_of_a_few_rounds(STOP, "its key is freed", async || {
             let locks = store.connect(tests::builder().shutdown_grace(200 * MS)).await;
             let (tell, running) = tokio::sync::oneshot::channel();
             let body = tokio::spawn(locks.mutex("k").run(|_| async move {
@@ -237,13 +245,15 @@ tests::suite! {
             }));
             running.await.unwrap();
             let started = Instant::now();
-            locks.shutdown().await;
+            let in_time = shut_down(&locks).await;
             assert!(started.elapsed() < store.within(3_000 * MS), "{:?}", started.elapsed());
             match body.await.unwrap() {
                 Err(LockError::Lost { reason, .. }) => assert_eq!(reason, LostReason::Shutdown),
                 other => panic!("expected Lost, got {other:?}"),
             }
-            given_back(store, &other).await
+            let is_given_back = given_back(store, &other).await;
+            assert!(is_given_back || !in_time, "it is still taken");
+            is_given_back
         }).await;
     }
 

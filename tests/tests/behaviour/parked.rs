@@ -7,7 +7,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockGuard, LockManager, TryAcquire};
-use tests::faults::given_back;
 use tests::{Store, answered, eventually, left_of};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -72,11 +71,11 @@ tests::suite! {
         // From the second change of hands on, both know that the other one waits, and the message is the grant.
         for manager in [&other, &locks, &other] {
             let next = park(request(manager).acquire(), 300 * MS).await;
-            given_back(guard).await;
+            store.given_back(guard).await;
             guard = next.await.unwrap();
         }
         let mut heir = park(request(&locks).acquire(), 300 * MS).await;
-        given_back(guard).await;
+        store.given_back(guard).await;
         // The caller is polled until it has the lock, or has a hold and does not know it yet.
         let mut had = None;
         eventually("it has a hold", async || {
@@ -89,14 +88,14 @@ tests::suite! {
         })
         .await;
         if let Some(guard) = had {
-            given_back(guard).await;
+            store.given_back(guard).await;
             return;
         }
         let guard = other.mutex("k").wait(LONG).acquire().await.unwrap();
         waits(&mut heir, 300 * MS).await;
         assert!(guard.is_held());
         guard.release().await.unwrap();
-        given_back(heir.await.unwrap()).await;
+        store.given_back(heir.await.unwrap()).await;
     }
 
     async fn a_caller_that_is_polled_after_its_wait_gets_no_lock_that_it_did_not_take(store: &mut Store) {

@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lock_runtime::{LockError, TryAcquire};
-use tests::faults::given_back;
 use tests::{Store, answered, eventually, had_at_once};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -142,7 +141,7 @@ tests::suite! {
         guard.release().await.unwrap();
         let guard = pending.await.unwrap().unwrap();
         assert!(released.elapsed() < store.within(400 * MS), "{:?}", released.elapsed());
-        given_back(guard).await;
+        store.given_back(guard).await;
     }
 
     async fn a_lock_that_expires_is_had_without_any_wake_up(store: &mut Store) {

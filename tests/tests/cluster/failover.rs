@@ -10,7 +10,7 @@ use lock_runtime::{LockError, LockGuard, LockManager, LostReason};
 use redis::Value;
 use tests::faults::connected;
 use tests::history::Violation;
-use tests::stops::{STOP, Stops};
+use tests::stops::{STOP_OF_A_GRANT, Stops};
 use tests::{Data, History, RedisCluster, answered, eventually, eventually_within};
 use tokio::task::JoinSet;
 
@@ -240,7 +240,11 @@ impl Storm {
             let (lost, finished) = (self.lost.load(SeqCst), self.finished.load(SeqCst));
             // What a message gives lasts for a second at first. If the machine stood still, each task may have lost a hold.
             let longest = stops.longest();
-            let excused = if longest >= STOP { 3 * TASKS } else { 0 };
+            let excused = if longest >= STOP_OF_A_GRANT {
+                3 * TASKS
+            } else {
+                0
+            };
             assert!(
                 lost <= finished / 100 + excused,
                 "{lost} of {finished} are lost, with stops of {longest:?} at most"

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_runtime::{LockError, LockGuard, LockManager, LostReason};
 use redis::Value;
-use tests::faults::{connected, free_within};
+use tests::faults::{connected, use_once};
 use tests::{CommandStats, Data, RedisCluster, RedisServer, answered, eventually};
 
 /// It ends while the stranger is there.
@@ -54,7 +54,7 @@ async fn gone(masters: usize) -> Scene {
     let key = cluster.key_at(0, "lock:");
     let name = key["lock:".len()..].to_owned();
     // Both know the master.
-    free_within(&other, &name, LONG).await;
+    use_once(other.mutex(&name).wait(LONG)).await;
     let held = locks.mutex(&name).acquire().await.unwrap();
     cluster.kill9(0);
     Scene {
@@ -90,7 +90,7 @@ impl Scene {
         drop(stranger);
         self.cluster.restart(0, Data::Kept).await;
         for locks in [&self.other, &self.locks] {
-            free_within(locks, &self.name, LONG).await;
+            use_once(locks.mutex(&self.name).wait(LONG)).await;
         }
     }
 }

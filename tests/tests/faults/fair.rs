@@ -31,7 +31,7 @@ async fn queued(server: &RedisServer, count: usize) {
 
 #[tokio::test]
 async fn four_hundred_waiters_of_eight_processes_are_served_in_strict_order() {
-    kept_in_order(async || {
+    kept_in_order(Duration::from_secs(5), async || {
         let server = RedisServer::start();
         let locks = tests::connected(&server.url()).await;
         let holder = locks.fair("hot").acquire().await.unwrap();
@@ -92,7 +92,7 @@ async fn killed_waiters_at_the_head_delay_the_next_by_a_bounded_time_however_man
 
 #[tokio::test]
 async fn a_killed_holder_of_a_fair_lock_blocks_until_its_lease_is_over() {
-    kept_in_order(async || {
+    kept_in_order(Duration::from_secs(9), async || {
         let server = RedisServer::start();
         let locks = tests::connected(&server.url()).await;
         let mut dead = Worker::start(WORKER, &["hang-fair", &server.url(), "hot", "9000"]);
@@ -165,7 +165,7 @@ async fn a_question_whose_answer_is_lost_keeps_the_place_and_takes_nothing_twice
 /// After a cut, the waiter is another holder: a copy of its process may have the id that it had before.
 #[tokio::test]
 async fn a_waiter_whose_connections_are_cut_keeps_its_place_as_another_holder() {
-    kept_in_order(async || {
+    kept_in_order(Duration::from_secs(2), async || {
         let server = RedisServer::start();
         let (proxy, cut) = behind_a_proxy(&server, tests::builder()).await;
         let locks = tests::connected(&server.url()).await;

@@ -30,7 +30,8 @@ fn assert_refused(error: &LockError, expected: Kind, says: &str) {
     assert!(!error.is_retryable(), "{error}");
 }
 
-/// Returns how many commands were sent beside those by which a connection looks now and then whether all is well.
+/// Returns how many commands were sent beside those by which a connection looks now and then whether all is well. A look
+/// subscribes to nothing but the control channel.
 fn of_requests(sent: &CommandStats) -> u64 {
     let looks = ["ping", "hello", "subscribe"].map(|look| sent.calls(look));
     sent.total() - looks.iter().sum::<u64>()
@@ -46,6 +47,7 @@ async fn nothing_is_sent(scenario: impl AsyncFn(&LockManager)) {
     scenario(&locks).await;
     let sent = CommandStats::of(&server).since(&before);
     assert_eq!(of_requests(&sent), 0, "{sent:?}");
+    assert_eq!(server.channels(), ["lock:control:released"]);
 }
 
 #[tokio::test]

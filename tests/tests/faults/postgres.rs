@@ -107,6 +107,11 @@ async fn a_server_that_cannot_keep_locks_is_refused_with_what_to_do() {
     ));
     server.query(&format!("CREATE TABLE {name}_other (name text)"));
     server.query("CREATE ROLE nobody LOGIN");
+    server.query(&format!(
+        "CREATE TABLE {name}_hidden (LIKE {made} INCLUDING ALL);
+         ALTER TABLE {name}_hidden ENABLE ROW LEVEL SECURITY;
+         GRANT SELECT, INSERT, UPDATE ON {name}_hidden TO nobody"
+    ));
     let other_table = |suffix: &str| format!("{}?lock_table={name}_{suffix}", server.url());
     let cases = [
         (other_table("none"), false, "ensure_schema"),
@@ -128,6 +133,11 @@ async fn a_server_that_cannot_keep_locks_is_refused_with_what_to_do() {
             "read committed",
         ),
         (url("").replace("lock@", "nobody@"), false, "GRANT"),
+        (
+            other_table("hidden").replace("lock@", "nobody@"),
+            false,
+            "row-level security",
+        ),
         (url("").replace("/postgres?", "/missing?"), false, "missing"),
         (url("").replace("lock@", "stranger@"), false, "stranger"),
         (
@@ -145,7 +155,7 @@ async fn a_server_that_cannot_keep_locks_is_refused_with_what_to_do() {
         assert!(refused.to_string().contains(names), "{url}: {refused}");
         assert_eq!(refused.is_retryable(), retryable, "{url}: {refused}");
     }
-    server.query("DROP ROLE nobody");
+    server.query("DROP OWNED BY nobody; DROP ROLE nobody");
 }
 
 #[tokio::test]

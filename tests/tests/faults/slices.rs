@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_runtime::{LockError, LockGuard, LockManager};
 use tests::faults::{connected, free_within, told};
-use tests::stops::in_one_of_a_few_rounds;
+use tests::stops::{STOP, in_one_of_a_few_rounds};
 use tests::{CommandStats, RedisServer, eventually, eventually_within};
 use tokio::task::JoinHandle;
 
@@ -72,7 +72,7 @@ async fn a_process_that_hears_of_releases_asks_once_before_it_waits() {
     // Its first waiter has to ask again once it listens: a release between would be missed.
     assert_eq!(asks_for_one_wait().await, 2);
     // It goes on listening for two seconds, which a busy machine may need for something else.
-    in_one_of_a_few_rounds("the next waiter asks once", async || {
+    in_one_of_a_few_rounds(STOP, "the next waiter asks once", async || {
         asks_for_one_wait().await == 1
     })
     .await;

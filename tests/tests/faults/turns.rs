@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use lock_runtime::{LockGuard, LockManager};
 use tests::faults::{Op, connected, given_back, took};
-use tests::stops::in_one_of_a_few_rounds;
+use tests::stops::{STOP, in_one_of_a_few_rounds, shut_down};
 use tests::{
     CommandStats, Direction, Events, FaultProxy, History, RedisServer, Then, eventually,
     eventually_within,
@@ -204,7 +204,7 @@ enum End {
 /// Runs processes of one task that take turns. Another script for each turn would be a third one.
 async fn take_turns(number: usize, end: End) {
     let round = async || are_fair_and_cheap(number, end).await;
-    in_one_of_a_few_rounds("fair and cheap turns", round).await;
+    in_one_of_a_few_rounds(STOP, "fair and cheap turns", round).await;
 }
 
 /// Returns whether each process had turns, by as few scripts as they cost. A process that the machine does not run for a while
@@ -284,7 +284,7 @@ async fn a_hold_that_a_message_granted_asks_for_its_lease() {
             is_held && (2..=3).contains(&scripts)
         };
         // What the message gave is lost if this process stands still for a second.
-        in_one_of_a_few_rounds("it asks once for its lease", round).await;
+        in_one_of_a_few_rounds(STOP, "it asks once for its lease", round).await;
     }
     drop(processes);
     server.assert_clean().await;
@@ -495,7 +495,7 @@ async fn a_process_that_is_far_away_has_its_turns_beside_near_ones() {
             asked <= 4 * TURNS
         };
         // A process that the machine does not run misses turns.
-        in_one_of_a_few_rounds("it has its turns by few questions", turns).await;
+        in_one_of_a_few_rounds(STOP, "it has its turns by few questions", turns).await;
         over.store(true, SeqCst);
     };
     tokio::join!(near, far);
@@ -505,7 +505,7 @@ async fn a_process_that_is_far_away_has_its_turns_beside_near_ones() {
 async fn a_process_that_died_on_the_list_keeps_the_others_waiting_for_no_longer_than_a_lost_message()
  {
     let round = async || keep_others_waiting_for_no_longer().await;
-    in_one_of_a_few_rounds("the others ask a few times", round).await;
+    in_one_of_a_few_rounds(STOP, "the others ask a few times", round).await;
 }
 
 /// Returns false if the waiting processes asked often: then they waited for long, or the machine stood still.
@@ -574,7 +574,7 @@ async fn a_process_that_comes_later_soon_has_its_turn() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shutdown_takes_waiters_off_the_list() {
-    in_one_of_a_few_rounds("nobody is on the list", takes_waiters_off_the_list).await;
+    in_one_of_a_few_rounds(STOP, "nobody is on the list", takes_waiters_off_the_list).await;
 }
 
 /// Returns false if somebody is still on it: a shutdown waits for two seconds at most, and a machine that stands still may
@@ -587,9 +587,10 @@ async fn takes_waiters_off_the_list() -> bool {
     let request = processes[1].mutex("k").wait(LONG).acquire();
     let leaves = tokio::spawn(request);
     eventually("it is on the list", async || !list(&server).is_empty()).await;
-    processes[1].shutdown().await;
+    let in_time = shut_down(&processes[1]).await;
     assert!(leaves.await.unwrap().is_err());
     let is_empty = list(&server).is_empty();
+    assert!(is_empty || !in_time, "it is still on the list");
     given_back(guard).await;
     given_back(acquire(&processes[2]).await).await;
     is_empty

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_runtime::{LockError, LockManager, LostReason};
 use redis::Value;
 use tests::faults::{asleep, behind_a_proxy, connected, free_within, given_back, told, took};
-use tests::stops::in_one_of_a_few_rounds;
+use tests::stops::{STOP, in_one_of_a_few_rounds};
 use tests::{Direction, RedisServer, eventually};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -182,7 +182,7 @@ async fn waiters_on_a_thousand_keys_share_one_subscribed_connection() {
         let lost = lost_of_a_round(&server, &holder, &waiter, KEYS).await;
         lost <= KEYS / 100
     };
-    in_one_of_a_few_rounds("nearly all are kept", is_round_without_a_stop).await;
+    in_one_of_a_few_rounds(STOP, "nearly all are kept", is_round_without_a_stop).await;
     drop((holder, waiter));
     server.assert_deserted().await;
 }

@@ -162,19 +162,22 @@ impl RequestKey {
 
     /// Adds the host that the client asks for: the authority of the URI, as HTTP/2 sends it, or else the header `host`.
     /// It is in lower case, and lacks the port and a final dot, because `Example.org:443` and `example.org.` are one host.
+    /// A request that names two different hosts there is refused: some handlers read the header first.
     #[must_use]
     pub fn host(self) -> Self {
         self.text("The host", as_sent, |head| {
-            let host = match head.uri().host() {
-                Some(host) => host.to_owned(),
-                None => {
-                    let sent = header(head, &HOST)?;
-                    let authority: Authority = sent.parse().map_err(|_| Flaw::Invalid)?;
-                    authority.host().to_owned()
-                }
-            };
-            let host = host.strip_suffix('.').unwrap_or(&host);
-            Ok(host.to_ascii_lowercase().into())
+            let usual = |host: &str| host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+            let of_uri = head.uri().host().map(usual);
+            if of_uri.is_some() && !head.headers().contains_key(HOST) {
+                return Ok(of_uri.unwrap_or_default().into());
+            }
+            let sent = header(head, &HOST)?;
+            let authority: Authority = sent.parse().map_err(|_| Flaw::Invalid)?;
+            let of_header = usual(authority.host());
+            if of_uri.is_some_and(|host| host != of_header) {
+                return Err(Flaw::Twice);
+            }
+            Ok(of_header.into())
         })
     }
 

@@ -91,7 +91,7 @@ fn a_host_is_one_name_in_the_uri_and_in_the_header() {
     let key = RequestKey::new("host").host();
     for request in [
         Request::get("https://example.org/"),
-        Request::get("https://Example.org:8443/").header("host", "other.org"),
+        Request::get("https://Example.org:8443/").header("host", "example.org"),
         Request::get("/").header("host", "EXAMPLE.ORG"),
         Request::get("/").header("host", "example.org.:80"),
     ] {
@@ -100,6 +100,9 @@ fn a_host_is_one_name_in_the_uri_and_in_the_header() {
     let none = Request::get("/").body(()).unwrap();
     let refusal = key.find_name(&none).unwrap_err();
     assert_eq!(refusal.detail(), "The host is missing.");
+    let two = Request::get("https://example.org/").header("host", "other.org");
+    let refusal = key.find_name(&two.body(()).unwrap()).unwrap_err();
+    assert_eq!(refusal.detail(), "The host is given twice.");
 }
 
 #[test]

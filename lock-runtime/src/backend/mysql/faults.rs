@@ -62,7 +62,9 @@ pub(super) fn of_connecting(error: &Error, advice: Option<&str>) -> Fault {
 pub(super) fn ends_the_connection(error: &Error) -> bool {
     match error {
         Error::Server(report) => {
-            is_uncertain(report) || is_read_only(report.code) || report.code == TOO_LARGE
+            // The last three are a node that is not ready, and sessions that the server is about to end.
+            let is_over = [TOO_LARGE, 1047, 3032, 4031].contains(&report.code);
+            is_over || is_uncertain(report) || is_read_only(report.code)
         }
         _ => true,
     }

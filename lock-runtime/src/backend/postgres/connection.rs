@@ -212,6 +212,12 @@ fn judge(row: &Row, whole: &Table) -> Result<u64, Fault> {
             "there is no table `{table}`: create it with `ensure_schema(true)`, or by the statement of docs/postgres.md"
         )));
     }
+    if row.flag(17)? {
+        return Err(Fault::impossible(format!(
+            "row-level security applies to this user in the table `{table}`, and may hide locks that others hold: the user needs \
+             `BYPASSRLS`, or the table no policies"
+        )));
+    }
     if !row.flag(9)? {
         return Err(Fault::impossible(format!(
             "the user may not read and write the table `{table}`: GRANT SELECT, INSERT, UPDATE ON {table} TO …"

@@ -46,6 +46,8 @@ impl Connector for PostgresConnector {
         statement: &Statement,
         args: &[Arg],
     ) -> Result<Vec<Row>, Failed> {
+        // Of a statement before that nobody waited for.
+        connection.was_unconfirmed();
         let client = &connection.client;
         let args: Vec<_> = args.iter().map(typed).collect();
         let text = self.server.target.table.put_into(&statement.text);

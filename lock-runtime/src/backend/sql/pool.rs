@@ -231,9 +231,9 @@ impl<C: Connector> Pool<C> {
         let connection = lent.connection()?;
         let asking = async {
             let mut asked = pin!(self.connector.run(connection, statement, args));
-            if row.is_none() {
-                // A server that is away is noticed before the caller asks again, so that the next request opens a connection.
-                // A statement that waits for its row says nothing about the server.
+            if !(until.answered - until.sent).is_zero() {
+                // A renewal goes on after the time for which its caller waits. The caller asks again then, by another
+                // connection, and the idle ones are dead if the server is away. So that is found out before.
                 let quiet = ((until.sent - now) / 2).max(SILENCE);
                 if let Ok(answer) = tokio::time::timeout(quiet, &mut asked).await {
                     return answer;

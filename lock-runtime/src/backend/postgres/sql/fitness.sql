@@ -1,6 +1,7 @@
 -- What a server is asked before it may keep locks.
--- The last column is answered to no other connection.
--- Bounds the waits of the session for rows and tables, unless they are bounded already.
+-- The sixteenth column is answered to no other connection.
+-- Bounds the waits of the session for rows and tables, unless they are bounded already. Lets the session be warned: a commit
+-- whose wait for a standby was ended is reported by a warning alone.
 -- $1 the table, $2 the bound, $3 whether it ends with this statement
 SELECT
     current_setting('server_version_num')::bigint,
@@ -20,4 +21,6 @@ SELECT
     {micros_now},
     has_function_privilege('pg_notify(text, text)', 'EXECUTE'),
     CASE WHEN current_setting('lock_timeout') = '0' THEN set_config('lock_timeout', $2, $3) END,
-    concat_ws(' ', pg_backend_pid(), clock_timestamp(), random(), random())
+    concat_ws(' ', pg_backend_pid(), clock_timestamp(), random(), random()),
+    CASE WHEN current_setting('client_min_messages') = 'error' THEN set_config('client_min_messages', 'warning', $3) END,
+    row_security_active(to_regclass($1))

@@ -11,31 +11,45 @@ use redis::Value;
 use super::super::sentinel::Address;
 use super::slots::{self, NodeIds, SlotView};
 use crate::backend::Fault;
-use crate::backend::kit::standing::Standing;
 use crate::backend::redis::connection::{Wire, dial};
 use crate::backend::redis::scripting::{self, faults};
 use crate::observe::metrics::logged;
 use crate::sync::Mutex;
+use crate::values::{Moment, clock};
 
 /// The least time without an answer from any known node after which the nodes of another cluster may take their place.
 const REPLACED: Duration = Duration::from_secs(30);
 
 pub(super) const FOREIGN: &str = "a node of another cluster";
 
-/// The nodes that the views which counted last have named.
+/// The nodes of the cluster, as the views that counted last have named them.
 #[derive(Default)]
-pub(crate) struct Members {
+pub(crate) struct Members(Mutex<Known>);
+
+struct Known {
     /// Empty until there is a first view, and if the servers hide their ids.
-    ids: Mutex<NodeIds>,
-    /// The time since which some of these nodes answer, or since which none does.
-    heard: Standing,
+    ids: NodeIds,
+    /// Whether views of more than half of the URL's hosts have counted at once: then it is the right cluster for sure.
+    is_sure: bool,
+    /// The last time at which a node of the cluster was heard.
+    heard_at: Moment,
+}
+
+impl Default for Known {
+    fn default() -> Known {
+        Known {
+            ids: NodeIds::new(),
+            is_sure: false,
+            heard_at: clock::now(),
+        }
+    }
 }
 
 impl Members {
     /// Makes sure that a new connection leads to a node of this cluster, before any request is sent on it.
     ///
     /// No later answer on it needs a check: what answers then is the server that answered here. A node that a redirect names
-    /// is checked as any other. If it has just joined the cluster, it knows the other nodes.
+    /// is checked as any other.
     pub(in super::super) async fn admit(
         &self,
         connection: &Wire,
@@ -57,63 +71,86 @@ impl Members {
         // Only the ids matter, so the address does not.
         let view = slots.map(|reply| slots::read(&reply, ":0"));
         let view = view.map_err(|error| faults::of_call(&error));
-        let judged = judge(&self.ids.lock(), mode, view.as_ref().map(Option::as_ref));
+        let judged = judge(&self.0.lock().ids, mode, view.as_ref().map(Option::as_ref));
         judged.map_err(|what| Fault::not_done(format!("`{server}` is {what}")))
     }
 
     /// Returns `true` for the view of a node of this cluster.
     pub(super) fn know(&self, view: &SlotView) -> bool {
-        view.is_of(&self.ids.lock())
+        view.is_of(&self.0.lock().ids)
     }
 
     /// Returns the views that count, each with the address that gave it, and learns the nodes that they name. At first, these
     /// are the views of the cluster that most of them are of; then, those of the cluster whose nodes are known.
     ///
     /// All ids are new once the cluster was replaced as a whole. So another cluster counts if most of the URL's `hosts` that
-    /// answer are of it, and if no node of the known one has answered for a lease, and for half a minute at least. That is
-    /// safe: the holds with that lease are over by then, and this process knows no more than one that starts now and asks
-    /// the same hosts. Another server at a node's address cannot bring this about while any other node answers.
+    /// answer are of it, and if no node of the known one was heard for a lease, and for half a minute at least. That is safe:
+    /// the holds with that lease are over by then, and this process knows no more than one that starts now and asks the same
+    /// hosts. Another server at a node's address cannot bring this about while any other node answers.
     ///
-    /// Known nodes that are fewer than the others count as none: a process that starts while most nodes are away may have
-    /// found the wrong cluster.
+    /// If only few of the URL's hosts answered at first, known nodes that are fewer than the others count as none: a process
+    /// that starts while most nodes are away may have found the wrong cluster.
     ///
-    /// `silent`: some node whose connection is open has given no view. It may be a node of this cluster.
+    /// `admitted`: the addresses whose connections were open before, so that what answered is a node of the cluster. `silent`:
+    /// some such node has given no view.
     pub(super) fn choose(
         &self,
         mut views: Vec<(Address, SlotView)>,
         hosts: &[Address],
+        admitted: &[Address],
         silent: bool,
         lease: Duration,
     ) -> Vec<(Address, SlotView)> {
-        let mut known = self.ids.lock();
-        let of_known = views.iter().filter(|(_, view)| view.is_of(&known)).count();
-        let is_heard = silent || of_known > 0 && 2 * of_known >= views.len();
-        let since = self.heard.note(is_heard);
-        let is_replaced = !is_heard && since.elapsed() >= lease.max(REPLACED);
+        let mut known = self.0.lock();
+        if !views.iter().any(|(_, view)| view.is_of(&known.ids)) {
+            // A view names the nodes that have slots. All slots may have moved to nodes that had none before.
+            let of_admitted = views.iter().filter(|(by, _)| admitted.contains(by));
+            known.learn(of_admitted);
+        }
+        let of_known = views
+            .iter()
+            .filter(|(_, view)| view.is_of(&known.ids))
+            .count();
+        let enough = known.is_sure || 2 * of_known >= views.len();
+        let now = clock::now();
+        if silent || of_known > 0 && enough {
+            known.heard_at = now;
+        }
         let of_url = |(by, _): &&(Address, SlotView)| hosts.contains(by);
-        let mut ids = known.clone();
-        if known.is_empty() {
+        if known.ids.is_empty() {
             match of_most(views.iter()) {
-                Some(most) => ids = most,
+                Some(most) => known.ids = most,
                 None => return Vec::new(),
             }
-        } else if is_replaced
+        } else if now - known.heard_at >= lease.max(REPLACED)
             && let Some(most) = of_most(views.iter().filter(of_url))
-            && most.is_disjoint(&known)
+            && most.is_disjoint(&known.ids)
         {
             logged!(
                 warn,
                 "the hosts of the URL have been of another cluster than before for a while: it is used from now on"
             );
-            ids = most;
+            *known = Known {
+                ids: most,
+                ..Known::default()
+            };
         }
-        views.retain(|(_, view)| view.is_of(&ids));
-        let named = views.iter().flat_map(|(_, view)| view.ids.iter().cloned());
-        let named: NodeIds = named.collect();
-        if !named.is_empty() {
-            *known = named;
-        }
+        views.retain(|(_, view)| view.is_of(&known.ids));
+        known.learn(views.iter());
+        known.is_sure |= 2 * views.iter().filter(of_url).count() > hosts.len();
         views
+    }
+}
+
+impl Known {
+    /// Learns the nodes that these views name, if they show their ids.
+    fn learn<'a>(&mut self, views: impl Iterator<Item = &'a (Address, SlotView)>) {
+        let named: NodeIds = views
+            .flat_map(|(_, view)| view.ids.iter().cloned())
+            .collect();
+        if !named.is_empty() {
+            self.ids = named;
+        }
     }
 }
 
@@ -148,8 +185,9 @@ fn judge(
         _ if mode.is_some_and(|mode| mode != b"cluster") => {
             Err("a server without a cluster".to_owned())
         }
-        // The servers hide their ids: nothing can be compared.
+        // The servers hide their ids, or the user may not see them: nothing can be compared.
         _ if known.is_empty() => Ok(()),
+        Err(Fault::Denied(_)) => Ok(()),
         Ok(None) => Err("a node that is in no cluster yet".to_owned()),
         Err(fault) => Err(format!(
             "a node that does not say which cluster it is in (CLUSTER SLOTS: {fault})"
@@ -184,7 +222,7 @@ mod tests {
     fn what_is_no_node_of_the_cluster_is_named() {
         let (ours, nobody) = (known(&["a", "b"]), known(&[]));
         let (same, other, hidden) = (view(&["b", "c"]), view(&["x"]), view(&[""]));
-        let denied = Fault::denied("NOPERM");
+        let (denied, silent) = (Fault::denied("NOPERM"), Fault::not_done("no answer"));
         let (clustered, alone) = (Some(&b"cluster"[..]), Some(&b"standalone"[..]));
         for (known, mode, view, expected) in [
             (&ours, clustered, Ok(Some(&same)), None),
@@ -193,7 +231,8 @@ mod tests {
             (&ours, clustered, Ok(Some(&other)), Some("another cluster")),
             (&ours, None, Ok(Some(&other)), Some("another cluster")),
             (&ours, clustered, Ok(None), Some("no cluster yet")),
-            (&ours, clustered, Err(&denied), Some("NOPERM")),
+            (&ours, clustered, Err(&denied), None),
+            (&ours, clustered, Err(&silent), Some("no answer")),
             (&ours, alone, Err(&denied), Some("without a cluster")),
             // Nothing can be compared: the mode counts, if it is shown.
             (&ours, clustered, Ok(Some(&hidden)), None),
@@ -213,14 +252,24 @@ mod tests {
         }
     }
 
-    /// Returns the addresses whose views count.
-    fn chosen(members: &Members, views: &[(&str, &[&str])], silent: bool) -> Vec<String> {
+    /// Returns the addresses whose views count, beside connections to `admitted` that were open before.
+    fn chosen_beside(
+        members: &Members,
+        admitted: &[&str],
+        views: &[(&str, &[&str])],
+        silent: bool,
+    ) -> Vec<String> {
         let views = views
             .iter()
             .map(|(by, ids)| (Address::from(*by), view(ids)));
         let hosts = ["one", "two", "three"].map(Address::from);
-        let chosen = members.choose(views.collect(), &hosts, silent, LEASE);
+        let admitted: Vec<_> = admitted.iter().map(|by| Address::from(*by)).collect();
+        let chosen = members.choose(views.collect(), &hosts, &admitted, silent, LEASE);
         chosen.iter().map(|(by, _)| by.to_string()).collect()
+    }
+
+    fn chosen(members: &Members, views: &[(&str, &[&str])], silent: bool) -> Vec<String> {
+        chosen_beside(members, &[], views, silent)
     }
 
     #[tokio::test(start_paused = true)]
@@ -236,21 +285,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn another_cluster_counts_once_no_known_node_has_answered_for_a_lease() {
+    async fn another_cluster_counts_once_no_known_node_was_heard_for_a_lease() {
         let members = Members::default();
         chosen(&members, &[("one", &["a"])], false);
-        tokio::time::advance(2 * LEASE).await;
         let strangers: [(&str, &[&str]); 3] =
             [("one", &["x"]), ("two", &["x", "y"]), ("node", &["z"])];
-        assert!(chosen(&members, &strangers, false).is_empty());
-        tokio::time::advance(LEASE / 2).await;
+        tokio::time::advance(LEASE * 3 / 4).await;
         assert!(chosen(&members, &strangers, true).is_empty(), "one is open");
-        tokio::time::advance(2 * LEASE).await;
+        tokio::time::advance(LEASE * 3 / 4).await;
         assert!(chosen(&members, &strangers, false).is_empty());
         tokio::time::advance(LEASE / 2).await;
-        assert!(chosen(&members, &strangers, false).is_empty());
         assert!(chosen(&members, &[], false).is_empty());
-        tokio::time::advance(LEASE / 2).await;
         assert!(
             chosen(&members, &strangers[2..], false).is_empty(),
             "no host of the URL"
@@ -259,6 +304,32 @@ mod tests {
         assert!(chosen(&members, &torn, false).is_empty(), "no majority");
         assert_eq!(chosen(&members, &strangers, false), ["one", "two"]);
         assert!(members.know(&view(&["y"])) && !members.know(&view(&["a"])));
+        // A process that stood still for hours goes over at its first look.
+        tokio::time::advance(60 * LEASE).await;
+        assert_eq!(chosen(&members, &[("one", &["v"])], false), ["one"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cluster_whose_slots_have_all_moved_is_the_same() {
+        let members = Members::default();
+        chosen(&members, &[("one", &["a"])], false);
+        let moved: [(&str, &[&str]); 2] = [("one", &["b"]), ("two", &["b"])];
+        assert!(chosen(&members, &moved, false).is_empty());
+        let chosen = chosen_beside(&members, &["one"], &moved, false);
+        assert_eq!(chosen, ["one", "two"], "its connection was open before");
+        assert!(members.know(&view(&["b"])) && !members.know(&view(&["a"])));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_node_of_a_cluster_that_most_hosts_have_named_is_enough() {
+        let members = Members::default();
+        let all: [(&str, &[&str]); 2] = [("one", &["a", "b"]), ("two", &["a", "b"])];
+        chosen(&members, &all, false);
+        let others: [(&str, &[&str]); 3] = [("one", &["x"]), ("two", &["x"]), ("node", &["a"])];
+        for _ in 0..3 {
+            tokio::time::advance(LEASE * 3 / 4).await;
+            assert_eq!(chosen(&members, &others, false), ["node"]);
+        }
     }
 
     #[tokio::test(start_paused = true)]

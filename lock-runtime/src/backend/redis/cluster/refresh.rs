@@ -97,16 +97,21 @@ impl Cluster {
             questions.spawn_on(question, &self.opening.runtime);
         }
         let is_first = self.table.masters().is_empty();
-        let grace = if is_first { FIRST_GRACE } else { GRACE };
-        let (mut views, mut failed) = (Vec::new(), None);
+        let hosts = &self.seeds.hosts;
+        let (mut views, mut admitted, mut failed) = (Vec::new(), Vec::new(), None);
         let mut until = clock::now() + timeout;
         while let Ok(Some(joined)) =
             tokio::time::timeout_at(until.tick(), questions.join_next()).await
         {
             match joined {
                 Ok((address, open, Ok(view))) => {
-                    silent -= usize::from(open);
-                    if self.members.know(&view) {
+                    if open {
+                        silent -= 1;
+                        admitted.push(address.clone());
+                    }
+                    if open || self.members.know(&view) {
+                        let is_alone = is_first && 2 * (views.len() + 1) <= hosts.len();
+                        let grace = if is_alone { FIRST_GRACE } else { GRACE };
                         until = until.earlier(clock::now() + grace);
                     } else if failed.is_none() {
                         let what = format!("it is {}", members::FOREIGN);
@@ -124,8 +129,10 @@ impl Cluster {
             }
         }
         let answered = !views.is_empty();
-        let (hosts, lease) = (&self.seeds.hosts, self.opening.options.lease);
-        let views = self.members.choose(views, hosts, silent > 0, lease);
+        let lease = self.opening.options.lease;
+        let views = self
+            .members
+            .choose(views, hosts, &admitted, silent > 0, lease);
         if views.is_empty() {
             return Err(match failed {
                 Some((address, fault)) => of_node(&address, fault),

@@ -94,7 +94,13 @@ pub(crate) async fn reach(
             match (opened, instead) {
                 // A server that refuses the login is there, and may be the master.
                 (Err(fault), Some(instead)) if !matches!(fault, Fault::Denied(_)) => {
-                    open_named(target, sentinels, instead, timeout, &on_push).await
+                    let opened = open_named(target, sentinels, instead, timeout, &on_push);
+                    // Another connection may have reached the known master meanwhile.
+                    if sentinels.is_away() {
+                        opened.await
+                    } else {
+                        Err(fault)
+                    }
                 }
                 (opened, _) => opened,
             }

@@ -113,6 +113,7 @@ impl Subscriber {
                         subscriber: self,
                         pubsub,
                         warned: &mut warned,
+                        was_short: false,
                     };
                     let asked_at = clock::now();
                     match session.begin(&mut own).await {
@@ -263,6 +264,9 @@ struct PubsubSession<'a> {
     subscriber: &'a Subscriber,
     pubsub: PubsubConnection,
     warned: &'a mut LoggedWarnings,
+    /// Whether a look has found less subscriptions than there should be. If they are begun anew and the next look finds the
+    /// same, the server counts in another way.
+    was_short: bool,
 }
 
 impl PubsubSession<'_> {
@@ -278,7 +282,7 @@ impl PubsubSession<'_> {
     /// A proxy may have replaced its server behind the open connection, with which all subscriptions have ended. So the
     /// control channel is subscribed to each time, and the server's count in the answer shows whether the others are gone:
     /// those are subscribed to again as well, and their listeners wake. The connection stays: if a server counts in another
-    /// way, a look costs some requests, and no connection. Sharded channels are not looked at. The server counts them apart,
+    /// way, that costs some requests once, and no connection. Sharded channels are not looked at. The server counts them apart,
     /// and only nodes of a cluster have them, which are reached by the addresses that they announce.
     async fn look_after(&mut self, own: &mut OwnChannels) -> Result<(), Fault> {
         let Subscriber {
@@ -294,7 +298,8 @@ impl PubsubSession<'_> {
             .iter()
             .filter(|channel| channels.are_classic() && topics.is_open(channel));
         // The control channel counts as well.
-        if counted.is_some_and(|counted| counted < 1 + classic.count()) {
+        let is_short = counted.is_some_and(|counted| counted < 1 + classic.count());
+        if is_short && !std::mem::replace(&mut self.was_short, is_short) {
             self.warned.of_ended(target.shown());
             for channel in own.iter() {
                 topics.not_subscribed(channel);

@@ -22,6 +22,14 @@ pub(super) struct KnownMaster {
     pub(super) unserved_since: Option<Moment>,
 }
 
+impl KnownMaster {
+    /// Returns `true` once commands have had no connection for so long that another master may take its place.
+    pub(super) fn is_away(&self) -> bool {
+        self.unserved_since
+            .is_some_and(|since| since.elapsed() >= NEWS)
+    }
+}
+
 /// The master to connect to, as the sentinels named it.
 #[derive(Debug)]
 pub(in super::super) struct NamedMaster {
@@ -95,9 +103,8 @@ impl SentinelAnswers {
                 epoch: known.epoch,
                 by: "known from a later failover".to_owned(),
             };
-            let away_for = known.unserved_since.map(Moment::elapsed);
-            let is_away = away_for.is_some_and(|time| time >= NEWS);
-            return Ok((later, is_away.then_some(named)));
+            let is_another = known.is_away() && named.address != known.address;
+            return Ok((later, is_another.then_some(named)));
         }
         Ok((named, None))
     }

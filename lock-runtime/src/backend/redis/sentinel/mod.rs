@@ -169,6 +169,14 @@ impl Sentinels {
         });
     }
 
+    /// Returns `true` while commands have had no connection to the known master for long.
+    pub(super) fn is_away(&self) -> bool {
+        self.known
+            .borrow()
+            .as_ref()
+            .is_some_and(KnownMaster::is_away)
+    }
+
     /// Notes that commands have no connection. Other connections do not count: to a server that takes no new ones, they may
     /// fail for long while commands are served.
     pub(super) fn unserved(&self) {
