@@ -175,7 +175,6 @@ pub async fn behind_a_proxy(
     (proxy, locks)
 }
 
-/// The time for which the place of a fair lock's waiter lives without a word of it.
 /// Runs `round` until it returns that the order of a queue was kept. A machine that stands still long enough costs a waiter its
 /// place by right, and the round is run again. Panics if the order was not kept in a round that took little longer than
 /// `planned`, the time for which it sleeps on an idle machine, or in none of ten rounds. The time is the machine's: where

@@ -67,8 +67,8 @@ async fn gone(masters: usize) -> Scene {
 }
 
 impl Scene {
-    /// Waits until the other process is told what answers, and asserts that nobody believes it.
-    async fn believes_nothing(&self, stranger: &RedisServer, what: &str) {
+    /// Waits until the other process is told what answers, and asserts that nobody believes it. Then the master comes back.
+    async fn believes_nothing(self, stranger: RedisServer, what: &str) {
         eventually("what answers is named", async || {
             match self.other.mutex(&*self.name).try_acquire().await {
                 Err(error @ LockError::Unavailable { .. }) => error.to_string().contains(what),
@@ -78,11 +78,12 @@ impl Scene {
         .await;
         let lost = self.held.lost().wait().await;
         assert_eq!(lost, LostReason::Expired, "nobody said that it is lost");
-        let asked = CommandStats::of(stranger);
+        let asked = CommandStats::of(&stranger);
         for sent in ["evalsha", "eval", "set", "subscribe", "ssubscribe"] {
             assert_eq!(asked.calls(sent), 0, "{sent}");
         }
         assert!(asked.calls("hello") > 0, "nobody came there");
+        self.comes_back(stranger).await;
     }
 
     /// Starts the master again, in the stranger's place, and waits until the lock is served.
@@ -100,8 +101,7 @@ async fn a_server_without_a_cluster_at_a_masters_address_is_not_believed() {
     let scene = gone(3).await;
     let stranger = alone(scene.cluster.nodes[0].port());
     let what = "is a server without a cluster";
-    scene.believes_nothing(&stranger, what).await;
-    scene.comes_back(stranger).await;
+    scene.believes_nothing(stranger, what).await;
 }
 
 #[tokio::test]
@@ -109,8 +109,7 @@ async fn a_node_of_another_cluster_at_a_masters_address_is_not_believed() {
     let scene = gone(3).await;
     let stranger = of_another_cluster(scene.cluster.nodes[0].port()).await;
     let what = "is a node of another cluster";
-    scene.believes_nothing(&stranger, what).await;
-    scene.comes_back(stranger).await;
+    scene.believes_nothing(stranger, what).await;
 }
 
 #[tokio::test]

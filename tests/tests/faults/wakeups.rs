@@ -6,7 +6,7 @@ use lock_runtime::{LockError, LockManager, LostReason};
 use redis::Value;
 use tests::faults::{asleep, behind_a_proxy, connected, free_within, given_back, told, took};
 use tests::stops::{STOP, in_one_of_a_few_rounds};
-use tests::{Direction, RedisServer, eventually};
+use tests::{CommandStats, Direction, RedisServer, eventually};
 
 const LONG: Duration = Duration::from_secs(30);
 /// The wait of a waiter that sleeps for no longer than the cap, about 1 s, and is served long before. A lease of [`HOUR`] ends
@@ -87,16 +87,23 @@ async fn subscriptions_that_are_lost_behind_an_open_connection_are_begun_anew() 
         server.subscribers(CONTROL) == 2
     })
     .await;
-    let channels = server.channels();
-    proxy.replace_servers();
-    eventually("both connections to the server are new", async || {
-        proxy.replaced() == 2 && server.clients().len() == 4
-    })
-    .await;
-    eventually("it listens again", async || {
-        server.channels() == channels && server.subscribers(CONTROL) == 2
-    })
-    .await;
+    let (channels, connections) = (server.channels(), proxy.connections());
+    for replaced in [2, 4] {
+        // Both managers have looked once more, and found that all is well.
+        let looks = || CommandStats::of(&server).calls("subscribe");
+        let enough = looks() + 3;
+        eventually("it looks", async || looks() >= enough).await;
+        proxy.replace_servers();
+        eventually("both connections to the server are new", async || {
+            proxy.replaced() == replaced && server.clients().len() == 4
+        })
+        .await;
+        eventually("it listens again", async || {
+            server.channels() == channels && server.subscribers(CONTROL) == 2
+        })
+        .await;
+    }
+    assert_eq!(proxy.connections(), connections, "the clients keep theirs");
     assert!(holder.force_release("forced").await.unwrap());
     // By its renewal it would be `Refused`.
     assert_eq!(forced.lost().wait().await, LostReason::ForceReleased);

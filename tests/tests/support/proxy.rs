@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redis::aio::MultiplexedConnection;
+use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
 use redis::{AsyncCommands, AsyncConnectionConfig, Client, RedisResult};
 use tests::{Direction, FaultProxy, RedisServer, Then, eventually};
 
@@ -16,6 +16,12 @@ async fn connect(proxy: &FaultProxy) -> RedisResult<MultiplexedConnection> {
     Client::open(proxy.url())?
         .get_multiplexed_async_connection_with_config(&config)
         .await
+}
+
+/// Connects, to subscribe to channels.
+async fn listen(proxy: &FaultProxy) -> (PubSubSink, PubSubStream) {
+    let client = Client::open(proxy.url()).unwrap();
+    client.get_async_pubsub().await.unwrap().split()
 }
 
 /// Sends `PING`, and returns whether there is no answer.
@@ -150,12 +156,7 @@ async fn one_reply_is_lost_in_silence_or_with_its_connection() {
 #[tokio::test]
 async fn only_messages_are_lost() {
     let (server, proxy, mut connection) = start().await;
-    let (mut sink, _stream) = Client::open(proxy.url())
-        .unwrap()
-        .get_async_pubsub()
-        .await
-        .unwrap()
-        .split();
+    let (mut sink, _stream) = listen(&proxy).await;
     proxy.lose_messages(true);
     sink.subscribe("c").await.unwrap();
     assert_eq!(server.query::<i64>(&["PUBLISH", "c", "lost"]), 1);
@@ -167,12 +168,7 @@ async fn only_messages_are_lost() {
 #[tokio::test]
 async fn open_connections_lead_to_new_ones_without_their_subscriptions() {
     let (server, proxy, mut connection) = start().await;
-    let (mut sink, _stream) = Client::open(proxy.url())
-        .unwrap()
-        .get_async_pubsub()
-        .await
-        .unwrap()
-        .split();
+    let (mut sink, _stream) = listen(&proxy).await;
     sink.subscribe("c").await.unwrap();
     assert_eq!(server.subscribers("c"), 1);
     proxy.replace_servers();

@@ -264,8 +264,8 @@ struct PubsubSession<'a> {
     subscriber: &'a Subscriber,
     pubsub: PubsubConnection,
     warned: &'a mut LoggedWarnings,
-    /// Whether a look has found less subscriptions than there should be. If they are begun anew and the next look finds the
-    /// same, the server counts in another way.
+    /// Whether the last look has found less subscriptions than there should be. If they are begun anew and the next look finds
+    /// the same, the server counts in another way.
     was_short: bool,
 }
 
@@ -299,7 +299,8 @@ impl PubsubSession<'_> {
             .filter(|channel| channels.are_classic() && topics.is_open(channel));
         // The control channel counts as well.
         let is_short = counted.is_some_and(|counted| counted < 1 + classic.count());
-        if is_short && !std::mem::replace(&mut self.was_short, is_short) {
+        let was_short = std::mem::replace(&mut self.was_short, is_short);
+        if is_short && !was_short {
             self.warned.of_ended(target.shown());
             for channel in own.iter() {
                 topics.not_subscribed(channel);
