@@ -107,6 +107,14 @@ const KEPT: [Work; 5] = [
     work(How::Keep, &["keep-own-1", "keep-own-2", "keep-own-3"]),
 ];
 
+/// More of the locks that nobody else uses. Only these go from turn to turn for as long as they are kept.
+const OWN: [Work; 4] = [
+    work(How::Keep, &["keep-own-a1", "keep-own-a2", "keep-own-a3"]),
+    work(How::Keep, &["keep-own-b1", "keep-own-b2", "keep-own-b3"]),
+    work(How::Keep, &["keep-own-c1", "keep-own-c2", "keep-own-c3"]),
+    work(How::Keep, &["keep-own-d1", "keep-own-d2", "keep-own-d3"]),
+];
+
 /// Mutexes that are held shortly, for longer than a lease, and to the end of a lease.
 const MUTEXES: [Work; 8] = [
     work(How::Mutex, &["hot-1"]),
@@ -181,7 +189,7 @@ impl Workload {
             Tasks::Permits => PERMITTED.to_vec(),
             // Beside other tasks that want one of its locks, a process would take them one by one.
             Tasks::Sets => SETS[..1].to_vec(),
-            Tasks::Kept => KEPT.to_vec(),
+            Tasks::Kept => [&KEPT[..], &OWN].concat(),
             Tasks::Mutexes => MUTEXES.to_vec(),
         }
     }

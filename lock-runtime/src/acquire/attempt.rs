@@ -99,6 +99,12 @@ impl Attempt {
         HoldHandle::admit(&self.core, key, front, holder, options, granted, reserved)
     }
 
+    /// Returns the time in which a few requests and messages go there and back.
+    pub(crate) fn few_round_trips(&self) -> Duration {
+        let round_trip = self.core.backend.round_trip(self.key());
+        (round_trip * 8).max(Duration::from_millis(20))
+    }
+
     /// Returns the error of a caller that gives up while another holder has the lock.
     pub(crate) fn busy(&self, left: Option<Duration>) -> LockError {
         self.request.busy(&self.core, self.deadline, left)

@@ -13,8 +13,8 @@
 //! - one more if it gives up on a waiting list (`release/place.rs`).
 //!
 //! When the front of readers is admitted, each reader behind it sends a request of its own (`acquire/shared.rs`). A waiter for a
-//! fair lock has a place of its own (`acquire/fair.rs`). Stores without messages are asked again after pauses
-//! (`backend/kit/polling.rs`).
+//! fair lock has a place of its own, and sends one request more before it gives up (`acquire/fair.rs`). Stores without
+//! messages are asked again after pauses (`backend/kit/polling.rs`).
 
 use std::time::Duration;
 
@@ -23,12 +23,6 @@ use crate::acquire::checked_request::Deadline;
 use crate::backend::{Fault, Listen};
 use crate::hold::Asking;
 use crate::values::{Backoff, LockError, Moment, Options, clock, rare};
-
-/// Returns the time for which a caller that does not wait still waits for a kept lock: that of the message, the release, and
-/// the request after it.
-fn until_given_up(round_trip: Duration) -> Duration {
-    (round_trip * 8).max(Duration::from_millis(20))
-}
 
 /// Returns the pauses after faults of the store.
 pub(crate) fn pauses_after_faults() -> Backoff {
@@ -171,8 +165,8 @@ pub(crate) async fn contend<C: Contender>(
                 if kept && !std::mem::replace(&mut asked_keeper, true) {
                     let attempt = contender.attempt();
                     if attempt.request.wait == Some(Duration::ZERO) {
-                        let round_trip = attempt.core.backend.round_trip(attempt.key());
-                        deadline.lasts(clock::now() + until_given_up(round_trip));
+                        // Until the message, the release, and the request after it.
+                        deadline.lasts(clock::now() + attempt.few_round_trips());
                     }
                     // The next listener may be another one.
                     listener = None;

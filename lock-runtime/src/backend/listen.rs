@@ -3,7 +3,7 @@
 use super::Boxed;
 
 /// A listener of a store that sends no messages.
-pub(super) struct SilentListener;
+pub(crate) struct SilentListener;
 
 impl Listen for SilentListener {
     fn heard(&mut self) -> Boxed<'_> {

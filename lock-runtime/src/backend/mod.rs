@@ -38,8 +38,7 @@ pub(crate) use self::clash::{AskedKind, FoundKind, clash, shuffle_clash};
 pub(crate) use self::counters::{CounterKind, CounterRef, Counters};
 pub(crate) use self::directory::{Directory, Introduction, KnownClient};
 pub(crate) use self::fault::Fault;
-use self::listen::SilentListener;
-pub(crate) use self::listen::{Both, Listen};
+pub(crate) use self::listen::{Both, Listen, SilentListener};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use self::transactions::{GIVEN, Give, TOO_EARLY, Transactions};
 pub(crate) use self::types::{

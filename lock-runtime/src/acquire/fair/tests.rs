@@ -9,7 +9,8 @@ use super::*;
 use crate::api::manager::LockManager;
 use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::backend::{
-    AcquireRequest, Backend, HoldRef, Released, Renewal, Renewed, Reply, Snapshot, Within,
+    AcquireRequest, Backend, HoldRef, Released, Renewal, Renewed, Reply, SilentListener, Snapshot,
+    Within,
 };
 use crate::sync::Mutex;
 use crate::values::options::Options;
@@ -43,6 +44,8 @@ struct Line {
     releases: Mutex<usize>,
     /// Until when no release comes through.
     cut_until: Mutex<Option<Instant>>,
+    /// Whether no message comes through.
+    is_mute: Mutex<bool>,
 }
 
 impl Backend for Line {
@@ -104,6 +107,13 @@ impl Backend for Line {
         self.store.inspect(key, timeout)
     }
 
+    fn listen_alone(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {
+        if *self.is_mute.lock() {
+            return Box::new(SilentListener);
+        }
+        self.store.listen_alone(key, holder)
+    }
+
     fn store(&self) -> StoreKind {
         self.store.store()
     }
@@ -132,6 +142,7 @@ impl Scene {
                 asked: Mutex::default(),
                 releases: Mutex::default(),
                 cut_until: Mutex::default(),
+                is_mute: Mutex::default(),
             }))
             .clone()
         });
@@ -296,6 +307,29 @@ async fn a_waiter_behind_others_asks_often_enough_to_keep_its_place_and_no_often
     for pair in asked[1..].windows(2) {
         let pause = pair[1] - pair[0];
         assert!((1_280 * MS..=1_601 * MS).contains(&pause), "{pause:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_messages_each_waiter_asks_once_more_before_it_gives_up() {
+    let scene = Scene::new([]);
+    *scene.line.is_mute.lock() = true;
+    let held = scene.other.fair("k").acquire().await.unwrap();
+    let waiters: Vec<_> = (0..10)
+        .map(|number| {
+            let waits = scene.locks.fair("k").wait(2_000 * MS);
+            tokio::spawn(async move {
+                sleep(number * 40 * MS).await;
+                waits.acquire().await?.release().await
+            })
+        })
+        .collect();
+    // All of them have asked a second ago at most, and nobody tells the first one. Those behind it become first one after the
+    // other.
+    sleep(1_700 * MS).await;
+    held.release().await.unwrap();
+    for waiter in waiters {
+        waiter.await.unwrap().unwrap();
     }
 }
 
