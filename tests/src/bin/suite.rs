@@ -19,6 +19,9 @@ use tests::outcome::{Outcome, Tally};
 const AT_A_TIME: usize = 3;
 /// The number of tests that each program runs at a time, unless `RUST_TEST_THREADS` says otherwise.
 const TESTS_AT_A_TIME: usize = 10;
+/// The program that waits most, and the number of its tests that run at a time. Otherwise all others would be done long before
+/// it.
+const WAITS: (&str, usize) = ("faults", 16);
 /// The programs that take longest, which begin first.
 const LONGEST: [&str; 5] = [
     "behaviour",
@@ -114,9 +117,10 @@ fn built(messages: impl Read) -> Vec<Program> {
             // The tests of a proc-macro crate load the standard library.
             .env("LD_LIBRARY_PATH", libraries)
             .env("PATH", &path);
-        let tests_at_a_time = match name == ALONE {
-            true => 1,
-            false => asked.unwrap_or(TESTS_AT_A_TIME),
+        let tests_at_a_time = match &*name {
+            ALONE => 1,
+            name if name == WAITS.0 => asked.unwrap_or(WAITS.1),
+            _ => asked.unwrap_or(TESTS_AT_A_TIME),
         };
         command.env("RUST_TEST_THREADS", tests_at_a_time.to_string());
         let (mistakes, variable, flags) = MISTAKES;

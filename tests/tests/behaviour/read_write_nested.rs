@@ -177,8 +177,8 @@ tests::suite! {
     async fn a_downgraded_hold_is_lost_like_any_other(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         let lease = store.renewing(1_000 * MS);
-        // No renewal finds the loss before the message.
-        let (write, read) = write_and_read(&locks, LONG).await;
+        // No renewal finds the loss before the message. One would follow the downgrade at once if the lease were longer.
+        let (write, read) = write_and_read(&locks, LONG / 2).await;
         write.release().await.unwrap();
         assert!(other.force_release("k").await.unwrap());
         assert_eq!(read.lost().wait().await, LostReason::ForceReleased);

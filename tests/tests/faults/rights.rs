@@ -88,7 +88,8 @@ async fn the_documented_rights_are_enough_for_everything() {
     waiting.await.unwrap().unwrap();
     let _: Value = server.query(&["SCRIPT", "FLUSH"]);
     let reader = locks.read("shared").acquire().await.unwrap();
-    // Nothing is renewed, so that only the message can tell of the forced release.
+    // A renewal may be quicker than the message: a read that was a write is asked about at once.
+    let told = [LostReason::ForceReleased, LostReason::Refused];
     let write = other.write("shared").lease(20 * LONG).auto_renew(false);
     let writing = tokio::spawn(write.wait(LONG).acquire());
     eventually("the writer waits", async || {
@@ -109,7 +110,7 @@ async fn the_documented_rights_are_enough_for_everything() {
     let nested = nested.await.unwrap();
     writer.release().await.unwrap();
     assert!(other.force_release("shared").await.unwrap());
-    assert_eq!(nested.lost().wait().await, LostReason::ForceReleased);
+    assert!(told.contains(&nested.lost().wait().await));
     drop(nested);
     let forced = locks.mutex("forced").acquire().await.unwrap();
     assert!(other.inspect("forced").await.unwrap().held);
@@ -132,8 +133,6 @@ async fn the_documented_rights_are_enough_for_everything() {
     assert!(leased.is_held());
     assert!(other.inspect("permits").await.unwrap().held);
     assert!(other.force_release("permits").await.unwrap());
-    // A renewal may be quicker than the message.
-    let told = [LostReason::ForceReleased, LostReason::Refused];
     assert!(told.contains(&leased.lost().wait().await));
     drop((leased, short));
     assert_eq!(semaphore.available().await.unwrap(), 4);
