@@ -29,6 +29,8 @@ pub(crate) struct CheckedRequest {
 pub(crate) struct Deadline {
     pub(crate) since: Moment,
     pub(crate) until: Option<Moment>,
+    /// The time of a last question, shortly before `until`.
+    last_question: Option<Moment>,
 }
 
 impl Deadline {
@@ -37,6 +39,7 @@ impl Deadline {
         Deadline {
             since,
             until: wait.map(|wait| since + wait),
+            last_question: None,
         }
     }
 
@@ -52,6 +55,20 @@ impl Deadline {
     /// Moves the end to `until`, if it is earlier.
     pub(crate) fn lasts(&mut self, until: Moment) {
         self.until = self.until.map(|before| before.later(until));
+    }
+
+    /// From now on, [`pause`](Deadline::pause) ends in time for a last question, `before` the end or less.
+    ///
+    /// Where messages are lost, those before a waiter in the store's order may be served or give up after its last question.
+    /// Without another one, the lock would stay free, or reserved for one after the other, while all of them give up. The
+    /// time is drawn: if all asked equally early, each might ask shortly before its turn comes.
+    pub(crate) fn asks_a_last_question(&mut self, before: Duration) {
+        let (None, Some(until)) = (self.last_question, self.until) else {
+            return;
+        };
+        let before = before.min((until - self.since) / 4);
+        let asks_after = (until - self.since) - before.mul_f64(0.25 + fastrand::f64() * 0.75);
+        self.last_question = Some(self.since + asks_after);
     }
 
     /// Returns the time that the caller has waited; zero if it does not wait.
@@ -71,10 +88,12 @@ impl Deadline {
         }
     }
 
-    /// Sleeps for `pause`, or until the wait ends.
+    /// Sleeps for `pause`, or until a last question is due, or until the wait ends.
     pub(crate) async fn pause(self, pause: Duration) {
-        let end = clock::now() + pause;
-        clock::sleep_until(self.until.map_or(end, |until| until.earlier(end))).await;
+        let now = clock::now();
+        let due = self.last_question.filter(|due| !now.has_reached(*due));
+        let ends = [due, self.until].into_iter().flatten();
+        clock::sleep_until(ends.fold(now + pause, Moment::earlier)).await;
     }
 
     /// Returns the rest of the wait after this attempt; `None` if the caller does not wait.

@@ -10,11 +10,11 @@
 //! - the first request, and the subscriptions;
 //! - one request after them, unless the process subscribes already;
 //! - one after each message and each [`nap`]. If a release of its process has put it on a waiting list, it costs only these;
-//! - one more if it gives up on a waiting list (`release/place.rs`).
+//! - two more if it gives up on a waiting list: a last question, and one that gives the place back (`release/place.rs`).
 //!
 //! When the front of readers is admitted, each reader behind it sends a request of its own (`acquire/shared.rs`). A waiter for a
-//! fair lock has a place of its own, and sends one request more before it gives up (`acquire/fair.rs`). Stores without
-//! messages are asked again after pauses (`backend/kit/polling.rs`).
+//! fair lock has a place of its own (`acquire/fair.rs`), and gives up like one on a waiting list. Stores without messages are
+//! asked again after pauses (`backend/kit/polling.rs`).
 
 use std::time::Duration;
 
@@ -80,6 +80,11 @@ pub(crate) trait Contender {
 
     /// Listens for messages after which the store is asked again.
     fn listen(&mut self) -> Box<dyn Listen>;
+
+    /// Whether the store serves it in an order. Then it asks a last question before it gives up.
+    fn has_place(&self) -> bool {
+        false
+    }
 
     /// Takes the listener that listens since before the first request, if there is one.
     fn first_listener(&mut self) -> Option<Box<dyn Listen>> {
@@ -199,6 +204,9 @@ pub(crate) async fn contend<C: Contender>(
         }
         if deadline.is_over() {
             return Err(contender.gives_up(last));
+        }
+        if contender.has_place() {
+            deadline.asks_a_last_question(contender.attempt().few_round_trips());
         }
         contender.count_as_waiting()?;
         let listens_already = listener.is_some();

@@ -196,23 +196,15 @@ impl Contender for FairSeat<'_> {
         }
     }
 
-    /// No sleep passes the time of a last question, shortly before the end of the wait. Where messages are lost, a waiter may
-    /// become the first one only when the waiter before it gives up. Without a last question, all of them would give up one
-    /// after the other, and the lock would stay free.
+    fn has_place(&self) -> bool {
+        self.known
+    }
+
     fn nap(&self, left: Option<Duration>) -> Duration {
-        let Attempt { core, deadline, .. } = self.attempt;
-        let nap = if self.first {
-            nap(&core.options, left).max(SHORTEST_NAP)
+        if self.first {
+            nap(&self.attempt.core.options, left).max(SHORTEST_NAP)
         } else {
             HEARTBEAT.mul_f64(0.8 + fastrand::f64() * 0.2)
-        };
-        let until_last = deadline.until.map_or(Duration::ZERO, |until| {
-            (until - clock::now()).saturating_sub(self.attempt.few_round_trips())
-        });
-        if until_last.is_zero() {
-            nap
-        } else {
-            nap.min(until_last)
         }
     }
 }

@@ -256,6 +256,10 @@ impl Contender for FrontSeat<'_> {
         self.listener.take()
     }
 
+    fn has_place(&self) -> bool {
+        self.place.is_some()
+    }
+
     fn count_as_waiting(&self) -> Result<(), LockError> {
         self.front.as_ref().map_or(Ok(()), Front::count_as_waiting)
     }

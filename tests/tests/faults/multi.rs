@@ -151,8 +151,10 @@ tests::suite! {
         let released = Instant::now();
         busy.release().await.unwrap();
         let guard = waiting.await.unwrap().unwrap();
-        let from_then_on = guard.remaining() + released.elapsed();
-        assert!(from_then_on > lease / 10 * 9, "{from_then_on:?}");
+        let took = released.elapsed();
+        let from_then_on = guard.remaining() + took;
+        // A renewal without an answer may take a sixth of the lease. Then the set has what the one before has left.
+        assert!(from_then_on > lease / 10 * 9 || took >= lease / 6, "{from_then_on:?}, {took:?}");
         guard.release().await.unwrap();
     }
 

@@ -57,6 +57,41 @@ async fn connect_listens_for_forced_releases_though_releases_notify_nobody() {
     end(table, locks, other).await;
 }
 
+/// A waiting writer has to come soon after the last reader. Its time begins when the release has the row, not before a wait for
+/// that: readers that came meanwhile would keep the writer out again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_time_of_a_writer_begins_when_the_last_release_has_the_row() {
+    let table = PostgresTable::new();
+    let patient = tests::builder().call_timeout(LONG);
+    let other = connected(patient.clone().ensure_schema(true), &table.url()).await;
+    let locks = connected(patient, &table.url()).await;
+    let (name, server) = (table.name(), table.server());
+    let reader = locks.read("k").acquire().await.unwrap();
+    let mark = format!("UPDATE {name} SET writer_until = clock_timestamp() + interval '1 hour'");
+    server.ask(&mark).await;
+    let mut blocker = block(&table, "lock:k");
+    // Only a row that was written meanwhile is looked at again.
+    blocker.tell(&format!("UPDATE {name} SET counter = counter;"));
+    let leaving = tokio::spawn(reader.release());
+    let waits = format!(
+        "SELECT pid FROM pg_stat_activity WHERE application_name = '{name}' AND wait_event_type = 'Lock'"
+    );
+    eventually("the release waits for the row", async || {
+        !server.ask(&waits).await.is_empty()
+    })
+    .await;
+    tokio::time::sleep(500 * MS).await;
+    let before = server.ask("SELECT clock_timestamp()").await.remove(0);
+    blocker.commit();
+    leaving.await.unwrap().unwrap();
+    let left = format!(
+        "SELECT writer_until >= '{before}'::timestamptz + interval '0.3 s' AND \
+         writer_until < clock_timestamp() + interval '0.4 s' FROM {name}"
+    );
+    assert_eq!(server.ask(&left).await, ["t"]);
+    end(table, locks, other).await;
+}
+
 fn is_about(args: &[&[u8]], statement: &str) -> bool {
     let about = |arg: &&[u8]| String::from_utf8_lossy(arg).contains(statement);
     args.iter().any(about)

@@ -1,5 +1,7 @@
 //! Wake-up messages are hints: a waiter that misses one asks by itself in time.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockManager, LostReason};
@@ -7,6 +9,7 @@ use redis::Value;
 use tests::faults::{asleep, behind_a_proxy, connected, free_within, given_back, told, took};
 use tests::stops::{STOP, in_one_of_a_few_rounds};
 use tests::{CommandStats, Direction, RedisServer, eventually};
+use tokio::task::JoinSet;
 
 const LONG: Duration = Duration::from_secs(30);
 /// The wait of a waiter that sleeps for no longer than the cap, about 1 s, and is served long before. A lease of [`HOUR`] ends
@@ -38,6 +41,45 @@ async fn a_lost_message_costs_no_more_than_the_cap() {
         })
         .await;
     }
+}
+
+/// A release reserves the lock for the first process on the list, which does not hear of it. If each left without another
+/// look, the lock would be reserved for one after the other, and none would ever have it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_messages_processes_with_short_waits_have_the_lock_all_the_same() {
+    const PROCESSES: usize = 4;
+    const TURNS: u64 = 3;
+    let server = RedisServer::start();
+    let (mut proxies, mut clients) = (Vec::new(), JoinSet::new());
+    let turns: Arc<[AtomicU64; PROCESSES]> = Arc::default();
+    for process in 0..PROCESSES {
+        let (proxy, locks) = behind_a_proxy(&server, tests::builder()).await;
+        proxy.lose_messages(true);
+        proxies.push(proxy);
+        let turns = turns.clone();
+        clients.spawn(async move {
+            while turns.iter().any(|turns| turns.load(Relaxed) < TURNS) {
+                let short = locks.mutex("k").wait(Duration::from_millis(500));
+                match short.acquire().await {
+                    Ok(guard) => {
+                        turns[process].fetch_add(1, Relaxed);
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                        given_back(guard).await;
+                    }
+                    // A busy machine may take longer for an answer than the wait lasts.
+                    Err(LockError::Busy { .. } | LockError::Unavailable { .. }) => {}
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        });
+    }
+    let all = async {
+        while let Some(client) = clients.join_next().await {
+            client.unwrap();
+        }
+    };
+    let all = tokio::time::timeout(WAIT, all).await;
+    all.expect("each process has the lock again and again");
 }
 
 #[tokio::test]

@@ -1,11 +1,12 @@
--- Gives back a read or permits, and tells those who wait. After the last read, a writer that waits has to come soon. With
--- its last permit, a semaphore that a request has set is not set any more.
+-- Gives back a read or permits, and tells those who wait. After the last read, a writer that waits has to come soon: its time
+-- begins after a wait for the row, and `c.now` is older. With its last permit, a semaphore that a request has set is not set
+-- any more.
 -- $1 name, $2 holder, $3 topic, $4 for how many µs readers are still kept out
 UPDATE {table} AS l SET
     shares = nullif(coalesce({live}, '{}') - $2, '{}'),
     writer_until = CASE
         WHEN l.writer_until > c.now AND coalesce({live}, '{}') - $2 = '{}'
-            THEN least(l.writer_until, c.now + $4 * interval '1 microsecond')
+            THEN least(l.writer_until, clock_timestamp() + $4 * interval '1 microsecond')
         ELSE l.writer_until
     END,
     permits = CASE WHEN {leaves_last} THEN NULL ELSE l.permits END,
