@@ -2,6 +2,7 @@
 //! side, by sharded and by classic channels.
 
 use lock_runtime::{ClusterChannels, LockManager, LockRequest, TryAcquire};
+use tests::faults::connected;
 use tests::{CommandStats, JavaPeer, RedisCluster};
 
 use crate::pair::{HOUR, LONG, PUSHED, asks_no_more, builder};
@@ -37,9 +38,8 @@ impl Pair {
         let cluster = RedisCluster::start().await;
         let java = JavaPeer::on_cluster(&cluster, java_is_sharded).await;
         let builder = || builder().cluster_channels(channels);
-        let rust = builder().connect(&cluster.url()).await.expect("connect");
-        let told = builder().longest_nap(HOUR);
-        let told = told.connect(&cluster.url()).await.expect("connect");
+        let rust = connected(builder(), &cluster.url()).await;
+        let told = connected(builder().longest_nap(HOUR), &cluster.url()).await;
         Self {
             java,
             rust,

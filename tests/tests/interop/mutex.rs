@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use lock_runtime::{LockManager, TryAcquire};
+use tests::faults::given_back;
 use tests::server::patient;
-use tests::{JavaPeer, RedisServer, eventually};
+use tests::{JavaPeer, RedisServer, connected, eventually};
 
 use crate::pair::{LONG, PUSHED, Pair, bare};
 
@@ -58,7 +59,7 @@ async fn a_thousand_times_the_lock_goes_to_and_fro() {
     for round in 0..500 {
         // Every other time the release meets the waiter somewhere on its way to sleep.
         let asleep = round % 2 == 0;
-        // A message that was missed costs Java the rest of a lease, which is 20 s at least, and us more.
+        // A message that was missed costs a waiter the rest of a lease, which is 20 s at least.
         let begin = || java.begin(PUSHED, "a");
         let java_waits = if asleep {
             pair.asleep(begin).await
@@ -105,29 +106,86 @@ impl Worker {
         command.query_async(&mut self.store).await.unwrap()
     }
 
-    /// Adds one to `counter` by reading and writing it, under the lock. Returns whether somebody else was inside.
-    async fn adds_one(&mut self, counter: &str) -> bool {
+    /// Adds one to `counter` by reading and writing it, under the lock. Returns whether somebody else was inside, or nothing if
+    /// the hold was lost.
+    async fn adds_one(&mut self, counter: &str) -> Option<bool> {
         let request = self.locks.mutex("k").wait(LONG);
         let guard = request.acquire().await.unwrap();
         let inside = format!("{counter}:inside");
         let alone: Option<String> = self.ask(&["SET", &inside, "rust", "NX"]).await;
         let old: Option<u64> = self.ask(&["GET", counter]).await;
-        let new = (old.unwrap_or(0) + 1).to_string();
-        let () = self.ask(&["SET", counter, &new]).await;
+        let old = old.unwrap_or(0);
+        let (read, new) = (old.to_string(), (old + 1).to_string());
+        let args = ["EVAL", WRITE, "1", counter, &read, &new];
+        let _: i64 = self.ask(&args).await;
         let () = self.ask(&["DEL", &inside]).await;
-        guard.release().await.unwrap();
-        alone.is_none()
+        given_back(guard).await.then_some(alone.is_none())
     }
 }
 
-/// Adds `times` to `counter`, one by one, and returns how often somebody else was inside.
-async fn contend(locks: &LockManager, url: &str, times: usize, counter: &str) -> usize {
-    let mut worker = Worker::new(locks, url).await;
-    let mut overlaps = 0;
-    for _ in 0..times {
-        overlaps += usize::from(worker.adds_one(counter).await);
+/// Writes a counter of which nobody has written another value since it was read. So a turn that was lost and comes late undoes
+/// nothing of what others have added since, and of two turns at once, one is still missing in the end.
+const WRITE: &str = "if (redis.call('GET', KEYS[1]) or '0') == ARGV[1] then redis.call('SET', KEYS[1], ARGV[2]) end return 0";
+
+/// What the turns of Rust tasks have shown.
+#[derive(Default)]
+struct Turns {
+    kept: usize,
+    /// How many were lost before they ended. They show nothing, because others may have been inside by right.
+    lost: usize,
+    /// How many of those that were kept met somebody else inside.
+    overlaps: usize,
+}
+
+impl Turns {
+    fn add(&mut self, turn: Option<bool>) {
+        match turn {
+            Some(met) => {
+                self.kept += 1;
+                self.overlaps += usize::from(met);
+            }
+            None => self.lost += 1,
+        }
     }
-    overlaps
+
+    fn add_all(&mut self, others: Turns) {
+        self.kept += others.kept;
+        self.lost += others.lost;
+        self.overlaps += others.overlaps;
+    }
+
+    /// Asserts that no two were inside together, in these turns and in `in_java` turns of Java, of which `met_in_java` met
+    /// somebody.
+    fn assert_exclusive(&self, in_java: usize, met_in_java: usize) {
+        let Turns {
+            kept,
+            lost,
+            overlaps,
+        } = self;
+        // What a message has given to a process lasts for a second at first, and a busy machine may stop it for longer.
+        let all = kept + lost + in_java;
+        assert!(*lost <= all / 100, "{lost} of {all} turns were lost");
+        // A lost turn may leave its mark to another turn. That one meets the mark, and deletes it.
+        assert!(
+            overlaps + met_in_java <= *lost,
+            "{overlaps} in Rust and {met_in_java} in Java met somebody inside, and {lost} were lost"
+        );
+    }
+}
+
+/// Returns how often Java met somebody inside.
+fn met(answer: Result<String, String>) -> usize {
+    answer.unwrap().parse().expect("how often")
+}
+
+/// Adds `times` to `counter`, one by one.
+async fn contend(locks: &LockManager, url: &str, times: usize, counter: &str) -> Turns {
+    let mut worker = Worker::new(locks, url).await;
+    let mut turns = Turns::default();
+    for _ in 0..times {
+        turns.add(worker.adds_one(counter).await);
+    }
+    turns
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -146,15 +204,21 @@ async fn both_sides_at_once_are_never_inside_together() {
             contend(&locks, &url, 150, "counter").await
         }));
     }
+    let mut ours = Turns::default();
     for task in in_rust {
-        assert_eq!(task.await.unwrap(), 0, "Rust met somebody inside");
+        ours.add_all(task.await.unwrap());
     }
+    let mut met_in_java = 0;
     for answer in in_java {
-        assert_eq!(answer.await.unwrap(), "0", "Java met somebody inside");
+        met_in_java += met(answer.await);
     }
-    assert_eq!(
-        pair.server.query::<u64>(&["GET", "counter"]),
-        3 * 200 + 4 * 150
+    ours.assert_exclusive(3 * 200, met_in_java);
+    let counted: usize = pair.server.query(&["GET", "counter"]);
+    let (kept, lost) = (3 * 200 + ours.kept, ours.lost);
+    // A lost turn may have written before it was lost.
+    assert!(
+        (kept..=kept + lost).contains(&counted),
+        "{counted} after {kept} turns, beside {lost} that were lost"
     );
 }
 
@@ -207,23 +271,29 @@ async fn all_have_their_share(
         let (url, over) = (pair.server.url(), over.clone());
         tasks.push(tokio::spawn(async move {
             let mut worker = Worker::new(&locks, &url).await;
+            let mut turns = Turns::default();
             while !over.load(Ordering::Relaxed) {
-                assert!(!worker.adds_one("counter").await, "somebody was inside");
-                count.fetch_add(1, Ordering::Relaxed);
+                let turn = worker.adds_one("counter").await;
+                count.fetch_add(usize::from(turn.is_some()), Ordering::Relaxed);
+                turns.add(turn);
             }
+            turns
         }));
     }
     // Java compiles its code during the first holds.
-    assert_eq!(java.contend(50, "counter", "a").await.unwrap(), "0");
+    let first = 50;
+    let mut met_in_java = met(java.contend(first, "counter", "a").await);
     are_ready().await;
     let so_far = || counts.iter().map(|count| count.load(Ordering::Relaxed));
     let before: Vec<_> = so_far().collect();
-    assert_eq!(java.contend(holds, "counter", "a").await.unwrap(), "0");
+    met_in_java += met(java.contend(holds, "counter", "a").await);
     over.store(true, Ordering::Relaxed);
     let mut had: Vec<_> = so_far().zip(before).map(|(now, then)| now - then).collect();
+    let mut turns = Turns::default();
     for task in tasks {
-        task.await.unwrap();
+        turns.add_all(task.await.unwrap());
     }
+    turns.assert_exclusive(first + holds, met_in_java);
     had.push(holds);
     println!("holds of each task, and of the Java thread: {had:?}");
     let fair = had.iter().sum::<usize>() / had.len();
@@ -308,7 +378,7 @@ async fn another_thread_of_javas_client_is_a_stranger_to_our_hold() {
 async fn names_are_shared_without_a_namespace_and_with_it_as_a_part_of_them() {
     let server = RedisServer::start();
     let java = JavaPeer::start(&server).await;
-    let spaced = LockManager::connect(&server.url()).await.unwrap();
+    let spaced = connected(&server.url()).await;
     java.mutex("k").lock("a").await;
     let guard = spaced.mutex("k").try_acquire().await.unwrap();
     guard

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lock_runtime::{LockManager, LockManagerBuilder};
+use tests::faults::connected;
 use tests::{CommandStats, JavaPeer, RedisServer, eventually};
 
 /// Longer than any test.
@@ -10,7 +11,7 @@ pub(crate) const HOUR: Duration = Duration::from_secs(60 * 60);
 pub(crate) const MS: Duration = Duration::from_millis(1);
 /// A wait that only a failing test spends.
 pub(crate) const LONG: Duration = Duration::from_secs(40);
-/// The wait of a waiter that is told: less than what is left of any renewed lease, after which a waiter that misses a
+/// The wait of a waiter that is told: less than what is left of a renewed lease of 30 s, after which a waiter that misses a
 /// message looks again, and much more than a push takes.
 pub(crate) const PUSHED: Duration = Duration::from_secs(15);
 
@@ -34,8 +35,7 @@ impl Pair {
         let server = RedisServer::start();
         let java = JavaPeer::with_watchdog(&server, lease).await;
         let rust = bare(&server).await;
-        let told = builder().longest_nap(HOUR);
-        let told = told.connect(&server.url()).await.expect("connect");
+        let told = connected(builder().longest_nap(HOUR), &server.url()).await;
         Self {
             java,
             rust,
@@ -75,13 +75,14 @@ pub(crate) async fn asks_no_more<T>(asked: impl Fn() -> u64, begin: impl FnOnce(
     waiter
 }
 
-/// Builds a manager that uses names as they are, as Redisson does.
+/// Returns the settings of managers that use names as they are, as Redisson does, and that wait for the answers of a busy
+/// machine. Their lease is longer than Java's waits, so Java does not take its end for a message.
 pub(crate) fn builder() -> LockManagerBuilder {
-    LockManager::builder().namespace("")
+    tests::builder().namespace("")
 }
 
 pub(crate) async fn bare(server: &RedisServer) -> LockManager {
-    builder().connect(&server.url()).await.expect("connect")
+    connected(builder(), &server.url()).await
 }
 
 /// Asserts that a wait that began then did not end before the lease: `left` is what the store said of it. That it ends with
