@@ -1,13 +1,11 @@
 //! Tests of `fair` and `getFairLock`: there is one queue, served in the order in which its waiters came, in Java or in
 //! Rust.
 
-use std::time::Duration;
-
 use lock_runtime::{LockError, LockGuard, TryAcquire};
 use tests::{JavaPeer, eventually};
 use tokio::task::JoinHandle;
 
-use crate::pair::{LONG, MS, PUSHED, Pair};
+use crate::pair::{LASTING, LONG, MS, PUSHED, Pair};
 
 /// A waiter of either side.
 enum Waiter {
@@ -84,7 +82,8 @@ async fn a_waiter_that_gives_up_or_is_dropped_leaves_the_queue() {
     let pair = Pair::start().await;
     let java = pair.java.lock_of("fair", "k");
     java.lock("holder").await;
-    let gives_up = pair.queue(1, || java.begin(1_500 * MS, "short")).await;
+    // It stays until the others have come, also on a busy machine.
+    let gives_up = pair.queue(1, || java.begin(10_000 * MS, "short")).await;
     let dropped = pair.queue(2, || pair.rust_waits()).await;
     let stays = pair.queue(3, || java.begin(LONG, "long")).await;
     let last = pair.queue(4, || pair.rust_waits()).await;
@@ -101,10 +100,10 @@ async fn a_waiter_that_gives_up_or_is_dropped_leaves_the_queue() {
 async fn a_java_waiter_killed_at_the_head_delays_us_until_its_own_deadline() {
     let pair = Pair::start().await;
     let mut doomed = JavaPeer::start(&pair.server).await;
-    // Java's deadline is what was left of the lease when it came, and its wait.
-    let lease = 2_000 * MS;
-    let guard = pair.rust.fair("k").lease(lease).acquire().await.unwrap();
-    let wait = Duration::from_secs(4);
+    // Java's deadline is what was left of the lease when it came, and its wait. On a busy machine as well, Java is killed
+    // before either of them is over. Our own wait is longer than both together.
+    let guard = pair.rust.fair("k").lease(LASTING).acquire().await.unwrap();
+    let wait = 10_000 * MS;
     let _dead = pair
         .queue(1, || doomed.lock_of("fair", "k").begin(wait, "a"))
         .await;

@@ -6,22 +6,23 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tests::{Worker, eventually};
 
-use crate::pair::{LONG, MS, PUSHED, Pair, with_the_lease};
+use crate::pair::{LASTING, LONG, PUSHED, Pair, with_the_lease};
 
 const WORKER: &str = env!("CARGO_BIN_EXE_worker");
 const HOLDER: &str = env!("CARGO_BIN_EXE_holder");
 const QUEUE: &str = "redisson_lock_queue:{lock:k}";
 const PLACES: &str = "redisson_lock_timeout:{lock:k}";
 
-/// Starts a process that has the lock, and renews it.
-fn holding(pair: &Pair, mode: &str) -> Worker {
-    let worker = Worker::start(WORKER, &[mode, &pair.server.url(), "k", "5000"]);
+/// Starts a process that has the lock of this key, and renews it.
+fn holding(pair: &Pair, mode: &str, key: &str) -> Worker {
+    let lease = LASTING.as_millis().to_string();
+    let worker = Worker::start(WORKER, &[mode, &pair.server.url(), key, &lease]);
     assert!(worker.line().unwrap().starts_with("held "));
     worker
 }
 
-fn lease_left(pair: &Pair) -> Duration {
-    Duration::from_millis(pair.server.pttl("lock:k").unsigned_abs())
+fn lease_left(pair: &Pair, name: &str) -> Duration {
+    Duration::from_millis(pair.server.pttl(name).unsigned_abs())
 }
 
 async fn queued(pair: &Pair, so_many: u64) {
@@ -34,21 +35,33 @@ async fn queued(pair: &Pair, so_many: u64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn java_has_the_lock_when_a_killed_rust_processs_lease_is_over() {
     let pair = Pair::start().await;
-    for (ours, javas) in [
-        ("hang", "mutex"),
-        ("hang-read", "write"),
-        ("hang-write", "write"),
-        ("hang-write", "read"),
+    // Each has a lock of its own, so that their leases end side by side.
+    let mut held = Vec::new();
+    for (ours, javas, key, name) in [
+        ("hang", "mutex", "a", "lock:a"),
+        ("hang-read", "write", "b", "lock:b"),
+        ("hang-write", "write", "c", "lock:c"),
+        ("hang-write", "read", "d", "lock:d"),
     ] {
-        let mut worker = holding(&pair, ours);
-        let java = pair.java.lock_of(javas, "lock:k");
-        let waiting = pair.asleep(|| java.begin(PUSHED, "a")).await;
+        let worker = holding(&pair, ours, key);
+        let java = pair.java.lock_of(javas, name);
+        let waiting = pair.asleep(|| java.begin(LONG, key)).await;
+        held.push((worker, java, waiting, key, name));
+    }
+    let mut ending = Vec::new();
+    for (mut worker, java, waiting, key, name) in held {
         worker.kill9();
-        let (since, left) = (Instant::now(), lease_left(&pair));
-        assert_eq!(waiting.await.unwrap(), "true", "{ours}");
-        with_the_lease(since, left);
-        java.unlock("a").await;
-        assert!(!pair.server.exists("lock:k"), "{ours}");
+        let (since, left) = (Instant::now(), lease_left(&pair, name));
+        let over = tokio::spawn(async move {
+            assert_eq!(waiting.await.unwrap(), "true", "{name}");
+            with_the_lease(since, left);
+        });
+        ending.push((over, java, key, name));
+    }
+    for (over, java, key, name) in ending {
+        over.await.unwrap();
+        java.unlock(key).await;
+        assert!(!pair.server.exists(name), "{name}");
     }
     assert_eq!(pair.java.complaints(), "");
 }
@@ -56,12 +69,12 @@ async fn java_has_the_lock_when_a_killed_rust_processs_lease_is_over() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn javas_reader_beside_a_killed_rust_reader_lets_writers_in_as_soon_as_both_are_over() {
     let pair = Pair::start().await;
-    let mut worker = holding(&pair, "hang-read");
+    let mut worker = holding(&pair, "hang-read", "k");
     let (read, write) = (
         pair.java.lock_of("read", "lock:k"),
         pair.java.lock_of("write", "lock:k"),
     );
-    read.lock_for(20_000 * MS, "a").await;
+    read.lock_for(LONG, "a").await;
     worker.kill9();
     let entries = || {
         pair.server
@@ -76,14 +89,14 @@ async fn javas_reader_beside_a_killed_rust_reader_lets_writers_in_as_soon_as_bot
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn java_has_the_fair_lock_when_a_killed_rust_holders_lease_is_over() {
     let pair = Pair::start().await;
-    let mut worker = holding(&pair, "hang-fair");
+    let mut worker = holding(&pair, "hang-fair", "k");
     let java = pair.java.lock_of("fair", "lock:k");
     let waiting = java.begin(LONG, "a");
     queued(&pair, 1).await;
     let next = tokio::spawn(pair.rust.fair("lock:k").wait(LONG).acquire());
     queued(&pair, 2).await;
     worker.kill9();
-    let (since, left) = (Instant::now(), lease_left(&pair));
+    let (since, left) = (Instant::now(), lease_left(&pair, "lock:k"));
     assert_eq!(waiting.await.unwrap(), "true");
     with_the_lease(since, left);
     java.unlock("a").await;
@@ -123,7 +136,8 @@ async fn java_has_the_permits_when_a_killed_rust_processs_lease_is_over() {
     let pair = Pair::start().await;
     let pool = pair.rust.semaphore("lock:s");
     pool.try_set_permits(2).await.unwrap();
-    let args = ["permits", &pair.server.url(), "s", "2", "5000"];
+    let lease = LASTING.as_millis().to_string();
+    let args = ["permits", &pair.server.url(), "s", "2", &lease];
     let mut holder = Worker::start(HOLDER, &args);
     holder.expect_line("held");
     let wait = format!("permits-acquire lock:s {} 60000", LONG.as_millis());

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use lock_runtime::{LockError, LostReason};
 use tests::eventually;
 
-use crate::pair::{LONG, MS, PUSHED, Pair, with_the_lease};
+use crate::pair::{LASTING, LONG, MS, OUTLASTING, PUSHED, Pair, with_the_lease};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rust_has_the_lock_when_javas_fixed_lease_is_over() {
@@ -40,10 +40,10 @@ async fn java_has_the_lock_when_our_fixed_lease_is_over() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rust_has_the_lock_when_a_killed_java_clients_lease_is_over() {
-    let mut pair = Pair::with_watchdog(3_000 * MS).await;
+    let mut pair = Pair::with_watchdog(LASTING).await;
     pair.java.mutex("k").lock("a").await;
     let waiting = pair
-        .asleep(|| tokio::spawn(pair.told.mutex("k").wait(PUSHED).acquire()))
+        .asleep(|| tokio::spawn(pair.told.mutex("k").wait(LONG).acquire()))
         .await;
     pair.java.kill9();
     let (since, left) = (Instant::now(), left(&pair));
@@ -69,7 +69,7 @@ async fn a_java_client_killed_while_it_waits_leaves_nothing_in_the_way() {
 async fn our_guard_is_told_by_its_next_check_that_java_forced_the_lock() {
     let pair = Pair::start().await;
     for (name, renews) in [("renewed", true), ("fixed", false)] {
-        let request = pair.rust.mutex(name).lease(9_000 * MS).auto_renew(renews);
+        let request = pair.rust.mutex(name).lease(LASTING).auto_renew(renews);
         let guard = request.acquire().await.unwrap();
         let java = pair.java.mutex(name);
         assert!(java.force_unlock().await);
@@ -113,10 +113,10 @@ async fn javas_hold_is_gone_and_its_waiter_woken_when_we_force_the_lock() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn javas_watchdog_keeps_us_out_and_shows_in_inspect() {
-    let pair = Pair::with_watchdog(6_000 * MS).await;
+    let pair = Pair::with_watchdog(LASTING).await;
     let java = pair.java.mutex("k");
     java.lock("a").await;
-    let busy = pair.rust.mutex("k").wait(9_000 * MS).acquire().await;
+    let busy = pair.rust.mutex("k").wait(OUTLASTING).acquire().await;
     assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
     let mut last = Duration::MAX;
     eventually("the lease grows", async || {
@@ -132,20 +132,13 @@ async fn javas_watchdog_keeps_us_out_and_shows_in_inspect() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn our_watchdog_keeps_java_out() {
     let pair = Pair::start().await;
-    let guard = pair
-        .rust
-        .mutex("k")
-        .lease(6_000 * MS)
-        .acquire()
-        .await
-        .unwrap();
-    assert_eq!(
-        pair.java.mutex("k").begin(9_000 * MS, "a").await.unwrap(),
-        "false"
-    );
+    let request = pair.rust.mutex("k").lease(LASTING);
+    let guard = request.acquire().await.unwrap();
+    let java = pair.java.mutex("k");
+    assert_eq!(java.begin(OUTLASTING, "a").await.unwrap(), "false");
     assert!(guard.is_held());
     guard.release().await.unwrap();
-    assert!(pair.java.mutex("k").try_lock("a").await);
+    assert!(java.try_lock("a").await);
 }
 
 fn left(pair: &Pair) -> Duration {

@@ -14,6 +14,11 @@ pub(crate) const LONG: Duration = Duration::from_secs(40);
 /// The wait of a waiter that is told: less than what is left of a renewed lease of 30 s, after which a waiter that misses a
 /// message looks again, and much more than a push takes.
 pub(crate) const PUSHED: Duration = Duration::from_secs(15);
+/// The lease of a hold that has to live for a while, and to end then or to be renewed: one that is renewed is not lost if the
+/// machine stands still for almost ten seconds.
+pub(crate) const LASTING: Duration = Duration::from_secs(15);
+/// Longer than that lease: only a renewal keeps others out for this time.
+pub(crate) const OUTLASTING: Duration = Duration::from_millis(22_500);
 
 pub(crate) struct Pair {
     // This field is declared first, so that clients end before the server does.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use lock_runtime::{LockError, LockMode, TryAcquire};
 use tests::{JavaPeer, eventually, eventually_within};
 
-use crate::pair::{LONG, MS, PUSHED, Pair, with_the_lease};
+use crate::pair::{LASTING, LONG, MS, OUTLASTING, PUSHED, Pair, with_the_lease};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_of_both_hold_together_and_no_writer_beside_them() {
@@ -155,13 +155,13 @@ async fn a_killed_java_reader_keeps_our_writer_out_for_its_lease() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn java_readers_keep_our_writer_out_for_as_long_as_their_watchdog_lives() {
-    let pair = Pair::with_watchdog(3_000 * MS).await;
+    let pair = Pair::with_watchdog(LASTING).await;
     // The watchdog of 3.52.0 renews the hash of each lock, but the leases of the readers of one lock only.
     let names = ["one", "other"];
     for name in names {
         pair.java.lock_of("read", name).lock("a").await;
     }
-    tokio::time::sleep(4_500 * MS).await;
+    tokio::time::sleep(OUTLASTING).await;
     for name in names {
         let busy = pair.rust.write(name).try_acquire().await.unwrap();
         assert!(matches!(busy, TryAcquire::Busy { .. }), "{name}: {busy:?}");
@@ -194,48 +194,41 @@ async fn our_reads_lease_is_restored_after_a_java_reader_has_shortened_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_that_outlives_another_is_renewed_and_keeps_writers_out() {
-    let pair = Pair::with_watchdog(6_000 * MS).await;
-    let (read, write) = (
-        pair.java.lock_of("read", "k"),
-        pair.java.lock_of("write", "k"),
-    );
-    // Each side in turn is left alone with what the other did to the key's TTL.
-    let ours = pair
-        .rust
-        .read("k")
-        .lease(6_000 * MS)
-        .acquire()
-        .await
-        .unwrap();
-    read.lock("a").await;
-    ours.release().await.unwrap();
-    let busy = pair.rust.write("k").wait(9_000 * MS).acquire().await;
-    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
-    let ours = pair
-        .rust
-        .read("k")
-        .lease(6_000 * MS)
-        .acquire()
-        .await
-        .unwrap();
-    read.unlock("a").await;
-    assert_eq!(write.begin(9_000 * MS, "b").await.unwrap(), "false");
-    assert!(ours.is_held());
-    ours.release().await.unwrap();
-    assert!(write.try_lock("b").await);
+    let pair = Pair::with_watchdog(LASTING).await;
+    // Each side is left alone with what the other did to a key's TTL. The keys are two, so that one wait is enough for both.
+    let java_is_left = async {
+        let read = pair.java.lock_of("read", "j");
+        let request = pair.rust.read("j").lease(LASTING);
+        let ours = request.acquire().await.unwrap();
+        read.lock("a").await;
+        ours.release().await.unwrap();
+        let busy = pair.rust.write("j").wait(OUTLASTING).acquire().await;
+        assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+        read.unlock("a").await;
+    };
+    let rust_is_left = async {
+        let (read, write) = (
+            pair.java.lock_of("read", "k"),
+            pair.java.lock_of("write", "k"),
+        );
+        read.lock("b").await;
+        let request = pair.rust.read("k").lease(LASTING);
+        let ours = request.acquire().await.unwrap();
+        read.unlock("b").await;
+        assert_eq!(write.begin(OUTLASTING, "c").await.unwrap(), "false");
+        assert!(ours.is_held());
+        ours.release().await.unwrap();
+        assert!(write.try_lock("c").await);
+    };
+    tokio::join!(java_is_left, rust_is_left);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forced_releases_of_either_side_end_the_others_hold() {
     let pair = Pair::start().await;
     let write = pair.java.lock_of("write", "k");
-    let ours = pair
-        .rust
-        .write("k")
-        .lease(9_000 * MS)
-        .acquire()
-        .await
-        .unwrap();
+    let request = pair.rust.write("k").lease(LASTING);
+    let ours = request.acquire().await.unwrap();
     assert!(write.force_unlock().await);
     ours.lost().wait().await;
     drop(ours);
