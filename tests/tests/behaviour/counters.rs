@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use lock_runtime::{LockError, LockMode, TryAcquire};
+use tests::stops::shut_down;
 use tests::{Store, answered, eventually};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -217,7 +218,7 @@ tests::suite! {
         plain.permits(1).wait(LONG).acquire().await.unwrap();
         let stopping = tokio::spawn({
             let locks = locks.clone();
-            async move { locks.shutdown().await }
+            async move { shut_down(&locks).await }
         });
         eventually("nothing new is admitted", async || {
             matches!(plain.permits(1).try_acquire().await, Err(LockError::ShuttingDown { .. }))
@@ -233,8 +234,13 @@ tests::suite! {
         plain.release(1).await.unwrap();
         assert_eq!(latch.count().await.unwrap(), 1);
         assert_eq!(latch.count_down().await.unwrap(), 0);
-        guard.release().await.unwrap();
-        stopping.await.unwrap();
+        let released = guard.release().await;
+        let in_time = stopping.await.unwrap();
+        assert!(released.is_ok() || !in_time, "{released:?}");
+        if !in_time {
+            // A shutdown waits for a release for two seconds at most, and a machine that stands still may need longer.
+            other.force_release("k").await.unwrap();
+        }
         let late = latch.count_down().await;
         assert!(matches!(late, Err(LockError::ShuttingDown { .. })), "{late:?}");
         let plain = other.plain_semaphore("s");

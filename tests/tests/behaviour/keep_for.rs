@@ -99,7 +99,7 @@ tests::suite! {
                 }
             };
             assert!(asked.elapsed() < at_once, "{:?}", asked.elapsed());
-            guard.release().await.unwrap();
+            store.given_back(guard).await;
         }
     }
 
@@ -107,7 +107,7 @@ tests::suite! {
         let (locks, other) = (store.manager().await, store.manager().await);
         let set = || other.multi(["j", "k"].map(|name| other.mutex(name)));
         keep(&locks).await;
-        set().acquire().await.unwrap().release().await.unwrap();
+        store.given_back(set().acquire().await.unwrap()).await;
     }
 
     async fn a_fair_request_gets_a_kept_lock_that_nobody_uses(store: &mut Store) {

@@ -199,7 +199,7 @@ tests::suite! {
         tokio::time::sleep(1_500 * MS).await;
         assert!(!pending.is_finished());
         guard.release().await.unwrap();
-        pending.await.unwrap().unwrap().release().await.unwrap();
+        store.given_back(pending.await.unwrap().unwrap()).await;
     }
 
     async fn waiters_beyond_the_caps_are_refused(store: &mut Store) {

@@ -161,7 +161,8 @@ async fn after_a_release_nothing_is_renewed() {
     .await;
     // The next inspections find their scripts loaded.
     locks.inspect("k").await.unwrap();
-    for _ in 0..10 {
+    let mut good_rounds = 0;
+    eventually("no hold is lost in ten rounds", async || {
         let mut guards = Vec::new();
         for key in 0..10 {
             let request = locks.mutex(key.to_string()).lease(1_000 * MS);
@@ -169,20 +170,26 @@ async fn after_a_release_nothing_is_renewed() {
         }
         // The sleep ends somewhere around the renewals, which are due after 270 to 333 ms.
         tokio::time::sleep(MS * fastrand::u32(250..340)).await;
+        let mut are_good = true;
         for guard in guards {
-            // A busy machine may have lost it.
-            given_back(guard).await;
+            are_good &= given_back(guard).await;
         }
         let before = CommandStats::of(&server);
         // Every request that was on its way arrives before this answer.
         locks.inspect("k").await.unwrap();
         let renewed = CommandStats::of(&server).since(&before);
-        assert_eq!(
-            renewed.scripts(),
-            2,
-            "the inspection of a lock and of a counter: {renewed:?}"
-        );
-    }
+        // A busy machine may lose a hold. A task then deletes it in the store, beside the inspection.
+        if are_good {
+            assert_eq!(
+                renewed.scripts(),
+                2,
+                "the inspection of a lock and of a counter: {renewed:?}"
+            );
+            good_rounds += 1;
+        }
+        good_rounds == 10
+    })
+    .await;
     let before = CommandStats::of(&server);
     // To show that nothing happens, the test waits for two cadences.
     tokio::time::sleep(700 * MS).await;
