@@ -11,10 +11,12 @@ pub const STOP: Duration = Duration::from_millis(100);
 /// The shortest stop that costs a hold which a message has granted: it lasts for a second at first.
 pub const STOP_OF_A_GRANT: Duration = Duration::from_millis(900);
 
+/// The time for which a shutdown waits at most for what is under way.
+pub const DRAIN: Duration = Duration::from_secs(2);
+
 /// Shuts a manager down. Returns whether that took less than a shutdown may wait for what is under way: then it has left
 /// nothing behind, however slow the machine is.
 pub async fn shut_down(locks: &LockManager) -> bool {
-    const DRAIN: Duration = Duration::from_secs(2);
     let began = Instant::now();
     locks.shutdown().await;
     began.elapsed() < DRAIN

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use lock_runtime::{Election, Leader, LockError, LockManager, LostReason};
 use rustix::process::{Pid, Signal, kill_process};
+use tests::stops::{STOP, STOP_OF_A_GRANT, in_one_of_a_few_rounds, shut_down};
 use tests::{History, RedisServer, Store, Worker, left_of};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
@@ -42,36 +43,38 @@ async fn resigns(leader: Leader) {
 tests::suite! {
     also on a quorum:
     async fn candidates_of_several_processes_lead_one_at_a_time(store: &mut Store) {
-        let history = Arc::new(History::new());
-        let mut candidates = JoinSet::new();
-        for candidate in 0..3 {
-            let (locks, history) = (store.manager().await, history.clone());
-            candidates.spawn(async move {
-                let election = locks.elect("scheduler");
-                let mut lost = 0;
-                for _ in 0..5 {
-                    let term = election.lead(async |lease| {
-                        let token = lease.fencing_token().map(|token| token.get());
-                        let mut hold = history.begin("scheduler", format_args!("{candidate}"), token);
-                        tokio::task::yield_now().await;
-                        hold.seen(|| lease.is_held());
-                        hold.end_as_seen();
-                    });
-                    match term.await {
-                        Ok(()) => {}
-                        Err(LockError::Lost { .. }) => lost += 1,
-                        Err(error) => panic!("{error}"),
-                    }
-                }
-                lost
-            });
-        }
-        let lost: usize = candidates.join_all().await.into_iter().sum();
         // What a message gives lasts for a second at first, and a busy machine may stop the process for longer. A body whose
         // lock is lost is dropped.
-        assert!(lost <= 2, "{lost} of {}", history.len());
-        assert!(history.len() + lost >= 3 * 5, "{} and {lost} that were lost", history.len());
-        history.assert_exclusive();
+        in_one_of_a_few_rounds(STOP_OF_A_GRANT, "more than two of 15 terms are lost", async || {
+            let history = Arc::new(History::new());
+            let mut candidates = JoinSet::new();
+            for candidate in 0..3 {
+                let (locks, history) = (store.manager().await, history.clone());
+                candidates.spawn(async move {
+                    let election = locks.elect("scheduler");
+                    let mut lost = 0;
+                    for _ in 0..5 {
+                        let term = election.lead(async |lease| {
+                            let token = lease.fencing_token().map(|token| token.get());
+                            let mut hold = history.begin("scheduler", format_args!("{candidate}"), token);
+                            tokio::task::yield_now().await;
+                            hold.seen(|| lease.is_held());
+                            hold.end_as_seen();
+                        });
+                        match term.await {
+                            Ok(()) => {}
+                            Err(LockError::Lost { .. }) => lost += 1,
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                    lost
+                });
+            }
+            let lost: usize = candidates.join_all().await.into_iter().sum();
+            assert!(history.len() + lost >= 3 * 5, "{} and {lost} that were lost", history.len());
+            history.assert_exclusive();
+            lost <= 2
+        }).await;
     }
 
     async fn the_next_candidate_leads_as_soon_as_the_leader_resigns(store: &mut Store) {
@@ -151,26 +154,36 @@ tests::suite! {
     }
 
     async fn a_leader_that_ends_on_closing_costs_a_shutdown_no_time(store: &mut Store) {
-        let patient = tests::builder().shutdown_grace(SOON);
-        let (locks, other) = (store.connect(patient).await, store.told().await);
-        let (elected, mut terms) = mpsc::unbounded_channel();
-        let election = locks.elect("scheduler");
-        let leading = tokio::spawn(async move {
-            let body = async |lease: lock_runtime::Lease| {
-                elected.send(()).unwrap();
-                lease.closing().await;
-                lease.is_held()
-            };
-            election.lead(body).await
-        });
-        terms.recv().await.unwrap();
-        let next = tokio::spawn(other.elect("scheduler").campaign());
-        let began = Instant::now();
-        locks.shutdown().await;
-        let next = timeout(SOON, next).await.unwrap().unwrap().unwrap();
-        assert!(began.elapsed() < store.within(SECOND), "{:?}", began.elapsed());
-        assert!(leading.await.unwrap().unwrap(), "it led to its end");
-        resigns(next).await;
+        let other = store.told().await;
+        // A shutdown waits for a release for two seconds at most, and a machine that stands still may need longer.
+        in_one_of_a_few_rounds(STOP, "it is given back", async || {
+            let locks = store.connect(tests::builder().shutdown_grace(SOON)).await;
+            let (elected, mut terms) = mpsc::unbounded_channel();
+            let election = locks.elect("scheduler");
+            let leading = tokio::spawn(async move {
+                let body = async |lease: lock_runtime::Lease| {
+                    elected.send(()).unwrap();
+                    lease.closing().await;
+                    lease.is_held()
+                };
+                election.lead(body).await
+            });
+            terms.recv().await.unwrap();
+            let next = tokio::spawn(other.elect("scheduler").campaign());
+            let began = Instant::now();
+            let in_time = shut_down(&locks).await;
+            let led = leading.await.unwrap();
+            if !in_time {
+                next.abort();
+                other.force_release("scheduler").await.unwrap();
+                return false;
+            }
+            let next = timeout(SOON, next).await.unwrap().unwrap().unwrap();
+            assert!(began.elapsed() < store.within(SECOND), "{:?}", began.elapsed());
+            assert!(led.unwrap(), "it led to its end");
+            resigns(next).await;
+            true
+        }).await;
     }
 }
 
@@ -188,16 +201,26 @@ async fn leading_process(server: &RedisServer, lease: &str) -> (Worker, Election
 
 #[tokio::test]
 async fn sigterm_ends_a_process_that_leads_at_once_and_the_next_one_leads() {
-    let server = RedisServer::start();
-    // Nobody is elected because this lease is over, and nothing ends because the grace of a shutdown is.
-    let (mut worker, election) = leading_process(&server, "600000").await;
-    let next = tokio::spawn(election.campaign());
-    let pid = Pid::from_raw(worker.pid().try_into().unwrap()).unwrap();
-    kill_process(pid, Signal::TERM).unwrap();
-    worker.expect_line("ended Ok(\"in good order\")");
-    assert_eq!(worker.line(), None);
-    resigns(timeout(SOON, next).await.unwrap().unwrap().unwrap()).await;
-    tests::eventually("it has ended", async || worker.has_ended()).await;
+    // A shutdown waits for a release for two seconds at most, and a machine that stands still may need longer.
+    in_one_of_a_few_rounds(STOP, "it ends in good order", async || {
+        let server = RedisServer::start();
+        // Nobody is elected because this lease is over, and nothing ends because the grace of a shutdown is.
+        let (mut worker, election) = leading_process(&server, "600000").await;
+        let next = tokio::spawn(election.campaign());
+        let pid = Pid::from_raw(worker.pid().try_into().unwrap()).unwrap();
+        kill_process(pid, Signal::TERM).unwrap();
+        let ended = worker.line();
+        if ended.as_deref() != Some("ended Ok(\"in good order\")") {
+            println!("{ended:?}");
+            next.abort();
+            return false;
+        }
+        assert_eq!(worker.line(), None);
+        resigns(timeout(SOON, next).await.unwrap().unwrap().unwrap()).await;
+        tests::eventually("it has ended", async || worker.has_ended()).await;
+        true
+    })
+    .await;
 }
 
 #[tokio::test]
