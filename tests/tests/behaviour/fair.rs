@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_runtime::{LockError, LockManager, LockMode, LostReason, TryAcquire};
+use lock_runtime::{LockError, LockGuard, LockManager, LockMode, LostReason, TryAcquire};
 use tests::faults::kept_in_order;
 use tests::{Store, eventually, left_of};
 use tokio::task::JoinHandle;
@@ -42,6 +42,19 @@ fn turn(
         served.lock().unwrap().push(number);
         guard.release().await.unwrap();
     }
+}
+
+type Waiter = JoinHandle<Result<LockGuard, LockError>>;
+
+/// Waits until one of two is served. Returns its guard, whether it is the first, and the other one.
+async fn served(mut first: Waiter, mut second: Waiter) -> (LockGuard, bool, Waiter) {
+    let (guard, is_first) = tokio::select! {
+        biased;
+        guard = &mut first => (guard, true),
+        guard = &mut second => (guard, false),
+    };
+    let next = if is_first { second } else { first };
+    (guard.unwrap().unwrap(), is_first, next)
 }
 
 fn is_busy<T>(result: &Result<T, LockError>) -> bool {
@@ -90,18 +103,21 @@ tests::suite! {
 
     async fn a_release_wakes_the_next_at_once_and_only_it(store: &mut Store) {
         let (a, b) = (store.manager().await, store.told().await);
-        let holder = a.fair("k").acquire().await.unwrap();
-        let first = in_line(&a, 0, b.fair("k").wait(LONG).acquire()).await;
-        let second = in_line(&a, 1, a.fair("k").wait(LONG).acquire()).await;
-        // This is long enough for both to sleep on their subscriptions.
-        tokio::time::sleep(300 * MS).await;
-        let released = Instant::now();
-        holder.release().await.unwrap();
-        let guard = first.await.unwrap().unwrap();
-        assert!(released.elapsed() < store.within(400 * MS), "{:?}", released.elapsed());
-        assert!(!second.is_finished());
-        guard.release().await.unwrap();
-        second.await.unwrap().unwrap().release().await.unwrap();
+        kept_in_order(300 * MS, async || {
+            let holder = a.fair("k").acquire().await.unwrap();
+            let first = in_line(&a, 0, b.fair("k").wait(LONG).acquire()).await;
+            let second = in_line(&a, 1, a.fair("k").wait(LONG).acquire()).await;
+            // This is long enough for both to sleep on their subscriptions.
+            tokio::time::sleep(300 * MS).await;
+            let released = Instant::now();
+            holder.release().await.unwrap();
+            let (guard, is_first, next) = served(first, second).await;
+            assert!(released.elapsed() < store.within(400 * MS), "{:?}", released.elapsed());
+            assert!(!next.is_finished());
+            guard.release().await.unwrap();
+            next.await.unwrap().unwrap().release().await.unwrap();
+            is_first
+        }).await;
     }
 
     async fn a_try_does_not_queue_and_does_not_jump_the_queue(store: &mut Store) {
@@ -158,16 +174,20 @@ tests::suite! {
 
     async fn a_fair_lock_that_expires_goes_to_the_first(store: &mut Store) {
         let (a, b) = (store.manager().await, store.manager().await);
-        let request = a.fair("k").lease(store.lasting(2_000 * MS)).auto_renew(false);
-        let lost = request.acquire().await.unwrap();
-        let started = Instant::now();
-        let first = in_line(&a, 0, b.fair("k").wait(LONG).acquire()).await;
-        let second = in_line(&a, 1, a.fair("k").wait(LONG).acquire()).await;
-        let guard = first.await.unwrap().unwrap();
-        assert!(started.elapsed() < store.within(4_500 * MS), "{:?}", started.elapsed());
-        assert!(!second.is_finished() && !lost.is_held());
-        guard.release().await.unwrap();
-        second.await.unwrap().unwrap().release().await.unwrap();
+        let lease = store.lasting(2_000 * MS);
+        kept_in_order(lease, async || {
+            let request = a.fair("k").lease(lease).auto_renew(false);
+            let lost = request.acquire().await.unwrap();
+            let started = Instant::now();
+            let first = in_line(&a, 0, b.fair("k").wait(LONG).acquire()).await;
+            let second = in_line(&a, 1, a.fair("k").wait(LONG).acquire()).await;
+            let (guard, is_first, next) = served(first, second).await;
+            assert!(started.elapsed() < store.within(4_500 * MS), "{:?}", started.elapsed());
+            assert!(!next.is_finished() && !lost.is_held());
+            guard.release().await.unwrap();
+            next.await.unwrap().unwrap().release().await.unwrap();
+            is_first
+        }).await;
     }
 
     async fn a_wait_far_longer_than_a_place_lives_keeps_its_place(store: &mut Store) {
@@ -215,18 +235,21 @@ tests::suite! {
 
     async fn a_forced_release_tells_the_holder_and_wakes_the_first(store: &mut Store) {
         let (a, b) = (store.manager().await, store.told().await);
-        let holder = a.fair("k").acquire().await.unwrap();
-        let first = in_line(&a, 0, b.fair("k").wait(LONG).acquire()).await;
-        let second = in_line(&a, 1, a.fair("k").wait(LONG).acquire()).await;
-        tokio::time::sleep(300 * MS).await;
-        let forced = Instant::now();
-        assert!(b.force_release("k").await.unwrap());
-        let guard = first.await.unwrap().unwrap();
-        assert!(forced.elapsed() < store.within(400 * MS), "{:?}", forced.elapsed());
-        assert_eq!(holder.lost().wait().await, LostReason::ForceReleased);
-        assert_eq!(a.inspect("k").await.unwrap().waiters, 1, "the queue stays as it is");
-        guard.release().await.unwrap();
-        second.await.unwrap().unwrap().release().await.unwrap();
+        kept_in_order(300 * MS, async || {
+            let holder = a.fair("k").acquire().await.unwrap();
+            let first = in_line(&a, 0, b.fair("k").wait(LONG).acquire()).await;
+            let second = in_line(&a, 1, a.fair("k").wait(LONG).acquire()).await;
+            tokio::time::sleep(300 * MS).await;
+            let forced = Instant::now();
+            assert!(b.force_release("k").await.unwrap());
+            let (guard, is_first, next) = served(first, second).await;
+            assert!(forced.elapsed() < store.within(400 * MS), "{:?}", forced.elapsed());
+            assert_eq!(holder.lost().wait().await, LostReason::ForceReleased);
+            let stays_as_it_is = a.inspect("k").await.unwrap().waiters == 1;
+            guard.release().await.unwrap();
+            next.await.unwrap().unwrap().release().await.unwrap();
+            is_first && stays_as_it_is
+        }).await;
     }
 
     async fn a_fair_hold_is_renewed_past_its_lease(store: &mut Store) {

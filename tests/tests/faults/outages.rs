@@ -349,8 +349,9 @@ async fn a_server_that_loads_its_data_is_waited_for() {
         .line("loading-process-events-interval-bytes 1024")
         .line("save 3600 1")
         .start();
+    // A busy machine may stand still for seconds while it loads.
     let fill =
-        "for i = 1, 5000 do redis.call('SET', 'lock:fence:{' .. i .. '}', i) end return 'ok'";
+        "for i = 1, 50000 do redis.call('SET', 'lock:fence:{' .. i .. '}', i) end return 'ok'";
     server.query::<String>(&["EVAL", fill, "0"]);
     let (locks, url) = (manager(&server).await, server.url());
     let restarting = tokio::task::spawn_blocking(move || {

@@ -122,7 +122,7 @@ async fn subscriptions_that_are_lost_behind_an_open_connection_are_begun_anew() 
     let server = RedisServer::start();
     let holder = connected(told(), &server.url()).await;
     let (proxy, waiter) = behind_a_proxy(&server, told()).await;
-    let forced = waiter.mutex("forced").acquire().await.unwrap();
+    let forced = waiter.mutex("forced").lease(HOUR).acquire().await.unwrap();
     let guard = holder.mutex("k").acquire().await.unwrap();
     let waiting = asleep(&proxy, waiter.mutex("k").acquire()).await;
     eventually("both managers listen", async || {

@@ -249,8 +249,9 @@ async fn a_hold_whose_renewals_go_on_failing_is_told_of_once() {
     let asked = proxy.count("EVALSHA") - asked;
     assert!(asked > 3, "its renewal was repeated: {asked}");
     let logged = events.of(Level::WARN);
-    let of_renewals = logged
-        .iter()
-        .filter(|said| said.contains("message=renewal"));
-    assert_eq!(of_renewals.count(), 1, "{logged:#?}");
+    let count = |what: &str| logged.iter().filter(|said| said.contains(what)).count();
+    // A server of a busy machine may be silent meanwhile. The next failure after that is told of again.
+    let most = 1 + count("message=no answer to a renewal");
+    let of_renewals = count("message=renewal");
+    assert!((1..=most).contains(&of_renewals), "{logged:#?}");
 }
