@@ -2,7 +2,7 @@
 //! scripts, allocations, and the size of a future. A change that makes one of them grow has to say so here.
 
 use std::alloc::System;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lock_runtime::{LockError, LockManager, distributed_lock, key};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
@@ -64,6 +64,7 @@ async fn a_free_lock_costs_two_requests_few_commands_and_few_allocations() {
     const CYCLES: u64 = 200;
     let server = RedisServer::start();
     let locks = tests::connected(&server.url()).await;
+    let began = Instant::now();
     for _ in 0..100 {
         cycle(&locks).await;
     }
@@ -75,11 +76,17 @@ async fn a_free_lock_costs_two_requests_few_commands_and_few_allocations() {
     })
     .await;
     let commands = CommandStats::of(&server).since(&before);
+    // The manager says again who it is after 24 s at the earliest.
+    let records = began.elapsed().as_secs() / 24;
     let (scripts, inside) = (commands.scripts(), commands.total() - commands.scripts());
     println!(
         "{allocated} allocations for {CYCLES} cycles; {RUNS} runs: {scripts} scripts, {commands:?}"
     );
-    assert_eq!(scripts, 2 * CYCLES * RUNS);
+    let requests = 2 * CYCLES * RUNS;
+    assert!(
+        (requests..=requests + records).contains(&scripts),
+        "{scripts}"
+    );
     // The commands are TIME, HLEN, SET of the fence, HSET, PEXPIRE; HDEL, PUBLISH; and some PINGs.
     assert!(
         inside <= (MOST_COMMANDS * CYCLES + CYCLES / 10) * RUNS,

@@ -31,7 +31,8 @@ async fn a_forced_release_through_another_namespace_of_the_same_key_is_told_at_o
         held.unwrap()
     }
     let server = RedisServer::start();
-    // Only a message can tell it within the test: the next renewal is a third of an hour away. That of a read would be earlier.
+    // Only a message can tell it within the test: the next renewal is a third of an hour away. A read is renewed, or checked,
+    // after nine seconds, and would be lost by another reason then.
     let builder = tests::builder().lease(HOUR);
     let usual = connected(builder.clone(), &server.url()).await;
     let bare = connected(builder.namespace(""), &server.url()).await;

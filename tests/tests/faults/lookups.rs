@@ -3,7 +3,8 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use tests::faults::{connected, renewed};
+use lock_runtime::LockError;
+use tests::faults::{connected, renewed, use_once};
 use tests::{Mariadb, Postgres, RedisServer, Sql, Table};
 use tokio::runtime::Builder;
 
@@ -28,9 +29,13 @@ fn hold_without_look_ups(url: &str, cut: impl Fn()) {
         let busy = tokio::task::spawn_blocking(move || freed.recv().is_err());
         cut();
         renewed([&guard]).await;
-        let other = locks.mutex("other").acquire().await.unwrap();
-        other.release().await.unwrap();
-        guard.release().await.unwrap();
+        use_once(locks.mutex("other")).await;
+        let released = guard.release().await;
+        // On a busy machine, the answer may come later than a call may last.
+        assert!(
+            matches!(released, Ok(()) | Err(LockError::Unavailable { .. })),
+            "{released:?}"
+        );
 
         let refused = builder().connect(url).await.unwrap_err().to_string();
         assert!(refused.contains("still being looked up"), "{refused}");

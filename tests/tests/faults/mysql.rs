@@ -456,12 +456,14 @@ async fn holds_whose_renewals_do_not_fit_into_one_packet_are_kept() {
 async fn readers_of_a_row_whose_last_write_ended_in_the_future_are_released_by_force() {
     let server = MariadbServer::start();
     let locks = manager(&server.url()).await;
-    // It is not renewed: a renewal might find the loss first.
     let read = locks.read("k").auto_renew(false);
     let reader = read.acquire().await.unwrap();
     server.query(&format!(
         "UPDATE lock_leases SET expires_at = {NOW} + 3600000000"
     ));
     assert!(locks.force_release("k").await.unwrap());
-    assert_eq!(reader.lost().wait().await, LostReason::ForceReleased);
+    // A read is checked after nine seconds. On a busy machine, that may find the loss before the message comes.
+    let reason = reader.lost().wait().await;
+    let told = [LostReason::ForceReleased, LostReason::Refused];
+    assert!(told.contains(&reason), "{reason:?}");
 }
