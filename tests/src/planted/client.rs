@@ -20,7 +20,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a deadline at which nobody is told",
-        seed: Some(3),
+        seed: Some(226_022_531),
         caught_by: &["hang"],
         edits: &[edit(
             "hold/tenure.rs",
@@ -119,7 +119,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a waiter that does nothing but listen",
-        seed: Some(71),
+        seed: Some(226_022_532),
         caught_by: &["rest"],
         edits: &[edit(
             "acquire/contend.rs",
@@ -305,7 +305,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a kept lock that is had again after its loss",
-        seed: Some(447_368_540),
+        seed: Some(226_022_531),
         caught_by: &["hang"],
         edits: &[
             edit(
@@ -329,7 +329,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a renewal of a kept lock that does not count",
-        seed: Some(679_316_558),
+        seed: Some(226_022_671),
         caught_by: &["needless-loss"],
         edits: &[edit(
             "hold/tenure.rs",
@@ -362,7 +362,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a hand-over that is dated at its answer",
-        seed: Some(809_787_538),
+        seed: Some(226_022_531),
         caught_by: &["overlap", "refused-holder", "token"],
         edits: &[edit(
             "release/hand_over.rs",
@@ -409,7 +409,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "siblings that are inside at once",
-        seed: Some(18),
+        seed: Some(226_022_532),
         caught_by: &["overlap"],
         edits: &[edit(
             "hold/call_chain.rs",
