@@ -23,7 +23,8 @@ pub async fn shut_down(locks: &LockManager) -> bool {
 }
 
 /// Runs a round until it is good. A round that is not good is run again, a few times, if the machine stood still for `stop`
-/// meanwhile: such a round shows nothing. Otherwise it is a failure.
+/// meanwhile: such a round shows nothing. Otherwise it is a failure. `stop` is zero where the round itself has seen that a store
+/// was slow.
 pub async fn in_one_of_a_few_rounds(
     stop: Duration,
     what: &str,

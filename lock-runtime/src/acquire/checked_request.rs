@@ -24,12 +24,15 @@ pub(crate) struct CheckedRequest {
     pub(crate) reentrant: bool,
 }
 
+/// The longest wait that ends with a last question.
+const SHORT_WAIT: Duration = Duration::from_secs(12);
+
 /// The moments at which the caller came, and at which it gives up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     pub(crate) since: Moment,
     pub(crate) until: Option<Moment>,
-    /// The time of a last question, shortly before `until`.
+    /// The time of a last question, shortly before `until`: see [`asks_a_last_question`](Deadline::asks_a_last_question).
     last_question: Option<Moment>,
 }
 
@@ -57,18 +60,24 @@ impl Deadline {
         self.until = self.until.map(|before| before.later(until));
     }
 
-    /// From now on, [`pause`](Deadline::pause) ends in time for a last question, `before` the end or less.
+    /// From now on, [`pause`](Deadline::pause) ends in time for a last question: as early before the end as `earliest` says,
+    /// or up to half of that later. If that time is over already, there is none.
     ///
-    /// Where messages are lost, those before a waiter in the store's order may be served or give up after its last question.
+    /// Where messages are lost, those before a waiter in the store's order may be served, or give up, after its last question.
     /// Without another one, the lock would stay free, or reserved for one after the other, while all of them give up. The
-    /// time is drawn: if all asked equally early, each might ask shortly before its turn comes.
-    pub(crate) fn asks_a_last_question(&mut self, before: Duration) {
+    /// time is drawn: if all asked equally early, each might ask shortly before its turn comes. Of many that wait for longer,
+    /// one always asks soon, because each pause between two questions is drawn, too.
+    pub(crate) fn asks_a_last_question(&mut self, earliest: Duration) {
         let (None, Some(until)) = (self.last_question, self.until) else {
             return;
         };
-        let before = before.min((until - self.since) / 4);
-        let asks_after = (until - self.since) - before.mul_f64(0.25 + fastrand::f64() * 0.75);
-        self.last_question = Some(self.since + asks_after);
+        let wait = until - self.since;
+        let earliest = earliest.min(wait / 4);
+        // A question that has no time for its answer costs the place.
+        if wait <= SHORT_WAIT && earliest >= LEAST_CALL {
+            let before = earliest.mul_f64(0.5 + fastrand::f64() * 0.5);
+            self.last_question = Some(self.since + (wait - before));
+        }
     }
 
     /// Returns the time that the caller has waited; zero if it does not wait.

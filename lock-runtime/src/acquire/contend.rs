@@ -10,7 +10,8 @@
 //! - the first request, and the subscriptions;
 //! - one request after them, unless the process subscribes already;
 //! - one after each message and each [`nap`]. If a release of its process has put it on a waiting list, it costs only these;
-//! - two more if it gives up on a waiting list: a last question, and one that gives the place back (`release/place.rs`).
+//! - two more if it gives up on a waiting list: a last question after a short wait, and, if no caller of its process follows,
+//!   one that gives the place back (`release/place.rs`).
 //!
 //! When the front of readers is admitted, each reader behind it sends a request of its own (`acquire/shared.rs`). A waiter for a
 //! fair lock has a place of its own (`acquire/fair.rs`), and gives up like one on a waiting list. Stores without messages are

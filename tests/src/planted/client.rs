@@ -119,7 +119,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a waiter that does nothing but listen",
-        seed: Some(226_022_532),
+        seed: Some(95_718_877),
         caught_by: &["rest"],
         edits: &[edit(
             "acquire/contend.rs",

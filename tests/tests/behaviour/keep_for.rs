@@ -9,7 +9,7 @@ use lock_runtime::{
 };
 use tests::eventually::PATIENCE;
 use tests::faults::given_back;
-use tests::stops::{STOP, in_one_of_a_few_rounds, shut_down};
+use tests::stops::{in_one_of_a_few_rounds, shut_down};
 use tests::{CommandStats, History, RedisServer, Store, eventually, eventually_within, left_of};
 use tokio::time::{Instant, sleep};
 
@@ -187,7 +187,7 @@ tests::suite! {
     async fn a_shutdown_gives_back_what_is_kept(store: &mut Store) {
         let other = store.manager().await;
         // A shutdown waits for two seconds at most, and a machine that stands still may need longer.
-        in_one_of_a_few_rounds(STOP, "it is given back", async || {
+        in_one_of_a_few_rounds(Duration::ZERO, "it is given back", async || {
             let locks = store.manager().await;
             keep(&locks).await;
             let in_time = shut_down(&locks).await;

@@ -29,14 +29,14 @@ async fn given_back(store: &Store, other: &LockManager) -> bool {
 }
 
 /// Runs a round forty times, each of which ends with a shutdown that gives the lock back.
-/// The round returns whether the shutdown was in time.
+/// The round returns whether the shutdown was in time: one that was not says nothing, whatever held it up.
 async fn is_always_given_back(
     store: &Store,
     other: &LockManager,
     mut round: impl AsyncFnMut() -> bool,
 ) {
     for _ in 0..40 {
-        in_one_of_a_few_rounds(STOP, "it is given back", async || {
+        in_one_of_a_few_rounds(Duration::ZERO, "it is given back", async || {
             let in_time = round().await;
             let is_given_back = given_back(store, other).await;
             assert!(is_given_back || !in_time, "it is still taken");
@@ -172,7 +172,7 @@ tests::suite! {
 
     async fn a_shutdown_waits_for_holds_and_refuses_newcomers_and_waiters(store: &mut Store) {
         let other = store.manager().await;
-        in_one_of_a_few_rounds(STOP, "it is given back", async || {
+        in_one_of_a_few_rounds(Duration::ZERO, "it is given back", async || {
             let locks = store.connect(tests::builder().shutdown_grace(LONG)).await;
             let guard = locks.mutex("k").acquire().await.unwrap();
             let request = locks.mutex("k").wait(LONG);
@@ -189,8 +189,9 @@ tests::suite! {
             let released = guard.release().await;
             let in_time = closing.await.unwrap();
             let is_given_back = given_back(store, &other).await;
-            assert!((released.is_ok() && is_given_back) || !in_time, "{released:?}, free: {is_given_back}");
-            is_given_back
+            let is_good = released.is_ok() && is_given_back;
+            assert!(is_good || !in_time, "{released:?}, free: {is_given_back}");
+            is_good
         }).await;
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use lock_runtime::{
     LockError, LockGuard, LockManager, LockMode, LostReason, Semaphore, TryAcquire,
 };
-use tests::stops::{STOP, in_one_of_a_few_rounds, shut_down};
+use tests::stops::{in_one_of_a_few_rounds, shut_down};
 use tests::{Store, answered, eventually, left_of};
 use tokio::time::{Instant, sleep};
 
@@ -466,7 +466,7 @@ tests::suite! {
         let other = store.manager().await;
         let semaphore = semaphore(&other, 2).await;
         // A shutdown waits for two seconds at most, and a machine that stands still may need longer.
-        in_one_of_a_few_rounds(STOP, "they are given back", async || {
+        in_one_of_a_few_rounds(Duration::ZERO, "they are given back", async || {
             let locks = store.connect(tests::builder().shutdown_grace(100 * MS)).await;
             let guard = locks.semaphore("s").permits(2).acquire().await.unwrap();
             let (guarded, late) = (guard.lease(), tokio::spawn(guard.protect(sleep(LONG))));

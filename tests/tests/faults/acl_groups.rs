@@ -61,6 +61,12 @@ async fn said_in(cluster: &RedisCluster, user: &str, rights: &[&str]) -> Vec<Str
         }
         Err(error) => said.push(error.to_string()),
     }
+    if !rights.contains(&"+sunsubscribe") {
+        // Before the slot moves: a server ends the subscriptions of a slot that it gives away by itself.
+        let about = |text: &String| text.contains("sunsubscribe");
+        let given_up = async || events.of(Level::WARN).iter().any(about);
+        eventually("a channel is given up", given_up).await;
+    }
     // While its slot moves, a free lock is asked for at the node that the slot goes to.
     cluster.begin_move(slot, to);
     match locks.mutex("{m}").wait(WAIT).acquire().await {
@@ -68,11 +74,6 @@ async fn said_in(cluster: &RedisCluster, user: &str, rights: &[&str]) -> Vec<Str
         Err(error) => said.push(error.to_string()),
     }
     cluster.finish_move(slot, to).await;
-    if !rights.contains(&"+sunsubscribe") {
-        let about = |text: &String| text.contains("sunsubscribe");
-        let given_up = async || events.of(Level::WARN).iter().any(about);
-        eventually("a channel is given up", given_up).await;
-    }
     let mut warned = events.of(Level::WARN);
     warned.retain(|text| !is_of_a_busy_machine(text));
     said.extend(warned);

@@ -11,7 +11,7 @@ use lock_runtime::LockManager;
 use tests::faults::{
     LEAVES, Leave, at_each_poll, behind_a_proxy, connected, free_within, poll_times, took,
 };
-use tests::stops::{DRAIN, STOP, in_one_of_a_few_rounds};
+use tests::stops::{DRAIN, in_one_of_a_few_rounds};
 use tests::{Direction, FaultProxy, RedisServer, eventually, eventually_within};
 
 const MS: Duration = Duration::from_millis(1);
@@ -304,7 +304,7 @@ async fn a_shutdown_dropped_at_any_poll_goes_on_when_called_again() {
     for leave in LEAVES {
         for polls in 0..4 {
             // What a machine that stands still keeps back for longer is left to its lease.
-            in_one_of_a_few_rounds(STOP, "nothing is left", async || {
+            in_one_of_a_few_rounds(Duration::ZERO, "nothing is left", async || {
                 let server = RedisServer::start();
                 let builder = tests::builder().shutdown_grace(50 * MS);
                 let locks = connected(builder, &server.url()).await;

@@ -1,6 +1,6 @@
--- Gives back a read or permits, and tells those who wait. After the last read, a writer that waits has to come soon: its time
--- begins after a wait for the row, and `c.now` is older. With its last permit, a semaphore that a request has set is not set
--- any more.
+-- Gives back a read or permits, and tells those who wait. After the last read, a writer that waits has to come soon. Its time
+-- counts from when this statement has the row, so it is `clock_timestamp()`: `c.now` was read before. With its last permit, a
+-- semaphore that a request has set is not set any more.
 -- $1 name, $2 holder, $3 topic, $4 for how many µs readers are still kept out
 UPDATE {table} AS l SET
     shares = nullif(coalesce({live}, '{}') - $2, '{}'),
