@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::eventually::{PATIENCE, answered, eventually, eventually_within};
 use crate::proxy::{FaultProxy, Then};
 use crate::server::RedisServer;
-use crate::stops::Stops;
+use crate::stops::in_one_of;
 
 /// The moment at which a future is dropped after its last poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,23 +180,12 @@ pub async fn behind_a_proxy(
 /// place by right, and the round is run again. Panics if the order was not kept in a round in which no long stop was seen and
 /// that took little longer than `planned`, the time for which it sleeps on an idle machine, or in none of ten rounds. The time
 /// is the machine's: where tokio's clock is paused, no stop costs a place.
-pub async fn kept_in_order(planned: Duration, mut round: impl AsyncFnMut() -> bool) {
+pub async fn kept_in_order(planned: Duration, round: impl AsyncFnMut() -> bool) {
     // A place lives for five seconds after the last question, and a waiter asks every 1.6 s at the latest.
     const LEAST: Duration = Duration::from_secs(3);
-    for _ in 0..10 {
-        let began = std::time::Instant::now();
-        let stops = Stops::watch();
-        if round().await {
-            return;
-        }
-        let (took, longest) = (began.elapsed(), stops.longest());
-        // A stop within a sleep makes the round no longer.
-        assert!(
-            took >= planned + LEAST || longest >= LEAST,
-            "the order was not kept in {took:?}, with no stop longer than {longest:?}"
-        );
-    }
-    panic!("the order was not kept in any round");
+    // A stop within a sleep makes the round no longer.
+    let is_excuse = |took, longest| took >= planned + LEAST || longest >= LEAST;
+    in_one_of(10, "the order is kept", is_excuse, round).await;
 }
 
 /// Starts a waiter on a held key and returns when the waiter sleeps on its subscription: it asked the store,

@@ -67,14 +67,17 @@ impl Deadline {
     /// Without another one, the lock would stay free, or reserved for one after the other, while all of them give up. The
     /// time is drawn: if all asked equally early, each might ask shortly before its turn comes. Of many that wait for longer,
     /// one always asks soon, because each pause between two questions is drawn, too.
-    pub(crate) fn asks_a_last_question(&mut self, earliest: Duration) {
+    pub(crate) fn asks_a_last_question(&mut self, earliest: impl FnOnce() -> Duration) {
         let (None, Some(until)) = (self.last_question, self.until) else {
             return;
         };
         let wait = until - self.since;
-        let earliest = earliest.min(wait / 4);
+        if wait > SHORT_WAIT {
+            return;
+        }
+        let earliest = earliest().min(wait / 4);
         // A question that has no time for its answer costs the place.
-        if wait <= SHORT_WAIT && earliest >= LEAST_CALL {
+        if earliest >= LEAST_CALL {
             let before = earliest.mul_f64(0.5 + fastrand::f64() * 0.5);
             self.last_question = Some(self.since + (wait - before));
         }

@@ -207,7 +207,7 @@ pub(crate) async fn contend<C: Contender>(
             return Err(contender.gives_up(last));
         }
         if contender.has_place() {
-            deadline.asks_a_last_question(contender.attempt().few_round_trips());
+            deadline.asks_a_last_question(|| contender.attempt().few_round_trips());
         }
         contender.count_as_waiting()?;
         let listens_already = listener.is_some();

@@ -77,10 +77,10 @@ impl Semaphore {
     /// under like a lock, with the same defaults.
     ///
     /// Callers of one process are served in the order in which they asked, so a request for many permits is not
-    /// overtaken by later ones for few; between processes there is no order. A request for many may find
-    /// too few free until its wait is over while other processes want few all the time, and callers of its own process wait
-    /// behind it meanwhile. Requests never re-enter: two requests of
-    /// one call chain take two sets, and wait for each other if there are too few. The guards carry no fencing token.
+    /// overtaken by later ones for few; between processes there is no order. A request for many may find too few free
+    /// until its wait is over while other processes want few all the time, and callers of its own process wait behind it
+    /// meanwhile. Requests never re-enter: two requests of one call chain take two sets, and wait for each other if there
+    /// are too few. The guards carry no fencing token.
     ///
     /// Acquiring fails, at once or while it waits, with [`LockError::InvalidConfig`] if the semaphore has fewer permits
     /// in all than the request wants, and with [`LockError::NotSet`] if they were never set or the store lost them,

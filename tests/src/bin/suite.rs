@@ -117,10 +117,15 @@ fn built(messages: impl Read) -> Vec<Program> {
             // The tests of a proc-macro crate load the standard library.
             .env("LD_LIBRARY_PATH", libraries)
             .env("PATH", &path);
-        let tests_at_a_time = match &*name {
-            ALONE => 1,
-            name if name == WAITS.0 => asked.unwrap_or(WAITS.1),
-            _ => asked.unwrap_or(TESTS_AT_A_TIME),
+        let usual = if name == WAITS.0 {
+            WAITS.1
+        } else {
+            TESTS_AT_A_TIME
+        };
+        let tests_at_a_time = if name == ALONE {
+            1
+        } else {
+            asked.unwrap_or(usual)
         };
         command.env("RUST_TEST_THREADS", tests_at_a_time.to_string());
         let (mistakes, variable, flags) = MISTAKES;

@@ -46,6 +46,13 @@ fn turn(
 
 type Waiter = JoinHandle<Result<LockGuard, LockError>>;
 
+/// Lets `b` queue for the lock, and `a` behind it.
+async fn two_in_line(a: &LockManager, b: &LockManager) -> (Waiter, Waiter) {
+    let first = in_line(a, 0, b.fair("k").wait(LONG).acquire()).await;
+    let second = in_line(a, 1, a.fair("k").wait(LONG).acquire()).await;
+    (first, second)
+}
+
 /// Waits until one of two is served. Returns its guard, whether it is the first, and the other one.
 async fn served(mut first: Waiter, mut second: Waiter) -> (LockGuard, bool, Waiter) {
     let (guard, is_first) = tokio::select! {
@@ -105,8 +112,7 @@ tests::suite! {
         let (a, b) = (store.manager().await, store.told().await);
         kept_in_order(300 * MS, async || {
             let holder = a.fair("k").acquire().await.unwrap();
-            let first = in_line(&a, 0, b.fair("k").wait(LONG).acquire()).await;
-            let second = in_line(&a, 1, a.fair("k").wait(LONG).acquire()).await;
+            let (first, second) = two_in_line(&a, &b).await;
             // This is long enough for both to sleep on their subscriptions.
             tokio::time::sleep(300 * MS).await;
             let released = Instant::now();
@@ -179,8 +185,7 @@ tests::suite! {
             let request = a.fair("k").lease(lease).auto_renew(false);
             let lost = request.acquire().await.unwrap();
             let started = Instant::now();
-            let first = in_line(&a, 0, b.fair("k").wait(LONG).acquire()).await;
-            let second = in_line(&a, 1, a.fair("k").wait(LONG).acquire()).await;
+            let (first, second) = two_in_line(&a, &b).await;
             let (guard, is_first, next) = served(first, second).await;
             assert!(started.elapsed() < store.within(4_500 * MS), "{:?}", started.elapsed());
             assert!(!next.is_finished() && !lost.is_held());
@@ -237,8 +242,7 @@ tests::suite! {
         let (a, b) = (store.manager().await, store.told().await);
         kept_in_order(300 * MS, async || {
             let holder = a.fair("k").acquire().await.unwrap();
-            let first = in_line(&a, 0, b.fair("k").wait(LONG).acquire()).await;
-            let second = in_line(&a, 1, a.fair("k").wait(LONG).acquire()).await;
+            let (first, second) = two_in_line(&a, &b).await;
             tokio::time::sleep(300 * MS).await;
             let forced = Instant::now();
             assert!(b.force_release("k").await.unwrap());
