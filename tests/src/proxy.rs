@@ -35,6 +35,9 @@ pub enum Then {
     Silence,
     /// The connection is cut at the moment when the reply would have arrived.
     Cut,
+    /// An error of the proxy arrives in place of the reply, of one packet: it has lost its own connection to MySQL. The
+    /// client's connection goes on.
+    Lost,
 }
 
 /// A proxy on a free loopback port. It ends, with its connections, when dropped.

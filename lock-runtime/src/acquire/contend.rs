@@ -82,7 +82,7 @@ pub(crate) trait Contender {
     /// Listens for messages after which the store is asked again.
     fn listen(&mut self) -> Box<dyn Listen>;
 
-    /// Whether the store serves it in an order. Then it asks a last question before it gives up.
+    /// Whether the store serves it in an order, or keeps others out for it. Then it asks a last question before it gives up.
     fn has_place(&self) -> bool {
         false
     }

@@ -257,7 +257,7 @@ impl Contender for FrontSeat<'_> {
     }
 
     fn has_place(&self) -> bool {
-        self.place.is_some()
+        self.place.is_some() || self.attempt.kind() == Kind::Write
     }
 
     fn count_as_waiting(&self) -> Result<(), LockError> {

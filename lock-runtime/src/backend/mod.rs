@@ -47,13 +47,10 @@ pub(crate) use self::types::{
     WithRelease, Within,
 };
 
-/// The time for which one request of a waiting writer keeps new readers out. It is longer than the pause between two
-/// requests of the writer, so that readers are kept out for as long as the writer waits. It is short because no
-/// process revokes it when the writer is killed.
+/// The time for which one request of a waiting writer keeps new readers out, even of a free lock. It is longer than the pause
+/// between two requests of the writer. So the writer gets the lock after the last reader has left, even if no message
+/// arrives. The time is short because no process revokes it when the writer is killed.
 pub(crate) const READERS_KEPT_OUT: Duration = Duration::from_millis(1_500);
-/// The time for which new readers are kept out after the last reader has left and the waiting writer has got its
-/// message. The writer may be gone, so this is short.
-pub(crate) const WRITER_HAS_TO_COME: Duration = Duration::from_millis(300);
 /// The time for which a release reserves a lock for the first holder on its [waiting list](WaitingList). On Redis, the
 /// script fragment `waiting` and the shortcut of `listed_release` have the same number.
 pub(crate) const RESERVED: Duration = Duration::from_secs(1);

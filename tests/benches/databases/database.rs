@@ -115,7 +115,7 @@ impl Database for Mariadb {
     const LIMIT: Option<&'static str> = Some("/*M! SET STATEMENT max_statement_time = 0.05 FOR */");
     const FRAGMENTS: &'static [(&'static str, &'static str)] = &[(
         "{micros}",
-        "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))",
+        "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6)))",
     )];
     const LONG_AGO: &'static str = "0";
     const SHED_LOCK: [&'static str; 2] = [

@@ -12,7 +12,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::protocol::{Protocol, Reply};
+use super::protocol::{self, Protocol, Reply};
 use super::switches::{Link, Switches};
 use super::{Direction, Then};
 
@@ -69,9 +69,14 @@ pub(super) async fn forward(
             Reply::News => return Pass::Forward,
             Reply::Part | Reply::End => {}
         }
-        match *link.trapped.lock().unwrap_or_else(PoisonError::into_inner) {
+        let mut trapped = link.trapped.lock().unwrap_or_else(PoisonError::into_inner);
+        match *trapped {
             Some((at, Then::Cut)) if index >= at => Pass::Cut,
             Some((at, Then::Silence)) if index >= at => Pass::Deafen,
+            Some((at, Then::Lost)) if index >= at => {
+                *trapped = None;
+                Pass::Replace(protocol::server_is_lost())
+            }
             _ => Pass::Forward,
         }
     };

@@ -169,6 +169,13 @@ impl Protocol {
     }
 }
 
+/// Returns the packet by which a proxy says that it has lost its connection to MySQL. The error is one of a client.
+pub(super) fn server_is_lost() -> Vec<u8> {
+    let code = 2013_u16.to_le_bytes();
+    let says = b"#HY000Lost connection to server during query";
+    packet(1, &[&[0xff], &code[..], says].concat())
+}
+
 /// Returns a packet of MySQL.
 fn packet(number: u8, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len()).expect("a short packet");

@@ -9,7 +9,8 @@ use tests::mariadb::NOW;
 use tests::mysql::is_meant;
 use tests::page::documented_clean_up;
 use tests::{
-    Blocker, MariadbServer, MariadbTable, Worker, answered, eventually, eventually_within,
+    Blocker, FaultProxy, MariadbServer, MariadbTable, Protocol, Then, Worker, answered, eventually,
+    eventually_within,
 };
 
 use crate::mysql_cost::{WRITES, counted};
@@ -466,4 +467,93 @@ async fn readers_of_a_row_whose_last_write_ended_in_the_future_are_released_by_f
     let reason = reader.lost().wait().await;
     let told = [LostReason::ForceReleased, LostReason::Refused];
     assert!(told.contains(&reason), "{reason:?}");
+}
+
+/// Starts a manager behind a proxy, which sends what `rewritten` returns in place of a statement.
+async fn behind_a_proxy(
+    table: &MariadbTable,
+    rewritten: impl Fn(&str) -> String + Send + 'static,
+) -> (FaultProxy, LockManager) {
+    let server = table.server().addr().to_string();
+    let proxy = FaultProxy::of(Protocol::Mysql, table.server().addr()).await;
+    proxy.rewrite(move |words| {
+        let [kind, sent] = words else { return None };
+        let sent = std::str::from_utf8(sent).ok()?;
+        let others = rewritten(sent);
+        (others != sent).then(|| vec![kind.to_vec(), others.into_bytes()])
+    });
+    let through = table.url().replace(&server, &proxy.addr().to_string());
+    let locks = manager(&through).await;
+    (proxy, locks)
+}
+
+/// A proxy may send a statement to a session in another time zone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_time_zone_of_a_session_has_no_say() {
+    let table = MariadbTable::new();
+    let other = manager(&table.url()).await;
+    for zone in ["'+09:00'", "'-09:00'"] {
+        let (proxy, locks) =
+            behind_a_proxy(&table, move |sent| sent.replace("'+00:00'", zone)).await;
+        assert!(proxy.rewrites() > 0);
+        for (holder, tries) in [(&other, &locks), (&locks, &other)] {
+            let guard = holder.mutex("k").acquire().await.unwrap();
+            let tried = answered(async || tries.mutex("k").try_acquire().await).await;
+            assert!(
+                matches!(tried, Ok(TryAcquire::Busy { .. })),
+                "{zone}: {tried:?}"
+            );
+            guard.release().await.unwrap();
+        }
+        locks.shutdown().await;
+    }
+    table.assert_clean().await;
+}
+
+/// A proxy may send a statement to a session that commits nothing by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_session_does_not_commit_is_not_granted() {
+    let table = MariadbTable::new();
+    let other = manager(&table.url()).await;
+    free_within(&other, "k", LONG).await;
+    let without = |sent: &str| sent.replace("autocommit = 1", "autocommit = 0");
+    let (proxy, locks) = behind_a_proxy(&table, without).await;
+    assert!(proxy.rewrites() > 0);
+    let refused = locks.mutex("k").try_acquire().await;
+    assert!(
+        matches!(refused, Err(LockError::Unavailable { .. })),
+        "{refused:?}"
+    );
+    free_within(&other, "k", LONG).await;
+}
+
+/// Nobody knows whether the server has done what it was asked for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_error_of_a_proxy_that_has_lost_its_server_leaves_the_outcome_open() {
+    let table = MariadbTable::new();
+    let other = manager(&table.url()).await;
+    let (proxy, locks) = behind_a_proxy(&table, str::to_owned).await;
+    let lose = |statement: &'static str| {
+        let is_about = move |words: &[&[u8]]| {
+            String::from_utf8_lossy(words.concat().as_slice()).contains(statement)
+        };
+        proxy.lose_reply_to(is_about, Then::Lost);
+    };
+    assert!(other.latch("l").try_set_count(2).await.unwrap());
+    lose("GREATEST(permits - 1, 0)");
+    let unknown = locks.latch("l").count_down().await;
+    assert!(proxy.trap_sprung());
+    assert!(
+        matches!(unknown, Err(LockError::Unavailable { .. })),
+        "{unknown:?}"
+    );
+    assert_eq!(other.latch("l").count().await.unwrap(), 1);
+    // The release was done, and its repeat finds nothing.
+    let guard = locks.mutex("k").acquire().await.unwrap();
+    lose("LAST_INSERT_ID(polled_until");
+    guard.release().await.unwrap();
+    assert!(proxy.trap_sprung());
+    free_within(&other, "k", LONG).await;
+    other.latch("l").delete().await.unwrap();
+    end(table, locks, other).await;
 }

@@ -82,6 +82,34 @@ async fn without_messages_processes_with_short_waits_have_the_lock_all_the_same(
     all.expect("each process has the lock again and again");
 }
 
+/// Readers come all the time, and each stays for a shorter time than the writer sleeps.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_messages_readers_do_not_keep_a_writer_out() {
+    let server = RedisServer::start();
+    let locks = tests::connected(&server.url()).await;
+    let (proxy, writes) = behind_a_proxy(&server, tests::builder()).await;
+    proxy.lose_messages(true);
+    let reads = Arc::new(AtomicU64::new(0));
+    let mut readers = JoinSet::new();
+    for _ in 0..6 {
+        let (locks, reads) = (locks.clone(), reads.clone());
+        readers.spawn(async move {
+            loop {
+                let guard = locks.read("k").wait(WAIT).acquire().await.unwrap();
+                reads.fetch_add(1, Relaxed);
+                tokio::time::sleep(Duration::from_millis(120)).await;
+                given_back(guard).await;
+            }
+        });
+    }
+    for _ in 0..3 {
+        let before = reads.load(Relaxed);
+        eventually("others read", async || reads.load(Relaxed) > before + 12).await;
+        let writer = writes.write("k").wait(WAIT).acquire().await.unwrap();
+        given_back(writer).await;
+    }
+}
+
 #[tokio::test]
 async fn a_lock_deleted_without_a_message_costs_no_more_than_the_cap() {
     let server = RedisServer::start();

@@ -54,6 +54,33 @@ fn a_last_question_that_could_not_be_sent_does_not_hide_a_refusal() {
     }
 }
 
+/// Readers come all the time, and each stays for a shorter time than the writer sleeps.
+#[tokio::test(start_paused = true)]
+async fn without_messages_readers_do_not_keep_a_writer_out() {
+    let (locks, switch, other, _store) = managers(Options::default());
+    switch.set(Mode::Mute);
+    let mut readers = tokio::task::JoinSet::new();
+    for number in 0..6 {
+        let other = other.clone();
+        readers.spawn(async move {
+            sleep(number * 20 * MS).await;
+            loop {
+                let guard = other.read("k").wait(60 * SECOND).acquire().await.unwrap();
+                sleep(120 * MS).await;
+                guard.release().await.unwrap();
+            }
+        });
+    }
+    // The short one gets it by its last question.
+    for wait in [500 * MS, 60 * SECOND, 60 * SECOND] {
+        sleep(SECOND).await;
+        let began = Instant::now();
+        let writer = locks.write("k").wait(wait).acquire().await.unwrap();
+        assert!(began.elapsed() < 1_300 * MS, "{:?}", began.elapsed());
+        writer.release().await.unwrap();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_short_wait_ends_on_time_behind_a_kept_lock() {
     let (locks, _switch, other, _store) = managers(Options::default());

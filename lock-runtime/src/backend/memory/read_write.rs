@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::store::{Entry, MemoryState, foreign, left, renewed};
 use crate::backend::{
     AcquireRequest, Acquired, AskedKind, Fault, HandedOver, HoldRef, READERS_KEPT_OUT, Released,
-    Renewal, Renewed, Snapshot, WRITER_HAS_TO_COME,
+    Renewal, Renewed, Snapshot,
 };
 use crate::values::{HolderId, Key, Kind, LockMode, clock};
 
@@ -142,9 +142,6 @@ pub(super) fn release(state: &mut MemoryState, hold_ref: HoldRef<'_>) -> Release
     lock.readers.retain(|_, expires| *expires > clock::tick());
     if lock.leases().next().is_none() {
         state.locks.remove(hold_ref.key.raw());
-        if let Some(until) = state.writers_waiting.get_mut(hold_ref.key.raw()) {
-            *until = (*until).min(clock::tick() + WRITER_HAS_TO_COME);
-        }
         state.wake(hold_ref.key);
     }
     Released::Done

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use mysql_async::consts::StatusFlags;
 use mysql_async::prelude::Queryable;
 
 use super::connection::{self, MysqlConnection, MysqlConnector, values};
@@ -184,5 +185,20 @@ async fn answer(
             rows = Some(part.into_iter().map(values).collect());
         }
     }
+    drop(result);
+    if !has_committed(connection) {
+        let why =
+            "the session does not commit by itself (`autocommit`), or a transaction is open in it";
+        return Err(broken(true)(mysql_async::Error::Other(why.into())));
+    }
     Ok(rows.unwrap_or(changed))
+}
+
+/// Whether what the last statement did is committed. A proxy may have sent it to a session with other settings, where it is
+/// undone unless somebody commits.
+fn has_committed(connection: &mut MysqlConnection) -> bool {
+    let last = connection.conn().last_ok_packet();
+    let flags = last.map_or(StatusFlags::empty(), |ok| ok.status_flags());
+    flags.contains(StatusFlags::SERVER_STATUS_AUTOCOMMIT)
+        && !flags.contains(StatusFlags::SERVER_STATUS_IN_TRANS)
 }

@@ -87,9 +87,11 @@ fn is_read_only(code: u16) -> bool {
 }
 
 /// Returns `true` if the error may come after a commit: the commit failed, the server shuts down, the connection was
-/// killed.
+/// killed. The codes from 2000 on are those of a client: a proxy has lost its own connection to the server, and may send the
+/// next statement to a session with other settings.
 fn is_uncertain(report: &ServerError) -> bool {
-    [1180, 1053, 1927, 1194, 1195].contains(&report.code)
+    let code = report.code;
+    [1180, 1053, 1927, 1194, 1195].contains(&code) || (2000..3000).contains(&code)
 }
 
 fn of_report(report: &ServerError) -> Fault {

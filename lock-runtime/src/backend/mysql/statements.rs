@@ -12,7 +12,7 @@ use crate::backend::sql::statements::{statements_of, without_comments};
 use crate::backend::sql::{Arg, Statements, topic};
 
 /// The fragments that several statements share. A fragment may use those that come after it.
-const FRAGMENTS: [(&str, &str); 21] = [
+const FRAGMENTS: [(&str, &str); 20] = [
     // True if neither a lock nor a semaphore is at the name.
     (
         "{is_unused}",
@@ -71,11 +71,6 @@ const FRAGMENTS: [(&str, &str); 21] = [
          WHEN $3 = 'ids' THEN @id - 1 ELSE (@id DIV 4194304 + 1) * 4194304 - 1 END)",
     ),
     ("{is_primary}", IS_PRIMARY),
-    // The time in a session of a caller: that at which the statement began.
-    (
-        "{utc_micros}",
-        "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
-    ),
     (
         "{shared}",
         "JSON_TABLE(COALESCE(l.shares, '[]'), '$[*]' COLUMNS \
@@ -105,9 +100,10 @@ const UNLOCKED: &str = "(SELECT f.name FROM {table} AS f WHERE f.name = $1 FOR U
 /// True unless the server has become a replica. A user who may write to replicas is not refused by the server itself.
 pub(super) const IS_PRIMARY: &str = "CAST(@@read_only AS CHAR) IN ('0', 'OFF')";
 
-/// The server's time in µs. It is SYSDATE, because NOW is the time at which the statement began, before it waited for a
-/// row. Sessions are in UTC.
-pub(super) const MICROS: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))";
+/// The server's time in µs. `UTC_TIMESTAMP` is the time at which the statement began, before it waited for a row. `SYSDATE`
+/// says for how long it has run. So no time zone has a say: a proxy may send a statement to a session with other settings.
+pub(super) const MICROS: &str = "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) \
+     + TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6)))";
 
 /// Returns all statements for one table.
 pub(super) fn statements(target: &Target) -> Statements {

@@ -7,5 +7,5 @@
 -- ? name in hexadecimal digits, ? holder
 SELECT IF((SELECT s.holder FROM {table} AS s WHERE s.name = l.name) = l.holder, 'given', 'too early')
 FROM {table} AS l
-WHERE l.name = UNHEX(?) AND l.holder = ? AND l.expires_at > {utc_micros}
+WHERE l.name = UNHEX(?) AND l.holder = ? AND l.expires_at > {micros}
 FOR UPDATE SKIP LOCKED

@@ -1,14 +1,8 @@
--- Gives back a read or permits, and tells those who wait. After the last read, a writer that waits has to come soon. Its time
--- counts from when this statement has the row, so it is `clock_timestamp()`: `c.now` was read before. With its last permit, a
--- semaphore that a request has set is not set any more.
--- $1 name, $2 holder, $3 topic, $4 for how many µs readers are still kept out
+-- Gives back a read or permits, and tells those who wait. With its last permit, a semaphore that a request has set is not set
+-- any more.
+-- $1 name, $2 holder, $3 topic
 UPDATE {table} AS l SET
     shares = nullif(coalesce({live}, '{}') - $2, '{}'),
-    writer_until = CASE
-        WHEN l.writer_until > c.now AND coalesce({live}, '{}') - $2 = '{}'
-            THEN least(l.writer_until, clock_timestamp() + $4 * interval '1 microsecond')
-        ELSE l.writer_until
-    END,
     permits = CASE WHEN {leaves_last} THEN NULL ELSE l.permits END,
     expires_at = CASE WHEN l.permits IS NULL OR {leaves_last} THEN greatest(l.expires_at, c.now) ELSE l.expires_at END
 FROM (SELECT clock_timestamp() AS now) AS c

@@ -11,7 +11,8 @@ use crate::api::manager::LockManager;
 use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::backend::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Counters, EventSink, Fault, HandedOver,
-    HoldRef, Listen, Released, Renewal, Renewed, Reply, Snapshot, StoreTraits, Within,
+    HoldRef, Listen, Released, Renewal, Renewed, Reply, SilentListener, Snapshot, StoreTraits,
+    Within,
 };
 use crate::values::error::StoreError;
 use crate::values::holder::HolderId;
@@ -44,6 +45,8 @@ pub(crate) enum Mode {
     Late(Duration),
     /// Up, but no acquire is answered. Each is undone after this time.
     Unanswered(Duration),
+    /// Up, but who begins to listen hears nothing.
+    Mute,
 }
 
 /// The call in which the store panics, once.
@@ -143,7 +146,8 @@ impl Flaky {
             | Mode::Hot(_)
             | Mode::Apart
             | Mode::Late(_)
-            | Mode::Unanswered(_) => Ok(()),
+            | Mode::Unanswered(_)
+            | Mode::Mute => Ok(()),
             Mode::Away => Err(Fault::NotDone(StoreError::new("away"))),
             Mode::Silent => {
                 tokio::time::sleep(timeout).await;
@@ -338,7 +342,10 @@ impl Backend for Flaky {
     }
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
-        self.store.listen(key)
+        match self.switch.mode() {
+            Mode::Mute => Box::new(SilentListener),
+            _ => self.store.listen(key),
+        }
     }
 
     fn listen_alone(&self, key: &Arc<Key>, holder: HolderId) -> Box<dyn Listen> {

@@ -10,9 +10,7 @@ use crate::backend::redis::scripting::outcomes::{
     AcquireReply, GaveBack, ReleaseReply, acquire_reply, read_renewals, release_reply,
 };
 use crate::backend::redis::scripting::{Items, Script, Source, lua, renewal, script, source};
-use crate::backend::{
-    Fault, HoldRef, READERS_KEPT_OUT, Released, Renewal, Renewed, WRITER_HAS_TO_COME,
-};
+use crate::backend::{Fault, HoldRef, READERS_KEPT_OUT, Released, Renewal, Renewed};
 use crate::values::{HolderId, Key, Kind, Ttl, clock};
 
 /// The message of the last reader that leaves. A Redisson client wakes one waiter.
@@ -69,10 +67,8 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
     let script = ReadWriteRelease {
         lock: hold_ref.key.raw(),
         timeout: &timeout_key(hold_ref.key, hold_ref.holder),
-        writer_waits: &hold_ref.key.writer_waits(),
         holder: &holder,
         channel: &channel,
-        time_to_come_ms: u64::try_from(WRITER_HAS_TO_COME.as_millis()).unwrap_or(u64::MAX),
     };
     let reply = releasing.call(&script).await?;
     releasing.note_others(&reply);
@@ -157,8 +153,8 @@ script! {
     "read_write_release", "allow-oom",
     ["digits", "time", "failed", "timeout_key", "holder", "readers", "publish", "publish_release"]
     struct ReadWriteRelease<'a> {
-        keys { lock: &'a str, timeout: &'a str, writer_waits: &'a str }
-        args { holder: &'a str, channel: &'a str, time_to_come_ms: u64 }
+        keys { lock: &'a str, timeout: &'a str }
+        args { holder: &'a str, channel: &'a str }
     }
     |_, items| -> ReleaseReply { release_reply(items) }
 }

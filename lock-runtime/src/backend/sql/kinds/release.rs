@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::sql::{Arg, Purpose, SqlShared, Statement, named, undo};
-use crate::backend::{Fault, HoldRef, READERS_KEPT_OUT, Released, WRITER_HAS_TO_COME};
+use crate::backend::{Fault, HoldRef, Released};
 use crate::values::{Kind, Moment, clock};
 
 pub(in crate::backend::sql) async fn release(
@@ -68,14 +68,8 @@ async fn shared(
     hold_ref: HoldRef<'_>,
     deadline: Moment,
 ) -> Result<Released, Fault> {
-    let mut args = named(hold_ref);
-    // Without a message, a writer comes after a pause.
-    args.push(Arg::micros(if inner.notifies {
-        WRITER_HAS_TO_COME
-    } else {
-        READERS_KEPT_OUT
-    }));
-    is_done(inner, &inner.statements.release_share, args, deadline).await
+    let statement = &inner.statements.release_share;
+    is_done(inner, statement, named(hold_ref), deadline).await
 }
 
 pub(in crate::backend::sql) async fn downgrade(

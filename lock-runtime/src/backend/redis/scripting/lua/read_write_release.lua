@@ -2,21 +2,20 @@
 --
 -- Flags: allow-oom
 -- Uses: digits, time, failed, timeout_key, holder, readers, publish, publish_release
--- Keys: lock, timeout, writer_waits
--- Args: holder, channel, time_to_come_ms
+-- Keys: lock, timeout
+-- Args: holder, channel
 -- Returns: 1 released | 2 released, but a message could not be published
 --          | 3 or more: two, and the number of listeners that received it | {0, time_us} not a holder
 -- Why: The release of a read may overtake the downgrade that made it of a write, so the script deletes both fields. The
 --      hash then lives as long as the longest lease of the other readers, as in Redisson. The search ends early at a
 --      reader with half of the hash's lease left; otherwise the release of one of many readers would look at all of
 --      them. It also ends if there are more readers than one script may look at, a holder without a count, or a reader
---      of Redisson without a timeout key. In these cases, the hash keeps its expiry. Dead readers do not count. A waiting
---      writer has time_to_come to acquire a lock that became free; after that, further readers are let in, because the
---      writer may be dead. A writer that leaves publishes 1, which wakes all Redisson clients that sleep, and then 0 for a
---      client that was about to sleep. Publishing comes last and cannot undo the release.
+--      of Redisson without a timeout key. In these cases, the hash keeps its expiry. Dead readers do not count. A writer
+--      that leaves publishes 1, which wakes all Redisson clients that sleep, and then 0 for a client that was about to
+--      sleep. Publishing comes last and cannot undo the release.
 
-local lock, timeout, writer_waits = KEYS[1], KEYS[2], KEYS[3]
-local holder, channel, time_to_come = ARGV[1], ARGV[2], ARGV[3]
+local lock, timeout = KEYS[1], KEYS[2]
+local holder, channel = ARGV[1], ARGV[2]
 
 local read = redis.pcall('HDEL', lock, holder)
 if failed(read) and not wrong_type(read) then
@@ -55,7 +54,6 @@ elseif not free and redis.call('HGET', lock, 'mode') == 'read' then
 end
 if free then
   redis.call('DEL', lock)
-  redis.pcall('PEXPIRE', writer_waits, time_to_come, 'LT')
 end
 
 if writes and not published(channel, '1') then

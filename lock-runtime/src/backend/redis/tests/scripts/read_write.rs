@@ -49,10 +49,8 @@ impl ReadWriteKeys {
         ReadWriteRelease {
             lock: LOCK,
             timeout: &self.timeout,
-            writer_waits: WAITS,
             holder: self.holder,
             channel: RW_CHANNEL,
-            time_to_come_ms: 20_000,
         }
     }
 
@@ -473,9 +471,9 @@ async fn a_waiting_writer_keeps_readers_out_for_a_limited_time() {
         left: Some(left), ..
     } = bench.reads("d").await
     else {
-        panic!("the writer got the message that the lock is free")
+        panic!("the writer may come without a message")
     };
-    assert!(left <= Duration::from_secs(20), "{left:?} to come");
+    assert!(left > Duration::from_secs(20), "{left:?} to come");
     bench.run(&format!("PEXPIRE {WAITS} 1")).await;
     while !is_granted(&bench.reads("d").await) {
         tokio::task::yield_now().await;
