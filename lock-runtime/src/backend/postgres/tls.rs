@@ -107,13 +107,14 @@ impl TlsConnect<Socket> for TlsHandshake {
             let stream = TlsConnector::from(tls)
                 .connect(name, Candid(socket))
                 .await?;
-            Ok(Encrypted(Box::new(stream)))
+            Ok(Candid(Box::new(stream)))
         })
     }
 }
 
-/// A TLS connection.
-pub(crate) struct Encrypted(Box<tokio_rustls::client::TlsStream<Candid>>);
+/// A TLS connection. The outer `Candid` discards nothing: after the inner one, no write fails because the other side has
+/// closed the connection.
+pub(crate) type Encrypted = Candid<Box<tokio_rustls::client::TlsStream<Candid<Socket>>>>;
 
 impl TlsStream for Encrypted {
     fn channel_binding(&self) -> ChannelBinding {
@@ -126,40 +127,12 @@ impl TlsStream for Encrypted {
     }
 }
 
-impl AsyncRead for Encrypted {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Encrypted {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
-    }
-}
-
-/// A socket that accepts and discards what is written after the other side has closed it. A server that refuses a
+/// A stream that accepts and discards what is written after the other side has closed it. A server that refuses a
 /// client's certificate says so and closes while the client still writes. The client should read the reason, and not
 /// fail before that.
-struct Candid(Socket);
+pub(crate) struct Candid<T>(T);
 
-impl AsyncRead for Candid {
+impl<T: AsyncRead + Unpin> AsyncRead for Candid<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -169,7 +142,7 @@ impl AsyncRead for Candid {
     }
 }
 
-impl AsyncWrite for Candid {
+impl<T: AsyncWrite + Unpin> AsyncWrite for Candid<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
