@@ -259,10 +259,8 @@ pub const ALL: &[Bug] = &[
         edits: &[
             edit(
                 "backend/sql/kinds/acquire.rs",
-                ".and_then(FencingToken::checked),
-            sent_at,",
-                ".and_then(FencingToken::checked),
-            if PLANTED { clock::now() } else { sent_at },",
+                "Ok(Granted::leased(token, sent_at))",
+                "Ok(Granted::leased(token, if PLANTED { clock::now() } else { sent_at }))",
             ),
             edit(
                 "backend/sql/pool.rs",

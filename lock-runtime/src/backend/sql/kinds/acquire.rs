@@ -188,22 +188,14 @@ impl<'a> SqlAcquire<'a> {
 
     fn granted(&self, row: &Row, sent_at: Moment) -> Result<Granted, Fault> {
         let (inner, request) = (self.inner, self.request);
-        let kind = request.hold_ref.key.kind();
-        let token = match kind {
-            Kind::Read | Kind::Semaphore => None,
-            Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Write => Some(row.number(0)?),
-        };
+        // Requests for reads and permits are not fenced.
+        let token = FencingToken::checked(row.number(0)?).filter(|_| request.fenced);
         // Not every database answers with its time beside the token.
         if row.0.len() > 1 {
             inner.clock.saw(row.number(1)?, sent_at);
         }
         inner.database.holds_until(sent_at + request.ttl.duration());
-        Ok(Granted::leased(
-            token
-                .filter(|_| request.fenced)
-                .and_then(FencingToken::checked),
-            sent_at,
-        ))
+        Ok(Granted::leased(token, sent_at))
     }
 
     /// Inserts the row of a lock that was never used, as free. The next request takes it.
