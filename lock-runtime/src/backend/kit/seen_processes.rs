@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::slots::Slots;
 use super::wanted::Wanted;
-use crate::values::{HolderId, Key, Moment, clock, manager_of};
+use crate::values::{HolderId, Key, manager_of};
 
 /// A process counts for this time at least after it had the key, and for twice this time at most. Those that want the key
 /// now and then are seldom among the others that wait.
@@ -19,21 +19,11 @@ const PROCESSES: u32 = 20;
 const ALL: u64 = (1 << PROCESSES) - 1;
 
 /// What this process has seen of the others.
+#[derive(Default)]
 pub(crate) struct SeenProcesses {
     wanted: Wanted,
-    since: Moment,
     /// For each key a window, the processes of the window before that one, and those of that one.
     had_it: Slots,
-}
-
-impl Default for SeenProcesses {
-    fn default() -> SeenProcesses {
-        SeenProcesses {
-            wanted: Wanted::default(),
-            since: clock::now(),
-            had_it: Slots::default(),
-        }
-    }
 }
 
 impl SeenProcesses {
@@ -79,7 +69,7 @@ impl SeenProcesses {
     }
 
     fn window(&self) -> u64 {
-        let windows = self.since.elapsed().as_millis() / WINDOW.as_millis();
+        let windows = self.wanted.since.elapsed().as_millis() / WINDOW.as_millis();
         u64::try_from(windows).unwrap_or(0) & WINDOWS
     }
 }

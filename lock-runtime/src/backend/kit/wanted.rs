@@ -17,7 +17,7 @@ const NUMBER: u64 = (1 << 6) - 1;
 /// A process that acquires a free lock again and again is never refused, so it never waits itself. It notices other
 /// processes only by the replies of the server: the number of listeners that received the message of a release.
 pub(crate) struct Wanted {
-    since: Moment,
+    pub(super) since: Moment,
     /// For each key, the tenths of a second from `since` until which its mark counts, and the number of processes.
     marks: Slots,
 }
