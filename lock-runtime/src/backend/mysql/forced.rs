@@ -30,12 +30,12 @@ pub(super) struct Looker {
 }
 
 impl Looker {
-    /// Looks now and then. `held` is the time until which something may be held, `None` if nothing was held yet.
+    /// Looks now and then. `held` is the time until which something may be held.
     pub(super) async fn watch(
         self: Arc<Self>,
-        mut held: watch::Receiver<Option<Moment>>,
+        mut held: watch::Receiver<Moment>,
     ) -> Result<Infallible, Fault> {
-        let is_held = |until: &Option<Moment>| until.is_some_and(|until| !until.has_passed());
+        let is_held = |until: &Moment| !until.has_passed();
         while held.wait_for(is_held).await.is_ok() {
             self.look().await;
             clock::sleep(jittered(CADENCE)).await;

@@ -21,7 +21,6 @@ mod url;
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use mysql_async::Opts;
 use tokio::sync::watch;
@@ -35,7 +34,7 @@ use super::sql::pool::Aborted;
 use super::sql::{self, Database, Pool, SqlBackend, Statement};
 use super::{Boxed, Give};
 use crate::sync::Mutex;
-use crate::values::{LockError, Moment};
+use crate::values::{LockError, Moment, clock};
 
 /// A server, and what the connections of one manager share.
 type Server = sql::Server<Opts>;
@@ -45,8 +44,8 @@ struct Mysql {
     looker: Arc<Looker>,
     /// The task that looks for forced releases.
     watcher: Aborted<Infallible>,
-    /// The time until which something may be held.
-    held: watch::Sender<Option<Moment>>,
+    /// The time until which something may be held. At first it is the time of the beginning.
+    held: watch::Sender<Moment>,
 }
 
 /// Connects, unless the options are `lazy`, and checks the server.
@@ -74,7 +73,7 @@ pub(crate) async fn connect(
 impl Mysql {
     /// Begins to look for forced releases.
     fn watching(connector: MysqlConnector, opening: &Opening) -> Mysql {
-        let (server, held) = (connector.server.clone(), watch::Sender::new(None));
+        let (server, held) = (connector.server.clone(), watch::Sender::new(clock::now()));
         let looker = Arc::new(Looker {
             forced: Statement::new(
                 "forced",
@@ -106,13 +105,7 @@ impl Database for Mysql {
     }
 
     fn holds_until(&self, end: Moment) {
-        self.held.send_if_modified(|until| {
-            let longer = until.is_none_or(|until| end - until > Duration::ZERO);
-            if longer {
-                *until = Some(end);
-            }
-            longer
-        });
+        self.held.send_modify(|until| *until = until.later(end));
     }
 
     fn misses_holds(&self) -> Boxed<'_> {
