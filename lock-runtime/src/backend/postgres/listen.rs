@@ -20,7 +20,8 @@ use crate::values::{Backoff, HolderId, Moment, StoreError, clock};
 
 /// The time after which a silent connection is asked for a sign of life.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// The lifetime of a connection after which the pauses between attempts to connect begin anew.
+/// The lifetime of a connection, with those that took its place, after which the pauses between attempts to connect begin
+/// anew.
 const STABLE: Duration = Duration::from_secs(1);
 /// The first character of a message that names the holder of a forced release. No topic begins with it.
 const VICTIM: char = '!';
@@ -46,29 +47,18 @@ impl PostgresSubscriber {
         let mut first = Some(first);
         let mut outage = Outage::new("the subscription to the lock store");
         let mut pauses = Backoff::new(Duration::from_millis(50), Duration::from_millis(750));
-        let mut renewed = None;
         loop {
-            let opened = match renewed.take() {
-                Some(connection) => Ok(connection),
-                None => self.open().await,
-            };
+            let opened = self.open().await;
             drop(first.take());
             let fault = match opened {
                 Ok(connection) => {
                     outage.notice_end(&self.server.target.shown);
-                    self.topics.raise_all();
                     let since = clock::now();
-                    let ended = self.hear(connection).await;
+                    let fault = self.hear(connection).await;
                     if since.elapsed() > STABLE {
                         pauses.reset();
                     }
-                    match ended {
-                        Ok(next) => {
-                            renewed = Some(next);
-                            continue;
-                        }
-                        Err(fault) => fault,
-                    }
+                    fault
                 }
                 Err(fault) => fault,
             };
@@ -99,33 +89,32 @@ impl PostgresSubscriber {
         })
     }
 
-    /// Receives the messages of a connection until it ends, or until another connection listens in its place. Returns
-    /// the other connection.
-    async fn hear(&self, mut connection: ListenConnection) -> Result<ListenConnection, Fault> {
-        let mut next = pin!(self.open_at(connection.renewal));
+    /// Receives the messages of a connection, and of those that take its place, until one ends. Returns the reason.
+    async fn hear(&self, mut connection: ListenConnection) -> Fault {
         loop {
-            tokio::select! {
-                message = connection.heard.recv() => match message {
-                    Some(message) => self.tell(&message),
-                    None => {
-                        let cut = StoreError::new("the connection was cut");
-                        return Err(Fault::Unknown(cut));
+            self.topics.raise_all();
+            let mut next = pin!(self.open_at(connection.renewal));
+            connection = loop {
+                tokio::select! {
+                    message = connection.heard.recv() => match message {
+                        Some(message) => self.tell(&message),
+                        None => return Fault::Unknown(StoreError::new("the connection was cut")),
+                    },
+                    next = &mut next => {
+                        // Every notification from before the other connection listened arrives before this answer.
+                        let _ = connection.is_alive(self.server.timeout).await;
+                        while let Ok(message) = connection.heard.try_recv() {
+                            self.tell(&message);
+                        }
+                        break next;
                     }
-                },
-                next = &mut next => {
-                    // Every notification from before the other connection listened arrives before this answer.
-                    let _ = connection.is_alive(self.server.timeout).await;
-                    while let Ok(message) = connection.heard.try_recv() {
-                        self.tell(&message);
+                    () = clock::sleep(HEARTBEAT) => {
+                        if !connection.is_alive(self.server.timeout).await {
+                            return silent();
+                        }
                     }
-                    return Ok(next);
                 }
-                () = clock::sleep(HEARTBEAT) => {
-                    if !connection.is_alive(self.server.timeout).await {
-                        return Err(silent());
-                    }
-                }
-            }
+            };
         }
     }
 
