@@ -116,31 +116,23 @@ impl Seen {
         if wants == Kind::Semaphore {
             return self.blocks_permits(request);
         }
-        if self.permits.is_some() || self.is_ids() {
+        let shared = matches!(wants, Kind::Read | Kind::Write);
+        let is_of_other_kind = match self.holder {
+            Some(_) => shared != (self.kind == READ_WRITE),
+            None => self.shares > 0 && !shared,
+        };
+        if self.permits.is_some() || self.is_ids() || is_of_other_kind {
             return Err(self.is_not(key, AskedKind::Lock(wants)));
         }
-        let shared = matches!(wants, Kind::Read | Kind::Write);
-        let is_shared = self.kind == READ_WRITE;
-        if self.holder.is_some() {
-            return if shared == is_shared {
-                Ok(Blocked::For(self.left))
-            } else {
-                Err(self.is_not(key, AskedKind::Lock(wants)))
-            };
-        }
-        if self.shares > 0 {
-            let left = self.last_left.unwrap_or_default();
-            return match wants {
-                // Only a writer that waits keeps a reader out.
-                Kind::Read => Ok(self.writer_left.map_or(Blocked::No, Blocked::For)),
-                Kind::Write => Ok(Blocked::ByReaders(left)),
-                _ => Err(self.is_not(key, AskedKind::Lock(wants))),
-            };
-        }
-        match (wants, self.writer_left) {
-            (Kind::Read, Some(left)) => Ok(Blocked::For(left)),
-            _ => Ok(Blocked::No),
-        }
+        Ok(match wants {
+            _ if self.holder.is_some() => Blocked::For(self.left),
+            // Only a writer that waits keeps a reader out.
+            Kind::Read => self.writer_left.map_or(Blocked::No, Blocked::For),
+            Kind::Write if self.shares > 0 => {
+                Blocked::ByReaders(self.last_left.unwrap_or_default())
+            }
+            _ => Blocked::No,
+        })
     }
 
     fn blocks_permits(&self, request: &AcquireRequest<'_>) -> Result<Blocked, Fault> {
