@@ -352,14 +352,10 @@ impl<C: Connector> Pool<C> {
         Ok(lent)
     }
 
-    /// Lends this connection from now on, instead of the one that `mark` marks as replaced.
-    pub(super) fn replace(&self, open: Open<C>, mark: impl FnOnce()) {
-        let mut idle = self.idle.lock();
-        mark();
-        idle.retain(|open| !open.is_replaced());
-        if !self.places.is_closed() {
-            idle.push(open);
-        }
+    /// Lends this connection from now on, instead of the one that is marked as replaced.
+    pub(super) fn replace(&self, open: Open<C>) {
+        self.idle.lock().retain(|open| !open.is_replaced());
+        self.keep(open);
     }
 
     /// Connects. A failure is not logged.

@@ -44,7 +44,8 @@ async fn replace<C: Connector>(pool: Weak<Pool<C>>, is_over: Arc<AtomicBool>, af
     while let Some(pool) = pool.upgrade() {
         match pool.connect_once().await {
             Ok(open) => {
-                pool.replace(open, || is_over.store(true, Ordering::SeqCst));
+                is_over.store(true, Ordering::SeqCst);
+                pool.replace(open);
                 return;
             }
             Err(fault) => {
