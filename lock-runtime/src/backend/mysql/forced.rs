@@ -55,12 +55,9 @@ impl Looker {
     }
 
     async fn ask(&self) -> Result<HashSet<HolderId>, Fault> {
-        let (now, args) = (clock::now(), vec![Arg::micros(BACK)]);
-        let until = (now + self.server.timeout).into();
-        let asked = self
-            .calls
-            .clone()
-            .call(Purpose::Other, &self.forced, args, now, until);
+        let until = (clock::now() + self.server.timeout).into();
+        let (calls, args) = (self.calls.clone(), vec![Arg::micros(BACK)]);
+        let asked = calls.call(Purpose::Other, &self.forced, args, until);
         let rows = asked.await?.rows;
         let holder = |row: &Row| HolderId::parse(row.text(0).ok()??);
         Ok(rows.iter().filter_map(holder).collect())

@@ -56,9 +56,7 @@ use super::{
     AcquireRequest, Acquired, AcquiredAll, Backend, Boxed, Counters, Directory, Fault, HandedOver,
     HoldRef, Listen, Released, Renewal, Renewed, Reply, Snapshot, StoreTraits, Within,
 };
-use crate::values::{
-    Checkup, Count, HolderId, Key, Kind, LockError, Moment, StoreKind, Ttl, clock,
-};
+use crate::values::{Checkup, Count, HolderId, Key, Kind, LockError, Moment, StoreKind, Ttl};
 
 /// The number of connections for renewals. Renewals have their own, so that nothing else keeps them waiting.
 const RENEWALS: usize = 2;
@@ -192,8 +190,8 @@ impl SqlShared {
         args: Vec<Arg>,
         deadline: Moment,
     ) -> Result<Answer, Fault> {
-        let asked = self.run_for(Purpose::Change, statement, args, clock::now(), deadline);
-        asked.await
+        self.run_for(Purpose::Change, statement, args, deadline)
+            .await
     }
 
     /// Runs a statement, and returns its first row, if there is one.
@@ -207,18 +205,16 @@ impl SqlShared {
         Ok(answer.rows.into_iter().next())
     }
 
-    /// Runs a statement on a connection for this purpose. The statement's date, if any, was computed from the same `now`.
+    /// Runs a statement on a connection for this purpose.
     fn run_for<'a>(
         &'a self,
         purpose: Purpose,
         statement: &'a Arc<Statement>,
         args: Vec<Arg>,
-        now: Moment,
         deadline: Moment,
     ) -> Reply<'a, Answer> {
-        let until = deadline.into();
         let pool = self.pool.clone();
-        pool.call(purpose, statement, args, now, until)
+        pool.call(purpose, statement, args, deadline.into())
     }
 
     fn listen_for_all(&self, key: &Key) -> Box<dyn Listen> {

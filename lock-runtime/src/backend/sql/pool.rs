@@ -112,7 +112,6 @@ pub(crate) trait Calls: Send + Sync + 'static {
         purpose: Purpose,
         statement: &'a Arc<Statement>,
         args: Vec<Arg>,
-        now: Moment,
         until: Until,
     ) -> Reply<'a, Answer>;
 
@@ -158,12 +157,11 @@ impl<C: Connector> Calls for Pool<C> {
         purpose: Purpose,
         statement: &'a Arc<Statement>,
         args: Vec<Arg>,
-        now: Moment,
         until: Until,
     ) -> Reply<'a, Answer> {
         Box::pin(async move {
             let (pool, statement) = (self.clone(), statement.clone());
-            let running = async move { pool.run(purpose, &statement, &args, now, until).await };
+            let running = async move { pool.run(purpose, &statement, &args, until).await };
             let running = Aborted::spawn(&self.handle, running);
             let longest = until.answered.later(until.sent).remaining();
             Fault::if_driven(longest, running.answer()).await?
@@ -215,26 +213,24 @@ impl<C: Connector> Pool<C> {
         purpose: Purpose,
         statement: &Statement,
         args: &[Arg],
-        now: Moment,
         until: Until,
     ) -> Result<Answer, Fault> {
         let row = purpose.row(args);
-        let mut lent = self.lend(purpose, row, now, until.sent).await?;
+        let mut lent = self.lend(purpose, row, until.sent).await?;
+        let open = lent.open.as_mut().ok_or_else(Fault::closed)?;
         if let Purpose::Acquire { holder, .. } | Purpose::HandOver(holder) = purpose
-            && let Some(open) = &lent.open
             && holder.number() < open.ids_from
         {
             lent.is_good();
             return Err(Fault::Outdated);
         }
-        let sent_at = lent.since;
-        let connection = lent.connection()?;
+        let sent_at = clock::now();
         let asking = async {
-            let mut asked = pin!(self.connector.run(connection, statement, args));
+            let mut asked = pin!(self.connector.run(&mut open.connection, statement, args));
             if !(until.answered - until.sent).is_zero() {
                 // A renewal goes on after the time for which its caller waits. The caller asks again then, by another
                 // connection, and the idle ones are dead if the server is away. So that is found out before.
-                let quiet = ((until.sent - now) / 2).max(SILENCE);
+                let quiet = ((until.sent - sent_at) / 2).max(SILENCE);
                 if let Ok(answer) = tokio::time::timeout(quiet, &mut asked).await {
                     return answer;
                 }
@@ -311,7 +307,6 @@ impl<C: Connector> Pool<C> {
         self: &Arc<Self>,
         purpose: Purpose,
         row: Option<&str>,
-        now: Moment,
         deadline: Moment,
     ) -> Result<Lent<C>, Fault> {
         let mut row_is_free = row.is_none();
@@ -332,7 +327,7 @@ impl<C: Connector> Pool<C> {
                 _any: place(&self.places).await?,
             })
         };
-        let places = tokio::time::timeout(deadline - now, waiting).await;
+        let places = tokio::time::timeout(deadline.remaining(), waiting).await;
         let places = places.map_err(|_| {
             Fault::not_done(if row_is_free {
                 "all connections to the database were busy (`lock_pool` says how many there are for requests)"
@@ -343,12 +338,10 @@ impl<C: Connector> Pool<C> {
         let mut lent = Lent {
             pool: self.clone(),
             open: None,
-            since: now,
             places: Some(places),
         };
-        let ready = tokio::time::timeout(deadline - clock::now(), lent.connect(deadline)).await;
+        let ready = tokio::time::timeout(deadline.remaining(), lent.connect(deadline)).await;
         ready.map_err(|_| Fault::not_done("no connection to the database in time"))??;
-        lent.since = clock::now();
         Ok(lent)
     }
 
@@ -468,7 +461,6 @@ struct Lent<C: Connector> {
     pool: Arc<Pool<C>>,
     /// `None` before there is a connection, and after it went back or was given up.
     open: Option<Open<C>>,
-    since: Moment,
     places: Option<PoolPlaces>,
 }
 
@@ -516,12 +508,6 @@ impl<C: Connector> Lent<C> {
         let opened = opening.await.map_err(|_| Fault::runtime_ended())?;
         self.open = Some(opened?);
         Ok(())
-    }
-
-    fn connection(&mut self) -> Result<&mut C::Connection, Fault> {
-        let open = self.open.as_mut();
-        open.map(|open| &mut open.connection)
-            .ok_or_else(Fault::closed)
     }
 
     /// Gives the connection back to the pool. Its statement was answered, so the next one may have it.
@@ -643,8 +629,7 @@ mod tests {
             };
             async move {
                 let statement = Statement::new("renew", String::new());
-                pool.call(Purpose::Other, &statement, vec![], now, until)
-                    .await
+                pool.call(Purpose::Other, &statement, vec![], until).await
             }
         };
         pool.open().await.unwrap();

@@ -51,8 +51,8 @@ pub(super) async fn settle(
     hold_ref: HoldRef<'_>,
     deadline: Moment,
 ) -> Result<u64, Fault> {
-    let (statement, now) = (&inner.statements.settle, clock::now());
-    let asked = inner.run_for(purpose, statement, named(hold_ref), now, deadline);
+    let statement = &inner.statements.settle;
+    let asked = inner.run_for(purpose, statement, named(hold_ref), deadline);
     let answer = asked.await?;
     answer.row().ok_or_else(malformed)?.number(0)
 }

@@ -112,13 +112,12 @@ impl<'a> SqlAcquire<'a> {
         Undo::armed(move || compensate(inner, request, not_after, deadline))
     }
 
-    fn run(&self, statement: &'a Arc<Statement>, args: Vec<Arg>, now: Moment) -> Reply<'a, Answer> {
+    fn run(&self, statement: &'a Arc<Statement>, args: Vec<Arg>) -> Reply<'a, Answer> {
         let purpose = Purpose::Acquire {
             holder: self.request.hold_ref.holder,
             waits_for_row: self.waits_for_row(),
         };
-        self.inner
-            .run_for(purpose, statement, args, now, self.deadline)
+        self.inner.run_for(purpose, statement, args, self.deadline)
     }
 
     /// Returns `true` if the request waits for a row that another transaction has locked. Where many transactions write
@@ -174,8 +173,7 @@ impl<'a> SqlAcquire<'a> {
             }
         };
         let undo = self.undo(not_after);
-        let asked = self.run(statement, args, now);
-        let answer = asked.await;
+        let answer = self.run(statement, args).await;
         // A fair waiter without an answer asks again as the same holder: only a drop has to be undone.
         let asks_again = key.kind() == Kind::Fair;
         if asks_again || !matches!(answer, Err(Fault::Unknown(_) | Fault::Closed(_))) {
@@ -201,13 +199,12 @@ impl<'a> SqlAcquire<'a> {
     /// Inserts the row of a lock that was never used, as free. The next request takes it.
     async fn make_row(&self) -> Result<(), Fault> {
         let (inner, key) = (self.inner, self.request.hold_ref.key);
-        let now = clock::now();
         let args = vec![
             Arg::text(key.raw()),
             Arg::text(column_kind(key.kind())),
-            Arg::moment(inner.clock.not_after(now, self.deadline)),
+            Arg::moment(inner.clock.not_after(clock::now(), self.deadline)),
         ];
-        let made = self.run(&inner.statements.insert, args, now);
+        let made = self.run(&inner.statements.insert, args);
         made.await.map(drop)
     }
 
@@ -256,8 +253,8 @@ impl<'a> SqlAcquire<'a> {
     /// Takes a place in a fair lock's queue, or keeps it.
     async fn queue_up(&self) -> Result<Acquired, Fault> {
         let (key, place) = (self.request.hold_ref.key, self.request.place());
-        let (statement, now) = (&self.inner.statements.queue_up, clock::now());
-        let not_after = self.inner.clock.not_after(now, self.deadline);
+        let inner = self.inner;
+        let not_after = inner.clock.not_after(clock::now(), self.deadline);
         let args = vec![
             Arg::text(key.raw()),
             Arg::Text(place.text()),
@@ -265,7 +262,7 @@ impl<'a> SqlAcquire<'a> {
             Arg::Text(own_topic(key, place)),
             Arg::moment(not_after),
         ];
-        let asked = self.run(statement, args, now);
+        let asked = self.run(&inner.statements.queue_up, args);
         // The caller asks again as the same holder: only a drop has to be undone.
         let undo = self.undo(not_after);
         let answer = asked.await;

@@ -81,8 +81,7 @@ async fn take(
         }
     });
     let (purpose, statement) = (purpose(requests), &inner.statements.acquire_all);
-    let asked = inner.run_for(purpose, statement, args, now, deadline);
-    let answer = asked.await;
+    let answer = inner.run_for(purpose, statement, args, deadline).await;
     let is_known = match &answer {
         // With any other number of rows, some locks were lost before their tokens were read.
         Ok(answer) => [0, requests.len()].contains(&answer.rows.len()),
@@ -116,12 +115,11 @@ async fn make_rows(
     requests: &[AcquireRequest<'_>],
     deadline: Moment,
 ) -> Result<(), Fault> {
-    let now = clock::now();
     let args = vec![
         names(requests),
-        Arg::moment(inner.clock.not_after(now, deadline)),
+        Arg::moment(inner.clock.not_after(clock::now(), deadline)),
     ];
     let (purpose, statement) = (purpose(requests), &inner.statements.insert_all);
-    let made = inner.run_for(purpose, statement, args, now, deadline);
+    let made = inner.run_for(purpose, statement, args, deadline);
     made.await.map(drop)
 }

@@ -30,7 +30,7 @@ pub(in crate::backend::sql) async fn hand_over(
         Arg::count(counts),
     ];
     let (purpose, statement) = (Purpose::HandOver(holder), &inner.statements.hand_over);
-    let asked = inner.run_for(purpose, statement, args, clock::now(), deadline);
+    let asked = inner.run_for(purpose, statement, args, deadline);
     let answer = asked.await?;
     let sent_at = answer.sent_at;
     let Some(row) = answer.row() else {

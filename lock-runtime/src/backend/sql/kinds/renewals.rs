@@ -173,10 +173,7 @@ async fn ask_at_once(
     } else {
         &inner.renewals
     };
-    let now = clock::now();
-    let asked = calls
-        .clone()
-        .call(Purpose::Other, &statement, args, now, until);
+    let asked = calls.clone().call(Purpose::Other, &statement, args, until);
     for row in asked.await?.rows {
         seen.insert((row.word(0)?, row.word(1)?), row.flag(2)?);
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::backend::sql::{Arg, Purpose, Row, SqlShared};
 use crate::backend::{AcquireRequest, AskedKind, FIRST_WAITERS, Fault, FoundKind, HoldRef, clash};
-use crate::values::{Key, Kind, Moment, clock};
+use crate::values::{Key, Kind, Moment};
 
 /// The row of a lock, as a look has found it.
 #[derive(Debug)]
@@ -52,8 +52,7 @@ impl SqlShared {
         deadline: Moment,
     ) -> Result<Option<Seen>, Fault> {
         let args = vec![Arg::text(key.raw()), Arg::count(FIRST_WAITERS as u64)];
-        let (look, now) = (&self.statements.look, clock::now());
-        let asked = self.run_for(purpose, look, args, now, deadline);
+        let asked = self.run_for(purpose, &self.statements.look, args, deadline);
         let answer = asked.await.map_err(Fault::of_a_question)?;
         let seen = answer.row().map(read).transpose()?;
         if let Some(seen) = &seen {
