@@ -153,10 +153,8 @@ pub(crate) async fn in_share<C>(
 /// Returns the error if no host could be connected to: the reasons of all hosts if a retry can help with one of them,
 /// otherwise the last reason.
 fn together(mut refused: Vec<(String, Fault)>) -> Fault {
-    let mut hopeful = refused
-        .iter()
-        .map(|(_, fault)| matches!(fault, Fault::NotDone(_)));
-    if refused.len() > 1 && hopeful.any(|hopeful| hopeful) {
+    let is_hopeful = |(_, fault): &(String, Fault)| matches!(fault, Fault::NotDone(_));
+    if refused.len() > 1 && refused.iter().any(is_hopeful) {
         let all: Vec<String> = refused
             .iter()
             .map(|(host, fault)| format!("{host}: {fault}"))

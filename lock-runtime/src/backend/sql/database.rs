@@ -27,9 +27,7 @@ pub(crate) trait Database: Send + Sync + 'static {
 
     /// Notes that something is held until `end`, unless it is released before. A database that reports forced releases
     /// by itself need not note it.
-    fn holds_until(&self, end: Moment) {
-        let _ = end;
-    }
+    fn holds_until(&self, _end: Moment) {}
 
     /// Reports the forced releases that the database has not reported yet. It is called when a renewal finds that a
     /// hold is lost, before that loss is reported.
