@@ -1,7 +1,7 @@
 //! Tests of what only PostgreSQL does: see `sql/` for the rest.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use lock_runtime::{LockError, LockManager, LockMode, TryAcquire};
@@ -102,6 +102,42 @@ async fn a_release_learns_of_who_waits_and_listens() {
 fn is_about(args: &[&[u8]], statement: &str) -> bool {
     let about = |arg: &&[u8]| String::from_utf8_lossy(arg).contains(statement);
     args.iter().any(about)
+}
+
+/// A proxy may keep a connection and give it another session. Here, it does so when the connection begins to listen.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_listens_no_more_behind_an_open_connection_is_replaced() {
+    let table = PostgresTable::new();
+    let other = manager(&table.url()).await;
+    let (proxy, through) = behind_a_proxy(&table).await;
+    let (is_lost, listens) = (
+        Arc::new(AtomicBool::new(true)),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    proxy.rewrite({
+        let (is_lost, listens) = (is_lost.clone(), listens.clone());
+        move |args| {
+            if !is_about(args, "LISTEN \"") {
+                return None;
+            }
+            listens.fetch_add(1, SeqCst);
+            let deaf = || vec![args[0].to_vec(), b"UNLISTEN *".to_vec()];
+            is_lost.load(SeqCst).then(deaf)
+        }
+    });
+    let locks = connected(told().call_timeout(LONG), &through).await;
+    assert_eq!(listens.load(SeqCst), 1);
+    is_lost.store(false, SeqCst);
+    eventually("it listens again", async || listens.load(SeqCst) == 2).await;
+    let guard = other.mutex("k").lease(20 * LONG).acquire().await.unwrap();
+    let waiter = tokio::spawn(locks.mutex("k").acquire());
+    eventually("the waiter waits", async || {
+        locks.inspect("k").await.unwrap().local_waiters == 1
+    })
+    .await;
+    guard.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+    end(table, locks, other).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio_postgres::{AsyncMessage, Client, Connection, Notification, Socket};
+use tokio_postgres::{AsyncMessage, Client, Connection, Notification, SimpleQueryMessage, Socket};
 
 use super::tls::Encrypted;
 use super::{Server, connection, faults};
@@ -112,6 +112,12 @@ impl PostgresSubscriber {
                         if !connection.is_alive(self.server.timeout).await {
                             return silent();
                         }
+                        if self.server.target.notify && connection.is_deaf(self.server.timeout).await {
+                            return Fault::not_done(
+                                "the session behind the connection listens no more: behind a pooler of transactions, \
+                                 say `lock_notify=off`",
+                            );
+                        }
                     }
                 }
             };
@@ -149,6 +155,18 @@ impl ListenConnection {
     async fn is_alive(&self, timeout: Duration) -> bool {
         let asked = tokio::time::timeout(timeout, self.client.simple_query(""));
         matches!(asked.await, Ok(Ok(_)))
+    }
+
+    /// Whether the session listens to nothing. A proxy that keeps the connection may have given it another session.
+    async fn is_deaf(&self, timeout: Duration) -> bool {
+        let channels = self.client.simple_query("SELECT pg_listening_channels()");
+        match tokio::time::timeout(timeout, channels).await {
+            Ok(Ok(said)) => !said
+                .iter()
+                .any(|said| matches!(said, SimpleQueryMessage::Row(_))),
+            // Without the right to look, nobody knows.
+            _ => false,
+        }
     }
 }
 

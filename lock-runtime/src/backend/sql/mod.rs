@@ -105,6 +105,8 @@ pub(super) struct Server<H> {
     pub(super) handle: Handle,
     /// True if the user wants the tables to be created, until they were found or created.
     wants_tables: AtomicBool,
+    /// True if it was reached before.
+    reached: Arc<AtomicBool>,
 }
 
 impl<H> Server<H> {
@@ -120,6 +122,7 @@ impl<H> Server<H> {
             timeout: opening.options.call_timeout,
             handle: opening.runtime.clone(),
             wants_tables: AtomicBool::new(opening.options.ensure_schema),
+            reached: Arc::default(),
         })
     }
 }

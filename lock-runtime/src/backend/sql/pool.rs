@@ -143,8 +143,8 @@ pub(crate) struct Pool<C: Connector> {
     /// must not pile up.
     left_openings: Semaphore,
     outage: Mutex<Outage>,
-    /// True if the server was reached before.
-    reached: AtomicBool,
+    /// True if the server was reached before, by whichever pool of the manager.
+    reached: Arc<AtomicBool>,
     round_trip: RoundTrip,
     ids: Arc<HolderIds>,
 }
@@ -202,7 +202,7 @@ impl<C: Connector> Pool<C> {
             rows: RowLimit::new(size.div_ceil(3)),
             left_openings: Semaphore::new(1),
             outage: Mutex::new(Outage::new("a connection to the lock store")),
-            reached: AtomicBool::new(false),
+            reached: server.reached.clone(),
             round_trip: RoundTrip::default(),
             ids: ids.clone(),
         })
@@ -551,6 +551,7 @@ mod tests {
     struct Failover {
         opened: AtomicUsize,
         silent: AtomicUsize,
+        is_standby: AtomicBool,
     }
 
     impl Failover {
@@ -567,6 +568,9 @@ mod tests {
         const STORE: StoreKind = StoreKind::Postgres;
 
         async fn open(&self) -> Result<OpenedConnection<usize>, Fault> {
+            if self.is_standby.load(Ordering::Relaxed) {
+                return Err(Fault::impossible("the server is a standby"));
+            }
             Ok(OpenedConnection {
                 connection: self.opened.fetch_add(1, Ordering::Relaxed),
                 drawn: String::new(),
@@ -603,10 +607,8 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_silent_connection_makes_the_next_request_open_another_one() {
-        let server = Arc::<Failover>::default();
-        let pool = Arc::new(Pool {
+    fn pool(server: &Arc<Failover>, reached: &Arc<AtomicBool>) -> Arc<Pool<Arc<Failover>>> {
+        Arc::new(Pool {
             connector: server.clone(),
             server: String::new(),
             handle: Handle::current(),
@@ -617,10 +619,31 @@ mod tests {
             rows: RowLimit::new(1),
             left_openings: Semaphore::new(1),
             outage: Mutex::new(Outage::new("a connection")),
-            reached: AtomicBool::new(true),
+            reached: reached.clone(),
             round_trip: RoundTrip::default(),
             ids: Arc::default(),
-        });
+        })
+    }
+
+    /// The first connection for renewals may be opened in the middle of a failover.
+    #[tokio::test]
+    async fn a_standby_is_waited_for_if_another_pool_has_reached_the_server() {
+        let (server, reached) = (Arc::<Failover>::default(), Arc::default());
+        let (requests, renewals) = (pool(&server, &reached), pool(&server, &reached));
+        server.is_standby.store(true, Ordering::Relaxed);
+        let first = requests.open().await;
+        assert!(matches!(first, Err(Fault::Impossible(_))), "{first:?}");
+        server.is_standby.store(false, Ordering::Relaxed);
+        requests.open().await.unwrap();
+        server.is_standby.store(true, Ordering::Relaxed);
+        let later = renewals.open().await;
+        assert!(matches!(later, Err(Fault::NotDone(_))), "{later:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_connection_makes_the_next_request_open_another_one() {
+        let server = Arc::<Failover>::default();
+        let pool = pool(&server, &Arc::default());
         let ask = || {
             let (pool, now) = (pool.clone(), clock::now());
             let until = Until {
