@@ -159,25 +159,29 @@ impl Store {
     /// Returns the time in which something has to happen that takes `exact` on an idle machine: just that on a paused
     /// clock, and elsewhere half a lease, which only a hang takes. A lease that has to end is longer than it.
     pub fn within(&self, exact: Duration) -> Duration {
-        match self {
-            Self::Memory(_) | Self::Quorum(_) => exact,
-            _ => exact.max(self.lease() / 2),
+        if self.is_paused() {
+            return exact;
         }
+        exact.max(self.lease() / 2)
+    }
+
+    /// Returns `true` for stores in this process, beside which tokio's clock is paused.
+    pub fn is_paused(&self) -> bool {
+        matches!(self, Self::Memory(_) | Self::Quorum(_))
     }
 
     /// Gives a lock back that a message may have granted. Such a hold lasts for a second at first, so a machine that stands
     /// still may cost it, but where tokio's clock is paused.
     pub async fn given_back(&self, guard: LockGuard) {
         let is_good = faults::given_back(guard).await;
-        let is_paused = matches!(self, Self::Memory(_) | Self::Quorum(_));
-        assert!(is_good || !is_paused, "it was lost");
+        assert!(is_good || !self.is_paused(), "it was lost");
     }
 
     /// Returns a lease for a hold that has to live for a while and to end then: `exact` on a paused clock, and elsewhere one
     /// that outlives the seconds for which a busy machine may not run a task.
     pub fn lasting(&self, exact: Duration) -> Duration {
         match self {
-            Self::Memory(_) | Self::Quorum(_) => exact,
+            _ if self.is_paused() => exact,
             Self::Shared(share) if share.is_quorum() => QUORUM_LEASE,
             _ => exact.max(LASTING),
         }
@@ -185,18 +189,19 @@ impl Store {
 
     /// Returns a lease for a hold that only has to be renewed, or to be found lost by a renewal: nothing waits for its end.
     pub fn renewing(&self, exact: Duration) -> Duration {
-        match self {
-            Self::Memory(_) | Self::Quorum(_) => exact,
-            _ => self.lasting(exact.max(RENEWING)),
+        if self.is_paused() {
+            return exact;
         }
+        self.lasting(exact.max(RENEWING))
     }
 
     /// Waits until a lease has been renewed of which `left` is left. On a paused clock, it would have been over twice by
     /// then without that. Elsewhere, more of it is left than could be without that.
     pub async fn until_renewed(&self, lease: Duration, mut left: impl AsyncFnMut() -> Duration) {
-        let first = match self {
-            Self::Memory(_) | Self::Quorum(_) => lease * 5 / 2,
-            _ => lease * 2 / 5,
+        let first = if self.is_paused() {
+            lease * 5 / 2
+        } else {
+            lease * 2 / 5
         };
         sleep(first).await;
         eventually("the lease is renewed", async || {

@@ -22,7 +22,7 @@ tests::suite! {
         for node in &health.nodes {
             assert!(node.is_ok() && node.latency.is_some(), "{node:?}");
         }
-        let is_paused = matches!(store, Store::Memory(_) | Store::Quorum(_));
+        let is_paused = store.is_paused();
         if !is_paused {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
