@@ -136,7 +136,7 @@ where
     /// # drop(layer);
     /// ```
     pub fn from_async_key(manager: LockManager, key: F) -> Self {
-        LockLayer::build(manager, AsyncKey::new(key))
+        LockLayer::build(manager, AsyncKey { find: key })
     }
 }
 
@@ -270,11 +270,7 @@ impl<K, R, U> LockLayer<K, R, U> {
     /// ```
     #[must_use]
     pub fn read_write(self) -> LockLayer<ReadWrite<K>, R, U> {
-        LockLayer {
-            plan: self.plan,
-            key: Arc::new(ReadWrite::new(self.key)),
-            until: PhantomData,
-        }
+        self.with_key(|key| ReadWrite { key })
     }
 
     /// Takes fair locks: requests are served in the order in which they came to the store, no matter which process they
@@ -369,9 +365,13 @@ impl<K, R, U> LockLayer<K, R, U> {
         most: usize,
         client: C,
     ) -> LockLayer<PerClient<K, C>, R, U> {
+        self.with_key(|key| PerClient { key, client, most })
+    }
+
+    fn with_key<K2>(self, wrap: impl FnOnce(Arc<K>) -> K2) -> LockLayer<K2, R, U> {
         LockLayer {
             plan: self.plan,
-            key: Arc::new(PerClient::new(self.key, client, most)),
+            key: Arc::new(wrap(self.key)),
             until: PhantomData,
         }
     }

@@ -131,13 +131,7 @@ where
 ///
 /// See the example of [`LockLayer::from_async_key`](crate::LockLayer::from_async_key).
 pub struct AsyncKey<F> {
-    find: F,
-}
-
-impl<F> AsyncKey<F> {
-    pub(crate) fn new(find: F) -> AsyncKey<F> {
-        AsyncKey { find }
-    }
+    pub(crate) find: F,
 }
 
 impl<F, B> FindKey<Request<B>> for AsyncKey<F>
@@ -172,15 +166,9 @@ impl<F> fmt::Debug for AsyncKey<F> {
 /// See the example of [`LockLayer::max_waiters_per_client`](crate::LockLayer::max_waiters_per_client).
 #[derive(Debug)]
 pub struct PerClient<K, C> {
-    key: Arc<K>,
-    client: C,
-    most: usize,
-}
-
-impl<K, C> PerClient<K, C> {
-    pub(crate) fn new(key: Arc<K>, client: C, most: usize) -> PerClient<K, C> {
-        PerClient { key, client, most }
-    }
+    pub(crate) key: Arc<K>,
+    pub(crate) client: C,
+    pub(crate) most: usize,
 }
 
 // This is for HTTP requests only: a blanket implementation for all requests would overlap with that for keys.
@@ -205,13 +193,7 @@ where
 /// See the example of [`LockLayer::read_write`](crate::LockLayer::read_write).
 #[derive(Debug)]
 pub struct ReadWrite<K> {
-    key: Arc<K>,
-}
-
-impl<K> ReadWrite<K> {
-    pub(crate) fn new(key: Arc<K>) -> ReadWrite<K> {
-        ReadWrite { key }
-    }
+    pub(crate) key: Arc<K>,
 }
 
 impl<K, B> FindKey<Request<B>> for ReadWrite<K>
