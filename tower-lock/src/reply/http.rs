@@ -1,7 +1,5 @@
 //! Replies for HTTP.
 
-use std::fmt::{self, Write};
-
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response};
 
@@ -20,8 +18,7 @@ where
     B: From<String>,
 {
     fn reply(&self, refusal: Refusal) -> Result<Response<B>, E> {
-        let body = Problem(&refusal).to_string();
-        let mut response = bare(&refusal, B::from(body));
+        let mut response = bare(&refusal, B::from(problem(&refusal)));
         response.headers_mut().insert(
             CONTENT_TYPE,
             HeaderValue::from_static("application/problem+json"),
@@ -56,36 +53,22 @@ fn bare<B>(refusal: &Refusal, body: B) -> Response<B> {
     response
 }
 
-/// A problem document.
-struct Problem<'a>(&'a Refusal);
-
-impl fmt::Display for Problem<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let status = self.0.kind().status();
-        write!(
-            f,
-            r#"{{"type":"about:blank","title":"{}","status":{},"detail":"{}"}}"#,
-            status.canonical_reason().unwrap_or_default(),
-            status.as_u16(),
-            Escaped(self.0.detail())
-        )
-    }
-}
-
-/// A text, escaped for a JSON string.
-struct Escaped<'a>(&'a str);
-
-impl fmt::Display for Escaped<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for character in self.0.chars() {
-            match character {
-                '"' | '\\' => write!(f, "\\{character}")?,
-                '\u{0}'..='\u{1f}' => write!(f, "\\u{:04x}", u32::from(character))?,
-                _ => f.write_char(character)?,
-            }
+/// Returns the problem document.
+fn problem(refusal: &Refusal) -> String {
+    let status = refusal.kind().status();
+    let mut detail = String::new();
+    for character in refusal.detail().chars() {
+        match character {
+            '"' | '\\' => detail.extend(['\\', character]),
+            '\u{0}'..='\u{1f}' => detail += &format!("\\u{:04x}", u32::from(character)),
+            _ => detail.push(character),
         }
-        Ok(())
     }
+    format!(
+        r#"{{"type":"about:blank","title":"{}","status":{},"detail":"{detail}"}}"#,
+        status.canonical_reason().unwrap_or_default(),
+        status.as_u16(),
+    )
 }
 
 #[cfg(test)]
@@ -95,7 +78,7 @@ mod tests {
     #[test]
     fn a_name_with_quotes_is_still_a_json_document() {
         let refusal = Refusal::bad_key("The query parameter `a\"b\\c\n` is missing.".to_owned());
-        let problem = Problem(&refusal).to_string();
+        let problem = problem(&refusal);
         assert!(
             problem.ends_with(r#""detail":"The query parameter `a\"b\\c\u000a` is missing."}"#),
             "{problem}"
