@@ -1,7 +1,6 @@
 //! The response future, which finds the key, waits for the lock, makes the inner call under it and releases it.
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -33,7 +32,6 @@ pin_project! {
     {
         #[pin]
         state: State<S, Request, R, U::Holding>,
-        until: PhantomData<fn() -> U>,
     }
 }
 
@@ -69,14 +67,6 @@ pin_project! {
     }
 }
 
-fn answer<R, Response, Error>(reply: R, refusal: Refusal) -> Result<Response, Error>
-where
-    R: Reply<Response, Error>,
-{
-    refusal::log(&refusal);
-    reply.reply(refusal)
-}
-
 impl<S, Request, R, H> State<S, Request, R, H>
 where
     S: Service<Request>,
@@ -92,7 +82,7 @@ where
         if let Some(waiting) = &mut waiting
             && let Err(kind) = waiting.ask_for(&name)
         {
-            return State::refused(plan.reply, Refusal::capped(kind));
+            return State::refused(plan.reply, Refusal::of(kind));
         }
         State::Waiting {
             guard: plan.options.acquire(&plan.manager, name, mode),
@@ -113,16 +103,10 @@ where
     S: Service<Request>,
     U: HoldUntil<S, Request>,
 {
-    fn new(state: State<S, Request, R, U::Holding>) -> Self {
-        ResponseFuture {
-            state,
-            until: PhantomData,
-        }
-    }
-
     /// Returns the future of a request that needs no lock.
     pub(crate) fn unlocked(response: S::Future) -> Self {
-        ResponseFuture::new(State::Unlocked { response })
+        let state = State::Unlocked { response };
+        ResponseFuture { state }
     }
 
     /// Returns the future of a request that `ready` is to serve under the lock `name`.
@@ -134,15 +118,17 @@ where
         ready: S,
         request: Request,
     ) -> Self {
-        ResponseFuture::new(match plan.waiters.enter(plan.caps, client) {
+        let state = match plan.waiters.enter(plan.caps, client) {
             Ok(waiting) => State::waiting(plan, waiting, name, mode, ready, request),
-            Err(kind) => State::refused(plan.reply, Refusal::capped(kind)),
-        })
+            Err(kind) => State::refused(plan.reply, Refusal::of(kind)),
+        };
+        ResponseFuture { state }
     }
 
     /// Returns the future of a request that is refused because no key can be made from it.
     pub(crate) fn refused(reply: R, refusal: Refusal) -> Self {
-        ResponseFuture::new(State::refused(reply, refusal))
+        let state = State::refused(reply, refusal);
+        ResponseFuture { state }
     }
 
     /// Returns the future of a request whose key `finding` has yet to find.
@@ -152,13 +138,14 @@ where
         finding: Finding<Request>,
         ready: S,
     ) -> Self {
-        ResponseFuture::new(match plan.waiters.enter(plan.caps, client) {
+        let state = match plan.waiters.enter(plan.caps, client) {
             Ok(waiting) => State::Finding {
                 finding,
                 rest: Some((ready, plan, waiting)),
             },
-            Err(kind) => State::refused(plan.reply, Refusal::capped(kind)),
-        })
+            Err(kind) => State::refused(plan.reply, Refusal::of(kind)),
+        };
+        ResponseFuture { state }
     }
 }
 
@@ -242,7 +229,8 @@ where
                     // A refusal by a cap awaits nothing else: without this, a loop of refused calls would never yield.
                     ready!(coop::poll_proceed(cx)).made_progress();
                     let (reply, refusal) = take_once(refusal);
-                    break answer(reply, refusal);
+                    refusal::log(&refusal);
+                    break reply.reply(refusal);
                 }
                 StateProj::Done => panic!("{POLLED_AFTER_COMPLETE}"),
             };

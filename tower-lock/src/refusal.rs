@@ -160,11 +160,6 @@ impl From<LockError> for Refusal {
 }
 
 impl Refusal {
-    /// Returns the refusal by a cap of the layer's own.
-    pub(crate) fn capped(kind: RefusalKind) -> Refusal {
-        Refusal::of(kind)
-    }
-
     /// Returns the refusal of a request from which no key can be made: 400. `detail` is one sentence for the client.
     ///
     /// See the example of [`LockKey::find_name`](crate::LockKey::find_name).
@@ -186,7 +181,7 @@ impl Refusal {
         }
     }
 
-    fn of(kind: RefusalKind) -> Refusal {
+    pub(crate) fn of(kind: RefusalKind) -> Refusal {
         let retry_after = kind
             .is_retryable()
             .then(|| Duration::from_millis(fastrand::u64(RETRY_AFTER_MILLIS)));
