@@ -150,18 +150,6 @@ impl<B: Body> HeldBody<B> {
     }
 }
 
-/// The error of a body whose lock was lost while it was being sent.
-#[derive(Debug)]
-struct BodyLost;
-
-impl fmt::Display for BodyLost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the lock of this response was lost before the end of its body")
-    }
-}
-
-impl std::error::Error for BodyLost {}
-
 impl<B> Body for HeldBody<B>
 where
     B: Body,
@@ -187,7 +175,8 @@ where
             );
             this.body.set(None);
             *this.hold = None;
-            return Poll::Ready(Some(Err(Box::new(BodyLost))));
+            let error = "the lock of this response was lost before the end of its body";
+            return Poll::Ready(Some(Err(error.into())));
         }
         // The body is polled in the hold's scope, as the handler was.
         let frame = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx));
