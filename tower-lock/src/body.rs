@@ -92,9 +92,10 @@ pin_project! {
 }
 
 struct BodyHold {
+    // Nothing else keeps it: what drops the hold drops the guard, which then releases in the background.
+    _guard: Arc<Mutex<Option<LockGuard>>>,
     lease: Lease,
     lost: <Lost as IntoFuture>::IntoFuture,
-    guard: Arc<Mutex<Option<LockGuard>>>,
 }
 
 impl BodyHold {
@@ -105,29 +106,21 @@ impl BodyHold {
         // Nothing polls the body while its client does not read. The guard must be dropped even then once the hold
         // is lost, or the store would keep the key for the rest of its lease.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let slot = slot.clone();
+            let slot = Arc::downgrade(&slot);
             runtime.spawn(async move {
                 ended.await;
-                drop(take(&slot));
+                // Nothing panics while the mutex is locked, so its poison means nothing.
+                let guard = slot
+                    .upgrade()
+                    .and_then(|slot| slot.lock().unwrap_or_else(PoisonError::into_inner).take());
+                drop(guard);
             });
         }
         BodyHold {
             lost: lease.lost().into_future(),
             lease,
-            guard: slot,
+            _guard: slot,
         }
-    }
-}
-
-// Nothing panics while the mutex is locked, so its poison means nothing.
-fn take(slot: &Mutex<Option<LockGuard>>) -> Option<LockGuard> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner).take()
-}
-
-impl Drop for BodyHold {
-    fn drop(&mut self) {
-        // A dropped guard releases in the background.
-        drop(take(&self.guard));
     }
 }
 
