@@ -33,31 +33,20 @@ pub(crate) fn shape(function: &Function) -> Option<Shape> {
         ReturnType::Default => None,
         ReturnType::Type(_, ty) => Some(&**ty),
     };
-    if function.sig.asyncness.is_some() {
-        let output = declared.cloned().unwrap_or_else(|| parse_quote!(()));
-        return Some(Shape {
-            making: Making::AsyncFn,
-            output,
-        });
-    }
-    match declared? {
-        Type::ImplTrait(opaque) => {
-            let output = future_output(&opaque.bounds)?;
-            Some(Shape {
-                making: Making::Opaque,
-                output,
-            })
+    let (making, output) = match declared {
+        _ if function.sig.asyncness.is_some() => {
+            let output = declared.cloned().unwrap_or_else(|| parse_quote!(()));
+            (Making::AsyncFn, output)
         }
-        Type::Path(path) => {
-            let output = boxed_output(&path.path)?;
-            let making = match function.body.as_ref().and_then(boxed_block) {
-                Some(block) => Making::BoxedBlock(block),
-                None => Making::Boxed,
-            };
-            Some(Shape { making, output })
+        Some(Type::ImplTrait(opaque)) => (Making::Opaque, future_output(&opaque.bounds)?),
+        Some(Type::Path(path)) => {
+            let block = function.body.as_ref().and_then(boxed_block);
+            let making = block.map_or(Making::Boxed, Making::BoxedBlock);
+            (making, boxed_output(&path.path)?)
         }
-        _ => None,
-    }
+        _ => return None,
+    };
+    Some(Shape { making, output })
 }
 
 /// Returns `T` of `Future<Output = T> + ..`.
