@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proc_macro2::{Span, TokenStream};
-use quote::quote;
+use quote::{format_ident, quote};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::{Expr, ExprCall, ExprLit, ExprMacro, Ident, Lit, LitStr, Path, Stmt, Token};
@@ -67,7 +67,7 @@ pub(crate) enum Mode {
 
 /// The options that go to the lock's request, by name, in the order in which they were written.
 #[derive(Default)]
-pub(crate) struct RequestOptions(Vec<(&'static str, RequestValue)>);
+pub(crate) struct RequestOptions(pub(crate) Vec<(&'static str, RequestValue)>);
 
 pub(crate) enum RequestValue {
     Duration(Duration, Span),
@@ -75,12 +75,8 @@ pub(crate) enum RequestValue {
 }
 
 impl RequestOptions {
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &(&'static str, RequestValue)> {
-        self.0.iter()
-    }
-
     pub(crate) fn get(&self, name: &str) -> Option<&RequestValue> {
-        let mut named = self.iter().filter(|(option, _)| *option == name);
+        let mut named = self.0.iter().filter(|(option, _)| *option == name);
         named.next().map(|(_, value)| value)
     }
 
@@ -90,10 +86,6 @@ impl RequestOptions {
             RequestValue::Duration(duration, span) => Some((*duration, *span)),
             RequestValue::Expr(_) => None,
         }
-    }
-
-    pub(crate) fn push(&mut self, name: &'static str, value: RequestValue) {
-        self.0.push((name, value));
     }
 }
 
@@ -208,7 +200,7 @@ fn parse_option(
         Form::Bool => RequestValue::Expr(bool_arg(&text, value(input)?)?),
         Form::Any => RequestValue::Expr(value(input)?),
     };
-    args.request.push(option.name, passed);
+    args.request.0.push((option.name, passed));
     Ok(())
 }
 
@@ -387,29 +379,21 @@ fn keys(value: Expr) -> syn::Result<Keys> {
 }
 
 fn duration_arg(option: &str, value: Expr) -> syn::Result<RequestValue> {
-    match &value {
-        Expr::Lit(ExprLit {
-            lit: Lit::Str(text),
-            ..
-        }) => duration::parse(&text.value())
-            .map(|duration| RequestValue::Duration(duration, text.span()))
-            .map_err(|message| syn::Error::new(text.span(), message)),
-        Expr::Lit(ExprLit {
-            lit: Lit::Int(number),
-            ..
-        }) => Err(syn::Error::new(
-            number.span(),
-            format!(
-                "`{option}` needs a unit: write \"{0}s\" or \"{0}ms\", or a `Duration` expression",
-                number.base10_digits(),
-            ),
-        )),
-        Expr::Lit(literal) => Err(syn::Error::new(
-            literal.lit.span(),
-            format!("`{option}` must be a string such as \"2s\", or a `Duration` expression"),
-        )),
-        _ => Ok(RequestValue::Expr(value)),
-    }
+    let Expr::Lit(ExprLit { lit, .. }) = &value else {
+        return Ok(RequestValue::Expr(value));
+    };
+    let why = match lit {
+        Lit::Str(text) => match duration::parse(&text.value()) {
+            Ok(duration) => return Ok(RequestValue::Duration(duration, text.span())),
+            Err(why) => why,
+        },
+        Lit::Int(number) => format!(
+            "`{option}` needs a unit: write \"{0}s\" or \"{0}ms\", or a `Duration` expression",
+            number.base10_digits(),
+        ),
+        _ => format!("`{option}` must be a string such as \"2s\", or a `Duration` expression"),
+    };
+    Err(syn::Error::new(lit.span(), why))
 }
 
 fn bool_arg(option: &str, value: Expr) -> syn::Result<Expr> {
@@ -519,12 +503,13 @@ fn on_busy(input: ParseStream<'_>) -> syn::Result<OnBusy> {
 
 fn on_lost(input: ParseStream<'_>) -> syn::Result<Option<Ident>> {
     let word = word(input, "on_lost", &["cancel", "finish", "error"])?;
-    let variant = match word.to_string().as_str() {
-        "finish" => "Finish",
-        "error" => "Error",
-        _ => return Ok(None),
-    };
-    Ok(Some(Ident::new(variant, Span::call_site())))
+    Ok((word != "cancel").then(|| variant(&word)))
+}
+
+/// Returns the variant that a word names: its first letter is a capital there.
+pub(crate) fn variant(word: &Ident) -> Ident {
+    let word = word.to_string();
+    format_ident!("{}{}", word[..1].to_uppercase(), word[1..])
 }
 
 fn guard(input: ParseStream<'_>) -> syn::Result<Ident> {

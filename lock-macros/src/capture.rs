@@ -13,17 +13,12 @@ use syn::{Attribute, FnArg, Meta, Pat, PatIdent};
 
 use crate::function::{Argument, Function, argument, bound_names, by_reference};
 
-/// The pieces of an expansion that depend on the arguments.
-pub(crate) struct Captures {
-    /// The signature's arguments, each with one name by which it can be moved whole.
-    pub(crate) inputs: Vec<FnArg>,
-    /// The statements that go first in the body.
-    pub(crate) rebind: TokenStream,
-}
-
-/// Returns the pieces for the arguments. The names in `used_by_options`, which the attribute itself uses, are not
-/// reported as unused.
-pub(crate) fn captures(function: &Function, used_by_options: &HashSet<String>) -> Captures {
+/// Returns the signature's arguments, each with one name by which it can be moved whole, and the statements that go
+/// first in the body. The names in `used_by_options`, which the attribute itself uses, are not reported as unused.
+pub(crate) fn captures(
+    function: &Function,
+    used_by_options: &HashSet<String>,
+) -> (Vec<FnArg>, TokenStream) {
     let mut inputs = Vec::new();
     let mut rebind = TokenStream::new();
     let is_used = |name: &Ident| used_by_options.contains(&name.to_string());
@@ -65,8 +60,7 @@ pub(crate) fn captures(function: &Function, used_by_options: &HashSet<String>) -
             }
             Argument::Pattern(pattern) => {
                 let whole = whole(position);
-                let mut names = Vec::new();
-                bound_names(pattern, &mut names);
+                let mut names = bound_names(pattern);
                 names.retain(is_used);
                 rebind.extend(quote! {
                     #(#conditions)* let #whole = #whole;
@@ -78,7 +72,7 @@ pub(crate) fn captures(function: &Function, used_by_options: &HashSet<String>) -
         }
         inputs.push(FnArg::Typed(outer));
     }
-    Captures { inputs, rebind }
+    (inputs, rebind)
 }
 
 const CONDITIONS: [&str; 2] = ["cfg", "cfg_attr"];
@@ -120,8 +114,7 @@ pub(crate) fn borrowed(function: &Function, used: &HashSet<String>) -> TokenStre
         let Argument::Pattern(pattern) = argument(&typed.pat) else {
             continue;
         };
-        let mut names = Vec::new();
-        bound_names(pattern, &mut names);
+        let names = bound_names(pattern);
         if names.iter().any(|name| used.contains(&name.to_string())) {
             let conditions = conditions(&typed.attrs);
             let pattern = by_reference(pattern);

@@ -8,9 +8,9 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{FnArg, Path, Type};
 
-use crate::args::{Mode, OnBusy, RequestValue};
-use crate::capture::{Captures, borrowed, captures, conditions, identifiers, used_again};
-use crate::function::{Argument, Function, argument, bound_names};
+use crate::args::{Mode, OnBusy, RequestValue, variant};
+use crate::capture::{borrowed, captures, conditions, identifiers, used_again};
+use crate::function::{Argument, Function, argument};
 use crate::returns::{inferred, typed_return};
 use crate::shape::Making;
 use crate::validate::{KeyPart, KeyPlan, KeysPlan, Plan};
@@ -27,9 +27,9 @@ pub(crate) fn expand(
     let mut used: HashSet<_> = used_by_key.union(&used_by_call).cloned().collect();
     if let OnBusy::Call(_) = plan.args.on_busy {
         // It gets all arguments.
-        used.extend(arguments(function));
+        used.extend(function.roots().iter().map(Ident::to_string));
     }
-    let Captures { inputs, rebind } = captures(function, &used);
+    let (inputs, rebind) = captures(function, &used);
     let parts = Parts {
         plan,
         function,
@@ -294,14 +294,11 @@ fn used_by_key(plan: &Plan) -> HashSet<String> {
 
 /// Returns the names that the other options use.
 fn used_by_call(plan: &Plan) -> HashSet<String> {
-    let passed = plan
-        .args
-        .request
-        .iter()
-        .filter_map(|(_, value)| match value {
-            RequestValue::Expr(expr) => Some(expr),
-            RequestValue::Duration(..) => None,
-        });
+    let passed = plan.args.request.0.iter();
+    let passed = passed.filter_map(|(_, value)| match value {
+        RequestValue::Expr(expr) => Some(expr),
+        RequestValue::Duration(..) => None,
+    });
     let permits = match &plan.args.mode {
         Some(Mode::Semaphore(permits)) => Some(permits),
         _ => None,
@@ -313,17 +310,6 @@ fn used_by_call(plan: &Plan) -> HashSet<String> {
         identifiers(expr, &mut used);
     }
     used
-}
-
-/// Returns the names that the arguments bind.
-fn arguments(function: &Function) -> impl Iterator<Item = String> {
-    let mut names = Vec::new();
-    for input in &function.sig.inputs {
-        if let FnArg::Typed(typed) = input {
-            bound_names(&typed.pat, &mut names);
-        }
-    }
-    names.into_iter().map(|name| name.to_string())
 }
 
 /// Returns the expression for the names of the locks.
@@ -365,12 +351,7 @@ fn mode(plan: &Plan, private: &TokenStream) -> TokenStream {
         Some(Mode::Semaphore(permits)) => {
             quote_spanned!(permits.span()=> Semaphore(#permits))
         }
-        Some(Mode::Word(word)) => match word.to_string().as_str() {
-            "fair" => quote!(Fair),
-            "read" => quote!(Read),
-            "write" => quote!(Write),
-            _ => quote!(Exclusive),
-        },
+        Some(Mode::Word(word)) => variant(word).into_token_stream(),
         None => quote!(Exclusive),
     };
     quote!(#private::Mode::#mode)
@@ -378,7 +359,7 @@ fn mode(plan: &Plan, private: &TokenStream) -> TokenStream {
 
 /// Returns the expression for the options that go to the request.
 fn request_options(plan: &Plan, private: &TokenStream) -> TokenStream {
-    let fields = plan.args.request.iter().map(|(name, value)| {
+    let fields = plan.args.request.0.iter().map(|(name, value)| {
         let field = Ident::new(name, Span::call_site());
         let (value, span) = match value {
             RequestValue::Duration(duration, _) => {

@@ -20,23 +20,18 @@ impl Parse for Function {
             return Err(input.error("#[distributed_lock] goes on an `async fn`"));
         }
         let sig = input.parse()?;
-        if input.peek(Token![;]) {
-            input.parse::<Token![;]>()?;
-            return Ok(Function {
-                attrs,
-                vis,
-                sig,
-                body: None,
-            });
-        }
-        let body = parse_body(input)?;
-        let (inner, body) = split_inner_attributes(body)?;
-        attrs.extend(inner);
+        let body = if input.parse::<Option<Token![;]>>()?.is_some() {
+            None
+        } else {
+            let (inner, body) = split_inner_attributes(parse_body(input)?)?;
+            attrs.extend(inner);
+            Some(body)
+        };
         Ok(Function {
             attrs,
             vis,
             sig,
-            body: Some(body),
+            body,
         })
     }
 }
@@ -129,7 +124,7 @@ impl Function {
         for argument in self.arguments() {
             match argument {
                 Argument::Plain(name) => roots.push(name.clone()),
-                Argument::Pattern(pattern) => bound_names(pattern, &mut roots),
+                Argument::Pattern(pattern) => roots.extend(bound_names(pattern)),
             }
         }
         roots
@@ -153,32 +148,18 @@ pub(crate) fn argument(pattern: &Pat) -> Argument<'_> {
     }
 }
 
-/// Adds the names that a pattern binds to `names`.
-pub(crate) fn bound_names(pattern: &Pat, names: &mut Vec<Ident>) {
-    match pattern {
-        Pat::Ident(binding) => {
-            names.push(binding.ident.clone());
-            if let Some((_, inner)) = &binding.subpat {
-                bound_names(inner, names);
-            }
-        }
-        Pat::Paren(inner) => bound_names(&inner.pat, names),
-        Pat::Reference(inner) => bound_names(&inner.pat, names),
-        Pat::Type(inner) => bound_names(&inner.pat, names),
-        Pat::Slice(slice) => slice.elems.iter().for_each(|pat| bound_names(pat, names)),
-        Pat::Tuple(tuple) => tuple.elems.iter().for_each(|pat| bound_names(pat, names)),
-        Pat::TupleStruct(tuple) => tuple.elems.iter().for_each(|pat| bound_names(pat, names)),
-        Pat::Struct(fields) => fields
-            .fields
-            .iter()
-            .for_each(|field| bound_names(&field.pat, names)),
-        Pat::Or(cases) => cases
-            .cases
-            .iter()
-            .take(1)
-            .for_each(|pat| bound_names(pat, names)),
-        _ => {}
-    }
+/// Returns the names that a pattern binds.
+pub(crate) fn bound_names(pattern: &Pat) -> Vec<Ident> {
+    let (own, most) = match pattern {
+        Pat::Ident(binding) => (Some(binding.ident.clone()), usize::MAX),
+        // Each case binds the same names.
+        Pat::Or(_) => (None, 1),
+        _ => (None, usize::MAX),
+    };
+    let mut pattern = pattern.clone();
+    let inner = parts(&mut pattern).into_iter().take(most);
+    let inner = inner.flat_map(|part| bound_names(part));
+    own.into_iter().chain(inner).collect()
 }
 
 /// Returns the pattern for matching through a reference: it binds every name by reference.
@@ -189,31 +170,34 @@ pub(crate) fn by_reference(pattern: &Pat) -> Pat {
 }
 
 fn strip_binding_modes(pattern: &mut Pat) {
+    while let Pat::Reference(reference) = pattern {
+        *pattern = (*reference.pat).clone();
+    }
+    if let Pat::Ident(binding) = pattern {
+        binding.by_ref = None;
+        binding.mutability = None;
+    }
+    parts(pattern).into_iter().for_each(strip_binding_modes);
+}
+
+/// Returns the patterns of which a pattern consists.
+fn parts(pattern: &mut Pat) -> Vec<&mut Pat> {
     match pattern {
         Pat::Ident(binding) => {
-            binding.by_ref = None;
-            binding.mutability = None;
-            if let Some((_, inner)) = &mut binding.subpat {
-                strip_binding_modes(inner);
-            }
+            let inner = binding.subpat.iter_mut();
+            inner.map(|(_, inner)| &mut **inner).collect()
         }
-        Pat::Reference(reference) => {
-            let mut inner = (*reference.pat).clone();
-            strip_binding_modes(&mut inner);
-            *pattern = inner;
+        Pat::Paren(inner) => vec![&mut inner.pat],
+        Pat::Reference(inner) => vec![&mut inner.pat],
+        Pat::Type(inner) => vec![&mut inner.pat],
+        Pat::Slice(slice) => slice.elems.iter_mut().collect(),
+        Pat::Tuple(tuple) => tuple.elems.iter_mut().collect(),
+        Pat::TupleStruct(tuple) => tuple.elems.iter_mut().collect(),
+        Pat::Struct(pattern) => {
+            let fields = pattern.fields.iter_mut();
+            fields.map(|field| &mut *field.pat).collect()
         }
-        Pat::Paren(inner) => strip_binding_modes(&mut inner.pat),
-        Pat::Type(inner) => strip_binding_modes(&mut inner.pat),
-        Pat::Slice(slice) => slice.elems.iter_mut().for_each(strip_binding_modes),
-        Pat::Tuple(tuple) => tuple.elems.iter_mut().for_each(strip_binding_modes),
-        Pat::TupleStruct(tuple) => tuple.elems.iter_mut().for_each(strip_binding_modes),
-        Pat::Struct(fields) => {
-            fields
-                .fields
-                .iter_mut()
-                .for_each(|field| strip_binding_modes(&mut field.pat));
-        }
-        Pat::Or(cases) => cases.cases.iter_mut().for_each(strip_binding_modes),
-        _ => {}
+        Pat::Or(cases) => cases.cases.iter_mut().collect(),
+        _ => Vec::new(),
     }
 }

@@ -78,7 +78,7 @@ pub(crate) fn check(
     {
         // The default is not to wait: a caller that waited would do the work a second time.
         let at_once = RequestValue::Duration(Duration::ZERO, span);
-        args.request.push("wait", at_once);
+        args.request.0.push(("wait", at_once));
     }
     Some(Plan {
         shape: shape?,
