@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::{format_ident, quote};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
@@ -34,6 +34,17 @@ pub(crate) struct Args {
     pub(crate) manager: Option<Expr>,
     pub(crate) guard: Option<Ident>,
     pub(crate) crate_path: Option<Path>,
+    /// The options that were named, even if their value was bad.
+    named: Vec<&'static str>,
+    /// The options that unknown ones stand for.
+    meant: Vec<&'static str>,
+}
+
+impl Args {
+    /// Returns true for an option that was written, be it wrongly: it must not be called missing.
+    pub(crate) fn mention(&self, option: &str) -> bool {
+        self.named.contains(&option) || self.meant.contains(&option)
+    }
 }
 
 pub(crate) enum Key {
@@ -89,80 +100,33 @@ impl RequestOptions {
     }
 }
 
-/// The options that were named, even if their value was bad: "missing" and "given twice" must not
-/// be said of the wrong ones.
-#[derive(Default)]
-pub(crate) struct Seen {
-    named: Vec<String>,
-    /// The options that unknown ones stand for.
-    meant: Vec<&'static str>,
-}
-
-impl Seen {
-    /// Notes an option, and returns false with an error if it was given before.
-    fn note(&mut self, name: &Ident, errors: &mut Errors) -> bool {
-        let text = name.unraw().to_string();
-        let twice = self.named.contains(&text);
-        if twice {
-            errors.at(name.span(), format!("`{text}` is given twice"));
-        } else {
-            self.named.push(text);
-        }
-        !twice
-    }
-
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.named.iter().any(|seen| seen == name) || self.meant.contains(&name)
-    }
-}
-
 /// Parses everything between the attribute's parentheses.
-pub(crate) fn parse(tokens: TokenStream, errors: &mut Errors) -> (Args, Seen) {
+pub(crate) fn parse(tokens: TokenStream, errors: &mut Errors) -> Args {
     let mut args = Args::default();
-    let mut seen = Seen::default();
     let parser = |input: ParseStream<'_>| {
         while !input.is_empty() {
-            // The mistakes of this option alone: one of another option must not hide what is left over after this one.
-            let mut own = Errors::default();
-            if let Err(error) = parse_option(input, &mut args, &mut seen, &mut own) {
-                own.add(error);
+            match parse_option(input, &mut args) {
+                Err(error) => errors.add(error),
+                Ok(()) if input.is_empty() || input.peek(Token![,]) => {}
+                Ok(()) => errors.at(input.span(), "expected `,` between options"),
             }
-            let skipped = skip_to_comma(input, &mut own);
-            own.into_result().unwrap_or_else(|error| errors.add(error));
-            skipped?;
+            // What is left before the comma may belong to the mistake.
+            while !input.is_empty() && input.parse::<Option<Token![,]>>()?.is_none() {
+                input.parse::<TokenTree>()?;
+            }
         }
         Ok(())
     };
     if let Err(error) = parser.parse2(tokens) {
         errors.add(error);
     }
-    (args, seen)
+    args
 }
 
-/// Moves past the next comma. Anything before it is reported here, unless the option has an error already, to which it
-/// may belong.
-fn skip_to_comma(input: ParseStream<'_>, errors: &mut Errors) -> syn::Result<()> {
-    if errors.is_empty() && !input.is_empty() && !input.peek(Token![,]) {
-        errors.at(input.span(), "expected `,` between options");
-    }
-    while !input.is_empty() && !input.peek(Token![,]) {
-        input.parse::<proc_macro2::TokenTree>()?;
-    }
-    if !input.is_empty() {
-        input.parse::<Token![,]>()?;
-    }
-    Ok(())
-}
-
-fn parse_option(
-    input: ParseStream<'_>,
-    args: &mut Args,
-    seen: &mut Seen,
-    errors: &mut Errors,
-) -> syn::Result<()> {
+fn parse_option(input: ParseStream<'_>, args: &mut Args) -> syn::Result<()> {
     if input.peek(Lit) {
         let literal: Lit = input.parse()?;
-        seen.meant.push("key");
+        args.meant.push("key");
         return Err(syn::Error::new(
             literal.span(),
             "expected `option = value`; the key is written `key = \"...\"`",
@@ -174,25 +138,22 @@ fn parse_option(
     let text = name.unraw().to_string();
     let Some(option) = OPTIONS.iter().find(|option| option.name == text) else {
         let meant = meant(&text);
-        seen.meant.extend(meant.iter().map(|option| option.name));
+        args.meant.extend(meant.iter().map(|option| option.name));
         return Err(syn::Error::new(name.span(), unknown_option(&text, &meant)));
     };
-    let first = seen.note(&name, errors);
-    if !input.peek(Token![=]) {
+    if args.named.contains(&option.name) {
+        return Err(syn::Error::new(
+            name.span(),
+            format!("`{text}` is given twice"),
+        ));
+    }
+    args.named.push(option.name);
+    let has_value = input.parse::<Option<Token![=]>>()?.is_some();
+    if !has_value || input.is_empty() || input.peek(Token![,]) {
         return Err(syn::Error::new(
             name.span(),
             format!("`{text}` needs a value: `{text} = ...`"),
         ));
-    }
-    input.parse::<Token![=]>()?;
-    if input.is_empty() || input.peek(Token![,]) {
-        return Err(syn::Error::new(
-            name.span(),
-            format!("`{text}` needs a value: `{text} = ...`"),
-        ));
-    }
-    if !first {
-        return Ok(());
     }
     let passed = match option.form {
         Form::Own => return parse_own(input, option.name, args),

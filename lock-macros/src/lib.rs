@@ -47,12 +47,12 @@ fn attribute(
             return quote::quote!(#errors #item);
         }
     };
-    let (args, seen) = args::parse(options, &mut errors);
+    let args = args::parse(options, &mut errors);
     let guard = args.guard.clone();
     let crate_path = args.crate_path.clone();
     let crate_path = crate_path.unwrap_or_else(|| syn::parse_quote!(::lock_runtime));
     match (
-        validate::check(args, &seen, &function, &mut errors),
+        validate::check(args, &function, &mut errors),
         &function.body,
     ) {
         (Some(plan), Some(body)) => expand::expand(&plan, &crate_path, &function, body),

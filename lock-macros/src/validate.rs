@@ -7,7 +7,7 @@ use proc_macro2::Span;
 use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, Ident, Lit, Type};
 
-use crate::args::{Args, Key, Keys, Mode, OnBusy, RequestOptions, RequestValue, Seen};
+use crate::args::{Args, Key, Keys, Mode, OnBusy, RequestOptions, RequestValue};
 use crate::capture::identifiers;
 use crate::duration::display;
 use crate::errors::Errors;
@@ -48,12 +48,7 @@ pub(crate) enum KeyPart {
 }
 
 /// Checks the options and the function. Returns `None` if a mistake was reported.
-pub(crate) fn check(
-    mut args: Args,
-    seen: &Seen,
-    function: &Function,
-    errors: &mut Errors,
-) -> Option<Plan> {
+pub(crate) fn check(mut args: Args, function: &Function, errors: &mut Errors) -> Option<Plan> {
     let shape = check_function(function, errors);
     if let Some(shape) = &shape {
         check_output(&args, shape, function, errors);
@@ -69,7 +64,7 @@ pub(crate) fn check(
             format!("`guard = {guard}` would hide the argument `{guard}`: choose another name"),
         );
     }
-    let keys = check_keys(args.key.take(), args.keys.take(), seen, function, errors);
+    let keys = check_keys(args.key.take(), args.keys.take(), &args, function, errors);
     if !errors.is_empty() {
         return None;
     }
@@ -90,7 +85,7 @@ pub(crate) fn check(
 fn check_keys(
     one: Option<Key>,
     several: Option<Keys>,
-    seen: &Seen,
+    args: &Args,
     function: &Function,
     errors: &mut Errors,
 ) -> Option<KeysPlan> {
@@ -118,7 +113,7 @@ fn check_keys(
             None
         }
         (None, None) => {
-            if !seen.has("key") && !seen.has("keys") {
+            if !args.mention("key") && !args.mention("keys") {
                 errors.at(
                     Span::call_site(),
                     "`key` is missing: #[distributed_lock(key = \"order:{id}\")]",
