@@ -11,7 +11,7 @@ use syn::{Expr, Ident, LitStr, Path, Token};
 
 use crate::errors::Errors;
 use crate::expand::{build_key, private_module};
-use crate::template::{CALL_OUTSIDE, Piece, Template};
+use crate::template::{self, CALL_OUTSIDE, Piece};
 use crate::validate::KeyPart;
 
 struct Input {
@@ -63,18 +63,11 @@ pub(crate) fn expand(tokens: TokenStream) -> TokenStream {
 fn key(input: Input, private: &TokenStream) -> syn::Result<TokenStream> {
     let span = input.template.span();
     let text = input.template.value();
-    let template = Template::parse(input.template)?;
-    let open = template
-        .placeholders()
-        .filter(|placeholder| placeholder.value.is_none())
-        .count();
+    let pieces = template::parse(&input.template)?;
     let mut errors = Errors::default();
-    for value in input.values.iter().skip(open) {
-        errors.on(value, "no `{}` in the template takes this value");
-    }
     let mut values = input.values.into_iter();
     let mut parts = Vec::new();
-    for piece in template.pieces {
+    for piece in pieces {
         let placeholder = match piece {
             Piece::Text(text) => {
                 parts.push(KeyPart::Text(text));
@@ -89,14 +82,15 @@ fn key(input: Input, private: &TokenStream) -> syn::Result<TokenStream> {
             let anchor = Ident::new("value", Span::mixed_site().located_at(value.span()));
             parts.push(KeyPart::Value(value, anchor));
         } else {
+            let described = &placeholder.described;
             errors.at(
                 span,
-                format!(
-                    "{} has no value: add one after the template",
-                    placeholder.describe()
-                ),
+                format!("{described} has no value: add one after the template"),
             );
         }
+    }
+    for value in values {
+        errors.on(value, "no `{}` in the template takes this value");
     }
     errors.into_result()?;
     Ok(build_key(&text, &parts, private))

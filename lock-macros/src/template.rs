@@ -13,15 +13,12 @@
 use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::{Expr, ExprLit, Ident, Lit, LitStr, Member, parse_quote, parse_quote_spanned};
 
+use crate::errors::Errors;
+
 /// The message for parentheses after the literal. rustc proposes them there if `{order.id}` names a method, because it
 /// puts them after what it underlines.
 pub(crate) const CALL_OUTSIDE: &str =
     "the parentheses of a method belong inside the braces, such as \"order:{order.id()}\"";
-
-/// One template, taken apart.
-pub(crate) struct Template {
-    pub(crate) pieces: Vec<Piece>,
-}
 
 pub(crate) enum Piece {
     /// Text with its doubled braces already single.
@@ -30,25 +27,14 @@ pub(crate) enum Piece {
 }
 
 pub(crate) struct Placeholder {
-    /// Byte offset of the opening brace in the template's value.
-    pub(crate) offset: usize,
-    /// The text between the braces.
-    pub(crate) text: String,
+    /// The beginning of every message about it, such as ``placeholder `{order.id}` at byte 6``. Stable Rust has no spans
+    /// inside a string literal, so the message says where it is.
+    pub(crate) described: String,
     /// The value to take; `None` for `{}`.
     pub(crate) value: Option<Expr>,
 }
 
-/// A mistake inside a template. Stable Rust has no spans inside a string literal, so the message
-/// says where it is.
-#[derive(Debug, PartialEq)]
-pub(crate) struct Fault(pub(crate) String);
-
 impl Placeholder {
-    /// Returns the beginning of every message about it, such as `placeholder {order.id} at byte 6`.
-    pub(crate) fn describe(&self) -> String {
-        describe(&self.text, self.offset)
-    }
-
     /// Returns the identifier that the value starts from.
     pub(crate) fn root(&self) -> Option<&Ident> {
         let mut expr = self.value.as_ref()?;
@@ -88,45 +74,17 @@ impl Placeholder {
     }
 }
 
-fn describe(text: &str, offset: usize) -> String {
-    format!("placeholder `{{{text}}}` at byte {offset}")
-}
-
-impl Template {
-    /// Takes a literal apart. The error has every fault that was found, each at the literal.
-    pub(crate) fn parse(literal: LitStr) -> Result<Template, syn::Error> {
-        let span = literal.span();
-        match parse_text(&literal.value(), span) {
-            Ok(pieces) => Ok(Template { pieces }),
-            Err(faults) => {
-                let mut errors = faults
-                    .into_iter()
-                    .map(|Fault(message)| syn::Error::new(span, message));
-                let mut all = errors
-                    .next()
-                    .unwrap_or_else(|| syn::Error::new(span, "bad template"));
-                all.extend(errors);
-                Err(all)
-            }
-        }
-    }
-
-    pub(crate) fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
-        self.pieces.iter().filter_map(|piece| match piece {
-            Piece::Placeholder(placeholder) => Some(placeholder),
-            Piece::Text(_) => None,
-        })
-    }
-}
-
-fn parse_text(template: &str, span: Span) -> Result<Vec<Piece>, Vec<Fault>> {
-    let mut faults = Vec::new();
+/// Takes a literal apart. The error has every mistake that was found, each at the literal.
+pub(crate) fn parse(literal: &LitStr) -> syn::Result<Vec<Piece>> {
+    let template = literal.value();
+    let span = literal.span();
+    let mut errors = Errors::default();
     if template.is_empty() {
-        faults.push(Fault("a key must not be empty".into()));
+        errors.at(span, "a key must not be empty");
     }
     let mut pieces = Vec::new();
     let mut text = String::new();
-    let mut rest = template;
+    let mut rest = template.as_str();
     while let Some(at) = rest.find(['{', '}']) {
         text.push_str(&rest[..at]);
         rest = &rest[at..];
@@ -140,16 +98,20 @@ fn parse_text(template: &str, span: Span) -> Result<Vec<Piece>, Vec<Fault>> {
             continue;
         }
         if rest.starts_with('}') {
-            faults.push(Fault(format!(
-                "`}}` at byte {offset} closes no placeholder: write `}}}}` for the character itself"
-            )));
+            errors.at(
+                span,
+                format!("`}}` at byte {offset} closes no placeholder: write `}}}}` for the character itself"),
+            );
             rest = &rest[1..];
             continue;
         }
         let Some(inside) = inside_braces(&rest[1..]) else {
-            faults.push(Fault(format!(
-                "the placeholder opened by `{{` at byte {offset} is not closed: write `{{{{` for the character itself"
-            )));
+            errors.at(
+                span,
+                format!(
+                    "the placeholder opened by `{{` at byte {offset} is not closed: write `{{{{` for the character itself"
+                ),
+            );
             text.clear();
             rest = "";
             break;
@@ -159,7 +121,7 @@ fn parse_text(template: &str, span: Span) -> Result<Vec<Piece>, Vec<Fault>> {
         }
         match parse_placeholder(inside, offset, span) {
             Ok(placeholder) => pieces.push(Piece::Placeholder(placeholder)),
-            Err(fault) => faults.push(fault),
+            Err(error) => errors.add(error),
         }
         rest = &rest[inside.len() + 2..];
     }
@@ -167,15 +129,10 @@ fn parse_text(template: &str, span: Span) -> Result<Vec<Piece>, Vec<Fault>> {
     if !text.is_empty() {
         pieces.push(Piece::Text(text));
     }
-    if !faults.is_empty() {
-        return Err(faults);
+    if errors.is_empty() {
+        ambiguities(&pieces, span, &mut errors);
     }
-    faults.extend(ambiguities(&pieces));
-    if faults.is_empty() {
-        Ok(pieces)
-    } else {
-        Err(faults)
-    }
+    errors.into_result().map(|()| pieces)
 }
 
 /// Returns the text up to the closing brace. A brace inside a quoted argument does not close.
@@ -241,12 +198,12 @@ fn closing_quote(inside: &str, quote: char) -> Option<usize> {
     None
 }
 
-fn parse_placeholder(text: &str, offset: usize, span: Span) -> Result<Placeholder, Fault> {
-    let fault = |what: &str| Fault(format!("{}: {what}", describe(text, offset)));
+fn parse_placeholder(text: &str, offset: usize, span: Span) -> syn::Result<Placeholder> {
+    let described = format!("placeholder `{{{text}}}` at byte {offset}");
+    let fault = |what: &str| syn::Error::new(span, format!("{described}: {what}"));
     if text.is_empty() {
         return Ok(Placeholder {
-            offset,
-            text: String::new(),
+            described,
             value: None,
         });
     }
@@ -273,8 +230,7 @@ fn parse_placeholder(text: &str, offset: usize, span: Span) -> Result<Placeholde
     refusal(&value).map_or(Ok(()), |what| Err(fault(&what)))?;
     resolve(&mut value, span);
     Ok(Placeholder {
-        offset,
-        text: text.to_owned(),
+        described,
         value: Some(value),
     })
 }
@@ -401,9 +357,8 @@ fn is_plain_argument(argument: &Expr) -> bool {
     }
 }
 
-/// Returns a fault for each two neighbouring placeholders that no character keeps apart.
-fn ambiguities(pieces: &[Piece]) -> Vec<Fault> {
-    let mut faults = Vec::new();
+/// Reports each two neighbouring placeholders that no character keeps apart.
+fn ambiguities(pieces: &[Piece], span: Span, errors: &mut Errors) {
     let mut before: Option<&Placeholder> = None;
     let mut between = "";
     for piece in pieces {
@@ -413,20 +368,19 @@ fn ambiguities(pieces: &[Piece]) -> Vec<Fault> {
                 if let Some(before) = before
                     && between.chars().all(may_be_in_a_value)
                 {
-                    faults.push(Fault(format!(
+                    let message = format!(
                         "`{between}` between {} and {} does not keep their values apart: put a character \
                          there that no value can contain, such as `:` or `/` (letters, digits, `_`, `.`, \
                          `-` and `%` do not count)",
-                        before.describe(),
-                        placeholder.describe(),
-                    )));
+                        before.described, placeholder.described,
+                    );
+                    errors.at(span, message);
                 }
                 before = Some(placeholder);
                 between = "";
             }
         }
     }
-    faults
 }
 
 /// Returns true for a character that the escaping of `lock-runtime` lets through or produces.

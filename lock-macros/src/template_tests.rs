@@ -2,33 +2,33 @@ use quote::ToTokens;
 
 use super::*;
 
+fn parse_text(template: &str) -> syn::Result<Vec<Piece>> {
+    parse(&LitStr::new(template, Span::call_site()))
+}
+
 /// Shows a template's pieces: text as it is, placeholders as `<offset expr>`.
 fn shown(template: &str) -> String {
-    let pieces = parse_text(template, Span::call_site());
-    pieces
-        .unwrap_or_else(|faults| panic!("{faults:?}"))
-        .iter()
-        .map(|piece| match piece {
-            Piece::Text(text) => text.clone(),
-            Piece::Placeholder(Placeholder {
-                offset,
-                value: Some(value),
-                ..
-            }) => {
-                format!(
-                    "<{offset} {}>",
-                    value.to_token_stream().to_string().replace(' ', "")
-                )
+    let pieces = parse_text(template).unwrap_or_else(|error| panic!("{error}"));
+    let shown = pieces.iter().map(|piece| match piece {
+        Piece::Text(text) => text.clone(),
+        Piece::Placeholder(Placeholder { described, value }) => {
+            let (_, offset) = described.rsplit_once(' ').unwrap();
+            match value {
+                Some(value) => {
+                    let value = value.to_token_stream().to_string().replace(' ', "");
+                    format!("<{offset} {value}>")
+                }
+                None => format!("<{offset}>"),
             }
-            Piece::Placeholder(Placeholder { offset, .. }) => format!("<{offset}>"),
-        })
-        .collect()
+        }
+    });
+    shown.collect()
 }
 
 fn faults(template: &str) -> Vec<String> {
-    match parse_text(template, Span::call_site()) {
+    match parse_text(template) {
         Ok(_) => panic!("{template} was accepted"),
-        Err(faults) => faults.into_iter().map(|Fault(message)| message).collect(),
+        Err(faults) => faults.into_iter().map(|fault| fault.to_string()).collect(),
     }
 }
 
@@ -167,18 +167,17 @@ fn two_placeholders_need_a_separator_that_no_value_contains() {
         "{a}{{{b}",
         "-{a}-",
     ] {
-        assert!(
-            parse_text(template, Span::call_site()).is_ok(),
-            "{template}"
-        );
+        assert!(parse_text(template).is_ok(), "{template}");
     }
 }
 
 #[test]
 fn a_value_is_rooted_anew_without_touching_the_rest() {
-    let literal = LitStr::new("{user.pair.0.id(user)}", Span::call_site());
-    let template = Template::parse(literal).unwrap_or_else(|error| panic!("{error}"));
-    let placeholder = template.placeholders().next().unwrap();
+    let pieces = parse_text("{user.pair.0.id(user)}");
+    let pieces = pieces.unwrap_or_else(|error| panic!("{error}"));
+    let [Piece::Placeholder(placeholder)] = pieces.as_slice() else {
+        panic!("it is one placeholder");
+    };
     assert_eq!(placeholder.root().unwrap(), "user");
     let value = placeholder
         .value_rooted_at(Ident::new("other", Span::call_site()))

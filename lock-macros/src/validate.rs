@@ -15,7 +15,7 @@ use crate::function::{Argument, Function};
 use crate::options::{Form, OPTIONS, SHORTEST};
 use crate::shape::{Shape, shape};
 use crate::suggest::hint;
-use crate::template::{Piece, Placeholder, Template};
+use crate::template::{self, Piece, Placeholder};
 
 const SHORTEST_RENEWED_LEASE: Duration = Duration::from_secs(1);
 
@@ -275,23 +275,22 @@ fn is_renewed(request: &RequestOptions) -> Option<bool> {
 fn template_key(literal: syn::LitStr, function: &Function, errors: &mut Errors) -> Option<KeyPlan> {
     let text = literal.value();
     let span = literal.span();
-    let template = match Template::parse(literal) {
-        Ok(template) => template,
+    let pieces = match template::parse(&literal) {
+        Ok(pieces) => pieces,
         Err(error) => {
             errors.add(error);
             return None;
         }
     };
     let roots = function.roots();
-    let parts: Vec<_> = template
-        .pieces
+    let parts: Vec<_> = pieces
         .into_iter()
         .filter_map(|piece| match piece {
             Piece::Text(text) => Some(KeyPart::Text(text)),
             Piece::Placeholder(placeholder) => match value_of(&placeholder, &roots, span) {
                 Ok(part) => Some(part),
                 Err(why) => {
-                    let mut message = format!("{}: {why}", placeholder.describe());
+                    let mut message = format!("{}: {why}", placeholder.described);
                     if placeholder.value.is_some() {
                         message.push_str(&known_arguments(&placeholder, function, &roots));
                     }

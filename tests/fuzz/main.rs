@@ -5,6 +5,11 @@
 
 #[cfg(fuzzing)]
 mod durations;
+// `templates` takes a file of `lock-macros`, which looks for this one here.
+#[cfg(fuzzing)]
+#[path = "../../lock-macros/src/errors.rs"]
+#[allow(dead_code)]
+mod errors;
 #[cfg(fuzzing)]
 mod replies;
 #[cfg(fuzzing)]

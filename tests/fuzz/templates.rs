@@ -2,16 +2,15 @@
 //! must give different values different names, however a user chooses them.
 
 use lock_runtime::LockName;
-use template::{Piece, Template};
+use template::Piece;
 
 #[path = "../../lock-macros/src/template.rs"]
 #[allow(dead_code)]
 mod template;
 
-fn name(template: &Template, values: &[&str]) -> LockName {
+fn name(template: &[Piece], values: &[&str]) -> LockName {
     let mut values = values.iter();
     template
-        .pieces
         .iter()
         .fold(LockName::from(""), |name, piece| match piece {
             Piece::Text(text) => name.literal(text),
@@ -24,7 +23,7 @@ fn name(template: &Template, values: &[&str]) -> LockName {
 pub fn run(input: &str) {
     let (text, values) = input.split_once('\n').unwrap_or((input, ""));
     let literal = syn::LitStr::new(text, proc_macro2::Span::call_site());
-    let Ok(template) = Template::parse(literal) else {
+    let Ok(template) = template::parse(&literal) else {
         return;
     };
     // An empty value makes no name, so it cannot make the same one.
@@ -32,7 +31,10 @@ pub fn run(input: &str) {
         .split('\n')
         .filter(|value| !value.is_empty())
         .collect();
-    let count = template.placeholders().count();
+    let placeholders = template
+        .iter()
+        .filter(|piece| matches!(piece, Piece::Placeholder(_)));
+    let count = placeholders.count();
     let Some((one, rest)) = values.split_at_checked(count.max(1)) else {
         return;
     };
