@@ -13,18 +13,17 @@ use crate::capture::{borrowed, captures, conditions, identifiers, used_again};
 use crate::function::{Argument, Function, argument};
 use crate::returns::{inferred, typed_return};
 use crate::shape::Making;
-use crate::validate::{KeyPart, KeyPlan, KeysPlan, Plan};
+use crate::validate::Plan;
 
 /// Expands the plan into the protected function.
 pub(crate) fn expand(
     plan: &Plan,
-    crate_path: &Path,
+    private: TokenStream,
     function: &Function,
     body: &Group,
 ) -> TokenStream {
-    let used_by_key = used_by_key(plan);
     let used_by_call = used_by_call(plan);
-    let mut used: HashSet<_> = used_by_key.union(&used_by_call).cloned().collect();
+    let mut used: HashSet<_> = plan.used_by_names.union(&used_by_call).cloned().collect();
     if let OnBusy::Call(_) = plan.args.on_busy {
         // It gets all arguments.
         used.extend(function.roots().iter().map(Ident::to_string));
@@ -33,11 +32,11 @@ pub(crate) fn expand(
     let parts = Parts {
         plan,
         function,
-        private: private_module(crate_path),
+        private,
         returns: inferred(plan.shape.output.clone()),
     };
     let call = parts.call(
-        &borrowed(function, &used_by_key),
+        &borrowed(function, &plan.used_by_names),
         &borrowed(function, &used_by_call),
         &parts.protected(body, &rebind, &used),
     );
@@ -121,7 +120,7 @@ impl Parts<'_> {
         let error = internal("error");
         let refuse = internal("refuse");
         let refusal = self.refusal();
-        let names = names(plan, private);
+        let names = &plan.names;
         let enter = self.enter(&name);
         let refused = self.refused(&refuse, &error);
         let lease = plan.args.guard.as_ref().map(|lease| match plan.args.when {
@@ -271,28 +270,7 @@ fn internal(name: &str) -> Ident {
     format_ident!("__lock_{name}", span = Span::mixed_site())
 }
 
-/// Returns the names that the key uses. These arguments are not unused, even if the body does not use them.
-fn used_by_key(plan: &Plan) -> HashSet<String> {
-    let mut used = HashSet::new();
-    let mut look = |key: &KeyPlan| match key {
-        KeyPlan::Expr(expr) => identifiers(expr, &mut used),
-        KeyPlan::Template(_, parts) => {
-            for part in parts {
-                if let KeyPart::Value(value, _) = part {
-                    identifiers(value, &mut used);
-                }
-            }
-        }
-    };
-    match &plan.keys {
-        KeysPlan::One(key) => look(key),
-        KeysPlan::List(keys) => keys.iter().for_each(look),
-        KeysPlan::Expr(expr) => identifiers(expr, &mut used),
-    }
-    used
-}
-
-/// Returns the names that the other options use.
+/// Returns the names that the options use, except the keys.
 fn used_by_call(plan: &Plan) -> HashSet<String> {
     let passed = plan.args.request.0.iter();
     let passed = passed.filter_map(|(_, value)| match value {
@@ -310,39 +288,6 @@ fn used_by_call(plan: &Plan) -> HashSet<String> {
         identifiers(expr, &mut used);
     }
     used
-}
-
-/// Returns the expression for the names of the locks.
-fn names(plan: &Plan, private: &TokenStream) -> TokenStream {
-    match &plan.keys {
-        KeysPlan::One(key) => {
-            let key = key_expression(key, private);
-            quote!(#private::Names::One(#key))
-        }
-        KeysPlan::List(keys) => {
-            let keys = keys.iter().map(|key| key_expression(key, private));
-            quote!(#private::Names::several([#(#keys),*]))
-        }
-        KeysPlan::Expr(expr) => quote_spanned!(expr.span()=> #private::Names::several(#expr)),
-    }
-}
-
-fn key_expression(key: &KeyPlan, private: &TokenStream) -> TokenStream {
-    match key {
-        KeyPlan::Expr(expr) => quote_spanned!(expr.span()=> #private::name(#expr)),
-        KeyPlan::Template(text, parts) => build_key(text, parts, private),
-    }
-}
-
-/// Returns the calls that build a name from a template. `key!` shares this function.
-pub(crate) fn build_key(text: &str, parts: &[KeyPart], private: &TokenStream) -> TokenStream {
-    let steps = parts.iter().map(|part| match part {
-        KeyPart::Text(text) => quote!(.literal(#text)),
-        KeyPart::Value(value, root) => {
-            quote_spanned!(root.span().located_at(value.span())=> .with(&(#value)))
-        }
-    });
-    quote!(#private::template(#text) #(#steps)*)
 }
 
 /// Returns the expression for the kind of lock.

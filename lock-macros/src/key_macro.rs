@@ -5,14 +5,13 @@ use proc_macro2::{Span, TokenStream};
 use quote::quote;
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::punctuated::Punctuated;
-use syn::spanned::Spanned;
 use syn::token::Paren;
-use syn::{Expr, Ident, LitStr, Path, Token};
+use syn::{Expr, LitStr, Path, Token};
 
 use crate::errors::Errors;
-use crate::expand::{build_key, private_module};
+use crate::expand::private_module;
+use crate::names::with;
 use crate::template::{self, CALL_OUTSIDE, Piece};
-use crate::validate::KeyPart;
 
 struct Input {
     template: LitStr,
@@ -63,26 +62,24 @@ pub(crate) fn expand(tokens: TokenStream) -> TokenStream {
 fn key(input: Input, private: &TokenStream) -> syn::Result<TokenStream> {
     let span = input.template.span();
     let text = input.template.value();
-    let pieces = template::parse(&input.template)?;
-    let mut errors = Errors::default();
     let mut values = input.values.into_iter();
-    let mut parts = Vec::new();
-    for piece in pieces {
+    let mut errors = Errors::default();
+    let mut name = quote!(#private::template(#text));
+    for piece in template::parse(&input.template)? {
         let placeholder = match piece {
             Piece::Text(text) => {
-                parts.push(KeyPart::Text(text));
+                name.extend(quote!(.literal(#text)));
                 continue;
             }
             Piece::Placeholder(placeholder) => placeholder,
         };
         if let (Some(value), Some(root)) = (&placeholder.value, placeholder.root()) {
-            parts.push(KeyPart::Value(value.clone(), root.clone()));
+            name.extend(with(value, root.span()));
         } else if let Some(value) = values.next() {
-            // Only the span of the anchor matters: the value is already the caller's own expression.
-            let anchor = Ident::new("value", Span::mixed_site().located_at(value.span()));
-            parts.push(KeyPart::Value(value, anchor));
+            // Only this span matters: the value is already the caller's own expression.
+            name.extend(with(&value, Span::mixed_site()));
         } else {
-            let described = &placeholder.described;
+            let described = placeholder.described;
             errors.at(
                 span,
                 format!("{described} has no value: add one after the template"),
@@ -93,5 +90,5 @@ fn key(input: Input, private: &TokenStream) -> syn::Result<TokenStream> {
         errors.on(value, "no `{}` in the template takes this value");
     }
     errors.into_result()?;
-    Ok(build_key(&text, &parts, private))
+    Ok(name)
 }

@@ -12,6 +12,7 @@ mod expand;
 mod fallback;
 mod function;
 mod key_macro;
+mod names;
 mod options;
 mod returns;
 mod shape;
@@ -51,11 +52,12 @@ fn attribute(
     let guard = args.guard.clone();
     let crate_path = args.crate_path.clone();
     let crate_path = crate_path.unwrap_or_else(|| syn::parse_quote!(::lock_runtime));
+    let private = expand::private_module(&crate_path);
     match (
-        validate::check(args, &function, &mut errors),
+        validate::check(args, &private, &function, &mut errors),
         &function.body,
     ) {
-        (Some(plan), Some(body)) => expand::expand(&plan, &crate_path, &function, body),
+        (Some(plan), Some(body)) => expand::expand(&plan, private, &function, body),
         _ => fallback::fallback(&function, guard.as_ref(), &crate_path, errors),
     }
 }

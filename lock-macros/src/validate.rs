@@ -3,52 +3,38 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use proc_macro2::Span;
+use proc_macro2::TokenStream;
 use syn::spanned::Spanned;
-use syn::{Expr, ExprLit, Ident, Lit, Type};
+use syn::{Expr, ExprLit, Lit, Type};
 
-use crate::args::{Args, Key, Keys, Mode, OnBusy, RequestOptions, RequestValue};
+use crate::args::{Args, Mode, OnBusy, RequestOptions, RequestValue};
 use crate::capture::identifiers;
 use crate::duration::display;
 use crate::errors::Errors;
 use crate::function::{Argument, Function};
+use crate::names::names;
 use crate::options::{Form, OPTIONS, SHORTEST};
 use crate::shape::{Shape, shape};
-use crate::suggest::hint;
-use crate::template::{self, Piece, Placeholder};
 
 const SHORTEST_RENEWED_LEASE: Duration = Duration::from_secs(1);
 
 /// The input of the expansion. Nothing in it can be wrong any more, except types.
 pub(crate) struct Plan {
     pub(crate) shape: Shape,
-    pub(crate) keys: KeysPlan,
-    /// All options but the keys.
+    /// The expression for the names of the locks.
+    pub(crate) names: TokenStream,
+    /// The identifiers in it. Arguments of these names are not unused, even if the body does not use them.
+    pub(crate) used_by_names: HashSet<String>,
     pub(crate) args: Args,
 }
 
-pub(crate) enum KeysPlan {
-    One(KeyPlan),
-    List(Vec<KeyPlan>),
-    /// An expression that yields values that become `LockName`s.
-    Expr(Expr),
-}
-
-pub(crate) enum KeyPlan {
-    /// The template's text and its parts.
-    Template(String, Vec<KeyPart>),
-    /// An expression that becomes a `LockName`.
-    Expr(Expr),
-}
-
-pub(crate) enum KeyPart {
-    Text(String),
-    /// The value and the argument name that it starts from.
-    Value(Expr, Ident),
-}
-
 /// Checks the options and the function. Returns `None` if a mistake was reported.
-pub(crate) fn check(mut args: Args, function: &Function, errors: &mut Errors) -> Option<Plan> {
+pub(crate) fn check(
+    mut args: Args,
+    private: &TokenStream,
+    function: &Function,
+    errors: &mut Errors,
+) -> Option<Plan> {
     let shape = check_function(function, errors);
     if let Some(shape) = &shape {
         check_output(&args, shape, function, errors);
@@ -64,7 +50,7 @@ pub(crate) fn check(mut args: Args, function: &Function, errors: &mut Errors) ->
             format!("`guard = {guard}` would hide the argument `{guard}`: choose another name"),
         );
     }
-    let keys = check_keys(args.key.take(), args.keys.take(), &args, function, errors);
+    let (names, used_by_names) = names(&args, private, function, errors);
     if !errors.is_empty() {
         return None;
     }
@@ -77,51 +63,10 @@ pub(crate) fn check(mut args: Args, function: &Function, errors: &mut Errors) ->
     }
     Some(Plan {
         shape: shape?,
-        keys: keys?,
+        names,
+        used_by_names,
         args,
     })
-}
-
-fn check_keys(
-    one: Option<Key>,
-    several: Option<Keys>,
-    args: &Args,
-    function: &Function,
-    errors: &mut Errors,
-) -> Option<KeysPlan> {
-    let mut plan = |key| match key {
-        Key::Template(literal) => template_key(literal, function, errors),
-        Key::Expr(expr) => Some(KeyPlan::Expr(expr)),
-    };
-    match (one, several) {
-        (Some(key), None) => plan(key).map(KeysPlan::One),
-        (None, Some(Keys::Expr(expr))) => Some(KeysPlan::Expr(expr)),
-        (None, Some(Keys::List(keys, _))) => {
-            // All keys are checked first, so that a mistake in one does not hide the next.
-            let plans: Vec<_> = keys.into_iter().map(plan).collect();
-            plans.into_iter().collect::<Option<_>>().map(KeysPlan::List)
-        }
-        (Some(_), Some(keys)) => {
-            let span = match keys {
-                Keys::List(_, span) => span,
-                Keys::Expr(expr) => expr.span(),
-            };
-            errors.at(
-                span,
-                "`key` and `keys` exclude each other: name all locks in `keys`",
-            );
-            None
-        }
-        (None, None) => {
-            if !args.mention("key") && !args.mention("keys") {
-                errors.at(
-                    Span::call_site(),
-                    "`key` is missing: #[distributed_lock(key = \"order:{id}\")]",
-                );
-            }
-            None
-        }
-    }
 }
 
 fn check_function(function: &Function, errors: &mut Errors) -> Option<Shape> {
@@ -270,67 +215,4 @@ fn is_renewed(request: &RequestOptions) -> Option<bool> {
         }))) => Some(value.value),
         Some(_) => None,
     }
-}
-
-fn template_key(literal: syn::LitStr, function: &Function, errors: &mut Errors) -> Option<KeyPlan> {
-    let text = literal.value();
-    let span = literal.span();
-    let pieces = match template::parse(&literal) {
-        Ok(pieces) => pieces,
-        Err(error) => {
-            errors.add(error);
-            return None;
-        }
-    };
-    let roots = function.roots();
-    let parts: Vec<_> = pieces
-        .into_iter()
-        .filter_map(|piece| match piece {
-            Piece::Text(text) => Some(KeyPart::Text(text)),
-            Piece::Placeholder(placeholder) => match value_of(&placeholder, &roots, span) {
-                Ok(part) => Some(part),
-                Err(why) => {
-                    let mut message = format!("{}: {why}", placeholder.described);
-                    if placeholder.value.is_some() {
-                        message.push_str(&known_arguments(&placeholder, function, &roots));
-                    }
-                    errors.at(span, message);
-                    None
-                }
-            },
-        })
-        .collect();
-    Some(KeyPlan::Template(text, parts))
-}
-
-/// Ties a placeholder to the argument that it starts from. The root takes the argument's hygiene, so
-/// that it resolves even if template and arguments come from different macros, and the template's
-/// position, so that type errors are shown there.
-fn value_of(placeholder: &Placeholder, roots: &[Ident], span: Span) -> Result<KeyPart, String> {
-    let root = placeholder.root().ok_or(
-        "an empty placeholder is only for `key!(\"...\", value)`; here it names an argument, such as `{id}`",
-    )?;
-    let Some(argument) = roots.iter().find(|argument| *argument == root) else {
-        return Err(format!("`{root}` is no argument"));
-    };
-    let mut anchored = argument.clone();
-    anchored.set_span(span.resolved_at(argument.span()));
-    placeholder
-        .value_rooted_at(anchored)
-        .map(|value| KeyPart::Value(value, argument.clone()))
-        .ok_or_else(|| "expected an argument first".to_owned())
-}
-
-fn known_arguments(placeholder: &Placeholder, function: &Function, roots: &[Ident]) -> String {
-    let names: Vec<String> = roots.iter().map(Ident::to_string).collect();
-    let of = format!(" of `{}`", function.name());
-    if names.is_empty() {
-        return format!("{of}, which has none");
-    }
-    let close = match placeholder.root() {
-        Some(root) => hint(&root.to_string(), names.iter().map(String::as_str)),
-        None => String::new(),
-    };
-    let listed: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-    format!("{of}, which has {}{close}", listed.join(", "))
 }
