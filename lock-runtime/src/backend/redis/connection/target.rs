@@ -200,9 +200,8 @@ impl Target {
 
     fn behind_sentinels(rest: &str, scheme: &str, tls: bool) -> Result<Target, LockError> {
         let sentinels = sentinel::parse(rest, tls)?;
-        let hosts: Vec<_> = (0..sentinels.hosts.len())
-            .map(|index| sentinels.host(index))
-            .collect();
+        let hosts = sentinels.hosts.iter().map(|info| info.addr().to_string());
+        let hosts: Vec<_> = hosts.collect();
         let shown = format!(
             "{scheme}://{}/{}/{}",
             hosts.join(","),

@@ -39,109 +39,82 @@ pub(in super::super) struct NamedMaster {
     pub(in super::super) by: String,
 }
 
-/// The answers of a service's sentinels so far.
-#[derive(Default)]
-pub(super) struct SentinelAnswers {
+/// A sentinel, and what it said.
+pub(super) type Heard = (String, Result<SentinelAnswer, Fault>);
+
+/// Returns the address of the latest failover, of those that some of the `asked` sentinels name. If there are several,
+/// returns the address that most sentinels name.
+///
+/// The known master outranks a minority, which may be cut off with an old master. But if the others never come back,
+/// and these sentinels count from zero, it would outrank them for ever. So once it has been away for [`NEWS`], what the
+/// sentinels name comes second: it is to be tried whenever the known master has failed.
+pub(super) fn choose(
     asked: usize,
-    named: Vec<(String, Address, Option<u64>)>,
-    /// The sentinels that do not know the service.
-    strangers: Vec<String>,
-    failed: Vec<(String, Fault)>,
+    answers: &[Heard],
+    service: &str,
+    known: Option<&KnownMaster>,
+) -> Result<(NamedMaster, Option<NamedMaster>), Fault> {
+    let named = answers.iter().filter_map(|(sentinel, answer)| {
+        let (address, epoch) = answer.as_ref().ok()?.as_ref()?;
+        Some((sentinel, address, *epoch))
+    });
+    let votes = |address| {
+        named
+            .clone()
+            .filter(|(_, other, _)| *other == address)
+            .count()
+    };
+    let best = named
+        .clone()
+        .max_by_key(|(_, address, epoch)| (*epoch, votes(*address)));
+    let Some((sentinel, address, epoch)) = best else {
+        return Err(no_master(asked, answers, service));
+    };
+    let master = NamedMaster {
+        address: address.clone(),
+        epoch,
+        by: format!("named by sentinel {sentinel}"),
+    };
+    if let Some(known) = known
+        && known.epoch > epoch
+        && (known.at.elapsed() < NEWS || named.count() * 2 <= asked)
+    {
+        let later = NamedMaster {
+            address: known.address.clone(),
+            epoch: known.epoch,
+            by: "known from a later failover".to_owned(),
+        };
+        let is_another = known.is_away() && master.address != known.address;
+        return Ok((later, is_another.then_some(master)));
+    }
+    Ok((master, None))
 }
 
-impl SentinelAnswers {
-    pub(super) fn new(asked: usize) -> SentinelAnswers {
-        SentinelAnswers {
-            asked,
-            ..SentinelAnswers::default()
-        }
+/// Returns the fault of answers none of which names a master.
+fn no_master(asked: usize, answers: &[Heard], service: &str) -> Fault {
+    let mut parts: Vec<String> = answers
+        .iter()
+        .map(|(sentinel, answer)| match answer {
+            Ok(_) => format!("{sentinel}: it does not know the service"),
+            Err(fault) => format!("{sentinel}: {fault}"),
+        })
+        .collect();
+    let unheard = asked - answers.len();
+    if unheard > 0 {
+        parts.push(format!("{unheard} gave no answer in time"));
     }
-
-    pub(super) fn add(&mut self, sentinel: String, answer: Result<SentinelAnswer, Fault>) {
-        match answer {
-            Ok(SentinelAnswer {
-                address: Some(address),
-                epoch,
-            }) => self.named.push((sentinel, address, epoch)),
-            Ok(_) => self.strangers.push(sentinel),
-            Err(fault) => self.failed.push((sentinel, fault)),
-        }
-    }
-
-    /// Returns the address of the latest failover. If there are several, returns the address that most sentinels name.
-    ///
-    /// The known master outranks a minority, which may be cut off with an old master. But if the others never come back,
-    /// and these sentinels count from zero, it would outrank them for ever. So once it has been away for [`NEWS`], what the
-    /// sentinels name comes second: it is to be tried whenever the known master has failed.
-    pub(super) fn choose(
-        self,
-        service: &str,
-        known: Option<&KnownMaster>,
-    ) -> Result<(NamedMaster, Option<NamedMaster>), Fault> {
-        let votes = |address: &Address| {
-            let same = self.named.iter().filter(|(_, other, _)| other == address);
-            same.count()
-        };
-        let best = self
-            .named
-            .iter()
-            .max_by_key(|(_, address, epoch)| (*epoch, votes(address)));
-        let Some((sentinel, address, epoch)) = best else {
-            return Err(self.no_master(service));
-        };
-        let named = NamedMaster {
-            address: address.clone(),
-            epoch: *epoch,
-            by: format!("named by sentinel {sentinel}"),
-        };
-        if let Some(known) = known
-            && known.epoch > *epoch
-            && (known.at.elapsed() < NEWS || self.named.len() * 2 <= self.asked)
-        {
-            let later = NamedMaster {
-                address: known.address.clone(),
-                epoch: known.epoch,
-                by: "known from a later failover".to_owned(),
-            };
-            let is_another = known.is_away() && named.address != known.address;
-            return Ok((later, is_another.then_some(named)));
-        }
-        Ok((named, None))
-    }
-
-    fn no_master(self, service: &str) -> Fault {
-        let unheard = self.asked - self.strangers.len() - self.failed.len();
-        let denied = self
-            .failed
-            .iter()
-            .any(|(_, fault)| matches!(fault, Fault::Denied(_)));
-        let no_sentinel = |(_, fault): &&(String, Fault)| matches!(fault, Fault::Impossible(_));
-        let no_sentinels = self.failed.iter().filter(no_sentinel).count();
-        let all_are_strangers = self.strangers.len() + no_sentinels == self.asked;
-        let mut parts: Vec<String> = self
-            .strangers
-            .iter()
-            .map(|sentinel| format!("{sentinel}: it does not know the service"))
-            .collect();
-        parts.extend(
-            self.failed
-                .iter()
-                .map(|(sentinel, fault)| format!("{sentinel}: {fault}")),
-        );
-        if unheard > 0 {
-            parts.push(format!("{unheard} gave no answer in time"));
-        }
-        let text = format!(
-            "no sentinel names the master of the service `{service}` ({})",
-            parts.join("; ")
-        );
-        if all_are_strangers {
-            Fault::Impossible(text)
-        } else if denied {
-            Fault::denied(text)
-        } else {
-            Fault::not_done(text)
-        }
+    let text = format!(
+        "no sentinel names the master of the service `{service}` ({})",
+        parts.join("; ")
+    );
+    let is_lasting = |(_, answer): &Heard| matches!(answer, Ok(_) | Err(Fault::Impossible(_)));
+    let is_denied = |(_, answer): &Heard| matches!(answer, Err(Fault::Denied(_)));
+    if unheard == 0 && answers.iter().all(is_lasting) {
+        Fault::Impossible(text)
+    } else if answers.iter().any(is_denied) {
+        Fault::denied(text)
+    } else {
+        Fault::not_done(text)
     }
 }
 
@@ -150,16 +123,13 @@ mod tests {
     use super::*;
     use crate::values::clock;
 
-    fn answers(asked: usize, named: &[(&str, Option<u64>)]) -> SentinelAnswers {
-        let mut answers = SentinelAnswers::new(asked);
-        for (index, (address, epoch)) in named.iter().enumerate() {
-            let answer = SentinelAnswer {
-                address: Some((*address).into()),
-                epoch: *epoch,
-            };
-            answers.add(format!("s{index}"), Ok(answer));
-        }
-        answers
+    fn answers(named: &[(&str, Option<u64>)]) -> Vec<Heard> {
+        let answer = |(address, epoch): &(&str, _)| Ok(Some(((*address).into(), *epoch)));
+        let named = named.iter().map(answer);
+        (0..)
+            .map(|index: u8| format!("s{index}"))
+            .zip(named)
+            .collect()
     }
 
     fn known(address: &str, epoch: u64) -> KnownMaster {
@@ -174,7 +144,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_latest_failover_outranks_a_majority() {
         let named = [("old:1", Some(3)), ("new:1", Some(4)), ("old:1", Some(3))];
-        let (chosen, _) = answers(3, &named).choose("s", None).unwrap();
+        let (chosen, _) = choose(3, &answers(&named), "s", None).unwrap();
         assert_eq!(&*chosen.address, "new:1");
         assert_eq!(chosen.epoch, Some(4));
     }
@@ -182,7 +152,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn without_epochs_the_majority_counts() {
         let named = [("a:1", None), ("b:1", None), ("b:1", None)];
-        let (chosen, _) = answers(3, &named).choose("s", None).unwrap();
+        let (chosen, _) = choose(3, &answers(&named), "s", None).unwrap();
         assert_eq!(&*chosen.address, "b:1");
     }
 
@@ -190,12 +160,12 @@ mod tests {
     async fn a_recent_failover_outranks_sentinels_that_do_not_report_it() {
         let named = [("old:1", Some(3)), ("old:1", Some(3))];
         let news = known("new:1", 4);
-        let (chosen, _) = answers(3, &named).choose("s", Some(&news)).unwrap();
+        let (chosen, _) = choose(3, &answers(&named), "s", Some(&news)).unwrap();
         assert_eq!(&*chosen.address, "new:1");
         tokio::time::advance(NEWS * 2).await;
-        let (chosen, _) = answers(3, &named).choose("s", Some(&news)).unwrap();
+        let (chosen, _) = choose(3, &answers(&named), "s", Some(&news)).unwrap();
         assert_eq!(&*chosen.address, "old:1", "the sentinels were set up anew");
-        let (chosen, instead) = answers(5, &named).choose("s", Some(&news)).unwrap();
+        let (chosen, instead) = choose(5, &answers(&named), "s", Some(&news)).unwrap();
         assert_eq!(&*chosen.address, "new:1", "a minority may be cut off");
         assert!(instead.is_none(), "the known master was not away");
     }
@@ -204,8 +174,8 @@ mod tests {
     async fn what_a_minority_names_comes_second_once_the_known_master_is_away() {
         let mut news = known("new:1", 4);
         let second = |news: &KnownMaster| {
-            let answers = answers(2, &[("anew:1", Some(0))]);
-            let (first, second) = answers.choose("s", Some(news)).unwrap();
+            let answers = answers(&[("anew:1", Some(0))]);
+            let (first, second) = choose(2, &answers, "s", Some(news)).unwrap();
             assert_eq!(&*first.address, "new:1", "it may be back");
             second.map(|named| (named.address.to_string(), named.epoch))
         };
@@ -216,24 +186,18 @@ mod tests {
         assert_eq!(second(&news), Some(("anew:1".to_owned(), Some(0))));
         // News of another failover are of another master, which was not away.
         let news = known("newer:1", 5);
-        let (_, second) = answers(2, &[("anew:1", Some(0))])
-            .choose("s", Some(&news))
-            .unwrap();
+        let answers = answers(&[("anew:1", Some(0))]);
+        let (_, second) = choose(2, &answers, "s", Some(&news)).unwrap();
         assert!(second.is_none());
     }
 
     #[test]
     fn a_failure_names_every_sentinel_and_the_service() {
-        let mut none = SentinelAnswers::new(3);
-        none.add("one:1".to_owned(), Err(Fault::not_done("refused")));
-        none.add(
-            "two:2".to_owned(),
-            Ok(SentinelAnswer {
-                address: None,
-                epoch: None,
-            }),
-        );
-        let Err(fault @ Fault::NotDone(_)) = none.choose("mine", None) else {
+        let answers = [
+            ("one:1".to_owned(), Err(Fault::not_done("refused"))),
+            ("two:2".to_owned(), Ok(None)),
+        ];
+        let Err(fault @ Fault::NotDone(_)) = choose(3, &answers, "mine", None) else {
             panic!()
         };
         let text = fault.to_string();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use redis::{PushInfo, RedisError};
+use redis::{ConnectionInfo, RedisError};
 
 use super::{Address, Sentinels};
 use crate::backend::Fault;
@@ -11,37 +11,19 @@ use crate::backend::redis::connection::refused::ServerPart;
 use crate::backend::redis::connection::{DialOptions, Wire, dial};
 use crate::backend::redis::scripting::{self, faults};
 
-/// The answer of one sentinel.
-#[derive(Clone, Debug)]
-pub(super) struct SentinelAnswer {
-    /// `None` if the sentinel does not know the service.
-    pub(super) address: Option<Address>,
-    /// The number of the failover that made it the master; a later failover has a higher number. `None` if the sentinel
-    /// does not report it.
-    pub(super) epoch: Option<u64>,
-}
+/// The address of the master, and the number of the failover that made it the master; a later failover has a higher
+/// number. There is no number if the sentinel does not report it, and `None` if it does not know the service.
+pub(super) type SentinelAnswer = Option<(Address, Option<u64>)>;
 
 /// Connects, asks, and disconnects.
 pub(super) async fn once(
     sentinels: &Sentinels,
-    index: usize,
+    sentinel: ConnectionInfo,
     options: &DialOptions,
     timeout: Duration,
 ) -> Result<SentinelAnswer, Fault> {
-    let mut connection = connect(sentinels, index, options, timeout, |_| {}).await?;
-    again(sentinels, &mut connection, timeout).await
-}
-
-pub(super) async fn connect(
-    sentinels: &Sentinels,
-    index: usize,
-    options: &DialOptions,
-    timeout: Duration,
-    on_push: impl Fn(PushInfo) + Send + Sync + 'static,
-) -> Result<Wire, Fault> {
-    let info = sentinels.hosts.get(index).cloned();
-    let info = info.ok_or_else(|| Fault::not_done("no such sentinel"))?;
-    dial::connect(info, ServerPart::Sentinel, options, timeout, on_push).await
+    let connecting = dial::connect(sentinel, ServerPart::Sentinel, options, timeout, |_| ());
+    again(sentinels, &mut connecting.await?, timeout).await
 }
 
 /// Asks on an open connection.
@@ -65,10 +47,8 @@ pub(super) async fn again(
             .arg(&sentinels.service);
         let reply = scripting::send(connection, &where_is_it).await?;
         let address: Option<(String, u16)> = redis::from_redis_value(reply)?;
-        Ok::<_, RedisError>(SentinelAnswer {
-            address: address.map(|(host, port)| format!("{host}:{port}").into()),
-            epoch,
-        })
+        let named = address.map(|(host, port)| (format!("{host}:{port}").into(), epoch));
+        Ok::<_, RedisError>(named)
     };
     let refused = |error| of_refusal(faults::of_question(&error, sentinels.own_tls));
     let asked = async { question.await.map_err(refused) };

@@ -28,7 +28,7 @@ pub(super) use self::url::parse;
 pub(super) use self::watch::watch;
 
 pub(super) use self::answers::NamedMaster;
-use self::answers::{KnownMaster, NEWS, SentinelAnswers};
+use self::answers::{KnownMaster, NEWS};
 use crate::backend::Fault;
 use crate::backend::redis::connection::DialOptions;
 use crate::backend::redis::connection::url::server_at;
@@ -124,28 +124,29 @@ impl Sentinels {
         // A silent sentinel must be recognised as silent, with the reason, before the time is over.
         let each = timeout.mul_f64(0.9);
         let mut questions = JoinSet::new();
-        for index in 0..self.hosts.len() {
+        for info in self.hosts.clone() {
             let (sentinels, options) = (self.clone(), options.clone());
             questions.spawn(async move {
-                let answer = ask::once(&sentinels, index, &options, each).await;
-                (sentinels.host(index), answer)
+                let sentinel = info.addr().to_string();
+                (sentinel, ask::once(&sentinels, info, &options, each).await)
             });
         }
-        let mut answers = SentinelAnswers::new(self.hosts.len());
+        let mut answers = Vec::with_capacity(self.hosts.len());
         let mut until = clock::now() + timeout;
         while let Ok(Some(joined)) =
             tokio::time::timeout_at(until.tick(), questions.join_next()).await
         {
-            let Ok((sentinel, answer)) = joined else {
+            let Ok(heard) = joined else {
                 continue;
             };
-            if answer.is_ok() {
+            if matches!(heard, (_, Ok(_))) {
                 until = until.earlier(clock::now() + GRACE);
             }
-            answers.add(sentinel, answer);
+            answers.push(heard);
         }
-        let known = self.known.borrow().clone();
-        let (named, instead) = answers.choose(&self.service, known.as_ref())?;
+        let (asked, known) = (self.hosts.len(), self.known.borrow().clone());
+        let chosen = answers::choose(asked, &answers, &self.service, known.as_ref());
+        let (named, instead) = chosen?;
         self.learn(named.address.clone(), named.epoch, false);
         Ok((named, instead))
     }
@@ -246,14 +247,6 @@ impl Sentinels {
             () = clock::sleep(pause) => {}
             _ = known.changed() => {}
         }
-    }
-
-    /// Returns the address of a sentinel, without logins.
-    pub(super) fn host(&self, index: usize) -> String {
-        self.hosts
-            .get(index)
-            .map(|info| info.addr().to_string())
-            .unwrap_or_default()
     }
 
     fn node(&self, address: &str) -> Result<ConnectionAddr, Fault> {

@@ -73,7 +73,8 @@ mod tests {
     fn hosts_service_database_and_both_logins_are_read() {
         let url = "me:p%40ss@one:7000,two,[::1]:9/my-master.1/3?sentinel_user=s&sentinel_pass=q%26";
         let sentinels = read(url);
-        let hosts: Vec<_> = (0..3).map(|index| sentinels.host(index)).collect();
+        let hosts = sentinels.hosts.iter().map(|info| info.addr().to_string());
+        let hosts: Vec<_> = hosts.collect();
         assert_eq!(hosts, ["one:7000", "two:26379", "::1:9"]);
         assert_eq!(sentinels.service, "my-master.1");
         assert_eq!(sentinels.login.db(), 3);

@@ -6,12 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{PushInfo, PushKind, Value};
+use redis::{ConnectionInfo, PushInfo, PushKind, Value};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use super::{Sentinels, ask};
 use crate::backend::Fault;
+use crate::backend::redis::connection::refused::ServerPart;
 use crate::backend::redis::connection::{DialOptions, dial};
 use crate::backend::redis::scripting::faults;
 use crate::observe::metrics::logged;
@@ -29,14 +30,14 @@ pub(in super::super) async fn watch(
     mut closed: watch::Receiver<bool>,
 ) {
     let mut listeners = JoinSet::new();
-    for index in 0..sentinels.hosts.len() {
+    for info in sentinels.hosts.clone() {
         let (sentinels, options) = (sentinels.clone(), options.clone());
         listeners.spawn(async move {
             let mut pauses = dial::pauses();
             loop {
-                let listening = listen(&sentinels, index, &options, timeout, &mut pauses);
+                let listening = listen(&sentinels, &info, &options, timeout, &mut pauses);
                 let Err(fault) = listening.await;
-                let sentinel = sentinels.host(index);
+                let sentinel = info.addr().to_string();
                 logged!(debug, sentinel, reason = %fault, "not listening to a sentinel");
                 clock::sleep(pauses.pause()).await;
             }
@@ -47,7 +48,7 @@ pub(in super::super) async fn watch(
 
 async fn listen(
     sentinels: &Arc<Sentinels>,
-    index: usize,
+    info: &ConnectionInfo,
     options: &DialOptions,
     timeout: Duration,
     pauses: &mut Backoff,
@@ -59,7 +60,8 @@ async fn listen(
             on_switch.notify_one();
         }
     };
-    let mut connection = ask::connect(sentinels, index, options, timeout, on_push).await?;
+    let (info, part) = (info.clone(), ServerPart::Sentinel);
+    let mut connection = dial::connect(info, part, options, timeout, on_push).await?;
     match tokio::time::timeout(timeout, connection.subscribe(SWITCH)).await {
         Ok(Ok(())) => {}
         // The user may not subscribe. The sentinel may still be asked at intervals.
@@ -70,10 +72,10 @@ async fn listen(
     let mut certain = false;
     loop {
         let answer = ask::again(sentinels, &mut connection, timeout).await?;
-        if let Some(address) = answer.address {
+        if let Some((address, epoch)) = answer {
             // Without an epoch, only a message about a switch is certain to be newer than the known master.
-            let certain = certain && answer.epoch.is_none();
-            sentinels.learn(address, answer.epoch, certain);
+            let certain = certain && epoch.is_none();
+            sentinels.learn(address, epoch, certain);
         }
         pauses.reset();
         tokio::select! {
