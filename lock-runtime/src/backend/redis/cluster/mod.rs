@@ -155,7 +155,7 @@ impl Cluster {
     }
 
     pub(super) fn target(&self, address: &Address) -> Target {
-        let info = self.seeds.info(address);
+        let info = url::at(&self.seeds.server, address, self.seeds.tls);
         let (options, members) = (self.dial_options.clone(), self.members.clone());
         Target::node(info, address, self.seeds.tls, options, members)
     }

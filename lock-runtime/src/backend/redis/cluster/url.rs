@@ -1,19 +1,21 @@
 //! `redis-cluster://[user:password@]host[:port],…`.
 
-use redis::{ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
+use redis::ConnectionInfo;
 
 use super::super::sentinel::Address;
-use crate::backend::redis::connection::url::{UrlParts, server_at};
+use crate::backend::redis::connection::url::UrlParts;
+pub(super) use crate::backend::redis::connection::url::{at, split};
 use crate::values::{LockError, config};
 
 const PORT: u16 = 6_379;
 const EXAMPLE: &str = "redis-cluster://user:password@host1:6379,host2:6379";
 
-/// The first nodes of a cluster, which name the others, and the login.
+/// The first nodes of a cluster, which name the others.
 #[derive(Clone)]
 pub(crate) struct Seeds {
     pub(in super::super) hosts: Vec<Address>,
-    pub(in super::super) login: RedisConnectionInfo,
+    /// The settings of every node but its address.
+    pub(in super::super) server: ConnectionInfo,
     pub(in super::super) tls: bool,
 }
 
@@ -31,7 +33,7 @@ pub(in super::super) fn parse(rest: &str, tls: bool) -> Result<Seeds, LockError>
             "one login is for all nodes: write it before the first host, and an `@` in it as `%40`",
         ));
     }
-    let login = parts.login("")?;
+    let server = parts.server("")?;
     parts.options.finish()?;
     let mut hosts: Vec<Address> = Vec::new();
     for (host, port) in parts.hosts {
@@ -40,32 +42,12 @@ pub(in super::super) fn parse(rest: &str, tls: bool) -> Result<Seeds, LockError>
             hosts.push(address);
         }
     }
-    Ok(Seeds { hosts, login, tls })
+    Ok(Seeds { hosts, server, tls })
 }
 
 /// Returns the canonical name of a node, whatever the source of its address.
 pub(super) fn address(host: &str, port: u16) -> Address {
     format!("{host}:{port}").into()
-}
-
-/// Splits an address into host and port. A port of the cluster's own connections may follow.
-pub(super) fn split(address: &str) -> Option<(&str, u16)> {
-    let address = address.split('@').next()?;
-    let (host, port) = address.rsplit_once(':')?;
-    Some((host, port.parse().ok()?))
-}
-
-impl Seeds {
-    /// Returns the settings of a connection to the address, or `None` if the address is malformed.
-    pub(super) fn info(&self, address: &str) -> Option<ConnectionInfo> {
-        let (host, port) = split(address)?;
-        if host.is_empty() {
-            return None;
-        }
-        let address = server_at(host.to_owned(), port, self.tls);
-        let info = address.into_connection_info().ok()?;
-        Some(info.set_redis_settings(self.login.clone()))
-    }
 }
 
 #[cfg(test)]
@@ -83,11 +65,11 @@ mod tests {
         let seeds = read("me:p%40ss@one:7000,two,[::1]:9,one:7000");
         let hosts: Vec<&str> = seeds.hosts.iter().map(|host| &**host).collect();
         assert_eq!(hosts, ["one:7000", "two:6379", "::1:9"]);
-        assert_eq!(seeds.login.username(), Some("me"));
-        assert_eq!(seeds.login.password(), Some("p@ss"));
-        let info = seeds.info("::1:9").unwrap();
+        let info = at(&seeds.server, "::1:9", seeds.tls);
+        assert_eq!(info.redis_settings().username(), Some("me"));
+        assert_eq!(info.redis_settings().password(), Some("p@ss"));
         assert!(matches!(info.addr(), ConnectionAddr::Tcp(host, 9) if host == "::1"));
-        assert!(read("one/0").login.username().is_none());
+        assert!(read("one/0").server.redis_settings().username().is_none());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::refused::{DialAttempt, DialStep, ServerPart};
 use super::target::Topology;
-use super::{DialOptions, Target, Wire, dial_options, relogin, stream};
+use super::{DialOptions, Target, Wire, dial_options, relogin, stream, url};
 use crate::backend::Fault;
 use crate::backend::kit::hosts::{Host, Hosts};
 use crate::backend::kit::login;
@@ -83,9 +83,7 @@ pub(crate) async fn reach(
             let opened = log_in(target, info, part, timeout, on_push).await;
             opened.map_err(|fault| fault.at(target.shown()))
         }
-        Topology::Cluster(_) | Topology::Nowhere => {
-            Err(Fault::not_done("the cluster names no such node"))
-        }
+        Topology::Cluster(_) => Err(Fault::not_done("the cluster names no such node")),
         Topology::Sentinel(sentinels) => {
             let resolving = sentinels.resolve(target.dial_options(), timeout);
             let (named, instead) = resolving.await?;
@@ -116,7 +114,7 @@ async fn open_named(
     timeout: Duration,
     on_push: &Arc<impl Fn(PushInfo) + Send + Sync + 'static>,
 ) -> Result<Dialed, Fault> {
-    let info = sentinels.info(&named)?;
+    let info = url::at(&sentinels.server, &named.address, sentinels.tls);
     let on_push = on_push.clone();
     let on_push = move |push: PushInfo| on_push(push);
     let opened = log_in(target, info, ServerPart::NamedMaster, timeout, on_push).await;

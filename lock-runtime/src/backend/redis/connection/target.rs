@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 use super::dial_options::DialOptions;
 use super::url::{self, NO_FRAGMENT};
@@ -45,8 +45,6 @@ pub(crate) enum Topology {
     Sentinel(Arc<Sentinels>),
     /// Several servers, each with a part of the keys.
     Cluster(Arc<Seeds>),
-    /// A node of a cluster with a malformed name.
-    Nowhere,
 }
 
 impl Target {
@@ -186,13 +184,12 @@ impl Target {
     }
 
     fn new(info: ConnectionInfo, scheme: &str) -> Result<Target, LockError> {
-        url::check_settings(info.redis_settings())?;
+        let redis = url::as_spoken(info.redis_settings().clone())?;
         let db = info.redis_settings().db();
         let shown = match info.addr() {
             ConnectionAddr::Unix(path) => format!("{scheme}://{}?db={db}", path.display()),
             address => format!("{scheme}://{address}/{db}"),
         };
-        let redis = url::as_spoken(info.redis_settings().clone());
         let info = info.set_redis_settings(redis);
         let topology = Topology::Fixed(Box::new(info));
         Ok(Target::at(topology, shown))
@@ -206,7 +203,7 @@ impl Target {
             "{scheme}://{}/{}/{}",
             hosts.join(","),
             sentinels.service,
-            sentinels.login.db()
+            sentinels.server.redis_settings().db()
         );
         let topology = Topology::Sentinel(Arc::new(sentinels));
         Ok(Target::at(topology, shown))
@@ -230,7 +227,7 @@ impl Target {
 
     /// Returns one node of a cluster.
     pub(crate) fn node(
-        info: Option<ConnectionInfo>,
+        info: ConnectionInfo,
         address: &str,
         tls: bool,
         dial_options: Arc<DialOptions>,
@@ -238,7 +235,7 @@ impl Target {
     ) -> Target {
         let scheme = if tls { "rediss" } else { "redis" };
         Target {
-            topology: info.map_or(Topology::Nowhere, |info| Topology::Fixed(Box::new(info))),
+            topology: Topology::Fixed(Box::new(info)),
             shown: format!("{scheme}://{address}"),
             members: Some(members),
             dial_options,
@@ -261,14 +258,13 @@ impl Target {
     }
 
     fn has_login(&self) -> bool {
-        let has_login =
-            |login: &RedisConnectionInfo| login.username().is_some() || login.password().is_some();
-        match &self.topology {
-            Topology::Fixed(info) => has_login(info.redis_settings()),
-            Topology::Sentinel(sentinels) => has_login(&sentinels.login),
-            Topology::Cluster(seeds) => has_login(&seeds.login),
-            Topology::Nowhere => false,
-        }
+        let server: &ConnectionInfo = match &self.topology {
+            Topology::Fixed(info) => info,
+            Topology::Sentinel(sentinels) => &sentinels.server,
+            Topology::Cluster(seeds) => &seeds.server,
+        };
+        let login = server.redis_settings();
+        login.username().is_some() || login.password().is_some()
     }
 
     /// Returns `true` if the server is described by a client of the `redis` crate that has certificates, which cannot
@@ -328,7 +324,6 @@ impl Target {
             Topology::Fixed(info) => matches!(info.addr(), ConnectionAddr::TcpTls { .. }),
             Topology::Sentinel(sentinels) => sentinels.tls || sentinels.own_tls,
             Topology::Cluster(seeds) => seeds.tls,
-            Topology::Nowhere => false,
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The parts that the URLs of all schemes share: a login, hosts, and passwords that were not encoded.
 
-use redis::{ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
+use redis::{
+    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
+};
 
 use crate::backend::kit::url_options::UrlOptions;
 use crate::values::{LockError, config};
@@ -61,17 +63,16 @@ impl<'a> UrlParts<'a> {
         })
     }
 
-    /// Returns the login, decoded, and the database.
-    pub(crate) fn login(&self, database: &str) -> Result<RedisConnectionInfo, LockError> {
+    /// Returns the settings of every server but its address: the login, decoded, and the database.
+    pub(crate) fn server(&self, database: &str) -> Result<ConnectionInfo, LockError> {
         let login = self
             .login
             .map_or(String::new(), |login| format!("{login}@"));
         let url = redis::parse_redis_url(&format!("redis://{login}host/{database}"));
         let info = url.and_then(|url| url.into_connection_info().ok());
         let info = info.ok_or_else(|| malformed(self.example))?;
-        let settings = as_spoken(info.redis_settings().clone());
-        check_settings(&settings)?;
-        Ok(settings)
+        let settings = as_spoken(info.redis_settings().clone())?;
+        Ok(info.set_redis_settings(settings))
     }
 }
 
@@ -82,19 +83,34 @@ pub(crate) fn malformed(example: &str) -> LockError {
     ))
 }
 
-/// Refuses a database that there cannot be, and a user without a password: the client would not log in, and be another user.
-pub(crate) fn check_settings(settings: &RedisConnectionInfo) -> Result<(), LockError> {
+/// Returns the settings with RESP3, and without a command that needs a right of its own. Refuses a database that there cannot
+/// be, and a user without a password: the client would not log in, and be another user.
+pub(crate) fn as_spoken(settings: RedisConnectionInfo) -> Result<RedisConnectionInfo, LockError> {
     if settings.username().is_some() && settings.password().is_none() {
         return Err(config(
             "there is a user, and no password: a password alone has a colon before it (`:password@`), and a user that needs \
              none has any text in its place",
         ));
     }
-    if (0..=i64::from(i32::MAX)).contains(&settings.db()) {
-        Ok(())
-    } else {
-        Err(config("the database number is negative or too large"))
+    if !(0..=i64::from(i32::MAX)).contains(&settings.db()) {
+        return Err(config("the database number is negative or too large"));
     }
+    Ok(settings
+        .set_protocol(ProtocolVersion::RESP3)
+        .set_skip_set_lib_name())
+}
+
+/// Returns the settings of the server at an address, which are as those of another server in all else.
+pub(crate) fn at(like: &ConnectionInfo, address: &str, tls: bool) -> ConnectionInfo {
+    let (host, port) = split(address).unwrap_or_default();
+    like.clone().set_addr(server_at(host.to_owned(), port, tls))
+}
+
+/// Splits an address into host and port. A port of the cluster's own connections may follow.
+pub(crate) fn split(address: &str) -> Option<(&str, u16)> {
+    let address = address.split('@').next()?;
+    let (host, port) = address.rsplit_once(':')?;
+    Some((host, port.parse().ok()?))
 }
 
 /// Returns the address of a server, with TLS or without.
@@ -123,13 +139,6 @@ fn host_and_port(text: &str) -> Option<(String, Option<u16>)> {
         ConnectionAddr::Tcp(host, _) => Some((host.clone(), port)),
         _ => None,
     }
-}
-
-/// Returns the settings with RESP3, and without a command that needs a right of its own.
-pub(crate) fn as_spoken(settings: RedisConnectionInfo) -> RedisConnectionInfo {
-    settings
-        .set_protocol(ProtocolVersion::RESP3)
-        .set_skip_set_lib_name()
 }
 
 /// Returns the reason why a URL was refused, if it looks as if a password in it was not encoded: a character of the

@@ -20,7 +20,7 @@ mod watch;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
+use redis::ConnectionInfo;
 use tokio::sync::{Mutex, watch as channel};
 use tokio::task::JoinSet;
 
@@ -31,7 +31,6 @@ pub(super) use self::answers::NamedMaster;
 use self::answers::{KnownMaster, NEWS};
 use crate::backend::Fault;
 use crate::backend::redis::connection::DialOptions;
-use crate::backend::redis::connection::url::server_at;
 use crate::values::{Moment, clock};
 
 /// The time for which slower sentinels are awaited once one has answered.
@@ -45,8 +44,8 @@ pub(crate) struct Sentinels {
     /// The addresses of the sentinels, with the login that they want, if any.
     pub(super) hosts: Vec<ConnectionInfo>,
     pub(super) service: String,
-    /// The login of the master and its database.
-    pub(super) login: RedisConnectionInfo,
+    /// The settings of every master but its address.
+    pub(super) server: ConnectionInfo,
     /// Whether the servers speak TLS.
     pub(super) tls: bool,
     /// Whether the sentinels speak TLS.
@@ -66,24 +65,6 @@ struct AskedMaster {
 }
 
 impl Sentinels {
-    fn new(
-        hosts: Vec<ConnectionInfo>,
-        service: String,
-        login: RedisConnectionInfo,
-        tls: bool,
-        own_tls: bool,
-    ) -> Sentinels {
-        Sentinels {
-            hosts,
-            service,
-            login,
-            tls,
-            own_tls,
-            known: channel::Sender::new(None),
-            asked: Mutex::default(),
-        }
-    }
-
     /// Returns the address of the master. After a failover, a thousand tasks may ask at once: each waits for its turn, and
     /// takes the answer to a question that was asked since it came. A question may take until `deadline`, and `least` in any
     /// case; one that had less time and got no answer says nothing to others. To be called in a task of its own: a caller
@@ -149,15 +130,6 @@ impl Sentinels {
         let (named, instead) = chosen?;
         self.learn(named.address.clone(), named.epoch, false);
         Ok((named, instead))
-    }
-
-    /// Returns what a connection to this master needs.
-    pub(super) fn info(&self, named: &NamedMaster) -> Result<ConnectionInfo, Fault> {
-        let addr = self.node(&named.address)?;
-        let info = addr
-            .into_connection_info()
-            .map_err(|error| self.not_done(&error.to_string()))?;
-        Ok(info.set_redis_settings(self.login.clone()))
     }
 
     /// Notes that the node itself said that it is a master. All connections have to use it.
@@ -248,17 +220,6 @@ impl Sentinels {
             _ = known.changed() => {}
         }
     }
-
-    fn node(&self, address: &str) -> Result<ConnectionAddr, Fault> {
-        let malformed = || self.not_done("a sentinel named a malformed address");
-        let (host, port) = address.rsplit_once(':').ok_or_else(malformed)?;
-        let port = port.parse().map_err(|_| malformed())?;
-        Ok(server_at(host.to_owned(), port, self.tls))
-    }
-
-    fn not_done(&self, why: &str) -> Fault {
-        Fault::not_done(format!("service `{}`: {why}", self.service))
-    }
 }
 
 #[cfg(test)]
@@ -266,8 +227,7 @@ mod tests {
     use super::*;
 
     fn sentinels() -> Sentinels {
-        let login = RedisConnectionInfo::default();
-        Sentinels::new(Vec::new(), "s".to_owned(), login, false, false)
+        parse("host/s", false).unwrap()
     }
 
     fn known(sentinels: &Sentinels) -> String {

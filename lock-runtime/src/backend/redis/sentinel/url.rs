@@ -1,9 +1,10 @@
 //! `redis-sentinel://[user:password@]host[:port],…/service[/database][?sentinel_user=…&sentinel_pass=…&sentinel_tls=…]`.
 
-use redis::{ConnectionInfo, IntoConnectionInfo};
+use redis::{ConnectionInfo, RedisConnectionInfo};
+use tokio::sync::{Mutex, watch};
 
 use super::Sentinels;
-use crate::backend::redis::connection::url::{UrlParts, as_spoken, malformed, server_at};
+use crate::backend::redis::connection::url::{UrlParts, as_spoken, server_at};
 use crate::values::{LockError, config};
 
 const PORT: u16 = 26_379;
@@ -27,7 +28,7 @@ pub(crate) fn parse(rest: &str, tls: bool) -> Result<Sentinels, LockError> {
             "a Sentinel service's name has letters, digits, `.`, `-` and `_` only",
         ));
     }
-    let login = parts.login(db)?;
+    let server = parts.server(db)?;
     let user = parts.options.take("sentinel_user");
     let password = parts.options.take("sentinel_pass");
     let own_tls = parts.options.take_switch("sentinel_tls")?.unwrap_or(tls);
@@ -40,25 +41,32 @@ pub(crate) fn parse(rest: &str, tls: bool) -> Result<Sentinels, LockError> {
             "`sentinel_tls=on` needs the cargo feature `tls-rustls` of `lock-runtime`",
         ));
     }
-    let mut addresses: Vec<ConnectionInfo> = Vec::new();
+    let mut own = RedisConnectionInfo::default();
+    if let Some(user) = user {
+        own = own.set_username(&*user);
+    }
+    if let Some(password) = password {
+        own = own.set_password(&*password);
+    }
+    let own = as_spoken(own)?;
+    let mut hosts: Vec<ConnectionInfo> = Vec::new();
     for (host, port) in parts.hosts {
         let address = server_at(host, port, own_tls);
-        if addresses.iter().any(|known| *known.addr() == address) {
+        if hosts.iter().any(|known| *known.addr() == address) {
             return Err(config("the URL names a sentinel twice"));
         }
-        let info = address.into_connection_info();
-        let info = info.map_err(|_| malformed(EXAMPLE))?;
-        let mut settings = as_spoken(info.redis_settings().clone());
-        if let Some(user) = &user {
-            settings = settings.set_username(&**user);
-        }
-        if let Some(password) = &password {
-            settings = settings.set_password(&**password);
-        }
-        addresses.push(info.set_redis_settings(settings));
+        let info = server.clone().set_addr(address);
+        hosts.push(info.set_redis_settings(own.clone()));
     }
-    let service = service.to_owned();
-    Ok(Sentinels::new(addresses, service, login, tls, own_tls))
+    Ok(Sentinels {
+        hosts,
+        service: service.to_owned(),
+        server,
+        tls,
+        own_tls,
+        known: watch::Sender::new(None),
+        asked: Mutex::default(),
+    })
 }
 
 #[cfg(test)]
@@ -77,9 +85,10 @@ mod tests {
         let hosts: Vec<_> = hosts.collect();
         assert_eq!(hosts, ["one:7000", "two:26379", "::1:9"]);
         assert_eq!(sentinels.service, "my-master.1");
-        assert_eq!(sentinels.login.db(), 3);
-        assert_eq!(sentinels.login.username(), Some("me"));
-        assert_eq!(sentinels.login.password(), Some("p@ss"));
+        let login = sentinels.server.redis_settings();
+        assert_eq!(login.db(), 3);
+        assert_eq!(login.username(), Some("me"));
+        assert_eq!(login.password(), Some("p@ss"));
         let sentinel = sentinels.hosts[1].redis_settings();
         assert_eq!(sentinel.username(), Some("s"));
         assert_eq!(sentinel.password(), Some("q&"));
@@ -104,8 +113,9 @@ mod tests {
     #[test]
     fn a_login_of_the_master_is_not_shown_to_the_sentinels() {
         let sentinels = read(":secret@one/service");
-        assert_eq!(sentinels.login.password(), Some("secret"));
-        assert_eq!(sentinels.login.db(), 0);
+        let login = sentinels.server.redis_settings();
+        assert_eq!(login.password(), Some("secret"));
+        assert_eq!(login.db(), 0);
         assert_eq!(sentinels.hosts[0].redis_settings().password(), None);
         assert_eq!(read("one/service/").service, "service");
     }
