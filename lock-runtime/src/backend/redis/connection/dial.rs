@@ -59,7 +59,7 @@ pub(crate) async fn open(
     on_push: impl Fn(PushInfo) + Send + Sync + 'static,
 ) -> Result<Dialed, Fault> {
     let dialed = reach(target, timeout, on_push).await?;
-    if let Some(members) = target.members() {
+    if let Topology::Node(_, members) = target.topology() {
         let admitted = members.admit(&dialed.connection, target.shown(), timeout);
         admitted.await?;
     }
@@ -72,37 +72,42 @@ pub(crate) async fn reach(
     timeout: Duration,
     on_push: impl Fn(PushInfo) + Send + Sync + 'static,
 ) -> Result<Dialed, Fault> {
-    match target.topology() {
-        Topology::Fixed(info) => {
-            let part = if target.wants_master() {
-                ServerPart::Server
-            } else {
-                ServerPart::Node
-            };
-            let info = ConnectionInfo::clone(info);
-            let opened = log_in(target, info, part, timeout, on_push).await;
-            opened.map_err(|fault| fault.at(target.shown()))
-        }
-        Topology::Cluster(_) => Err(Fault::not_done("the cluster names no such node")),
+    let (info, part) = match target.topology() {
+        Topology::Server(info) => (info, ServerPart::Server),
+        Topology::Node(info, _) => (info, ServerPart::Node),
+        Topology::Cluster(_) => return Err(Fault::not_done("the cluster names no such node")),
         Topology::Sentinel(sentinels) => {
-            let resolving = sentinels.resolve(target.dial_options(), timeout);
-            let (named, instead) = resolving.await?;
-            let on_push = Arc::new(on_push);
-            let opened = open_named(target, sentinels, named, timeout, &on_push).await;
-            match (opened, instead) {
-                // A server that refuses the login is there, and may be the master.
-                (Err(fault), Some(instead)) if !matches!(fault, Fault::Denied(_)) => {
-                    let opened = open_named(target, sentinels, instead, timeout, &on_push);
-                    // Another connection may have reached the known master meanwhile.
-                    if sentinels.is_away() {
-                        opened.await
-                    } else {
-                        Err(fault)
-                    }
-                }
-                (opened, _) => opened,
+            return reach_master(target, sentinels, timeout, on_push).await;
+        }
+    };
+    let info = ConnectionInfo::clone(info);
+    let opened = log_in(target, info, part, timeout, on_push).await;
+    opened.map_err(|fault| fault.at(target.shown()))
+}
+
+/// Connects to the master that the sentinels name.
+async fn reach_master(
+    target: &Target,
+    sentinels: &Arc<Sentinels>,
+    timeout: Duration,
+    on_push: impl Fn(PushInfo) + Send + Sync + 'static,
+) -> Result<Dialed, Fault> {
+    let resolving = sentinels.resolve(target.dial_options(), timeout);
+    let (named, instead) = resolving.await?;
+    let on_push = Arc::new(on_push);
+    let opened = open_named(target, sentinels, named, timeout, &on_push).await;
+    match (opened, instead) {
+        // A server that refuses the login is there, and may be the master.
+        (Err(fault), Some(instead)) if !matches!(fault, Fault::Denied(_)) => {
+            let opened = open_named(target, sentinels, instead, timeout, &on_push);
+            // Another connection may have reached the known master meanwhile.
+            if sentinels.is_away() {
+                opened.await
+            } else {
+                Err(fault)
             }
         }
+        (opened, _) => opened,
     }
 }
 
@@ -184,11 +189,12 @@ pub(crate) async fn sign_of_life(
     target: &Target,
     timeout: Duration,
 ) -> Result<(), Fault> {
-    if target.wants_master() {
-        return ask_role(connection, timeout).await;
+    match target.topology() {
+        Topology::Node(..) => sign(connection, &redis::cmd("PING"), timeout)
+            .await
+            .map(drop),
+        _ => ask_role(connection, timeout).await,
     }
-    let answered = sign(connection, &redis::cmd("PING"), timeout).await;
-    answered.map(drop)
 }
 
 /// Returns the answer to a command; `None` if the server refuses the command, which is a sign of life, too.
@@ -206,6 +212,7 @@ pub(super) async fn sign(
 }
 
 /// Asks for the role by HELLO, which every user may send. ROLE needs a right of its own.
+/// A replica refuses writes, or, if it is configured so, accepts them and forgets them.
 async fn ask_role(connection: &mut Wire, timeout: Duration) -> Result<(), Fault> {
     let hello = sign(connection, &redis::cmd("HELLO"), timeout).await?;
     match hello.as_ref().and_then(|hello| said(hello, "role")) {

@@ -32,15 +32,15 @@ fn schemes(has_sockets: bool) -> String {
 pub(crate) struct Target {
     topology: Topology,
     shown: String,
-    /// The nodes of its cluster, if it is one. Such a node itself says for which keys it is the master.
-    members: Option<Arc<Members>>,
     dial_options: Arc<DialOptions>,
 }
 
 /// The way in which the server is found.
 #[derive(Clone)]
 pub(crate) enum Topology {
-    Fixed(Box<ConnectionInfo>),
+    Server(Box<ConnectionInfo>),
+    /// A node of a cluster, which has these nodes. Such a node itself says for which keys it is the master.
+    Node(Box<ConnectionInfo>, Arc<Members>),
     /// The sentinels name it, whenever a connection is opened.
     Sentinel(Arc<Sentinels>),
     /// Several servers, each with a part of the keys.
@@ -191,7 +191,7 @@ impl Target {
             address => format!("{scheme}://{address}/{db}"),
         };
         let info = info.set_redis_settings(redis);
-        let topology = Topology::Fixed(Box::new(info));
+        let topology = Topology::Server(Box::new(info));
         Ok(Target::at(topology, shown))
     }
 
@@ -220,7 +220,6 @@ impl Target {
         Target {
             topology,
             shown,
-            members: None,
             dial_options: Arc::default(),
         }
     }
@@ -235,9 +234,8 @@ impl Target {
     ) -> Target {
         let scheme = if tls { "rediss" } else { "redis" };
         Target {
-            topology: Topology::Fixed(Box::new(info)),
+            topology: Topology::Node(Box::new(info), members),
             shown: format!("{scheme}://{address}"),
-            members: Some(members),
             dial_options,
         }
     }
@@ -259,7 +257,7 @@ impl Target {
 
     fn has_login(&self) -> bool {
         let server: &ConnectionInfo = match &self.topology {
-            Topology::Fixed(info) => info,
+            Topology::Server(info) | Topology::Node(info, _) => info,
             Topology::Sentinel(sentinels) => &sentinels.server,
             Topology::Cluster(seeds) => &seeds.server,
         };
@@ -270,7 +268,7 @@ impl Target {
     /// Returns `true` if the server is described by a client of the `redis` crate that has certificates, which cannot
     /// be taken from it.
     fn has_hidden_certificates(&self) -> bool {
-        let Topology::Fixed(info) = &self.topology else {
+        let Topology::Server(info) = &self.topology else {
             return false;
         };
         let address = info.addr();
@@ -292,17 +290,6 @@ impl Target {
         }
     }
 
-    /// Returns `true` if only a master can keep the locks. A replica refuses writes, or, if it is configured so,
-    /// accepts them and forgets them.
-    pub(crate) fn wants_master(&self) -> bool {
-        self.members.is_none()
-    }
-
-    /// Returns the nodes of the cluster that it is a node of.
-    pub(crate) fn members(&self) -> Option<&Arc<Members>> {
-        self.members.as_ref()
-    }
-
     /// Returns the address without user and password.
     pub(crate) fn shown(&self) -> &str {
         &self.shown
@@ -310,7 +297,7 @@ impl Target {
 
     /// Returns `true` for a single server, wherever its address leads.
     pub(crate) fn is_one_server(&self) -> bool {
-        matches!(self.topology, Topology::Fixed(_))
+        matches!(self.topology, Topology::Server(_))
     }
 
     /// Returns `true` if both are in one server: two databases of one server fail together.
@@ -321,7 +308,9 @@ impl Target {
     /// Returns `true` if any of its connections uses TLS.
     pub(crate) fn is_tls(&self) -> bool {
         match &self.topology {
-            Topology::Fixed(info) => matches!(info.addr(), ConnectionAddr::TcpTls { .. }),
+            Topology::Server(info) | Topology::Node(info, _) => {
+                matches!(info.addr(), ConnectionAddr::TcpTls { .. })
+            }
             Topology::Sentinel(sentinels) => sentinels.tls || sentinels.own_tls,
             Topology::Cluster(seeds) => seeds.tls,
         }
@@ -385,7 +374,7 @@ mod tests {
             "redis+unix:///run/redis.sock?db=0"
         );
         let target = Target::parse("redis://me:p%40ss@host/1").unwrap();
-        let Topology::Fixed(info) = target.topology() else {
+        let Topology::Server(info) = target.topology() else {
             panic!()
         };
         let settings = info.redis_settings();
