@@ -202,7 +202,9 @@ impl Cluster {
                 let target = self.target(address);
                 let timeout = self.opening.options.call_timeout;
                 // What answers there is judged by its view. It may be the first node of a cluster that is new as a whole.
-                dial::reach(&target, timeout, |_| ()).await?.connection
+                dial::reach(&target, timeout, Arc::new(|_| ()))
+                    .await?
+                    .connection
             }
         };
         let question = redis::cmd("CLUSTER").arg("SLOTS").take();

@@ -4,11 +4,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, ConnectionAddr, ConnectionInfo, PushInfo, Value};
+use redis::{Cmd, ConnectionAddr, ConnectionInfo, Value};
 use tokio::task::JoinSet;
 
 use super::refused::{DialAttempt, DialStep, ServerPart};
 use super::target::Topology;
+use super::wire::OnPush;
 use super::{DialOptions, Target, Wire, dial_options, relogin, stream, url};
 use crate::backend::Fault;
 use crate::backend::kit::hosts::{Host, Hosts};
@@ -56,7 +57,7 @@ pub(crate) fn moved() -> Fault {
 pub(crate) async fn open(
     target: &Target,
     timeout: Duration,
-    on_push: impl Fn(PushInfo) + Send + Sync + 'static,
+    on_push: OnPush,
 ) -> Result<Dialed, Fault> {
     let dialed = reach(target, timeout, on_push).await?;
     if let Topology::Node(_, members) = target.topology() {
@@ -70,7 +71,7 @@ pub(crate) async fn open(
 pub(crate) async fn reach(
     target: &Target,
     timeout: Duration,
-    on_push: impl Fn(PushInfo) + Send + Sync + 'static,
+    on_push: OnPush,
 ) -> Result<Dialed, Fault> {
     let (info, part) = match target.topology() {
         Topology::Server(info) => (info, ServerPart::Server),
@@ -90,11 +91,10 @@ async fn reach_master(
     target: &Target,
     sentinels: &Arc<Sentinels>,
     timeout: Duration,
-    on_push: impl Fn(PushInfo) + Send + Sync + 'static,
+    on_push: OnPush,
 ) -> Result<Dialed, Fault> {
     let resolving = sentinels.resolve(target.dial_options(), timeout);
     let (named, instead) = resolving.await?;
-    let on_push = Arc::new(on_push);
     let opened = open_named(target, sentinels, named, timeout, &on_push).await;
     match (opened, instead) {
         // A server that refuses the login is there, and may be the master.
@@ -117,12 +117,17 @@ async fn open_named(
     sentinels: &Sentinels,
     named: NamedMaster,
     timeout: Duration,
-    on_push: &Arc<impl Fn(PushInfo) + Send + Sync + 'static>,
+    on_push: &OnPush,
 ) -> Result<Dialed, Fault> {
     let info = url::at(&sentinels.server, &named.address, sentinels.tls);
-    let on_push = on_push.clone();
-    let on_push = move |push: PushInfo| on_push(push);
-    let opened = log_in(target, info, ServerPart::NamedMaster, timeout, on_push).await;
+    let opened = log_in(
+        target,
+        info,
+        ServerPart::NamedMaster,
+        timeout,
+        on_push.clone(),
+    )
+    .await;
     let opened = opened.map_err(|fault| of_master(fault, sentinels, &named))?;
     sentinels.confirmed(&named);
     Ok(Dialed {
@@ -137,7 +142,7 @@ async fn log_in(
     info: ConnectionInfo,
     part: ServerPart,
     timeout: Duration,
-    on_push: impl Fn(PushInfo) + Send + Sync + 'static,
+    on_push: OnPush,
 ) -> Result<Dialed, Fault> {
     let options = target.dial_options();
     let (mut info, mut expires) = (info, None);
@@ -246,10 +251,10 @@ pub(crate) async fn connect(
     part: ServerPart,
     options: &DialOptions,
     timeout: Duration,
-    on_push: impl Fn(PushInfo) + Send + Sync + 'static,
+    on_push: OnPush,
 ) -> Result<Wire, Fault> {
     let hosts = Hosts::with(vec![DialPlace { info, at: None }], options.names.clone());
-    let on_push = &Arc::new(on_push);
+    let on_push = &on_push;
     let shown = |place: &DialPlace| place.info.addr().to_string();
     let connecting = hosts.connect(false, timeout, shown, |place, share| async move {
         let (attempt, until) = (
@@ -257,10 +262,7 @@ pub(crate) async fn connect(
             clock::now() + share,
         );
         let stream = stream::open(place.info.addr(), place.at, options, attempt, until).await?;
-        let on_push = on_push.clone();
-        let greeting = Wire::begin(place.info.redis_settings(), stream, move |push| {
-            on_push(push)
-        });
+        let greeting = Wire::begin(place.info.redis_settings(), stream, on_push.clone());
         let mut wire = attempt.step(DialStep::Greeting, until, greeting).await?;
         match part {
             ServerPart::Sentinel | ServerPart::Node => {}

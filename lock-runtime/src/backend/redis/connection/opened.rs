@@ -65,7 +65,7 @@ impl Opened {
         check: &check::Check,
         clock: &ServerClock,
     ) -> Result<Opened, Fault> {
-        let dialed = dial::open(target, timeout, |_| ()).await?;
+        let dialed = dial::open(target, timeout, Arc::new(|_| ())).await?;
         let connection = &mut dialed.connection.clone();
         let sent_at = clock::now();
         let time = redis::cmd("TIME");

@@ -16,6 +16,9 @@ use super::stream::Stream;
 /// renewals and releases.
 const QUEUE: usize = 1 << 20;
 
+/// What a connection's task calls with each message of the server's own. It must not block.
+pub(crate) type OnPush = Arc<dyn Fn(PushInfo) + Send + Sync>;
+
 /// A connection that is logged in. It ends with the last of its clones. The client's own connections over a stream of
 /// the caller's would stay open until the server has accepted all commands that are still to be sent.
 #[derive(Clone)]
@@ -37,7 +40,7 @@ impl Wire {
     pub(super) async fn begin(
         login: &RedisConnectionInfo,
         stream: Stream,
-        on_push: impl Fn(PushInfo) + Send + Sync + 'static,
+        on_push: OnPush,
     ) -> RedisResult<Wire> {
         let cut = Arc::<Notify>::default();
         let signal = cut.clone();

@@ -95,7 +95,7 @@ impl PubsubConnection {
             PushKind::Message | PushKind::SMessage => deliver(&push, &topics, &events),
             _ => receiver.receive(&push),
         };
-        let dialed = dial::open(target, timeout, on_push).await?;
+        let dialed = dial::open(target, timeout, Arc::new(on_push)).await?;
         Ok(PubsubConnection {
             dialed,
             sharded,

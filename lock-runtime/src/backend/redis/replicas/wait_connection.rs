@@ -98,7 +98,7 @@ impl WaitSettings {
     /// Connects, counts the replicas, and tries the commands that will be used.
     async fn open(&self) -> Result<Dialed, Fault> {
         let timeout = self.common.timeout;
-        let open = dial::open(&self.target, timeout, |_| ()).await?;
+        let open = dial::open(&self.target, timeout, Arc::new(|_| ())).await?;
         let asked = async {
             self.count(&open.connection).await?;
             wait(&open.connection, 0, 1).await

@@ -1,6 +1,7 @@
 //! One question to one sentinel: where is the master of the service?
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{ConnectionInfo, RedisError};
@@ -22,7 +23,13 @@ pub(super) async fn once(
     options: &DialOptions,
     timeout: Duration,
 ) -> Result<SentinelAnswer, Fault> {
-    let connecting = dial::connect(sentinel, ServerPart::Sentinel, options, timeout, |_| ());
+    let connecting = dial::connect(
+        sentinel,
+        ServerPart::Sentinel,
+        options,
+        timeout,
+        Arc::new(|_| ()),
+    );
     again(sentinels, &mut connecting.await?, timeout).await
 }
 

@@ -61,7 +61,7 @@ async fn listen(
         }
     };
     let (info, part) = (info.clone(), ServerPart::Sentinel);
-    let mut connection = dial::connect(info, part, options, timeout, on_push).await?;
+    let mut connection = dial::connect(info, part, options, timeout, Arc::new(on_push)).await?;
     match tokio::time::timeout(timeout, connection.subscribe(SWITCH)).await {
         Ok(Ok(())) => {}
         // The user may not subscribe. The sentinel may still be asked at intervals.
