@@ -73,17 +73,17 @@ struct Begin<'a> {
 impl Begin<'_> {
     async fn server(self) -> Result<Arc<Link>, LockError> {
         let (target, opening) = (self.target, self.opening);
-        let clock = Arc::<ServerClock>::default();
-        let check = || Check {
+        let check = Arc::new(Check {
             opening: opening.clone(),
+            clock: ServerClock::default(),
             channels: ClusterChannels::Classic,
             slot: None,
-        };
-        let (server, own_clock, own_check) = (target.clone(), clock.clone(), check());
-        let checked = async move { Opened::checked(&server, &own_check, &own_clock).await };
+        });
+        let (server, same) = (target.clone(), check.clone());
+        let checked = async move { Opened::checked(&server, &same).await };
         let first = self.first(checked).await?;
         let closed = || self.closed.clone();
-        let link = Supervisor::start(target.clone(), check(), clock, closed(), None, first);
+        let link = Supervisor::start(target.clone(), check, closed(), None, first);
         let tried = self.tried;
         let subscriber = Subscriber {
             target: target.clone(),

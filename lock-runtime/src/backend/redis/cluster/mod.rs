@@ -119,24 +119,23 @@ impl Cluster {
 
     async fn open(self: &Arc<Self>, node: &Arc<ClusterNode>) -> Result<(), LockError> {
         let target = self.target(&node.address);
-        let clock = Arc::new(ServerClock::default());
         let check = self.check(node);
-        let opened = Opened::checked(&target, &check, &clock).await?;
+        let opened = Opened::checked(&target, &check).await?;
         node.link
-            .get_or_init(|| self.start(node, clock, Some(opened)));
+            .get_or_init(|| self.start(node, check, Some(opened)));
         Ok(())
     }
 
     /// Returns the connection to that node. If there was none, starts to open one.
     fn link<'a>(self: &Arc<Self>, node: &'a Arc<ClusterNode>) -> &'a Arc<Link> {
         node.link
-            .get_or_init(|| self.start(node, Arc::default(), None))
+            .get_or_init(|| self.start(node, self.check(node), None))
     }
 
     fn start(
         self: &Arc<Self>,
         node: &Arc<ClusterNode>,
-        clock: Arc<ServerClock>,
+        check: Arc<Check>,
         first: Option<Opened>,
     ) -> Arc<Link> {
         let member = ClusterMember {
@@ -146,8 +145,7 @@ impl Cluster {
         };
         Supervisor::start(
             Arc::new(self.target(&node.address)),
-            self.check(node),
-            clock,
+            check,
             self.closed.clone(),
             Some(member),
             first,
@@ -161,15 +159,16 @@ impl Cluster {
     }
 
     /// Returns the check of one node, which uses a key of one of its slots.
-    fn check(self: &Arc<Self>, node: &Arc<ClusterNode>) -> Check {
+    fn check(self: &Arc<Self>, node: &Arc<ClusterNode>) -> Arc<Check> {
         let cluster = Arc::downgrade(self);
         let address = node.address.clone();
         let slot = move || cluster.upgrade()?.table.slot_of(&address);
-        Check {
+        Arc::new(Check {
             opening: self.opening.clone(),
+            clock: ServerClock::default(),
             channels: self.channels(),
             slot: Some(Box::new(slot)),
-        }
+        })
     }
 
     /// Returns the connection to the node that has the slot, waiting for it until `deadline`, and the current time,

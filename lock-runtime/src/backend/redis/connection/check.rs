@@ -24,8 +24,10 @@ use crate::values::{ClusterChannels, Key, Kind, LockName, SPARE_TOKENS, clock, k
 /// processor, needs seconds from one step to the next.
 const LEASE_MS: u64 = 10_000;
 
+/// The check of one server, and the server's clock, which every check reads.
 pub(crate) struct Check {
     pub(crate) opening: Opening,
+    pub(crate) clock: ServerClock,
     /// The channels that scripts publish on.
     pub(crate) channels: ClusterChannels,
     /// For a node of a cluster, returns a slot that the node has, if it has any.
@@ -46,11 +48,11 @@ impl Check {
         }
     }
 
-    pub(crate) async fn run(&self, connection: &Wire, clock: &ServerClock) -> Result<(), Fault> {
+    pub(crate) async fn run(&self, connection: &Wire) -> Result<(), Fault> {
         let mut connection = connection.clone();
         self.ask_info(&mut connection).await?;
         match self.own_key()? {
-            Some(key) => self.unless_moved(self.live_once(&mut connection, clock, &key).await),
+            Some(key) => self.unless_moved(self.live_once(&mut connection, &key).await),
             // The node has no slots yet. Its first requests will show what it allows.
             None => Ok(()),
         }
@@ -58,18 +60,14 @@ impl Check {
 
     /// Acquires and releases a lock of its own. A server that answers need not grant locks: it may be a replica by now,
     /// be full, have too few replicas, or have revoked a right.
-    pub(crate) async fn can_lock(
-        &self,
-        connection: &Wire,
-        clock: &ServerClock,
-    ) -> Result<(), Fault> {
+    pub(crate) async fn can_lock(&self, connection: &Wire) -> Result<(), Fault> {
         let mut connection = connection.clone();
         let Some(key) = self.own_key()? else {
             return Ok(());
         };
         let holder = self.opening.ids.fresh().text();
         let locked = async {
-            self.take(&mut connection, clock, &key, &holder).await?;
+            self.take(&mut connection, &key, &holder).await?;
             self.give_back(&mut connection, &key, &holder).await
         };
         self.unless_moved(locked.await.map(drop))
@@ -165,17 +163,12 @@ impl Check {
     }
 
     /// Acquires, renews, hands over and releases a lock, on a key of its own.
-    async fn live_once(
-        &self,
-        connection: &mut Wire,
-        clock: &ServerClock,
-        key: &Key,
-    ) -> Result<(), Fault> {
+    async fn live_once(&self, connection: &mut Wire, key: &Key) -> Result<(), Fault> {
         let (lock, fence) = (key.raw(), key.fence());
         let channel = channel(key);
         let ids = &self.opening.ids;
         let (from, to) = (ids.fresh().text(), ids.fresh().text());
-        self.take(connection, clock, key, &from).await?;
+        self.take(connection, key, &from).await?;
         let renew = Renew {
             items: &[(lock, from.clone(), LEASE_MS.cast_signed())],
         };
@@ -214,14 +207,8 @@ impl Check {
         Ok(())
     }
 
-    async fn take(
-        &self,
-        connection: &mut Wire,
-        clock: &ServerClock,
-        key: &Key,
-        holder: &str,
-    ) -> Result<(), Fault> {
-        let fence = key.fence();
+    async fn take(&self, connection: &mut Wire, key: &Key, holder: &str) -> Result<(), Fault> {
+        let (clock, fence) = (&self.clock, key.fence());
         // The second try is for a clock that has jumped since it was last read.
         for _ in 0..2 {
             let sent_at = clock::now();
@@ -328,6 +315,7 @@ mod tests {
         };
         let check = Check {
             opening,
+            clock: ServerClock::default(),
             channels: ClusterChannels::Classic,
             slot: None,
         };

@@ -34,9 +34,8 @@ pub(crate) struct Link {
     pub(super) calls: AtomicU64,
     /// The number of answered calls: a connection that answers is alive.
     pub(super) answers: AtomicU64,
-    pub(crate) clock: Arc<ServerClock>,
     pub(super) standing: Standing,
-    pub(crate) check: Check,
+    pub(crate) check: Arc<Check>,
     /// The node of a cluster to which the connection leads.
     pub(super) address: Option<Address>,
     /// Whether the server has refused a script because its keys were of several slots. Such a server looks like a
@@ -290,7 +289,7 @@ impl Link {
     async fn can_lock(&self, live: &Live, deadline: Moment) -> Result<Duration, Fault> {
         let took = self.ping(live, deadline).await?;
         let connection = live.connection();
-        let tried = self.check.can_lock(&connection, &self.clock);
+        let tried = self.check.can_lock(&connection);
         match tokio::time::timeout_at(deadline.tick(), tried).await {
             Ok(Ok(())) => Ok(took),
             Ok(Err(fault)) => {
@@ -405,7 +404,7 @@ impl Live {
     }
 
     pub(crate) fn clock(&self) -> &ServerClock {
-        &self.link.clock
+        &self.link.check.clock
     }
 
     /// Returns a recent round trip in µs.

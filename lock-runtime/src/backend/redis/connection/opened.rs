@@ -7,7 +7,6 @@ use super::dial::Dialed;
 use super::refused::refused;
 use super::{Target, check, dial};
 use crate::backend::Fault;
-use crate::backend::kit::server_clock::ServerClock;
 use crate::backend::redis::scripting::{self, faults};
 use crate::backend::redis::sentinel::Address;
 use crate::values::{LockError, clock};
@@ -41,15 +40,14 @@ impl Opened {
     pub(crate) async fn checked(
         target: &Target,
         check: &check::Check,
-        clock: &ServerClock,
     ) -> Result<Opened, LockError> {
         let looked = async {
             // If the first address of a name is silent, there is time for the next one.
             let timeout = check.timeout().min(LONGEST_STEP);
-            let opened = Opened::open(target, timeout, check, clock).await?;
+            let opened = Opened::open(target, timeout, check).await?;
             let connection = &opened.dialed.connection;
             check.look_at_birth(connection).await?;
-            let checked = check.run(connection, clock).await;
+            let checked = check.run(connection).await;
             checked.map_err(|fault| fault.at(target.shown()))?;
             Ok(opened)
         };
@@ -63,7 +61,6 @@ impl Opened {
         target: &Target,
         timeout: Duration,
         check: &check::Check,
-        clock: &ServerClock,
     ) -> Result<Opened, Fault> {
         let dialed = dial::open(target, timeout, Arc::new(|_| ())).await?;
         let connection = &mut dialed.connection.clone();
@@ -78,7 +75,7 @@ impl Opened {
         };
         let reply = scripting::in_time("TIME", timeout, asked).await?;
         let micros = check::micros(&reply).ok_or_else(|| faults::malformed("TIME"))?;
-        clock.saw(micros, sent_at);
+        check.clock.saw(micros, sent_at);
         // The reply to HELLO contains the number that the server gave this connection.
         let said = dial::sign(connection, &redis::cmd("HELLO"), timeout).await?;
         let ids_from = check.opening.ids.renew(&format!("{said:?} {micros}"));

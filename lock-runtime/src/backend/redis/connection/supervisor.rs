@@ -11,9 +11,8 @@ use tokio::sync::{Notify, watch};
 
 use super::dial::{self, Dialed, STABLE};
 use super::link::{Connected, LinkState};
-use super::{Link, Opened, Target, check};
-use crate::backend::kit::{outage::Outage, round_trip::RoundTrip};
-use crate::backend::kit::{server_clock::ServerClock, standing::Standing};
+use super::{Check, Link, Opened, Target};
+use crate::backend::kit::{outage::Outage, round_trip::RoundTrip, standing::Standing};
 use crate::backend::redis::scripting::faults;
 use crate::backend::redis::sentinel::Address;
 use crate::backend::{Fault, Reply};
@@ -52,8 +51,7 @@ impl Supervisor {
     /// `first`: a connection that has passed its check, if there is one.
     pub(crate) fn start(
         target: Arc<Target>,
-        check: check::Check,
-        clock: Arc<ServerClock>,
+        check: Arc<Check>,
         closed: watch::Receiver<bool>,
         member: Option<ClusterMember>,
         first: Option<Opened>,
@@ -68,7 +66,6 @@ impl Supervisor {
             round_trip: RoundTrip::default(),
             calls: AtomicU64::new(0),
             answers: AtomicU64::new(0),
-            clock,
             standing: Standing::default(),
             check,
             address: member.as_ref().map(|node| node.address.clone()),
@@ -173,8 +170,8 @@ impl Supervisor {
             Fault::Impossible(why) => Fault::not_done(why),
             fault => fault,
         };
-        let (check, clock) = (&self.link.check, &self.link.clock);
-        let opened = Opened::open(&self.target, check.timeout(), check, clock).await;
+        let check = &self.link.check;
+        let opened = Opened::open(&self.target, check.timeout(), check).await;
         let opened = opened.map_err(|fault| {
             if is_first {
                 // The server was never usable, so the fault is the same as that of `connect`.
@@ -189,7 +186,7 @@ impl Supervisor {
         let looked = check.look_at_birth(connection).await;
         looked.map_err(passing)?;
         if self.checked.as_ref() != Some(master) {
-            match check.run(connection, clock).await {
+            match check.run(connection).await {
                 // A new master may be as full as the one before. It renews and releases all the same, and is checked when
                 // it is connected to again.
                 Err(fault) if !is_first && faults::is_full(&fault) => {}

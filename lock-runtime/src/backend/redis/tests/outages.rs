@@ -218,7 +218,7 @@ async fn a_server_clock_that_jumped_costs_one_more_round_trip() {
     let server = TestServer::start().await;
     let backend = connect(&server).await;
     let (ids, key) = (backend.router.link().check.opening.ids.clone(), key("k"));
-    backend.router.link().clock.saw(1, clock::now());
+    backend.router.link().check.clock.saw(1, clock::now());
     let holder = ids.fresh();
     let before = clock::now();
     let held = granted(
@@ -228,7 +228,7 @@ async fn a_server_clock_that_jumped_costs_one_more_round_trip() {
             .unwrap(),
     );
     assert!(held.sent_at.tick() >= before.tick());
-    backend.router.link().clock.saw(1, clock::now());
+    backend.router.link().check.clock.saw(1, clock::now());
     let (a, b) = (self::key("a"), self::key("b"));
     let both = [(&a, ids.fresh()), (&b, ids.fresh())];
     let both = both.map(|(key, holder)| request(key, holder, 60_000));
@@ -237,6 +237,7 @@ async fn a_server_clock_that_jumped_costs_one_more_round_trip() {
     let again = backend
         .router
         .link()
+        .check
         .clock
         .not_after(clock::now(), clock::now());
     assert!(
@@ -471,7 +472,7 @@ async fn publishing_to_a_frozen_server_ends() {
 async fn health_is_good_after_the_servers_clock_has_jumped() {
     let server = TestServer::start().await;
     let backend = connect(&server).await;
-    backend.router.link().clock.saw(1, clock::now());
+    backend.router.link().check.clock.saw(1, clock::now());
     let health = backend.health(Duration::from_secs(20)).await;
     assert!(
         health.nodes.iter().all(NodeHealth::is_ok),
