@@ -56,18 +56,6 @@ impl DialOptions {
     }
 }
 
-#[cfg(not(feature = "tls-rustls"))]
-impl DialOptions {
-    pub(super) fn check(&self) -> Result<(), LockError> {
-        if self.has_certificates() {
-            return Err(crate::values::config(
-                "certificates need the cargo feature `tls-rustls` of `lock-runtime`",
-            ));
-        }
-        Ok(())
-    }
-}
-
 impl fmt::Debug for DialOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DialOptions")

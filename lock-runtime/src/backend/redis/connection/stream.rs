@@ -10,8 +10,8 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use redis::ConnectionAddr;
+use redis::aio::AsyncStream;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::DialOptions;
@@ -20,16 +20,16 @@ use crate::backend::Fault;
 use crate::values::Moment;
 
 /// Bytes to and from a server, over any kind of socket.
-pub(super) type Stream = Pin<Box<dyn Duplex>>;
-
-pub(super) trait Duplex: AsyncRead + AsyncWrite + Send {}
-
-impl<S: AsyncRead + AsyncWrite + Send> Duplex for S {}
+pub(super) type Stream = Pin<Box<dyn AsyncStream + Send>>;
 
 /// Connects to the server, at this address of its name if there is one. TLS still verifies the name.
 pub(super) async fn open(
     server: &ConnectionAddr,
     at: Option<IpAddr>,
+    #[cfg_attr(
+        not(feature = "tls-rustls"),
+        allow(unused_variables, reason = "only TLS has options")
+    )]
     options: &DialOptions,
     attempt: DialAttempt,
     until: Moment,
@@ -40,6 +40,7 @@ pub(super) async fn open(
             let socket = attempt.step(DialStep::Connect, until, connecting).await?;
             Ok(Box::pin(socket))
         }
+        #[cfg(feature = "tls-rustls")]
         ConnectionAddr::TcpTls { host, port, .. } => {
             let connecting = tcp(host, *port, at);
             let socket = attempt.step(DialStep::Connect, until, connecting).await?;
@@ -95,17 +96,4 @@ async fn encrypted(
     let connector = TlsConnector::from(options.tls()?);
     let shaking = connector.connect(name, socket);
     Ok(Box::pin(attempt.step(DialStep::Tls, until, shaking).await?))
-}
-
-#[cfg(not(feature = "tls-rustls"))]
-async fn encrypted(
-    _: TcpStream,
-    _: &str,
-    _: &DialOptions,
-    _: DialAttempt,
-    _: Moment,
-) -> Result<Stream, Fault> {
-    Err(Fault::impossible(
-        "TLS needs the cargo feature `tls-rustls` of `lock-runtime`",
-    ))
 }

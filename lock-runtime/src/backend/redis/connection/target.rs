@@ -176,6 +176,8 @@ impl Target {
                  `root_certificate` and `client_certificate`",
             ));
         }
+        // Without the feature, no URL speaks TLS.
+        #[cfg(feature = "tls-rustls")]
         if self.is_tls() {
             options.check()?;
         }
