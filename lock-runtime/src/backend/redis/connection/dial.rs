@@ -257,13 +257,16 @@ pub(crate) async fn connect(
     let on_push = &on_push;
     let shown = |place: &DialPlace| place.info.addr().to_string();
     let connecting = hosts.connect(false, timeout, shown, |place, share| async move {
-        let (attempt, until) = (
-            DialAttempt::of(&place.info, part, share),
-            clock::now() + share,
-        );
-        let stream = stream::open(place.info.addr(), place.at, options, attempt, until).await?;
+        let until = clock::now() + share;
+        let attempt = DialAttempt {
+            server: &place.info,
+            part,
+            within: share,
+            until,
+        };
+        let stream = stream::open(place.at, options, attempt).await?;
         let greeting = Wire::begin(place.info.redis_settings(), stream, on_push.clone());
-        let mut wire = attempt.step(DialStep::Greeting, until, greeting).await?;
+        let mut wire = attempt.step(DialStep::Greeting, greeting).await?;
         match part {
             ServerPart::Sentinel | ServerPart::Node => {}
             ServerPart::NamedMaster => ask_role(&mut wire, until.remaining()).await?,

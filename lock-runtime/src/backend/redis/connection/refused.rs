@@ -12,12 +12,12 @@ use crate::values::{Moment, StoreError};
 
 /// The facts about an attempt to connect that its errors depend on.
 #[derive(Clone, Copy)]
-pub(crate) struct DialAttempt {
-    database: i64,
-    transport: Transport,
-    part: ServerPart,
+pub(super) struct DialAttempt<'a> {
+    pub(super) server: &'a ConnectionInfo,
+    pub(super) part: ServerPart,
     /// The time that the attempt may take.
-    within: Duration,
+    pub(super) within: Duration,
+    pub(super) until: Moment,
 }
 
 /// The role of a server in the store.
@@ -86,35 +86,14 @@ pub(super) enum DialStep {
     Greeting,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Transport {
-    Tcp,
-    Tls,
-    Unix,
-}
-
-impl DialAttempt {
-    pub(super) fn of(info: &ConnectionInfo, part: ServerPart, within: Duration) -> DialAttempt {
-        DialAttempt {
-            part,
-            within,
-            database: info.redis_settings().db(),
-            transport: match info.addr() {
-                ConnectionAddr::TcpTls { .. } => Transport::Tls,
-                ConnectionAddr::Unix(_) => Transport::Unix,
-                _ => Transport::Tcp,
-            },
-        }
-    }
-
-    /// Runs a step, until that moment at most.
+impl DialAttempt<'_> {
+    /// Runs a step, until the end of the attempt at most.
     pub(super) async fn step<T, E: Into<RedisError>>(
         self,
         step: DialStep,
-        until: Moment,
         making: impl Future<Output = Result<T, E>>,
     ) -> Result<T, Fault> {
-        match tokio::time::timeout(until.remaining(), making).await {
+        match tokio::time::timeout(self.until.remaining(), making).await {
             Ok(made) => made.map_err(|error| self.fault(&error.into())),
             Err(_) => Err(self.silent(step)),
         }
@@ -143,7 +122,7 @@ impl DialAttempt {
     /// Finds the lasting refusals among the errors after which a retry usually helps.
     fn passing(self, said: StoreError) -> Fault {
         let text = said.to_string();
-        let database = self.database;
+        let database = self.server.redis_settings().db();
         if text.contains("DB index is out of range") {
             return Fault::Impossible(format!(
                 "the server has no database {database}: it has fewer. Name a lower one, or raise `databases` in the \
@@ -167,50 +146,54 @@ impl DialAttempt {
         let text = error.to_string();
         let advised =
             |advice: &str| StoreError::new(format!("{}: {advice}", StoreError::shortened(&text)));
+        let is_socket = matches!(self.server.addr(), ConnectionAddr::Unix(_));
+        let is_tls = matches!(self.server.addr(), ConnectionAddr::TcpTls { .. });
         match io_kind(error) {
             Some(io::ErrorKind::ConnectionRefused) => {
-                Fault::NotDone(advised(match self.transport {
-                    Transport::Unix => {
+                Fault::NotDone(advised(match self.server.addr() {
+                    ConnectionAddr::Unix(_) => {
                         "no server listens at that socket. Check its path, and that the server runs"
                     }
                     _ => "nothing listens there. Check host and port, and that the server runs",
                 }))
             }
-            Some(io::ErrorKind::NotFound) if self.transport == Transport::Unix => {
+            Some(io::ErrorKind::NotFound) if is_socket => {
                 Fault::NotDone(advised("check the socket's path, and that the server runs"))
             }
-            Some(io::ErrorKind::PermissionDenied) => Fault::Denied(advised(match self.transport {
-                Transport::Unix => "this process needs the right to write to the socket",
-                _ => "this process may not connect there",
-            })),
+            Some(io::ErrorKind::PermissionDenied) => {
+                Fault::Denied(advised(match self.server.addr() {
+                    ConnectionAddr::Unix(_) => {
+                        "this process needs the right to write to the socket"
+                    }
+                    _ => "this process may not connect there",
+                }))
+            }
             Some(io::ErrorKind::InvalidInput) => {
                 Fault::Impossible(advised("check the address").to_string())
             }
             // rustls reports data that it refuses as invalid data.
-            Some(io::ErrorKind::InvalidData) if self.transport == Transport::Tls => {
-                match self.part.announced() {
-                    Some(advice) if text.contains("not valid for name") => {
-                        Fault::Denied(advised(advice))
-                    }
-                    _ => tls_refusal::explained(&text, self.part.plainly()),
+            Some(io::ErrorKind::InvalidData) if is_tls => match self.part.announced() {
+                Some(advice) if text.contains("not valid for name") => {
+                    Fault::Denied(advised(advice))
                 }
-            }
+                _ => tls_refusal::explained(&text, self.part.plainly()),
+            },
             Some(
                 io::ErrorKind::ConnectionReset
                 | io::ErrorKind::ConnectionAborted
                 | io::ErrorKind::BrokenPipe
                 | io::ErrorKind::UnexpectedEof,
-            ) => Fault::NotDone(advised(&match self.transport {
-                Transport::Tcp => format!(
+            ) => Fault::NotDone(advised(&match self.server.addr() {
+                ConnectionAddr::Unix(_) => "the connection was closed without an answer".to_owned(),
+                ConnectionAddr::TcpTls { .. } => format!(
+                    "the connection was closed without an answer. {}",
+                    self.part.plainly()
+                ),
+                _ => format!(
                     "the connection was closed without an answer. {}. If a proxy that does not know HELLO is in \
                      between, connect to Redis directly",
                     self.part.by_tls()
                 ),
-                Transport::Tls => format!(
-                    "the connection was closed without an answer. {}",
-                    self.part.plainly()
-                ),
-                Transport::Unix => "the connection was closed without an answer".to_owned(),
             })),
             _ => Fault::NotDone(StoreError::shortened(&text)),
         }
@@ -218,8 +201,10 @@ impl DialAttempt {
 
     /// Returns the fault of a step without an answer in time. The server may be slow, so a retry can help.
     fn silent(self, step: DialStep) -> Fault {
-        let why = match (step, self.transport) {
-            (DialStep::Connect, Transport::Unix) => "the server does not take the connection",
+        let why = match (step, self.server.addr()) {
+            (DialStep::Connect, ConnectionAddr::Unix(_)) => {
+                "the server does not take the connection"
+            }
             (DialStep::Connect, _) => {
                 "nothing answers at the address. Check host and port, and that no firewall is in between"
             }
@@ -265,25 +250,34 @@ pub(crate) fn refused(fault: Fault) -> Fault {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use redis::IntoConnectionInfo;
 
-    fn fault(transport: Transport, kind: io::ErrorKind) -> Fault {
+    use super::*;
+    use crate::backend::redis::connection::url::server_at;
+    use crate::values::clock;
+
+    fn fault(address: ConnectionAddr, part: ServerPart, kind: io::ErrorKind) -> Fault {
         let attempt = DialAttempt {
-            database: 0,
-            transport,
-            part: ServerPart::Server,
+            server: &address.into_connection_info().unwrap(),
+            part,
             within: Duration::ZERO,
+            until: clock::now(),
         };
         attempt.fault(&RedisError::from(io::Error::from(kind)))
     }
 
+    fn tcp() -> ConnectionAddr {
+        server_at("host".to_owned(), 1, false)
+    }
+
+    fn tls() -> ConnectionAddr {
+        server_at("host".to_owned(), 1, true)
+    }
+
     #[test]
     fn cut_connections_pass_and_say_the_possible_cause() {
-        for (transport, named) in [
-            (Transport::Tcp, "`rediss://`"),
-            (Transport::Tls, "`redis://`"),
-        ] {
-            let cut = fault(transport, io::ErrorKind::BrokenPipe);
+        for (address, named) in [(tcp(), "`rediss://`"), (tls(), "`redis://`")] {
+            let cut = fault(address, ServerPart::Server, io::ErrorKind::BrokenPipe);
             assert!(matches!(&cut, Fault::NotDone(_)), "{cut}");
             assert!(cut.to_string().contains(named), "{cut}");
         }
@@ -309,15 +303,8 @@ mod tests {
                 "`redis-cluster://`",
             ),
         ] {
-            for (transport, named) in [(Transport::Tcp, by_tls), (Transport::Tls, plainly)] {
-                let attempt = DialAttempt {
-                    database: 0,
-                    transport,
-                    part,
-                    within: Duration::ZERO,
-                };
-                let cut = RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe));
-                let said = attempt.fault(&cut).to_string();
+            for (address, named) in [(tcp(), by_tls), (tls(), plainly)] {
+                let said = fault(address, part, io::ErrorKind::BrokenPipe).to_string();
                 assert!(said.contains(named), "{said}");
             }
         }
@@ -325,12 +312,16 @@ mod tests {
 
     #[test]
     fn a_socket_without_rights_and_a_bad_certificate_are_denied() {
-        let denied = fault(Transport::Unix, io::ErrorKind::PermissionDenied);
+        let denied = fault(
+            ConnectionAddr::Unix("/s".into()),
+            ServerPart::Server,
+            io::ErrorKind::PermissionDenied,
+        );
         assert!(matches!(&denied, Fault::Denied(_)), "{denied}");
         assert!(denied.to_string().contains("right to write"), "{denied}");
-        let bad = fault(Transport::Tls, io::ErrorKind::InvalidData);
+        let bad = fault(tls(), ServerPart::Server, io::ErrorKind::InvalidData);
         assert!(matches!(&bad, Fault::Denied(_)), "{bad}");
-        let plain = fault(Transport::Tcp, io::ErrorKind::InvalidData);
+        let plain = fault(tcp(), ServerPart::Server, io::ErrorKind::InvalidData);
         assert!(matches!(&plain, Fault::NotDone(_)), "{plain}");
     }
 }

@@ -17,39 +17,36 @@ use tokio::net::TcpStream;
 use super::DialOptions;
 use super::refused::{DialAttempt, DialStep};
 use crate::backend::Fault;
-use crate::values::Moment;
 
 /// Bytes to and from a server, over any kind of socket.
 pub(super) type Stream = Pin<Box<dyn AsyncStream + Send>>;
 
-/// Connects to the server, at this address of its name if there is one. TLS still verifies the name.
+/// Connects to the attempt's server, at this address of its name if there is one. TLS still verifies the name.
 pub(super) async fn open(
-    server: &ConnectionAddr,
     at: Option<IpAddr>,
     #[cfg_attr(
         not(feature = "tls-rustls"),
         allow(unused_variables, reason = "only TLS has options")
     )]
     options: &DialOptions,
-    attempt: DialAttempt,
-    until: Moment,
+    attempt: DialAttempt<'_>,
 ) -> Result<Stream, Fault> {
-    match server {
+    match attempt.server.addr() {
         ConnectionAddr::Tcp(host, port) => {
             let connecting = tcp(host, *port, at);
-            let socket = attempt.step(DialStep::Connect, until, connecting).await?;
+            let socket = attempt.step(DialStep::Connect, connecting).await?;
             Ok(Box::pin(socket))
         }
         #[cfg(feature = "tls-rustls")]
         ConnectionAddr::TcpTls { host, port, .. } => {
             let connecting = tcp(host, *port, at);
-            let socket = attempt.step(DialStep::Connect, until, connecting).await?;
-            encrypted(socket, host, options, attempt, until).await
+            let socket = attempt.step(DialStep::Connect, connecting).await?;
+            encrypted(socket, host, options, attempt).await
         }
         #[cfg(unix)]
         ConnectionAddr::Unix(path) => {
             let connecting = tokio::net::UnixStream::connect(path);
-            let socket = attempt.step(DialStep::Connect, until, connecting).await?;
+            let socket = attempt.step(DialStep::Connect, connecting).await?;
             Ok(Box::pin(socket))
         }
         _ => Err(Fault::impossible(
@@ -85,8 +82,7 @@ async fn encrypted(
     socket: TcpStream,
     host: &str,
     options: &DialOptions,
-    attempt: DialAttempt,
-    until: Moment,
+    attempt: DialAttempt<'_>,
 ) -> Result<Stream, Fault> {
     use rustls::pki_types::ServerName;
     use tokio_rustls::TlsConnector;
@@ -95,5 +91,5 @@ async fn encrypted(
         .map_err(|_| Fault::impossible("a certificate cannot contain the host's name"))?;
     let connector = TlsConnector::from(options.tls()?);
     let shaking = connector.connect(name, socket);
-    Ok(Box::pin(attempt.step(DialStep::Tls, until, shaking).await?))
+    Ok(Box::pin(attempt.step(DialStep::Tls, shaking).await?))
 }
