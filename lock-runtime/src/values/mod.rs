@@ -38,13 +38,19 @@ pub(crate) use self::clock::Moment;
 pub(crate) use self::count::{Count, Counted};
 pub(crate) use self::error::{LockError, LostReason, StoreError, config};
 pub(crate) use self::fence::{FencingToken, SPARE_TOKENS, TokenRange, UnusedTokens};
+#[cfg(any(
+    all(feature = "redis", feature = "tls-rustls"),
+    feature = "postgres",
+    feature = "mysql"
+))]
+pub(crate) use self::handshake::Certificates;
+#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
+pub(crate) use self::handshake::Login;
 #[cfg(all(
     feature = "tls-rustls",
     any(feature = "redis", feature = "postgres", feature = "mysql")
 ))]
 pub(crate) use self::handshake::PemPair;
-#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
-pub(crate) use self::handshake::{Certificates, Login};
 pub(crate) use self::handshake::{Credentials, Handshake, pem_file, pem_files};
 pub(crate) use self::health::{Checkup, Health, NodeHealth};
 #[cfg(any(feature = "postgres", feature = "mysql"))]

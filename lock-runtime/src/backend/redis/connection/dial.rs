@@ -146,7 +146,7 @@ async fn log_in(
 ) -> Result<Dialed, Fault> {
     let options = target.dial_options();
     let (mut info, mut expires) = (info, None);
-    if let Some(credentials) = &options.credentials {
+    if let Some(credentials) = &options.handshake.credentials {
         let given = login::ask(credentials, timeout).await?;
         info = dial_options::log_in_as(info, &given);
         expires = given.valid_for.map(|after| (credentials.clone(), after));

@@ -1,26 +1,26 @@
 //! Options for dialling a server: the certificates and the login.
 
-use std::fmt;
+#[cfg(feature = "tls-rustls")]
 use std::sync::Arc;
 
 use redis::ConnectionInfo;
 
 use crate::backend::kit::names::HostNames;
-use crate::values::{Certificates, Credentials, Handshake, LockError, Login};
+#[cfg(feature = "tls-rustls")]
+use crate::values::LockError;
+use crate::values::{Handshake, Login};
 
 /// The certificates, the source of logins, and the names that were looked up. By default, there are none.
 #[derive(Clone, Default)]
 pub(crate) struct DialOptions {
-    pub(super) credentials: Option<Arc<dyn Credentials>>,
-    certificates: Certificates,
+    pub(super) handshake: Handshake,
     pub(super) names: HostNames,
 }
 
 impl DialOptions {
     pub(crate) fn new(handshake: &Handshake) -> DialOptions {
         DialOptions {
-            credentials: handshake.credentials.clone(),
-            certificates: handshake.certificates.clone(),
+            handshake: handshake.clone(),
             names: HostNames::default(),
         }
     }
@@ -34,7 +34,7 @@ impl DialOptions {
     }
 
     pub(crate) fn has_certificates(&self) -> bool {
-        self.certificates.are_given()
+        self.handshake.certificates.are_given()
     }
 }
 
@@ -45,23 +45,16 @@ impl DialOptions {
     /// # Errors
     /// [`LockError::InvalidConfig`].
     pub(super) fn check(&self) -> Result<(), LockError> {
-        crate::backend::kit::certificates::client(&self.certificates).map(drop)
+        crate::backend::kit::certificates::client(&self.handshake.certificates).map(drop)
     }
 
     /// Returns the settings of TLS as they are now.
     pub(super) fn tls(&self) -> Result<Arc<rustls::ClientConfig>, crate::backend::Fault> {
         use crate::backend::kit::certificates::{client, unusable};
 
-        client(&self.certificates).map(Arc::new).map_err(unusable)
-    }
-}
-
-impl fmt::Debug for DialOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DialOptions")
-            .field("credentials", &self.credentials.is_some())
-            .field("certificates", &self.has_certificates())
-            .finish()
+        client(&self.handshake.certificates)
+            .map(Arc::new)
+            .map_err(unusable)
     }
 }
 

@@ -160,7 +160,7 @@ impl Target {
     /// # Errors
     /// [`LockError::InvalidConfig`] if the options do not fit the URL.
     pub(crate) fn with(mut self, options: DialOptions) -> Result<Target, LockError> {
-        if options.credentials.is_some() && self.has_login() {
+        if options.handshake.credentials.is_some() && self.has_login() {
             return Err(config(
                 "there are `credentials`, and a login in the URL: leave one of them out",
             ));
