@@ -181,6 +181,20 @@ impl Fault {
         }
     }
 
+    /// Adds what was asked for, to the faults of a question.
+    #[cfg(feature = "redis")]
+    pub(crate) fn about(self, what: impl fmt::Display) -> Fault {
+        let explained = |why: &dyn fmt::Display| StoreError::new(format!("{what}: {why}"));
+        match self {
+            Fault::NotDone(source) => Fault::NotDone(explained(&source)),
+            Fault::Denied(source) => Fault::Denied(explained(&source)),
+            Fault::Impossible(why) => {
+                Fault::Impossible(explained(&StoreError::new(why)).to_string())
+            }
+            fault => fault,
+        }
+    }
+
     /// Returns the fault for a semaphore that has fewer permits in all than a request wants. `all` is `None` if the
     /// permits were never set.
     pub(crate) fn not_so_many_permits(name: &str, all: Option<i64>) -> Fault {

@@ -16,7 +16,7 @@ use crate::backend::kit::closed::until_closed;
 use crate::backend::redis::connection::{Wire, dial, refused::refused};
 use crate::backend::redis::scripting::{self, faults};
 use crate::observe::metrics::logged;
-use crate::values::{StoreError, clock, jittered};
+use crate::values::{clock, jittered};
 
 /// The pause while all is well, jittered.
 const SELDOM: Duration = Duration::from_secs(10);
@@ -135,7 +135,11 @@ impl Cluster {
             .choose(views, hosts, &admitted, silent > 0, lease);
         if views.is_empty() {
             return Err(match failed {
-                Some((address, fault)) => of_node(&address, fault),
+                // It names the node.
+                Some((_, fault @ Fault::Impossible(_))) => fault,
+                Some((address, fault)) => fault
+                    .of_a_question()
+                    .about(format_args!("the cluster's node {address}")),
                 None if answered => {
                     Fault::not_done("the nodes that answer are of several clusters")
                 }
@@ -244,18 +248,7 @@ fn of_refusal(address: &str, fault: Fault) -> Fault {
                 "the server {address} is not a node of a cluster: use `redis://`"
             ))
         }
-        Fault::Unknown(source) => Fault::NotDone(source),
-        fault => refused(fault).at(address),
-    }
-}
-
-fn of_node(address: &str, fault: Fault) -> Fault {
-    let explained =
-        |source: StoreError| StoreError::new(format!("the cluster's node {address}: {source}"));
-    match fault {
-        Fault::NotDone(source) | Fault::Unknown(source) => Fault::NotDone(explained(source)),
-        Fault::Denied(source) => Fault::Denied(explained(source)),
-        fault => fault,
+        fault => refused(fault.of_a_question()).at(address),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::backend::kit::hosts::{Host, Hosts};
 use crate::backend::kit::login;
 use crate::backend::redis::scripting::{self, faults};
 use crate::backend::redis::sentinel::{Address, NamedMaster, Sentinels};
-use crate::values::{Backoff, StoreError, clock};
+use crate::values::{Backoff, clock};
 
 /// Advice for a user who has given the address of a replica.
 pub(super) const NO_MASTER: &str =
@@ -128,7 +128,11 @@ async fn open_named(
         on_push.clone(),
     )
     .await;
-    let opened = opened.map_err(|fault| of_master(fault, sentinels, &named))?;
+    let opened = opened.map_err(|fault| {
+        let (address, by, service) = (&named.address, &named.by, &sentinels.service);
+        let what = format_args!("the master {address} of the service `{service}` ({by})");
+        fault.of_a_question().about(what)
+    })?;
     sentinels.confirmed(&named);
     Ok(Dialed {
         master: Some(named.address),
@@ -168,22 +172,6 @@ async fn log_in(
         master: None,
         _relogin: relogin,
     })
-}
-
-/// Adds to the fault the address of the master, and the sentinel that named it.
-fn of_master(fault: Fault, sentinels: &Sentinels, named: &NamedMaster) -> Fault {
-    let explained = |source: StoreError| {
-        let (address, by, service) = (&named.address, &named.by, &sentinels.service);
-        StoreError::new(format!(
-            "the master {address} of the service `{service}` ({by}): {source}"
-        ))
-    };
-    match fault {
-        Fault::NotDone(source) | Fault::Unknown(source) => Fault::NotDone(explained(source)),
-        Fault::Denied(source) => Fault::Denied(explained(source)),
-        Fault::Impossible(why) => Fault::Impossible(explained(StoreError::new(why)).to_string()),
-        fault => fault,
-    }
 }
 
 /// Checks that a connection is still good: the server answers and, unless it is a node of a cluster, is a master. A
