@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use super::super::sentinel::Address;
 use super::Cluster;
 use super::members;
-use super::slots::{self, KnownOwner, SlotView};
+use super::slots::{self, SlotView};
 use crate::backend::Fault;
 use crate::backend::kit::closed::until_closed;
 use crate::backend::redis::connection::{Wire, dial, refused::refused};
@@ -148,10 +148,8 @@ impl Cluster {
         }
         let before = |slot| {
             let node = self.table.owner(slot)?;
-            Some(KnownOwner {
-                owner: node.address.clone(),
-                live: node.link.get().is_some_and(|link| link.is_live()),
-            })
+            let is_live = node.link.get().is_some_and(|link| link.is_live());
+            Some((node.address.clone(), is_live))
         };
         self.table.replace(&slots::agree(&views, before));
         Ok(())

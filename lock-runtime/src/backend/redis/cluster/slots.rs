@@ -115,15 +115,9 @@ fn slot(number: i64) -> Option<u16> {
     (usize::from(slot) < SLOTS).then_some(slot)
 }
 
-/// The owner of a slot that is known so far.
-pub(super) struct KnownOwner {
-    pub(super) owner: Address,
-    /// Whether the connection to the owner is live.
-    pub(super) live: bool,
-}
-
 /// Returns for each slot the master that most of the views name. Each view comes with the node that gave it. On a tie,
-/// the known master stays.
+/// the known master stays. `before` returns the owner of a slot that is known so far, and whether the connection to it is
+/// live.
 ///
 /// A master that was cut off from the others, or frozen, still names itself. It is outvoted. If no other node names it,
 /// it does not replace a known master that is live; otherwise requests would ask it about holds that it never received.
@@ -131,7 +125,7 @@ pub(super) struct KnownOwner {
 /// If it is right, the other master itself will redirect requests to it.
 pub(super) fn agree(
     views: &[(Address, SlotView)],
-    before: impl Fn(u16) -> Option<KnownOwner>,
+    before: impl Fn(u16) -> Option<(Address, bool)>,
 ) -> Vec<Option<Address>> {
     let mut votes: Vec<Vec<(&Address, usize, bool)>> = vec![Vec::new(); SLOTS];
     for (voter, view) in views {
@@ -148,28 +142,23 @@ pub(super) fn agree(
             }
         }
     }
-    let mut owners = Vec::with_capacity(SLOTS);
-    for (slot, votes) in (0..).zip(&votes) {
-        let most = votes.iter().map(|(_, count, _)| *count).max().unwrap_or(0);
-        let mut named = votes.iter().filter(|(_, count, _)| *count == most);
-        let owner = match (named.next(), named.next()) {
-            (None, _) => None,
-            (Some((only, _, alone)), None) => match before(slot) {
-                Some(before) if *alone && before.live => Some(before.owner),
-                _ => Some((*only).clone()),
-            },
-            (Some((one, ..)), Some(_)) => {
-                let is_one = |before: &KnownOwner| {
-                    let mut even = votes.iter().filter(|(_, count, _)| *count == most);
-                    even.any(|(named, ..)| **named == before.owner)
-                };
-                let before = before(slot).filter(is_one).map(|before| before.owner);
-                Some(before.unwrap_or_else(|| (*one).clone()))
-            }
+    let agreed = (0..).zip(&votes).map(|(slot, votes)| {
+        let most = votes.iter().map(|(_, count, _)| *count).max();
+        let mut leaders = votes.iter().filter(|(_, count, _)| Some(*count) == most);
+        let is_tie = leaders.clone().count() > 1;
+        let stays = |(known, is_live): &(Address, bool)| {
+            leaders.clone().any(|(named, _, alone)| {
+                if is_tie {
+                    *named == known
+                } else {
+                    *alone && *is_live
+                }
+            })
         };
-        owners.push(owner);
-    }
-    owners
+        let known = before(slot).filter(stays).map(|(known, _)| known);
+        known.or_else(|| leaders.next().map(|(named, ..)| (*named).clone()))
+    });
+    agreed.collect()
 }
 
 #[cfg(test)]
@@ -273,11 +262,8 @@ mod tests {
         assert!(of(&["1"]).is_of(&ids(&[])), "nothing is known yet");
     }
 
-    fn before(owner: &str, live: bool) -> impl Fn(u16) -> Option<KnownOwner> {
-        move |_| {
-            let owner = owner.into();
-            Some(KnownOwner { owner, live })
-        }
+    fn before(owner: &str, live: bool) -> impl Fn(u16) -> Option<(Address, bool)> {
+        move |_| Some((owner.into(), live))
     }
 
     fn all(owners: &[Option<Address>], expected: &str) -> bool {
