@@ -15,7 +15,7 @@ use super::{Check, Link, Opened, Target};
 use crate::backend::kit::{outage::Outage, round_trip::RoundTrip, standing::Standing};
 use crate::backend::redis::scripting::faults;
 use crate::backend::redis::sentinel::Address;
-use crate::backend::{Fault, Reply};
+use crate::backend::{Boxed, Fault, Reply};
 use crate::observe::metrics;
 use crate::values::{StoreKind, clock};
 
@@ -126,7 +126,7 @@ impl Supervisor {
                     Some(opened) => Ok((opened, false)),
                     None => tokio::select! {
                         biased;
-                        opened = SilentConnection::answers(&mut silent) => Ok((opened, false)),
+                        opened = answers(&mut silent) => Ok((opened, false)),
                         attempt = self.attempt() => attempt.map(|opened| (opened, times > 0)),
                     },
                 };
@@ -137,7 +137,7 @@ impl Supervisor {
                         self.is_down(state, fault);
                         tokio::select! {
                             biased;
-                            opened = SilentConnection::answers(&mut silent) => next = Some(opened),
+                            opened = answers(&mut silent) => next = Some(opened),
                             () = dial::pause(&mut pauses, &self.target) => {}
                         }
                     }
@@ -208,7 +208,7 @@ impl Supervisor {
                 () = self.link.suspicion.notified() => {
                     let dialed = &opened.dialed;
                     let (mut connection, target) = (dialed.connection.clone(), self.target.clone());
-                    let mut asked: SignOfLife = Box::pin(async move {
+                    let mut asked: Reply<_> = Box::pin(async move {
                         dial::sign_of_life(&mut connection, &target, LONGEST_SILENCE).await
                     });
                     tokio::select! {
@@ -216,7 +216,7 @@ impl Supervisor {
                         () = silence(&self.link.answers) => {
                             // Behind sentinels, a node that is silent may be deposed meanwhile.
                             let may_return = self.target.sentinels().is_none();
-                            return (dial::silent(), may_return.then_some(SilentConnection { opened, asked }));
+                            return (dial::silent(), may_return.then(|| until_it_answers(opened, asked)));
                         }
                         () = self.target.superseded(&dialed.master) => return (dial::moved(), None),
                     }
@@ -238,27 +238,25 @@ async fn silence(answers: &AtomicU64) {
     }
 }
 
-/// The answer to the request for a sign of life.
-type SignOfLife = Reply<'static, ()>;
+/// A connection that has given no sign of life yet. It resolves with the connection once that answers after all, and never if
+/// that has failed. The sign may only be late: if every answer of a store is late, no new connection would be opened in time
+/// either.
+type SilentConnection = Boxed<'static, Opened>;
 
-/// A connection that has given no sign of life yet. The sign may only be late: if every answer of a store is late, no
-/// new connection would be opened in time either.
-struct SilentConnection {
-    opened: Opened,
-    asked: SignOfLife,
+fn until_it_answers(opened: Opened, asked: Reply<'static, ()>) -> SilentConnection {
+    Box::pin(async move {
+        if asked.await.is_ok() {
+            return opened;
+        }
+        drop(opened);
+        std::future::pending().await
+    })
 }
 
-impl SilentConnection {
-    /// Returns the connection once it answers after all. Never resolves if there is none, or if it has failed.
-    async fn answers(silent: &mut Option<SilentConnection>) -> Opened {
-        if let Some(waiting) = silent {
-            let answer = waiting.asked.as_mut().await;
-            if let Some(SilentConnection { opened, .. }) = silent.take()
-                && answer.is_ok()
-            {
-                return opened;
-            }
-        }
-        std::future::pending().await
+/// Never resolves if there is none.
+async fn answers(silent: &mut Option<SilentConnection>) -> Opened {
+    match silent {
+        Some(silent) => silent.await,
+        None => std::future::pending().await,
     }
 }
