@@ -6,8 +6,6 @@
 
 use std::time::Duration;
 
-use redis::Value;
-
 use super::super::sentinel::Address;
 use super::slots::{self, NodeIds, SlotView};
 use crate::backend::Fault;
@@ -67,7 +65,11 @@ impl Members {
             ))
         };
         let (hello, slots) = scripting::in_time("CLUSTER SLOTS", timeout, asked).await?;
-        let mode = hello.as_ref().ok().and_then(mode);
+        // Every user may ask for the mode.
+        let mode = hello
+            .as_ref()
+            .ok()
+            .and_then(|hello| dial::said(hello, "mode"));
         // Only the ids matter, so the address does not.
         let view = slots.map(|reply| slots::read(&reply, ":0"));
         let view = view.map_err(|error| faults::of_call(&error));
@@ -165,11 +167,6 @@ fn of_most<'a>(views: impl Iterator<Item = &'a (Address, SlotView)> + Clone) -> 
     each.find(|ids| is_of_most(ids)).cloned()
 }
 
-/// Returns the mode that the answer to HELLO names. Every user may ask for it.
-fn mode(hello: &Value) -> Option<&[u8]> {
-    dial::said(hello, "mode")
-}
-
 /// Decides whether a server is a node of the cluster whose nodes are known. If it is not, returns what it is.
 ///
 /// `view`: its answer to CLUSTER SLOTS, which is `None` if it names no slots.
@@ -197,6 +194,8 @@ fn judge(
 
 #[cfg(test)]
 mod tests {
+    use redis::Value;
+
     use super::*;
 
     const LEASE: Duration = Duration::from_secs(60);

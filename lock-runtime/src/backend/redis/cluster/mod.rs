@@ -294,14 +294,9 @@ impl Cluster {
         everywhere: bool,
     ) -> Result<(), Fault> {
         let channels = self.channels();
-        let mut verbs = Vec::with_capacity(2);
-        if channels.are_sharded() && !everywhere {
-            verbs.push("SPUBLISH");
-        }
-        if channels.are_classic() || everywhere {
-            verbs.push("PUBLISH");
-        }
-        for verb in verbs {
+        let sharded = (channels.are_sharded() && !everywhere).then_some("SPUBLISH");
+        let classic = (channels.are_classic() || everywhere).then_some("PUBLISH");
+        for verb in [sharded, classic].into_iter().flatten() {
             let slot = key::slot(channel.as_bytes());
             let now = clock::now();
             let deadline = now + self.opening.options.call_timeout;

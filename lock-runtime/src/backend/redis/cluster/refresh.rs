@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Value;
 use tokio::task::JoinSet;
 
 use super::super::sentinel::Address;
@@ -214,7 +213,8 @@ impl Cluster {
             Ok(reply) => reply,
             Err(error) => return Err(of_refusal(address, faults::of_call(&error))),
         };
-        read(&reply, address)
+        slots::read(&reply, address)
+            .ok_or_else(|| Fault::not_done("it reports no slots: it may not be in a cluster yet"))
     }
 }
 
@@ -231,11 +231,6 @@ fn pauses(in_trouble: bool, unchanged: Duration) -> (Duration, Duration) {
     } else {
         (LEAST, SELDOM)
     }
-}
-
-fn read(reply: &Value, address: &str) -> Result<SlotView, Fault> {
-    slots::read(reply, address)
-        .ok_or_else(|| Fault::not_done("it reports no slots: it may not be in a cluster yet"))
 }
 
 /// Returns the fault of a refused question. A server that is not in a cluster will not be in one later.

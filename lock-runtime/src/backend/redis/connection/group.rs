@@ -96,12 +96,6 @@ impl Groupable for OneRelease {
     }
 }
 
-impl WaitingRequests {
-    pub(super) fn is_empty(&self) -> bool {
-        self.releases.is_empty() && self.acquires.is_empty()
-    }
-}
-
 /// Takes from the front as many requests as one script may have, if they have the terms of the first one. The others
 /// keep their places, and the next task sends them. Requests whose callers have gone are never sent.
 pub(super) fn taken<T: Groupable>(waiting: &mut VecDeque<GroupItem<T>>) -> Vec<GroupItem<T>> {

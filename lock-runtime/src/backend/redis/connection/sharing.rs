@@ -136,7 +136,7 @@ impl Dispatch {
         self.is_over = true;
         let group = self.live.group();
         let waiting = group.waiting.lock();
-        if waiting.is_empty() {
+        if waiting.releases.is_empty() && waiting.acquires.is_empty() {
             group.is_sending.store(false, Ordering::Release);
             return;
         }

@@ -172,14 +172,11 @@ impl Supervisor {
         };
         let check = &self.link.check;
         let opened = Opened::open(&self.target, check.timeout(), check).await;
-        let opened = opened.map_err(|fault| {
-            if is_first {
-                // The server was never usable, so the fault is the same as that of `connect`.
-                fault
-            } else {
-                passing(fault)
-            }
-        })?;
+        let opened = match opened {
+            // The server was never usable, so the fault is the same as that of `connect`.
+            Err(fault) if is_first => return Err(fault),
+            opened => opened.map_err(passing)?,
+        };
         let Dialed {
             connection, master, ..
         } = &opened.dialed;

@@ -304,7 +304,14 @@ impl Target {
 
     /// Returns `true` if both are in one server: two databases of one server fail together.
     pub(crate) fn is_of_one_server_with(&self, other: &Target) -> bool {
-        server_of(&self.shown) == server_of(&other.shown)
+        let (Topology::Server(one), Topology::Server(other)) = (&self.topology, &other.topology)
+        else {
+            return false;
+        };
+        match (one.addr(), other.addr()) {
+            (ConnectionAddr::Unix(one), ConnectionAddr::Unix(other)) => one == other,
+            (one, other) => one.to_string().eq_ignore_ascii_case(&other.to_string()),
+        }
     }
 
     /// Returns `true` if any of its connections uses TLS.
@@ -330,20 +337,6 @@ fn example(unix: bool) -> &'static str {
         "redis+unix:///run/redis.sock?db=0&user=name&pass=secret"
     } else {
         "redis://user:password@host:6379/0"
-    }
-}
-
-/// Returns the URL's server, without the database.
-fn server_of(shown: &str) -> String {
-    let address = shown
-        .split_once("://")
-        .map_or(shown, |(_, address)| address);
-    match address.split_once('?') {
-        Some((socket, _)) => socket.to_owned(),
-        None => {
-            let host = address.rsplit_once('/').map_or(address, |(host, _)| host);
-            host.to_ascii_lowercase()
-        }
     }
 }
 

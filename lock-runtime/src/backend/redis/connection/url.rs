@@ -159,13 +159,9 @@ pub(crate) fn unescaped(rest: &str) -> Option<LockError> {
     let found = in_login.or_else(in_option)?;
     Some(config(format!(
         "the URL cannot be read, and a `{found}` seems to be a part of its user or password: percent-encode it there, as \
-         `{}` (also `/` as `%2F`, `?` as `%3F`, `#` as `%23`, `@` as `%40`, `&` as `%26`, `%` as `%25`)",
-        encoded(found)
+         `%{:02X}` (also `/` as `%2F`, `?` as `%3F`, `#` as `%23`, `@` as `%40`, `&` as `%26`, `%` as `%25`)",
+        u32::from(found)
     )))
-}
-
-fn encoded(c: char) -> String {
-    format!("%{:02X}", u32::from(c))
 }
 
 #[cfg(test)]

@@ -142,15 +142,13 @@ impl Topics {
 
     /// Waits until there are channels to [take](Topics::take_fresh), or until that time.
     pub(crate) async fn changed_or(&self, until: Option<Moment>) {
-        let until = async {
-            match until {
-                Some(until) => clock::sleep_until(until).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = self.changed.notified() => {}
-            () = until => {}
+        let changed = self.changed.notified();
+        match until {
+            None => changed.await,
+            Some(until) => tokio::select! {
+                () = changed => {}
+                () = clock::sleep_until(until) => {}
+            },
         }
     }
 
@@ -240,11 +238,9 @@ impl Listen for ChannelListener {
         Box::pin(async {
             let seen = self.seen;
             let changed = self.signal.wait_for(|signal| signal.count != seen).await;
-            match changed.map(|signal| signal.count).ok() {
-                Some(count) => self.seen = count,
-                // The topic lives as long as its listeners, so this branch is not reached; there would be no more
-                // messages.
-                None => std::future::pending().await,
+            // There is no error: the topic lives as long as its listeners.
+            if let Ok(signal) = changed {
+                self.seen = signal.count;
             }
         })
     }
