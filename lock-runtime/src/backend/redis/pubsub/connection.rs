@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Pipeline, PushInfo, PushKind, Value};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{mpsc, watch};
 
 use super::messages::{CONTROL, event, reservation};
 use super::topics::Topics;
@@ -35,33 +35,21 @@ pub(super) struct PubsubConnection {
     timeout: Duration,
     /// The number of the last batch.
     batches: u64,
-    pub(super) messages: Arc<ServerMessages>,
+    messages: Arc<ServerMessages>,
+    /// The channels whose subscriptions the server has ended by itself.
+    pub(super) dropped: mpsc::UnboundedReceiver<Vec<u8>>,
 }
 
 /// The server's messages. The connection's task writes them.
-#[derive(Default)]
-pub(super) struct ServerMessages {
-    /// Signalled when the server has ended subscriptions by itself. [`take_dropped`](ServerMessages::take_dropped)
-    /// returns their channels.
-    pub(super) dropped: Notify,
-    ends: Mutex<SubscriptionEnds>,
+struct ServerMessages {
+    dropped: mpsc::UnboundedSender<Vec<u8>>,
+    /// The channels whose subscriptions this process has asked to end.
+    ending: Mutex<HashSet<Vec<u8>>>,
     /// The number of answers to subscriptions of the control channel. They arrive in the order of all answers.
     marks: watch::Sender<u64>,
 }
 
-#[derive(Default)]
-struct SubscriptionEnds {
-    /// The channels whose subscriptions this process has asked to end.
-    asked: HashSet<Vec<u8>>,
-    dropped: Vec<Vec<u8>>,
-}
-
 impl ServerMessages {
-    /// Takes the channels whose subscriptions the server has ended by itself since the last call.
-    pub(super) fn take_dropped(&self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut self.ends.lock().dropped)
-    }
-
     fn receive(&self, push: &PushInfo) {
         let Some(Value::BulkString(channel)) = push.data.first() else {
             return;
@@ -69,13 +57,9 @@ impl ServerMessages {
         if push.kind == PushKind::Subscribe && channel == CONTROL.as_bytes() {
             self.marks.send_modify(|marks| *marks += 1);
         }
-        if push.kind == PushKind::SUnsubscribe {
-            let mut ends = self.ends.lock();
-            if !ends.asked.remove(channel) {
-                ends.dropped.push(channel.clone());
-                drop(ends);
-                self.dropped.notify_one();
-            }
+        if push.kind == PushKind::SUnsubscribe && !self.ending.lock().remove(channel) {
+            // An error means that the connection is being given up.
+            let _ = self.dropped.send(channel.clone());
         }
     }
 }
@@ -89,7 +73,12 @@ impl PubsubConnection {
         topics: Arc<Topics>,
         events: EventSink,
     ) -> Result<PubsubConnection, Fault> {
-        let messages = Arc::new(ServerMessages::default());
+        let (sender, dropped) = mpsc::unbounded_channel();
+        let messages = Arc::new(ServerMessages {
+            dropped: sender,
+            ending: Mutex::default(),
+            marks: watch::Sender::default(),
+        });
         let receiver = messages.clone();
         let on_push = move |push: PushInfo| match push.kind {
             PushKind::Message | PushKind::SMessage => deliver(&push, &topics, &events),
@@ -102,6 +91,7 @@ impl PubsubConnection {
             timeout,
             batches: 0,
             messages,
+            dropped,
         })
     }
 
@@ -146,11 +136,8 @@ impl PubsubConnection {
         let names = channels.iter().map(|channel| channel.as_bytes());
         let unsubscribes = verb == "SUNSUBSCRIBE";
         if unsubscribes {
-            self.messages
-                .ends
-                .lock()
-                .asked
-                .extend(names.clone().map(Vec::from));
+            let mut ending = self.messages.ending.lock();
+            ending.extend(names.clone().map(Vec::from));
         }
         let mut pipeline = Pipeline::new();
         for name in names.clone() {
@@ -167,9 +154,9 @@ impl PubsubConnection {
         if unsubscribes {
             // A node that had already lost the slot refuses the command. Then no answer removes these names, so they
             // are removed here.
-            let mut ends = self.messages.ends.lock();
+            let mut ending = self.messages.ending.lock();
             for name in names.clone() {
-                ends.asked.remove(name);
+                ending.remove(name);
             }
         }
         if let Some(last) = last

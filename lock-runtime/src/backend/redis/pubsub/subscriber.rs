@@ -332,7 +332,7 @@ impl PubsubSession<'_> {
         loop {
             let done = tokio::select! {
                 fault = self.pubsub.dialed.ended(&self.subscriber.target) => Err(fault),
-                () = self.pubsub.messages.dropped.notified() => self.give_up_dropped(own).await,
+                Some(name) = self.pubsub.dropped.recv() => self.give_up_dropped(name, own).await,
                 command = commands.recv() => {
                     self.carry_out(command.ok_or(NoMoreCommands)?, commands, own).await
                 }
@@ -419,10 +419,17 @@ impl PubsubSession<'_> {
     }
 
     /// Gives up the channels whose slots have left the node.
-    async fn give_up_dropped(&mut self, own: &mut OwnChannels) -> Result<(), Fault> {
-        let dropped = self.pubsub.messages.take_dropped();
-        let names = dropped.iter().filter_map(|name| str::from_utf8(name).ok());
-        let gone: Vec<Arc<str>> = names.filter_map(|name| own.take(name)).collect();
+    async fn give_up_dropped(
+        &mut self,
+        first: Vec<u8>,
+        own: &mut OwnChannels,
+    ) -> Result<(), Fault> {
+        let mut gone: Vec<Arc<str>> = Vec::new();
+        let mut next = Some(first);
+        while let Some(name) = next {
+            gone.extend(str::from_utf8(&name).ok().and_then(|name| own.take(name)));
+            next = self.pubsub.dropped.try_recv().ok();
+        }
         for channel in &gone {
             self.subscriber.topics.not_subscribed(channel);
             (self.subscriber.on_note)(SubscriberNote::Refused(channel.clone()));
