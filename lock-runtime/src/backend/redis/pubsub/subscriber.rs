@@ -112,16 +112,17 @@ impl Subscriber {
                     let mut session = PubsubSession {
                         subscriber: self,
                         pubsub,
+                        own: &mut own,
                         warned: &mut warned,
                         was_short: false,
                     };
                     let asked_at = clock::now();
-                    match session.begin(&mut own).await {
+                    match session.begin().await {
                         Ok(()) => {
                             outage.notice_end(self.target.shown());
                             (self.on_note)(SubscriberNote::Up);
                             let since = clock::now();
-                            let fault = session.serve(commands, &mut own).await?;
+                            let fault = session.serve(commands).await?;
                             // A server that accepts connections and cuts them at once must not be asked without a
                             // pause.
                             if since.elapsed() > STABLE {
@@ -263,6 +264,8 @@ impl LoggedWarnings {
 struct PubsubSession<'a> {
     subscriber: &'a Subscriber,
     pubsub: PubsubConnection,
+    /// The channels that it should be subscribed to.
+    own: &'a mut OwnChannels,
     warned: &'a mut LoggedWarnings,
     /// Whether the last look has found less subscriptions than there should be. If they are begun anew and the next look finds
     /// the same, the server counts in another way.
@@ -270,10 +273,10 @@ struct PubsubSession<'a> {
 }
 
 impl PubsubSession<'_> {
-    async fn begin(&mut self, own: &mut OwnChannels) -> Result<(), Fault> {
+    async fn begin(&mut self) -> Result<(), Fault> {
         self.join_control().await?;
-        let channels = own.iter().cloned().collect();
-        self.join(channels, own).await
+        let channels = self.own.iter().cloned().collect();
+        self.join(channels).await
     }
 
     /// Asks for a sign of life, and subscribes again to the channels that the server refused. The user may have got the
@@ -284,7 +287,7 @@ impl PubsubSession<'_> {
     /// those are subscribed to again as well, and their listeners wake. The connection stays: if a server counts in another
     /// way, that costs some requests once, and no connection. Sharded channels are not looked at. The server counts them apart,
     /// and only nodes of a cluster have them, which are reached by the addresses that they announce.
-    async fn look_after(&mut self, own: &mut OwnChannels) -> Result<(), Fault> {
+    async fn look_after(&mut self) -> Result<(), Fault> {
         let Subscriber {
             target,
             timeout,
@@ -294,7 +297,8 @@ impl PubsubSession<'_> {
         } = self.subscriber;
         dial::sign_of_life(&mut self.pubsub.dialed.connection, target, *timeout).await?;
         let counted = self.join_control().await?;
-        let classic = own
+        let classic = self
+            .own
             .iter()
             .filter(|channel| channels.are_classic() && topics.is_open(channel));
         // The control channel counts as well.
@@ -302,13 +306,13 @@ impl PubsubSession<'_> {
         let was_short = std::mem::replace(&mut self.was_short, is_short);
         if is_short && !was_short {
             self.warned.of_ended(target.shown());
-            for channel in own.iter() {
+            for channel in self.own.iter() {
                 topics.not_subscribed(channel);
             }
         }
-        let closed = own.iter().filter(|channel| !topics.is_open(channel));
+        let closed = self.own.iter().filter(|channel| !topics.is_open(channel));
         let closed = closed.cloned().collect();
-        self.join(closed, own).await
+        self.join(closed).await
     }
 
     /// Returns how many channels the server counts for the connection, without sharded ones, if it allows the control
@@ -323,21 +327,17 @@ impl PubsubSession<'_> {
         }
     }
 
-    async fn serve(
-        &mut self,
-        commands: &mut Commands,
-        own: &mut OwnChannels,
-    ) -> Result<Fault, NoMoreCommands> {
+    async fn serve(&mut self, commands: &mut Commands) -> Result<Fault, NoMoreCommands> {
         let mut next_ping = clock::now() + PING_EVERY;
         loop {
             let done = tokio::select! {
                 fault = self.pubsub.dialed.ended(&self.subscriber.target) => Err(fault),
-                Some(name) = self.pubsub.dropped.recv() => self.give_up_dropped(name, own).await,
+                Some(name) = self.pubsub.dropped.recv() => self.give_up_dropped(name).await,
                 command = commands.recv() => {
-                    self.carry_out(command.ok_or(NoMoreCommands)?, commands, own).await
+                    self.carry_out(command.ok_or(NoMoreCommands)?, commands).await
                 }
                 () = clock::sleep_until(next_ping) => {
-                    let looked = self.look_after(own).await;
+                    let looked = self.look_after().await;
                     next_ping = clock::now() + PING_EVERY;
                     looked
                 }
@@ -353,7 +353,6 @@ impl PubsubSession<'_> {
         &mut self,
         first: ChannelCommand,
         commands: &mut Commands,
-        own: &mut OwnChannels,
     ) -> Result<(), Fault> {
         let (mut joining, mut leaving) = (Vec::new(), Vec::new());
         let mut next = Some(first);
@@ -361,7 +360,7 @@ impl PubsubSession<'_> {
             match command {
                 ChannelCommand::Join(channel) => {
                     // The channel is noted first, because the command is not sent again if the connection ends now.
-                    own.insert(channel.clone());
+                    self.own.insert(channel.clone());
                     if !leaving.is_empty() {
                         self.leave(std::mem::take(&mut leaving)).await?;
                     }
@@ -369,9 +368,9 @@ impl PubsubSession<'_> {
                 }
                 ChannelCommand::Leave(channel) => {
                     // As above: the next connection must not subscribe to it.
-                    let was_own = own.remove(&channel);
+                    let was_own = self.own.remove(&channel);
                     if !joining.is_empty() {
-                        self.join(std::mem::take(&mut joining), own).await?;
+                        self.join(std::mem::take(&mut joining)).await?;
                     }
                     if was_own {
                         leaving.push(channel);
@@ -381,10 +380,10 @@ impl PubsubSession<'_> {
             next = commands.try_recv().ok();
         }
         self.leave(leaving).await?;
-        self.join(joining, own).await
+        self.join(joining).await
     }
 
-    async fn join(&mut self, channels: Vec<Arc<str>>, own: &mut OwnChannels) -> Result<(), Fault> {
+    async fn join(&mut self, channels: Vec<Arc<str>>) -> Result<(), Fault> {
         let subscriber = self.subscriber;
         for batch in channels.chunks(BATCH) {
             let mut answers = vec![Ok(()); batch.len()];
@@ -406,7 +405,7 @@ impl PubsubSession<'_> {
                     Err(fault)
                         if subscriber.channels.are_sharded() && Redirect::of(&fault).is_some() =>
                     {
-                        own.remove(channel);
+                        self.own.remove(channel);
                         (subscriber.on_note)(SubscriberNote::Refused(channel.clone()));
                         homeless.push(channel.clone());
                     }
@@ -419,17 +418,13 @@ impl PubsubSession<'_> {
     }
 
     /// Gives up the channels whose slots have left the node.
-    async fn give_up_dropped(
-        &mut self,
-        first: Vec<u8>,
-        own: &mut OwnChannels,
-    ) -> Result<(), Fault> {
-        let mut gone: Vec<Arc<str>> = Vec::new();
-        let mut next = Some(first);
-        while let Some(name) = next {
-            gone.extend(str::from_utf8(&name).ok().and_then(|name| own.take(name)));
-            next = self.pubsub.dropped.try_recv().ok();
+    async fn give_up_dropped(&mut self, first: Vec<u8>) -> Result<(), Fault> {
+        let mut dropped = vec![first];
+        while let Ok(name) = self.pubsub.dropped.try_recv() {
+            dropped.push(name);
         }
+        let names = dropped.iter().filter_map(|name| str::from_utf8(name).ok());
+        let gone: Vec<Arc<str>> = names.filter_map(|name| self.own.take(name)).collect();
         for channel in &gone {
             self.subscriber.topics.not_subscribed(channel);
             (self.subscriber.on_note)(SubscriberNote::Refused(channel.clone()));
