@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::cluster::{Cluster, Seeds, Subscriptions};
+use super::cluster::{Cluster, Seeds};
 use super::connection::opened::CONNECT;
 use super::connection::{Check, Link, Opened, Supervisor, Target};
 use super::pubsub::subscriber::{FirstTry, Subscriber, SubscriberNote};
@@ -123,14 +123,10 @@ impl Begin<'_> {
         let until = clock::now() + CONNECT.mul_f64(0.9);
         self.first(cluster.clone().connect(until)).await?;
         opening.runtime.spawn(cluster.clone().keep_table());
-        let subscriptions = Subscriptions {
-            cluster: cluster.clone(),
-            topics: self.topics.clone(),
-            events: opening.events.clone(),
-            tried: self.tried,
-            closed: self.closed,
-        };
-        opening.runtime.spawn(subscriptions.run());
+        let subscribing = cluster
+            .clone()
+            .keep_subscribed(self.topics.clone(), self.tried);
+        opening.runtime.spawn(subscribing);
         Ok(cluster)
     }
 

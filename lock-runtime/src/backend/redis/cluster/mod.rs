@@ -32,7 +32,6 @@ use tokio::task::JoinSet;
 pub(super) use self::members::Members;
 pub(super) use self::redirect::Redirect;
 use self::redirect::RedirectKind;
-pub(super) use self::subscriptions::Subscriptions;
 pub(super) use self::table::ClusterNode;
 use self::table::SlotTable;
 pub(super) use self::url::{Seeds, parse};

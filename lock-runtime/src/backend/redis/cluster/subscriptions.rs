@@ -10,7 +10,6 @@ use tokio::sync::{mpsc, watch};
 
 use super::super::sentinel::Address;
 use super::Cluster;
-use crate::backend::EventSink;
 use crate::backend::kit::closed::until_closed;
 use crate::backend::redis::pubsub::subscriber::{
     ChannelCommand, FirstTry, Subscriber, SubscriberNote,
@@ -23,25 +22,16 @@ const RETRY: Duration = Duration::from_millis(100);
 /// The longest such pause. The pause doubles each time that a try changes nothing.
 const LATEST_RETRY: Duration = Duration::from_secs(2);
 
-/// The task that sends channels to the subscribers of nodes.
-pub(in super::super) struct Subscriptions {
-    pub(in super::super) cluster: Arc<Cluster>,
-    pub(in super::super) topics: Arc<Topics>,
-    /// The callback for events. The control channel, which names the holders of forced releases, is a classic channel,
-    /// and every connection receives its messages.
-    pub(in super::super) events: EventSink,
-    pub(in super::super) tried: watch::Sender<FirstTry>,
-    pub(in super::super) closed: watch::Receiver<bool>,
-}
-
 struct NodeSubscriber {
     commands: mpsc::UnboundedSender<ChannelCommand>,
-    /// `None` while it connects for the first time.
-    up: Option<bool>,
+    is_down: bool,
 }
 
-struct Switchboard<'a> {
-    subscriptions: &'a Subscriptions,
+/// What the task that sends channels to the subscribers of nodes works on.
+struct Switchboard {
+    cluster: Arc<Cluster>,
+    topics: Arc<Topics>,
+    tried: watch::Sender<FirstTry>,
     notes: mpsc::UnboundedSender<(Address, SubscriberNote)>,
     sessions: HashMap<Address, NodeSubscriber>,
     homes: HashMap<Arc<str>, Address>,
@@ -53,17 +43,27 @@ struct Switchboard<'a> {
     tried_at: Moment,
 }
 
-impl Subscriptions {
-    pub(in super::super) async fn run(self) {
-        until_closed(self.closed.clone(), self.keep()).await;
-        self.topics.unreachable();
+impl Cluster {
+    /// Keeps the channels of the topics subscribed to until the backend is closed.
+    pub(in super::super) async fn keep_subscribed(
+        self: Arc<Self>,
+        topics: Arc<Topics>,
+        tried: watch::Sender<FirstTry>,
+    ) {
+        let closed = self.closed.clone();
+        until_closed(closed, Switchboard::keep(self, topics.clone(), tried)).await;
+        topics.unreachable();
     }
+}
 
-    async fn keep(&self) {
+impl Switchboard {
+    async fn keep(cluster: Arc<Cluster>, topics: Arc<Topics>, tried: watch::Sender<FirstTry>) {
         let (notes, mut heard) = mpsc::unbounded_channel();
-        let mut changed = self.cluster.table.changes();
+        let mut changed = cluster.table.changes();
         let mut board = Switchboard {
-            subscriptions: self,
+            cluster,
+            topics,
+            tried,
             notes,
             sessions: HashMap::new(),
             homes: HashMap::new(),
@@ -73,9 +73,9 @@ impl Subscriptions {
             tried_at: clock::now(),
         };
         loop {
-            let (ended, next_idle) = self.topics.take_idle();
+            let (ended, next_idle) = board.topics.take_idle();
             board.end(&ended);
-            for channel in self.topics.take_fresh() {
+            for channel in board.topics.take_fresh() {
                 board.settle(channel);
             }
             board.settle_again();
@@ -83,7 +83,7 @@ impl Subscriptions {
             let wake = [next_idle, board.retry].into_iter().flatten();
             let wake = wake.reduce(Moment::earlier);
             tokio::select! {
-                () = self.topics.changed_or(wake) => {}
+                () = board.topics.changed_or(wake) => {}
                 _ = changed.changed() => board.move_channels(),
                 Some(note) = heard.recv() => {
                     board.note(note);
@@ -94,13 +94,11 @@ impl Subscriptions {
             }
         }
     }
-}
 
-impl Switchboard<'_> {
     /// Sends the channel to the node that has its slot.
     fn settle(&mut self, channel: Arc<str>) {
         let slot = key::slot(channel.as_bytes());
-        let Some(node) = self.subscriptions.cluster.table.owner(slot) else {
+        let Some(node) = self.cluster.table.owner(slot) else {
             self.retry_later(channel);
             return;
         };
@@ -111,8 +109,8 @@ impl Switchboard<'_> {
     }
 
     fn retry_later(&mut self, channel: Arc<str>) {
-        self.subscriptions.topics.not_subscribed(&channel);
-        self.subscriptions.cluster.doubt();
+        self.topics.not_subscribed(&channel);
+        self.cluster.doubt();
         self.homeless.push(channel);
         if self.retry.is_none() {
             if self.tried_at.elapsed() > LATEST_RETRY {
@@ -148,7 +146,8 @@ impl Switchboard<'_> {
 
     /// Moves the channels whose slots have moved, and retries the channels without a node.
     fn move_channels(&mut self) {
-        let table = &self.subscriptions.cluster.table;
+        let cluster = self.cluster.clone();
+        let table = &cluster.table;
         let mut moved = std::mem::take(&mut self.homeless);
         self.retry = None;
         self.pauses.reset();
@@ -163,7 +162,7 @@ impl Switchboard<'_> {
                 self.leave(&home, channel.clone());
             }
             // Until it is subscribed to again, messages may be missed.
-            self.subscriptions.topics.not_subscribed(&channel);
+            self.topics.not_subscribed(&channel);
             self.settle(channel);
         }
         let masters = table.masters();
@@ -177,8 +176,8 @@ impl Switchboard<'_> {
 
     fn note(&mut self, (address, note): (Address, SubscriberNote)) {
         match note {
-            SubscriberNote::Up => self.is_up(&address, true),
-            SubscriberNote::Down(_) => self.is_up(&address, false),
+            SubscriberNote::Up => self.is_down(&address, false),
+            SubscriberNote::Down(_) => self.is_down(&address, true),
             SubscriberNote::Refused(channel) => {
                 // The channel may be at another node by now.
                 if self.homes.get(&channel) == Some(&address) {
@@ -189,23 +188,23 @@ impl Switchboard<'_> {
         }
     }
 
-    fn is_up(&mut self, address: &Address, up: bool) {
-        self.subscriptions.tried.send_replace(FirstTry::Over);
+    fn is_down(&mut self, address: &Address, is_down: bool) {
+        self.tried.send_replace(FirstTry::Over);
         if let Some(subscriber) = self.sessions.get_mut(address) {
-            subscriber.up = Some(up);
+            subscriber.is_down = is_down;
         }
-        if !up {
-            self.subscriptions.cluster.doubt();
+        if is_down {
+            self.cluster.doubt();
         }
     }
 
     /// Makes sure that at least one subscriber receives the control channel, if any node answers.
     fn ensure_control(&mut self) {
-        let may_receive = |subscriber: &NodeSubscriber| subscriber.up != Some(false);
-        if self.sessions.values().any(may_receive) {
+        // One that connects for the first time may receive it soon.
+        if self.sessions.values().any(|subscriber| !subscriber.is_down) {
             return;
         }
-        let mut masters = self.subscriptions.cluster.table.masters();
+        let mut masters = self.cluster.table.masters();
         fastrand::shuffle(&mut masters);
         let fresh = |address: &Address| !self.sessions.contains_key(address);
         if let Some(node) = masters.iter().find(|node| fresh(&node.address)) {
@@ -217,24 +216,26 @@ impl Switchboard<'_> {
     fn subscriber(&mut self, address: &Address) -> &NodeSubscriber {
         self.sessions.entry(address.clone()).or_insert_with(|| {
             let (sender, commands) = mpsc::unbounded_channel();
-            let cluster = &self.subscriptions.cluster;
+            let cluster = &self.cluster;
             let (notes, from) = (self.notes.clone(), address.clone());
             let subscriber = Subscriber {
                 target: Arc::new(cluster.target(address)),
-                topics: self.subscriptions.topics.clone(),
-                events: self.subscriptions.events.clone(),
+                topics: self.topics.clone(),
+                // The control channel, which names the holders of forced releases, is a classic channel: every connection
+                // receives its messages.
+                events: cluster.opening.events.clone(),
                 channels: cluster.channels(),
                 timeout: cluster.opening.options.call_timeout,
                 // An error means that the backend is closing.
                 on_note: Box::new(move |note| _ = notes.send((from.clone(), note))),
             };
-            let closed = self.subscriptions.closed.clone();
+            let closed = cluster.closed.clone();
             let running = subscriber.run(commands);
             let runtime = &cluster.opening.runtime;
             runtime.spawn(until_closed(closed, running));
             NodeSubscriber {
                 commands: sender,
-                up: None,
+                is_down: false,
             }
         })
     }
