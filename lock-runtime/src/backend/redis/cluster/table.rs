@@ -126,9 +126,9 @@ impl SlotTable {
     /// Stores the owners that the nodes agreed on. Slots without an answer keep their known owner.
     pub(super) fn replace(&self, owners: &[Option<Address>]) {
         let now = clock::now();
-        let mut known = self.known.lock();
-        let known = &mut *known;
-        let mut changed = false;
+        let mut locked = self.known.lock();
+        let known = &mut *locked;
+        let (mut changed, mut gone) = (false, Vec::new());
         for (slot, address) in owners.iter().enumerate() {
             let Some(address) = address else { continue };
             let same = |owner: &Option<Arc<ClusterNode>>| {
@@ -152,12 +152,17 @@ impl SlotTable {
         known.nodes.retain(|_, (node, named)| {
             let stays = now.since(*named) < LINGER;
             if !stays {
-                node.dismissed.send_replace(true);
+                gone.push(node.clone());
             }
             stays
         });
+        // Told with the table unlocked: a waker may poll a task at once, and that may read the table.
+        drop(locked);
         if changed {
             self.version.send_modify(|version| *version += 1);
+        }
+        for node in gone {
+            node.dismissed.send_replace(true);
         }
     }
 
