@@ -333,7 +333,16 @@ async fn a_server_that_may_evict_is_refused_when_strict_and_an_eviction_is_a_los
     }
     let server = RedisServer::builder()
         .maxmemory("100mb", "volatile-ttl")
+        .user("blind", "on >secret ~* &* +@all -info")
         .start();
+    let (strict, url) = (
+        LockManager::builder().strict(true),
+        server.url_with("blind", "secret"),
+    );
+    let hidden = answered(async || strict.clone().connect(&url).await).await;
+    let error = hidden.unwrap_err();
+    assert!(matches!(error, LockError::Denied { .. }), "{error:?}");
+    assert!(error.to_string().contains("`+info`"), "{error}");
     let locks = manager(&server).await;
     let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
     set(&server, "maxmemory", "1");

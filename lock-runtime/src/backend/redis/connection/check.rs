@@ -94,6 +94,11 @@ impl Check {
     async fn ask_info(&self, connection: &mut Wire) -> Result<(), Fault> {
         let asked = scripting::info(connection, &[]);
         let info = match scripting::in_time("INFO", self.timeout(), asked).await {
+            Err(Fault::Denied(reason)) if self.opening.options.strict => {
+                return Err(Fault::denied(format!(
+                    "{reason}: `strict(true)` needs to see the maxmemory policy of the server (`+info`)"
+                )));
+            }
             Err(Fault::Denied(reason)) => {
                 logged!(
                     warn,
