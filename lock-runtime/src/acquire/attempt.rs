@@ -54,7 +54,8 @@ impl Attempt {
         let call = core.acquire_request(&request.key, holder, &request.hold_options, now);
         AcquireRequest {
             in_all: request.in_all,
-            waits: deadline.rest(request.wait, now),
+            // A caller that does not wait may have a longer deadline here: see `contend`.
+            waits: self.deadline.waits().then(|| deadline.rest(now)),
             timeout: deadline.cut(call.timeout, now),
             ..call
         }
@@ -80,7 +81,8 @@ impl Attempt {
                     let now = clock::now();
                     call.hold_ref.holder = core.ids.fresh();
                     (call.asked_at, call.timeout) = (now, (until - now).max(LEAST_CALL));
-                    call.waits = self.deadline.rest(self.request.wait, now);
+                    let deadline = self.deadline;
+                    call.waits = deadline.waits().then(|| deadline.rest(now));
                 }
                 answer => return (asking, core.served.judge(Asking::For(self.kind()), answer)),
             }

@@ -83,12 +83,17 @@ impl Deadline {
         }
     }
 
+    /// Whether the caller waits at all. A wait of zero is over when it begins.
+    pub(crate) fn waits(self) -> bool {
+        !self.is_over_at(self.since)
+    }
+
     /// Returns the time that the caller has waited; zero if it does not wait.
     pub(crate) fn waited(self) -> Duration {
-        if self.is_over_at(self.since) {
-            Duration::ZERO
-        } else {
+        if self.waits() {
             self.since.elapsed()
+        } else {
+            Duration::ZERO
         }
     }
 
@@ -108,12 +113,9 @@ impl Deadline {
         clock::sleep_until(ends.fold(now + pause, Moment::earlier)).await;
     }
 
-    /// Returns the rest of the wait after this attempt; `None` if the caller does not wait.
-    pub(crate) fn rest(self, wait: Option<Duration>, now: Moment) -> Option<Duration> {
-        if wait == Some(Duration::ZERO) {
-            return None;
-        }
-        Some(self.until.map_or(Duration::MAX, |until| until - now))
+    /// Returns the rest of the wait.
+    pub(crate) fn rest(self, now: Moment) -> Duration {
+        self.until.map_or(Duration::MAX, |until| until - now)
     }
 
     /// Returns the timeout of a call, which is at most the rest of the wait.

@@ -170,7 +170,7 @@ pub(crate) async fn contend<C: Contender>(
             Asked::Busy { left, kept } => {
                 if kept && !std::mem::replace(&mut asked_keeper, true) {
                     let attempt = contender.attempt();
-                    if attempt.request.wait == Some(Duration::ZERO) {
+                    if !attempt.deadline.waits() {
                         // Until the message, the release, and the request after it.
                         deadline.lasts(clock::now() + attempt.few_round_trips());
                     }

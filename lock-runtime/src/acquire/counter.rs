@@ -168,9 +168,7 @@ pub(crate) async fn reach_front(attempt: &Attempt) -> Result<Option<Front>, Lock
     let longer = attempt.core.options.call_timeout.min(LEAST_ANSWER);
     match attempt.wait_in_queue(waiter, longer).await? {
         // A caller whose time is over asks no more.
-        Ticket::Front(front)
-            if attempt.deadline.is_over() && attempt.request.wait != Some(Duration::ZERO) =>
-        {
+        Ticket::Front(front) if attempt.deadline.is_over() && attempt.deadline.waits() => {
             Err(attempt.gave_up(front.fault()))
         }
         Ticket::Front(front) => Ok(Some(front)),

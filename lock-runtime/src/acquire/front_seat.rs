@@ -1,7 +1,5 @@
 //! The caller at the front of a local queue, which asks the store for all callers of the process.
 
-use std::time::Duration;
-
 use crate::acquire::attempt::Attempt;
 use crate::acquire::checked_request::Deadline;
 use crate::acquire::contend::{Asked, Contender, contend};
@@ -53,7 +51,7 @@ impl<'a> FrontSeat<'a> {
     pub(crate) async fn acquire(mut self, now: Moment) -> Result<HoldHandle, LockError> {
         let attempt = self.attempt;
         // A caller whose time is over asks no more. A caller that does not wait asks once.
-        if attempt.deadline.is_over_at(now) && self.waits() {
+        if attempt.deadline.is_over_at(now) && attempt.deadline.waits() {
             return Err(attempt.gave_up(self.front.as_ref().and_then(Front::fault)));
         }
         self.take_over();
@@ -82,15 +80,11 @@ impl<'a> FrontSeat<'a> {
     /// Listens before the first request if this process listens already: then no second request is needed before the wait. If
     /// there is a list, the first request puts the holder on it.
     fn listen_before_asking(&mut self) {
-        if self.place.is_some() || self.waits() && self.hears() {
+        if self.place.is_some() || self.attempt.deadline.waits() && self.hears() {
             let listener = self.listen();
             // The subscription may have begun just now.
             self.listener = self.hears().then_some(listener);
         }
-    }
-
-    fn waits(&self) -> bool {
-        self.attempt.request.wait != Some(Duration::ZERO)
     }
 
     /// Returns `true` if this process already receives the messages after which it asks again.
@@ -123,7 +117,7 @@ impl<'a> FrontSeat<'a> {
         if self.place.is_none() {
             // The store may still be undoing a grant to the holder before, such as a quorum the votes of a minority.
             self.holder = core.ids.fresh();
-            if self.waits() && self.list().is_some() && self.hears() {
+            if self.attempt.deadline.waits() && self.list().is_some() && self.hears() {
                 let ttl = request.hold_options.ttl;
                 let place = Place::new(core, &request.key, self.holder, ttl);
                 return Some(Box::new(place));

@@ -139,10 +139,7 @@ impl Attempt {
                 // The front waits for its first answer. If the store is away, "busy" would be wrong.
                 if let Some(news) = waiter.first_news() {
                     // A caller that does not wait still gets this one answer.
-                    let longer = match self.request.wait {
-                        Some(Duration::ZERO) => timeout,
-                        _ => longer,
-                    };
+                    let longer = if deadline.waits() { longer } else { timeout };
                     tokio::select! {
                         biased;
                         ticket = waiter.ticket() => return ticket.ok_or_else(|| self.sent_away()),

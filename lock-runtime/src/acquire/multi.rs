@@ -208,7 +208,7 @@ async fn at_once(
         let mut call = call_for(core, request, now);
         if let Some(deadline) = deadline {
             call.timeout = deadline.cut(call.timeout, now);
-            call.waits = deadline.rest(None, now);
+            call.waits = deadline.waits().then(|| deadline.rest(now));
         }
         call
     };

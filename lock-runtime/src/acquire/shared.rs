@@ -13,10 +13,9 @@ use crate::values::{LockError, clock};
 
 pub(crate) async fn acquire(attempt: &Attempt) -> Result<HoldHandle, LockError> {
     let deadline = &attempt.deadline;
-    let at_once = attempt.request.wait == Some(Duration::ZERO);
     loop {
         // If there is a queue, the key was busy a moment ago. A caller that has time waits for the answer to the front.
-        let asked = if at_once || !attempt.core.queues.is_open(attempt.key()) {
+        let asked = if !deadline.waits() || !attempt.core.queues.is_open(attempt.key()) {
             match ask(attempt).await {
                 Asked::Granted(handle) => return Ok(handle),
                 Asked::Busy { left, .. } if deadline.is_over() => return Err(attempt.busy(left)),
@@ -36,10 +35,9 @@ pub(crate) async fn acquire(attempt: &Attempt) -> Result<HoldHandle, LockError> 
                 Ticket::Front(front) => {
                     return FrontSeat::new(attempt, front).acquire(clock::now()).await;
                 }
+                Ticket::Go if deadline.is_over() => return Err(attempt.busy(None)),
                 // Read holds do not own the front, and are not handed over.
-                Ticket::Held(_) => continue,
-                Ticket::Go if deadline.is_over() && !at_once => return Err(attempt.busy(None)),
-                Ticket::Go => continue,
+                Ticket::Go | Ticket::Held(_) => continue,
             },
         };
         let Some(asked) = asked else {
