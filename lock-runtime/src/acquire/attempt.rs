@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use crate::acquire::checked_request::{CheckedRequest, Deadline};
 use crate::backend::{AcquireRequest, Acquired, Fault, Granted};
-use crate::hold::{Asking, Core, HoldHandle, Reserved, refused};
+use crate::hold::{Asking, Core, HoldHandle, Reserved, Turn, refused};
 use crate::observe::spans::Wait;
 use crate::queue::Front;
 use crate::values::ttl::LEAST_CALL;
-use crate::values::{Counted, HolderId, Key, Kind, LockError, Moment, ShutdownCause, clock};
+use crate::values::{
+    Counted, HeldHere, HolderId, Key, Kind, LockError, Moment, ShutdownCause, clock,
+};
 
 /// A request, its manager, and the time at which its caller gives up.
 pub(crate) struct Attempt {
@@ -109,7 +111,18 @@ impl Attempt {
 
     /// Returns the error of a caller that gives up while another holder has the lock.
     pub(crate) fn busy(&self, left: Option<Duration>) -> LockError {
-        self.request.busy(&self.core, self.deadline, left)
+        let waited = self.deadline.waited();
+        // A caller that does not wait may ask again and again, and must not pay for the search.
+        let own = (!waited.is_zero()).then(|| self.core.watch.first_of(self.key()));
+        LockError::Busy {
+            name: self.key().name().to_owned(),
+            waited,
+            retry_after: left,
+            held_here: own.flatten().and_then(|hold| {
+                let here = |turn: &Turn| HeldHere::new(turn.granted_at.elapsed(), turn.label.lock);
+                hold.with_turn(here)
+            }),
+        }
     }
 
     /// Returns the error of a caller that never asked the store: the fault of the caller at the front, or else that the lock is

@@ -4,9 +4,8 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::hold::{Core, Turn};
 use crate::values::ttl::LEAST_CALL;
-use crate::values::{HeldHere, HoldOptions, Key, LockError, Moment, clock};
+use crate::values::{HoldOptions, Key, Moment, clock};
 
 /// What one caller asks for, with the manager's settings filled in.
 #[derive(Clone, Debug)]
@@ -124,29 +123,6 @@ impl Deadline {
             // A request that does not wait still makes one call.
             Some(until) if !now.has_reached(until) => timeout.min((until - now).max(LEAST_CALL)),
             _ => timeout,
-        }
-    }
-}
-
-impl CheckedRequest {
-    /// Returns the error of a caller that gives up. `core`: that of its manager.
-    pub(crate) fn busy(
-        &self,
-        core: &Core,
-        deadline: Deadline,
-        left: Option<Duration>,
-    ) -> LockError {
-        let waited = deadline.waited();
-        // A caller that does not wait may ask again and again, and must not pay for the search.
-        let own = (!waited.is_zero()).then(|| core.watch.first_of(&self.key));
-        LockError::Busy {
-            name: self.key.name().to_owned(),
-            waited,
-            retry_after: left,
-            held_here: own.flatten().and_then(|hold| {
-                let here = |turn: &Turn| HeldHere::new(turn.granted_at.elapsed(), turn.label.lock);
-                hold.with_turn(here)
-            }),
         }
     }
 }

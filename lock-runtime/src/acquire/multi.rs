@@ -6,17 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire;
+use crate::acquire::attempt::Attempt;
 use crate::acquire::checked_request::{CheckedRequest, Deadline};
 use crate::acquire::reentry::ancestor;
 use crate::acquire::try_acquire::TryAcquire;
 use crate::backend::{AcquireRequest, AcquiredAll, Fault};
-use crate::hold::{Asking, Caller, Core, Handles, HoldHandle, all_of};
+use crate::hold::{Asking, Caller, Handles, HoldHandle, all_of};
 use crate::observe::spans::Wait;
 use crate::queue::may_rest;
 use crate::values::{LockError, Moment, Ttl, clock, jittered};
-
-/// One lock of a set, checked.
-pub(crate) type Member = (Arc<Core>, CheckedRequest);
 
 /// The pause before a set is tried again that lost one lock while it waited for another.
 const PAUSE: Duration = Duration::from_millis(25);
@@ -28,31 +26,25 @@ enum AtOnce {
     Busy,
     /// The locks are in several stores or slots, of kinds that do not fit in one script, or held by an ancestor.
     Apart,
-    Failed(Fault),
 }
 
-/// Acquires all of the locks before the deadline, in one or several tries.
+/// Acquires all of the locks before the deadline, which is that of each member, in one or several tries.
 pub(crate) async fn acquire(
-    members: &[Member],
+    members: &[Attempt],
     deadline: &Deadline,
     caller: Caller,
 ) -> Result<Handles, LockError> {
     loop {
-        let handles = match at_once(members, Some(deadline), &caller).await? {
+        let handles = match at_once(members, deadline, &caller).await? {
             AtOnce::Taken(handles) => handles,
-            AtOnce::Failed(fault) if !fault.is_passing() || deadline.is_over() => {
-                return Err(failed(fault, members, deadline.since));
-            }
             // One by one, each is asked for again until the deadline.
-            AtOnce::Busy | AtOnce::Apart | AtOnce::Failed(_) => {
-                one_by_one(members, deadline, &caller).await?
-            }
+            AtOnce::Busy | AtOnce::Apart => one_by_one(members, deadline, &caller).await?,
         };
         let now = clock::now();
         // The set is acquired again if one of its locks was lost, or has nearly expired, during the wait for the others. A
         // nested handle does not count, because it does not decide how long its ancestor's hold lasts.
         let mut set = handles.iter().zip(members);
-        let spoilt = set.any(|(handle, (_, request))| {
+        let spoilt = set.any(|(handle, Attempt { request, .. })| {
             handle.hold().known_loss().is_some()
                 || !handle.is_nested() && acquire::came_too_late(handle.hold(), request, now)
         });
@@ -67,50 +59,44 @@ pub(crate) async fn acquire(
     }
 }
 
-/// Acquires all of the locks if they are free now.
+/// Acquires all of the locks if they are free now. The deadline is that of each member, and over.
 pub(crate) async fn try_acquire(
-    members: &[Member],
+    members: &[Attempt],
+    deadline: &Deadline,
     caller: Caller,
 ) -> Result<TryAcquire<Handles>, LockError> {
-    let since = clock::now();
-    match at_once(members, None, &caller).await? {
+    match at_once(members, deadline, &caller).await? {
         AtOnce::Taken(handles) => return intact(handles, members).map(TryAcquire::Acquired),
         AtOnce::Busy => {
-            tell(members, since, Ok(false));
+            tell(members, deadline.since, Ok(false));
             return Ok(TryAcquire::Busy { retry_after: None });
         }
-        AtOnce::Failed(fault) => return Err(failed(fault, members, since)),
         AtOnce::Apart => {}
     }
-    let timeouts = members.iter().map(|(core, _)| core.options.call_timeout);
+    let timeouts = members.iter().map(|one| one.core.options.call_timeout);
     let timeout = timeouts.max().unwrap_or_default();
     // One time limit for all of the requests, each of which may take as long by itself.
-    let Ok(tried) = tokio::time::timeout(timeout, try_each(members, &caller)).await else {
+    let tried = tokio::time::timeout(timeout, try_each(members, &caller)).await;
+    let late = |_| {
         let why = format!("no answer within {timeout:?}");
-        return Err(LockError::unavailable(first_name(members), why));
+        Err(LockError::unavailable(first_name(members), why))
     };
-    match tried? {
-        TryAcquire::Acquired(handles) => intact(handles, members).map(TryAcquire::Acquired),
-        TryAcquire::Busy { retry_after } => Ok(TryAcquire::Busy { retry_after }),
-    }
+    tried.unwrap_or_else(late)
 }
 
-async fn try_each(
-    members: &[Member],
-    caller: &Caller,
-) -> Result<TryAcquire<Vec<HoldHandle>>, LockError> {
+async fn try_each(members: &[Attempt], caller: &Caller) -> Result<TryAcquire<Handles>, LockError> {
     let mut handles: Vec<HoldHandle> = Vec::with_capacity(members.len());
-    for (core, request) in members {
+    for Attempt { core, request, .. } in members {
         match acquire::try_acquire(core.clone(), unrenewed(request), caller.clone()).await? {
             TryAcquire::Acquired(handle) => handles.push(handle),
             TryAcquire::Busy { retry_after } => return Ok(TryAcquire::Busy { retry_after }),
         }
     }
-    Ok(TryAcquire::Acquired(handles))
+    intact(handles, members).map(TryAcquire::Acquired)
 }
 
 /// Refuses a set in which a hold was lost before its caller got it.
-fn intact(handles: Vec<HoldHandle>, members: &[Member]) -> Result<Handles, LockError> {
+fn intact(handles: Vec<HoldHandle>, members: &[Attempt]) -> Result<Handles, LockError> {
     for handle in &handles {
         handle.hold().check()?;
     }
@@ -118,8 +104,8 @@ fn intact(handles: Vec<HoldHandle>, members: &[Member]) -> Result<Handles, LockE
 }
 
 /// Completes the set for its caller: from now on the watchdog renews it, and `min_hold` and `max_hold` count.
-fn joined(mut handles: Vec<HoldHandle>, members: &[Member]) -> Result<Handles, LockError> {
-    for (handle, (_, request)) in handles.iter_mut().zip(members) {
+fn joined(mut handles: Vec<HoldHandle>, members: &[Attempt]) -> Result<Handles, LockError> {
+    for (handle, Attempt { request, .. }) in handles.iter_mut().zip(members) {
         let options = request.hold_options;
         handle.reach_caller(options.renewed, request.min_hold.as_deref());
         // A nested handle does not limit its ancestor's hold.
@@ -145,140 +131,118 @@ fn unrenewed(request: &CheckedRequest) -> CheckedRequest {
 }
 
 /// Counts the outcome of a request for the whole set, for each of its locks.
-fn tell(members: &[Member], since: Moment, outcome: Result<bool, &LockError>) {
+fn tell(members: &[Attempt], since: Moment, outcome: Result<bool, &LockError>) {
     let now = clock::now();
-    for (_, request) in members {
+    for Attempt { request, .. } in members {
         Wait::began(&request.key, &request.hold_options.label, &since).came_to(outcome, now);
     }
 }
 
 /// Returns the error of a request for the whole set, after it was counted.
-fn failed(fault: Fault, members: &[Member], since: Moment) -> LockError {
+fn failed(fault: Fault, members: &[Attempt], since: Moment) -> LockError {
     let error = fault.into_error(first_name(members));
     tell(members, since, Err(&error));
     error
 }
 
-fn first_name(members: &[Member]) -> &str {
-    members
-        .first()
-        .map_or("", |(_, request)| request.key.name())
+fn first_name(members: &[Attempt]) -> &str {
+    members.first().map_or("", |first| first.key().name())
 }
 
 /// Asks for the whole set by one script, if all are mutexes of one store that this process neither holds nor asks for.
 async fn at_once(
-    members: &[Member],
-    deadline: Option<&Deadline>,
+    members: &[Attempt],
+    deadline: &Deadline,
     caller: &Caller,
 ) -> Result<AtOnce, LockError> {
-    let [(core, first), others @ ..] = members else {
+    let [first, others @ ..] = members else {
         return Ok(AtOnce::Apart);
     };
+    let core = &first.core;
     core.start_here()?;
-    let goes = |request: &CheckedRequest| {
-        request.key.kind().is_mutex() && matches!(ancestor(core, request, caller), Ok(None))
+    let goes = |one: &Attempt| {
+        one.kind().is_mutex() && matches!(ancestor(core, &one.request, caller), Ok(None))
     };
     if others.is_empty()
-        || !others.iter().all(|(other, _)| Arc::ptr_eq(core, other))
-        || !members.iter().all(|(_, request)| goes(request))
-    {
-        return Ok(AtOnce::Apart);
-    }
-    let is_kept = |(_, request): &Member| core.queues.is_kept(&request.key);
-    if members.iter().any(is_kept) {
+        || !others.iter().all(|other| Arc::ptr_eq(core, &other.core))
+        || !members.iter().all(goes)
         // A lock that this process keeps needs no request.
+        || members.iter().any(|one| core.queues.is_kept(one.key()))
+    {
         return Ok(AtOnce::Apart);
     }
     // It is kept until the grants count as guards, so that a shutdown waits; otherwise only the leases would end the locks.
     let _asking = core.life.under_way.enter();
     if let Some(why) = core.life.closed() {
-        return Ok(AtOnce::Failed(Fault::Closed(why)));
+        return Err(failed(Fault::Closed(why), members, deadline.since));
     }
     let since = clock::now();
-    let gives_up = deadline.map_or(Some(since), |deadline| deadline.until);
     let mut fronts = Vec::with_capacity(members.len());
-    for (_, request) in members {
-        let may_wait = |end| may_rest(since, gives_up, end);
-        match core.queues.try_enter(&request.key, may_wait) {
+    for one in members {
+        let may_wait = |end| may_rest(since, deadline.until, end);
+        match core.queues.try_enter(one.key(), may_wait) {
             Some(front) => fronts.push(front),
             None => return Ok(AtOnce::Busy),
         }
     }
-    let call = |request, now| {
-        let mut call = call_for(core, request, now);
-        if let Some(deadline) = deadline {
-            call.timeout = deadline.cut(call.timeout, now);
-            call.waits = deadline.waits().then(|| deadline.rest(now));
-        }
-        call
-    };
     let mut now = since;
     let (calls, granted) = loop {
-        let calls = members.iter().map(|(_, request)| call(request, now));
+        let calls = members
+            .iter()
+            .map(|one| one.call(core.ids.fresh(), now, *deadline));
         let calls: Vec<AcquireRequest<'_>> = calls.collect();
         let answer = core.backend.acquire_all(&calls).await;
-        match core.served.judge(Asking::For(first.key.kind()), answer) {
+        match core.served.judge(Asking::For(first.kind()), answer) {
             Ok(AcquiredAll::Granted(granted)) => break (calls, granted),
             Ok(AcquiredAll::Busy) => return Ok(AtOnce::Busy),
             Ok(AcquiredAll::Apart) => return Ok(AtOnce::Apart),
             // The next requests name other holders.
             Err(Fault::Outdated) => now = clock::now(),
-            Err(fault) => return Ok(AtOnce::Failed(fault)),
+            // One by one, each is asked for again until the deadline.
+            Err(fault) if fault.is_passing() && !deadline.is_over() => return Ok(AtOnce::Apart),
+            Err(fault) => return Err(failed(fault, members, deadline.since)),
         }
     };
     let mut handles: Vec<HoldHandle> = Vec::with_capacity(members.len());
-    for (((_, request), call), (front, granted)) in members
+    for ((one, call), (front, granted)) in members
         .iter()
         .zip(&calls)
         .zip(fronts.into_iter().zip(granted))
     {
-        let holder = call.hold_ref.holder;
-        let handle = HoldHandle::admit(
-            core,
-            &request.key,
-            Some(front),
-            holder,
-            request.hold_options,
-            granted,
-            None,
-        );
+        let handle = one.admit(Some(front), call.hold_ref.holder, granted, None);
         handles.push(handle.acquired_in(caller.frame()));
     }
     tell(members, since, Ok(true));
-    core.life.check_open(&first.key)?;
+    core.life.check_open(first.key())?;
     Ok(AtOnce::Taken(handles))
-}
-
-fn call_for<'a>(core: &Core, request: &'a CheckedRequest, now: Moment) -> AcquireRequest<'a> {
-    core.acquire_request(&request.key, core.ids.fresh(), &request.hold_options, now)
 }
 
 /// Acquires the locks in their order, each within the rest of the wait. The locks that it has are renewed meanwhile.
 async fn one_by_one(
-    members: &[Member],
+    members: &[Attempt],
     deadline: &Deadline,
     caller: &Caller,
 ) -> Result<Vec<HoldHandle>, LockError> {
     let mut handles: Vec<HoldHandle> = Vec::with_capacity(members.len());
     let mut due = None;
-    for (core, request) in members {
+    for one in members {
         let now = clock::now();
         if deadline.is_over_at(now) {
             // No further request: without a wait, each of them would take its whole time.
-            return Err(request.busy(core, *deadline, None));
+            return Err(one.busy(None));
         }
         let rest = CheckedRequest {
             wait: deadline.until.map(|until| until - now),
-            ..unrenewed(request)
+            ..unrenewed(&one.request)
         };
-        let acquiring = acquire::acquire(core.clone(), rest, caller.clone());
+        let acquiring = acquire::acquire(one.core.clone(), rest, caller.clone());
         let handle = keeping(&handles, &mut due, acquiring).await?;
         handles.push(handle);
     }
     // A fixed lease starts anew when the set is complete. The caller checks whether a lease is long enough.
     let earlier = handles.len().saturating_sub(1);
     let fixed = handles[..earlier].iter().zip(members);
-    let fixed = fixed.filter(|(_, (_, request))| !request.hold_options.renewed);
+    let fixed = fixed.filter(|(_, one)| !one.request.hold_options.renewed);
     let _ = renew(fixed.map(|(handle, _)| handle)).await;
     Ok(handles)
 }
@@ -332,12 +296,10 @@ async fn renew(handles: impl Iterator<Item = &HoldHandle>) -> Result<(), LockErr
 async fn renew_one(handle: &HoldHandle) -> Result<(), LockError> {
     let ttl = handle.hold().tenure().ttl();
     let timeout = ttl.call_timeout(handle.core().options.call_timeout);
-    let late = |_| {
-        let why = format!("no answer to the renewal within {timeout:?}");
-        LockError::unavailable(handle.hold().key().name(), why)
-    };
     let renewed = tokio::time::timeout(timeout, handle.renew(ttl)).await;
-    renewed.map_err(late)?
+    // No caller sees the error, only that it may pass.
+    let name = handle.hold().key().name();
+    renewed.map_err(|_| LockError::unavailable(name, "no answer in time"))?
 }
 
 #[cfg(test)]

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use tokio::task::coop;
 
-use crate::acquire::checked_request::Deadline;
-use crate::acquire::multi::{self, Member};
+use crate::acquire::attempt::Attempt;
+use crate::acquire::checked_request::{CheckedRequest, Deadline};
+use crate::acquire::multi;
 use crate::acquire::try_acquire::TryAcquire;
 use crate::api::guard::LockGuard;
 use crate::api::lease::Lease;
 use crate::api::request::LockRequest;
 use crate::api::run::{Run, ValueOrLoss};
-use crate::hold::Caller;
+use crate::hold::{Caller, Core};
 use crate::protect::Outcome;
 use crate::values::options::check_wait;
 use crate::values::{Kind, LockError, config};
@@ -57,11 +58,21 @@ pub struct MultiRequest {
     wait: Option<Option<Duration>>,
 }
 
-fn names(members: &[Member]) -> String {
-    let names: Vec<_> = members
-        .iter()
-        .map(|(_, request)| request.key.name())
-        .collect();
+/// One lock of a set, checked.
+type Member = (Arc<Core>, CheckedRequest);
+
+/// Makes attempts of the members. The set has one deadline for all of them.
+fn attempts(members: Vec<Member>, deadline: Deadline) -> Vec<Attempt> {
+    let attempt = |(core, request)| Attempt {
+        core,
+        request,
+        deadline,
+    };
+    members.into_iter().map(attempt).collect()
+}
+
+fn names(members: &[Attempt]) -> String {
+    let names: Vec<_> = members.iter().map(|one| one.key().name()).collect();
     names.join(", ")
 }
 
@@ -152,8 +163,10 @@ impl MultiRequest {
         async move {
             coop::consume_budget().await;
             let (members, wait) = members?;
-            if wait == Some(Duration::ZERO) {
-                return match multi::try_acquire(&members, caller).await? {
+            let deadline = Deadline::new(wait);
+            let members = attempts(members, deadline);
+            if !deadline.waits() {
+                return match multi::try_acquire(&members, &deadline, caller).await? {
                     TryAcquire::Acquired(handles) => Ok(LockGuard::new(handles)),
                     TryAcquire::Busy { retry_after } => Err(LockError::Busy {
                         name: names(&members),
@@ -163,7 +176,7 @@ impl MultiRequest {
                     }),
                 };
             }
-            let handles = multi::acquire(&members, &Deadline::new(wait), caller).await?;
+            let handles = multi::acquire(&members, &deadline, caller).await?;
             Ok(LockGuard::new(handles))
         }
     }
@@ -185,8 +198,9 @@ impl MultiRequest {
         let members = self.members();
         async move {
             coop::consume_budget().await;
-            let (members, _) = members?;
-            let tried = multi::try_acquire(&members, caller).await?;
+            let deadline = Deadline::new(Some(Duration::ZERO));
+            let members = attempts(members?.0, deadline);
+            let tried = multi::try_acquire(&members, &deadline, caller).await?;
             Ok(tried.map(LockGuard::new))
         }
     }
