@@ -121,12 +121,14 @@ pub(crate) trait Contender {
     }
 }
 
-/// Returns the outcome for a caller that does not wait: the first answer, unless the process that has the lock may only keep
-/// it. That process was asked to give it up, so the caller waits for a short time.
-pub(crate) async fn unless_kept<C: Contender>(
+/// Asks the store once, for a caller that does not wait. If the process that has the lock may only keep it, that process was
+/// asked to give it up, so the caller waits for a short time.
+pub(crate) async fn ask_once<C: Contender>(
     contender: &mut C,
-    first: Asked<C::Granted>,
+    now: Moment,
 ) -> Result<Asked<C::Granted>, LockError> {
+    let deadline = contender.attempt().deadline;
+    let first = contender.ask(now, deadline).await;
     if !matches!(first, Asked::Busy { kept: true, .. }) {
         return Ok(first);
     }

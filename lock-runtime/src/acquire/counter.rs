@@ -159,11 +159,13 @@ pub(crate) async fn until_done<'b, T>(
 /// Waits behind the other callers of this process that wait for the counter. Returns `None` if the caller before has let
 /// this one go: then nothing is left to wait for.
 pub(crate) async fn reach_front(attempt: &Attempt) -> Result<Option<Front>, LockError> {
-    let waiter = match attempt.enter(clock::now())? {
+    let waiter = match attempt.enter(clock::now(), true)? {
         Entered::Front(front) => return Ok(Some(front)),
         Entered::Queued(waiter) => waiter,
-        // The process never keeps a counter.
-        Entered::Held(_) | Entered::Unsuited(..) => return Err(attempt.busy(None)),
+        // The process never keeps a counter, and this caller queues.
+        Entered::Held(_) | Entered::Unsuited(..) | Entered::Behind => {
+            return Err(attempt.busy(None));
+        }
     };
     let longer = attempt.core.options.call_timeout.min(LEAST_ANSWER);
     match attempt.wait_in_queue(waiter, longer).await? {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::acquire::attempt::Attempt;
 use crate::acquire::checked_request::Deadline;
-use crate::acquire::contend::{Asked, Contender, contend, nap, unless_kept};
+use crate::acquire::contend::{Asked, Contender, ask_once, contend, nap};
 use crate::backend::{AcquireRequest, Acquired, Both, Fault, Granted, HoldRef, Listen, QUEUE_LIFE};
 use crate::hold::{Core, HoldHandle};
 use crate::queue::Waiting;
@@ -36,8 +36,7 @@ pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Asked<HoldHandle>, 
         return Ok(Asked::busy(None));
     }
     let mut seat = FairSeat::new(attempt, None);
-    let first = seat.ask(attempt.deadline.since, attempt.deadline).await;
-    unless_kept(&mut seat, first).await
+    ask_once(&mut seat, attempt.deadline.since).await
 }
 
 /// A caller that asks for a fair lock, with its place and its holder id at the store.

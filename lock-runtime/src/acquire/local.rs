@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::acquire::attempt::Attempt;
-use crate::acquire::contend::{Asked, Contender, unless_kept};
+use crate::acquire::contend::{Asked, ask_once};
 use crate::acquire::front_seat::FrontSeat;
 use crate::backend::Fault;
 use crate::hold::{Hold, HoldHandle};
@@ -23,7 +23,7 @@ pub(crate) async fn acquire(
     mut now: Moment,
 ) -> Result<(HoldHandle, Moment), LockError> {
     let seat = loop {
-        let waiter = match attempt.enter(now)? {
+        let waiter = match attempt.enter(now, true)? {
             Entered::Front(front) => break FrontSeat::first(attempt, front),
             Entered::Held(hold) => return Ok((attempt.begins(hold), now)),
             Entered::Unsuited(tenure, turn) => {
@@ -31,6 +31,8 @@ pub(crate) async fn acquire(
                 idle::give_back(&attempt.core, tenure, *turn, now);
                 continue;
             }
+            // It queues.
+            Entered::Behind => return Err(attempt.busy(None)),
             Entered::Queued(waiter) => waiter,
         };
         let ticket = attempt.wait_in_queue(waiter, Duration::ZERO).await?;
@@ -51,52 +53,38 @@ pub(crate) async fn acquire(
     Ok((handle, clock::now()))
 }
 
-/// Asks the store once, if no other caller of this process is before this one. Otherwise the lock is busy.
+/// Asks the store once, or until a process that may only keep the lock has given it up or not. A caller behind others of this
+/// process queues if the key may admit several or is being given back: it is soon at the front, unless the caller there has to
+/// wait itself. Otherwise the lock is busy.
 pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Asked<HoldHandle>, LockError> {
-    let now = attempt.deadline.since;
-    let options = &attempt.request.hold_options;
-    let queues = &attempt.core.queues;
-    match queues.enter_at_once(attempt.key(), options, now) {
-        Some(Entered::Front(front)) => {
-            return ask_once(FrontSeat::first(attempt, front), now).await;
-        }
-        Some(Entered::Held(hold)) => return Ok(Asked::Granted(attempt.begins(hold))),
-        Some(Entered::Unsuited(tenure, turn)) => {
-            idle::give_back(&attempt.core, tenure, *turn, now);
-        }
-        None if attempt.kind().is_exclusive() => return Ok(Asked::busy(None)),
-        Some(Entered::Queued(_)) | None => {}
-    }
-    rare(try_in_short_queue(attempt)).await
-}
-
-/// Asks the store once, or until a process that may only keep the lock has given it up or not.
-async fn ask_once(mut seat: FrontSeat<'_>, now: Moment) -> Result<Asked<HoldHandle>, LockError> {
-    let first = seat.ask(now, seat.attempt().deadline).await;
-    unless_kept(&mut seat, first).await
-}
-
-/// Like [`try_acquire`], behind other callers of this process, at a key that may admit several or is being given back: the
-/// caller is soon at the front, unless the caller there has to wait itself.
-async fn try_in_short_queue(attempt: &Attempt) -> Result<Asked<HoldHandle>, LockError> {
-    let waiter = loop {
-        let now = clock::now();
-        match attempt.enter(now)? {
-            Entered::Front(front) => return ask_once(FrontSeat::first(attempt, front), now).await,
-            // Another caller was quicker, and has ended its hold already.
+    let mut now = attempt.deadline.since;
+    let mut queues = !attempt.kind().is_exclusive();
+    let mut seat = loop {
+        let waiter = match attempt.enter(now, queues)? {
+            Entered::Front(front) => break FrontSeat::first(attempt, front),
             Entered::Held(hold) => return Ok(Asked::Granted(attempt.begins(hold))),
             Entered::Unsuited(tenure, turn) => {
                 idle::give_back(&attempt.core, tenure, *turn, now);
+                queues = true;
+                now = clock::now();
+                continue;
             }
-            Entered::Queued(waiter) => break waiter,
+            Entered::Behind => return Ok(Asked::busy(None)),
+            Entered::Queued(waiter) => waiter,
+        };
+        match rare(attempt.wait_in_queue(waiter, Duration::ZERO)).await {
+            Ok(Ticket::Front(front)) => {
+                now = clock::now();
+                break FrontSeat::new(attempt, front);
+            }
+            Ok(Ticket::Held(offer)) => {
+                return Ok(offer.claim().map_or(Asked::busy(None), Asked::Granted));
+            }
+            Ok(Ticket::Go) | Err(LockError::Busy { .. }) => return Ok(Asked::busy(None)),
+            Err(error) => return Err(error),
         }
     };
-    match attempt.wait_in_queue(waiter, Duration::ZERO).await {
-        Ok(Ticket::Front(front)) => ask_once(FrontSeat::new(attempt, front), clock::now()).await,
-        Ok(Ticket::Held(offer)) => Ok(offer.claim().map_or(Asked::busy(None), Asked::Granted)),
-        Ok(Ticket::Go) | Err(LockError::Busy { .. }) => Ok(Asked::busy(None)),
-        Err(error) => Err(error),
-    }
+    ask_once(&mut seat, now).await
 }
 
 impl Attempt {
@@ -110,10 +98,11 @@ impl Attempt {
         HoldHandle::begins(&self.core, hold, options)
     }
 
-    /// Takes the front of the local queue, or a place in the queue.
-    pub(crate) fn enter(&self, now: Moment) -> Result<Entered, LockError> {
-        let (queues, options) = (&self.core.queues, self.request.hold_options);
-        queues.enter(self.key(), options, now, self.deadline.until)
+    /// Takes the front of the local queue, or, if the caller `queues`, a place in the queue.
+    pub(crate) fn enter(&self, now: Moment, queues: bool) -> Result<Entered, LockError> {
+        let (options, gives_up) = (self.request.hold_options, self.deadline.until);
+        let local = &self.core.queues;
+        local.enter(self.key(), options, now, gives_up, queues)
     }
 
     /// Waits in the local queue. When its time is over, a caller that waits for `longer` still gets the front's first answer in

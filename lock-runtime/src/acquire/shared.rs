@@ -27,10 +27,12 @@ pub(crate) async fn acquire(attempt: &Attempt) -> Result<HoldHandle, LockError> 
         } else {
             None
         };
-        let front = match attempt.enter(clock::now())? {
+        let front = match attempt.enter(clock::now(), true)? {
             Entered::Front(front) => front,
-            // The process never keeps a read.
-            Entered::Held(_) | Entered::Unsuited(..) => return Err(attempt.busy(None)),
+            // The process never keeps a read, and this caller queues.
+            Entered::Held(_) | Entered::Unsuited(..) | Entered::Behind => {
+                return Err(attempt.busy(None));
+            }
             Entered::Queued(waiter) => match attempt.wait_in_queue(waiter, Duration::ZERO).await? {
                 Ticket::Front(front) => {
                     return FrontSeat::new(attempt, front).acquire(clock::now()).await;

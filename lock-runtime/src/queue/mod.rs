@@ -19,7 +19,6 @@ use crate::backend::Fault;
 use crate::hold::{Hold, Offer, Tenure, Turn, refused};
 #[cfg(test)]
 use crate::queue::key_state::KeyStage;
-use crate::queue::key_state::Sign;
 use crate::sync::{Modelled, ModelledGuard, is_modelled};
 use crate::values::{HoldOptions, Key, KeyMap, Kind, LockError, Moment, ShutdownCause, WaiterCap};
 
@@ -108,6 +107,8 @@ pub(crate) enum Entered {
     Held(Hold),
     /// The queue was empty. The tenure that this process kept cannot serve the caller, and is to be released.
     Unsuited(Arc<Tenure>, Box<Turn>),
+    /// Other callers are before this one, which does not queue.
+    Behind,
     Queued(Waiter),
 }
 
@@ -145,20 +146,10 @@ impl LocalQueues {
         key: &Arc<Key>,
         may_wait: impl FnOnce(Moment) -> bool,
     ) -> Option<Front> {
-        let passes = |state: &mut KeyState, number| state.pass_rest(number, may_wait);
-        self.front(&mut self.lock(key), key, passes)
-    }
-
-    /// Takes the front at `key` if it has no state, or if `passes` gives it to the caller with this number.
-    fn front(
-        self: &Arc<LocalQueues>,
-        shard: &mut Shard,
-        key: &Arc<Key>,
-        passes: impl FnOnce(&mut KeyState, u64) -> bool,
-    ) -> Option<Front> {
+        let shard = &mut *self.lock(key);
         let number = shard.number();
         if let Some(state) = shard.keys.get_mut(key) {
-            if !passes(state, number) {
+            if !state.pass_rest(number, may_wait) {
                 return None;
             }
         } else {
@@ -167,68 +158,51 @@ impl LocalQueues {
         Some(Front::new(self, key, number))
     }
 
-    /// Like [`enter`](LocalQueues::enter), for a caller that does not queue: `None` if another caller is before it.
-    pub(crate) fn enter_at_once(
-        self: &Arc<LocalQueues>,
-        key: &Arc<Key>,
-        hold_options: &HoldOptions,
-        now: Moment,
-    ) -> Option<Entered> {
-        self.take_front(&mut self.lock(key), key, hold_options, now, Some(now))
-    }
-
-    /// Takes the front or the idle tenure, if no other caller is before this one, which gives up at `gives_up`.
-    fn take_front(
-        self: &Arc<LocalQueues>,
-        shard: &mut Shard,
-        key: &Arc<Key>,
-        hold_options: &HoldOptions,
-        now: Moment,
-        gives_up: Option<Moment>,
-    ) -> Option<Entered> {
-        let mut idle = None;
-        let front = self.front(shard, key, |state, number| {
-            idle = state.take_idle(hold_options, now);
-            idle.is_none() && state.pass_rest(number, |end| may_rest(now, gives_up, end))
-        });
-        idle.or(front.map(Entered::Front))
-    }
-
-    /// Takes the front at `key`, or a place in its queue. `gives_up`: the end of the caller's wait, if there is one. A caller that
-    /// would give up during a rest takes the front.
+    /// Takes the front at `key` or its idle tenure, or, if the caller `queues`, a place in its queue. `gives_up`: the end of
+    /// the caller's wait, if there is one. A caller that would give up during a rest takes the front.
+    ///
+    /// # Errors
+    /// [`LockError::ShuttingDown`]; [`LockError::TooManyWaiters`].
     pub(crate) fn enter(
         self: &Arc<LocalQueues>,
         key: &Arc<Key>,
         hold_options: HoldOptions,
         now: Moment,
         gives_up: Option<Moment>,
+        queues: bool,
     ) -> Result<Entered, LockError> {
         let shard = &mut *self.lock(key);
         if shard.closed {
             return Err(closed(key));
         }
-        if let Some(entered) = self.take_front(shard, key, &hold_options, now, gives_up) {
-            return Ok(entered);
-        }
         let number = shard.number();
+        let front = || Entered::Front(Front::new(self, key, number));
+        let Some(state) = shard.keys.get_mut(key) else {
+            shard.keys.insert(key.clone(), KeyState::new(number));
+            return Ok(front());
+        };
+        if let Some(idle) = state.take_idle(&hold_options, now) {
+            return Ok(idle);
+        }
+        if state.pass_rest(number, |end| may_rest(now, gives_up, end)) {
+            return Ok(front());
+        }
+        if !queues {
+            return Ok(Entered::Behind);
+        }
+        self.admit(key, state.waiting())?;
         let (ticket, given) = oneshot::channel();
         let caller = Successor {
             ticket,
             hold_options,
         };
-        let mut last_seen = Sign::default();
-        // There is a state: otherwise the caller would have got the front.
-        if let Some(state) = shard.keys.get_mut(key) {
-            self.admit(key, state.waiting())?;
-            state.queue(number, caller);
-            last_seen = state.sign();
-        }
+        state.queue(number, caller);
         Ok(Entered::Queued(Waiter {
             queues: self.clone(),
             key: key.clone(),
             number,
             given,
-            last_seen,
+            last_seen: state.sign(),
             has_looked: false,
             is_out: false,
         }))

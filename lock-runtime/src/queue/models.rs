@@ -111,7 +111,7 @@ fn one_caller_at_a_time_has_the_turn_and_each_has_it_once() {
                 let (inside, served) = (inside.clone(), served.clone());
                 thread::spawn(move || {
                     let front = match queues
-                        .enter(&key, hold_options(), clock::now(), None)
+                        .enter(&key, hold_options(), clock::now(), None, true)
                         .unwrap()
                     {
                         Entered::Front(front) => front,
@@ -148,7 +148,7 @@ fn a_queue_that_is_closed_sends_everybody_away_and_admits_nobody_later() {
             let early = thread::spawn(move || block_on(early.ticket()).is_none());
             let (queues, key) = (scene.queues.clone(), scene.key.clone());
             let late = thread::spawn(move || {
-                match queues.enter(&key, hold_options(), clock::now(), None) {
+                match queues.enter(&key, hold_options(), clock::now(), None, true) {
                     Err(_) => true,
                     Ok(Entered::Queued(mut waiter)) => block_on(waiter.ticket()).is_none(),
                     Ok(_) => false,

@@ -12,7 +12,7 @@ pub(super) fn hold_options() -> HoldOptions {
 
 pub(super) fn waiter(queues: &Arc<LocalQueues>, key: &Arc<Key>) -> Waiter {
     match queues
-        .enter(key, hold_options(), clock::now(), None)
+        .enter(key, hold_options(), clock::now(), None, true)
         .unwrap()
     {
         Entered::Queued(waiter) => waiter,
@@ -112,7 +112,9 @@ async fn a_caller_at_the_front_that_waits_counts_towards_the_caps() {
     front.count_as_waiting().unwrap();
     front.count_as_waiting().unwrap();
     assert_eq!(queues.waiters(&a), 2, "once");
-    let refused = queues.enter(&a, hold_options(), clock::now(), None).err();
+    let refused = queues
+        .enter(&a, hold_options(), clock::now(), None, true)
+        .err();
     let refused = refused.expect("two wait, and no more may");
     assert!(matches!(
         refused,

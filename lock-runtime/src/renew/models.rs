@@ -64,7 +64,7 @@ impl Scene {
         let far = clock::now() + LEASE;
         let scene = Scene::of(core, holder, &options(None), Some(far), LEASE / 2);
         let queues = &scene.core.queues;
-        let entered = queues.enter(scene.hold.key(), options(None), clock::now(), None);
+        let entered = queues.enter(scene.hold.key(), options(None), clock::now(), None, true);
         match entered {
             Ok(Entered::Queued(waiter)) => (scene, waiter),
             _ => panic!("a hold has the lock"),

@@ -27,7 +27,7 @@ async fn a_try_has_what_a_quicker_caller_keeps_by_then() {
         quicker.acquire().await.unwrap().release().await.unwrap();
         assert_eq!(store.held(), 1, "it is kept");
         let attempt = trying(&locks, lease_of_the_try);
-        let Ok(Asked::Granted(handle)) = try_in_short_queue(&attempt).await else {
+        let Ok(Asked::Granted(handle)) = try_acquire(&attempt).await else {
             panic!("nobody uses it");
         };
         drop(handle);

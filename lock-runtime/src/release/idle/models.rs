@@ -100,9 +100,9 @@ impl Scene {
         let (core, key, options) = (self.core.clone(), self.key.clone(), self.options);
         move || {
             let now = clock::now();
-            match core.queues.enter_at_once(&key, &options, now) {
-                Some(Entered::Held(hold)) => Some(HoldHandle::begins(&core, hold, options)),
-                Some(Entered::Unsuited(..)) => panic!("it suits"),
+            match core.queues.enter(&key, options, now, Some(now), false) {
+                Ok(Entered::Held(hold)) => Some(HoldHandle::begins(&core, hold, options)),
+                Ok(Entered::Unsuited(..)) => panic!("it suits"),
                 _ => None,
             }
         }
