@@ -217,27 +217,22 @@ pub(crate) async fn contend<C: Contender>(
             listener.get_or_insert_with(|| contender.listen());
         }
         let nap = contender.nap(last.busy.flatten());
-        let waiting = async {
-            match (&last.fault, &mut listener) {
-                (None, Some(listener)) if !listens_already => {
-                    // A release between the request and the subscription is missed, so the next request follows the
-                    // subscription.
-                    tokio::select! {
-                        () = listener.ready() => {}
-                        () = deadline.pause(core.options.longest_nap) => {}
-                    }
-                }
-                (None, Some(listener)) => {
-                    tokio::select! {
-                        () = listener.heard() => {}
-                        () = deadline.pause(nap) => {}
-                    }
-                }
-                _ => deadline.pause(pauses.pause()).await,
+        let pause = match &last.fault {
+            Some(_) => pauses.pause(),
+            None if listens_already => nap,
+            None => core.options.longest_nap,
+        };
+        let told = async {
+            match listener.as_mut().filter(|_| last.fault.is_none()) {
+                Some(listener) if listens_already => listener.heard().await,
+                // A release between the request and the subscription is missed, so the next request follows the subscription.
+                Some(listener) => listener.ready().await,
+                None => std::future::pending().await,
             }
         };
         tokio::select! {
-            () = waiting => {}
+            () = told => {}
+            () = deadline.pause(pause) => {}
             () = core.life.closing() => {
                 return Err(contender.attempt().sent_away());
             }

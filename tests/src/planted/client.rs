@@ -93,17 +93,20 @@ pub const ALL: &[Bug] = &[
                 "acquire/contend.rs",
                 "let mut listener = contender.first_listener();",
                 "let mut listener = contender.first_listener();
-                let told = std::sync::atomic::AtomicBool::new(false);",
+                let was_told = std::sync::atomic::AtomicBool::new(false);",
             ),
             edit(
                 "acquire/contend.rs",
-                "() = listener.heard() => {}",
-                "() = listener.heard() => told.store(PLANTED, std::sync::atomic::Ordering::Relaxed),",
+                "listens_already => listener.heard().await,",
+                "listens_already => {
+                    listener.heard().await;
+                    was_told.store(PLANTED, std::sync::atomic::Ordering::Relaxed);
+                }",
             ),
             edit(
                 "acquire/contend.rs",
                 "outcome = contender.ask(now, deadline).await;",
-                "TOLD.set(told.swap(false, std::sync::atomic::Ordering::Relaxed));
+                "TOLD.set(was_told.swap(false, std::sync::atomic::Ordering::Relaxed));
                 outcome = contender.ask(now, deadline).await;",
             ),
             edit(
@@ -123,8 +126,8 @@ pub const ALL: &[Bug] = &[
         caught_by: &["rest"],
         edits: &[edit(
             "acquire/contend.rs",
-            "deadline.pause(nap)",
-            "deadline.pause(if PLANTED { Duration::MAX } else { nap })",
+            "None if listens_already => nap,",
+            "None if listens_already => if PLANTED { Duration::MAX } else { nap },",
         )],
     },
     Bug {
