@@ -87,11 +87,6 @@ pub(crate) trait Contender {
         false
     }
 
-    /// Takes the listener that listens since before the first request, if there is one.
-    fn first_listener(&mut self) -> Option<Box<dyn Listen>> {
-        None
-    }
-
     /// Returns the longest sleep, given the rest of the lease.
     fn nap(&self, left: Option<Duration>) -> Duration {
         nap(&self.attempt().core.options, left)
@@ -132,7 +127,7 @@ pub(crate) async fn ask_once<C: Contender>(
     if !matches!(first, Asked::Busy { kept: true, .. }) {
         return Ok(first);
     }
-    match rare(contend(contender, first)).await {
+    match rare(contend(contender, first, None)).await {
         Ok(granted) => Ok(Asked::Granted(granted)),
         Err(LockError::Busy { retry_after, .. }) => Ok(Asked::busy(retry_after)),
         Err(LockError::TooManyWaiters { .. }) => Ok(Asked::busy(None)),
@@ -141,17 +136,17 @@ pub(crate) async fn ask_once<C: Contender>(
 }
 
 /// Asks until the request is granted or its time is over. `first`: the outcome of the first request, or of the release that has
-/// put the holder on a waiting list.
+/// put the holder on a waiting list. `listener`: one that listens since before that.
 pub(crate) async fn contend<C: Contender>(
     contender: &mut C,
     first: Asked<C::Granted>,
+    mut listener: Option<Box<dyn Listen>>,
 ) -> Result<C::Granted, LockError> {
     // No reference to the contender lives across an await, because the driver of a transaction may be `Send` and not `Sync`.
     let core = contender.attempt().core.clone();
     let mut deadline = contender.attempt().deadline;
     let mut asked_keeper = false;
     let mut outcome = first;
-    let mut listener = contender.first_listener();
     let mut pauses = pauses_after_faults();
     let mut last = LastWords::default();
     let (mut was_refused, mut was_answered) = (false, false);

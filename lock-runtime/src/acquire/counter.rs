@@ -121,7 +121,7 @@ impl Counter<'_> {
             again,
         };
         let first = caller.ask(clock::now(), attempt.deadline).await;
-        contend(&mut caller, first).await
+        contend(&mut caller, first, None).await
     }
 
     /// Returns the fault as the caller's error, which says so if the outcome is unknown.

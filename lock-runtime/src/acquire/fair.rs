@@ -27,7 +27,7 @@ pub(crate) async fn acquire(attempt: &Attempt, now: Moment) -> Result<HoldHandle
     let waiting = attempt.core.queues.join_store_queue(attempt.key())?;
     let mut seat = FairSeat::new(attempt, Some(waiting));
     let first = seat.ask(now, attempt.deadline).await;
-    contend(&mut seat, first).await
+    contend(&mut seat, first, None).await
 }
 
 /// Asks the store once. The lock is busy if other callers of this process wait for it.

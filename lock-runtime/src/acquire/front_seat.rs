@@ -19,8 +19,6 @@ pub(crate) struct FrontSeat<'a> {
     /// Whether the queue was empty when the caller came, and the caller has not asked the store yet.
     is_first: bool,
     holder: HolderId,
-    /// The listener that listens since before the first request.
-    listener: Option<Box<dyn Listen>>,
     /// The holder's place on the store's waiting list.
     place: Option<Box<Place>>,
     /// Whether the store has refused a request of the caller.
@@ -41,7 +39,6 @@ impl<'a> FrontSeat<'a> {
             front: Some(front),
             is_first: false,
             holder: attempt.core.ids.fresh(),
-            listener: None,
             place: None,
             was_refused: false,
         }
@@ -54,37 +51,38 @@ impl<'a> FrontSeat<'a> {
         if attempt.deadline.is_over_at(now) && attempt.deadline.waits() {
             return Err(attempt.gave_up(self.front.as_ref().and_then(Front::fault)));
         }
-        self.take_over();
-        if self.listener.is_some() {
+        if let Some(listener) = self.take_over() {
             // The release before has put the holder on the list, so the lock is reserved for another process.
             self.note(|front| front.heard_from_store(None));
-            return rare(self.contend(Asked::busy(Some(RESERVED)))).await;
+            let reserved = Asked::busy(Some(RESERVED));
+            return rare(contend(&mut self, reserved, Some(listener))).await;
         }
-        self.listen_before_asking();
+        let listener = self.listen_before_asking();
         match self.ask(now, attempt.deadline).await {
             Asked::Granted(handle) => Ok(handle),
-            first => rare(self.contend(first)).await,
+            first => rare(contend(&mut self, first, listener)).await,
         }
     }
 
-    /// Takes over the place of the caller before.
-    fn take_over(&mut self) {
-        let before = self.front.as_ref().filter(|_| !self.is_first);
-        if let Some(mut place) = before.and_then(Front::takes_over) {
-            self.holder = place.holder;
-            self.listener = place.listener.take();
-            self.place = Some(place);
-        }
+    /// Takes over the place of the caller before, and returns its listener.
+    fn take_over(&mut self) -> Option<Box<dyn Listen>> {
+        let before = self.front.as_ref().filter(|_| !self.is_first)?;
+        let mut place = before.takes_over()?;
+        self.holder = place.holder;
+        let listener = place.listener.take();
+        self.place = Some(place);
+        listener
     }
 
     /// Listens before the first request if this process listens already: then no second request is needed before the wait. If
     /// there is a list, the first request puts the holder on it.
-    fn listen_before_asking(&mut self) {
-        if self.place.is_some() || self.attempt.deadline.waits() && self.hears() {
-            let listener = self.listen();
-            // The subscription may have begun just now.
-            self.listener = self.hears().then_some(listener);
+    fn listen_before_asking(&mut self) -> Option<Box<dyn Listen>> {
+        if self.place.is_none() && !(self.attempt.deadline.waits() && self.hears()) {
+            return None;
         }
+        let listener = self.listen();
+        // The subscription may have begun just now.
+        self.hears().then_some(listener)
     }
 
     /// Returns `true` if this process already receives the messages after which it asks again.
@@ -151,14 +149,6 @@ impl<'a> FrontSeat<'a> {
             kind => front = front.filter(|_| kind.is_exclusive()),
         }
         self.attempt.admit(front, self.holder, granted, reserved)
-    }
-
-    /// Waits after a first request that did not get the lock.
-    pub(crate) async fn contend(
-        mut self,
-        first: Asked<HoldHandle>,
-    ) -> Result<HoldHandle, LockError> {
-        contend(&mut self, first).await
     }
 
     fn note(&self, note: impl FnOnce(&Front)) {
@@ -244,10 +234,6 @@ impl Contender for FrontSeat<'_> {
             Some(list) => list.listen(&request.key, self.holder),
             None => core.backend.listen(&request.key),
         }
-    }
-
-    fn first_listener(&mut self) -> Option<Box<dyn Listen>> {
-        self.listener.take()
     }
 
     fn has_place(&self) -> bool {

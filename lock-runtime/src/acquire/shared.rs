@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::acquire::attempt::Attempt;
-use crate::acquire::contend::Asked;
+use crate::acquire::contend::{Asked, contend};
 use crate::acquire::front_seat::FrontSeat;
 use crate::backend::Acquired;
 use crate::hold::HoldHandle;
@@ -48,7 +48,8 @@ pub(crate) async fn acquire(attempt: &Attempt) -> Result<HoldHandle, LockError> 
         if let Asked::Busy { .. } = &asked {
             front.heard_from_store(None);
         }
-        return FrontSeat::new(attempt, front).contend(asked).await;
+        let mut seat = FrontSeat::new(attempt, front);
+        return contend(&mut seat, asked, None).await;
     }
 }
 

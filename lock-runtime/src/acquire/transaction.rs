@@ -159,7 +159,7 @@ pub(crate) async fn acquire<T: SqlTransaction>(
         failed: None,
     };
     let first = seat.ask(attempt.deadline.since, attempt.deadline).await;
-    let outcome = contend(&mut seat, first).await;
+    let outcome = contend(&mut seat, first, None).await;
     wait.came_to(outcome.as_ref().map(|_| true), clock::now());
     outcome.map_err(|error| match seat.failed {
         Some(failed) => TransactionError::Driver(failed),

@@ -91,8 +91,8 @@ pub const ALL: &[Bug] = &[
             ),
             edit(
                 "acquire/contend.rs",
-                "let mut listener = contender.first_listener();",
-                "let mut listener = contender.first_listener();
+                "let mut last = LastWords::default();",
+                "let mut last = LastWords::default();
                 let was_told = std::sync::atomic::AtomicBool::new(false);",
             ),
             edit(
