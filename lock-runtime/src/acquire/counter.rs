@@ -7,12 +7,12 @@ use std::time::Duration;
 use tokio::task::coop;
 
 use crate::acquire::attempt::{Attempt, LastWords};
-use crate::acquire::checked_request::{CheckedRequest, Deadline};
+use crate::acquire::checked_request::Deadline;
 use crate::acquire::contend::{Asked, Contender, contend, pauses_after_faults};
 use crate::backend::{CounterKind, CounterRef, Counters, Fault, Listen, Reply};
 use crate::hold::{Asking, Core};
 use crate::queue::{Entered, Front, Ticket};
-use crate::values::{Key, Kind, LockError, LockName, Moment, Overrides, clock};
+use crate::values::{Key, Kind, LockError, LockName, Moment, clock};
 
 /// The least time for an answer, even if the caller's wait ends before. An answer that nobody receives may have taken
 /// permits that nobody gives back, and a latch that was closed all the time must not look like a store that is away.
@@ -63,23 +63,6 @@ impl Counter<'_> {
     pub(crate) fn if_open(self) -> Result<Self, LockError> {
         self.core.life.check_open(&self.key)?;
         Ok(self)
-    }
-
-    /// A request that waits in the local queue of the counter.
-    pub(crate) fn attempt(&self, wait: Option<Duration>) -> Result<Attempt, LockError> {
-        let request = CheckedRequest {
-            key: self.key.clone(),
-            hold_options: Overrides::default().hold_options(
-                self.key.name(),
-                &self.core.options,
-                self.core.backend.store().name(),
-            )?,
-            in_all: None,
-            wait,
-            min_hold: None,
-            reentrant: false,
-        };
-        Ok(Attempt::new(self.core.clone(), request))
     }
 
     pub(crate) fn reference(&self) -> CounterRef<'_> {

@@ -4,11 +4,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::acquire::attempt::Attempt;
 use crate::acquire::counter::{Counter, reach_front};
+use crate::api::request::LockRequest;
 use crate::backend::{CounterKind, Counters, Fault, Reply};
 use crate::hold::Core;
-use crate::values::options::{check_count, check_wait};
-use crate::values::{LockError, LockName, config};
+use crate::values::options::check_count;
+use crate::values::{Kind, LockError, LockName, config};
 
 /// A count-down latch by its name. It opens when a number of events has happened, in any processes.
 /// [`LockManager::latch`](crate::LockManager::latch) makes it; it is cheap to clone. On Redis it is Redisson's
@@ -96,9 +98,10 @@ impl Latch {
     /// Returns a request to wait until the latch is open: `latch.opened().await`, or with a wait of its own
     /// `latch.opened().wait(..).await`.
     pub fn opened(&self) -> LatchRequest {
+        let (core, name) = (self.core.clone(), self.name.clone());
         LatchRequest {
             latch: self.clone(),
-            wait: self.core.options.wait,
+            request: LockRequest::new(core, name, Kind::Semaphore),
         }
     }
 
@@ -133,34 +136,35 @@ impl Latch {
 #[must_use = "a request does nothing until it is awaited"]
 pub struct LatchRequest {
     latch: Latch,
-    wait: Option<Duration>,
+    /// How long it waits, in the local queue that semaphores have, too.
+    request: LockRequest,
 }
 
 impl LatchRequest {
     /// Waits up to `wait`; zero asks once. If a request to the store is under way when that is over, waits for its answer,
     /// up to 200 ms after the request. Default: the manager's, 10 s. One year at most.
     pub fn wait(mut self, wait: Duration) -> LatchRequest {
-        self.wait = Some(wait);
+        self.request = self.request.wait(wait);
         self
     }
 
     /// Waits for as long as it takes.
     pub fn wait_forever(mut self) -> LatchRequest {
-        self.wait = None;
+        self.request = self.request.wait_forever();
         self
     }
 
     async fn wait_until_open(self) -> Result<(), LockError> {
-        let LatchRequest { latch, wait } = self;
+        let LatchRequest { latch, request } = self;
         let counter = latch.counter().await?.if_open()?;
-        check_wait(wait)?;
-        let attempt = counter.attempt(wait)?;
+        let (core, request) = request.into_checked()?;
+        let attempt = Attempt::new(core, request);
         let (counters, reference) = (counter.counters, counter.reference());
         let is_open = move |timeout| async move {
             let count = counters.read(reference, timeout).await?;
             Ok(count.is_none_or(|count| count <= 0))
         };
-        if wait == Some(Duration::ZERO) {
+        if !attempt.deadline.waits() {
             // This asks the store itself, because the front's last answer may be a second old.
             let ask = |timeout| -> Reply<'_, bool> { Box::pin(is_open(timeout)) };
             return counter.until(&attempt, None, ask, Fault::is_passing).await;

@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::acquire::attempt::Attempt;
 use crate::acquire::counter::{reach_front, until_done};
 use crate::acquire::try_acquire::TryAcquire;
+use crate::api::request::LockRequest;
 use crate::api::semaphore::Semaphore;
 use crate::backend::kit::undo::Undo;
 use crate::backend::{CounterKind, Fault, Reply};
 use crate::hold::{Asking, Core};
 use crate::observe::metrics::logged;
-use crate::values::options::{check_permits, check_wait};
+use crate::values::options::check_permits;
 use crate::values::{Key, LockError, LockName};
 
 /// The time for which permits of a caller who left are given back again and again, while the store says that this was not
@@ -102,8 +104,7 @@ impl PlainSemaphore {
     pub fn permits(&self, permits: u32) -> PlainSemaphoreRequest {
         PlainSemaphoreRequest {
             both: self.both.clone(),
-            permits,
-            wait: self.both.core.options.wait,
+            request: self.both.permits(permits),
         }
     }
 
@@ -128,21 +129,21 @@ impl PlainSemaphore {
 #[must_use = "a request does nothing until it is acquired"]
 pub struct PlainSemaphoreRequest {
     both: Semaphore,
-    permits: u32,
-    wait: Option<Duration>,
+    /// What it asks for, and for how long.
+    request: LockRequest,
 }
 
 impl PlainSemaphoreRequest {
     /// Waits up to `wait` for the permits; zero tries once. If a request to the store is under way when that is over,
     /// waits for its answer, up to 200 ms after the request. Default: the manager's, 10 s. One year at most.
     pub fn wait(mut self, wait: Duration) -> PlainSemaphoreRequest {
-        self.wait = Some(wait);
+        self.request = self.request.wait(wait);
         self
     }
 
     /// Waits for the permits for as long as it takes.
     pub fn wait_forever(mut self) -> PlainSemaphoreRequest {
-        self.wait = None;
+        self.request = self.request.wait_forever();
         self
     }
 
@@ -174,15 +175,11 @@ impl PlainSemaphoreRequest {
     /// is lost as well, they stay taken. Keeping the future without polling it may keep permits from others for as
     /// long: they have no lease that could end.
     pub async fn acquire(self) -> Result<(), LockError> {
-        let PlainSemaphoreRequest {
-            both,
-            permits,
-            wait,
-        } = self;
+        let PlainSemaphoreRequest { both, request } = self;
         let counter = both.counter().await?.if_open()?;
-        check_permits(permits)?;
-        check_wait(wait)?;
-        let attempt = counter.attempt(wait)?;
+        let (core, request) = request.into_checked()?;
+        let attempt = Attempt::new(core, request);
+        let permits = attempt.request.hold_options.permits;
         let Some(front) = reach_front(&attempt).await? else {
             // Only readers and the waiters of a latch go together.
             return Err(attempt.busy(None));

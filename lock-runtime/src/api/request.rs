@@ -54,8 +54,9 @@ pub struct LockRequest {
     name: LockName,
     kind: Kind,
     reentrant: bool,
-    permits: u32,
-    in_all: Option<u64>,
+    pub(super) permits: u32,
+    /// The number that a semaphore is given if none were set.
+    pub(super) in_all: Option<u64>,
     pub(super) overrides: Overrides,
 }
 
@@ -89,21 +90,6 @@ impl LockRequest {
                 label,
                 ..Overrides::default()
             },
-        }
-    }
-
-    /// Makes a request for `permits` permits of a semaphore, all or none. The semaphore is given `in_all` permits if
-    /// none were set.
-    pub(crate) fn permits(
-        core: Arc<Core>,
-        name: LockName,
-        permits: u32,
-        in_all: Option<u64>,
-    ) -> LockRequest {
-        LockRequest {
-            permits,
-            in_all,
-            ..LockRequest::new(core, name, Kind::Semaphore)
         }
     }
 

@@ -7,7 +7,7 @@ use crate::api::request::LockRequest;
 use crate::backend::{CounterKind, Counters};
 use crate::hold::Core;
 use crate::values::options::check_count;
-use crate::values::{LockError, LockName};
+use crate::values::{Kind, LockError, LockName};
 
 /// A semaphore by its name: a number of permits for all processes together.
 /// [`LockManager::semaphore`](crate::LockManager::semaphore) makes it. It is cheap to clone, and holds nothing itself.
@@ -87,7 +87,9 @@ impl Semaphore {
     /// unless [`in_all`](Semaphore::in_all) gives their number.
     pub fn permits(&self, permits: u32) -> LockRequest {
         let (core, name) = (self.core.clone(), self.name.clone());
-        LockRequest::permits(core, name, permits, self.in_all)
+        let mut request = LockRequest::new(core, name, Kind::Semaphore);
+        (request.permits, request.in_all) = (permits, self.in_all);
+        request
     }
 
     /// Sets the number of permits in all, if it is not set yet. Returns false if it was set, and leaves it as it was.

@@ -62,6 +62,17 @@ async fn counter(locks: &LockManager) -> Counter<'_> {
         .unwrap()
 }
 
+/// A caller that waits in the local queue of the counter.
+fn attempt(locks: &LockManager, wait: Option<Duration>) -> Attempt {
+    let request = locks.semaphore("k").permits(1);
+    let request = match wait {
+        Some(wait) => request.wait(wait),
+        None => request.wait_forever(),
+    };
+    let (core, request) = request.into_checked().unwrap();
+    Attempt::new(core, request)
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_was_not_done_is_asked_again_and_what_may_have_been_done_is_not() {
     let locks = LockManager::in_memory();
@@ -85,14 +96,14 @@ async fn what_was_not_done_is_asked_again_and_what_may_have_been_done_is_not() {
 async fn a_caller_whose_time_ends_while_the_store_refuses_is_told_the_refusal() {
     let locks = LockManager::in_memory();
     let counter = counter(&locks).await;
-    let first = counter.attempt(Some(5 * SECOND)).unwrap();
+    let first = attempt(&locks, Some(5 * SECOND));
     let Some(front) = reach_front(&first).await.unwrap() else {
         panic!("nobody else is there");
     };
     let script = Script::of([Ok(false), Err(denied())]);
     let ask = |timeout| script.ask(timeout);
     let until = counter.until(&first, Some(&front), ask, Fault::is_passing);
-    let behind = counter.attempt(Some(5 * SECOND)).unwrap();
+    let behind = attempt(&locks, Some(5 * SECOND));
     let (refused, told) = tokio::join!(until, reach_front(&behind));
     for error in [refused.unwrap_err(), told.unwrap_err()] {
         assert!(matches!(error, LockError::Denied { .. }), "{error:?}");
@@ -128,7 +139,7 @@ async fn a_store_that_does_nothing_is_asked_for_as_long_as_a_call_may_take() {
 async fn a_caller_who_waits_asks_again_after_the_faults_that_it_bears() {
     let locks = LockManager::in_memory();
     let counter = counter(&locks).await;
-    let attempt = counter.attempt(Some(LONG)).unwrap();
+    let attempt = attempt(&locks, Some(LONG));
     type Bears = fn(&Fault) -> bool;
     let bears: [(Fault, Bears, &str); 2] = [
         (denied(), Fault::is_passing, "it refuses"),
@@ -161,7 +172,7 @@ async fn a_caller_who_waits_asks_again_after_the_faults_that_it_bears() {
 async fn a_store_that_is_slower_than_the_rest_of_a_wait_does_not_look_as_if_it_were_away() {
     let locks = LockManager::in_memory();
     let counter = counter(&locks).await;
-    let attempt = counter.attempt(Some(SECOND / 33)).unwrap();
+    let attempt = attempt(&locks, Some(SECOND / 33));
     let closed = |timeout: Duration| -> Reply<'_, bool> {
         Box::pin(async move {
             let answer = clock::sleep(SECOND / 50);
@@ -177,9 +188,8 @@ async fn a_store_that_is_slower_than_the_rest_of_a_wait_does_not_look_as_if_it_w
 #[tokio::test(start_paused = true)]
 async fn callers_behind_the_first_get_its_answer_though_their_time_is_over() {
     let locks = LockManager::in_memory();
-    let counter = counter(&locks).await;
-    let attempt = || counter.attempt(Some(SECOND / 33)).unwrap();
-    let (first, second) = (attempt(), attempt());
+    let waiting = || attempt(&locks, Some(SECOND / 33));
+    let (first, second) = (waiting(), waiting());
     let Some(front) = reach_front(&first).await.unwrap() else {
         panic!("nobody is before it");
     };
@@ -200,7 +210,7 @@ async fn a_caller_whose_time_is_over_is_told_what_the_store_said_last() {
     for answers in [[Ok(false), Err(silent())], [Err(away()), Ok(false)]] {
         let was_silent = answers[1].is_err();
         let script = Script::of(answers);
-        let attempt = counter.attempt(Some(5 * SECOND)).unwrap();
+        let attempt = attempt(&locks, Some(5 * SECOND));
         let ask = |timeout| script.ask(timeout);
         let until = counter.until(&attempt, None, ask, Fault::is_passing);
         match until.await.unwrap_err() {
@@ -224,13 +234,13 @@ async fn those_who_queue_are_told_what_the_store_said_last_to_the_one_before_the
     ] {
         let failed = answers[1].is_err();
         let script = Script::of(answers);
-        let first = counter.attempt(None).unwrap();
+        let first = attempt(&locks, None);
         let Some(front) = reach_front(&first).await.unwrap() else {
             panic!("nobody else is there");
         };
         let ask = |timeout| script.ask(timeout);
         let until = counter.until(&first, Some(&front), ask, Fault::is_passing);
-        let behind = counter.attempt(Some(5 * SECOND)).unwrap();
+        let behind = attempt(&locks, Some(5 * SECOND));
         let told = tokio::select! {
             done = until => panic!("{done:?}"),
             told = reach_front(&behind) => told.unwrap_err(),
@@ -246,11 +256,10 @@ async fn those_who_queue_are_told_what_the_store_said_last_to_the_one_before_the
 #[tokio::test(start_paused = true)]
 async fn a_caller_whose_turn_comes_when_its_time_is_over_asks_no_more_unless_it_never_waited() {
     let locks = LockManager::in_memory();
-    let counter = counter(&locks).await;
     for (wait, has_its_turn) in [(SECOND, false), (2 * SECOND, true), (Duration::ZERO, true)] {
-        let first = counter.attempt(None).unwrap();
+        let first = attempt(&locks, None);
         let front = reach_front(&first).await.unwrap();
-        let attempt = counter.attempt(Some(wait)).unwrap();
+        let attempt = attempt(&locks, Some(wait));
         let mut behind = pin!(reach_front(&attempt));
         assert!(timeout(Duration::ZERO, &mut behind).await.is_err());
         // It is not polled when its time ends, and has its turn by then.
