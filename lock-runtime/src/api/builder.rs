@@ -270,16 +270,25 @@ impl LockManagerBuilder {
         }
         self.options.check()?;
         let location = location.with(&self.options.handshake)?;
-        let watch = Arc::new(Watch::default());
-        let opening = Opening {
-            options: self.options.clone(),
-            runtime: current_runtime()?,
-            events: events_of(&watch),
-            ids: Arc::default(),
-            uptime: None,
-        };
+        let (opening, watch) = opening(self.options.clone())?;
         let ids = opening.ids.clone();
         let backend = location.open(opening).await?;
         Ok(LockManager::assemble(self.options, backend, watch, ids))
     }
+}
+
+/// Returns what a store is opened with in this runtime, and the watch that its events go to.
+///
+/// # Errors
+/// [`LockError::InvalidConfig`] outside a tokio runtime.
+pub(super) fn opening(options: Options) -> Result<(Opening, Arc<Watch>), LockError> {
+    let watch = Arc::new(Watch::default());
+    let opening = Opening {
+        options,
+        runtime: current_runtime()?,
+        events: events_of(&watch),
+        ids: Arc::default(),
+        uptime: None,
+    };
+    Ok((opening, watch))
 }

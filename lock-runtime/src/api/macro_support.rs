@@ -67,8 +67,10 @@ pub fn enter(
             entering: request.acquire(),
         }),
         Names::Several(names) => {
-            several(manager, names, mode, overrides).map(|request| Enter::Boxed {
-                entering: Box::pin(request.acquire()),
+            let one = |name| request(manager, name, mode, overrides);
+            let requests = names.into_iter().map(one).collect::<Result<_, _>>();
+            requests.map(|requests| Enter::Boxed {
+                entering: Box::pin(MultiRequest::new(requests).acquire()),
             })
         }
     };
@@ -171,17 +173,6 @@ fn request(
         Mode::Semaphore(in_all) => manager.semaphore(name).in_all(in_all).permits(1),
     };
     Ok(request.with(overrides))
-}
-
-fn several(
-    manager: Option<&LockManager>,
-    names: Vec<LockName>,
-    mode: Mode,
-    overrides: Overrides,
-) -> Result<MultiRequest, LockError> {
-    let one = |name| request(manager, name, mode, overrides);
-    let requests = names.into_iter().map(one).collect::<Result<_, _>>()?;
-    Ok(MultiRequest::new(requests))
 }
 
 /// Makes the name of a key that is given as an expression.

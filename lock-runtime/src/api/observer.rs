@@ -46,7 +46,9 @@ const STALE: Duration = Duration::from_secs(10);
 pub struct LeaderObserver {
     locks: LockManager,
     name: LockName,
-    listening: Option<Listening>,
+    listener: Option<Box<dyn Listen>>,
+    /// Whether the listener's subscription is ready.
+    is_ready: bool,
     /// The last answer to the caller; `None` before the first one and after an error.
     told: Option<Option<HolderInfo>>,
     /// The time of the next request to the store, if no message comes before. `None` means now.
@@ -63,29 +65,13 @@ struct Looking {
     answer: Mutex<Reply<'static, LockInfo>>,
 }
 
-struct Listening {
-    listener: Box<dyn Listen>,
-    is_ready: bool,
-}
-
-impl Listening {
-    /// Resolves when a look is worthwhile: after a message, and when the subscription is ready.
-    async fn heard(&mut self) {
-        if self.is_ready {
-            self.listener.heard().await;
-        } else {
-            self.listener.ready().await;
-            self.is_ready = true;
-        }
-    }
-}
-
 impl LeaderObserver {
     pub(crate) fn new(locks: LockManager, name: LockName) -> LeaderObserver {
         LeaderObserver {
             locks,
             name,
-            listening: None,
+            listener: None,
+            is_ready: false,
             told: None,
             next_look: None,
             looking: None,
@@ -141,8 +127,13 @@ impl LeaderObserver {
             return;
         };
         let heard = async {
-            match &mut self.listening {
-                Some(listening) => listening.heard().await,
+            match &mut self.listener {
+                Some(listener) if self.is_ready => listener.heard().await,
+                // A release before the subscription is missed, so a look is worthwhile when it is ready.
+                Some(listener) => {
+                    listener.ready().await;
+                    self.is_ready = true;
+                }
                 None => std::future::pending().await,
             }
         };
@@ -179,10 +170,8 @@ impl LeaderObserver {
                 return Err(fault);
             }
         };
-        self.listening.get_or_insert_with(|| Listening {
-            listener: core.backend.listen(key),
-            is_ready: false,
-        });
+        self.listener
+            .get_or_insert_with(|| core.backend.listen(key));
         let pause = if seen.held {
             self.pauses.reset();
             nap(&core.options, seen.ttl)
@@ -196,7 +185,7 @@ impl LeaderObserver {
     /// The last look had no answer: the next one comes after a pause.
     fn has_failed(&mut self) {
         // Messages may arrive again and again while the store fails.
-        self.listening = None;
+        (self.listener, self.is_ready) = (None, false);
         self.next_look = Some(clock::now() + self.pauses.pause());
     }
 }

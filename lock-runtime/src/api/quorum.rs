@@ -4,14 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::builder::LockManagerBuilder;
-use crate::api::manager::{LockManager, events_of};
+use crate::api::builder::{LockManagerBuilder, opening};
+use crate::api::manager::LockManager;
 use crate::backend::connect::Location;
 use crate::backend::memory::MemoryStore;
-use crate::backend::opening::Opening;
 use crate::backend::quorum::{QuorumBackend, connect};
-use crate::hold::current_runtime;
-use crate::renew::Watch;
 use crate::values::{LockError, Ttl, config};
 
 /// The default longest lease of a quorum: the time for which a node counts as down after a restart.
@@ -156,17 +153,9 @@ impl LockManagerBuilder {
             .map_err(|why| config(format!("the longest lease of {longest:?}: {why}")))?;
         let nodes = nodes?;
         connect::check(&nodes)?;
-        let runtime = current_runtime()?;
-        let watch = Arc::new(Watch::default());
-        let opening = Opening {
-            options: options.clone(),
-            runtime: runtime.clone(),
-            events: events_of(&watch),
-            ids: Arc::default(),
-            uptime: None,
-        };
+        let (opening, watch) = opening(options.clone())?;
         let nodes = connect::connect(nodes, &opening).await?;
-        let backend = Arc::new(QuorumBackend::new(nodes, longest, runtime));
+        let backend = Arc::new(QuorumBackend::new(nodes, longest, opening.runtime));
         Ok(LockManager::assemble(options, backend, watch, opening.ids))
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::runtime::{Runtime, check_thread};
+use super::runtime::Runtime;
 use crate::api::lease::{Lease, Lost, MemberLock};
 use crate::release::Failure;
 use crate::values::{FencingToken, LockError, LostReason};
@@ -128,17 +128,12 @@ impl LockGuard {
         self.give_back(Failure::ToCaller)
     }
 
-    /// Does the same as [`release`](LockGuard::release), and logs every failure but a loss.
-    pub(super) fn release_after_body(mut self) -> Result<(), LockError> {
-        self.give_back(Failure::ToLog)
-    }
-
     /// Returns the loss as an error, if the hold is lost by now. It does no I/O.
     pub fn loss(&self) -> Option<LockError> {
         self.guard.as_ref()?.loss()
     }
 
-    fn give_back(&mut self, failure: Failure) -> Result<(), LockError> {
+    pub(super) fn give_back(&mut self, failure: Failure) -> Result<(), LockError> {
         match self.guard.take() {
             // If blocking is refused, the future is dropped unpolled, and the guard is released in the background.
             Some(guard) => self
@@ -151,12 +146,8 @@ impl LockGuard {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        // On a thread that must not be blocked, the async guard is dropped after this. It releases in the background, and
-        // logs it if that fails.
-        if check_thread().is_err() {
-            return;
-        }
-        // A loss was reported where it was found.
+        // A loss was reported where it was found. On a thread that must not be blocked, the async guard releases in the
+        // background, and logs it if that fails.
         let _ = self.give_back(Failure::ToLog);
     }
 }

@@ -113,7 +113,7 @@ impl LockManager {
     /// [`block_on`](LockManager::block_on), and for methods that need none, such as
     /// [`snapshot`](crate::LockManager::snapshot).
     pub fn as_async(&self) -> &crate::LockManager {
-        self.runtime.locks()
+        &self.runtime.locks
     }
 
     /// Waits for a future of the async manager, on the calling thread.

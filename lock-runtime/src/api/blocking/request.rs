@@ -158,12 +158,12 @@ impl<R: Ask> Request<R> {
     /// The same as [`acquire`](Request::acquire). A loss is in the [`Outcome`]: `Completed` with it if the body ran,
     /// `Cancelled` if the lock was lost before the body began.
     pub fn run_outcome<T>(self, body: impl FnOnce(Lease) -> T) -> Result<Outcome<T>, LockError> {
-        let guard = self.acquire()?;
+        let mut guard = self.acquire()?;
         if let Some(loss) = guard.loss() {
             return Ok(Outcome::Cancelled { loss });
         }
         let value = guard.scope(|| body(guard.lease()));
-        let loss = guard.release_after_body().err().and_then(late_loss);
+        let loss = guard.give_back(Failure::ToLog).err().and_then(late_loss);
         Ok(Outcome::Completed { value, loss })
     }
 }

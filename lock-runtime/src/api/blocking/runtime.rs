@@ -14,23 +14,17 @@ use crate::values::{LockError, ShutdownCause, config};
 /// A manager and its runtime. Everything that needs either shares it, guards included.
 pub(super) struct Runtime {
     handle: Handle,
-    locks: LockManager,
+    pub(super) locks: LockManager,
     driver: DrivenBy,
 }
 
 /// What drives the runtime.
 enum DrivenBy {
-    /// A thread of this manager. `None` once it was told to stop.
-    Own(Option<RuntimeThread>),
+    /// A thread of this manager, and the channel for the manager, which the thread shuts down before it ends. `None` once it
+    /// was told to stop.
+    Own(Option<(oneshot::Sender<LockManager>, JoinHandle<()>)>),
     /// Somebody else, until the sender is gone: a task of the runtime has it.
     Other(watch::Receiver<()>),
-}
-
-/// A thread that drives a runtime until it is stopped.
-struct RuntimeThread {
-    /// The channel for the manager, which the thread shuts down before it ends.
-    stop: oneshot::Sender<LockManager>,
-    thread: JoinHandle<()>,
 }
 
 impl Runtime {
@@ -61,7 +55,7 @@ impl Runtime {
         Ok(Runtime {
             handle,
             locks,
-            driver: DrivenBy::Own(Some(RuntimeThread { stop, thread })),
+            driver: DrivenBy::Own(Some((stop, thread))),
         })
     }
 
@@ -74,10 +68,6 @@ impl Runtime {
             locks,
             driver: DrivenBy::Other(ended),
         }
-    }
-
-    pub(super) fn locks(&self) -> &LockManager {
-        &self.locks
     }
 
     /// Waits for a future on the calling thread.
@@ -120,7 +110,7 @@ impl Drop for Runtime {
         let DrivenBy::Own(own) = &mut self.driver else {
             return;
         };
-        let Some(RuntimeThread { stop, thread }) = own.take() else {
+        let Some((stop, thread)) = own.take() else {
             return;
         };
         let _ = stop.send(self.locks.clone());

@@ -62,7 +62,12 @@ macro_rules! settings {
 
             /// Sets the options of a builder, except the store and the contents of other files.
             fn apply(&self, mut builder: LockManagerBuilder) -> LockManagerBuilder {
-                $($(builder = with(builder, &self.$name, $set);)?)*
+                $($(
+                    let set: fn(LockManagerBuilder, $type) -> LockManagerBuilder = $set;
+                    if let Some(value) = self.$name.clone() {
+                        builder = set(builder, value);
+                    }
+                )?)*
                 builder
             }
         }
@@ -219,17 +224,6 @@ impl LockConfig {
                 "the configuration has a `url` and a `quorum`: leave one of them out",
             )),
         }
-    }
-}
-
-fn with<T: Clone>(
-    builder: LockManagerBuilder,
-    setting: &Option<T>,
-    set: impl FnOnce(LockManagerBuilder, T) -> LockManagerBuilder,
-) -> LockManagerBuilder {
-    match setting {
-        Some(value) => set(builder, value.clone()),
-        None => builder,
     }
 }
 
