@@ -125,8 +125,8 @@ impl Attempt {
         }
     }
 
-    /// Returns the error of a caller that never asked the store: the fault of the caller at the front, or else that the lock is
-    /// busy.
+    /// Returns the error of a caller that has no answer of the store: the fault, of its own requests or of the caller at the
+    /// front, or else that the lock is busy.
     pub(crate) fn gave_up(&self, fault: Option<Fault>) -> LockError {
         fault.map_or_else(|| self.busy(None), |fault| self.error(fault))
     }
@@ -140,22 +140,4 @@ impl Attempt {
         let why = self.core.life.closed();
         refused(self.key(), why.unwrap_or(ShutdownCause::Shutdown))
     }
-
-    /// Returns the error of a caller whose time is over. The last definite answer decides.
-    pub(crate) fn gives_up(&self, last: LastWords) -> LockError {
-        match (last.busy, last.fault) {
-            (Some(left), _) => self.busy(left),
-            (None, Some(fault)) => self.error(fault),
-            (None, None) => self.busy(None),
-        }
-    }
-}
-
-/// The last answers that a contender got before its time was over.
-#[derive(Default)]
-pub(crate) struct LastWords {
-    /// The last definite answer, with the rest of the lease at that time.
-    pub(crate) busy: Option<Option<Duration>>,
-    /// The fault of the requests since then.
-    pub(crate) fault: Option<Fault>,
 }

@@ -19,7 +19,7 @@
 
 use std::time::Duration;
 
-use crate::acquire::attempt::{Attempt, LastWords};
+use crate::acquire::attempt::Attempt;
 use crate::acquire::checked_request::Deadline;
 use crate::backend::{Fault, Listen};
 use crate::hold::Asking;
@@ -110,10 +110,22 @@ pub(crate) trait Contender {
         self.attempt().error(fault)
     }
 
-    /// Returns the error of a caller whose time is over.
+    /// Returns the error of a caller whose time is over. The last definite answer decides.
     fn gives_up(&self, last: LastWords) -> LockError {
-        self.attempt().gives_up(last)
+        match last.busy {
+            Some(left) => self.attempt().busy(left),
+            None => self.attempt().gave_up(last.fault),
+        }
     }
+}
+
+/// The last answers that a contender got before its time was over.
+#[derive(Default)]
+pub(crate) struct LastWords {
+    /// The last definite answer, with the rest of the lease at that time.
+    pub(crate) busy: Option<Option<Duration>>,
+    /// The fault of the requests since then.
+    pub(crate) fault: Option<Fault>,
 }
 
 /// Asks the store once, for a caller that does not wait. If the process that has the lock may only keep it, that process was

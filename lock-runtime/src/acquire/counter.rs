@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio::task::coop;
 
-use crate::acquire::attempt::{Attempt, LastWords};
+use crate::acquire::attempt::Attempt;
 use crate::acquire::checked_request::Deadline;
-use crate::acquire::contend::{Asked, Contender, contend, pauses_after_faults};
+use crate::acquire::contend::{Asked, Contender, LastWords, contend, pauses_after_faults};
 use crate::backend::{CounterKind, CounterRef, Counters, Fault, Listen, Reply};
 use crate::hold::{Asking, Core};
 use crate::queue::{Entered, Front, Ticket};
@@ -17,15 +17,6 @@ use crate::values::{Key, Kind, LockError, LockName, Moment, clock};
 /// The least time for an answer, even if the caller's wait ends before. An answer that nobody receives may have taken
 /// permits that nobody gives back, and a latch that was closed all the time must not look like a store that is away.
 const LEAST_ANSWER: Duration = Duration::from_millis(200);
-
-/// Notes the outcome of a request for the waiters behind the front.
-fn note<T>(front: &Front, answer: &Result<T, Fault>) {
-    match answer {
-        Ok(_) => front.heard_from_store(None),
-        Err(fault) if fault.is_passing() => front.heard_from_store(Some(fault)),
-        Err(_) => {}
-    }
-}
 
 /// A counter by its checked name.
 pub(crate) struct Counter<'a> {
@@ -185,8 +176,11 @@ impl<'b, A: FnMut(Duration) -> Reply<'b, bool> + Send> Contender for CounterCall
         let timeout = deadline.cut(call, now);
         let answer = (self.ask)(timeout.max(call.min(LEAST_ANSWER))).await;
         let answer = self.counter.core.served.judge(self.asking(), answer);
-        if let Some(front) = self.front {
-            note(front, &answer);
+        let fault = answer.as_ref().err();
+        if let Some(front) = self.front
+            && fault.is_none_or(Fault::is_passing)
+        {
+            front.heard_from_store(fault);
         }
         match answer {
             Ok(true) => Asked::Granted(()),

@@ -205,16 +205,13 @@ impl Drop for OnItsWay {
     fn drop(&mut self) {
         let (core, key, holder) = (self.core.clone(), self.key.clone(), self.holder);
         let stays = self.stays;
-        if self.arrived {
-            self.core
-                .life
-                .spawn(async move { take_back(&core, HoldRef::one(&key, holder), stays).await });
-            return;
-        }
-        let leaving = core.life.background.enter();
+        let leaving = (!self.arrived).then(|| core.life.background.enter());
         self.core.life.spawn(async move {
-            let _leaving = leaving;
-            undo(&core, HoldRef::one(&key, holder), stays).await;
+            let hold_ref = HoldRef::one(&key, holder);
+            match leaving {
+                Some(_leaving) => undo(&core, hold_ref, stays).await,
+                None => take_back(&core, hold_ref, stays).await,
+            }
         });
     }
 }

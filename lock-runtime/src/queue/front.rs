@@ -1,6 +1,5 @@
 //! The right of one caller per process to deal with the store at a key, and the choice of the next one.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 
@@ -51,19 +50,17 @@ impl Front {
 
     /// Notes that a caller follows another one at the front. Returns the place on the store's list that the other one left.
     pub(crate) fn takes_over(&self) -> Option<Box<Place>> {
-        let mut place = None;
         self.change(|state| {
             state.slice().begins_anew();
-            state.swap_place(&mut place);
-        });
-        place
+            state.place.take()
+        })?
     }
 
     /// Leaves the place to the next caller at the front. Without a next caller, the place is dropped with the state.
     pub(crate) fn leave_place(&self, place: Box<Place>) {
         // The place that this one replaces is dropped after the lock is released.
         let mut place = Some(place);
-        self.change(|state| state.swap_place(&mut place));
+        self.change(|state| std::mem::swap(&mut state.place, &mut place));
     }
 
     /// Counts the caller at the front as waiting, if the caps allow one more. A caller that came from the queue is counted
@@ -187,7 +184,7 @@ impl Successor {
     pub(crate) fn give(self, ticket: Ticket) -> Option<Ticket> {
         if let Ticket::Front(front) = &ticket {
             // The successor still waits, and was counted in the queue, so no cap applies.
-            front.change(|state| state.front_waits(|_| Ok::<_, Infallible>(())));
+            front.change(|state| state.front_waits(|_| Ok(())));
         }
         self.ticket.send(ticket).err()
     }

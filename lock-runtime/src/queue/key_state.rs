@@ -23,7 +23,7 @@ use crate::backend::Fault;
 use crate::hold::{Taken, Tenure, Turn};
 use crate::queue::slice::Slice;
 use crate::release::place::Place;
-use crate::values::{HoldOptions, Moment};
+use crate::values::{HoldOptions, LockError, Moment};
 
 /// The state of a key that this process holds or asks for.
 pub(crate) struct KeyState {
@@ -37,7 +37,7 @@ pub(crate) struct KeyState {
     waiters: BTreeMap<u64, Successor>,
     slice: Slice,
     /// The place on the store's list that the last caller at the front left to the next one.
-    place: Option<Box<Place>>,
+    pub(super) place: Option<Box<Place>>,
     /// The fault of the last request. `None` after an answer. Boxed, because each held key has a state.
     fault: Option<Box<Fault>>,
     /// The signal for callers that wait for the first answer.
@@ -120,11 +120,6 @@ impl KeyState {
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.stage, KeyStage::Idle(_))
     }
-
-    #[cfg(test)]
-    pub(super) fn stage(&self) -> &KeyStage {
-        &self.stage
-    }
 }
 
 /// Callers come and leave.
@@ -174,10 +169,10 @@ impl KeyState {
     }
 
     /// The caller at the front has to wait, if `admit` allows one more beside this number of waiting callers.
-    pub(super) fn front_waits<E>(
+    pub(super) fn front_waits(
         &mut self,
-        admit: impl FnOnce(usize) -> Result<(), E>,
-    ) -> Result<(), E> {
+        admit: impl FnOnce(usize) -> Result<(), LockError>,
+    ) -> Result<(), LockError> {
         let waiting = self.waiting();
         if let KeyStage::Asking { waits, .. } = &mut self.stage
             && !*waits
@@ -293,11 +288,6 @@ impl KeyState {
     pub(super) fn rests(&mut self, until: Moment) {
         self.stage = KeyStage::Rests { until };
         self.signs += 1;
-    }
-
-    /// Swaps the place that is left to the next caller at the front.
-    pub(super) fn swap_place(&mut self, place: &mut Option<Box<Place>>) {
-        std::mem::swap(&mut self.place, place);
     }
 
     /// The front is dropped. The next waiter owns it under this number; `None` if no caller waits. The stage before is to be

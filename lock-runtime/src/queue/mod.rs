@@ -9,7 +9,6 @@
 //!   has an old number, so it changes nothing.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -17,8 +16,6 @@ use tokio::sync::oneshot;
 
 use crate::backend::Fault;
 use crate::hold::{Hold, Offer, Tenure, Turn, refused};
-#[cfg(test)]
-use crate::queue::key_state::KeyStage;
 use crate::sync::{Modelled, ModelledGuard, is_modelled};
 use crate::values::{HoldOptions, Key, KeyMap, Kind, LockError, Moment, ShutdownCause, WaiterCap};
 
@@ -204,7 +201,6 @@ impl LocalQueues {
             given,
             last_seen: state.sign(),
             has_looked: false,
-            is_out: false,
         }))
     }
 
@@ -340,27 +336,8 @@ impl LocalQueues {
         self.lock(key).keys.get(key).is_some_and(KeyState::is_idle)
     }
 
-    #[cfg(test)]
-    pub(crate) fn idle_at(&self, key: &Key) -> Option<Arc<Tenure>> {
-        match self.lock(key).keys.get(key)?.stage() {
-            KeyStage::Idle(tenure) => Some(tenure.clone()),
-            _ => None,
-        }
-    }
-
     fn fault(&self, key: &Key) -> Option<Fault> {
         self.lock(key).keys.get(key)?.fault()
-    }
-}
-
-impl fmt::Debug for LocalQueues {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let keys = |shard: &Modelled<Shard>| shard.lock().keys.len();
-        let keys: usize = self.shards.iter().map(keys).sum();
-        f.debug_struct("LocalQueues")
-            .field("keys", &keys)
-            .field("waiting", &self.waiting())
-            .finish_non_exhaustive()
     }
 }
 

@@ -174,21 +174,15 @@ impl Slice {
             long(notice_time)
         } else {
             // Those that were seen lately may want nothing just now. If they do, they have made this process wait.
-            let seen = if contended { others.but_one() } else { 0 };
+            let seen = match others {
+                // One of them takes the lock at once.
+                Others::Seen(processes) if contended => processes.saturating_sub(1),
+                _ => 0,
+            };
             let counted = slice.map_or(0, |slice| slice.others);
             turns(counted.max(seen), kept_for, notice_time).clamp(least, long(notice_time))
         };
         Some(rest.mul_f64(0.75 + fastrand::f64() / 2.0))
-    }
-}
-
-impl Others {
-    /// The number of others, if it is known, without the one that takes the lock at once.
-    fn but_one(self) -> u64 {
-        match self {
-            Others::Seen(processes) => processes.saturating_sub(1),
-            Others::InTurns => 0,
-        }
     }
 }
 

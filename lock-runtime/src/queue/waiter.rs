@@ -12,7 +12,6 @@ use crate::backend::Fault;
 use crate::values::Key;
 
 /// A place in a queue. Dropping it leaves the queue, and passes on a ticket that was sent already.
-#[derive(Debug)]
 pub(crate) struct Waiter {
     pub(super) queues: Arc<LocalQueues>,
     pub(super) key: Arc<Key>,
@@ -21,16 +20,12 @@ pub(crate) struct Waiter {
     /// The sign at the last look, or at the beginning.
     pub(super) last_seen: Sign,
     pub(super) has_looked: bool,
-    /// Whether the waiter was taken out of the queue: its ticket was sent, or the queues were closed.
-    pub(super) is_out: bool,
 }
 
 impl Waiter {
     /// Waits for the ticket. Returns `None` if the queues were closed. Cancel safe.
     pub(crate) async fn ticket(&mut self) -> Option<Ticket> {
-        let ticket = (&mut self.given).await.ok();
-        self.is_out = true;
-        ticket
+        (&mut self.given).await.ok()
     }
 
     /// Returns the fault of the last request of the front, if it got no answer.
@@ -75,7 +70,8 @@ impl Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        if !self.is_out {
+        // With a ticket, or after the queues were closed, it is out of the queue already.
+        if !self.given.is_terminated() {
             // Dropped unlocked: it wakes this caller's task.
             let _left = self.change(|state| state.leave(self.number));
         }
@@ -83,7 +79,6 @@ impl Drop for Waiter {
 }
 
 /// The count of one caller that waits in the store's queue. Dropping it ends the count.
-#[derive(Debug)]
 pub(crate) struct Waiting {
     pub(super) queues: Arc<LocalQueues>,
     pub(super) key: Arc<Key>,

@@ -10,6 +10,7 @@ use crate::api::lease::Lease;
 use crate::api::request::request_options;
 use crate::protect::Outcome;
 use crate::protect::driver::late_loss;
+use crate::release::Failure;
 use crate::values::LockError;
 
 /// A request for one lock, or for permits of a semaphore.

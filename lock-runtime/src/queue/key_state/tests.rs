@@ -8,14 +8,25 @@ use super::*;
 use crate::api::manager::LockManager;
 use crate::backend::memory::MemoryStore;
 use crate::backend::quorum::tests::flaky::managers;
+use crate::queue::LocalQueues;
 use crate::queue::tests::hold_options;
 use crate::values::clock;
+use crate::values::key::Key;
 use crate::values::kind::Kind;
 use crate::values::options::Options;
 use crate::values::ttl::Ttl;
 
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(10);
+
+impl LocalQueues {
+    pub(crate) fn idle_at(&self, key: &Key) -> Option<Arc<Tenure>> {
+        match &self.lock(key).keys.get(key)?.stage {
+            KeyStage::Idle(tenure) => Some(tenure.clone()),
+            _ => None,
+        }
+    }
+}
 
 /// A key whose front has the number 1.
 struct Scene {
@@ -44,7 +55,7 @@ impl Scene {
         match stage {
             "waits" => {
                 state.answered(None);
-                state.front_waits(|_| Ok::<_, ()>(())).unwrap();
+                state.front_waits(|_| Ok(())).unwrap();
             }
             "held" => state.held_by("a label"),
             "idle" => assert!(state.keep(&idle, now)),
@@ -173,10 +184,13 @@ impl Scene {
                     _ => "is told twice",
                 }
             }
-            "the front has to wait" => match self.state.front_waits(|_| Err(())) {
-                Ok(()) => "is not counted",
-                Err(()) => "no room",
-            },
+            "the front has to wait" => {
+                let full = |_| Err(LockError::unavailable("k", "full"));
+                match self.state.front_waits(full) {
+                    Ok(()) => "is not counted",
+                    Err(_) => "no room",
+                }
+            }
             "the store answers" => {
                 self.state.answered(None);
                 ""
