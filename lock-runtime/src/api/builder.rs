@@ -54,10 +54,9 @@ impl LockManager {
     /// Creates a manager on a new memory store, with default options. Its background work belongs to the runtime in
     /// which this is called, or, if there is none, to that of the first request.
     pub fn in_memory() -> LockManager {
-        let store = MemoryStore::new();
-        LockManager::build(Options::default(), |events| {
-            Arc::new(MemoryBackend::new(store, events))
-        })
+        let watch = Arc::new(Watch::default());
+        let store = MemoryBackend::new(MemoryStore::new(), events_of(&watch));
+        LockManager::assemble(Options::default(), Arc::new(store), watch, Arc::default())
     }
 
     /// Returns a builder with default options.

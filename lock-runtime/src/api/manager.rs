@@ -54,15 +54,6 @@ impl fmt::Debug for LockManager {
 }
 
 impl LockManager {
-    pub(crate) fn build(
-        options: Options,
-        backend: impl FnOnce(EventSink) -> Arc<dyn Backend>,
-    ) -> LockManager {
-        let watch = Arc::new(Watch::default());
-        let backend = backend(events_of(&watch));
-        LockManager::assemble(options, backend, watch, Arc::default())
-    }
-
     pub(crate) fn assemble(
         options: Options,
         backend: Arc<dyn Backend>,
@@ -353,6 +344,17 @@ pub(crate) fn events_of(watch: &Arc<Watch>) -> EventSink {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl LockManager {
+        pub(crate) fn build(
+            options: Options,
+            backend: impl FnOnce(EventSink) -> Arc<dyn Backend>,
+        ) -> LockManager {
+            let watch = Arc::new(Watch::default());
+            let backend = backend(events_of(&watch));
+            LockManager::assemble(options, backend, watch, Arc::default())
+        }
+    }
 
     #[tokio::test]
     async fn debug_output_of_a_manager_is_short_and_names_no_key() {

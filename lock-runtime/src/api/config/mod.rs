@@ -87,7 +87,7 @@ macro_rules! settings {
         }
 
         #[cfg(test)]
-        const FORMS: &[(&str, &str)] = &[$((stringify!($name), <$type as Setting>::FORM)),*];
+        const TYPES: &[(&str, &str)] = &[$((stringify!($name), stringify!($type))),*];
     };
 }
 

@@ -7,35 +7,22 @@ use crate::values::{ClusterChannels, Replicas, duration};
 
 /// A value that is written as a text. The errors name no value that may be secret.
 pub(super) trait Setting: Sized {
-    /// The syntax, for the documentation.
-    #[cfg_attr(
-        not(test),
-        allow(dead_code, reason = "a test compares the page with it")
-    )]
-    const FORM: &str;
-
     fn read(text: &str) -> Result<Self, String>;
 }
 
 impl Setting for String {
-    const FORM: &str = "text";
-
     fn read(text: &str) -> Result<String, String> {
         Ok(text.to_owned())
     }
 }
 
 impl Setting for Vec<String> {
-    const FORM: &str = "texts, with spaces between";
-
     fn read(text: &str) -> Result<Vec<String>, String> {
         Ok(text.split_whitespace().map(str::to_owned).collect())
     }
 }
 
 impl Setting for PathBuf {
-    const FORM: &str = "path";
-
     fn read(text: &str) -> Result<PathBuf, String> {
         match text {
             "" => Err("it names no file".to_owned()),
@@ -45,16 +32,12 @@ impl Setting for PathBuf {
 }
 
 impl Setting for Duration {
-    const FORM: &str = "duration";
-
     fn read(text: &str) -> Result<Duration, String> {
         duration::parse(text)
     }
 }
 
 impl Setting for bool {
-    const FORM: &str = "`true`, `false`";
-
     fn read(text: &str) -> Result<bool, String> {
         text.parse()
             .map_err(|_| format!("`{text}` is neither `true` nor `false`"))
@@ -62,8 +45,6 @@ impl Setting for bool {
 }
 
 impl Setting for usize {
-    const FORM: &str = "number";
-
     fn read(text: &str) -> Result<usize, String> {
         text.parse()
             .map_err(|_| format!("`{text}` is no whole number, or too large"))
@@ -71,8 +52,6 @@ impl Setting for usize {
 }
 
 impl Setting for Replicas {
-    const FORM: &str = "`off`, `majority`, number";
-
     fn read(text: &str) -> Result<Replicas, String> {
         match (text, text.parse()) {
             ("off", _) => Ok(Replicas::off()),
@@ -86,8 +65,6 @@ impl Setting for Replicas {
 }
 
 impl Setting for ClusterChannels {
-    const FORM: &str = "`sharded`, `classic`, `both`";
-
     fn read(text: &str) -> Result<ClusterChannels, String> {
         match text {
             "sharded" => Ok(ClusterChannels::Sharded),

@@ -119,8 +119,19 @@ fn the_page_has_every_setting_with_its_form_and_default() {
         .collect();
     let options = Options::default();
     let duration = |time: Duration| format!("`{}`", duration::display(time));
-    assert_eq!(rows.len(), FORMS.len());
-    for ((name, form), row) in FORMS.iter().zip(rows) {
+    assert_eq!(rows.len(), TYPES.len());
+    for ((name, of), row) in TYPES.iter().zip(rows) {
+        let form = match *of {
+            "String" => "text",
+            "Vec<String>" => "texts, with spaces between",
+            "PathBuf" => "path",
+            "Duration" => "duration",
+            "bool" => "`true`, `false`",
+            "usize" => "number",
+            "Replicas" => "`off`, `majority`, number",
+            "ClusterChannels" => "`sharded`, `classic`, `both`",
+            of => panic!("no form of {of}"),
+        };
         let default = match *name {
             "namespace" => format!("`{}`", options.namespace),
             "app" => "the executable's name".to_owned(),
