@@ -72,10 +72,6 @@ impl Items {
     }
 
     /// Parses a token. The inner `None` means that no token was wanted.
-    #[expect(
-        clippy::option_option,
-        reason = "outside: well-formed; inside: a token was wanted"
-    )]
     pub(crate) fn token(&mut self) -> Option<Option<FencingToken>> {
         let number = match self.rest.next()? {
             Value::BulkString(bytes) if bytes.is_empty() => return Some(None),
@@ -86,10 +82,6 @@ impl Items {
     }
 
     /// Parses the answer of PTTL. The inner `None` means that there is no expiry.
-    #[expect(
-        clippy::option_option,
-        reason = "outside: well-formed; inside: there is an expiry"
-    )]
     pub(crate) fn expiry(&mut self) -> Option<Option<Duration>> {
         expiry(self.integer()?)
     }
@@ -116,10 +108,6 @@ impl Items {
 }
 
 /// Parses the answer of PTTL. The inner `None` means that there is no expiry.
-#[expect(
-    clippy::option_option,
-    reason = "outside: well-formed; inside: there is an expiry"
-)]
 pub(crate) fn expiry(millis: i64) -> Option<Option<Duration>> {
     match millis {
         -1 => Some(None),
