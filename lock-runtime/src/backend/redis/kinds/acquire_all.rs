@@ -10,7 +10,7 @@ use crate::backend::redis::router::{AcquireRoute, Router};
 use crate::backend::redis::scripting::outcomes::Dated;
 use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, source};
 use crate::backend::{AcquireRequest, AcquiredAll, AskedKind, Fault, Granted};
-use crate::values::{FencingToken, Key, Kind, Moment, clock};
+use crate::values::{Key, Kind, Moment, clock};
 
 pub(crate) async fn acquire_all(
     router: &Arc<Router>,
@@ -76,6 +76,7 @@ async fn attempt(
     let not_after = live.clock().not_after(sent_at, deadline);
     let script = AcquireAll {
         requests,
+        sent_at,
         not_after_us: not_after,
     };
     let undo = Undo::armed(|| {
@@ -88,24 +89,12 @@ async fn attempt(
     if !matches!(reply, Err(Fault::Unknown(_) | Fault::Closed(_))) {
         undo.disarm();
     }
-    let Dated { done, time } = reply?;
-    let done = done.map(|reply| match reply {
-        AcquireAllReply::Granted(tokens) => {
-            let granted = tokens
-                .into_iter()
-                .map(|token| Granted::leased(token, sent_at));
-            AcquiredAll::Granted(granted.collect())
-        }
-        AcquireAllReply::Busy => AcquiredAll::Busy,
-        // The caller then acquires the locks one by one. Each of those requests asks the keeper of its lock, and waits
-        // for it.
-        AcquireAllReply::Kept => AcquiredAll::Apart,
-    });
-    Ok(Dated { done, time })
+    reply
 }
 
 pub(crate) struct AcquireAll<'a> {
     pub(crate) requests: &'a [AcquireRequest<'a>],
+    pub(crate) sent_at: Moment,
     /// In µs of the server's TIME.
     pub(crate) not_after_us: u64,
 }
@@ -115,16 +104,8 @@ fn fence(request: &AcquireRequest<'_>) -> Option<String> {
     request.fenced.then(|| request.hold_ref.key.fence())
 }
 
-#[derive(Debug)]
-pub(crate) enum AcquireAllReply {
-    Granted(Vec<Option<FencingToken>>),
-    Busy,
-    /// The holders of the busy locks may all be only keeping them.
-    Kept,
-}
-
 impl Script for AcquireAll<'_> {
-    type Reply = Dated<AcquireAllReply>;
+    type Reply = Dated<AcquiredAll>;
 
     fn source() -> &'static Source {
         source!(
@@ -156,7 +137,7 @@ impl Script for AcquireAll<'_> {
         }
     }
 
-    fn read(&self, reply: Value) -> Option<Result<Dated<AcquireAllReply>, Fault>> {
+    fn read(&self, reply: Value) -> Option<Result<Dated<AcquiredAll>, Fault>> {
         let mut items = Items::of(reply)?;
         let word = items.text()?;
         if word == "FOREIGN" {
@@ -168,18 +149,20 @@ impl Script for AcquireAll<'_> {
         let time = items.digits()?;
         let done = match word.as_str() {
             "OK" => {
-                let mut tokens = Vec::with_capacity(self.requests.len());
+                let mut granted = Vec::with_capacity(self.requests.len());
                 for request in self.requests {
                     let token = items.token()?;
                     if token.is_some() != request.fenced {
                         return None;
                     }
-                    tokens.push(token);
+                    granted.push(Granted::leased(token, self.sent_at));
                 }
-                Some(AcquireAllReply::Granted(tokens))
+                Some(AcquiredAll::Granted(granted))
             }
-            "BUSY" => Some(AcquireAllReply::Busy),
-            "KEPT" => Some(AcquireAllReply::Kept),
+            "BUSY" => Some(AcquiredAll::Busy),
+            // All other holders may be only keeping their locks. The caller then acquires the locks one by one: each of those
+            // requests asks the keeper of its lock, and waits for it.
+            "KEPT" => Some(AcquiredAll::Apart),
             "STALE" => None,
             _ => return None,
         };

@@ -1,7 +1,8 @@
 //! Tests of acquiring several locks by one script.
 
 use super::*;
-use crate::backend::redis::kinds::acquire_all::{AcquireAll, AcquireAllReply};
+use crate::backend::AcquiredAll;
+use crate::backend::redis::kinds::acquire_all::AcquireAll;
 use crate::values::holder::{HolderId, HolderIds};
 
 const NAMES: [&str; 3] = ["{s}a", "{s}b", "c"];
@@ -20,11 +21,7 @@ impl Set {
         }
     }
 
-    async fn ask(
-        &self,
-        bench: &ScriptBench,
-        not_after: u64,
-    ) -> Result<Dated<AcquireAllReply>, Fault> {
+    async fn ask(&self, bench: &ScriptBench, not_after: u64) -> Result<Dated<AcquiredAll>, Fault> {
         let pairs = self.keys.iter().zip(&self.holders);
         let requests: Vec<_> = pairs
             .map(|(key, holder)| request(key, *holder, LEASE))
@@ -32,6 +29,7 @@ impl Set {
         bench
             .call(AcquireAll {
                 requests: &requests,
+                sent_at: clock::now(),
                 not_after_us: not_after,
             })
             .await
@@ -40,9 +38,12 @@ impl Set {
     async fn tokens(&self, bench: &ScriptBench) -> Vec<u64> {
         match self.ask(bench, FAR).await.unwrap() {
             Dated {
-                done: Some(AcquireAllReply::Granted(tokens)),
+                done: Some(AcquiredAll::Granted(granted)),
                 ..
-            } => tokens.iter().map(|token| token.unwrap().get()).collect(),
+            } => granted
+                .iter()
+                .map(|granted| granted.token.unwrap().get())
+                .collect(),
             other => panic!("{other:?}"),
         }
     }
@@ -97,7 +98,7 @@ async fn a_busy_or_foreign_lock_or_a_late_request_acquires_nothing() {
         matches!(
             busy,
             Ok(Dated {
-                done: Some(AcquireAllReply::Busy),
+                done: Some(AcquiredAll::Busy),
                 ..
             })
         ),
@@ -148,6 +149,7 @@ async fn a_write_that_is_refused_leaves_no_lock_behind() {
             &mut limited,
             &AcquireAll {
                 requests: &requests,
+                sent_at: clock::now(),
                 not_after_us: FAR,
             },
         )

@@ -53,6 +53,7 @@ async fn a_malformed_count_is_foreign_to_every_operation() {
                 junk,
                 AcquireAll {
                     requests: &requests,
+                    sent_at: clock::now(),
                     not_after_us: FAR,
                 },
             )

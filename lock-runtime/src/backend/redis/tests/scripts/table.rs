@@ -4,7 +4,8 @@ use super::directory::{introduce, who, withdraw};
 use super::fair::{fair_acquire, fair_release};
 use super::spare::{acquire_ahead, listed_acquire_ahead, listed_release_after, release_after};
 use super::*;
-use crate::backend::redis::kinds::acquire_all::{AcquireAll, AcquireAllReply};
+use crate::backend::AcquiredAll;
+use crate::backend::redis::kinds::acquire_all::AcquireAll;
 use crate::backend::redis::kinds::clash::KindOf;
 use crate::backend::redis::kinds::permits::RenewPermits;
 use crate::backend::redis::scripting::rights::{KEYED, Rights};
@@ -163,6 +164,7 @@ fn every_header_names_the_keys_and_arguments() {
     check(
         &AcquireAll {
             requests: &requests,
+            sent_at: clock::now(),
             not_after_us: 1,
         },
         1,
@@ -343,6 +345,7 @@ fn a_malformed_reply_is_an_error_and_never_a_panic() {
         );
         let all = AcquireAll {
             requests: &requests,
+            sent_at: clock::now(),
             not_after_us: 1,
         }
         .read(reply.clone());
@@ -350,7 +353,7 @@ fn a_malformed_reply_is_an_error_and_never_a_panic() {
             !matches!(
                 all,
                 Some(Ok(Dated {
-                    done: Some(AcquireAllReply::Granted(_)),
+                    done: Some(AcquiredAll::Granted(_)),
                     ..
                 }))
             ),
