@@ -20,17 +20,13 @@ pub(crate) async fn acquire(
     let routed = router.route_acquire(key, request.asked_at, request.deadline());
     let mut at = routed.await?;
 
-    let mut fence = if request.fenced {
-        TokenScript::Together
-    } else {
-        TokenScript::None
-    };
+    // Whether another script makes the token after the grant: while a slot of a cluster moves, the fence may be at another
+    // node.
+    let mut is_apart = false;
     loop {
-        let reply = attempt(router, &mut at, request, fence).await;
+        let reply = attempt(router, &mut at, request, is_apart).await;
         if let Some(redirect) = router.redirect(&reply) {
-            if redirect.splits() && key.kind().is_mutex() && fence == TokenScript::Together {
-                fence = TokenScript::Apart;
-            }
+            is_apart |= redirect.splits() && key.kind().is_mutex() && request.fenced;
             // This is another request: its lease counts from its own sending, and its date is by the other node's
             // clock.
             let followed = router.follow_acquire(redirect, at, key, request.deadline());
@@ -80,23 +76,12 @@ pub(crate) async fn acquire(
     }
 }
 
-/// How the fencing token is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TokenScript {
-    None,
-    /// The script that acquires the lock also makes the token.
-    Together,
-    /// Another script makes the token after the grant: while a slot of a cluster moves, the fence may be at another
-    /// node.
-    Apart,
-}
-
 /// Sends one request on the connection of the route.
 async fn attempt(
     router: &Arc<Router>,
     at: &mut AcquireRoute,
     request: &AcquireRequest<'_>,
-    fence: TokenScript,
+    is_apart: bool,
 ) -> Result<AcquireReply, Fault> {
     let live = &at.live;
     live.may_carry(request.hold_ref.holder)?;
@@ -109,13 +94,11 @@ async fn attempt(
         router,
         at,
         request,
-        fenced: fence == TokenScript::Together,
+        fenced: request.fenced && !is_apart,
         not_after,
     };
     let mut reply = ask(&sending).await;
-    if fence == TokenScript::Apart
-        && let Ok(AcquireReply::Granted { token, .. }) = &mut reply
-    {
+    if is_apart && let Ok(AcquireReply::Granted { token, .. }) = &mut reply {
         // The request for the token takes a permit of its own, perhaps of another node's connection.
         at.permit = None;
         // The guard is still armed: without a token, the lock is given back.
