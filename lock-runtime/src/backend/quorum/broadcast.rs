@@ -104,14 +104,6 @@ impl<T: Send + 'static> Round<T> {
     }
 }
 
-/// The nodes that a release has not reached, and whether the others have decided it. Until then, the caller that asked
-/// for the release asks all nodes again.
-#[derive(Default)]
-struct Untold {
-    decided: bool,
-    nodes: Vec<usize>,
-}
-
 /// Releases a lock at all nodes. The lock is free when a majority answers that this holder does not hold it any more.
 /// The release reaches the other nodes in the background.
 pub(super) async fn release(
@@ -120,7 +112,9 @@ pub(super) async fn release(
 ) -> Result<Released, Fault> {
     let needed = majority(inner.nodes.len());
     inner.cut_off(request.holder);
-    let untold: Arc<Mutex<Untold>> = Arc::default();
+    // The nodes that it has not reached; `None` once the others have decided it. Until then, the caller that asked for the
+    // release asks all nodes again.
+    let untold = Arc::new(Mutex::new(Some(Vec::new())));
     let mut round = Round::ask(inner, request.timeout, |inner, index| {
         let (request, untold) = (request.clone(), untold.clone());
         // This counts until this node has answered, too: a shutdown closes the connections after everything that is
@@ -131,11 +125,9 @@ pub(super) async fn release(
             let backend = &inner.nodes[index].backend;
             let answer = backend.release(request.hold_ref(), request.timeout).await;
             if answer.as_ref().is_err_and(Fault::is_passing) {
-                let mut untold = untold.lock();
-                if untold.decided {
-                    inner.errand(index, request);
-                } else {
-                    untold.nodes.push(index);
+                match &mut *untold.lock() {
+                    Some(nodes) => nodes.push(index),
+                    None => drop(inner.errand(index, request)),
                 }
             }
             answer
@@ -149,12 +141,8 @@ pub(super) async fn release(
             fault => fault,
         });
     }
-    let untold = {
-        let mut untold = untold.lock();
-        untold.decided = true;
-        std::mem::take(&mut untold.nodes)
-    };
-    for index in untold {
+    let untold = untold.lock().take();
+    for index in untold.into_iter().flatten() {
         inner.errand(index, request.clone());
     }
     Ok(if not_held >= needed {
