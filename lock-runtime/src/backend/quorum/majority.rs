@@ -51,25 +51,13 @@ pub(super) struct Votes {
     pub(super) faults: Vec<(String, Fault)>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MajorityVerdict {
-    /// A majority granted it.
-    Won,
-    /// No majority can grant it any more.
-    Lost,
-    Open,
-}
-
 impl Votes {
-    pub(super) fn verdict(&self, nodes: usize) -> MajorityVerdict {
+    /// Returns whether a majority granted it, or `false` if none can any more; `None` while that is open.
+    pub(super) fn verdict(&self, nodes: usize) -> Option<bool> {
         let needed = majority(nodes);
-        if self.granted >= needed {
-            MajorityVerdict::Won
-        } else if self.busy.len() + self.faults.len() > nodes - needed {
-            MajorityVerdict::Lost
-        } else {
-            MajorityVerdict::Open
-        }
+        let is_won = self.granted >= needed;
+        let is_lost = self.busy.len() + self.faults.len() > nodes - needed;
+        (is_won || is_lost).then_some(is_won)
     }
 
     /// Returns what a lost vote means: enough leases are in the way, or too many nodes are away.
@@ -166,12 +154,12 @@ mod tests {
 
     #[test]
     fn a_vote_is_decided_as_soon_as_the_rest_cannot_change_it() {
-        assert_eq!(votes(2, &[], 0).verdict(3), MajorityVerdict::Won);
-        assert_eq!(votes(1, &[1], 0).verdict(3), MajorityVerdict::Open);
-        assert_eq!(votes(1, &[1], 1).verdict(3), MajorityVerdict::Lost);
-        assert_eq!(votes(0, &[1, 1], 0).verdict(3), MajorityVerdict::Lost);
-        assert_eq!(votes(2, &[1, 1], 0).verdict(5), MajorityVerdict::Open);
-        assert_eq!(votes(3, &[1, 1], 0).verdict(5), MajorityVerdict::Won);
+        assert_eq!(votes(2, &[], 0).verdict(3), Some(true));
+        assert_eq!(votes(1, &[1], 0).verdict(3), None);
+        assert_eq!(votes(1, &[1], 1).verdict(3), Some(false));
+        assert_eq!(votes(0, &[1, 1], 0).verdict(3), Some(false));
+        assert_eq!(votes(2, &[1, 1], 0).verdict(5), None);
+        assert_eq!(votes(3, &[1, 1], 0).verdict(5), Some(true));
     }
 
     #[test]

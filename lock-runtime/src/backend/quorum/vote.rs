@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use super::QuorumShared;
 use super::node::LATE_VOTE_WAIT;
 use crate::backend::quorum::broadcast::Round;
-use crate::backend::quorum::majority::{MajorityVerdict, Votes};
+use crate::backend::quorum::majority::Votes;
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::{AcquireRequest, Acquired, AcquiredAll, Fault};
 use crate::values::{Moment, clock};
@@ -140,12 +140,11 @@ impl Poll {
         }
     }
 
-    /// Waits until the vote is decided.
-    async fn decide(&mut self) -> MajorityVerdict {
+    /// Waits until the vote is decided. Returns `true` if a majority granted it.
+    async fn is_won(&mut self) -> bool {
         loop {
-            let verdict = self.votes.verdict(self.round.inner.nodes.len());
-            if verdict != MajorityVerdict::Open {
-                return verdict;
+            if let Some(is_won) = self.votes.verdict(self.round.inner.nodes.len()) {
+                return is_won;
             }
             self.hear().await;
         }
@@ -202,7 +201,7 @@ pub(super) async fn acquire(
         return Err(Fault::not_done("nothing was asked for"));
     };
     let mut poll = Poll::open(inner, requests);
-    if poll.decide().await == MajorityVerdict::Won {
+    if poll.is_won().await {
         if !poll.round.open.is_empty() {
             let took = shortest.asked_at.elapsed();
             poll.wait_for_the_others(took).await;
