@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use super::ids::{DrawIds, Drawn};
 use crate::backend::redis::pubsub::messages::channel_of_permits;
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::outcomes::{Announced, Dated};
 use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, script, source};
 use crate::backend::{
-    AskedKind, CounterKind, CounterRef, Counters, Fault, Listen, Reply, Snapshot,
+    AskedKind, CounterKind, CounterRef, Counters, Fault, Listen, Reply, Snapshot, shuffle_clash,
 };
 use crate::values::{IdRange, IdSecret, Key, clock};
 
@@ -203,7 +204,19 @@ impl Counters for Router {
         secret: Option<IdSecret>,
         timeout: Duration,
     ) -> Reply<'a, Option<IdRange>> {
-        Box::pin(self.draw_ids(key, count, secret, timeout))
+        Box::pin(async move {
+            let script = DrawIds {
+                source: key.raw(),
+                count,
+                secret: secret.map(IdSecret::text),
+            };
+            match self.call(key, &script, timeout).await {
+                Ok(Drawn::Range(range)) => Ok(Some(range)),
+                Ok(Drawn::NotYet) => Ok(None),
+                Ok(Drawn::Otherwise { is_shuffled }) => Err(shuffle_clash(key, is_shuffled)),
+                Err(fault) => Err(self.named(fault, key, AskedKind::Ids).await),
+            }
+        })
     }
 
     fn listen_to(&self, counter: CounterRef<'_>) -> Box<dyn Listen> {

@@ -1,33 +1,8 @@
 //! Draws ranges of ids from a source.
 
-use std::time::Duration;
-
-use crate::backend::redis::router::Router;
+use crate::backend::Fault;
 use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, script, source};
-use crate::backend::{AskedKind, Fault, shuffle_clash};
-use crate::values::{IdRange, IdSecret, Key};
-
-impl Router {
-    pub(crate) async fn draw_ids(
-        &self,
-        key: &Key,
-        count: u32,
-        secret: Option<IdSecret>,
-        timeout: Duration,
-    ) -> Result<Option<IdRange>, Fault> {
-        let script = DrawIds {
-            source: key.raw(),
-            count,
-            secret: secret.map(IdSecret::text),
-        };
-        match self.call(key, &script, timeout).await {
-            Ok(Drawn::Range(range)) => Ok(Some(range)),
-            Ok(Drawn::NotYet) => Ok(None),
-            Ok(Drawn::Otherwise { is_shuffled }) => Err(shuffle_clash(key, is_shuffled)),
-            Err(fault) => Err(self.named(fault, key, AskedKind::Ids).await),
-        }
-    }
-}
+use crate::values::{IdRange, IdSecret};
 
 script! {
     "draw_ids", ["digits", "range", "refusal", "last_id"]
