@@ -16,6 +16,7 @@ pub(super) async fn hand_over(
     from: HolderId,
     to: NodeRequest,
 ) -> Result<HandedOver, Fault> {
+    inner.check_term(to.ttl)?;
     let needed = majority(inner.nodes.len());
     inner.cut_off(from);
     let grants = Grants::new(vec![to.clone()]);

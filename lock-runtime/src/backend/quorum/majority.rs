@@ -18,24 +18,16 @@ pub(super) fn no_majority(nodes: usize, faults: &[(String, Fault)]) -> Fault {
     {
         return fault.clone();
     }
-    if faults
-        .iter()
-        .any(|(_, fault)| matches!(fault, Fault::Outdated))
-    {
+    let any = |is: fn(&Fault) -> bool| faults.iter().any(|(_, fault)| is(fault));
+    if any(|fault| matches!(fault, Fault::Outdated)) {
         return Fault::Outdated;
     }
     let mut text = format!("{} of {nodes} quorum nodes failed", faults.len());
     for (node, fault) in faults {
-        text.push_str("; ");
-        text.push_str(node);
-        text.push_str(": ");
-        text.push_str(&fault.to_string());
+        text += &format!("; {node}: {fault}");
     }
     let source = StoreError::new(text);
-    let unknown = faults
-        .iter()
-        .any(|(_, fault)| matches!(fault, Fault::Unknown(_)));
-    if unknown {
+    if any(|fault| matches!(fault, Fault::Unknown(_))) {
         Fault::Unknown(source)
     } else {
         Fault::NotDone(source)
