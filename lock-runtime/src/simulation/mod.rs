@@ -86,7 +86,7 @@ pub fn manager(
         _ => {
             let longest = Ttl::new(options.lease, false).map_err(crate::values::config)?;
             let name = |(index, node): (usize, Arc<backend::SimulatedBackend>)| {
-                VotingNode::new(node, format!("node {index}"), None)
+                VotingNode::new(node, format!("node {index}"), Arc::new(|| None))
             };
             let nodes = nodes.into_iter().enumerate().map(name).collect();
             Arc::new(QuorumBackend::new(nodes, longest, current_runtime()?))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::{QuorumShared, next_by};
+use super::{QuorumBackend, next_by};
 use crate::backend::quorum::majority::{self, Confirmations, majority, no_majority};
 use crate::backend::quorum::request::NodeRequest;
 use crate::backend::{Fault, Released, Renewal, Renewed, Snapshot, Within};
@@ -14,7 +14,7 @@ use crate::values::{Key, Moment, clock};
 
 /// The answers to one request to all nodes, as they come.
 pub(super) struct Round<T> {
-    pub(super) inner: Arc<QuorumShared>,
+    pub(super) inner: Arc<QuorumBackend>,
     answers: mpsc::UnboundedReceiver<(usize, Result<T, Fault>)>,
     /// The nodes that have not answered.
     pub(super) open: Vec<usize>,
@@ -27,9 +27,9 @@ pub(super) struct Round<T> {
 impl<T: Send + 'static> Round<T> {
     /// Asks every node, each in a task of its own that runs to its end. Each answers within `timeout`.
     pub(super) fn ask<F>(
-        inner: &Arc<QuorumShared>,
+        inner: &Arc<QuorumBackend>,
         timeout: Duration,
-        question: impl Fn(Arc<QuorumShared>, usize) -> F,
+        question: impl Fn(Arc<QuorumBackend>, usize) -> F,
     ) -> Round<T>
     where
         F: Future<Output = Result<T, Fault>> + Send + 'static,
@@ -107,7 +107,7 @@ impl<T: Send + 'static> Round<T> {
 /// Releases a lock at all nodes. The lock is free when a majority answers that this holder does not hold it any more.
 /// The release reaches the other nodes in the background.
 pub(super) async fn release(
-    inner: &Arc<QuorumShared>,
+    inner: &Arc<QuorumBackend>,
     request: NodeRequest,
 ) -> Result<Released, Fault> {
     let needed = majority(inner.nodes.len());
@@ -154,7 +154,7 @@ pub(super) async fn release(
 
 /// Renews holds at all nodes. Never creates a hold again: a node only extends what it has.
 pub(super) async fn renew(
-    inner: &Arc<QuorumShared>,
+    inner: &Arc<QuorumBackend>,
     batch: &[Renewal],
     mut within: Within,
 ) -> Result<Vec<Renewed>, Fault> {
@@ -204,7 +204,7 @@ pub(super) async fn renew(
 
 /// Releases a lock by force at all nodes. Returns `true` if a majority had it, or may have had it.
 pub(super) async fn force_release(
-    inner: &Arc<QuorumShared>,
+    inner: &Arc<QuorumBackend>,
     key: &Key,
     timeout: Duration,
 ) -> Result<bool, Fault> {
@@ -227,7 +227,7 @@ pub(super) async fn force_release(
 
 /// Returns the state of the lock as a majority of the nodes sees it.
 pub(super) async fn inspect(
-    inner: &Arc<QuorumShared>,
+    inner: &Arc<QuorumBackend>,
     key: &Key,
     timeout: Duration,
 ) -> Result<Option<Snapshot>, Fault> {

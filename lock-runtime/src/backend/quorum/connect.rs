@@ -66,7 +66,7 @@ pub(crate) async fn connect(
         async move {
             let backend: Arc<dyn Backend> = opened.await?;
             let age = Arc::new(move || uptime.age());
-            Ok::<_, LockError>(VotingNode::new(backend, shown, Some(age)))
+            Ok::<_, LockError>(VotingNode::new(backend, shown, age))
         }
     };
     let (count, began) = (nodes.len(), clock::now());

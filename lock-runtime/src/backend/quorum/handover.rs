@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::QuorumShared;
+use super::QuorumBackend;
 use crate::backend::quorum::broadcast::Round;
 use crate::backend::quorum::majority::majority;
 use crate::backend::quorum::request::NodeRequest;
@@ -12,7 +12,7 @@ use crate::backend::{Fault, FurtherTurns, Granted, HandedOver, HoldRef, Spare};
 use crate::values::{HolderId, Moment, SPARE_TOKENS, clock};
 
 pub(super) async fn hand_over(
-    inner: &Arc<QuorumShared>,
+    inner: &Arc<QuorumBackend>,
     from: HolderId,
     to: NodeRequest,
 ) -> Result<HandedOver, Fault> {
@@ -71,7 +71,7 @@ pub(super) async fn hand_over(
 }
 
 async fn at_one_node(
-    inner: &Arc<QuorumShared>,
+    inner: &Arc<QuorumBackend>,
     grants: &Arc<Grants>,
     index: usize,
     from: NodeRequest,

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::QuorumShared;
+use super::QuorumBackend;
 use super::broadcast::Round;
 use crate::backend::Fault;
 use crate::values::{Checkup, NodeHealth, clock};
 
 /// Asks every node at once. A node that restarted a short while ago counts as down although it answers.
-pub(super) async fn ask(inner: &Arc<QuorumShared>, timeout: Duration) -> Checkup {
+pub(super) async fn ask(inner: &Arc<QuorumBackend>, timeout: Duration) -> Checkup {
     let mut round = Round::ask(inner, timeout, |inner, index| async move {
         let node = &inner.nodes[index];
         // The node is one server, or a store of this process.

@@ -55,13 +55,8 @@ const MOST_ERRANDS: usize = 1024;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Locks at a majority of several stores.
+/// Locks at a majority of several stores. Its tasks that ask the nodes share it.
 pub(crate) struct QuorumBackend {
-    inner: Arc<QuorumShared>,
-}
-
-/// The state that is shared with the tasks that ask the nodes.
-struct QuorumShared {
     nodes: Box<[VotingNode]>,
     /// The longest lease: no lease that a node granted, and forgot by its restart, lasts longer after the restart.
     longest: Ttl,
@@ -102,22 +97,18 @@ async fn next_by<T>(until: Option<Moment>, next: impl Future<Output = Option<T>>
 impl QuorumBackend {
     /// Returns a quorum of `nodes`, an odd number of stores that share nothing. Its tasks run on the runtime of
     /// `handle`.
-    pub(crate) fn new(nodes: Vec<VotingNode>, longest: Ttl, handle: Handle) -> QuorumBackend {
-        QuorumBackend {
-            inner: Arc::new(QuorumShared {
-                nodes: nodes.into(),
-                longest,
-                handle,
-                trailing: Mutex::default(),
-                splits: AtomicU32::new(0),
-                errands: Semaphore::new(MOST_ERRANDS),
-                pending: Arc::default(),
-            }),
-        }
+    pub(crate) fn new(nodes: Vec<VotingNode>, longest: Ttl, handle: Handle) -> Arc<QuorumBackend> {
+        Arc::new(QuorumBackend {
+            nodes: nodes.into(),
+            longest,
+            handle,
+            trailing: Mutex::default(),
+            splits: AtomicU32::new(0),
+            errands: Semaphore::new(MOST_ERRANDS),
+            pending: Arc::default(),
+        })
     }
-}
 
-impl QuorumShared {
     /// Remembers that some nodes have not granted it, which may undo it until then.
     fn goes_on(&self, holder: HolderId, grants: &Arc<Grants>, undone_until: Moment) {
         let mut trailing = self.trailing.lock();
@@ -154,7 +145,7 @@ impl QuorumShared {
     }
 
     /// Releases at one node until it answers or the lease is over for certain, in the background.
-    fn errand(self: &Arc<QuorumShared>, node: usize, request: NodeRequest) -> JoinHandle<()> {
+    fn errand(self: &Arc<QuorumBackend>, node: usize, request: NodeRequest) -> JoinHandle<()> {
         let pending = self.pending.enter();
         let inner = self.clone();
         self.handle.spawn(async move {
@@ -216,10 +207,10 @@ impl QuorumShared {
     }
 }
 
-impl Backend for QuorumBackend {
+impl Backend for Arc<QuorumBackend> {
     fn acquire<'a>(&'a self, request: AcquireRequest<'a>) -> Reply<'a, Acquired> {
         Box::pin(async move {
-            match vote::acquire(&self.inner, vec![NodeRequest::of(&request)]).await? {
+            match vote::acquire(self, vec![NodeRequest::of(&request)]).await? {
                 Polled::Won { sent_at } => {
                     let token = None;
                     Ok(Acquired::Granted(Granted::leased(token, sent_at), None))
@@ -235,7 +226,7 @@ impl Backend for QuorumBackend {
                 return Ok(AcquiredAll::Granted(Vec::new()));
             }
             let asked = requests.iter().map(NodeRequest::of).collect();
-            match vote::acquire(&self.inner, asked).await? {
+            match vote::acquire(self, asked).await? {
                 Polled::Won { sent_at } => {
                     let token = None;
                     let granted = requests.iter().map(|_| Granted::leased(token, sent_at));
@@ -249,21 +240,21 @@ impl Backend for QuorumBackend {
 
     fn release<'a>(&'a self, hold_ref: HoldRef<'a>, timeout: Duration) -> Reply<'a, Released> {
         Box::pin(broadcast::release(
-            &self.inner,
-            NodeRequest::to_release(hold_ref, timeout, self.inner.longest),
+            self,
+            NodeRequest::to_release(hold_ref, timeout, self.longest),
         ))
     }
 
     fn renew<'a>(&'a self, batch: &'a [Renewal], within: Within) -> Reply<'a, Vec<Renewed>> {
-        Box::pin(broadcast::renew(&self.inner, batch, within))
+        Box::pin(broadcast::renew(self, batch, within))
     }
 
     fn force_release<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, bool> {
-        Box::pin(broadcast::force_release(&self.inner, key, timeout))
+        Box::pin(broadcast::force_release(self, key, timeout))
     }
 
     fn inspect<'a>(&'a self, key: &'a Key, timeout: Duration) -> Reply<'a, Option<Snapshot>> {
-        Box::pin(broadcast::inspect(&self.inner, key, timeout))
+        Box::pin(broadcast::inspect(self, key, timeout))
     }
 
     fn store(&self) -> StoreKind {
@@ -276,20 +267,20 @@ impl Backend for QuorumBackend {
         to: AcquireRequest<'a>,
         _: u64,
     ) -> Reply<'a, HandedOver> {
-        Box::pin(handover::hand_over(&self.inner, from, NodeRequest::of(&to)))
+        Box::pin(handover::hand_over(self, from, NodeRequest::of(&to)))
     }
 
     fn health(&self, timeout: Duration) -> Boxed<'_, Checkup> {
-        Box::pin(health::ask(&self.inner, timeout))
+        Box::pin(health::ask(self, timeout))
     }
 
     fn listen(&self, key: &Arc<Key>) -> Box<dyn Listen> {
-        let listeners = self.inner.nodes.iter().map(|node| node.backend.listen(key));
+        let listeners = self.nodes.iter().map(|node| node.backend.listen(key));
         Box::new(QuorumListener::new(listeners.collect()))
     }
 
     fn traits(&self) -> StoreTraits {
-        let nodes = self.inner.nodes.iter();
+        let nodes = self.nodes.iter();
         let batches = nodes.map(|node| node.backend.traits().renew_batch);
         StoreTraits {
             renew_batch: batches.min().unwrap_or(1),
@@ -300,26 +291,26 @@ impl Backend for QuorumBackend {
     }
 
     fn wanted_by(&self, key: &Key) -> u64 {
-        let nodes = self.inner.nodes.iter();
+        let nodes = self.nodes.iter();
         let seen = nodes.map(|node| node.backend.wanted_by(key));
         seen.max().unwrap_or(0)
     }
 
     fn round_trip(&self, key: &Key) -> Duration {
-        self.inner.round_trip(key)
+        QuorumBackend::round_trip(self, key)
     }
 
     fn drained(&self) -> Boxed<'_> {
         Box::pin(async {
-            self.inner.pending.zero().await;
-            for node in &self.inner.nodes {
+            self.pending.zero().await;
+            for node in &self.nodes {
                 node.backend.drained().await;
             }
         })
     }
 
     fn close(&self) {
-        for node in &self.inner.nodes {
+        for node in &self.nodes {
             node.backend.close();
         }
     }

@@ -11,7 +11,7 @@ use crate::values::{Moment, Ttl, clock};
 pub(super) const LATE_VOTE_WAIT: Duration = Duration::from_millis(50);
 
 /// A function that returns the time for which a store has kept what it was given, at least. It returns `None` while
-/// that is not known, because the store was never reached.
+/// that is not known, because the store was never reached, and for a store that cannot restart without ending this process.
 pub(crate) type Age = Arc<dyn Fn() -> Option<Duration> + Send + Sync>;
 
 /// The votes that a node has been asked for and has not given.
@@ -57,19 +57,14 @@ pub(crate) struct VotingNode {
     pub(super) backend: Arc<dyn Backend>,
     /// The node's name in errors.
     pub(super) shown: String,
-    /// `None` for a store that cannot restart without ending this process.
-    age: Option<Age>,
+    age: Age,
     /// The time since which it has been used.
     pub(super) began: Moment,
     owed: Mutex<Owed>,
 }
 
 impl VotingNode {
-    pub(crate) fn new(
-        backend: Arc<dyn Backend>,
-        shown: impl Into<String>,
-        age: Option<Age>,
-    ) -> VotingNode {
+    pub(crate) fn new(backend: Arc<dyn Backend>, shown: impl Into<String>, age: Age) -> VotingNode {
         let began = clock::now();
         VotingNode {
             backend,
@@ -101,7 +96,7 @@ impl VotingNode {
     /// Somebody may still believe in a hold that the node had granted and has forgotten, and with its vote a second
     /// hold would have a majority, too. After the longest lease, no such hold can be left.
     pub(super) fn is_down(&self, longest: Ttl) -> Option<Fault> {
-        let age = self.age.as_ref()?()?;
+        let age = (self.age)()?;
         let left = longest.distrusted(age)?;
         Some(Fault::not_done(format!(
             "the node restarted and may have lost what it held: it counts as down for another {left:.0?}"

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::QuorumShared;
+use super::QuorumBackend;
 use super::node::LATE_VOTE_WAIT;
 use crate::backend::quorum::broadcast::Round;
 use crate::backend::quorum::majority::Votes;
@@ -101,7 +101,7 @@ struct Poll {
 }
 
 impl Poll {
-    fn open(inner: &Arc<QuorumShared>, requests: Vec<NodeRequest>) -> Poll {
+    fn open(inner: &Arc<QuorumBackend>, requests: Vec<NodeRequest>) -> Poll {
         let ends = requests.iter().map(|request| request.deadline);
         let until = ends.reduce(Moment::later).unwrap_or_else(clock::now);
         let grants = Grants::new(requests);
@@ -189,7 +189,7 @@ impl Drop for Poll {
 }
 
 pub(super) async fn acquire(
-    inner: &Arc<QuorumShared>,
+    inner: &Arc<QuorumBackend>,
     requests: Vec<NodeRequest>,
 ) -> Result<Polled, Fault> {
     for request in &requests {
@@ -248,7 +248,7 @@ async fn undone(errands: Vec<JoinHandle<()>>, request: &NodeRequest) {
 }
 
 /// Asks one node.
-async fn vote(inner: &Arc<QuorumShared>, grants: &Grants, index: usize) -> Vote {
+async fn vote(inner: &Arc<QuorumBackend>, grants: &Grants, index: usize) -> Vote {
     let node = &inner.nodes[index];
     if grants.is_withdrawn() {
         return Err(Grants::withdrawn());

@@ -51,7 +51,7 @@ impl Rig {
             let backend = Flaky::new(store, switch, events_of(&watch), (index + nearest) % count);
             let switch = switch.clone();
             let age = Arc::new(move || Some(switch.age()));
-            VotingNode::new(Arc::new(backend), format!("node {index}"), Some(age))
+            VotingNode::new(Arc::new(backend), format!("node {index}"), age)
         });
         let longest = Ttl::new(LONGEST, false).unwrap();
         let backend = QuorumBackend::new(nodes.collect(), longest, Handle::current());
