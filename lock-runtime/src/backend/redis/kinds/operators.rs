@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
+use super::counters::{ReadCounter, leases};
 use super::{fair, permits};
 use crate::backend::redis::pubsub::messages::{CONTROL, RELEASED, channel};
 use crate::backend::redis::router::{Nodes, Router};
@@ -25,7 +26,11 @@ impl Router {
             queue: &queue,
         };
         let lock = self.call(key, &script, timeout).await;
-        let counter = async { permits::inspect(self, key, until.remaining()).await };
+        let script = ReadCounter {
+            counter: key.raw(),
+            leases: &leases(key),
+        };
+        let counter = async { self.call(key, &script, until.remaining()).await };
         self.or_counter(key, lock, counter).await
     }
 

@@ -4,7 +4,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use super::counters::{ReadCounter, foreign_counter, leases, too_few};
+use super::counters::{foreign_counter, leases, too_few};
 use super::request::{Releasing, Sending};
 use crate::backend::redis::pubsub::messages::{CONTROL, channel, channel_of_permits};
 use crate::backend::redis::router::Router;
@@ -12,7 +12,7 @@ use crate::backend::redis::scripting::outcomes::{
     AcquireReply, Announced, GaveBack, acquire_reply, read_renewals,
 };
 use crate::backend::redis::scripting::{Items, Script, Source, lua, renewal, script, source};
-use crate::backend::{Fault, HoldRef, Renewal, Renewed, Snapshot};
+use crate::backend::{Fault, HoldRef, Renewal, Renewed};
 use crate::values::{HolderId, Key, clock};
 
 pub(crate) fn ids(holder: HolderId, permits: u32) -> Vec<u8> {
@@ -60,19 +60,6 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
 /// Returns the item of the first `permits` permits of a hold for the script that renews permits.
 pub(crate) fn entry(item: &Renewal, permits: u32, ttl: i64) -> (String, Vec<u8>, i64) {
     (leases(&item.key), ids(item.holder, permits), ttl)
-}
-
-/// Inspects a key that holds no hash. `None` if it is not a counter either.
-pub(crate) async fn inspect(
-    router: &Router,
-    key: &Key,
-    timeout: Duration,
-) -> Result<Option<Snapshot>, Fault> {
-    let script = ReadCounter {
-        counter: key.raw(),
-        leases: &leases(key),
-    };
-    router.call(key, &script, timeout).await
 }
 
 /// Returns all leased permits to a semaphore at a key that holds no hash. Returns `true` if there were any.
