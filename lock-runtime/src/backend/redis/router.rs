@@ -300,17 +300,12 @@ impl Router {
         let options = self.target.dial_options().clone();
         let least = self.call_timeout / 4;
         let asking = sentinels.clone().master(options, deadline, least);
-        let asked = self.handle.spawn(asking).await;
-        let asked = asked.unwrap_or_else(|_| Err(Fault::runtime_ended()));
-        let same_connection = match (&from, link.live()) {
-            (Some(from), Some(live)) => from.is_one_with(&live),
-            _ => false,
-        };
-        let same_node = match (&from, &asked) {
-            (Some(from), Ok(master)) => from.master() == Some(master),
-            _ => asked.is_err(),
-        };
-        if same_connection && same_node {
+        // `None` if no sentinel answers.
+        let asked = self.handle.spawn(asking).await.ok().and_then(Result::ok);
+        let is_master = from.zip(link.live()).is_some_and(|(from, live)| {
+            from.is_one_with(&live) && asked.is_none_or(|master| from.master() == Some(&master))
+        });
+        if is_master {
             return Ok(());
         }
         link.suspect();
