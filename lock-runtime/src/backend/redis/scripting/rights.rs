@@ -1,6 +1,7 @@
 //! Finds the rights that a user lacks after a script was refused: a server does not name the key, and Redis 7.0 does
 //! not even name the command.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -13,38 +14,8 @@ use crate::values::StoreError;
 /// The longest time for a question about rights, which may not take much of the caller's time.
 pub(crate) const LONGEST: Duration = Duration::from_millis(500);
 
-/// The commands of the scripts whose first argument is a key. The other commands are TIME, which the script checks by
-/// itself, and PUBLISH and PUBSUB, which scripts can do without.
-pub(crate) const KEYED: [&str; 28] = [
-    "DEL",
-    "EXISTS",
-    "GET",
-    "HDEL",
-    "HEXISTS",
-    "HGET",
-    "HGETALL",
-    "HLEN",
-    "HSCAN",
-    "HSET",
-    "INCRBY",
-    "LINDEX",
-    "LLEN",
-    "LPOP",
-    "LPOS",
-    "LRANGE",
-    "LREM",
-    "PEXPIRE",
-    "PEXPIREAT",
-    "PTTL",
-    "RPUSH",
-    "SET",
-    "ZADD",
-    "ZCARD",
-    "ZCOUNT",
-    "ZRANGE",
-    "ZREM",
-    "ZSCORE",
-];
+/// The commands of the scripts whose first argument is no key. A script checks TIME by itself, and can do without the others.
+const KEYLESS: [&str; 3] = ["TIME", "PUBLISH", "PUBSUB"];
 
 /// Returns the refusal, with the missing rights if the server shows them.
 pub(super) async fn explained<S: Script>(
@@ -72,7 +43,7 @@ pub(super) async fn explained<S: Script>(
 
 pub(crate) struct Rights {
     keys: Vec<Vec<u8>>,
-    commands: Vec<&'static str>,
+    commands: BTreeSet<&'static str>,
 }
 
 impl Rights {
@@ -91,12 +62,18 @@ impl Rights {
         });
         let keys = keys.chain(key_of_later.map(String::into_bytes));
         let keys = keys.collect();
-        let sources = || std::iter::once(S::source()).chain(later.iter().copied());
-        let is_used = |command: &&&str| {
-            let quoted = format!("'{command}'");
-            sources().any(|source| source.text.contains(&quoted))
+        let sources = std::iter::once(S::source()).chain(later.iter().copied());
+        let after = |call: &'static str| {
+            sources
+                .clone()
+                .flat_map(move |source| source.text.split(call).skip(1))
         };
-        let commands = KEYED.iter().filter(is_used).copied().collect();
+        // `redis.call`, `redis.pcall`, and what shortcuts call them.
+        let calls = after("call('").chain(after("try('"));
+        let commands = calls.filter_map(|call| call.split('\'').next());
+        let commands = commands
+            .filter(|command| !KEYLESS.contains(command))
+            .collect();
         Rights { keys, commands }
     }
 }

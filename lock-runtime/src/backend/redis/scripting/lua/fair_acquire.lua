@@ -32,15 +32,11 @@ if refused then
   return refused
 end
 
-local sizes = {}
-for i, look in ipairs({{'HLEN', lock, 'lock', 'hash'}, {'LLEN', queue, 'queue', 'list'}, {'ZCARD', timeouts, 'timeouts', 'sorted set'}}) do
-  sizes[i] = redis.pcall(look[1], look[2])
-  local foreign = refusal(sizes[i], look[3], look[4])
-  if foreign then
-    return foreign
-  end
+local fields, queued, timed = redis.pcall('HLEN', lock), redis.pcall('LLEN', queue), redis.pcall('ZCARD', timeouts)
+local foreign = refusal(fields, 'lock', 'hash') or refusal(queued, 'queue', 'list') or refusal(timed, 'timeouts', 'sorted set')
+if foreign then
+  return foreign
 end
-local fields = sizes[1]
 
 if fields > 0 and holder ~= place and redis.call('HEXISTS', lock, place) == 1 then
   redis.call('HSET', lock, holder, 1)
