@@ -28,6 +28,7 @@ pub(crate) mod wait_queue;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
@@ -78,10 +79,15 @@ impl ReplicaConfirmations {
         router: &Arc<Router>,
         opening: &Opening,
     ) -> Result<ReplicaConfirmations, LockError> {
-        let clustered = !router.is_alone();
         let mut confirmations = ReplicaConfirmations {
             router: router.clone(),
-            common: WaitCommon::new(opening.options.replicas, router.call_timeout, clustered),
+            common: Arc::new(WaitCommon {
+                replicas: opening.options.replicas,
+                timeout: router.call_timeout,
+                clustered: !router.is_alone(),
+                connected: AtomicU32::new(0),
+                warned: AtomicBool::new(false),
+            }),
             queues: Arc::default(),
             opening: opening.clone(),
             connected_at: clock::now(),
@@ -274,11 +280,9 @@ impl ReplicaConfirmations {
         let asked: Vec<_> = asked.collect();
         let (mut unconfirmed, mut why) = (0, None);
         for (answer, asked) in answers.iter_mut().zip(asked) {
-            let confirmed = match asked {
-                None => continue,
-                Some(asked) => asked.await,
-            };
-            if let Err(fault) = confirmed {
+            if let Some(asked) = asked
+                && let Err(fault) = asked.await
+            {
                 *answer = Renewed::Unknown;
                 unconfirmed += 1;
                 why = Some(fault);

@@ -41,31 +41,17 @@ impl WaitRequest {
 
 /// The parts that all wait connections of a manager share, to whichever server they lead.
 pub(in super::super) struct WaitCommon {
-    pub(super) replicas: Replicas,
-    pub(super) timeout: Duration,
+    pub(in super::super) replicas: Replicas,
+    pub(in super::super) timeout: Duration,
     /// Whether the servers are nodes of a cluster.
-    pub(super) clustered: bool,
+    pub(in super::super) clustered: bool,
     /// The most replicas that a server had when a connection to it was opened. All nodes of a cluster share this
     /// number: a replica that was just promoted has few replicas of its own, and needs as many as the master before it.
-    connected: AtomicU32,
-    warned: AtomicBool,
+    pub(in super::super) connected: AtomicU32,
+    pub(in super::super) warned: AtomicBool,
 }
 
 impl WaitCommon {
-    pub(in super::super) fn new(
-        replicas: Replicas,
-        timeout: Duration,
-        clustered: bool,
-    ) -> Arc<WaitCommon> {
-        Arc::new(WaitCommon {
-            replicas,
-            timeout,
-            clustered,
-            connected: AtomicU32::new(0),
-            warned: AtomicBool::new(false),
-        })
-    }
-
     fn need(&self) -> u32 {
         self.replicas
             .needed_of(self.connected.load(Ordering::Relaxed))

@@ -1,5 +1,7 @@
 //! Tests of a wait connection by itself, and of the server whose replicas count.
 
+use std::sync::atomic::{AtomicBool, AtomicU32};
+
 use super::super::replicas::wait_connection::WaitCommon;
 use super::super::replicas::wait_queue::WaitQueue;
 use super::*;
@@ -26,7 +28,13 @@ async fn scene() -> ReplicaScene {
     .await;
     let backend = connect(&master).await;
     let target = Arc::new(Target::parse(&master.url()).unwrap());
-    let common = WaitCommon::new(Replicas::majority(), CALL, false);
+    let common = Arc::new(WaitCommon {
+        replicas: Replicas::majority(),
+        timeout: CALL,
+        clustered: false,
+        connected: AtomicU32::new(0),
+        warned: AtomicBool::new(false),
+    });
     let closed = tokio::sync::watch::Sender::new(false);
     let wait_queue = WaitQueue::start(target, &common, &Handle::current(), &closed.subscribe());
     ReplicaScene {
