@@ -142,16 +142,6 @@ async fn wait(connection: &Wire, need: u32, millis: u64) -> Result<u32, Fault> {
     confirmed.ok_or_else(|| faults::malformed("WAIT"))
 }
 
-/// The outcome of one `WAIT`.
-struct WaitOutcome {
-    /// The outcome for each hold.
-    touches: Vec<Touch>,
-    confirmed: u32,
-    need: u32,
-    /// The earliest deadline of the requests.
-    until: Moment,
-}
-
 pub(super) struct WaitConnection {
     pub(super) settings: Arc<WaitSettings>,
     pub(super) open: Option<Dialed>,
@@ -178,20 +168,12 @@ impl WaitConnection {
             if requests.is_empty() {
                 return;
             }
-            if self.open.is_none() {
-                fresh = true;
-            }
-            let outcome = self.ask(&requests).await;
-            if outcome.is_err() {
-                self.open = None;
-            }
-            match outcome {
-                Ok(outcome) => {
-                    requests = settle(requests, &outcome, fresh);
+            fresh |= self.open.is_none();
+            match self.ask(&mut requests, fresh).await {
+                Ok(is_missing) => {
                     // A caller that left meanwhile may itself have given back the hold that was not found.
                     requests.retain(WaitRequest::is_wanted);
-                    let is_missing = |touch: &Touch| matches!(touch, Touch::NotHeld);
-                    if !fresh && outcome.touches.iter().any(is_missing) && !requests.is_empty() {
+                    if !fresh && is_missing && !requests.is_empty() {
                         self.open = None;
                     }
                 }
@@ -206,13 +188,13 @@ impl WaitConnection {
         }
     }
 
-    /// Sends one `WAIT` for all requests.
-    async fn ask(&mut self, requests: &[WaitRequest]) -> Result<WaitOutcome, Fault> {
+    /// Sends one `WAIT` for all requests, and answers those that it can answer. Returns `true` if a hold was not found. After
+    /// a fault, there is no connection.
+    async fn ask(&mut self, requests: &mut Vec<WaitRequest>, fresh: bool) -> Result<bool, Fault> {
         let open = match self.open.take() {
             Some(open) => open,
             None => self.settings.open().await?,
         };
-        let open = self.open.insert(open);
         let now = clock::now();
         let deadlines = requests.iter().map(|request| request.deadline);
         let until = deadlines.reduce(Moment::earlier).unwrap_or(now);
@@ -248,22 +230,26 @@ impl WaitConnection {
                 return Err(dial::moved());
             }
         };
+        self.open = Some(open);
         if let Some(confirmed) = confirmed {
             *self.settings.last.lock() = Some((confirmed, need));
         }
-        Ok(WaitOutcome {
-            touches,
-            confirmed: confirmed.unwrap_or(0),
-            need,
-            until,
-        })
+        let counted = (confirmed.unwrap_or(0), need);
+        *requests = settle(std::mem::take(requests), &touches, counted, until, fresh);
+        Ok(touches.iter().any(|touch| matches!(touch, Touch::NotHeld)))
     }
 }
 
-/// Answers the requests that it can answer. Returns the others, which need another `WAIT`.
-fn settle(requests: Vec<WaitRequest>, outcome: &WaitOutcome, fresh: bool) -> Vec<WaitRequest> {
-    let (confirmed, need) = (outcome.confirmed, outcome.need);
-    let mut touches = outcome.touches.iter();
+/// Answers the requests that it can answer, after a `WAIT` that ended at `until`. Returns the others, which need another
+/// `WAIT`.
+fn settle(
+    requests: Vec<WaitRequest>,
+    touches: &[Touch],
+    (confirmed, need): (u32, u32),
+    until: Moment,
+    fresh: bool,
+) -> Vec<WaitRequest> {
+    let mut touches = touches.iter();
     let mut left = Vec::new();
     for request in requests {
         let of_it: Vec<&Touch> = touches.by_ref().take(request.holds.len()).collect();
@@ -285,7 +271,7 @@ fn settle(requests: Vec<WaitRequest>, outcome: &WaitOutcome, fresh: bool) -> Vec
             ))
         } else if confirmed >= need || of_it.is_empty() {
             Ok(())
-        } else if request.deadline - outcome.until > SOON {
+        } else if request.deadline - until > SOON {
             // The shorter time of another request ended this `WAIT`.
             left.push(request);
             continue;
