@@ -25,94 +25,62 @@ pub(super) struct QuorumListener {
 
 struct NodeListener {
     listener: Box<dyn Listen>,
-    ready: bool,
     told: bool,
 }
 
 impl QuorumListener {
     pub(super) fn new(listeners: Vec<Box<dyn Listen>>) -> QuorumListener {
-        let node = |listener| NodeListener {
-            listener,
-            ready: false,
-            told: false,
-        };
+        let told = false;
+        let node = |listener| NodeListener { listener, told };
         QuorumListener {
             listeners: listeners.into_iter().map(node).collect(),
             wake: None,
             pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
         }
     }
-
-    fn count(&self, is: impl Fn(&NodeListener) -> bool) -> usize {
-        self.listeners.iter().filter(|node| is(node)).count()
-    }
-
-    fn woken(&mut self) {
-        self.wake = None;
-        for node in &mut self.listeners {
-            node.told = false;
-        }
-    }
 }
 
-type AskNode = for<'a> fn(&'a mut dyn Listen) -> Boxed<'a>;
-
-/// Waits for the first listener that has news, and marks it.
-async fn any(
-    listeners: &mut [NodeListener],
-    is_open: fn(&NodeListener) -> bool,
-    ask: AskNode,
-    mark: fn(&mut NodeListener),
-) {
-    let index = {
-        let open = listeners
-            .iter_mut()
-            .enumerate()
-            .filter(|(_, node)| is_open(node));
-        let mut asked: Vec<_> = open
-            .map(|(index, node)| (index, ask(node.listener.as_mut())))
-            .collect();
-        poll_fn(|cx| {
-            let told = asked
-                .iter_mut()
-                .find_map(|(index, told)| told.as_mut().poll(cx).is_ready().then_some(*index));
-            told.map_or(Poll::Pending, Poll::Ready)
-        })
-        .await
-    };
-    if let Some(node) = listeners.get_mut(index) {
-        mark(node);
-    }
+/// Waits for a node that has sent no message so far, and notes that it has.
+async fn any(listeners: &mut [NodeListener]) {
+    let silent = listeners.iter_mut().filter(|node| !node.told);
+    let heard = silent.map(|node| (&mut node.told, node.listener.heard()));
+    let mut heard: Vec<_> = heard.collect();
+    poll_fn(|cx| {
+        for (told, heard) in &mut heard {
+            if heard.as_mut().poll(cx).is_ready() {
+                **told = true;
+                return Poll::Ready(());
+            }
+        }
+        Poll::Pending
+    })
+    .await;
 }
 
 impl Listen for QuorumListener {
     fn ready(&mut self) -> Boxed<'_> {
-        Box::pin(async {
-            while self.count(|node| node.ready) < majority(self.listeners.len()) {
-                any(
-                    &mut self.listeners,
-                    |node| !node.ready,
-                    |listener| listener.ready(),
-                    |node| node.ready = true,
-                )
-                .await;
+        let spare = self.listeners.len() - majority(self.listeners.len());
+        let opening = self.listeners.iter_mut().map(|node| node.listener.ready());
+        let mut opening: Vec<_> = opening.collect();
+        Box::pin(poll_fn(move |cx| {
+            opening.retain_mut(|ready| ready.as_mut().poll(cx).is_pending());
+            if opening.len() <= spare {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
             }
-        })
+        }))
     }
 
     fn heard(&mut self) -> Boxed<'_> {
         Box::pin(async {
+            let needed = majority(self.listeners.len());
             loop {
-                if self.count(|node| node.told) >= majority(self.listeners.len()) {
+                if self.listeners.iter().filter(|node| node.told).count() >= needed {
                     self.pauses.reset();
                     break;
                 }
-                let told = any(
-                    &mut self.listeners,
-                    |node| !node.told,
-                    |listener| listener.heard(),
-                    |node| node.told = true,
-                );
+                let told = any(&mut self.listeners);
                 let Some(wake) = self.wake else {
                     told.await;
                     // The pause is random, so that waiters that got the same message do not ask at the same time.
@@ -125,7 +93,10 @@ impl Listen for QuorumListener {
                     () = clock::sleep_until(wake) => break,
                 }
             }
-            self.woken();
+            self.wake = None;
+            for node in &mut self.listeners {
+                node.told = false;
+            }
         })
     }
 }
