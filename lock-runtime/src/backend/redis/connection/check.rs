@@ -14,9 +14,9 @@ use crate::backend::redis::pubsub::messages::channel;
 use crate::backend::redis::scripting::exclusive::{
     Acquire, HandOver, HandOverReply, Release, Renew,
 };
-use crate::backend::redis::scripting::outcomes::{AcquireReply, ReleaseReply};
+use crate::backend::redis::scripting::outcomes::AcquireReply;
 use crate::backend::redis::scripting::{self, Manner, Script, faults};
-use crate::backend::{Fault, Renewed};
+use crate::backend::{Fault, Released, Renewed};
 use crate::observe::metrics::logged;
 use crate::values::{ClusterChannels, Key, Kind, LockName, SPARE_TOKENS, clock, key};
 
@@ -248,13 +248,11 @@ impl Check {
     ) -> Result<bool, Fault> {
         let channel = channel(key);
         let release = Release::of(key.raw(), holder, &channel);
-        match self.call(connection, &release).await? {
-            ReleaseReply::Done | ReleaseReply::Received(_) => Ok(true),
-            ReleaseReply::Unpublished => Ok(false),
-            ReleaseReply::AndListed { .. } | ReleaseReply::NotHeld { .. } => {
-                Err(self.inconsistent("release"))
-            }
+        let reply = self.call(connection, &release).await?;
+        if reply.released != Released::Done {
+            return Err(self.inconsistent("release"));
         }
+        Ok(reply.receivers.is_some())
     }
 
     async fn call<S: Script>(&self, connection: &mut Wire, script: &S) -> Result<S::Reply, Fault> {

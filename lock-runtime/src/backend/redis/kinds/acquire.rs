@@ -8,8 +8,10 @@ use super::{exclusive, fair, listed, permits, read_write, release};
 use crate::backend::kit::undo::Undo;
 use crate::backend::redis::connection::Live;
 use crate::backend::redis::router::{AcquireRoute, Router};
-use crate::backend::redis::scripting::outcomes::{AcquireReply, Dated, GaveBack, TenureReply};
-use crate::backend::{AcquireRequest, Acquired, AskedKind, Fault, Granted, HoldRef, WithRelease};
+use crate::backend::redis::scripting::outcomes::{AcquireReply, Dated, TenureReply};
+use crate::backend::{
+    AcquireRequest, Acquired, AskedKind, Fault, Granted, HoldRef, Released, WithRelease,
+};
 use crate::values::{Backoff, Counted, HolderId, Key, Kind, Moment, clock, rare};
 
 pub(crate) async fn acquire(
@@ -229,13 +231,11 @@ impl Compensation {
                 // release may have been executed first, as long as the server's own time is not past the acquire's
                 // date.
                 Ok((answer, live)) => {
-                    let settled = match answer {
-                        GaveBack::Done | GaveBack::DoneAndListed => true,
-                        GaveBack::NotHeld { time } => {
-                            let refused = |(_, not_after): &(_, u64)| time > *not_after;
-                            past || self.is_behind(&live) || self.sent.as_ref().is_some_and(refused)
-                        }
-                    };
+                    let refused = |(_, not_after): &(_, u64)| answer.time > *not_after;
+                    let settled = answer.released != Released::NotHeld
+                        || past
+                        || self.is_behind(&live)
+                        || self.sent.as_ref().is_some_and(refused);
                     // A deposed master may confirm the release while the new master still has the lock, so the answer
                     // needs a vouch.
                     let deadline = clock::now() + self.router.call_timeout;

@@ -10,7 +10,7 @@ use crate::backend::redis::scripting::exclusive::{
     Acquire, HandOver, HandOverReply, NextToken, Release,
 };
 use crate::backend::redis::scripting::grouped::{AcquireTerms, OneAcquire, OneRelease};
-use crate::backend::redis::scripting::outcomes::{AcquireReply, Dated, GaveBack, ReleaseReply};
+use crate::backend::redis::scripting::outcomes::{AcquireReply, Dated, ReleaseReply};
 use crate::backend::{
     AcquireRequest, Fault, FurtherTurns, Granted, HandedOver, HoldRef, Renewal, Spare,
 };
@@ -144,7 +144,7 @@ pub(crate) async fn token(
 }
 
 /// Releases the lock, on the connection of `releasing`.
-pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
+pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {
     let HoldRef {
         key,
         holder,
@@ -171,7 +171,10 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
         }
     };
     releasing.note_others(&reply);
-    Ok(reply.gave_back(|| releasing.router.publish(channel(key), RELEASED.to_owned())))
+    if reply.receivers.is_none() {
+        releasing.router.publish(channel(key), RELEASED.to_owned());
+    }
+    Ok(reply)
 }
 
 async fn release_alone(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {

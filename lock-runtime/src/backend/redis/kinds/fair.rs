@@ -1,14 +1,12 @@
 //! A lock that serves its waiters in order: Redisson's `RFairLock`. Its hold is the same as that of a mutex.
 
-use redis::Value;
-
 use super::request::{Releasing, Sending};
 use crate::backend::redis::pubsub::messages::{RELEASED, channel};
 use crate::backend::redis::scripting::exclusive::Renew;
 use crate::backend::redis::scripting::outcomes::{
-    AcquireReply, Announced, GaveBack, acquire_reply,
+    AcquireReply, Announced, ReleaseReply, acquire_reply, announced_release,
 };
-use crate::backend::redis::scripting::{Items, Script, Source, lua, script, source, text};
+use crate::backend::redis::scripting::{Items, Script, Source, lua, script, source};
 use crate::backend::{Fault, HoldRef};
 use crate::values::{HolderId, Key};
 
@@ -44,7 +42,7 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
 }
 
 /// Ends the hold or the place in the queue, on the connection of `releasing`.
-pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
+pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {
     let hold_ref = releasing.hold_ref;
     let [queue, timeouts] = &queue_keys(hold_ref.key);
     let script = FairRelease {
@@ -104,23 +102,5 @@ script! {
         args { holder: &'a str, channel: &'a str }
         fixed { payload: RELEASED }
     }
-    |_, mut items| -> Announced<GaveBack> {
-        let mut unpublished = Vec::new();
-        let done = match (items.integer()?, items.value()?) {
-            // The name of the first waiter is not text, so it is not one of ours.
-            (2, Value::BulkString(channel)) if std::str::from_utf8(&channel).is_err() => GaveBack::Done,
-            (code, rest) => match (code, text(rest)?) {
-                (1, _) => GaveBack::Done,
-                // The first waiter in the queue got no message.
-                (2, channel) if !channel.is_empty() => {
-                    unpublished.push((channel, RELEASED.to_owned()));
-                    GaveBack::Done
-                }
-                // The holder neither held the lock nor was in the queue.
-                (0, time) => GaveBack::NotHeld { time: time.parse().ok()? },
-                _ => return None,
-            },
-        };
-        items.end(Ok(Announced { done, unpublished }))
-    }
+    |_, items| -> Announced<ReleaseReply> { announced_release(items) }
 }

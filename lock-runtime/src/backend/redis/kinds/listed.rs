@@ -11,9 +11,11 @@ use crate::backend::redis::connection::Live;
 use crate::backend::redis::pubsub::messages::{RELEASED, channel};
 use crate::backend::redis::pubsub::topics::Topics;
 use crate::backend::redis::router::Router;
-use crate::backend::redis::scripting::outcomes::{AcquireReply, ReleaseReply, acquire_reply};
+use crate::backend::redis::scripting::outcomes::{
+    AcquireReply, ReleaseReply, acquire_reply, release_reply,
+};
 use crate::backend::redis::scripting::{Items, Script, Source, lua, script, source};
-use crate::backend::{Both, Fault, Granted, HoldRef, Listen, WaitingList};
+use crate::backend::{Both, Fault, Granted, HoldRef, Listen, Released, WaitingList};
 use crate::values::key::LIST_PREFIX;
 use crate::values::{Alias, HolderId, Key, Kind, Moment};
 
@@ -155,7 +157,7 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, F
     };
     let reply = releasing.call(&script).await;
     let listed_at = match &reply {
-        Ok(ReleaseReply::AndListed { time }) => Some(*time),
+        Ok(reply) if reply.released == Released::DoneAndListed => Some(reply.time),
         _ => None,
     };
     if let Some(time) = listed_at {
@@ -212,11 +214,5 @@ script! {
             used: Option<u64>
         }
     }
-    |_, mut items| -> ReleaseReply {
-        let reply = match items.integer()? {
-            -1 => ReleaseReply::AndListed { time: items.digits()? },
-            released => ReleaseReply::read(released, &mut items)?,
-        };
-        items.end(Ok(reply))
-    }
+    |_, items| -> ReleaseReply { release_reply(items) }
 }

@@ -9,7 +9,7 @@ use super::request::{Releasing, Sending};
 use crate::backend::redis::pubsub::messages::{CONTROL, channel, channel_of_permits};
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::outcomes::{
-    AcquireReply, Announced, GaveBack, acquire_reply, read_renewals,
+    AcquireReply, Announced, ReleaseReply, acquire_reply, announced_release, read_renewals,
 };
 use crate::backend::redis::scripting::{Items, Script, Source, lua, renewal, script, source};
 use crate::backend::{Fault, HoldRef, Renewal, Renewed};
@@ -44,7 +44,7 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
 }
 
 /// Returns the permits, on the connection of `releasing`.
-pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
+pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {
     let hold_ref = releasing.hold_ref;
     let script = ReleasePermits {
         permits: hold_ref.key.raw(),
@@ -121,25 +121,12 @@ script! {
 
 script! {
     "release_permits", "allow-oom",
-    ["digits", "range", "time", "failed", "refusal", "counter", "by_request", "publish"]
+    ["digits", "range", "time", "failed", "refusal", "counter", "by_request", "publish", "publish_or_append"]
     struct ReleasePermits<'a> {
         keys { permits: &'a str, leases: &'a str }
         args { ids: &'a [u8], channel: &'a str }
     }
-    |this, mut items| -> Announced<GaveBack> {
-        let (code, time) = (items.integer()?, items.text()?);
-        let done = match code {
-            1 => GaveBack::Done,
-            0 => GaveBack::NotHeld { time: time.parse().ok()? },
-            _ => return None,
-        };
-        let mut unpublished = Vec::new();
-        let payload = items.text()?;
-        if !payload.is_empty() {
-            unpublished.push((this.channel.to_owned(), payload));
-        }
-        items.end(Ok(Announced { done, unpublished }))
-    }
+    |_, items| -> Announced<ReleaseReply> { announced_release(items) }
 }
 
 renewal! {

@@ -7,7 +7,7 @@ use crate::backend::redis::pubsub::messages::channel;
 use crate::backend::redis::router::Router;
 use crate::backend::redis::scripting::exclusive::Renew;
 use crate::backend::redis::scripting::outcomes::{
-    AcquireReply, GaveBack, ReleaseReply, acquire_reply, read_renewals, release_reply,
+    AcquireReply, ReleaseReply, acquire_reply, read_renewals, release_reply,
 };
 use crate::backend::redis::scripting::{Items, Script, Source, lua, renewal, script, source};
 use crate::backend::{Fault, HoldRef, READERS_KEPT_OUT, Released, Renewal, Renewed};
@@ -61,7 +61,7 @@ pub(crate) async fn acquire(sending: &Sending<'_>) -> Result<AcquireReply, Fault
 }
 
 /// Releases a read or a write, on the connection of `releasing`.
-pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
+pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {
     let hold_ref = releasing.hold_ref;
     let (holder, channel) = (hold_ref.holder.text(), channel(hold_ref.key));
     let script = ReadWriteRelease {
@@ -72,7 +72,8 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<GaveBack, Fault
     };
     let reply = releasing.call(&script).await?;
     releasing.note_others(&reply);
-    Ok(reply.gave_back(|| publish(releasing.router, channel)))
+    announce(releasing.router, &reply, channel);
+    Ok(reply)
 }
 
 impl Router {
@@ -93,20 +94,20 @@ impl Router {
         let before = self.nodes.live();
         let deadline = clock::now() + timeout;
         let reply = self.call(hold_ref.key, &script, timeout).await?;
-        match reply.gave_back(|| publish(self, channel)) {
-            GaveBack::Done | GaveBack::DoneAndListed => Ok(Released::Done),
-            GaveBack::NotHeld { .. } => {
-                self.vouch(before, deadline).await?;
-                Ok(Released::NotHeld)
-            }
+        announce(self, &reply, channel);
+        if reply.released == Released::NotHeld {
+            self.vouch(before, deadline).await?;
         }
+        Ok(reply.released)
     }
 }
 
 /// Publishes the messages that a script could not publish. One message too many does no harm.
-fn publish(router: &Router, channel: String) {
-    router.publish(channel.clone(), WRITER_LEFT.to_owned());
-    router.publish(channel, READER_LEFT.to_owned());
+fn announce(router: &Router, reply: &ReleaseReply, channel: String) {
+    if reply.receivers.is_none() {
+        router.publish(channel.clone(), WRITER_LEFT.to_owned());
+        router.publish(channel, READER_LEFT.to_owned());
+    }
 }
 
 /// Returns the item of a read for the script that renews reads.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::request::Releasing;
 use super::{exclusive, fair, listed, permits, read_write};
 use crate::backend::redis::router::Router;
-use crate::backend::redis::scripting::outcomes::GaveBack;
+use crate::backend::redis::scripting::outcomes::ReleaseReply;
 use crate::backend::{Fault, HoldRef, Released, WithRelease};
 use crate::values::{Kind, clock, rare};
 
@@ -36,19 +36,16 @@ pub(crate) async fn release(
             (live, now) = rare(router.follow(redirect, &live, hold_ref.key, deadline)).await?;
             continue;
         }
-        return match answer? {
-            GaveBack::Done => Ok(Released::Done),
-            GaveBack::DoneAndListed => Ok(Released::DoneAndListed),
-            GaveBack::NotHeld { .. } => {
-                rare(router.vouch(Some(live), deadline)).await?;
-                Ok(Released::NotHeld)
-            }
-        };
+        let released = answer?.released;
+        if released == Released::NotHeld {
+            rare(router.vouch(Some(live), deadline)).await?;
+        }
+        return Ok(released);
     }
 }
 
 /// Sends the request once.
-pub(crate) async fn ask(releasing: &Releasing<'_>) -> Result<GaveBack, Fault> {
+pub(crate) async fn ask(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault> {
     match releasing.hold_ref.key.kind() {
         Kind::Mutex | Kind::Fenced => exclusive::release(releasing).await,
         Kind::Semaphore => rare(permits::release(releasing)).await,

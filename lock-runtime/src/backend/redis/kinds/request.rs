@@ -98,7 +98,7 @@ impl Releasing<'_> {
 
     /// Notes how many other processes wait for the key, if the reply says that some do.
     pub(super) fn note_others(&self, reply: &ReleaseReply) {
-        if let ReleaseReply::Received(receivers) = *reply {
+        if let Some(receivers @ 1..) = reply.receivers {
             self.router.note_others(self.hold_ref.key, receivers);
         }
     }

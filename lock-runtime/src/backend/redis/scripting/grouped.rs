@@ -158,12 +158,12 @@ impl Script for ReleaseEach {
         let mut answers = Vec::with_capacity(self.all.len());
         for _ in &self.all {
             if is_usual {
-                answers.push(Some(ReleaseReply::Done));
+                answers.push(ReleaseReply::read(1, &mut items));
                 continue;
             }
             answers.push(match items.integer()? {
                 0 => None,
-                released => Some(ReleaseReply::of(released)?),
+                released => Some(ReleaseReply::read(released, &mut items)?),
             });
         }
         items.end(Ok(answers))

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::{Items, faults, foreign, text};
-use crate::backend::{Fault, Renewed};
+use crate::backend::{Fault, Released, Renewed};
 use crate::observe::metrics::logged;
 use crate::values::{FencingToken, decimal};
 
@@ -133,70 +133,35 @@ pub(crate) fn acquire_reply(
     items.end(Ok(reply))
 }
 
-/// The reply of a release. `time` is in µs of the server's TIME.
-#[derive(Debug, PartialEq)]
-pub(crate) enum ReleaseReply {
-    Done,
-    /// The lock was released, and this number of listeners received the message that it is free. Only for a mutex or a
-    /// read/write lock.
-    Received(u64),
-    /// The lock was released, but the message was not published.
-    Unpublished,
-    /// The lock was released and is reserved for another process, and the next holder is on the list. Only for a release
-    /// by the list.
-    AndListed {
-        time: u64,
-    },
-    NotHeld {
-        time: u64,
-    },
+/// The reply of a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReleaseReply {
+    /// [`DoneAndListed`](Released::DoneAndListed) only for a release by the list: the lock is reserved for another process.
+    pub(crate) released: Released,
+    /// Where the lock was not simply released, in µs of the server's TIME; else 0.
+    pub(crate) time: u64,
+    /// The number of listeners that received the message that the lock is free, where it is counted: for a mutex and a
+    /// read/write lock. `None` if the message was not published.
+    pub(crate) receivers: Option<u64>,
 }
 
 impl ReleaseReply {
-    /// Parses the number that says how a lock was released, and the rest of the reply.
-    pub(crate) fn read(released: i64, rest: &mut Items) -> Option<ReleaseReply> {
-        match released {
-            0 => Some(ReleaseReply::NotHeld {
-                time: rest.digits()?,
-            }),
-            released => ReleaseReply::of(released),
-        }
+    /// Parses the number that says how a lock was released, and the time after it.
+    pub(crate) fn read(code: i64, rest: &mut Items) -> Option<ReleaseReply> {
+        let (released, receivers) = match code {
+            -1 => (Released::DoneAndListed, Some(0)),
+            0 => (Released::NotHeld, Some(0)),
+            1 => (Released::Done, Some(0)),
+            2 => (Released::Done, None),
+            3.. => (Released::Done, Some(u64::try_from(code - 2).ok()?)),
+            _ => return None,
+        };
+        Some(ReleaseReply {
+            released,
+            time: if code < 1 { rest.digits()? } else { 0 },
+            receivers,
+        })
     }
-
-    /// Parses the number that says how a lock was released.
-    pub(super) fn of(released: i64) -> Option<ReleaseReply> {
-        match released {
-            1 => Some(ReleaseReply::Done),
-            2 => Some(ReleaseReply::Unpublished),
-            3.. => u64::try_from(released - 2).ok().map(ReleaseReply::Received),
-            _ => None,
-        }
-    }
-
-    /// Returns the outcome for the backend. Calls `publish` if the message was not published.
-    pub(crate) fn gave_back(self, publish: impl FnOnce()) -> GaveBack {
-        match self {
-            ReleaseReply::Done | ReleaseReply::Received(_) => GaveBack::Done,
-            ReleaseReply::Unpublished => {
-                publish();
-                GaveBack::Done
-            }
-            ReleaseReply::AndListed { .. } => GaveBack::DoneAndListed,
-            ReleaseReply::NotHeld { time } => GaveBack::NotHeld { time },
-        }
-    }
-}
-
-/// The outcome of a release, and the server's time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GaveBack {
-    Done,
-    /// As `Done`, and the [next](crate::backend::WithRelease::next) holder is on the waiting list.
-    DoneAndListed,
-    /// The holder held nothing at that time, in µs of the server's TIME.
-    NotHeld {
-        time: u64,
-    },
 }
 
 /// Parses the reply of a release.
@@ -204,6 +169,16 @@ pub(crate) fn release_reply(mut items: Items) -> Option<Result<ReleaseReply, Fau
     let released = items.integer()?;
     let reply = ReleaseReply::read(released, &mut items)?;
     items.end(Ok(reply))
+}
+
+/// Parses the reply of a release that ends with the messages that were not published.
+pub(crate) fn announced_release(
+    mut items: Items,
+) -> Option<Result<Announced<ReleaseReply>, Fault>> {
+    let code = items.integer().filter(|code| (0..2).contains(code))?;
+    let done = ReleaseReply::read(code, &mut items)?;
+    let unpublished = items.messages()?;
+    Some(Ok(Announced { done, unpublished }))
 }
 
 /// Parses the answers of a renewal, one for each of the `expected` items.

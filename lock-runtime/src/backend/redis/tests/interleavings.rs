@@ -12,7 +12,7 @@ use redis::aio::MultiplexedConnection;
 
 use self::forms::RequestForm;
 use super::run;
-use super::scripts::{CHANNEL, LOCK, QUEUE, WAITING};
+use super::scripts::{CHANNEL, LOCK, QUEUE, WAITING, is_done};
 use super::server::{self, TestServer};
 use crate::backend::Renewed;
 use crate::backend::redis::kinds::operators::ForceRelease;
@@ -241,7 +241,7 @@ impl ModelRun {
                 let first = self.first_on_list(&holder).await;
                 let reply = self.release(form, &holder).await?;
                 let held = held_by(&self.state, &holder);
-                if held != matches!(reply, ReleaseReply::Done | ReleaseReply::Received(_)) {
+                if held != is_done(&reply) {
                     return Err(format!("{reply:?}"));
                 }
                 if held {

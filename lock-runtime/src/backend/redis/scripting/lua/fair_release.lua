@@ -4,8 +4,8 @@
 -- Uses: digits, time, failed, queue, publish
 -- Keys: lock, queue, timeouts
 -- Args: holder, channel, payload
--- Returns: {1, ''} done | {2, the channel} done, but the message could not be published on that channel
---          | {0, time_us} neither held nor queued
+-- Returns: {1} done | {1, channel, payload} done, but this message could not be published | {0, time_us} neither held nor
+--          queued
 -- Why: One script does both, because a caller that leaves cannot always know whether it has a hold or a place. Only the
 --      first waiter in the queue is woken, and only if the lock is free. Dead heads are removed as in fair_acquire.lua.
 --      No score of another waiter changes, because the score of this one added nothing to them. LREM scans the queue.
@@ -46,20 +46,13 @@ if gone ~= 1 and not scored and not led then
   return {0, digits(now)}
 end
 if not head or (gone ~= 1 and not led) then
-  return {1, ''}
+  return {1}
 end
 -- In a slot that leaves its node, reading a key that does not exist is an error, so the lock is free.
 local fields = redis.pcall('HLEN', lock)
 local there = failed(fields) and wrong_type(fields) or not failed(fields) and fields > 0
-if there then
-  return {1, ''}
+head = not there and living_head(queue, timeouts, ms)
+if not head or published(channel .. ':' .. head, payload) then
+  return {1}
 end
-
-head = living_head(queue, timeouts, ms)
-if not head then
-  return {1, ''}
-end
-if not published(channel .. ':' .. head, payload) then
-  return {2, channel .. ':' .. head}
-end
-return {1, ''}
+return {1, channel .. ':' .. head, payload}

@@ -1,11 +1,11 @@
 -- Returns leased permits and wakes waiters.
 --
 -- Flags: allow-oom
--- Uses: digits, range, time, failed, refusal, counter, by_request, publish
+-- Uses: digits, range, time, failed, refusal, counter, by_request, publish, publish_or_append
 -- Keys: permits, leases
 -- Args: ids, channel
--- Returns: {1, '', unpublished} returned | {0, time_us, unpublished} some of them were no longer leased; the others are
---          returned. `unpublished` is the message that could not be published, or ''
+-- Returns: {1} returned | {0, time_us} some of them were no longer leased; the others are returned. Each is followed by
+--          channel and payload of a message that could not be published
 -- Why: Only ids that are still leased count, so a second copy returns nothing. The count rises before the leases are
 --      deleted, and falls again if the deletion is refused. A release does not make a semaphore that is gone, and a
 --      semaphore that a request has set is deleted with its last lease.
@@ -52,8 +52,8 @@ end
 if free then
   delete_full(permits, leases, free)
 end
-local unpublished = free and free > 0 and not published(ARGV[2], digits(free)) and digits(free) or ''
-if #own * 16 < #ids then
-  return {0, digits(time_us()), unpublished}
+local reply = #own * 16 < #ids and {0, digits(time_us())} or {1}
+if free and free > 0 then
+  publish_or_append(reply, ARGV[2], digits(free))
 end
-return {1, '', unpublished}
+return reply

@@ -4,7 +4,6 @@
 use redis::{Cmd, Value};
 
 use super::{CLIENT, ModelRun};
-use crate::backend::Fault;
 use crate::backend::redis::scripting::exclusive::*;
 use crate::backend::redis::scripting::grouped::{
     AcquireEach, AcquireTerms, OneAcquire, OneRelease, ReleaseEach,
@@ -16,6 +15,7 @@ use crate::backend::redis::tests::scripts::listed::{
 };
 use crate::backend::redis::tests::scripts::{CHANNEL, LOCK};
 use crate::backend::redis::tests::{CALL, key, run, run_prolonged};
+use crate::backend::{Fault, Released};
 use crate::values::HolderId;
 use crate::values::fence::SPARE_TOKENS;
 
@@ -154,12 +154,11 @@ impl ModelRun {
                 used,
                 ..listed_release(holder)
             };
-            return match self.run_prolonged(&release).await? {
-                listed @ ReleaseReply::AndListed { .. } => {
-                    Err(format!("no holder is next: {listed:?}"))
-                }
-                reply => Ok(reply),
-            };
+            let reply = self.run_prolonged(&release).await?;
+            if reply.released == Released::DoneAndListed {
+                return Err(format!("no holder is next: {reply:?}"));
+            }
+            return Ok(reply);
         }
         // An older version has the same script, except for tokens to return.
         let release = Release {

@@ -80,7 +80,7 @@ async fn a_release_among_many_dead_readers_leaves_the_hash_its_lease() {
         bench.readers(many, count, None).await;
         bench.call(a.read()).await.unwrap();
         let (answer, commands) = bench.commands(bench.call(a.release())).await;
-        assert_eq!(answer.unwrap(), ReleaseReply::Done);
+        assert_eq!(answer.unwrap(), DONE);
         assert!(commands < MOST, "{many} of {count}: {commands} commands");
         assert_eq!(
             bench.integer("EXISTS lock:k").await == 0,
@@ -238,7 +238,7 @@ async fn a_waiter_that_leaves_a_long_queue_is_marked_as_dead() {
     let (second, last) = (waiter('8', 1), waiter('8', 10_000));
     for leaving in [&second, &last] {
         let left = bench.call(fair_release(leaving)).await.unwrap();
-        assert_eq!(left, super::fair::DONE);
+        assert_eq!(left, super::fair::LEFT);
     }
     assert_eq!(bench.integer(&format!("LLEN {QUEUE}")).await, 10_001);
     let first = waiter('8', 0);

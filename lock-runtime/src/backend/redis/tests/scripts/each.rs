@@ -264,16 +264,7 @@ async fn each_of_many_releases_has_its_own_answer() {
         bench.run(&format!("HSET lock:{name} {holder} 1")).await;
     }
     let answers = bench.call(each).await.unwrap();
-    assert_eq!(
-        answers,
-        [
-            Some(ReleaseReply::Done),
-            None,
-            None,
-            None,
-            Some(ReleaseReply::Done)
-        ]
-    );
+    assert_eq!(answers, [Some(DONE), None, None, None, Some(DONE)]);
     assert_eq!(bench.integer("EXISTS lock:held").await, 0);
     assert_eq!(bench.integer("EXISTS lock:other").await, 1);
 }
@@ -302,5 +293,5 @@ async fn a_refused_command_fails_one_request_of_a_group() {
         .run(&format!("HSET lock:k {} 1", each.all[0].holder.text()))
         .await;
     let answers = run(&mut limited, &each).await.unwrap();
-    assert_eq!(answers, [Some(ReleaseReply::Unpublished)]);
+    assert_eq!(answers, [Some(UNPUBLISHED)]);
 }

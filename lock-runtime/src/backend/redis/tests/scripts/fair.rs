@@ -82,8 +82,8 @@ pub(super) fn fair_release(holder: &str) -> FairRelease<'_> {
 }
 
 /// The reply of a release after which no message is still to be published.
-pub(super) const DONE: Announced<GaveBack> = Announced {
-    done: GaveBack::Done,
+pub(super) const LEFT: Announced<ReleaseReply> = Announced {
+    done: DONE,
     unpublished: Vec::new(),
 };
 
@@ -107,7 +107,7 @@ impl ScriptBench {
 
     async fn leave(&self, holder: &str) -> bool {
         let reply = self.call(fair_release(holder)).await.unwrap();
-        reply == DONE
+        reply == LEFT
     }
 
     async fn listen(&self) -> UnboundedReceiver<(String, String)> {

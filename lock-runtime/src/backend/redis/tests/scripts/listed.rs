@@ -61,10 +61,7 @@ impl ScriptBench {
     /// Releases by the list. Returns the end of the lock's lease after that, in ms of the server's time.
     async fn is_released(&self, release: ListedRelease<'_>) -> i64 {
         let (reply, ends) = self.prolonged(release).await;
-        assert!(
-            matches!(reply, ReleaseReply::Done | ReleaseReply::Received(_)),
-            "{reply:?}"
-        );
+        assert!(is_done(&reply), "{reply:?}");
         ends
     }
 
@@ -103,7 +100,7 @@ impl ScriptBench {
 }
 
 fn is_not_held(reply: &ReleaseReply) -> bool {
-    matches!(reply, ReleaseReply::NotHeld { .. })
+    reply.released == Released::NotHeld
 }
 
 /// Returns the messages that have arrived so far.
@@ -165,11 +162,9 @@ async fn a_release_puts_the_next_holder_of_its_process_on_the_list() {
         };
         let before = micros(&bench.run("TIME").await).unwrap();
         let (reply, _) = bench.prolonged(release).await;
-        let ReleaseReply::AndListed { time } = reply else {
-            panic!("{reply:?}");
-        };
+        assert_eq!(reply.released, Released::DoneAndListed, "{reply:?}");
         let after = micros(&bench.run("TIME").await).unwrap();
-        assert!((before..=after).contains(&time));
+        assert!((before..=after).contains(&reply.time));
         assert_eq!(bench.holder().await.as_deref(), Some(B));
         assert_eq!(bench.list().await, [C, NEXT]);
         assert!(bench.integer("PTTL lock:waiting:{lock:k}").await > 0);
@@ -216,13 +211,10 @@ async fn a_release_wakes_all_listeners_if_the_list_is_empty() {
 async fn a_release_says_whether_a_listener_received_it() {
     let bench = ScriptBench::new().await;
     bench.acquire("a").await;
-    assert_eq!(bench.call(release("a")).await.unwrap(), ReleaseReply::Done);
+    assert_eq!(bench.call(release("a")).await.unwrap(), DONE);
     let _listener = bench.server.listen(&[CHANNEL]).await;
     bench.acquire("a").await;
-    assert_eq!(
-        bench.call(release("a")).await.unwrap(),
-        ReleaseReply::Received(1)
-    );
+    assert_eq!(bench.call(release("a")).await.unwrap(), received_by(1));
 }
 
 #[tokio::test]
@@ -539,7 +531,7 @@ async fn a_reservation_without_a_lease_leaves_no_lock_behind() {
         .await;
     let mut limited = bench.user("-pexpire -pexpireat").await;
     let released = run(&mut limited, &listed_release(A)).await.unwrap();
-    assert_eq!(released, ReleaseReply::Received(1));
+    assert_eq!(released, received_by(1));
     assert_eq!(bench.holder().await, None);
     bench
         .run(&format!("ZADD lock:waiting:{{lock:k}} 5 {B}"))

@@ -36,7 +36,7 @@ use crate::backend::redis::scripting::grouped::{
 };
 use crate::backend::redis::scripting::outcomes::*;
 use crate::backend::redis::scripting::{Script, Source, reply};
-use crate::backend::{FIRST_WAITERS, Fault, Renewed};
+use crate::backend::{FIRST_WAITERS, Fault, Released, Renewed};
 
 /// The key that the tests lock.
 pub(super) const LOCK: &str = "lock:k";
@@ -47,6 +47,30 @@ pub(super) const QUEUE: &str = "redisson_lock_queue:{lock:k}";
 const RW_CHANNEL: &str = "redisson_rwlock:{lock:k}";
 const LEASE: u64 = 30_000;
 const FAR: u64 = 1 << 52;
+/// The reply of a release of which nobody heard, or where that is not counted.
+const DONE: ReleaseReply = ReleaseReply {
+    released: Released::Done,
+    time: 0,
+    receivers: Some(0),
+};
+/// The reply of a release whose message was refused.
+const UNPUBLISHED: ReleaseReply = ReleaseReply {
+    receivers: None,
+    ..DONE
+};
+
+/// The reply of a release whose message had this number of receivers.
+const fn received_by(receivers: u64) -> ReleaseReply {
+    ReleaseReply {
+        receivers: Some(receivers),
+        ..DONE
+    }
+}
+
+/// Returns `true` for a release whose message was published.
+pub(super) fn is_done(reply: &ReleaseReply) -> bool {
+    reply.released == Released::Done && reply.receivers.is_some()
+}
 
 /// A server and a connection, with short methods for what is done on it.
 struct ScriptBench {

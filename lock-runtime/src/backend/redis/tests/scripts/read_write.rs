@@ -161,7 +161,7 @@ async fn a_second_copy_counts_nothing_and_shortens_nothing() {
     }
     bench.call(a.release()).await.unwrap();
     let again = bench.call(a.release()).await.unwrap();
-    assert!(matches!(again, ReleaseReply::NotHeld { .. }));
+    assert_eq!(again.released, Released::NotHeld);
     let mut tokens = Vec::new();
     for lease in [LEASE, 1_000] {
         match bench
@@ -268,12 +268,12 @@ async fn a_java_writer_that_also_reads_is_left_as_it_is() {
             .call(ReadWriteKeys::of(holder).release())
             .await
             .unwrap();
-        assert!(matches!(released, ReleaseReply::NotHeld { .. }));
+        assert_eq!(released.released, Released::NotHeld);
         let downgraded = bench
             .call(ReadWriteKeys::of(holder).downgrade())
             .await
             .unwrap();
-        assert!(matches!(downgraded, ReleaseReply::NotHeld { .. }));
+        assert_eq!(downgraded.released, Released::NotHeld);
     }
     assert_eq!(bench.hash().await, before);
     let seen = bench.call(inspect()).await.unwrap().unwrap();
@@ -320,14 +320,14 @@ async fn a_writer_publishes_one_and_then_zero() {
     let w = ReadWriteKeys::of("w");
     bench.call(w.write()).await.unwrap();
     let heard = bench.call(w.release()).await.unwrap();
-    assert_eq!(heard, ReleaseReply::Received(1));
+    assert_eq!(heard, received_by(1));
     for payload in ["1", "0"] {
         assert_eq!(messages.recv().await.unwrap().1, payload);
     }
     bench.call(w.write()).await.unwrap();
     let mut limited = bench.user("resetchannels").await;
     let unpublished = run(&mut limited, &w.release()).await.unwrap();
-    assert_eq!(unpublished, ReleaseReply::Unpublished);
+    assert_eq!(unpublished, UNPUBLISHED);
     assert_eq!(bench.integer("EXISTS lock:k").await, 0);
 }
 
@@ -337,7 +337,7 @@ async fn a_downgrade_happens_once_keeps_the_lease_and_wakes_readers() {
     let w = ReadWriteKeys::of("w");
     let mut messages = bench.server.listen(&[RW_CHANNEL]).await;
     let nothing = bench.call(w.downgrade()).await.unwrap();
-    assert!(matches!(nothing, ReleaseReply::NotHeld { .. }));
+    assert_eq!(nothing.released, Released::NotHeld);
     assert_eq!(bench.integer("DBSIZE").await, 0, "it never acquires");
     bench
         .call(WriteAcquire {
@@ -347,7 +347,7 @@ async fn a_downgrade_happens_once_keeps_the_lease_and_wakes_readers() {
         .await
         .unwrap();
     for _ in 0..2 {
-        assert_eq!(bench.call(w.downgrade()).await.unwrap(), ReleaseReply::Done);
+        assert_eq!(bench.call(w.downgrade()).await.unwrap(), DONE);
         assert_eq!(bench.hash().await, "mode=read w=1");
     }
     for key in ["lock:k", "{lock:k}:w:rwlock_timeout:1"] {
@@ -366,7 +366,7 @@ async fn a_downgrade_happens_once_keeps_the_lease_and_wakes_readers() {
             .unwrap();
     }
     let late = bench.call(w.downgrade()).await.unwrap();
-    assert!(matches!(late, ReleaseReply::NotHeld { .. }));
+    assert_eq!(late.released, Released::NotHeld);
 }
 
 #[tokio::test]
@@ -378,7 +378,7 @@ async fn the_release_of_a_read_also_ends_the_write_that_it_was() {
     let answers = bench.call(ReadRenew { items: &items }).await.unwrap();
     assert_eq!(answers, [Renewed::Held]);
     assert!(bench.integer("PTTL lock:k").await > 80_000);
-    assert_eq!(bench.call(w.release()).await.unwrap(), ReleaseReply::Done);
+    assert_eq!(bench.call(w.release()).await.unwrap(), DONE);
     assert_eq!(bench.integer("EXISTS lock:k").await, 0);
 }
 
@@ -499,9 +499,9 @@ async fn other_entries_are_foreign_to_a_read_write_lock() {
         assert!(is_foreign(bench.call(w.write()).await, LOCK), "{what}");
         for names in [a, w] {
             let released = bench.call(names.release()).await.unwrap();
-            assert!(matches!(released, ReleaseReply::NotHeld { .. }), "{what}");
+            assert_eq!(released.released, Released::NotHeld, "{what}");
             let downgraded = bench.call(names.downgrade()).await.unwrap();
-            assert!(matches!(downgraded, ReleaseReply::NotHeld { .. }), "{what}");
+            assert_eq!(downgraded.released, Released::NotHeld, "{what}");
             let items = [names.renewal(LEASE)];
             let renewed = bench.call(ReadRenew { items: &items }).await.unwrap();
             assert_eq!(renewed, [Renewed::NotHeld], "{what}");

@@ -9,7 +9,7 @@ async fn a_refused_publish_does_not_undo_the_release() {
         let mut limited = bench.user(rules).await;
         bench.acquire("a").await;
         let released = run(&mut limited, &release("a")).await.unwrap();
-        assert_eq!(released, ReleaseReply::Unpublished, "{rules}");
+        assert_eq!(released, UNPUBLISHED, "{rules}");
         assert_eq!(bench.integer("EXISTS lock:k").await, 0);
         bench.acquire("a").await;
         let forced = run(&mut limited, &force()).await.unwrap();
@@ -66,7 +66,7 @@ async fn a_flushed_script_is_loaded_again_or_sent_whole() {
     let bench = ScriptBench::new().await;
     bench.acquire("a").await;
     bench.run("SCRIPT FLUSH").await;
-    assert_eq!(bench.call(release("a")).await.unwrap(), ReleaseReply::Done);
+    assert_eq!(bench.call(release("a")).await.unwrap(), DONE);
     assert_eq!(bench.integer("EXISTS lock:k").await, 0);
     let mut limited = bench.user("-script").await;
     bench.run("SCRIPT FLUSH").await;
@@ -93,7 +93,7 @@ async fn a_full_server_refuses_acquires_but_not_renewals_or_releases() {
     );
     let handed = bench.call(hand_over("a", "b")).await.unwrap();
     assert!(matches!(handed, HandOverReply::Done { .. }));
-    assert_eq!(bench.call(release("b")).await.unwrap(), ReleaseReply::Done);
+    assert_eq!(bench.call(release("b")).await.unwrap(), DONE);
     assert_eq!(bench.integer("EXISTS lock:new").await, 0);
 }
 

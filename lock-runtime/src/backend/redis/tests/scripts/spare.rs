@@ -126,7 +126,7 @@ async fn a_release_without_rights_to_the_fence_still_releases() {
         let mut limited = bench.user(rules).await;
         let release = release_after("a", token, last);
         let reply = run(&mut limited, &release).await.unwrap();
-        assert_eq!(reply, ReleaseReply::Received(1), "{rules}");
+        assert_eq!(reply, received_by(1), "{rules}");
         assert_eq!(bench.fence().await, last, "{rules}");
         bench.run(&format!("DEL {FENCE}")).await;
     }

@@ -28,7 +28,7 @@ async fn other_values_are_foreign_and_stay_as_they_are() {
             assert!(is_foreign(bench.call(add(1)).await, key), "{make}");
         }
         let given = bench.call(give(&one)).await.unwrap();
-        assert!(matches!(given.done, GaveBack::NotHeld { .. }), "{make}");
+        assert_eq!(given.done.released, Released::NotHeld, "{make}");
         assert_eq!(bench.renews(&one, LEASE).await, Renewed::NotHeld, "{make}");
         assert_eq!(bench.run(&format!("DUMP {key}")).await, before, "{make}");
     }
@@ -78,7 +78,7 @@ async fn a_refusal_in_mid_script_neither_loses_nor_makes_permits() {
     }
     let mut deaf = bench.user("-publish").await;
     let given = run(&mut deaf, &give(&held)).await.unwrap();
-    assert!(matches!(given.done, GaveBack::Done));
+    assert_eq!(given.done, DONE);
     assert_eq!(given.unpublished, [(TOLD.to_owned(), "5".to_owned())]);
     assert_eq!(bench.state().await, ("5".to_owned(), 0));
     // One of the two is leased no more.
@@ -86,7 +86,7 @@ async fn a_refusal_in_mid_script_neither_loses_nor_makes_permits() {
     assert!(bench.leases(&two).await);
     bench.call(give(&two[..16])).await.unwrap();
     let given = run(&mut deaf, &give(&two)).await.unwrap();
-    assert!(matches!(given.done, GaveBack::NotHeld { .. }));
+    assert_eq!(given.done.released, Released::NotHeld);
     assert_eq!(given.unpublished, [(TOLD.to_owned(), "5".to_owned())]);
 }
 
@@ -102,6 +102,6 @@ async fn permits_come_back_and_are_renewed_when_the_memory_is_full() {
     ));
     assert_eq!(bench.renews(&two, LEASE).await, Renewed::Held);
     let given = bench.call(give(&two)).await.unwrap();
-    assert!(matches!(given.done, GaveBack::Done));
+    assert_eq!(given.done, DONE);
     assert_eq!(bench.state().await, ("5".to_owned(), 0));
 }
