@@ -11,9 +11,7 @@ use crate::backend::redis::scripting::exclusive::{
 };
 use crate::backend::redis::scripting::grouped::{AcquireTerms, OneAcquire, OneRelease};
 use crate::backend::redis::scripting::outcomes::{AcquireReply, Dated, ReleaseReply};
-use crate::backend::{
-    AcquireRequest, Fault, FurtherTurns, Granted, HandedOver, HoldRef, Renewal, Spare,
-};
+use crate::backend::{AcquireRequest, Fault, FurtherTurns, Granted, HandedOver, HoldRef, Spare};
 use crate::values::{FencingToken, HolderId, Key, Kind, TokenRange, clock, rare};
 
 /// The field of a hold in the lock's hash.
@@ -255,9 +253,4 @@ pub(crate) async fn hand_over(
             Ok(HandedOver::NotHeld)
         }
     }
-}
-
-/// Returns the item of a hold for the script that renews.
-pub(crate) fn entry(item: &Renewal, ttl: i64) -> (&str, String, i64) {
-    (item.key.raw(), field(&item.key, item.holder), ttl)
 }

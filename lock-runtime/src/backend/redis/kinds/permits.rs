@@ -12,7 +12,7 @@ use crate::backend::redis::scripting::outcomes::{
     AcquireReply, Announced, ReleaseReply, acquire_reply, announced_release, read_renewals,
 };
 use crate::backend::redis::scripting::{Items, Script, Source, lua, renewal, script, source};
-use crate::backend::{Fault, HoldRef, Renewal, Renewed};
+use crate::backend::{Fault, HoldRef, Renewed};
 use crate::values::{HolderId, Key, clock};
 
 pub(crate) fn ids(holder: HolderId, permits: u32) -> Vec<u8> {
@@ -55,11 +55,6 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, F
     let reply = releasing.call(&script).await?;
     releasing.router.publish_all(reply.unpublished);
     Ok(reply.done)
-}
-
-/// Returns the item of the first `permits` permits of a hold for the script that renews permits.
-pub(crate) fn entry(item: &Renewal, permits: u32, ttl: i64) -> (String, Vec<u8>, i64) {
-    (leases(&item.key), ids(item.holder, permits), ttl)
 }
 
 /// Returns all leased permits to a semaphore at a key that holds no hash. Returns `true` if there were any.

@@ -10,7 +10,7 @@ use crate::backend::redis::scripting::outcomes::{
     AcquireReply, ReleaseReply, acquire_reply, read_renewals, release_reply,
 };
 use crate::backend::redis::scripting::{Items, Script, Source, lua, renewal, script, source};
-use crate::backend::{Fault, HoldRef, READERS_KEPT_OUT, Released, Renewal, Renewed};
+use crate::backend::{Fault, HoldRef, READERS_KEPT_OUT, Released, Renewed};
 use crate::values::{HolderId, Key, Kind, Ttl, clock};
 
 /// The message of the last reader that leaves. A Redisson client wakes one waiter.
@@ -108,12 +108,6 @@ fn announce(router: &Router, reply: &ReleaseReply, channel: String) {
         router.publish(channel.clone(), WRITER_LEFT.to_owned());
         router.publish(channel, READER_LEFT.to_owned());
     }
-}
-
-/// Returns the item of a read for the script that renews reads.
-pub(crate) fn entry(item: &Renewal, ttl: i64) -> (&str, String, String, i64) {
-    let timeout = timeout_key(&item.key, item.holder);
-    (item.key.raw(), timeout, item.holder.text(), ttl)
 }
 
 script! {

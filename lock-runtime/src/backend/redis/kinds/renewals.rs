@@ -2,19 +2,20 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::ops::Range;
 use std::pin::pin;
 use std::task::Poll;
 
-use super::exclusive;
-use super::permits::{self, RenewPermits};
-use super::read_write::{self, ReadRenew};
+use super::counters::leases;
+use super::exclusive::field;
+use super::permits::{RenewPermits, ids};
+use super::read_write::{ReadRenew, timeout_key};
 use super::request::{mark, ttl};
+use crate::backend::redis::cluster::Redirect;
 use crate::backend::redis::connection::{Live, Wire};
 use crate::backend::redis::router::{Nodes, Router};
 use crate::backend::redis::scripting::exclusive::Renew;
 use crate::backend::redis::scripting::{self, Manner, Script, faults};
-use crate::backend::{Fault, Renewal, Renewed, Reply, Within};
+use crate::backend::{Boxed, Fault, Renewal, Renewed, Reply, Within};
 use crate::values::{Key, Kind, Moment, clock, rare};
 
 /// The time until which an answer usually arrives, and the time until which it is of use.
@@ -40,7 +41,7 @@ impl Router {
             useful: asked_at + useful.max(timeout),
         };
         let before = self.nodes.live();
-        let mut answers = self.renew_all(batch, asked_at, times).await?;
+        let mut answers = self.renew_all(batch, times).await?;
         let vouched_by = clock::now() + timeout;
         // A cluster's answers need no vouch: a node that has lost a slot redirects the request.
         if answers.contains(&Renewed::NotHeld) && self.vouch(before, vouched_by).await.is_err() {
@@ -58,127 +59,53 @@ impl Router {
     async fn renew_all(
         &self,
         batch: &[Renewal],
-        now: Moment,
         times: RenewalTimes,
     ) -> Result<Vec<Renewed>, Fault> {
         let slots = self.nodes.keeps_to_slots();
         let parts = by_script(batch, |key| if slots { key.slot() } else { 0 });
-        let renewals = parts.iter().map(|part| {
-            let items = part.iter().filter_map(|&at| batch.get(at));
-            self.renew_part(items.collect(), now, times)
+        let asked = parts.into_iter().map(|part| -> Boxed<'_, _> {
+            let ask = move |items| self.renew_part(items, times);
+            Box::pin(in_parts(
+                batch,
+                vec![part],
+                !self.is_alone(),
+                ALL_REFUSED,
+                ask,
+            ))
         });
-        let answered = all(renewals.collect()).await;
+        let answered = all(asked.collect()).await;
         if !slots && self.nodes.keeps_to_slots() {
             // These answers have shown that the server keeps to slots.
-            return rare(self.renew_all(batch, clock::now(), times)).await;
+            return rare(self.renew_all(batch, times)).await;
         }
         // A script that failed says nothing about the holds of the other scripts.
-        in_order(batch.len(), parts.iter().map(Vec::as_slice), answered)
+        in_order(batch.len(), answered)
     }
 
-    fn renew_part<'a>(
-        &'a self,
-        items: Vec<&'a Renewal>,
-        now: Moment,
-        times: RenewalTimes,
-    ) -> RenewalPart<'a> {
-        Box::pin(async move { self.renew_routed(&items, now, times).await })
-    }
-
-    /// Renews the holds of one script at the node that has them. While their slot moves, its keys may be at two nodes. The
-    /// holds are then renewed one by one, without a pause, because their leases may end.
-    async fn renew_routed(
-        &self,
-        items: &[&Renewal],
-        now: Moment,
-        times: RenewalTimes,
-    ) -> Result<Vec<Renewed>, Fault> {
-        let Some(first) = items.first() else {
-            return Ok(Vec::new());
-        };
-        let (mut live, mut now) = self.route(&first.key, now, times.usual).await?;
-        loop {
-            let answer = self.renew_on(&live, items, now, times).await;
-            let (Nodes::Cluster(cluster), Some(redirect)) = (&self.nodes, self.redirect(&answer))
-            else {
-                return answer;
+    /// Renews the holds of one script at the node that has them, unless their slot moves and its keys may be at two nodes.
+    fn renew_part<'a>(&'a self, items: Vec<&'a Renewal>, times: RenewalTimes) -> RenewalPart<'a> {
+        Box::pin(async move {
+            let Some(first) = items.first() else {
+                return Ok(Vec::new());
             };
-            if redirect.may_split() && items.len() > 1 {
-                let now = clock::now();
-                let alone = items
-                    .iter()
-                    .map(|item| self.renew_part(vec![item], now, times));
-                let answered = all(alone.collect()).await;
-                let order: Vec<usize> = (0..items.len()).collect();
-                return in_order(items.len(), order.chunks(1), answered);
-            }
-            // Unlike `Router::follow`, also for a read or a write in the middle of the move: a renewal names all keys that
-            // it reads.
-            let followed = cluster.follow(redirect, &live, first.key.slot(), times.usual);
-            (live, now) = rare(followed).await?;
-        }
-    }
-
-    /// Renews the holds of one script. If the script may have been refused because of one of them, it is sent again by
-    /// halves, down to single holds, so that no hold is lost because of another hold's key.
-    async fn renew_on(
-        &self,
-        live: &Live,
-        batch: &[&Renewal],
-        now: Moment,
-        times: RenewalTimes,
-    ) -> Result<Vec<Renewed>, Fault> {
-        match self.ask_in_time(live, batch, now, times).await {
-            Err(refused) if batch.len() > 1 && faults::may_be_of_one_key(&refused) => {
-                rare(self.renew_by_halves(live, batch, times, refused)).await
-            }
-            answers => answers,
-        }
-    }
-
-    /// Ends when each hold has an answer or was refused alone. Ends early if [`ALL_REFUSED`] parts were refused and
-    /// none was executed: then the refusal is about all of them.
-    async fn renew_by_halves(
-        &self,
-        live: &Live,
-        batch: &[&Renewal],
-        times: RenewalTimes,
-        refused: Fault,
-    ) -> Result<Vec<Renewed>, Fault> {
-        let mut answers = vec![Renewed::Unknown; batch.len()];
-        let mut again: Vec<Range<usize>> = std::iter::once(0..batch.len()).collect();
-        let mut some_went = false;
-        while !again.is_empty() {
-            let halves = std::mem::take(&mut again).into_iter().flat_map(|part| {
-                let middle = part.start + part.len() / 2;
-                [part.start..middle, middle..part.end]
-            });
-            let parts: Vec<Range<usize>> = halves.collect();
-            let now = clock::now();
-            let ask = |part: &Range<usize>| -> RenewalPart<'_> {
-                Box::pin(self.ask_in_time(live, &batch[part.clone()], now, times))
-            };
-            let answered = all(parts.iter().map(ask).collect()).await;
-            for (part, answered) in parts.iter().zip(answered) {
-                match answered {
-                    Ok(renewed) => {
-                        some_went = true;
-                        let places = answers[part.clone()].iter_mut();
-                        places
-                            .zip(renewed)
-                            .for_each(|(place, answer)| *place = answer);
-                    }
-                    Err(fault) if part.len() > 1 && faults::may_be_of_one_key(&fault) => {
-                        again.push(part.clone());
-                    }
-                    Err(_) => {}
+            let routed = self.route(&first.key, clock::now(), times.usual);
+            let (mut live, mut now) = routed.await?;
+            loop {
+                let answer = self.ask_in_time(&live, &items, now, times).await;
+                let (Nodes::Cluster(cluster), Some(redirect)) =
+                    (&self.nodes, self.redirect(&answer))
+                else {
+                    return answer;
+                };
+                if redirect.may_split() && items.len() > 1 {
+                    return answer;
                 }
+                // Unlike `Router::follow`, also for a read or a write in the middle of the move: a renewal names all keys
+                // that it reads.
+                let followed = cluster.follow(redirect, &live, first.key.slot(), times.usual);
+                (live, now) = rare(followed).await?;
             }
-            if !some_went && parts.len() >= ALL_REFUSED {
-                break;
-            }
-        }
-        unless_all_failed(answers, Some(refused))
+        })
     }
 
     /// Sends the script on this connection. If the answer takes longer than usual, the supervisor checks the
@@ -202,6 +129,68 @@ impl Router {
     }
 }
 
+/// The answers about holds of a batch, each after the hold's index, and the first refusal that halves were sent for.
+type HoldAnswers = (Vec<(usize, Result<Renewed, Fault>)>, Option<Fault>);
+
+/// Asks about these `parts` of a batch, by a script for each. If a script may have been refused because of one of its holds,
+/// it is sent again by halves, down to single holds, so that no hold is lost because of another hold's key. Ends early if
+/// `all_refused` parts were refused and none was executed: then the refusal is about all of them.
+///
+/// With `clustered`, the keys of a slot that moves may be at two nodes. The holds are then asked about one by one, without a
+/// pause, because their leases may end.
+pub(crate) async fn in_parts<'a>(
+    batch: &'a [Renewal],
+    mut parts: Vec<Vec<usize>>,
+    clustered: bool,
+    all_refused: usize,
+    ask: impl Fn(Vec<&'a Renewal>) -> RenewalPart<'a>,
+) -> HoldAnswers {
+    let (mut answers, mut refused) = (Vec::with_capacity(batch.len()), None);
+    let mut some_went = false;
+    while !parts.is_empty() {
+        let items = |part: &Vec<usize>| part.iter().filter_map(|&at| batch.get(at)).collect();
+        let answered = all(parts.iter().map(|part| ask(items(part))).collect()).await;
+        some_went |= answered.iter().any(Result::is_ok);
+        let halves = some_went || parts.len() < all_refused;
+        for (part, answered) in std::mem::take(&mut parts).into_iter().zip(answered) {
+            let splits = |fault: &Fault| Redirect::of(fault).is_some_and(|to| to.may_split());
+            match answered {
+                Ok(renewed) => answers.extend(part.into_iter().zip(renewed.into_iter().map(Ok))),
+                Err(fault) if part.len() > 1 && clustered && splits(&fault) => {
+                    parts.extend(part.into_iter().map(|at| vec![at]));
+                }
+                Err(fault) if part.len() > 1 && halves && faults::may_be_of_one_key(&fault) => {
+                    let (first, rest) = part.split_at(part.len() / 2);
+                    parts.extend([first.to_vec(), rest.to_vec()]);
+                    refused.get_or_insert(fault);
+                }
+                Err(fault) => answers.extend(part.into_iter().map(|at| (at, Err(fault.clone())))),
+            }
+        }
+    }
+    (answers, refused)
+}
+
+/// Puts the answers in the order of the batch. A hold without an answer is unknown. If all are unknown, returns why.
+fn in_order(batch: usize, answered: Vec<HoldAnswers>) -> Result<Vec<Renewed>, Fault> {
+    let mut answers = vec![Renewed::Unknown; batch];
+    let mut failed = None;
+    for (answered, refused) in answered {
+        for (at, answer) in answered {
+            match answer {
+                Ok(renewed) => answers[at] = renewed,
+                Err(fault) => failed = Some(fault),
+            }
+        }
+        // It names all that is missing, and the refusal of a half only its part.
+        failed = refused.or(failed);
+    }
+    match failed {
+        Some(fault) if answers.iter().all(|answer| *answer == Renewed::Unknown) => Err(fault),
+        _ => Ok(answers),
+    }
+}
+
 /// The connection on which renewals are sent.
 pub(crate) enum RenewalCarrier<'a> {
     /// It is now the first time, and answers count until the second one.
@@ -211,14 +200,14 @@ pub(crate) enum RenewalCarrier<'a> {
 }
 
 impl RenewalCarrier<'_> {
-    /// Sends the script for these holds, which are of one [`RenewalKind`].
+    /// Sends the script for these holds, which are of one [`script_of`].
     pub(crate) async fn renew(self, batch: &[&Renewal]) -> Result<Vec<Renewed>, Fault> {
         let marks = matches!(self, RenewalCarrier::Waiting(_));
         let ttl = if marks { mark } else { ttl };
         let items = batch.iter();
-        match batch.first().map(|item| RenewalKind::of(item.key.kind())) {
+        match batch.first().map(|item| item.key.kind()) {
             None => Ok(Vec::new()),
-            Some(RenewalKind::Permits) => {
+            Some(Kind::Semaphore) => {
                 let items = items.map(|item| {
                     // Permits are taken and returned together, so for a mark one permit represents all, unless the leases
                     // are extended.
@@ -226,18 +215,22 @@ impl RenewalCarrier<'_> {
                         None if marks => 1,
                         _ => item.permits,
                     };
-                    permits::entry(item, permits, ttl(item))
+                    (leases(&item.key), ids(item.holder, permits), ttl(item))
                 });
                 let items: Vec<_> = items.collect();
                 self.run(&RenewPermits { items: &items }).await
             }
-            Some(RenewalKind::Reads) => {
-                let items = items.map(|item| read_write::entry(item, ttl(item)));
+            Some(Kind::Read) => {
+                let items = items.map(|item| {
+                    let (key, timeout) = (item.key.raw(), timeout_key(&item.key, item.holder));
+                    (key, timeout, item.holder.text(), ttl(item))
+                });
                 let items: Vec<_> = items.collect();
                 self.run(&ReadRenew { items: &items }).await
             }
-            Some(RenewalKind::Others) => {
-                let items = items.map(|item| exclusive::entry(item, ttl(item)));
+            Some(Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Write) => {
+                let items =
+                    items.map(|item| (item.key.raw(), field(&item.key, item.holder), ttl(item)));
                 let items: Vec<_> = items.collect();
                 self.run(&Renew { items: &items }).await
             }
@@ -254,21 +247,11 @@ impl RenewalCarrier<'_> {
     }
 }
 
-/// Holds that are renewed by the same script.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum RenewalKind {
-    Permits,
-    Reads,
-    Others,
-}
-
-impl RenewalKind {
-    fn of(kind: Kind) -> RenewalKind {
-        match kind {
-            Kind::Semaphore => RenewalKind::Permits,
-            Kind::Read => RenewalKind::Reads,
-            Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Write => RenewalKind::Others,
-        }
+/// Returns one of the kinds whose holds are renewed by the same script.
+fn script_of(kind: Kind) -> Kind {
+    match kind {
+        Kind::Semaphore | Kind::Read => kind,
+        Kind::Mutex | Kind::Fenced | Kind::Fair | Kind::Write => Kind::Mutex,
     }
 }
 
@@ -281,71 +264,35 @@ const MOST_PERMITS: u64 = 512;
 /// A script whose keys have this number of bytes gets no further hold, because some proxies refuse long requests.
 const MOST_BYTES: usize = 32 * 1024;
 
-/// Returns indices into the batch, for one script each. Keys with the same `slot` may be in one script.
+/// Returns indices into the batch, for one script each. Keys with the same `slot` may be in one script. No script is long.
 pub(crate) fn by_script(batch: &[Renewal], slot: impl Fn(&Key) -> u16) -> Vec<Vec<usize>> {
-    let mut parts: HashMap<(RenewalKind, u16), Vec<usize>> = HashMap::new();
+    // For each sort of script, its parts, and the permits and bytes of the last one.
+    let mut scripts: HashMap<_, (Vec<Vec<usize>>, u64, usize)> = HashMap::new();
     for (at, item) in batch.iter().enumerate() {
-        let script = (RenewalKind::of(item.key.kind()), slot(&item.key));
-        parts.entry(script).or_default().push(at);
-    }
-    let parts = parts.into_values();
-    parts.flat_map(|part| cut(batch, part)).collect()
-}
-
-/// Cuts a part so that no script is long.
-fn cut(batch: &[Renewal], part: Vec<usize>) -> Vec<Vec<usize>> {
-    let mut parts: Vec<Vec<usize>> = Vec::new();
-    let (mut permits, mut bytes) = (u64::MAX, 0);
-    for at in part {
-        let Some(item) = batch.get(at) else { continue };
-        permits = permits.saturating_add(u64::from(item.permits));
-        bytes += item.key.raw().len();
+        let script = (script_of(item.key.kind()), slot(&item.key));
+        let (parts, permits, bytes) = scripts.entry(script).or_default();
+        *permits += u64::from(item.permits);
+        *bytes += item.key.raw().len();
         match parts.last_mut() {
-            Some(part) if permits <= MOST_PERMITS && bytes <= MOST_BYTES => part.push(at),
+            Some(part) if *permits <= MOST_PERMITS && *bytes <= MOST_BYTES => part.push(at),
             _ => {
-                (permits, bytes) = (u64::from(item.permits), item.key.raw().len());
+                (*permits, *bytes) = (u64::from(item.permits), item.key.raw().len());
                 parts.push(vec![at]);
             }
         }
     }
-    parts
-}
-
-/// Returns the answers, in which the holds of a failed script are unknown. If all are unknown, returns the failure.
-fn unless_all_failed(answers: Vec<Renewed>, failed: Option<Fault>) -> Result<Vec<Renewed>, Fault> {
-    match failed {
-        Some(fault) if answers.iter().all(|answer| *answer == Renewed::Unknown) => Err(fault),
-        _ => Ok(answers),
-    }
-}
-
-/// Puts the answers of several scripts, each about one of these `parts` of a batch, in the order of the batch.
-fn in_order<'a>(
-    batch: usize,
-    parts: impl Iterator<Item = &'a [usize]>,
-    answered: Vec<Result<Vec<Renewed>, Fault>>,
-) -> Result<Vec<Renewed>, Fault> {
-    let mut answers = vec![Renewed::Unknown; batch];
-    let mut failed = None;
-    for (part, answered) in parts.zip(answered) {
-        match answered {
-            Ok(renewed) => {
-                for (&at, renewed) in part.iter().zip(renewed) {
-                    answers[at] = renewed;
-                }
-            }
-            Err(fault) => failed = Some(fault),
-        }
-    }
-    unless_all_failed(answers, failed)
+    scripts
+        .into_values()
+        .flat_map(|(parts, ..)| parts)
+        .collect()
 }
 
 /// The answers of one script.
 pub(crate) type RenewalPart<'a> = Reply<'a, Vec<Renewed>>;
 
 /// Runs the parts side by side. The answers are in the order of the parts.
-pub(crate) async fn all<T>(mut parts: Vec<Reply<'_, T>>) -> Vec<Result<T, Fault>> {
-    let mut answers: Vec<Option<Result<T, Fault>>> = Vec::new();
+pub(crate) async fn all<T>(mut parts: Vec<Boxed<'_, T>>) -> Vec<T> {
+    let mut answers: Vec<Option<T>> = Vec::new();
     answers.resize_with(parts.len(), || None);
     poll_fn(|cx| {
         let mut pending = false;
@@ -432,14 +379,55 @@ mod tests {
     #[test]
     fn one_failure_says_nothing_about_the_others() {
         let fault = || Err(Fault::not_done("x"));
-        let parts = [vec![2, 0], vec![1]];
-        let renewed = |first, second| {
-            let answered = vec![first, second];
-            in_order(3, parts.iter().map(Vec::as_slice), answered)
+        let renewed = |two, zero, one| {
+            let first = (vec![(2, two), (0, zero)], None);
+            in_order(3, vec![first, (vec![(1, one)], None)])
         };
-        let some = renewed(Ok(vec![Renewed::Held, Renewed::NotHeld]), fault());
+        let some = renewed(Ok(Renewed::Held), Ok(Renewed::NotHeld), fault());
         let expected = [Renewed::NotHeld, Renewed::Unknown, Renewed::Held];
         assert_eq!(some.unwrap(), expected);
-        assert!(renewed(fault(), fault()).is_err());
+        assert!(renewed(fault(), fault(), fault()).is_err());
+    }
+
+    /// Asks about 16 holds. Returns the sizes of the scripts, and how many holds got an answer.
+    async fn asked(is_refused: impl Fn(&[&Renewal]) -> bool) -> (Vec<usize>, usize) {
+        let ids = HolderIds::new();
+        let renewal = |at: usize| Renewal {
+            key: Arc::new(Key::new("", &LockName::from(at.to_string()), Kind::Mutex).unwrap()),
+            holder: ids.fresh(),
+            permits: 1,
+            ttl: None,
+            waits: false,
+        };
+        let batch: Vec<_> = (0..16).map(renewal).collect();
+        let sizes = std::sync::Mutex::new(Vec::new());
+        let ask = |items: Vec<_>| -> RenewalPart<'_> {
+            sizes.lock().unwrap().push(items.len());
+            let answer = if is_refused(&items) {
+                Err(Fault::denied("NOPERM No permissions to access a key"))
+            } else {
+                Ok(vec![Renewed::Held; items.len()])
+            };
+            Box::pin(std::future::ready(answer))
+        };
+        let part = vec![(0..16).collect()];
+        let (answers, refused) = in_parts(&batch, part, false, ALL_REFUSED, ask).await;
+        assert!(refused.is_some());
+        let mut holds: Vec<_> = answers.iter().map(|(at, _)| *at).collect();
+        holds.sort_unstable();
+        assert_eq!(holds, (0..16).collect::<Vec<_>>());
+        let renewed = answers.iter().filter(|(_, answer)| answer.is_ok()).count();
+        (sizes.into_inner().unwrap(), renewed)
+    }
+
+    #[tokio::test]
+    async fn a_refused_script_is_sent_by_halves_unless_all_are_refused() {
+        let (sizes, renewed) = asked(|_| true).await;
+        assert_eq!(sizes, [16, 8, 8, 4, 4, 4, 4, 2, 2, 2, 2, 2, 2, 2, 2]);
+        assert_eq!(renewed, 0);
+        let of_one = |items: &[&Renewal]| items.iter().any(|item| item.key.name() == "5");
+        let (sizes, renewed) = asked(of_one).await;
+        assert_eq!(sizes, [16, 8, 8, 4, 4, 2, 2, 1, 1]);
+        assert_eq!(renewed, 15);
     }
 }
