@@ -9,7 +9,6 @@ use super::counters::leases;
 use super::exclusive::field;
 use super::permits::{RenewPermits, ids};
 use super::read_write::{ReadRenew, timeout_key};
-use super::request::{mark, ttl};
 use crate::backend::redis::cluster::Redirect;
 use crate::backend::redis::connection::{Live, Wire};
 use crate::backend::redis::router::{Nodes, Router};
@@ -203,7 +202,14 @@ impl RenewalCarrier<'_> {
     /// Sends the script for these holds, which are of one [`script_of`].
     pub(crate) async fn renew(self, batch: &[&Renewal]) -> Result<Vec<Renewed>, Fault> {
         let marks = matches!(self, RenewalCarrier::Waiting(_));
-        let ttl = if marks { mark } else { ttl };
+        // 0 only checks that the hold is there. A negative one marks it: writes it once more as it is, and extends its lease
+        // unless it is -1.
+        let ttl = |item: &Renewal| {
+            let millis = item
+                .ttl
+                .map_or(0, |ttl| i64::try_from(ttl.millis()).unwrap_or(i64::MAX));
+            if marks { (-millis).min(-1) } else { millis }
+        };
         let items = batch.iter();
         match batch.first().map(|item| item.key.kind()) {
             None => Ok(Vec::new()),

@@ -1,5 +1,4 @@
-//! The parts of the requests of all kinds: an acquire and a release on one connection, and the TTL argument of a
-//! renewal.
+//! The parts of the requests of all kinds: an acquire and a release on one connection.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +7,7 @@ use crate::backend::redis::router::{AcquireRoute, Router};
 use crate::backend::redis::scripting::outcomes::ReleaseReply;
 use crate::backend::redis::scripting::rights::{self, Rights};
 use crate::backend::redis::scripting::{Script, Source};
-use crate::backend::{AcquireRequest, Fault, HoldRef, Renewal, WithRelease};
+use crate::backend::{AcquireRequest, Fault, HoldRef, WithRelease};
 use crate::values::{Moment, SPARE_TOKENS, UnusedTokens, rare};
 
 /// An acquire that is sent on one connection.
@@ -102,20 +101,4 @@ impl Releasing<'_> {
             self.router.note_others(self.hold_ref.key, receivers);
         }
     }
-}
-
-/// In the place of a ttl: only checks that the hold is there.
-pub(crate) const LOOK: i64 = 0;
-/// In the place of a ttl: writes a hold that is there once more, as it is.
-pub(crate) const MARK: i64 = -1;
-
-/// Returns [`MARK`], or a ttl argument that marks the hold and extends its lease if the renewal extends it.
-pub(crate) fn mark(item: &Renewal) -> i64 {
-    MARK.min(-ttl(item))
-}
-
-/// Returns the ttl argument of a renewal, or [`LOOK`] if it only checks the hold.
-pub(crate) fn ttl(item: &Renewal) -> i64 {
-    let millis = item.ttl.map(|ttl| i64::try_from(ttl.millis()));
-    millis.map_or(LOOK, |millis| millis.unwrap_or(i64::MAX))
 }

@@ -26,7 +26,6 @@ use crate::backend::redis::kinds::operators::{ForceRelease, Inspect};
 use crate::backend::redis::kinds::read_write::{
     ReadAcquire, ReadRenew, ReadWriteDowngrade, ReadWriteRelease, WriteAcquire,
 };
-use crate::backend::redis::kinds::request::{LOOK, MARK};
 use crate::backend::redis::pubsub::messages::CONTROL;
 use crate::backend::redis::scripting::exclusive::{
     Acquire, HandOver, HandOverReply, NextToken, Release, Renew,
@@ -47,6 +46,10 @@ pub(super) const QUEUE: &str = "redisson_lock_queue:{lock:k}";
 const RW_CHANNEL: &str = "redisson_rwlock:{lock:k}";
 const LEASE: u64 = 30_000;
 const FAR: u64 = 1 << 52;
+/// In the place of a ttl: only checks that the hold is there.
+const LOOK: i64 = 0;
+/// In the place of a ttl: writes a hold that is there once more, as it is.
+const MARK: i64 = -1;
 /// The reply of a release of which nobody heard, or where that is not counted.
 const DONE: ReleaseReply = ReleaseReply {
     released: Released::Done,
