@@ -7,7 +7,6 @@ use std::time::Duration;
 
 #[cfg(feature = "metrics")]
 use crate::observe::series::{self, HAND_OVERS, HELD, HOLD, WAIT, WAITING};
-#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 use crate::values::store::StoreKind;
 use crate::values::{Kind, Label, LockError, LostReason, Moment};
 
@@ -24,39 +23,34 @@ macro_rules! logged {
 }
 pub(crate) use logged;
 
-#[cfg(feature = "metrics")]
+// Without the feature, the values count as used, and are not computed.
 macro_rules! count {
-    ($name:ident, $times:expr, $($label:literal => $value:expr),+) => {
-        apart(|| metrics::counter!($name, $($label => $value),+).increment($times))
-    };
+    ($name:ident, $times:expr, $($label:literal => $value:expr),+) => {{
+        #[cfg(feature = "metrics")]
+        apart(|| metrics::counter!($name, $($label => $value),+).increment($times));
+        #[cfg(not(feature = "metrics"))]
+        let _ = || ($name, $times, $($value,)+);
+    }};
 }
-#[cfg(feature = "metrics")]
 macro_rules! gauge {
-    ($name:ident, $change:ident($value:expr), $($label:literal => $text:expr),+) => {
-        apart(|| metrics::gauge!($name, $($label => $text),+).$change($value))
-    };
+    ($name:ident, $change:ident($value:expr), $($label:literal => $text:expr),+) => {{
+        #[cfg(feature = "metrics")]
+        apart(|| metrics::gauge!($name, $($label => $text),+).$change($value));
+        #[cfg(not(feature = "metrics"))]
+        let _ = || ($name, $value, $($text,)+);
+    }};
 }
 /// The metrics that a lock has in each of its cycles: each is a field of its `Series`, and an operation on that.
-#[cfg(feature = "metrics")]
 macro_rules! of_lock {
-    ($label:expr, $kind:expr, $($key:ident.$sort:ident.$change:ident($value:expr)),+) => {
+    ($label:expr, $kind:expr, $($key:ident.$sort:ident.$change:ident($value:expr)),+) => {{
+        #[cfg(feature = "metrics")]
         apart(|| {
             let series = series::of($label, $kind);
             $(series::$sort(&series.$key).$change($value);)+
-        })
-    };
-}
-#[cfg(not(feature = "metrics"))]
-macro_rules! of_lock {
-    ($label:expr, $kind:expr, $($key:ident.$sort:ident.$change:ident($value:expr)),+) => {{ let _ = || ($label, $kind, $($value,)+); }};
-}
-#[cfg(not(feature = "metrics"))]
-macro_rules! count {
-    ($name:ident, $times:expr, $($label:literal => $value:expr),+) => {{ let _ = || ($name, $times, $($value,)+); }};
-}
-#[cfg(not(feature = "metrics"))]
-macro_rules! gauge {
-    ($name:ident, $change:ident($value:expr), $($label:literal => $text:expr),+) => {{ let _ = || ($name, $value, $($text,)+); }};
+        });
+        #[cfg(not(feature = "metrics"))]
+        let _ = || ($label, $kind, $($value,)+);
+    }};
 }
 
 pub(super) const ACQUIRES: &str = "lock_acquire_total";
@@ -64,11 +58,8 @@ const OLDEST: &str = "lock_oldest_hold_seconds";
 const LOST: &str = "lock_lost_total";
 const RENEWALS: &str = "lock_renewals_total";
 pub(super) const RELEASES: &str = "lock_releases_total";
-#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 const CONNECTED: &str = "lock_store_connected";
-#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 const RECONNECTIONS: &str = "lock_store_reconnections_total";
-#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 const CALLS: &str = "lock_store_calls_total";
 
 /// Describes each metric to the recorder, once per manager: a recorder that is installed later gets no descriptions.
@@ -184,13 +175,11 @@ pub(crate) fn handed_over(label: Label, kind: Kind) {
 }
 
 /// A connection for requests that is up, until this is dropped.
-#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 #[derive(Debug)]
 pub(crate) struct Connection {
     store: StoreKind,
 }
 
-#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 impl Connection {
     /// `again`: another connection was lost before it.
     pub(crate) fn is_up(store: StoreKind, again: bool) -> Connection {
@@ -202,7 +191,6 @@ impl Connection {
     }
 }
 
-#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 impl Drop for Connection {
     fn drop(&mut self) {
         gauge!(CONNECTED, decrement(1.0), "store" => self.store.name());
@@ -210,7 +198,6 @@ impl Drop for Connection {
 }
 
 /// A script was called, or a statement.
-#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(crate) fn called(store: StoreKind, script: &'static str, is_answered: bool) {
     let outcome = if is_answered {
         "answered"

@@ -74,46 +74,27 @@ pub(crate) enum Cause {
 
 /// Logs the number of holds that the watchdog counted in a second in which it had already logged one of this cause.
 pub(crate) fn more_of(cause: Cause, holds: usize) {
-    match cause {
-        Cause::Lost(reason) => logged!(warn, holds, %reason, "more locks lost within a second"),
-        Cause::NeverClaimed => {
-            logged!(
-                warn,
-                holds,
-                "more locks ended within a second without their callers"
-            );
-        }
-        Cause::Starved => {
-            logged!(
-                warn,
-                holds,
-                "more locks lost within a second while the watchdog did not run"
-            );
-        }
-        Cause::Failed => logged!(warn, holds, "renewals of more holds failed within a second"),
-        Cause::Unanswered => {
-            logged!(
-                warn,
-                holds,
-                "renewals of more holds without an answer within a second"
-            );
-        }
-        Cause::ReleaseFailed => logged!(warn, holds, "more releases failed within a second"),
-        Cause::UndoRefused => {
-            logged!(
-                warn,
-                holds,
-                "the store refused within a second to give back what more locks may have left"
-            );
+    let what = match cause {
+        Cause::Lost(reason) => {
+            return logged!(warn, holds, %reason, "more locks lost within a second");
         }
         Cause::Panicked => {
-            logged!(
+            return logged!(
                 error,
                 calls = holds,
                 "more renewals panicked within a second"
             );
         }
-    }
+        Cause::NeverClaimed => "more locks ended within a second without their callers",
+        Cause::Starved => "more locks lost within a second while the watchdog did not run",
+        Cause::Failed => "renewals of more holds failed within a second",
+        Cause::Unanswered => "renewals of more holds without an answer within a second",
+        Cause::ReleaseFailed => "more releases failed within a second",
+        Cause::UndoRefused => {
+            "the store refused within a second to give back what more locks may have left"
+        }
+    };
+    logged!(warn, holds, "{what}");
 }
 
 /// The watchdog itself did not run, and leases ran out meanwhile.

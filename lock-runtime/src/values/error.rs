@@ -343,7 +343,6 @@ pub struct StoreError {
 }
 
 /// Error texts are for people: longer ones from outside are cut.
-#[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
 pub(crate) const LONGEST: usize = 300;
 
 impl StoreError {
@@ -354,7 +353,6 @@ impl StoreError {
     }
 
     /// Makes the error of a text from outside.
-    #[cfg(any(feature = "redis", feature = "postgres", feature = "mysql"))]
     pub(crate) fn shortened(text: &str) -> StoreError {
         let clean = text.chars().filter(|character| !character.is_control());
         StoreError::new(clean.take(LONGEST).collect::<String>())
