@@ -8,10 +8,10 @@ use tokio::task::coop;
 use crate::acquire::contend::pauses_after_faults;
 use crate::backend::Fault;
 use crate::hold::Core;
-use crate::hold::ids::{DrawTask, IdAnswer, IdSource, Now, Want};
-use crate::values::ids::check_id_count;
-use crate::values::options::RUNTIME_SLACK;
-use crate::values::{IdRange, LockError, clock};
+use crate::hold::ids::{DrawTask, IdAnswer, IdSource, Now};
+use crate::values::ids::MOST_IDS;
+use crate::values::options::{RUNTIME_SLACK, check_number};
+use crate::values::{IdRange, IdSecret, LockError, clock};
 
 /// The time in which a block of shuffled ids begins.
 const BLOCK: Duration = Duration::from_millis(1);
@@ -23,7 +23,7 @@ pub(crate) async fn take(
     count: u32,
 ) -> Result<IdRange, LockError> {
     coop::consume_budget().await;
-    check_id_count(count)?;
+    check_number("ids", count, MOST_IDS)?;
     core.counters("ids")?;
     let key = source.key(core)?;
     core.start_here()?;
@@ -85,15 +85,15 @@ impl Drawing {
 
     /// Draws for as long as callers wait.
     async fn run(self) {
-        while let Some(want) = self.source.next(self.draw, Now::of(&self.core)) {
-            if let Err(fault) = self.draw(want).await {
+        while let Some((count, secret)) = self.source.next(self.draw, Now::of(&self.core)) {
+            if let Err(fault) = self.draw(count, secret).await {
                 self.source.failed(self.draw, &fault);
             }
         }
     }
 
     /// Draws one range within the call timeout. An unknown outcome is no reason to stop: its ids are lost.
-    async fn draw(&self, want: Want) -> Result<(), Fault> {
+    async fn draw(&self, count: u32, secret: Option<IdSecret>) -> Result<(), Fault> {
         let (core, key) = (&self.core, self.source.key(&self.core));
         let (Ok(key), Some(counters)) = (key, core.backend.counters()) else {
             return Err(Fault::closed());
@@ -102,7 +102,7 @@ impl Drawing {
         let mut pauses = pauses_after_faults();
         loop {
             let sent = Now::of(core);
-            let drawn = counters.draw_ids(key, want.count, want.secret, deadline.remaining());
+            let drawn = counters.draw_ids(key, count, secret, deadline.remaining());
             let (fault, pause) = match drawn.await {
                 Ok(Some(range)) => {
                     let now = Now::of(core);

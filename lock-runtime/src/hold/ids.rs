@@ -72,8 +72,8 @@ pub(crate) struct IdSource {
 
 #[derive(Debug)]
 struct SourceState {
-    /// The one to use first is in front.
-    ranges: VecDeque<Ahead>,
+    /// The ranges that were drawn, and when. The one to use first is in front.
+    ranges: VecDeque<(IdRange, Now)>,
     /// No caller waits while there is a range that serves it.
     waiters: VecDeque<IdWaiter>,
     /// The task that draws, or is about to.
@@ -94,13 +94,6 @@ struct SourceState {
     took: Duration,
     /// The size of the last range.
     last: u32,
-}
-
-/// A range that was drawn.
-#[derive(Debug)]
-struct Ahead {
-    range: IdRange,
-    at: Now,
 }
 
 #[derive(Debug)]
@@ -155,13 +148,6 @@ impl Now {
 pub(crate) struct IdAnswer {
     pub(crate) ids: Result<IdRange, oneshot::Receiver<Told>>,
     pub(crate) draw: Option<DrawTask>,
-}
-
-/// What is to be drawn.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Want {
-    pub(crate) count: u32,
-    pub(crate) secret: Option<IdSecret>,
 }
 
 impl IdSource {
@@ -245,8 +231,9 @@ impl IdSource {
         left
     }
 
-    /// Returns what the task has to draw next. If that is nothing, returns `None`, and the task ends.
-    pub(crate) fn next(&self, draw: DrawTask, now: Now) -> Option<Want> {
+    /// Returns how many ids the task has to draw next, and with which secret. If that is nothing, returns `None`, and the task
+    /// ends.
+    pub(crate) fn next(&self, draw: DrawTask, now: Now) -> Option<(u32, Option<IdSecret>)> {
         let mut state = self.state.lock();
         if state.drawing != Some(draw) {
             return None;
@@ -262,8 +249,7 @@ impl IdSource {
         state.since = Some(now.moment);
         state.stirred = now.moment;
         state.last = count;
-        let secret = state.secret;
-        Some(Want { count, secret })
+        Some((count, state.secret))
     }
 
     /// Takes in a range that was asked for at `sent`, and serves the waiters.
@@ -274,7 +260,7 @@ impl IdSource {
         }
         state.secret = range.secret;
         state.took = now.moment.since(sent.moment);
-        state.ranges.push_back(Ahead { range, at: now });
+        state.ranges.push_back((range, now));
         while let Some(waiter) = state.waiters.pop_front() {
             if waiter.tell.is_closed() {
                 continue;
@@ -323,9 +309,9 @@ impl SourceState {
     /// Takes ids from the first range that has as many, and throws away the rest of the ranges before it, because ids
     /// rise.
     fn take(&mut self, count: u32, now: Now) -> Option<IdRange> {
-        while let Some(front) = self.ranges.front_mut() {
-            if now.is_soon_after(front.at)
-                && let Some(ids) = front.range.take(count)
+        while let Some((range, drawn)) = self.ranges.front_mut() {
+            if now.is_soon_after(*drawn)
+                && let Some(ids) = range.take(count)
             {
                 return Some(ids);
             }
@@ -336,7 +322,7 @@ impl SourceState {
 
     /// Whether half of the last range is used up.
     fn is_low(&self) -> bool {
-        let left: u32 = self.ranges.iter().map(|ahead| ahead.range.left()).sum();
+        let left: u32 = self.ranges.iter().map(|(range, _)| range.left()).sum();
         left * 2 <= self.last
     }
 

@@ -9,8 +9,6 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::values::error::{LockError, config};
-
 /// 2026-01-01T00:00:00Z, in seconds since 1970. Every version and every store must use it, so it may never change.
 pub(crate) const EPOCH: u64 = 1_767_225_600;
 
@@ -26,16 +24,6 @@ pub(crate) const MOST_IDS: u32 = 10_000;
 /// The time for which a store keeps the last id of a source after the time that the id tells. By then, the clock alone
 /// gives later ids.
 pub(crate) const SOURCE_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// Checks how many ids a caller wants.
-pub(crate) fn check_id_count(count: u32) -> Result<(), LockError> {
-    if (1..=MOST_IDS).contains(&count) {
-        return Ok(());
-    }
-    Err(config(format!(
-        "a request takes 1 to {MOST_IDS} ids, not {count}"
-    )))
-}
 
 /// What is drawn from a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

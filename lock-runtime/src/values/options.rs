@@ -128,11 +128,16 @@ pub(crate) fn check_wait(wait: Option<Duration>) -> Result<(), LockError> {
 }
 
 pub(crate) fn check_permits(permits: u32) -> Result<(), LockError> {
-    if (1..=MOST_PERMITS).contains(&permits) {
+    check_number("permits", permits, MOST_PERMITS)
+}
+
+/// Checks how many permits or ids a request takes.
+pub(crate) fn check_number(what: &str, number: u32, most: u32) -> Result<(), LockError> {
+    if (1..=most).contains(&number) {
         return Ok(());
     }
     Err(config(format!(
-        "a request takes 1 to {MOST_PERMITS} permits, not {permits}"
+        "a request takes 1 to {most} {what}, not {number}"
     )))
 }
 

@@ -49,26 +49,27 @@ impl Bench {
         self.source.patience_left(PATIENCE, asked, self.now.moment)
     }
 
-    fn next(&self) -> Option<Want> {
-        self.source.next(self.task(), self.now)
+    fn next(&self) -> Option<u32> {
+        let next = self.source.next(self.task(), self.now);
+        next.map(|(count, _)| count)
     }
 
     /// Carries out what the task would do once it was started: one draw, which takes `took`. Returns false if there was
     /// nothing to draw.
     fn draw(&mut self, took: Duration) -> bool {
-        let Some(want) = self.next() else {
+        let Some(count) = self.next() else {
             return false;
         };
         let sent = self.now;
         self.pass(took);
-        self.answer(want, sent);
+        self.answer(count, sent);
         true
     }
 
-    fn answer(&mut self, want: Want, sent: Now) {
-        let range = IdRange::new(self.free, want.count, None).unwrap();
-        self.free += i64::from(want.count);
-        self.drawn.push(want.count);
+    fn answer(&mut self, count: u32, sent: Now) {
+        let range = IdRange::new(self.free, count, None).unwrap();
+        self.free += i64::from(count);
+        self.drawn.push(count);
         self.source.drew(self.task(), range, sent, self.now);
     }
 
@@ -284,7 +285,7 @@ fn a_task_that_nobody_drives_is_replaced_and_gives_no_ids() {
     bench.draw_all(MS);
     assert_eq!((ids(first), ids(next)), (Some(vec![1]), Some(vec![2])));
     // The first task goes on after all.
-    let range = IdRange::new(100, want.count, None).unwrap();
+    let range = IdRange::new(100, want, None).unwrap();
     bench.source.drew(stuck, range, sent, bench.now);
     bench.source.failed(stuck, &Fault::runtime_ended());
     bench.source.ended(stuck);
