@@ -38,20 +38,17 @@ pub(super) fn take_in(watch: &Watch, done: Result<BatchOutcome, JoinError>) {
 pub(super) async fn renew(
     watch: Arc<Watch>,
     backend: Arc<dyn Backend>,
-    Batch {
-        place,
-        waits,
-        tenures,
-    }: Batch,
+    due: Batch,
     timeout: Duration,
 ) -> BatchOutcome {
     // Checked again right before the request is sent: no tenure is renewed that is being released.
     let sent_at = clock::now();
-    let (tenures, batch): (Vec<_>, Vec<_>) = tenures
+    let (tenures, batch): (Vec<_>, Vec<_>) = due
+        .tenures
         .into_iter()
         .filter_map(|tenure| {
             let mut renewal = tenure.due_renewal(sent_at)?;
-            renewal.waits = waits.is_some();
+            renewal.waits = due.waits.is_some();
             Some((tenure, renewal))
         })
         .unzip();
@@ -67,7 +64,7 @@ pub(super) async fn renew(
             Ok(answers) => answers,
             Err(_) => {
                 // A renewal that waits for others' writes says nothing about the store.
-                if waits.is_none()
+                if due.waits.is_none()
                     && let Some(holds) = watch.are_newly_in(Cause::Unanswered, &tenures)
                 {
                     observe::renewal_unanswered(holds, timeout);
@@ -78,7 +75,7 @@ pub(super) async fn renew(
     };
     BatchOutcome {
         store: backend.store().name(),
-        place,
+        place: due.place,
         tenures,
         batch,
         answers,

@@ -74,26 +74,16 @@ impl Newcomers {
         &mut self,
         all: impl Iterator<Item = &'a Tenure>,
         find: impl Fn(u64) -> Option<&'a Tenure>,
-    ) -> Unnamed {
-        let numbers = self.0.replace(Vec::new());
-        let afresh = numbers.is_none();
+    ) -> Vec<(HolderId, Kind)> {
         let identity = |tenure: &Tenure| (tenure.holder(), tenure.key().kind());
-        let holds = match numbers {
+        match self.0.replace(Vec::new()) {
             None => all.map(identity).collect(),
             Some(numbers) => {
                 let here = numbers.into_iter().filter_map(find);
                 here.map(identity).collect()
             }
-        };
-        Unnamed { afresh, holds }
+        }
     }
-}
-
-/// Holds that have no name yet.
-pub(crate) struct Unnamed {
-    /// True if they are all holds.
-    afresh: bool,
-    holds: Vec<(HolderId, Kind)>,
 }
 
 /// The numbers of our holds by their names in messages. Names of holds that are gone stay for a while.
@@ -101,11 +91,8 @@ pub(crate) struct Unnamed {
 pub(crate) struct Names(HashMap<Alias, u64>);
 
 impl Names {
-    pub(crate) fn learn(&mut self, unnamed: Unnamed) {
-        if unnamed.afresh {
-            self.0.clear();
-        }
-        for (holder, kind) in unnamed.holds {
+    pub(crate) fn learn(&mut self, unnamed: Vec<(HolderId, Kind)>) {
+        for (holder, kind) in unnamed {
             self.0.insert(alias(holder, kind), holder.number());
         }
     }

@@ -106,20 +106,16 @@ impl Watch {
     /// Wakes the loop if something is due before it wakes by itself.
     fn wake_in_time(&self, schedule: ModelledGuard<'_, Schedule>) {
         let next = schedule.queue.first().map(|(at, _)| *at);
-        let early = match (next, schedule.planned) {
-            (Some(next), Some(planned)) => next < planned,
-            (Some(_), None) => true,
-            (None, _) => false,
-        };
+        let planned = schedule.planned;
         drop(schedule);
-        if early {
+        if next.is_some_and(|next| planned.is_none_or(|planned| next < planned)) {
             self.wake.notify_one();
         }
     }
 
     /// Forgets a tenure: an answer that is still on its way is ignored. False if it was forgotten already.
     pub(crate) fn remove(&self, tenure: &Tenure) -> bool {
-        self.schedule.lock().remove(tenure)
+        self.schedule.lock().remove(tenure).is_some()
     }
 
     /// Takes out a tenure if it is over, and logs a turn that is lost. A live tenure stays, whatever it looked like
@@ -130,14 +126,12 @@ impl Watch {
             return false;
         }
         let now = clock::now().tick();
-        let (planned, removed) = {
-            let mut schedule = self.schedule.lock();
-            (schedule.planned_for(tenure), schedule.remove(tenure))
-        };
-        if removed && let Some(loss) = self.log_lost(tenure) {
+        let planned = self.schedule.lock().remove(tenure);
+        if let Some(planned) = planned
+            && let Some(loss) = self.log_lost(tenure)
+        {
             // Nothing looked at the tenure when it was time to: the store is not to blame.
-            let unseen = planned.map(|planned| now.saturating_duration_since(planned));
-            let late = late.max(unseen.unwrap_or_default());
+            let late = late.max(now.saturating_duration_since(planned));
             if loss.reason == LostReason::Expired
                 && loss.claimed
                 && late >= tenure.paced_by().cadence()
@@ -290,12 +284,12 @@ impl Watch {
     fn collect(&self, backend: &dyn Backend, timeout: Duration, late: Duration) -> Vec<Batch> {
         let batch = backend.traits().renew_batch.max(1);
         let now = clock::now();
-        let due = self.schedule.lock().due(backend, batch, timeout, now);
-        for tenure in due.over {
+        let (batches, over) = self.schedule.lock().due(backend, batch, timeout, now);
+        for tenure in over {
             // Each is taken out and reported before the next: a panic in between costs no other.
             self.remove_if_over(&tenure, late);
         }
-        due.batches
+        batches
     }
 
     /// Plans every tenure anew after a suspension of the machine.
@@ -315,10 +309,7 @@ impl Watch {
         let busy = std::mem::take(&mut schedule.busy);
         let first = schedule.queue.first().map(|(at, _)| *at);
         let next = first.or(busy.then_some(tick)).map(|at| at.min(tick));
-        schedule.planned = match (next, said) {
-            (Some(next), Some(said)) => Some(next.min(said)),
-            (next, said) => next.or(said),
-        };
+        schedule.planned = next.into_iter().chain(said).min();
         schedule.planned
     }
 
@@ -440,39 +431,37 @@ impl Drop for EndOfRuntime {
 }
 
 async fn run(of: Background) {
-    let Background {
-        watch,
-        backend,
-        life,
-        timeout,
-        ..
-    } = of;
     let mut calls = JoinSet::new();
     let (mut last, mut planned) = (clock::now(), None);
     let mut tick = last;
     loop {
         // Answers that have arrived are taken in before the next requests.
         while let Some(done) = calls.try_join_next() {
-            take_in(&watch, done);
+            take_in(&of.watch, done);
         }
         let now = clock::now();
         if now.is_behind_a_suspension_since(last) {
-            watch.realign().await;
+            of.watch.realign().await;
         }
         let late = planned.map_or(Duration::ZERO, |planned: Instant| {
             let wanted = planned.max(last.tick());
             now.since(last).saturating_sub(wanted - last.tick())
         });
         last = now;
-        for batch in watch.collect(&*backend, timeout, late) {
-            calls.spawn(renew(watch.clone(), backend.clone(), batch, timeout));
+        for batch in of.watch.collect(&*of.backend, of.timeout, late) {
+            calls.spawn(renew(
+                of.watch.clone(),
+                of.backend.clone(),
+                batch,
+                of.timeout,
+            ));
         }
-        watch.log_digest(now.tick());
-        if watch.count() == 0 || now.has_reached(tick) {
-            metrics::oldest(backend.store().name(), || watch.oldest());
+        of.watch.log_digest(now.tick());
+        if of.watch.count() == 0 || now.has_reached(tick) {
+            metrics::oldest(of.backend.store().name(), || of.watch.oldest());
             tick = now + TICK;
         }
-        planned = watch.next_wake(tick.tick());
+        planned = of.watch.next_wake(tick.tick());
         let asleep = async {
             match planned {
                 Some(at) => tokio::time::sleep_until(at).await,
@@ -480,9 +469,9 @@ async fn run(of: Background) {
             }
         };
         tokio::select! {
-            () = life.stopped() => return,
-            Some(done) = calls.join_next() => take_in(&watch, done),
-            () = watch.wake.notified() => {}
+            () = of.life.stopped() => return,
+            Some(done) = calls.join_next() => take_in(&of.watch, done),
+            () = of.watch.wake.notified() => {}
             () = asleep => {}
         }
     }

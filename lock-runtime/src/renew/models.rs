@@ -238,7 +238,7 @@ fn crossed_answers_leave_the_deadline_of_the_later_request() {
             assert!(scene.tenure().deadline() - later >= LEASE / 10 * 9);
             let next = {
                 let schedule = scene.core.watch.schedule.lock();
-                schedule.next_of(scene.hold.holder().number())
+                schedule.tenures[&scene.hold.holder().number()].next
             };
             assert!(next > (later + LEASE / 4).tick(), "it is asked about soon");
             scene.check();

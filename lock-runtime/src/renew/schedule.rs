@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::backend::{Backend, Holders, Renewed};
 use crate::hold::Tenure;
 use crate::observe::Cause;
-use crate::renew::forced_release::{Missing, Newcomers, Unnamed};
+use crate::renew::forced_release::{Missing, Newcomers};
 use crate::renew::places::Places;
 use crate::values::{Alias, Count, Counted, HolderId, Key, Kind, Moment, clock, jittered};
 
@@ -48,7 +48,8 @@ pub(super) struct Schedule {
 #[derive(Debug)]
 pub(super) struct Watched {
     pub(super) tenure: Arc<Tenure>,
-    next: Instant,
+    /// The moment at which it is to be looked at next.
+    pub(super) next: Instant,
     /// The moment of the next request to the store: for a renewal, or beside a request that is not answered yet.
     renew_at: Moment,
     /// The moment at which the last confirmed request was sent.
@@ -76,15 +77,6 @@ pub(super) struct Batch {
     /// Set if the batch waits for the writers of its key, which is one then.
     pub(super) waits: Option<Counted>,
     pub(super) tenures: Vec<Arc<Tenure>>,
-}
-
-/// The work that is due now.
-#[derive(Default)]
-pub(super) struct Due {
-    /// The renewals to send.
-    pub(super) batches: Vec<Batch>,
-    /// Holds whose time seems to be over.
-    pub(super) over: Vec<Arc<Tenure>>,
 }
 
 /// The age at which a hold of a lock that is only reserved asks for its lease. A shorter hold sends no request but its release.
@@ -219,15 +211,15 @@ impl Schedule {
         self.queue.insert((watched.next, number));
     }
 
-    /// Takes out what is due, in batches of `batch`, and plans when each hold is asked about again if there is no
-    /// answer. `timeout`: the configured call timeout.
+    /// Takes out the renewals that are due, in batches of `batch`, and plans when each hold is asked about again if there is no
+    /// answer. Also returns the holds whose time seems to be over. `timeout`: the configured call timeout.
     pub(super) fn due(
         &mut self,
         backend: &dyn Backend,
         batch: usize,
         timeout: Duration,
         now: Moment,
-    ) -> Due {
+    ) -> (Vec<Batch>, Vec<Arc<Tenure>>) {
         let tick = now.tick();
         let (mut over, mut moved) = (Vec::new(), Vec::new());
         let mut groups: HashMap<Group, Vec<Arc<Tenure>>> = HashMap::new();
@@ -300,10 +292,7 @@ impl Schedule {
                 tenures: tenures.to_vec(),
             })
         });
-        Due {
-            batches: batches.collect(),
-            over,
-        }
+        (batches.collect(), over)
     }
 
     /// Notes that the store is being asked about the hold. Without an answer, it is asked again after a pause, beside
@@ -376,13 +365,8 @@ impl Schedule {
         rest.map(|(number, _)| number)
     }
 
-    #[cfg(test)]
-    pub(super) fn next_of(&self, number: u64) -> Instant {
-        self.tenures[&number].next
-    }
-
     /// The holds that have no name yet.
-    pub(super) fn unnamed(&mut self) -> Unnamed {
+    pub(super) fn unnamed(&mut self) -> Vec<(HolderId, Kind)> {
         let tenures = &self.tenures;
         let all = tenures.values().map(|watched| &*watched.tenure);
         self.newcomers.take(all, |number| {
@@ -396,6 +380,7 @@ impl Schedule {
         let taken: Vec<_> = numbers
             .into_iter()
             .filter_map(|number| self.remove_number(number))
+            .map(|watched| watched.tenure)
             .collect();
         if taken.is_empty() || !victim.is_one() {
             self.missing.note(victim);
@@ -403,13 +388,9 @@ impl Schedule {
         taken
     }
 
-    pub(super) fn remove(&mut self, tenure: &Tenure) -> bool {
-        self.remove_number(tenure.holder().number()).is_some()
-    }
-
-    /// Returns the moment at which the tenure is to be looked at next.
-    pub(super) fn planned_for(&self, tenure: &Tenure) -> Option<Instant> {
-        let watched = self.tenures.get(&tenure.holder().number())?;
+    /// Returns the moment at which the tenure was to be looked at next. `None` if it is not here.
+    pub(super) fn remove(&mut self, tenure: &Tenure) -> Option<Instant> {
+        let watched = self.remove_number(tenure.holder().number())?;
         Some(watched.next)
     }
 
@@ -427,7 +408,7 @@ impl Schedule {
         more
     }
 
-    fn remove_number(&mut self, number: u64) -> Option<Arc<Tenure>> {
+    fn remove_number(&mut self, number: u64) -> Option<Watched> {
         let watched = self.tenures.remove(&number)?;
         self.queue.remove(&(watched.next, number));
         let holder = watched.tenure.holder();
@@ -435,6 +416,6 @@ impl Schedule {
             self.keepers
                 .remove(&holder.alias(watched.tenure.key().kind()));
         }
-        Some(watched.tenure)
+        Some(watched)
     }
 }
