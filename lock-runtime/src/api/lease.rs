@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use crate::hold::{CallChain, Frame, Held, Nest};
 use crate::protect::ScopeFuture;
-use crate::protect::driver::polled_after_completion;
 use crate::values::{FencingToken, LostReason};
 
 /// A read-only view of a hold, which [`run`](crate::LockRequest::run) and the attribute's `guard = …` pass to the body.
@@ -132,8 +131,7 @@ impl Lease {
 
     /// Runs a closure under this hold.
     pub(crate) fn enter<T>(&self, body: impl FnOnce() -> T) -> T {
-        let entered = Nest::new(self.call_chain.clone()).call(body);
-        entered.unwrap_or_else(|| polled_after_completion())
+        Nest::new(self.call_chain.clone()).call(body)
     }
 }
 

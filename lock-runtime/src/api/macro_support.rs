@@ -228,7 +228,7 @@ impl<F: Future> Hold<F> {
     /// Sets what a loss does. Default: [`OnLost::Cancel`].
     pub fn on_lost(mut self, on_lost: OnLost) -> Hold<F> {
         if let Some(driver) = &mut self.driver {
-            driver.on_lost(on_lost);
+            driver.on_lost = on_lost;
         }
         self
     }

@@ -58,9 +58,7 @@ where
                     };
                     let lease = guard.lease();
                     let mut driver = Driver::new(guard.handles);
-                    let Some(future) = driver.make(|| body(lease)) else {
-                        polled_after_completion();
-                    };
+                    let future = driver.nest.call(|| body(lease));
                     ProtectFuture::new(driver, future)
                 }
             };

@@ -297,11 +297,9 @@ impl Nest {
         CURRENT.sync_scope(frame, poll);
     }
 
-    /// Calls a function in the body's frame. Never `None`, because this is called once.
-    pub(crate) fn call<T>(&mut self, body: impl FnOnce() -> T) -> Option<T> {
-        let (mut body, mut value) = (Some(body), None);
-        self.enter(&mut || value = body.take().map(|body| body()));
-        value
+    /// Calls a function in the body's frame.
+    pub(crate) fn call<T>(&mut self, body: impl FnOnce() -> T) -> T {
+        CURRENT.sync_scope(self.frame_for(Runner::now()), body)
     }
 
     fn frame_for(&mut self, runner: Runner) -> Arc<Frame> {

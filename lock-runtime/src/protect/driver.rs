@@ -80,11 +80,12 @@ pin_project! {
     /// The loss is looked for before every poll of the body, so a process that was frozen does not go on when it
     /// wakes. A future that has this beside a body drops the body first.
     pub(crate) struct Driver {
-        handles: Option<Handles>,
+        pub(crate) handles: Option<Handles>,
         #[pin]
         over: OwnedNotified,
-        nest: Nest,
-        on_lost: OnLost,
+        // The body is made in it, too: what is asked for meanwhile is nested.
+        pub(crate) nest: Nest,
+        pub(crate) on_lost: OnLost,
         // The loss that the body was dropped for. Boxed: it is rare, and would have its place in every future.
         loss: Option<Box<LockError>>,
         ending: Option<Ending>,
@@ -103,19 +104,6 @@ impl Driver {
             loss: None,
             ending: None,
         }
-    }
-
-    pub(crate) fn on_lost(&mut self, on_lost: OnLost) {
-        self.on_lost = on_lost;
-    }
-
-    /// Makes the body where it will run: what is asked for meanwhile is nested, too.
-    pub(crate) fn make<F>(&mut self, body: impl FnOnce() -> F) -> Option<F> {
-        self.nest.call(body)
-    }
-
-    pub(crate) fn handles(&self) -> Option<&Handles> {
-        self.handles.as_ref()
     }
 
     /// Runs the body to its end, or to the loss of the hold, and releases. The body has been dropped, in its place,
@@ -178,21 +166,12 @@ impl Driver {
 }
 
 /// Returns the loss that a release found after the body had completed.
-pub(crate) fn late_loss(error: LockError) -> Option<LockError> {
-    match error {
-        LockError::Lost {
-            name,
-            held_for,
-            reason,
-            ..
-        } => Some(LockError::Lost {
-            name,
-            held_for,
-            reason,
-            completed: true,
-        }),
-        _ => None,
-    }
+pub(crate) fn late_loss(mut error: LockError) -> Option<LockError> {
+    let LockError::Lost { completed, .. } = &mut error else {
+        return None;
+    };
+    *completed = true;
+    Some(error)
 }
 
 /// A future that was ready was polled again, and has nothing left to give.

@@ -154,7 +154,7 @@ impl<F: Future> Future for ProtectFuture<F> {
 impl<F: Future> fmt::Debug for ProtectFuture<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ProtectFuture")
-            .field("handles", &self.driver.handles())
+            .field("handles", &self.driver.handles)
             .finish_non_exhaustive()
     }
 }
