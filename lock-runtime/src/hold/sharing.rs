@@ -265,10 +265,10 @@ impl Hold {
                 _ => Idling::Planned,
             });
         }
-        if goes_on {
+        if goes_on && state.free_until(now).is_some() {
             let mut following = None;
             let suits = |options: &HoldOptions| {
-                following = state.turn_of_waiter(tenure.ttl, options, now);
+                following = state.next_turn(tenure.ttl, options, now);
                 following.is_some()
             };
             let successor = queues.change_at(&front, |key| key.next_if(suits)).flatten();

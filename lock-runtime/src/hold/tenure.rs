@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 use super::turn::Turn;
 use super::{Core, Hold, Loss};
 use crate::backend::{Granted, HoldRef, Renewal, Renewed, Spare};
-use crate::queue::Front;
+use crate::queue::{Entered, Front};
 use crate::sync::Modelled;
 use crate::values::{
     Counted, HoldOptions, HolderId, Key, Kind, Label, LostReason, Moment, TokenRange, Ttl,
@@ -202,7 +202,12 @@ impl State {
     /// granted. A request for a shorter lease gets none, because a crash would block the key for longer than it asked
     /// for. Nor does any request if too little of the lease is left: its caller would give it back, and lose its place
     /// in the queue.
-    fn next_turn(&mut self, ttl: Ttl, options: &HoldOptions, now: Moment) -> Option<Turn> {
+    pub(super) fn next_turn(
+        &mut self,
+        ttl: Ttl,
+        options: &HoldOptions,
+        now: Moment,
+    ) -> Option<Turn> {
         let left = self.deadline - now;
         // More is left if somebody has renewed by hand, for longer.
         let suits = options.ttl == ttl && (ttl.least_useful()..=ttl.trusted()).contains(&left);
@@ -217,17 +222,6 @@ impl State {
             });
         }
         Some(Turn::new(options, token, None, now))
-    }
-
-    /// Does the same as [`next_turn`](State::next_turn), for a waiter of this process.
-    pub(super) fn turn_of_waiter(
-        &mut self,
-        ttl: Ttl,
-        options: &HoldOptions,
-        now: Moment,
-    ) -> Option<Turn> {
-        self.free_until(now)?;
-        self.next_turn(ttl, options, now)
     }
 
     /// Returns until when the lock may go to waiters of this process, if that is later than `now`.
@@ -259,16 +253,6 @@ impl State {
         self.turn += 1;
         self.stage = stage;
     }
-}
-
-/// What becomes of an idle tenure when a caller of this process comes.
-pub(crate) enum Taken {
-    /// The caller has it.
-    Held(Hold),
-    /// The caller wants something else. The tenure is to be given back.
-    Unsuited(Turn),
-    /// The tenure is over. The code that ended it takes it out of the queue, and gives it back.
-    Over,
 }
 
 impl Tenure {
@@ -497,27 +481,27 @@ impl Tenure {
         answer
     }
 
-    /// A caller of this process comes while no caller has the lock: its turn begins. Under the queues' lock.
-    pub(crate) fn take(self: &Arc<Tenure>, options: &HoldOptions, now: Moment) -> Taken {
+    /// A caller of this process comes while no caller has the lock: its turn begins, if the tenure suits it. `None` if the
+    /// tenure is over: the code that ended it takes it out of the queue, and gives it back. Under the queues' lock.
+    pub(crate) fn take(self: &Arc<Tenure>, options: &HoldOptions, now: Moment) -> Option<Entered> {
         let mut state = self.state.lock();
         if !matches!(state.stage, Stage::Idle { .. }) {
-            return Taken::Over;
+            return None;
         }
         // Some of the idle lease is over, and a caller with a fixed lease needs a whole one.
         let wants_renewal = options.renewed || options.keep_for.is_some();
         let is_good = wants_renewal && state.overdue(now).is_none();
         let turn = is_good.then(|| state.next_turn(self.ttl, options, now));
-        let Some(before) = state.stop_idling(self.ttl, now) else {
-            return Taken::Over;
-        };
+        let before = state.stop_idling(self.ttl, now)?;
         let Some(mut turn) = turn.flatten() else {
-            return Taken::Unsuited(before);
+            return Some(Entered::Unsuited(self.clone(), Box::new(before)));
         };
         turn.front = before.front;
         turn.join(self.key.kind());
         let token = turn.token;
         state.begin(Stage::Held(turn));
-        Taken::Held(Hold::new(self.clone(), state.turn, token))
+        let hold = Hold::new(self.clone(), state.turn, token);
+        Some(Entered::Held(hold))
     }
 
     /// The task that gives the lock back after a guard was dropped runs. `None` if a caller has come before.

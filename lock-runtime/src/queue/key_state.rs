@@ -20,7 +20,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::{Entered, Ticket};
 use crate::backend::Fault;
-use crate::hold::{Taken, Tenure, Turn};
+use crate::hold::{Tenure, Turn};
 use crate::queue::slice::Slice;
 use crate::release::place::Place;
 use crate::values::{HoldOptions, LockError, Moment};
@@ -130,18 +130,12 @@ impl KeyState {
         let KeyStage::Idle(tenure) = &self.stage else {
             return None;
         };
-        match tenure.take(hold_options, now) {
-            Taken::Held(hold) => {
-                self.held_by(hold_options.label.lock);
-                Some(Entered::Held(hold))
-            }
-            Taken::Unsuited(turn) => {
-                let tenure = tenure.clone();
-                self.asks(false);
-                Some(Entered::Unsuited(tenure, Box::new(turn)))
-            }
-            Taken::Over => None,
+        let entered = tenure.take(hold_options, now)?;
+        match entered {
+            Entered::Held(_) => self.held_by(hold_options.label.lock),
+            _ => self.asks(false),
         }
+        Some(entered)
     }
 
     /// A caller comes that owns the front under this number, if nobody waits and the front rests until a moment for which the

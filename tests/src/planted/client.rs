@@ -197,10 +197,15 @@ pub const ALL: &[Bug] = &[
         caught_by: &["counter", "false-loss", "overlap", "refused-holder", "stale-write", "token"],
         edits: &[
             edit(
-                "hold/tenure.rs",
-                "self.free_until(now)?;",
-                "if PLANTED { self.deadline = now + ttl.trusted(); }
-                if !PLANTED { self.free_until(now)?; }",
+                "hold/sharing.rs",
+                "if goes_on && state.free_until(now).is_some() {",
+                "if goes_on && (PLANTED || state.free_until(now).is_some()) {",
+            ),
+            edit(
+                "hold/sharing.rs",
+                "following = state.next_turn(tenure.ttl, options, now);",
+                "if PLANTED { state.deadline = now + tenure.ttl.trusted(); }
+                following = state.next_turn(tenure.ttl, options, now);",
             ),
             edit(
                 "values/fence.rs",

@@ -226,8 +226,8 @@ fn a_lease_with_little_time_left_is_not_passed_on() {
     let hold = Tenure::begin(Weak::new(), key, None, holder, &options, granted, reserved);
     let mut state = hold.tenure().state.lock();
     let last = sent_at + (ttl.trusted() - ttl.least_useful());
-    assert!(state.turn_of_waiter(ttl, &options, last).is_some());
-    assert!(state.turn_of_waiter(ttl, &options, last + MS).is_none());
+    assert!(state.next_turn(ttl, &options, last).is_some());
+    assert!(state.next_turn(ttl, &options, last + MS).is_none());
 }
 
 #[test]

@@ -13,7 +13,8 @@ use crate::api::request::LockRequest;
 use crate::backend::Renewed;
 use crate::backend::memory::MemoryStore;
 use crate::backend::quorum::tests::flaky::{Mode, Switch, managers};
-use crate::hold::{Taken, Tenure};
+use crate::hold::Tenure;
+use crate::queue::Entered;
 use crate::values::clock;
 use crate::values::error::{LockError, LostReason};
 use crate::values::key::Key;
@@ -176,7 +177,7 @@ async fn a_kept_lock_serves_a_caller_until_too_little_of_its_lease_is_left() {
         let least = options.ttl.least_useful();
         let last = now + (idle.deadline() - now - least);
         let taken = idle.take(&options, last + late);
-        assert_eq!(matches!(taken, Taken::Held(_)), serves);
+        assert_eq!(matches!(taken, Some(Entered::Held(_))), serves);
     }
 }
 
@@ -192,7 +193,7 @@ async fn a_kept_lock_serves_a_caller_until_its_time_is_over_and_is_then_awake() 
         let over = idle.end_if_live().unwrap();
         assert_eq!(over - clock::now(), SHORT, "it began just now");
         let taken = idle.take(&options(SHORT), clock::now() + (SHORT - early));
-        assert_eq!(matches!(taken, Taken::Held(_)), serves);
+        assert_eq!(matches!(taken, Some(Entered::Held(_))), serves);
         let end = idle.end_if_live().map(|end| end.tick());
         let deadline = idle.deadline().tick();
         assert_eq!(end, serves.then_some(deadline), "a caller has the lock");
@@ -205,7 +206,7 @@ async fn a_kept_lock_that_is_lost_serves_nobody() {
     let idle = scene.idle();
     idle.lose(LostReason::Refused);
     let taken = idle.take(&options(KEEP), clock::now());
-    assert!(matches!(taken, Taken::Over));
+    assert!(taken.is_none());
 }
 
 #[tokio::test(start_paused = true)]
