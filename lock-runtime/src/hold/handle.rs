@@ -35,8 +35,6 @@ pub(crate) struct HoldHandle {
     /// The span, from the moment at which its caller has the handle. Boxed, and only if a subscriber wants it: guards
     /// stay small.
     span: Option<Box<Span>>,
-    /// Until when the key stays taken, even if the handle ends before.
-    cover_until: Option<Box<Moment>>,
 }
 
 impl HoldHandle {
@@ -96,7 +94,10 @@ impl HoldHandle {
                 self.core.watch.look_now(self.hold.tenure());
             }
         }
-        self.cover_until = least.map(|least| Box::new(clock::now() + *least));
+        if let Some(least) = least {
+            let until = clock::now() + *least;
+            self.hold.with_turn(|turn| turn.cover_until(until));
+        }
     }
 
     /// Limits the hold from now on, unless it is limited already (`max_hold`).
@@ -125,7 +126,6 @@ impl HoldHandle {
             path,
             counted: Some(counted),
             span: None,
-            cover_until: None,
         }
     }
 
@@ -225,7 +225,6 @@ impl HoldHandle {
         let share = Share {
             kind: self.kind,
             renewed: self.renewed,
-            cover_until: self.cover_until.as_deref().copied(),
             returns: is_dropped && self.returns(),
         };
         let now = clock::now();

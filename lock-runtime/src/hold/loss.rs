@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::tenure::{LostTurn, Stage, State, Tenure};
+use super::tenure::{Stage, State, Tenure};
 use super::{Core, Hold, Turn};
 use crate::observe::metrics;
 use crate::queue::Front;
@@ -48,14 +48,14 @@ impl Tenure {
             let turn = state.stop_idling(self.ttl, clock::now())?;
             return Some(News::Idle { reason, turn, core });
         }
-        let (mut turn, offered) = match std::mem::replace(&mut state.stage, Stage::Leaving) {
-            Stage::Held(turn) => (turn, None),
-            Stage::Offered { turn, counted } => (turn, Some(counted)),
+        let mut turn = match std::mem::replace(&mut state.stage, Stage::Leaving) {
+            Stage::Held(turn) => Box::new(turn),
             stage => {
                 state.stage = stage;
                 return None;
             }
         };
+        let offered = turn.offered.take();
         let loss = Loss {
             reason,
             label: turn.label,
@@ -63,7 +63,7 @@ impl Tenure {
             claimed: offered.is_none(),
         };
         let (front, also_told) = (turn.front.take(), turn.take_also_told());
-        state.stage = Stage::Lost(Box::new(LostTurn { turn, loss }));
+        state.stage = Stage::Lost { turn, loss };
         Some(News::Turn {
             loss,
             front,
@@ -156,14 +156,14 @@ impl State {
     /// The loss of that turn.
     fn loss_of(&self, turn: u64) -> Option<Loss> {
         match &self.stage {
-            Stage::Lost(lost) if self.turn == turn => Some(lost.loss),
+            Stage::Lost { loss, .. } if self.turn == turn => Some(*loss),
             _ => None,
         }
     }
 
     /// Whether that turn is good: it is the current one, and a caller has it or is to get it.
     pub(super) fn has_turn(&self, turn: u64) -> bool {
-        self.turn == turn && matches!(self.stage, Stage::Held(_) | Stage::Offered { .. })
+        self.turn == turn && matches!(self.stage, Stage::Held(_))
     }
 }
 

@@ -49,8 +49,6 @@ pub(crate) struct Share {
     /// The kind as which it shares the turn: a read may share a write.
     pub(crate) kind: Kind,
     pub(crate) renewed: bool,
-    /// Until when the key stays taken, no matter which sharer leaves last.
-    pub(crate) cover_until: Option<Moment>,
     /// The guard was dropped, and no other process is known to want the lock. The task that dropped it may come back before
     /// the lock is given back.
     pub(crate) returns: bool,
@@ -95,7 +93,7 @@ impl Hold {
                 }
                 Ok(Some(longer))
             }
-            Stage::Lost(lost) if is_current && lost.turn.is_shared() => Err(lost.loss),
+            Stage::Lost { turn, loss } if is_current && turn.is_shared() => Err(*loss),
             _ => Ok(None),
         };
         drop(state);
@@ -106,17 +104,13 @@ impl Hold {
     /// Offers the turn, which one guard shares, to a caller that was not polled yet. The count comes back if the turn was
     /// lost meanwhile.
     pub(crate) fn offer(&self, counted: Counted) -> Result<(), Counted> {
-        let mut state = self.tenure.state.lock();
-        match std::mem::replace(&mut state.stage, Stage::Leaving) {
-            Stage::Held(mut turn) => {
+        match &mut self.tenure.state.lock().stage {
+            Stage::Held(turn) => {
                 turn.part(self.tenure.key.kind(), false);
-                state.stage = Stage::Offered { turn, counted };
+                turn.offered = Some(counted);
                 Ok(())
             }
-            stage => {
-                state.stage = stage;
-                Err(counted)
-            }
+            _ => Err(counted),
         }
     }
 
@@ -128,16 +122,12 @@ impl Hold {
             return None;
         }
         let news = self.tenure.expire(&mut state, clock::now());
-        let claimed = match std::mem::replace(&mut state.stage, Stage::Leaving) {
-            Stage::Offered { mut turn, counted } => {
-                turn.join(self.tenure.key.kind());
-                state.stage = Stage::Held(turn);
-                Some(counted)
-            }
-            stage => {
-                state.stage = stage;
-                None
-            }
+        let claimed = match &mut state.stage {
+            Stage::Held(turn) => turn
+                .offered
+                .take()
+                .inspect(|_| turn.join(self.tenure.key.kind())),
+            _ => None,
         };
         drop(state);
         self.tenure.announce(news);
@@ -149,14 +139,33 @@ impl Hold {
         let tenure = &self.tenure;
         let mut state = tenure.state.lock();
         let mut queues = None;
-        if state.turn().is_some_and(Turn::is_last_at_the_front) {
+        let is_last_at_the_front = state
+            .turn_mut()
+            .is_some_and(|turn| turn.is_last_at_the_front());
+        if is_last_at_the_front {
             // The queues are locked before a tenure's state.
             drop(state);
             queues = Some(core.queues.lock(&tenure.key));
             state = tenure.state.lock();
         }
         let news = tenure.expire(&mut state, now);
-        let mut left = self.leave_in(core, &mut state, queues.as_deref_mut(), share, now);
+        let part = |turn: &mut Turn| turn.part(share.kind, share.renewed);
+        let last = state.turn_mut().is_some_and(part);
+        let mut left = match std::mem::replace(&mut state.stage, Stage::Leaving) {
+            Stage::Held(mut turn) if last => {
+                let queues = queues.as_deref_mut();
+                let next = self.next(core, &mut state, queues, &mut turn, share.returns, now);
+                Left::Last(turn, next)
+            }
+            stage => {
+                state.stage = stage;
+                match &mut state.stage {
+                    Stage::Held(turn) if share.kind == Kind::Write => self.after_a_writer(turn),
+                    Stage::Lost { loss, .. } => Left::Lost { loss: *loss, last },
+                    _ => Left::Shared,
+                }
+            }
+        };
         drop(state);
         drop(queues);
         tenure.announce(news);
@@ -164,47 +173,6 @@ impl Hold {
             tenure.tell(&turn.take_also_told());
         }
         left
-    }
-
-    fn leave_in(
-        &self,
-        core: &Core,
-        state: &mut State,
-        queues: Option<&mut Shard>,
-        share: Share,
-        now: Moment,
-    ) -> Left {
-        let Some(turn) = state.turn_mut() else {
-            return Left::Shared;
-        };
-        if let Some(until) = share.cover_until {
-            turn.cover_until(until);
-        }
-        let last = turn.part(share.kind, share.renewed);
-        match &mut state.stage {
-            Stage::Held(turn) if !last => {
-                return match share.kind {
-                    Kind::Write => self.after_a_writer(turn),
-                    _ => Left::Shared,
-                };
-            }
-            Stage::Lost(lost) => {
-                let loss = lost.loss;
-                return Left::Lost { loss, last };
-            }
-            _ => {}
-        }
-        match std::mem::replace(&mut state.stage, Stage::Leaving) {
-            Stage::Held(mut turn) => {
-                let next = self.next(core, state, queues, &mut turn, share.returns, now);
-                Left::Last(turn, next)
-            }
-            // A guard shares a turn that is held or lost.
-            stage => {
-                state.stage = stage;
-                Left::Shared
-            }
-        }
     }
 
     /// Decides what comes after a good turn that no guard shares any more. The stage is [`Stage::Leaving`] if nothing else
@@ -275,8 +243,9 @@ impl Hold {
             if let Some((successor, mut turn)) = successor.zip(following) {
                 queues.change_at(&front, |key| key.held_by(turn.label.lock));
                 turn.front = Some(front);
-                let (token, counted) = (turn.token, core.life.under_way.enter());
-                state.begin(Stage::Offered { turn, counted });
+                turn.offered = Some(core.life.under_way.enter());
+                let token = turn.token;
+                state.begin(turn);
                 let hold = Hold::new(tenure.clone(), state.turn, token);
                 return Next::Turn(successor, hold);
             }

@@ -74,12 +74,8 @@ pub(super) struct State {
 
 /// Who has the lock.
 pub(super) enum Stage {
-    /// Guards of one caller, or of its call chain.
+    /// Guards of one caller, or of its call chain; or a caller that is to get the lock ([`Turn::offered`]).
     Held(Turn),
-    /// A caller that the lock was handed over to, and that was not polled since. The lock is not renewed, so a caller
-    /// that is not polled any more keeps it for its lease at most. A shutdown waits for the offer, until a loss ends
-    /// it.
-    Offered { turn: Turn, counted: Counted },
     /// No caller: the process keeps the lock for its next caller (`keep_for`), or a guard was dropped and its release is
     /// about to be sent. The tenure lies in the queue of its key, with the front of that queue and the label of the last
     /// turn.
@@ -92,14 +88,8 @@ pub(super) enum Stage {
     Covering { until: Moment },
     /// No caller: the lock is given back or handed over in the store.
     Leaving,
-    /// Boxed, because few turns are lost.
-    Lost(Box<LostTurn>),
-}
-
-/// A turn that was lost. Its guards still have to leave it.
-pub(super) struct LostTurn {
-    pub(super) turn: Turn,
-    pub(super) loss: Loss,
+    /// Guards still have to leave the turn. Boxed, because few turns are lost.
+    Lost { turn: Box<Turn>, loss: Loss },
 }
 
 /// The permission for turns that begin without the store.
@@ -126,36 +116,25 @@ impl Reserved {
 
 impl State {
     /// The current turn: one that guards share, or that is offered to a caller.
-    pub(super) fn turn(&self) -> Option<&Turn> {
-        match &self.stage {
-            Stage::Held(turn) | Stage::Offered { turn, .. } => Some(turn),
-            Stage::Lost(lost) => Some(&lost.turn),
-            Stage::Idle { .. } | Stage::Covering { .. } | Stage::Leaving => None,
-        }
-    }
-
     pub(super) fn turn_mut(&mut self) -> Option<&mut Turn> {
         match &mut self.stage {
-            Stage::Held(turn) | Stage::Offered { turn, .. } => Some(turn),
-            Stage::Lost(lost) => Some(&mut lost.turn),
+            Stage::Held(turn) => Some(turn),
+            Stage::Lost { turn, .. } => Some(turn),
             Stage::Idle { .. } | Stage::Covering { .. } | Stage::Leaving => None,
         }
     }
 
     /// Whether the lock is this process's, in a turn or idle: the watchdog has it then.
     pub(super) fn is_live(&self) -> bool {
-        matches!(
-            self.stage,
-            Stage::Held(_) | Stage::Offered { .. } | Stage::Idle { .. }
-        )
+        matches!(self.stage, Stage::Held(_) | Stage::Idle { .. })
     }
 
     /// The moment at which the stage ends, the deadline aside: by `max_hold`, or by `keep_for`.
     fn stage_end(&self) -> Option<Moment> {
         match &self.stage {
-            Stage::Held(turn) | Stage::Offered { turn, .. } => turn.max_until(),
+            Stage::Held(turn) => turn.max_until(),
             Stage::Idle { until, .. } => Some(*until),
-            Stage::Covering { .. } | Stage::Leaving | Stage::Lost(_) => None,
+            Stage::Covering { .. } | Stage::Leaving | Stage::Lost { .. } => None,
         }
     }
 
@@ -249,9 +228,9 @@ impl State {
     }
 
     /// The new number ends every [`Hold`] of the turn before.
-    pub(super) fn begin(&mut self, stage: Stage) {
+    pub(super) fn begin(&mut self, turn: Turn) {
         self.turn += 1;
-        self.stage = stage;
+        self.stage = Stage::Held(turn);
     }
 }
 
@@ -330,7 +309,8 @@ impl Tenure {
 
     /// The lease that the current turn wants.
     pub(crate) fn ttl(&self) -> Ttl {
-        self.state.lock().turn().map_or(self.ttl, |turn| turn.ttl)
+        let mut state = self.state.lock();
+        state.turn_mut().map_or(self.ttl, |turn| turn.ttl)
     }
 
     /// Until when the tenure may be believed, `max_hold` aside: what the store's lease allows.
@@ -360,9 +340,9 @@ impl Tenure {
     pub(crate) fn undoes(&self) -> bool {
         let mut state = self.state.lock();
         state.undone = match state.stage {
-            Stage::Held(_) | Stage::Offered { .. } | Stage::Idle { .. } => false,
+            Stage::Held(_) | Stage::Idle { .. } => false,
             Stage::Covering { until } => until.has_passed(),
-            Stage::Leaving | Stage::Lost(_) => true,
+            Stage::Leaving | Stage::Lost { .. } => true,
         };
         state.undone
     }
@@ -379,8 +359,8 @@ impl Tenure {
     /// Returns the lease by which the watchdog plans its requests. It is short while the store has only reserved the lock,
     /// that of the grant until a longer one is confirmed, and not long for a read, whose lease other readers may shorten.
     pub(crate) fn paced_by(&self) -> Ttl {
-        let state = self.state.lock();
-        let ttl = match state.turn() {
+        let mut state = self.state.lock();
+        let ttl = match state.turn_mut() {
             Some(turn) if turn.lengthen => turn.ttl.min(self.ttl),
             Some(turn) => turn.ttl,
             None => self.ttl,
@@ -396,15 +376,17 @@ impl Tenure {
 
     /// A nested request wants a longer lease than the last renewal asked for.
     pub(crate) fn is_to_be_lengthened(&self) -> bool {
-        let state = self.state.lock();
-        state.turn().is_some_and(|turn| turn.lengthen)
+        let mut state = self.state.lock();
+        state.turn_mut().is_some_and(|turn| turn.lengthen)
     }
 
     /// Returns the hold of the current turn, if a caller has the lock.
     pub(crate) fn hold(self: &Arc<Tenure>) -> Option<Hold> {
         let state = self.state.lock();
-        let turn = state.turn().filter(|_| state.is_live())?;
-        Some(Hold::new(self.clone(), state.turn, turn.token))
+        match &state.stage {
+            Stage::Held(turn) => Some(Hold::new(self.clone(), state.turn, turn.token)),
+            _ => None,
+        }
     }
 
     /// Returns the request for a renewal. Without a lease, the store only says whether it knows the holder.
@@ -499,7 +481,7 @@ impl Tenure {
         turn.front = before.front;
         turn.join(self.key.kind());
         let token = turn.token;
-        state.begin(Stage::Held(turn));
+        state.begin(turn);
         let hold = Hold::new(self.clone(), state.turn, token);
         Some(Entered::Held(hold))
     }

@@ -10,7 +10,9 @@ use tokio::sync::futures::OwnedNotified;
 
 use super::tenure::Tenure;
 use crate::queue::Front;
-use crate::values::{FencingToken, HoldOptions, HolderId, Key, Kind, Label, Moment, Ttl, clock};
+use crate::values::{
+    Counted, FencingToken, HoldOptions, HolderId, Key, Kind, Label, Moment, Ttl, clock,
+};
 
 /// What one caller, with its call chain, asked for and has. The tenure's state has the current turn.
 #[derive(Debug)]
@@ -33,6 +35,10 @@ pub(crate) struct Turn {
     /// The front of this process at the key, if turns of this kind own it. It leaves with the turn, or at once when the
     /// turn is lost: the next local waiter need not wait for a guard that means nothing any more.
     pub(crate) front: Option<Front>,
+    /// Set until the caller that the lock was handed over to is polled: no guard shares the turn before. So it is not renewed,
+    /// and a caller that is not polled any more keeps the lock for its lease at most. A shutdown waits for the offer, until a
+    /// loss ends it.
+    pub(super) offered: Option<Counted>,
     /// Nobody waited behind the front when the turn ended: the release need not look for a successor.
     pub(crate) nobody_waits: bool,
     /// Boxed, because few turns need any of it.
@@ -83,6 +89,7 @@ impl Turn {
             writers: 0,
             keep_for: None,
             front,
+            offered: None,
             nobody_waits: false,
             rare: None,
         }
@@ -192,26 +199,22 @@ impl Hold {
             .filter(|_| self.tenure.downgraded.get().is_none())
     }
 
-    /// Looks at the turn. `None` once it has ended in good order.
-    pub(crate) fn with_turn<T>(&self, look: impl FnOnce(&Turn) -> T) -> Option<T> {
-        let state = self.tenure.state.lock();
-        let turn = state.turn().filter(|_| state.turn == self.turn);
-        turn.map(look)
+    /// Looks at the turn, or changes it. `None` once it has ended in good order.
+    pub(crate) fn with_turn<T>(&self, look: impl FnOnce(&mut Turn) -> T) -> Option<T> {
+        let mut state = self.tenure.state.lock();
+        let is_current = state.turn == self.turn;
+        state.turn_mut().filter(|_| is_current).map(look)
     }
 
     /// Limits the turn from now on, unless something limits it already. Returns whether it does.
     pub(super) fn ends_after(&self, longest: Duration) -> bool {
-        let mut state = self.tenure.state.lock();
-        if state.turn != self.turn {
-            return false;
-        }
-        let Some(turn) = state.turn_mut() else {
-            return false;
-        };
-        let limit = &mut turn.rare.get_or_insert_default().max_until;
-        let is_new = limit.is_none();
-        limit.get_or_insert(clock::now() + longest);
-        is_new
+        let limited = self.with_turn(|turn| {
+            let limit = &mut turn.rare.get_or_insert_default().max_until;
+            let is_new = limit.is_none();
+            limit.get_or_insert(clock::now() + longest);
+            is_new
+        });
+        limited.unwrap_or(false)
     }
 
     /// Raised when a turn of the tenure is over; look again then.
@@ -256,7 +259,7 @@ impl Hold {
 
     /// True once no guard shares the turn any more: the last one has left it, good or lost.
     pub(crate) fn is_left(&self) -> bool {
-        !self.with_turn(Turn::is_shared).unwrap_or(false)
+        !self.with_turn(|turn| turn.is_shared()).unwrap_or(false)
     }
 
     /// Returns how long the turn may still be relied on without a further renewal.

@@ -39,7 +39,6 @@ pub(super) fn keep(
     let share = Share {
         kind: tenure.first_kind(),
         renewed: false,
-        cover_until: None,
         returns: false,
     };
     match hold.leave(core, share, now) {

@@ -114,7 +114,6 @@ impl Scene {
             let share = Share {
                 kind: Kind::Mutex,
                 renewed: true,
-                cover_until: None,
                 returns: false,
             };
             match hold.leave(&core, share, clock::now()) {

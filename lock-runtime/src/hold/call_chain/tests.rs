@@ -25,7 +25,6 @@ fn give_back(hold: &Hold) {
     let share = Share {
         kind: Kind::Mutex,
         renewed: true,
-        cover_until: None,
         returns: false,
     };
     hold.leave(&core(&MemoryStore::new()), share, clock::now());

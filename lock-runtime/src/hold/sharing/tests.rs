@@ -44,18 +44,17 @@ fn hold(kind: Kind, renewed: bool) -> Hold {
     granted(key, None, holder, &options(LEASE, renewed), clock::now())
 }
 
-fn leave_as(hold: &Hold, kind: Kind, renewed: bool, cover_until: Option<Moment>) -> Left {
+fn leave_as(hold: &Hold, kind: Kind, renewed: bool) -> Left {
     let share = Share {
         kind,
         renewed,
-        cover_until,
         returns: false,
     };
     hold.leave(&core(&MemoryStore::new()), share, clock::now())
 }
 
 fn leave(hold: &Hold, kind: Kind) -> Left {
-    leave_as(hold, kind, false, None)
+    leave_as(hold, kind, false)
 }
 
 fn renewal(hold: &Hold) -> Renewal {
@@ -94,7 +93,7 @@ async fn it_is_renewed_while_one_sharer_wants_that() {
     hold.add_renewer();
     hold.share(options(LEASE, false), Kind::Mutex).unwrap();
     for (renewed, still) in [(true, true), (true, false)] {
-        let _ = leave_as(&hold, Kind::Mutex, renewed, None);
+        let _ = leave_as(&hold, Kind::Mutex, renewed);
         assert_eq!(is_extended(&hold), still);
     }
 }
@@ -234,8 +233,11 @@ async fn a_key_stays_taken_until_the_latest_that_a_sharer_asked_for() {
     let hold = hold(Kind::Mutex, false);
     hold.share(options(LEASE, false), Kind::Mutex).unwrap();
     let (early, late) = (clock::now() + SECOND, clock::now() + 2 * SECOND);
-    let _ = leave_as(&hold, Kind::Mutex, false, Some(late));
-    let left = leave_as(&hold, Kind::Mutex, false, Some(early));
+    for until in [late, early] {
+        hold.with_turn(|turn| turn.cover_until(until));
+    }
+    let _ = leave(&hold, Kind::Mutex);
+    let left = leave(&hold, Kind::Mutex);
     let Left::Last(turn, Next::Release) = left else {
         panic!("others share it");
     };
