@@ -8,7 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::acquire::attempt::Attempt;
 use crate::acquire::checked_request::CheckedRequest;
-use crate::hold::{Caller, Core, HoldHandle, Level};
+use crate::hold::{Caller, Core, Held, HoldHandle, Level};
 use crate::values::{Kind, LockError};
 
 /// Returns the nearest ancestor that holds the lock through this manager, if the request may share its hold.
@@ -55,7 +55,7 @@ pub(crate) async fn acquire(
             // It is checked before each poll of the other branches.
             () = until_stranger(attempt, caller, &level) => continue,
             Some(access) = level.access(attempt.kind()) => access,
-            () = level.hold.clone().over() => match level.hold.loss() {
+            () = Held::One(level.hold.clone()).over() => match level.hold.loss() {
                 Some(loss) if !level.hold.is_left() => {
                     return Err(level.hold.lost_error(loss));
                 }

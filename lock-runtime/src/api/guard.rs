@@ -125,13 +125,8 @@ impl LockGuard {
     pub async fn renew(&self, lease: Duration) -> Result<(), LockError> {
         coop::consume_budget().await;
         let check = |handle: &HoldHandle| handle.core().options.lease(self.name(), lease, false);
-        let hold_options: Vec<_> = self
-            .handles
-            .parts()
-            .iter()
-            .map(check)
-            .collect::<Result<_, _>>()?;
-        for (handle, ttl) in self.handles.parts().iter().zip(hold_options) {
+        let leases: Result<Vec<_>, _> = self.handles.parts().map(check).collect();
+        for (handle, ttl) in self.handles.parts().zip(leases?) {
             handle.renew(ttl).await?;
         }
         Ok(())

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
-use super::{CallChain, Hold, HoldHandle, Lifecycle, Loss};
+use super::{CallChain, Hold, HoldHandle, Level, Lifecycle, Loss};
 use crate::release::{Ending, Failure};
 use crate::values::{Count, FencingToken, LockError};
 
@@ -113,7 +113,7 @@ impl Held {
         loop {
             // Made before the look: a signal in between reaches it.
             let over = self.over_signal();
-            if self.holds().iter().any(Hold::is_over) {
+            if !self.is_held() {
                 return;
             }
             over.await;
@@ -144,26 +144,25 @@ impl fmt::Debug for Held {
     }
 }
 
-/// A guard's part in what it holds.
+/// A guard's part in what it holds: one handle of each lock, in the order in which they were taken.
 #[derive(Debug)]
 pub(crate) struct Handles {
     held: Held,
-    parts: Parts,
-}
-
-#[derive(Debug)]
-enum Parts {
-    One(HoldHandle),
-    /// The handles in the order in which they were taken, and the call chain of the last one. Its level has the levels
-    /// of the others before it, so all of them are ancestors of what runs under the guard.
-    All(Vec<HoldHandle>, CallChain),
+    /// Those before the last one; `None` for a single lock.
+    #[expect(
+        clippy::box_collection,
+        reason = "few guards have it, and each has its place"
+    )]
+    before: Option<Box<Vec<HoldHandle>>>,
+    last: HoldHandle,
 }
 
 impl Handles {
     pub(crate) fn one(handle: HoldHandle) -> Handles {
         Handles {
             held: Held::One(handle.hold().clone()),
-            parts: Parts::One(handle),
+            before: None,
+            last: handle,
         }
     }
 
@@ -173,21 +172,12 @@ impl Handles {
         if parts.is_empty() {
             return Some(Handles::one(last));
         }
-        let mut before = None;
-        for part in &parts {
-            before = Some(part.call_chain(before).level);
-        }
-        let call_chain = last.call_chain(before);
-        parts.push(last);
-        let holds = parts.iter().map(|part| part.hold().clone()).collect();
-        let held = Held::All(HoldGroup::new(holds));
-        let call_chain = CallChain {
-            held: held.clone(),
-            ..call_chain
-        };
+        let all = parts.iter().chain([&last]);
+        let holds = all.map(|part| part.hold().clone()).collect();
         Some(Handles {
-            held,
-            parts: Parts::All(parts, call_chain),
+            held: Held::All(HoldGroup::new(holds)),
+            before: Some(Box::new(parts)),
+            last,
         })
     }
 
@@ -195,50 +185,46 @@ impl Handles {
         &self.held
     }
 
-    pub(crate) fn parts(&self) -> &[HoldHandle] {
-        match &self.parts {
-            Parts::One(handle) => std::slice::from_ref(handle),
-            Parts::All(handles, _) => handles,
-        }
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &HoldHandle> {
+        let before = self.before.iter().flat_map(|before| before.iter());
+        before.chain([&self.last])
     }
 
-    /// Returns the call chain of a body that runs under the guard.
+    /// Returns the call chain of a body that runs under the guard. The level of the last handle has the levels of the others
+    /// before it, so all of them are ancestors of the body.
     pub(crate) fn call_chain(&self) -> CallChain {
-        match &self.parts {
-            Parts::One(handle) => handle.call_chain(None),
-            Parts::All(_, call_chain) => call_chain.clone(),
+        let level = |before: Option<Arc<Level>>, part: &HoldHandle| Some(part.level(before));
+        let before = self.before.iter().flat_map(|before| before.iter());
+        CallChain {
+            level: self.last.level(before.fold(None, level)),
+            held: self.held.clone(),
+            acquired_in: self.last.acquired_in.clone(),
         }
     }
 
     /// The share of a guard that holds one lock.
     pub(crate) fn only(&mut self) -> Option<&mut HoldHandle> {
-        match &mut self.parts {
-            Parts::One(handle) => Some(handle),
-            Parts::All(..) => None,
-        }
+        self.before.is_none().then_some(&mut self.last)
     }
 
     /// Calls [`HoldHandle::count_as`] of each handle.
     pub(crate) fn count_as(&mut self, counter: impl Fn(&Lifecycle) -> &Arc<Count>) {
-        match &mut self.parts {
-            Parts::One(handle) => handle.count_as(counter),
-            Parts::All(handles, _) => handles
-                .iter_mut()
-                .for_each(|handle| handle.count_as(&counter)),
+        let before = self.before.iter_mut().flat_map(|before| before.iter_mut());
+        for part in before.chain([&mut self.last]) {
+            part.count_as(&counter);
         }
     }
 
     /// Ends the handles. The future may be dropped at any time; the releases go on in the background.
     pub(crate) fn release(self, failure: Failure) -> Ending {
-        match self.parts {
-            Parts::One(handle) => handle.release(failure),
-            Parts::All(handles, _) => {
-                // All have left before the first answer is waited for, whatever becomes of the future.
-                let endings = handles.into_iter().rev();
-                let endings = endings.map(|handle| handle.release(failure)).collect();
-                Ending::under_way(all_of(endings))
-            }
-        }
+        let last = self.last.release(failure);
+        let Some(before) = self.before else {
+            return last;
+        };
+        // All have left before the first answer is waited for, whatever becomes of the future.
+        let before = before.into_iter().rev();
+        let before = before.map(|handle| handle.release(failure));
+        Box::pin(all_of(std::iter::once(last).chain(before).collect()))
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tracing::Span;
 
-use super::call_chain::{CallChain, Frame, Level, Path};
-use super::{Core, Held, Hold, Left, Lifecycle, Reserved, Share, Tenure, current_runtime};
+use super::call_chain::{Frame, Level, Path};
+use super::{Core, Hold, Left, Lifecycle, Reserved, Share, Tenure, current_runtime};
 use crate::backend::{Granted, Renewed};
 use crate::observe::{metrics, spans};
 use crate::queue::Front;
@@ -24,7 +24,7 @@ pub(crate) struct HoldHandle {
     /// Whether it is one of those that want the turn renewed. Not before its caller has it.
     renewed: bool,
     /// The body that this handle was acquired in.
-    acquired_in: Option<Arc<Frame>>,
+    pub(super) acquired_in: Option<Arc<Frame>>,
     /// This handle as a level: made when a body runs under it.
     level: OnceLock<Arc<Level>>,
     /// A nested handle's accesses under its ancestors.
@@ -171,16 +171,12 @@ impl HoldHandle {
         &self.hold
     }
 
-    /// Returns the call chain of a body that runs under this handle. `before` is the level of the handle before this
-    /// one, in a guard that holds several.
-    pub(crate) fn call_chain(&self, before: Option<Arc<Level>>) -> CallChain {
+    /// Returns this handle as a level of a call chain. `before` is the level of the handle before this one, in a guard that
+    /// holds several.
+    pub(super) fn level(&self, before: Option<Arc<Level>>) -> Arc<Level> {
         let path = self.path.as_deref().unwrap_or_default();
         let level = || Level::new(self.hold.clone(), self.kind, path, before);
-        CallChain {
-            level: self.level.get_or_init(level).clone(),
-            held: Held::One(self.hold.clone()),
-            acquired_in: self.acquired_in.clone(),
-        }
+        self.level.get_or_init(level).clone()
     }
 
     /// Extends the lease to `ttl` from now, if that is longer than what is left.

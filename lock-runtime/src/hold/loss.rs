@@ -183,10 +183,6 @@ impl Hold {
         self.tenure.look(|state| state.has_turn(self.turn))
     }
 
-    pub(crate) fn is_over(&self) -> bool {
-        !self.is_held()
-    }
-
     /// The loss as an error.
     pub(crate) fn check(&self) -> Result<(), LockError> {
         self.loss()

@@ -225,27 +225,11 @@ impl Hold {
 
     /// Raises `over`, too, when the turn is over.
     pub(crate) fn also_tell(&self, over: &Arc<Notify>) {
-        let mut state = self.tenure.state.lock();
-        if state.turn != self.turn {
-            return;
-        }
-        if let Some(turn) = state.turn_mut() {
+        self.with_turn(|turn| {
             let told = &mut turn.rare.get_or_insert_default().also_told;
             told.retain(|over| over.strong_count() > 0);
             told.push(Arc::downgrade(over));
-        }
-    }
-
-    /// Resolves when the turn is over, lost or released.
-    pub(crate) async fn over(self) {
-        loop {
-            // Made before the look: a signal in between reaches it.
-            let over = self.over_signal();
-            if self.is_over() {
-                return;
-            }
-            over.await;
-        }
+        });
     }
 
     /// Resolves when the manager admits no more callers.

@@ -13,9 +13,10 @@ pub(crate) mod place;
 #[cfg(test)]
 mod tests;
 
+use std::future::{poll_fn, ready};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -29,35 +30,12 @@ use crate::hold::{
 use crate::observe::{self, metrics};
 use crate::queue::Front;
 use crate::queue::slice::Others;
-use crate::release::downgrade::Downgrade;
 use crate::release::place::Place;
 use crate::values::ttl::LEAST_CALL;
 use crate::values::{Backoff, Counted, Key, LockError, LostReason, Moment, UnusedTokens, clock};
 
-/// A release under way; `None` if it is over. Boxed, so that the future that waits for it stays small while the body runs.
-#[derive(Default)]
-pub(crate) struct Ending(Option<UnderWay>);
-
-type UnderWay = Pin<Box<dyn Future<Output = Result<(), LockError>> + Send>>;
-
-impl Ending {
-    pub(crate) fn under_way(
-        release: impl Future<Output = Result<(), LockError>> + Send + 'static,
-    ) -> Ending {
-        Ending(Some(Box::pin(release)))
-    }
-}
-
-impl Future for Ending {
-    type Output = Result<(), LockError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut self.0 {
-            Some(release) => release.as_mut().poll(cx),
-            None => Poll::Ready(Ok(())),
-        }
-    }
-}
+/// A release under way. Boxed, so that the future that waits for it stays small while the body runs.
+pub(crate) type Ending = Pin<Box<dyn Future<Output = Result<(), LockError>> + Send>>;
 
 /// Where the failure of a release goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,14 +69,11 @@ impl HoldHandle {
             Failure::ToLog => label().map(|label| (self.core().clone(), label)),
         };
         match self.end(false) {
-            Ok(None) => Ending::default(),
-            Ok(Some(AtStore::Release(release))) => {
-                Ending::under_way(drive(release.explicit(), log))
-            }
-            Ok(Some(AtStore::Downgrade(downgrade))) => {
-                Ending::under_way(drive(downgrade.explicit(), log))
-            }
-            Err(lost) => Ending::under_way(std::future::ready(Err(lost))),
+            // It has no size, so this box costs no allocation.
+            Ok(None) => Box::pin(poll_fn(|_| Poll::Ready(Ok(())))),
+            Ok(Some(AtStore::Release(release))) => Box::pin(drive(release.explicit(), log)),
+            Ok(Some(AtStore::Downgrade(answer))) => Box::pin(drive(answer, log)),
+            Err(lost) => Box::pin(ready(Err(lost))),
         }
     }
 
@@ -111,9 +86,13 @@ impl HoldHandle {
         let (turn, next) = match left {
             Left::Last(turn, next) => (turn, next),
             Left::Shared => return Ok(None),
+            Left::Reading(front) if is_dropped => {
+                downgrade::start(core, self.hold(), front, None);
+                return Ok(None);
+            }
             Left::Reading(front) => {
-                let downgrade = Downgrade::new(core.clone(), self.hold().clone(), front);
-                return Ok(Some(AtStore::Downgrade(downgrade)));
+                let answer = downgrade::explicit(core, self.hold(), front);
+                return Ok(Some(AtStore::Downgrade(answer)));
             }
             Left::Lost { loss, last } => {
                 let error = self.hold().lost_error(loss);
@@ -156,18 +135,20 @@ impl HoldHandle {
 
 impl Drop for HoldHandle {
     fn drop(&mut self) {
-        match self.end(true) {
-            Ok(Some(AtStore::Downgrade(downgrade))) => downgrade.in_background(),
-            // A release that is dropped continues in the background. `lost()` has reported an error already.
-            other => drop(other),
-        }
+        // A release that is dropped continues in the background. `lost()` has reported an error already.
+        drop(self.end(true));
     }
 }
 
 /// The work at the store when a handle has left its turn.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "moved at the end of a turn and never kept: a box would cost each release an allocation"
+)]
 enum AtStore {
     Release(Release),
-    Downgrade(Downgrade),
+    /// A task carries it out; this waits for its outcome.
+    Downgrade(Ending),
 }
 
 /// Deletes a lost tenure that may still be in the store. The last guard is gone, so other holders need not wait for the end

@@ -14,6 +14,7 @@ use super::*;
 use crate::api::manager::LockManager;
 use crate::backend::memory::MemoryStore;
 use crate::backend::{Renewal, Renewed};
+use crate::hold::Held;
 use crate::hold::tests::{core, granted};
 use crate::protect::Outcome;
 use crate::values::Count;
@@ -257,7 +258,7 @@ async fn every_end_of_a_hold_notifies_waiters_and_guards() {
         drop(gone);
         hold.also_tell(&group);
         let told = group.clone().notified_owned();
-        let over = tokio::spawn(hold.clone().over());
+        let over = tokio::spawn(Held::One(hold.clone()).over());
         tokio::task::yield_now().await;
         if is_lost {
             hold.tenure().lose(LostReason::Refused);
@@ -266,7 +267,7 @@ async fn every_end_of_a_hold_notifies_waiters_and_guards() {
         }
         told.await;
         over.await.unwrap();
-        assert!(hold.is_over());
+        assert!(!hold.is_held());
     }
 }
 

@@ -410,12 +410,12 @@ async fn after_a_forced_release_the_next_caller_asks_the_store() {
 async fn all_holds_of_a_tenure_share_one_entry_in_the_watchdog() {
     let scene = Scene::new();
     let (mut guard, others) = scene.begin_usual::<5>().await;
-    let watch = guard.handles.parts()[0].core().watch.clone();
+    let watch = scene.locks.core().watch.clone();
     for mut next in others {
         guard.release().await.unwrap();
         guard = now(&mut next).await;
         assert_eq!(watch.count(), 1);
-        let hold = guard.handles.parts()[0].hold();
+        let hold = &guard.handles.held().holds()[0];
         assert!(Arc::ptr_eq(watch.holds()[0].tenure(), hold.tenure()));
         advance(10 * MICRO).await;
     }

@@ -213,7 +213,7 @@ async fn a_kept_lock_that_is_lost_serves_nobody() {
 async fn a_late_guard_that_ends_an_idle_time_gives_the_lock_back() {
     let scene = Scene::kept().await;
     let guard = scene.again().await;
-    let late = guard.handles.parts()[0].hold().clone();
+    let late = guard.handles.held().holds()[0].clone();
     guard.release().await.unwrap();
     // Nobody wakes: the watchdog's timer stands still.
     clock::suspend(KEEP);
