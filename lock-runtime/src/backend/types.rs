@@ -5,9 +5,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::values::{
-    Alias, FencingToken, HolderId, Key, LockMode, Moment, TokenRange, Ttl, UnusedTokens,
-};
+use crate::values::{Alias, FencingToken, HolderId, Key, LockMode, Moment, TokenRange, Ttl};
 
 /// A holder, and its share of a key.
 #[derive(Clone, Copy, Debug)]
@@ -178,7 +176,7 @@ impl Granted {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WithRelease<'a> {
     /// Reserved tokens that no hold has used. They go back.
-    pub(crate) unused: Option<&'a UnusedTokens>,
+    pub(crate) unused: Option<&'a TokenRange>,
     /// A fresh holder of the same process. If the release reserves the lock for another process, this holder is put at
     /// the end of the [waiting list](super::WaitingList), as by its first request. Once the outcome is unknown, the
     /// holder may be on the list.

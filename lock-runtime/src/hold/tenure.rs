@@ -29,8 +29,7 @@ use crate::backend::{Granted, HoldRef, Renewal, Renewed, Spare};
 use crate::queue::{Entered, Front};
 use crate::sync::Modelled;
 use crate::values::{
-    Counted, HoldOptions, HolderId, Key, Kind, Label, LostReason, Moment, TokenRange, Ttl,
-    UnusedTokens, clock,
+    HoldOptions, HolderId, Key, Kind, Label, LostReason, Moment, TokenRange, Ttl, clock,
 };
 
 /// See the module. Shared by the guards of a call chain, their views, the watchdog, and the local queue while it is idle.
@@ -500,7 +499,7 @@ impl Tenure {
 
     /// The tenure is over, and its release is to be sent. Returns the tokens that no turn has had, which go back with the
     /// lock.
-    pub(crate) fn unused_tokens(&self) -> Option<UnusedTokens> {
+    pub(crate) fn unused_tokens(&self) -> Option<TokenRange> {
         self.state.lock().reserved.take()?.tokens?.unused()
     }
 

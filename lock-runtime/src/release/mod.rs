@@ -32,7 +32,7 @@ use crate::queue::Front;
 use crate::queue::slice::Others;
 use crate::release::place::Place;
 use crate::values::ttl::LEAST_CALL;
-use crate::values::{Backoff, Counted, Key, LockError, LostReason, Moment, UnusedTokens, clock};
+use crate::values::{Backoff, Counted, Key, LockError, LostReason, Moment, TokenRange, clock};
 
 /// A release under way. Boxed, so that the future that waits for it stays small while the body runs.
 pub(crate) type Ending = Pin<Box<dyn Future<Output = Result<(), LockError>> + Send>>;
@@ -225,7 +225,7 @@ struct Work {
 #[derive(Debug, Default)]
 struct Requests {
     /// The unused tokens that go back with the lock.
-    unused: Option<UnusedTokens>,
+    unused: Option<TokenRange>,
     /// The place of the next local caller on the store's list, after the release has put its holder there.
     place: Option<Box<Place>>,
     /// Whether one was sent and not answered: it may be the cause of a later "not held".

@@ -77,19 +77,12 @@ impl FencingToken {
 /// it: less than a tenure lasts, so that the clock has caught up when the next ones are set aside.
 pub(crate) const SPARE_TOKENS: u64 = 1_900;
 
-/// Tokens that were set aside for holds that never began: those after `used`, up to `last`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct UnusedTokens {
-    /// No hold of this lock has a later token.
-    pub(crate) used: FencingToken,
-    pub(crate) last: FencingToken,
-}
-
 /// Tokens that the store has set aside for holds which follow without a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TokenRange {
-    given: FencingToken,
-    last: FencingToken,
+    /// No hold of this lock has a later token.
+    pub(crate) given: FencingToken,
+    pub(crate) last: FencingToken,
     /// The store's time when it set them aside, in µs, and when its answer was here. `None`: the tokens follow no clock.
     clock: Option<(u64, Moment)>,
 }
@@ -112,9 +105,8 @@ impl TokenRange {
     }
 
     /// The tokens that have not been given, if there are any. No hold gets them after that.
-    pub(crate) fn unused(self) -> Option<UnusedTokens> {
-        let (used, last) = (self.given, self.last);
-        (used < last).then_some(UnusedTokens { used, last })
+    pub(crate) fn unused(self) -> Option<TokenRange> {
+        (!self.is_empty()).then_some(self)
     }
 
     /// Whether all of them have been given.

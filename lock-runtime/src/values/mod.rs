@@ -37,7 +37,7 @@ pub(crate) use self::client::ClientRecord;
 pub(crate) use self::clock::Moment;
 pub(crate) use self::count::{Count, Counted};
 pub(crate) use self::error::{LockError, LostReason, StoreError, config};
-pub(crate) use self::fence::{FencingToken, SPARE_TOKENS, TokenRange, UnusedTokens};
+pub(crate) use self::fence::{FencingToken, SPARE_TOKENS, TokenRange};
 #[cfg(any(
     all(feature = "redis", feature = "tls-rustls"),
     feature = "postgres",

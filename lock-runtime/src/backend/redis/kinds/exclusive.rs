@@ -181,7 +181,7 @@ async fn release_alone(releasing: &Releasing<'_>) -> Result<ReleaseReply, Fault>
     let mut script = Release::of(key.raw(), &holder, &channel);
     if let Some(unused) = releasing.unused() {
         script.fence = Some(key.fence());
-        (script.last, script.used) = (Some(unused.last.get()), Some(unused.used.get()));
+        (script.last, script.used) = (Some(unused.last.get()), Some(unused.given.get()));
     }
     releasing.call(&script).await
 }

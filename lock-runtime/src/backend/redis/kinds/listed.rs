@@ -153,7 +153,7 @@ pub(crate) async fn release(releasing: &Releasing<'_>) -> Result<ReleaseReply, F
         next: &next.map(HolderId::text).unwrap_or_default(),
         next_not_after_us: live.clock().not_after(sent_at, releasing.deadline),
         last: unused.map(|tokens| tokens.last.get()),
-        used: unused.map(|tokens| tokens.used.get()),
+        used: unused.map(|tokens| tokens.given.get()),
     };
     let reply = releasing.call(&script).await;
     let listed_at = match &reply {

@@ -8,7 +8,7 @@ use crate::backend::redis::scripting::outcomes::ReleaseReply;
 use crate::backend::redis::scripting::rights::{self, Rights};
 use crate::backend::redis::scripting::{Script, Source};
 use crate::backend::{AcquireRequest, Fault, HoldRef, WithRelease};
-use crate::values::{Moment, SPARE_TOKENS, UnusedTokens, rare};
+use crate::values::{Moment, SPARE_TOKENS, TokenRange, rare};
 
 /// An acquire that is sent on one connection.
 pub(crate) struct Sending<'a> {
@@ -87,7 +87,7 @@ pub(crate) struct Releasing<'a> {
 impl Releasing<'_> {
     /// Returns the reserved tokens that go back with the lock. In a cluster, none do: lock and fence may be at two
     /// nodes while their slot moves, and a release must not fail because of that.
-    pub(crate) fn unused(&self) -> Option<&UnusedTokens> {
+    pub(crate) fn unused(&self) -> Option<&TokenRange> {
         self.with.unused.filter(|_| self.router.is_alone())
     }
 
