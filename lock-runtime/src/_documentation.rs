@@ -88,6 +88,7 @@ macro_rules! links {
 [guide.md#without-a-runtime]: crate::_documentation::guide#without-a-runtime
 [mysql.md]: crate::_documentation::mysql
 [mysql.md#inside-your-own-transaction]: crate::_documentation::mysql#inside-your-own-transaction
+[mysql.md#replicas-and-failover]: crate::_documentation::mysql#replicas-and-failover
 [mysql.md#the-tables]: crate::_documentation::mysql#the-tables
 [mysql.md#waiting]: crate::_documentation::mysql#waiting
 [mysql-schema.sql]: crate::_documentation#in-the-repository

@@ -119,7 +119,8 @@ impl Attempt {
             waited,
             retry_after: left,
             held_here: own.flatten().and_then(|hold| {
-                let here = |turn: &mut Turn| HeldHere::new(turn.granted_at.elapsed(), turn.label.lock);
+                let here =
+                    |turn: &mut Turn| HeldHere::new(turn.granted_at.elapsed(), turn.label.lock);
                 hold.with_turn(here)
             }),
         }

@@ -54,7 +54,7 @@ impl Deadline {
         self.until.is_some_and(|until| now.has_reached(until))
     }
 
-    /// Moves the end to `until`, if it is earlier.
+    /// Moves the end to `until`, if the end is earlier.
     pub(crate) fn lasts(&mut self, until: Moment) {
         self.until = self.until.map(|before| before.later(until));
     }
@@ -63,8 +63,8 @@ impl Deadline {
     /// or up to half of that later. If that time is over already, there is none.
     ///
     /// Where messages are lost, those before a waiter in the store's order may be served, or give up, after its last question.
-    /// Without another one, the lock would stay free, or reserved for one after the other, while all of them give up. The
-    /// time is drawn: if all asked equally early, each might ask shortly before its turn comes. Of many that wait for longer,
+    /// Without another one, the lock would stay free, or reserved for one after the other, while all of them give up. A
+    /// waiting writer, whose question keeps readers out, would leave after it though they have gone. The time is drawn: if all asked equally early, each might ask shortly before its turn comes. Of many that wait for longer,
     /// one always asks soon, because each pause between two questions is drawn, too.
     pub(crate) fn asks_a_last_question(&mut self, earliest: impl FnOnce() -> Duration) {
         let (None, Some(until)) = (self.last_question, self.until) else {

@@ -2,19 +2,19 @@
 //! again.
 //!
 //! One deadline limits the whole wait. Messages are hints: after an expiry or a failover there is none, and any message may
-//! be lost. So a contender asks again after 1.2 times [`Options::longest_nap`] at the latest.
+//! be lost. So a contender asks again after 1.2 times [`Options::longest_nap`] at the latest (fair: 1.6 s).
 //!
 //! What a waiter costs the store: nothing, if another caller of its process is at the front ([`crate::queue`]). The caller at
 //! the front costs:
 //!
 //! - the first request, and the subscriptions;
 //! - one request after them, unless the process subscribes already;
-//! - one after each message and each [`nap`]. If a release of its process has put it on a waiting list, it costs only these;
+//! - one after each [`nap`], and each message that is not a grant. After a release that put it on a waiting list, only these;
 //! - two more if it gives up on a waiting list: a last question after a short wait, and, if no caller of its process follows,
-//!   one that gives the place back (`release/place.rs`).
+//!   one that gives the place back (`release/place.rs`). A writer that gives up asks the last question, too.
 //!
-//! When the front of readers is admitted, each reader behind it sends a request of its own (`acquire/shared.rs`). A waiter for a
-//! fair lock has a place of its own (`acquire/fair.rs`), and gives up like one on a waiting list. Stores without messages are
+//! When the front of readers is admitted, each reader behind it sends a request of its own (`acquire/shared.rs`). A waiter for
+//! a fair lock has a place of its own (`acquire/fair.rs`), and gives up like one on a waiting list. Stores without messages are
 //! asked again after pauses (`backend/kit/polling.rs`).
 
 use std::time::Duration;
@@ -83,7 +83,7 @@ pub(crate) trait Contender {
     fn listen(&mut self) -> Box<dyn Listen>;
 
     /// Whether the store serves it in an order, or keeps others out for it. Then it asks a last question before it gives up.
-    fn has_place(&self) -> bool {
+    fn asks_last(&self) -> bool {
         false
     }
 
@@ -215,7 +215,7 @@ pub(crate) async fn contend<C: Contender>(
         if deadline.is_over() {
             return Err(contender.gives_up(last));
         }
-        if contender.has_place() {
+        if contender.asks_last() {
             deadline.asks_a_last_question(|| contender.attempt().few_round_trips());
         }
         contender.count_as_waiting()?;

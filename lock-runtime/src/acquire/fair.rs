@@ -19,7 +19,7 @@ const HEARTBEAT: Duration = Duration::from_millis(1_600);
 /// The least pause between two requests of the first waiter without a message. The answer may be that nothing is left of a
 /// lease, although the store still has it.
 const SHORTEST_NAP: Duration = Duration::from_millis(50);
-/// The server may accept a request later than this process thinks, by this much of its own clock beyond the call timeout.
+/// By its own clock, the server may accept a request this much later than the call timeout.
 const SLACK: Duration = Duration::from_secs(1);
 
 /// Acquires with a place in the store's queue.
@@ -195,7 +195,7 @@ impl Contender for FairSeat<'_> {
         }
     }
 
-    fn has_place(&self) -> bool {
+    fn asks_last(&self) -> bool {
         self.known
     }
 

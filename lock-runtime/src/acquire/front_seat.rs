@@ -113,7 +113,7 @@ impl<'a> FrontSeat<'a> {
     fn take_place(&mut self) -> Option<Box<Place>> {
         let Attempt { core, request, .. } = self.attempt;
         if self.place.is_none() {
-            // The store may still be undoing a grant to the holder before, such as a quorum the votes of a minority.
+            // The store may still be undoing a grant to the holder before, as a quorum undoes the votes of a minority.
             self.holder = core.ids.fresh();
             if self.attempt.deadline.waits() && self.list().is_some() && self.hears() {
                 let ttl = request.hold_options.ttl;
@@ -236,7 +236,7 @@ impl Contender for FrontSeat<'_> {
         }
     }
 
-    fn has_place(&self) -> bool {
+    fn asks_last(&self) -> bool {
         self.place.is_some() || self.attempt.kind() == Kind::Write
     }
 

@@ -12,7 +12,7 @@ use crate::queue::{Entered, Ticket, Waiter};
 use crate::release::idle;
 use crate::values::{LockError, Moment, clock, rare};
 
-/// A front without an answer for this time, the call timeout and the time of replicas is not polled any more.
+/// After this time, the call timeout and the time of replicas, a front without an answer counts as not polled.
 const SILENCE: Duration = Duration::from_secs(3);
 /// The wait behind a hold of the same process after which a warning is logged.
 const LONG_LOCAL_WAIT: Duration = Duration::from_secs(1);

@@ -16,7 +16,7 @@ use crate::observe::spans::Wait;
 use crate::queue::may_rest;
 use crate::values::{LockError, Moment, Ttl, clock, jittered};
 
-/// The pause before a set is tried again that lost one lock while it waited for another.
+/// The pause after a set has lost one lock while it waited for another.
 const PAUSE: Duration = Duration::from_millis(25);
 
 /// The outcome of a request for the whole set.
@@ -24,7 +24,8 @@ enum AtOnce {
     Taken(Vec<HoldHandle>),
     /// One of the locks is held, in the store or by this process.
     Busy,
-    /// The locks are in several stores or slots, of kinds that do not fit in one script, or held by an ancestor.
+    /// They are asked for one by one: they are in several stores or slots, of kinds that do not fit in one script, held by an
+    /// ancestor or kept by this process; or the one request failed in a way that may pass.
     Apart,
 }
 
@@ -248,7 +249,7 @@ async fn one_by_one(
 }
 
 /// Renews the holds of an incomplete set during the wait for the next lock, while the future is polled. The next renewal is
-/// `due` then, whichever lock is waited for: many short waits put it off no longer than one long wait does.
+/// `due` then, whichever lock is waited for: many short waits delay it no more than one long wait.
 async fn keeping<T>(
     handles: &[HoldHandle],
     due: &mut Option<Moment>,

@@ -1,5 +1,5 @@
-//! Read requests. The store admits readers together, so no reader owns this process's front at the key, and each asks for
-//! itself. While the key is busy, readers wait in the local queue, and one asks for all. When it is admitted, all others ask.
+//! Read requests. The store admits readers together, so no hold of a read owns this process's front at the key, and each asks
+//! for itself. While the key is busy, readers wait in the local queue, and one asks for all. When it is admitted, all others ask.
 
 use std::time::Duration;
 

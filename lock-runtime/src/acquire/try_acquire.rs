@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The outcome of `try_acquire`: the guard, or that somebody else has the lock.
 ///
-/// It is no `Option`, and has no method that only tells whether the lock was had: a condition such as
+/// It is no `Option`, and has no method that only tells whether the lock was acquired: a condition such as
 /// `if locks.mutex("a").try_acquire().await?.is_some()` would drop the guard, and with it the lock, before the first
 /// statement of its block.
 ///
@@ -32,7 +32,7 @@ use std::time::Duration;
 /// For an error instead, [`LockError::Busy`](crate::LockError::Busy), acquire with a wait of zero:
 /// `locks.mutex("report").wait(Duration::ZERO).acquire().await?`.
 #[derive(Debug)]
-#[must_use = "it tells whether the lock was had, and its guard is dropped with it, also by `let _ = …`: match it, and keep the guard in a variable"]
+#[must_use = "it tells whether the lock was acquired, and its guard is dropped with it, also by `let _ = …`: match it, and keep the guard in a variable"]
 pub enum TryAcquire<G = crate::LockGuard> {
     /// The lock was free, and the guard holds it. Plain permits have no guard: `TryAcquire::Acquired(())`.
     Acquired(G),
@@ -59,7 +59,7 @@ impl<G> TryAcquire<G> {
         }
     }
 
-    /// Passes on what was had, as something else.
+    /// Converts what was acquired.
     pub(crate) fn map<H>(self, had: impl FnOnce(G) -> H) -> TryAcquire<H> {
         match self {
             TryAcquire::Acquired(guard) => TryAcquire::Acquired(had(guard)),

@@ -139,8 +139,9 @@ impl LockManagerBuilder {
 
     /// Sets whether a server whose settings can lose held locks is refused with [`LockError::InvalidConfig`] instead of a
     /// warning: on Redis any `maxmemory-policy` except `noeviction`, on MySQL and MariaDB any
-    /// `innodb_flush_log_at_trx_commit` except 1. It does nothing on PostgreSQL, where `fsync = off` is a warning. Default
-    /// off.
+    /// `innodb_flush_log_at_trx_commit` except 1. A Redis server that does not show its policy is refused, too, with
+    /// [`LockError::Denied`] if the user may not ask for it (`+info`). It does nothing on PostgreSQL, where `fsync = off` is a
+    /// warning. Default off.
     pub fn strict(mut self, on: bool) -> Self {
         self.options.strict = on;
         self
@@ -250,9 +251,10 @@ impl LockManagerBuilder {
     /// # Errors
     /// [`LockError::InvalidConfig`] and [`LockError::InvalidLease`] before any I/O; then
     /// [`LockError::Unavailable`] if the server does not answer each step within the call timeout (on Redis the first
-    /// connection has 5 s for all of its steps), [`LockError::Denied`] if it refuses the login or a command that locks
-    /// need, and [`LockError::InvalidConfig`] if it is older than 7.0, may evict locks where [`strict`](Self::strict) is
-    /// on, does not fit the URL or [`replicas`](Self::replicas), or is behind a proxy that does not serve SUBSCRIBE.
+    /// connection has 5 s for all of its steps), [`LockError::Denied`] if it refuses the login, a command that locks
+    /// need, or INFO where [`strict`](Self::strict) is on, and [`LockError::InvalidConfig`] if it is older than 7.0, may
+    /// evict locks where `strict` is on, does not fit the URL or [`replicas`](Self::replicas), or is behind a proxy that
+    /// does not serve SUBSCRIBE.
     /// [`LockError::InvalidConfig`] also without a tokio runtime. Each names the server, never the password, and says what
     /// to do: the book has [the table](crate::_documentation::redis#errors-at-connect).
     ///

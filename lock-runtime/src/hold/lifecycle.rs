@@ -145,7 +145,7 @@ impl Lifecycle {
         });
     }
 
-    /// Does the same as [`spawn`](Lifecycle::spawn), for work that itself waits until nothing is counted any more.
+    /// Does the same as [`spawn`](Lifecycle::spawn), for work that a shutdown does not wait for, or that counts itself.
     pub(crate) fn spawn_uncounted(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.runtimes.spawn(work);
     }

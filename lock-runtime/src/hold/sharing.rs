@@ -56,7 +56,8 @@ pub(crate) struct Share {
 
 impl Hold {
     /// Counts one more sharer that wants the turn renewed. True if a renewal is due now: nobody wanted that before, and the
-    /// watchdog's last request only looked at the hold. It plans the next one from there, which may be too late for the lease.
+    /// watchdog's last request only looked at the hold. The watchdog plans its next request from that look, perhaps too late
+    /// for the lease.
     pub(crate) fn add_renewer(&self) -> bool {
         let mut state = self.tenure.state.lock();
         let was_checked = state.checked;

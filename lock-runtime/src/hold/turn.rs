@@ -23,7 +23,7 @@ pub(crate) struct Turn {
     pub(crate) granted_at: Moment,
     /// The longest lease that one of the guards asked for.
     pub(crate) ttl: Ttl,
-    /// A guard came that wants a longer lease than the last request asked for: the next one extends it even if nobody renews.
+    /// A guard wants a longer lease than the last request asked for. The next request extends it even if nobody renews.
     pub(super) lengthen: bool,
     /// The number of guards that share the turn, and the number of those that want it renewed.
     sharers: u32,

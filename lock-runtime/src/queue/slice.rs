@@ -15,7 +15,7 @@ const SLICE_ALONE: Duration = Duration::from_secs(1);
 /// For how long after a grant the lock goes from turn to turn in this process without a request to the store. After that, other
 /// processes may wait, or the lock may have been released by force.
 const TURNS_FOR: Duration = Duration::from_millis(2);
-/// The least number of round trips in that time: each grant costs one, in which no caller has the lock.
+/// The least number of round trips in that time: each grant costs a round trip, in which no caller has the lock.
 const TURNS_IN_ROUND_TRIPS: u32 = 4;
 
 /// The time in which the lock changes from one process to another: a release, its message, a request and its answer.
@@ -53,7 +53,7 @@ pub(crate) struct Slice {
 struct HandOvers {
     since: Moment,
     until: Moment,
-    /// The number of waiters of other processes, as of the store's last answer. None if it cannot be known.
+    /// The number of waiters of other processes, as of the store's last answer. 0 if it cannot be known.
     others: u64,
 }
 
@@ -92,7 +92,7 @@ impl Slice {
     }
 
     /// Whether the lock may go to a caller of this process that came after its guard was dropped. `held_for`: the length of
-    /// the turn that has ended. Another process waits for a slice in all, and not for one turn more after a long one.
+    /// the turn that has ended. So another process waits for one slice, not for a long turn and one more.
     pub(crate) fn may_return(&self, held_for: Duration, notice_time: Duration) -> bool {
         self.knows_nobody() && held_for < length(notice_time)
     }
@@ -129,7 +129,7 @@ impl Slice {
         self.kept = None;
     }
 
-    /// Another process wants the key. It asks as soon as it receives the release's message, and this process not before it.
+    /// Another process wants the key. It asks when it receives the release's message; this process asks later.
     pub(crate) fn note_wanted(&mut self, now: Moment) {
         self.kept = Some((now, Duration::ZERO));
     }
@@ -173,7 +173,7 @@ impl Slice {
         let rest = if fastrand::u32(..LONG_ONE_IN) == 0 {
             long(notice_time)
         } else {
-            // Those that were seen lately may want nothing just now. If they do, they have made this process wait.
+            // Those that were seen lately may want nothing just now. Only if this process had to wait do they want it now.
             let seen = match others {
                 // One of them takes the lock at once.
                 Others::Seen(processes) if contended => processes.saturating_sub(1),

@@ -7,7 +7,7 @@ use crate::backend::{Fault, Renewed};
 use crate::values::ttl::LEAST_CALL;
 use crate::values::{LockError, Moment, Ttl, clock, ttl};
 
-/// Gets whether the store keeps the key.
+/// Tells the caller whether the store keeps the key.
 pub(super) type Covered = oneshot::Sender<Result<(), LockError>>;
 
 impl Work {
@@ -38,7 +38,7 @@ impl Work {
             return true;
         }
         // From now on the store says how long the key stays taken: a forced release may free it, and a store that was away may
-        // not have kept it. Nobody loses a lock by that, as if an earlier release had done it.
+        // not have kept it. Neither is a loss: it counts as if an earlier release had freed the key.
         drop(self.turn.front.take());
         self.requests.unanswered = true;
         tokio::select! {

@@ -74,12 +74,15 @@ pub(super) fn start(
     core.life.spawn(async move {
         let outcome = until_answered(&of, hold).await;
         drop(front);
-        // A caller that has left, or was told that there was no answer in time, does not hear of it.
+        // A caller that has left, or was told that there was no answer in time, does not hear of it. A loss was logged by who
+        // ended the hold.
         let unheard = match told {
             Some(told) => told.send(outcome).err(),
             None => Some(outcome),
         };
-        if let Some(Err(error)) = unheard {
+        if let Some(Err(error)) = unheard
+            && !matches!(error, LockError::Lost { .. })
+        {
             of.watch.release_failed(label, &error);
         }
     });

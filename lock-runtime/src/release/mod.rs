@@ -46,7 +46,7 @@ pub(crate) enum Failure {
     ToLog,
 }
 
-/// Drives a release, whose failure `log` gets if there is one.
+/// Drives a release. With `log`, its failure is logged.
 async fn drive(
     release: impl Future<Output = Result<(), LockError>>,
     log: Option<(Arc<Core>, &'static str)>,
@@ -173,8 +173,8 @@ pub(crate) fn pauses() -> Backoff {
     Backoff::new(Duration::from_millis(20), Duration::from_secs(1))
 }
 
-/// Waits for the outcome of work that a task of the manager does, within the call timeout. The work continues after that; `late`
-/// says so.
+/// Waits for the outcome of work that a task of the manager does, within the call timeout. The work continues after that;
+/// `late` says so.
 async fn told_within(
     timeout: Duration,
     outcome: oneshot::Receiver<Result<(), LockError>>,
@@ -211,7 +211,7 @@ struct Release {
 struct Work {
     core: Arc<Core>,
     tenure: Arc<Tenure>,
-    /// The turn that ended last, with this process's place at the key, where turns own it.
+    /// The turn that ended last, with this process's front at the key, where turns own it.
     turn: Turn,
     left_at: Moment,
     requests: Requests,

@@ -12,8 +12,8 @@
 //! | in trouble: the last renewal failed, or left it out because others wrote its key (`left_out`) | a short pause | the renewal is sent again; after it was left out twice, by a renewal that waits for the key |
 //! | over | none | it leaves the schedule |
 //!
-//! An answer counts as long as it is true: the lease that it confirms began when its request was sent, however late it
-//! comes. What was confirmed by a later request says more than the answer to an earlier one.
+//! A late answer counts: the lease that it confirms began when its request was sent. Once a later request was confirmed, the
+//! answer to an earlier one is ignored.
 
 mod answers;
 mod digest;

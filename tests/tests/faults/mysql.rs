@@ -9,8 +9,8 @@ use tests::mariadb::NOW;
 use tests::mysql::is_meant;
 use tests::page::documented_clean_up;
 use tests::{
-    Blocker, FaultProxy, MariadbServer, MariadbTable, Protocol, Then, Worker, answered, eventually,
-    eventually_within,
+    Blocker, Events, FaultProxy, MariadbServer, MariadbTable, Protocol, Then, Worker, answered,
+    eventually, eventually_within,
 };
 
 use crate::mysql_cost::{WRITES, counted};
@@ -485,6 +485,34 @@ async fn behind_a_proxy(
     let through = table.url().replace(&server, &proxy.addr().to_string());
     let locks = manager(&through).await;
     (proxy, locks)
+}
+
+/// The first connection for renewals may be opened in the middle of a failover.
+#[tokio::test]
+async fn renewals_wait_for_a_primary_if_another_connection_has_reached_the_server() {
+    let events = Events::default();
+    let _logging = tracing::subscriber::set_default(events.clone());
+    let server = MariadbServer::start();
+    drop(manager(&server.url()).await);
+    let builder = tests::builder().lazy(true).lease(18_000 * MS);
+    let locks = connected(builder, &server.url()).await;
+    let one = locks.mutex("one").acquire().await.unwrap();
+    let two = locks.mutex("two").acquire().await.unwrap();
+    server.query("SET GLOBAL read_only = 1");
+    let warned = |what: &str| {
+        events
+            .of(tracing::Level::WARN)
+            .iter()
+            .any(|text| text.contains(what))
+    };
+    eventually("a renewal has failed", async || warned("renewal failed")).await;
+    server.query("SET GLOBAL read_only = 0");
+    renewed([&one, &two]).await;
+    assert!(
+        !warned("cannot be renewed"),
+        "{:?}",
+        events.of(tracing::Level::WARN)
+    );
 }
 
 /// A proxy may send a statement to a session in another time zone.

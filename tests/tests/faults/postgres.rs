@@ -60,7 +60,7 @@ async fn connect_listens_for_forced_releases_though_releases_notify_nobody() {
     end(table, locks, other).await;
 }
 
-/// A waiter that listens may get no notice. A release finds it in the row, and then another one's turn comes: a task that comes
+/// A waiter that listens may get no notification. A release finds it in the row, and then another one's turn comes: a task that comes
 /// back at once gets no lock that was handed over.
 #[tokio::test]
 async fn a_release_learns_of_who_waits_and_listens() {
@@ -126,9 +126,9 @@ async fn a_session_that_listens_no_more_behind_an_open_connection_is_replaced() 
         }
     });
     let locks = connected(told().call_timeout(LONG), &through).await;
-    assert_eq!(listens.load(SeqCst), 1);
     is_lost.store(false, SeqCst);
-    eventually("it listens again", async || listens.load(SeqCst) == 2).await;
+    let before = listens.load(SeqCst);
+    eventually("it listens again", async || listens.load(SeqCst) > before).await;
     let guard = other.mutex("k").lease(20 * LONG).acquire().await.unwrap();
     let waiter = tokio::spawn(locks.mutex("k").acquire());
     eventually("the waiter waits", async || {

@@ -109,10 +109,11 @@ impl PostgresSubscriber {
                         break next;
                     }
                     () = clock::sleep(HEARTBEAT) => {
-                        if !connection.is_alive(self.server.timeout).await {
+                        let Server { target, timeout, .. } = &*self.server;
+                        if !connection.is_alive(*timeout).await {
                             return silent();
                         }
-                        if self.server.target.notify && connection.is_deaf(self.server.timeout).await {
+                        if target.notify && connection.is_deaf(target.table.own_name(), *timeout).await {
                             return Fault::not_done(
                                 "the session behind the connection listens no more: behind a pooler of transactions, \
                                  say `lock_notify=off`",
@@ -157,10 +158,11 @@ impl ListenConnection {
         matches!(asked.await, Ok(Ok(_)))
     }
 
-    /// Whether the session listens to nothing. A proxy that keeps the connection may have given it another session.
-    async fn is_deaf(&self, timeout: Duration) -> bool {
-        let channels = self.client.simple_query("SELECT pg_listening_channels()");
-        match tokio::time::timeout(timeout, channels).await {
+    /// Whether the session does not listen. A proxy that keeps the connection may have given it another session.
+    async fn is_deaf(&self, channel: &str, timeout: Duration) -> bool {
+        let channel = channel.replace('\'', "''");
+        let listens = format!("SELECT 1 FROM pg_listening_channels() AS c WHERE c = '{channel}'");
+        match tokio::time::timeout(timeout, self.client.simple_query(&listens)).await {
             Ok(Ok(said)) => !said
                 .iter()
                 .any(|said| matches!(said, SimpleQueryMessage::Row(_))),

@@ -14,7 +14,7 @@ use crate::values::{Key, Moment, clock};
 
 /// The answers to one request to all nodes, as they come.
 pub(super) struct Round<T> {
-    pub(super) inner: Arc<QuorumBackend>,
+    pub(super) quorum: Arc<QuorumBackend>,
     answers: mpsc::UnboundedReceiver<(usize, Result<T, Fault>)>,
     /// The nodes that have not answered.
     pub(super) open: Vec<usize>,
@@ -27,7 +27,7 @@ pub(super) struct Round<T> {
 impl<T: Send + 'static> Round<T> {
     /// Asks every node, each in a task of its own that runs to its end. Each answers within `timeout`.
     pub(super) fn ask<F>(
-        inner: &Arc<QuorumBackend>,
+        quorum: &Arc<QuorumBackend>,
         timeout: Duration,
         question: impl Fn(Arc<QuorumBackend>, usize) -> F,
     ) -> Round<T>
@@ -35,16 +35,16 @@ impl<T: Send + 'static> Round<T> {
         F: Future<Output = Result<T, Fault>> + Send + 'static,
     {
         let (told, answers) = mpsc::unbounded_channel();
-        let nodes = 0..inner.nodes.len();
+        let nodes = 0..quorum.nodes.len();
         for node in nodes.clone() {
             let told = told.clone();
-            let answer = question(inner.clone(), node);
-            inner.handle.spawn(async move {
+            let answer = question(quorum.clone(), node);
+            quorum.handle.spawn(async move {
                 let _ = told.send((node, answer.await));
             });
         }
         Round {
-            inner: inner.clone(),
+            quorum: quorum.clone(),
             answers,
             open: nodes.collect(),
             until: clock::now() + timeout,
@@ -67,7 +67,7 @@ impl<T: Send + 'static> Round<T> {
             }
             Err(fault) => (std::mem::take(&mut self.open), fault),
         };
-        let shown = |node: usize| (self.inner.nodes[node].shown.clone(), fault.clone());
+        let shown = |node: usize| (self.quorum.nodes[node].shown.clone(), fault.clone());
         self.faults.extend(failed.into_iter().map(shown));
         None
     }
@@ -84,7 +84,7 @@ impl<T: Send + 'static> Round<T> {
 
     /// Counts the answers that say yes and those that say no, until a majority says one of them or there are no more.
     pub(super) async fn count(&mut self, mut says_yes: impl FnMut(T) -> bool) -> (usize, usize) {
-        let needed = majority(self.inner.nodes.len());
+        let needed = majority(self.quorum.nodes.len());
         let (mut yes, mut no) = (0, 0);
         while yes < needed
             && no < needed
@@ -100,34 +100,34 @@ impl<T: Send + 'static> Round<T> {
     }
 
     pub(super) fn no_majority(&self) -> Fault {
-        no_majority(self.inner.nodes.len(), &self.faults)
+        no_majority(self.quorum.nodes.len(), &self.faults)
     }
 }
 
 /// Releases a lock at all nodes. The lock is free when a majority answers that this holder does not hold it any more.
 /// The release reaches the other nodes in the background.
 pub(super) async fn release(
-    inner: &Arc<QuorumBackend>,
+    quorum: &Arc<QuorumBackend>,
     request: NodeRequest,
 ) -> Result<Released, Fault> {
-    let needed = majority(inner.nodes.len());
-    inner.cut_off(request.holder);
+    let needed = majority(quorum.nodes.len());
+    quorum.cut_off(request.holder);
     // The nodes that it has not reached; `None` once the others have decided it. Until then, the caller that asked for the
     // release asks all nodes again.
     let untold = Arc::new(Mutex::new(Some(Vec::new())));
-    let mut round = Round::ask(inner, request.timeout, |inner, index| {
+    let mut round = Round::ask(quorum, request.timeout, |quorum, index| {
         let (request, untold) = (request.clone(), untold.clone());
         // This counts until this node has answered, too: a shutdown closes the connections after everything that is
         // pending.
-        let pending = inner.pending.enter();
+        let pending = quorum.pending.enter();
         async move {
             let _pending = pending;
-            let backend = &inner.nodes[index].backend;
+            let backend = &quorum.nodes[index].backend;
             let answer = backend.release(request.hold_ref(), request.timeout).await;
             if answer.as_ref().is_err_and(Fault::is_passing) {
                 match &mut *untold.lock() {
                     Some(nodes) => nodes.push(index),
-                    None => drop(inner.errand(index, request)),
+                    None => drop(quorum.errand(index, request)),
                 }
             }
             answer
@@ -143,7 +143,7 @@ pub(super) async fn release(
     }
     let untold = untold.lock().take();
     for index in untold.into_iter().flatten() {
-        inner.errand(index, request.clone());
+        quorum.errand(index, request.clone());
     }
     Ok(if not_held >= needed {
         Released::NotHeld
@@ -154,25 +154,25 @@ pub(super) async fn release(
 
 /// Renews holds at all nodes. Never creates a hold again: a node only extends what it has.
 pub(super) async fn renew(
-    inner: &Arc<QuorumBackend>,
+    quorum: &Arc<QuorumBackend>,
     batch: &[Renewal],
     mut within: Within,
 ) -> Result<Vec<Renewed>, Fault> {
-    let nodes = inner.nodes.len();
+    let nodes = quorum.nodes.len();
     let ttls = || batch.iter().filter_map(|item| item.ttl);
     for ttl in ttls() {
-        inner.check_term(ttl)?;
+        quorum.check_term(ttl)?;
     }
     if let Some(shortest) = ttls().min() {
         within.timeout = shortest.node_timeout(within.timeout);
     }
     let batch: Arc<[Renewal]> = batch.into();
-    let mut round = Round::ask(inner, within.useful, |inner, index| {
+    let mut round = Round::ask(quorum, within.useful, |quorum, index| {
         let batch = batch.clone();
         async move {
-            let backend = &inner.nodes[index].backend;
+            let backend = &quorum.nodes[index].backend;
             let mut answers = backend.renew(&batch, within).await?;
-            inner.doubt(index, &batch, &mut answers);
+            quorum.doubt(index, &batch, &mut answers);
             Ok(answers)
         }
     });
@@ -204,15 +204,15 @@ pub(super) async fn renew(
 
 /// Releases a lock by force at all nodes. Returns `true` if a majority had it, or may have had it.
 pub(super) async fn force_release(
-    inner: &Arc<QuorumBackend>,
+    quorum: &Arc<QuorumBackend>,
     key: &Key,
     timeout: Duration,
 ) -> Result<bool, Fault> {
-    let needed = majority(inner.nodes.len());
-    let mut round = Round::ask(inner, timeout, |inner, index| {
+    let needed = majority(quorum.nodes.len());
+    let mut round = Round::ask(quorum, timeout, |quorum, index| {
         let key = key.clone();
         async move {
-            inner.nodes[index]
+            quorum.nodes[index]
                 .backend
                 .force_release(&key, timeout)
                 .await
@@ -227,14 +227,14 @@ pub(super) async fn force_release(
 
 /// Returns the state of the lock as a majority of the nodes sees it.
 pub(super) async fn inspect(
-    inner: &Arc<QuorumBackend>,
+    quorum: &Arc<QuorumBackend>,
     key: &Key,
     timeout: Duration,
 ) -> Result<Option<Snapshot>, Fault> {
-    let nodes = inner.nodes.len();
-    let mut round = Round::ask(inner, timeout, |inner, index| {
+    let nodes = quorum.nodes.len();
+    let mut round = Round::ask(quorum, timeout, |quorum, index| {
         let key = key.clone();
-        async move { inner.nodes[index].backend.inspect(&key, timeout).await }
+        async move { quorum.nodes[index].backend.inspect(&key, timeout).await }
     });
     let mut seen: Vec<Option<Snapshot>> = Vec::with_capacity(nodes);
     loop {

@@ -12,25 +12,25 @@ use crate::backend::{Fault, FurtherTurns, Granted, HandedOver, HoldRef, Spare};
 use crate::values::{HolderId, Moment, SPARE_TOKENS, clock};
 
 pub(super) async fn hand_over(
-    inner: &Arc<QuorumBackend>,
+    quorum: &Arc<QuorumBackend>,
     from: HolderId,
     to: NodeRequest,
 ) -> Result<HandedOver, Fault> {
-    inner.check_term(to.ttl)?;
-    let needed = majority(inner.nodes.len());
-    inner.cut_off(from);
+    quorum.check_term(to.ttl)?;
+    let needed = majority(quorum.nodes.len());
+    quorum.cut_off(from);
     let grants = Grants::new(vec![to.clone()]);
     // A release by the new holder, however soon it comes, must find the nodes that have not answered yet.
     // Nothing undoes what a node has done for it without that release.
-    inner.goes_on(to.holder, &grants, clock::now());
+    quorum.goes_on(to.holder, &grants, clock::now());
     // The lease of the old holder may be longer than that of the new one.
-    let old = NodeRequest::to_release(HoldRef::one(&to.key, from), to.timeout, inner.longest);
-    let mut round = Round::ask(inner, to.timeout, |inner, node| {
+    let old = NodeRequest::to_release(HoldRef::one(&to.key, from), to.timeout, quorum.longest);
+    let mut round = Round::ask(quorum, to.timeout, |quorum, node| {
         let (grants, from, to) = (grants.clone(), old.clone(), to.clone());
-        let pending = inner.pending.enter();
+        let pending = quorum.pending.enter();
         async move {
             let _pending = pending;
-            at_one_node(&inner, &grants, node, from, to).await
+            at_one_node(&quorum, &grants, node, from, to).await
         }
     });
     let mut sent_at: Option<Moment> = None;
@@ -48,7 +48,7 @@ pub(super) async fn hand_over(
     if not_held >= needed {
         // A minority may have named the new holder, and nothing else would release it there.
         for node in grants.withdraw() {
-            inner.errand(node, to.clone());
+            quorum.errand(node, to.clone());
         }
         return Ok(HandedOver::NotHeld);
     }
@@ -71,7 +71,7 @@ pub(super) async fn hand_over(
 }
 
 async fn at_one_node(
-    inner: &Arc<QuorumBackend>,
+    quorum: &Arc<QuorumBackend>,
     grants: &Arc<Grants>,
     index: usize,
     from: NodeRequest,
@@ -80,7 +80,7 @@ async fn at_one_node(
     let answer = if grants.is_withdrawn() {
         Err(Grants::withdrawn())
     } else {
-        let backend = &inner.nodes[index].backend;
+        let backend = &quorum.nodes[index].backend;
         let asked = backend.hand_over(from.holder, to.request(), SPARE_TOKENS);
         asked.await
     };
@@ -88,19 +88,19 @@ async fn at_one_node(
         Ok(HandedOver::Done(..)) => {
             if !grants.keep(index) {
                 // The new holder has given the lock back meanwhile, maybe before this node named it.
-                inner.errand(index, to);
+                quorum.errand(index, to);
             }
         }
         Ok(HandedOver::NotHeld) => {}
         // The node may still name the old holder, and nobody else will release it there. Until that is done, the request may
         // still arrive, and a release of the new holder may have been there before it.
         Err(_) => {
-            let (handle, pending) = (inner.handle.clone(), inner.pending.enter());
-            let (inner, grants) = (inner.clone(), grants.clone());
+            let (handle, pending) = (quorum.handle.clone(), quorum.pending.enter());
+            let (quorum, grants) = (quorum.clone(), grants.clone());
             handle.spawn(async move {
-                inner.give_back(index, &from).await;
+                quorum.give_back(index, &from).await;
                 if grants.is_withdrawn() {
-                    inner.give_back(index, &to).await;
+                    quorum.give_back(index, &to).await;
                 }
                 drop(pending);
             });

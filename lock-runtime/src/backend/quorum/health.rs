@@ -9,19 +9,19 @@ use crate::backend::Fault;
 use crate::values::{Checkup, NodeHealth, clock};
 
 /// Asks every node at once. A node that restarted a short while ago counts as down although it answers.
-pub(super) async fn ask(inner: &Arc<QuorumBackend>, timeout: Duration) -> Checkup {
-    let mut round = Round::ask(inner, timeout, |inner, index| async move {
-        let node = &inner.nodes[index];
+pub(super) async fn ask(quorum: &Arc<QuorumBackend>, timeout: Duration) -> Checkup {
+    let mut round = Round::ask(quorum, timeout, |quorum, index| async move {
+        let node = &quorum.nodes[index];
         // The node is one server, or a store of this process.
         let server = node.backend.health(timeout).await.nodes.pop();
         let mut seen =
             server.unwrap_or_else(|| NodeHealth::new("", node.began.wall(), Ok(Duration::ZERO)));
         seen.node.clone_from(&node.shown);
-        let down = node.is_down(inner.longest);
+        let down = node.is_down(quorum.longest);
         seen.error = seen.error.or_else(|| Some(down?.to_string()));
         Ok(seen)
     });
-    let mut nodes = Vec::with_capacity(inner.nodes.len());
+    let mut nodes = Vec::with_capacity(quorum.nodes.len());
     while let Some(seen) = round.next().await {
         nodes.push(seen);
     }

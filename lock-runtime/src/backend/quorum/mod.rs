@@ -147,9 +147,9 @@ impl QuorumBackend {
     /// Releases at one node until it answers or the lease is over for certain, in the background.
     fn errand(self: &Arc<QuorumBackend>, node: usize, request: NodeRequest) -> JoinHandle<()> {
         let pending = self.pending.enter();
-        let inner = self.clone();
+        let quorum = self.clone();
         self.handle.spawn(async move {
-            inner.give_back(node, &request).await;
+            quorum.give_back(node, &request).await;
             drop(pending);
         })
     }

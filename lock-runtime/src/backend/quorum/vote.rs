@@ -101,17 +101,17 @@ struct Poll {
 }
 
 impl Poll {
-    fn open(inner: &Arc<QuorumBackend>, requests: Vec<NodeRequest>) -> Poll {
+    fn open(quorum: &Arc<QuorumBackend>, requests: Vec<NodeRequest>) -> Poll {
         let ends = requests.iter().map(|request| request.deadline);
         let until = ends.reduce(Moment::later).unwrap_or_else(clock::now);
         let grants = Grants::new(requests);
-        let round = Round::ask(inner, until.remaining(), |inner, node| {
+        let round = Round::ask(quorum, until.remaining(), |quorum, node| {
             // This counts from now on: a vote that is withdrawn while it is asked for is given back only by its task,
             // and a shutdown must not close the connections before that.
-            let (grants, pending) = (grants.clone(), inner.pending.enter());
+            let (grants, pending) = (grants.clone(), quorum.pending.enter());
             async move {
                 let _pending = pending;
-                vote(&inner, &grants, node).await
+                vote(&quorum, &grants, node).await
             }
         });
         Poll {
@@ -143,7 +143,7 @@ impl Poll {
     /// Waits until the vote is decided. Returns `true` if a majority granted it.
     async fn is_won(&mut self) -> bool {
         loop {
-            if let Some(is_won) = self.votes.verdict(self.round.inner.nodes.len()) {
+            if let Some(is_won) = self.votes.verdict(self.round.quorum.nodes.len()) {
                 return is_won;
             }
             self.hear().await;
@@ -163,8 +163,8 @@ impl Poll {
     }
 
     fn expects_more(&self) -> bool {
-        let Round { inner, open, .. } = &self.round;
-        open.iter().any(|node| !inner.nodes[*node].is_silent())
+        let Round { quorum, open, .. } = &self.round;
+        open.iter().any(|node| !quorum.nodes[*node].is_silent())
     }
 
     /// Undoes what was granted and stops what is under way. The errands go on when their handles are dropped.
@@ -175,7 +175,7 @@ impl Poll {
         nodes
             .into_iter()
             .flat_map(|node| requests.iter().map(move |request| (node, request)))
-            .map(|(node, request)| self.round.inner.errand(node, request.clone()))
+            .map(|(node, request)| self.round.quorum.errand(node, request.clone()))
             .collect()
     }
 }
@@ -189,18 +189,18 @@ impl Drop for Poll {
 }
 
 pub(super) async fn acquire(
-    inner: &Arc<QuorumBackend>,
+    quorum: &Arc<QuorumBackend>,
     requests: Vec<NodeRequest>,
 ) -> Result<Polled, Fault> {
     for request in &requests {
-        inner.check_term(request.ttl)?;
+        quorum.check_term(request.ttl)?;
     }
-    let nodes = inner.nodes.len();
+    let nodes = quorum.nodes.len();
     // Several requests have one lease together, the shortest.
     let Some(shortest) = requests.iter().min_by_key(|request| request.ttl).cloned() else {
         return Err(Fault::not_done("nothing was asked for"));
     };
-    let mut poll = Poll::open(inner, requests);
+    let mut poll = Poll::open(quorum, requests);
     if poll.is_won().await {
         if !poll.round.open.is_empty() {
             let took = shortest.asked_at.elapsed();
@@ -209,10 +209,10 @@ pub(super) async fn acquire(
         if let Some(sent_at) = poll.sent_at
             && shortest.ttl.validity(sent_at.elapsed()).is_some()
         {
-            inner.splits.store(0, Ordering::Relaxed);
+            quorum.splits.store(0, Ordering::Relaxed);
             if poll.votes.granted < nodes {
                 for request in &poll.grants.requests {
-                    inner.goes_on(request.holder, &poll.grants, request.over());
+                    quorum.goes_on(request.holder, &poll.grants, request.over());
                 }
             }
             poll.decided = true;
@@ -227,9 +227,9 @@ pub(super) async fn acquire(
     // Until it is undone, our own votes would be in the way of the next attempt.
     undone(poll.withdraw(), &shortest).await;
     if votes.granted == 0 {
-        inner.splits.store(0, Ordering::Relaxed);
+        quorum.splits.store(0, Ordering::Relaxed);
     } else if shortest.waits.is_some() {
-        let end = clock::now() + inner.split_pause(&shortest.key);
+        let end = clock::now() + quorum.split_pause(&shortest.key);
         clock::sleep_until(end.earlier(shortest.deadline)).await;
     }
     let split = votes.granted > 0;
@@ -248,12 +248,12 @@ async fn undone(errands: Vec<JoinHandle<()>>, request: &NodeRequest) {
 }
 
 /// Asks one node.
-async fn vote(inner: &Arc<QuorumBackend>, grants: &Grants, index: usize) -> Vote {
-    let node = &inner.nodes[index];
+async fn vote(quorum: &Arc<QuorumBackend>, grants: &Grants, index: usize) -> Vote {
+    let node = &quorum.nodes[index];
     if grants.is_withdrawn() {
         return Err(Grants::withdrawn());
     }
-    if let Some(fault) = node.is_down(inner.longest) {
+    if let Some(fault) = node.is_down(quorum.longest) {
         return Err(fault);
     }
     let requests: Vec<AcquireRequest<'_>> =
@@ -272,12 +272,12 @@ async fn vote(inner: &Arc<QuorumBackend>, grants: &Grants, index: usize) -> Vote
         return vote;
     }
     // The request may have waited for a connection, and found the node empty after that.
-    let down = node.is_down(inner.longest);
+    let down = node.is_down(quorum.longest);
     if down.is_none() && grants.keep(index) {
         return vote;
     }
     for request in &grants.requests {
-        inner.errand(index, request.clone());
+        quorum.errand(index, request.clone());
     }
     Err(down.unwrap_or_else(Grants::withdrawn))
 }

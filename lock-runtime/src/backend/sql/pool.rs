@@ -551,7 +551,6 @@ mod tests {
     struct Failover {
         opened: AtomicUsize,
         silent: AtomicUsize,
-        is_standby: AtomicBool,
     }
 
     impl Failover {
@@ -568,9 +567,6 @@ mod tests {
         const STORE: StoreKind = StoreKind::Postgres;
 
         async fn open(&self) -> Result<OpenedConnection<usize>, Fault> {
-            if self.is_standby.load(Ordering::Relaxed) {
-                return Err(Fault::impossible("the server is a standby"));
-            }
             Ok(OpenedConnection {
                 connection: self.opened.fetch_add(1, Ordering::Relaxed),
                 drawn: String::new(),
@@ -607,8 +603,10 @@ mod tests {
         }
     }
 
-    fn pool(server: &Arc<Failover>, reached: &Arc<AtomicBool>) -> Arc<Pool<Arc<Failover>>> {
-        Arc::new(Pool {
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_connection_makes_the_next_request_open_another_one() {
+        let server = Arc::<Failover>::default();
+        let pool = Arc::new(Pool {
             connector: server.clone(),
             server: String::new(),
             handle: Handle::current(),
@@ -619,31 +617,10 @@ mod tests {
             rows: RowLimit::new(1),
             left_openings: Semaphore::new(1),
             outage: Mutex::new(Outage::new("a connection")),
-            reached: reached.clone(),
+            reached: Arc::default(),
             round_trip: RoundTrip::default(),
             ids: Arc::default(),
-        })
-    }
-
-    /// The first connection for renewals may be opened in the middle of a failover.
-    #[tokio::test]
-    async fn a_standby_is_waited_for_if_another_pool_has_reached_the_server() {
-        let (server, reached) = (Arc::<Failover>::default(), Arc::default());
-        let (requests, renewals) = (pool(&server, &reached), pool(&server, &reached));
-        server.is_standby.store(true, Ordering::Relaxed);
-        let first = requests.open().await;
-        assert!(matches!(first, Err(Fault::Impossible(_))), "{first:?}");
-        server.is_standby.store(false, Ordering::Relaxed);
-        requests.open().await.unwrap();
-        server.is_standby.store(true, Ordering::Relaxed);
-        let later = renewals.open().await;
-        assert!(matches!(later, Err(Fault::NotDone(_))), "{later:?}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_silent_connection_makes_the_next_request_open_another_one() {
-        let server = Arc::<Failover>::default();
-        let pool = pool(&server, &Arc::default());
+        });
         let ask = || {
             let (pool, now) = (pool.clone(), clock::now());
             let until = Until {

@@ -2,8 +2,7 @@
 -- held, or somebody has locked the row. It is not waited for: after a wait, the hold may be somebody else's.
 -- A strict transaction that looked at the database before it had the lock sees an older version of the row in the subquery,
 -- which locks nothing.
--- The answer is a text, and so are the parameters, so that any driver can send them. The session is the caller's: it has its
--- own time zone.
+-- The answer is a text, and so are the parameters, so that any driver can send them.
 -- ? name in hexadecimal digits, ? holder
 SELECT IF((SELECT s.holder FROM {table} AS s WHERE s.name = l.name) = l.holder, 'given', 'too early')
 FROM {table} AS l

@@ -154,6 +154,11 @@ impl Check {
             )));
         }
         let policy: String = info.get("maxmemory_policy").unwrap_or_default();
+        if policy.is_empty() && self.opening.options.strict {
+            return Err(Fault::impossible(
+                "the lock store does not show its maxmemory-policy, which `strict(true)` wants to see",
+            ));
+        }
         if !policy.is_empty() && policy != "noeviction" {
             let why = format!(
                 "the lock store's maxmemory-policy is `{policy}`: it may evict locks that are held, \
@@ -344,6 +349,8 @@ mod tests {
             );
         }
         assert!(judged(true, "maxmemory_policy:noeviction\r\n").is_ok());
+        assert!(judged(true, "redis_version:7.2.0\r\n").is_err());
+        assert!(judged(false, "redis_version:7.2.0\r\n").is_ok());
     }
 
     #[test]

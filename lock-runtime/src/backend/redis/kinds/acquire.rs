@@ -187,6 +187,8 @@ impl Compensation {
         let mut next = self.sent.as_ref().map(|(live, _)| live.clone());
         let mut past = self.sent.is_none();
         let mut pauses = Backoff::new(Duration::from_millis(2), Duration::from_millis(250));
+        // The right may come back, and the server writes each refusal into its log.
+        let mut refusals = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
         while !self.over.has_passed() {
             let now = clock::now();
             let deadline = (now + self.router.call_timeout).earlier(self.over);
@@ -243,6 +245,7 @@ impl Compensation {
                         return;
                     }
                 }
+                Err(Fault::Denied(_)) => clock::sleep(refusals.pause()).await,
                 Err(_) => {}
             }
             clock::sleep(pauses.pause()).await;

@@ -1,4 +1,4 @@
-//! The counter operations other than leases: Redisson's `RSemaphore` and `RCountDownLatch`.
+//! The counter operations other than leases: Redisson's `RSemaphore` and `RCountDownLatch`, and the sources of ids.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Draws ranges of ids from a source.
+//! The script that draws a range of ids from a source.
 
 use crate::backend::Fault;
 use crate::backend::redis::scripting::{Items, Script, Source, foreign, lua, script, source};

@@ -1,5 +1,4 @@
-//! Leased permits, Redisson's `RPermitExpirableSemaphore`. Also the requests that inspect counters or release them by
-//! force.
+//! Leased permits, Redisson's `RPermitExpirableSemaphore`, and their release by force.
 
 use std::num::NonZeroU64;
 use std::time::Duration;

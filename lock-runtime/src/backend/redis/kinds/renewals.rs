@@ -81,7 +81,8 @@ impl Router {
         in_order(batch.len(), answered)
     }
 
-    /// Renews the holds of one script at the node that has them, unless their slot moves and its keys may be at two nodes.
+    /// Renews the holds of one script at the node that has them. If their slot moves and its keys may be at two nodes, returns
+    /// the redirect, after which [`in_parts`] asks for each hold alone.
     fn renew_part<'a>(&'a self, items: Vec<&'a Renewal>, times: RenewalTimes) -> RenewalPart<'a> {
         Box::pin(async move {
             let Some(first) = items.first() else {
@@ -199,7 +200,7 @@ pub(crate) enum RenewalCarrier<'a> {
 }
 
 impl RenewalCarrier<'_> {
-    /// Sends the script for these holds, which are of one [`script_of`].
+    /// Sends the script for these holds. [`script_of`] is the same for all of them.
     pub(crate) async fn renew(self, batch: &[&Renewal]) -> Result<Vec<Renewed>, Fault> {
         let marks = matches!(self, RenewalCarrier::Waiting(_));
         // 0 only checks that the hold is there. A negative one marks it: writes it once more as it is, and extends its lease
@@ -396,7 +397,10 @@ mod tests {
     }
 
     /// Asks about 16 holds. Returns the sizes of the scripts, and how many holds got an answer.
-    async fn asked(is_refused: impl Fn(&[&Renewal]) -> bool) -> (Vec<usize>, usize) {
+    async fn asked(
+        fault: fn() -> Fault,
+        is_refused: impl Fn(&[&Renewal]) -> bool,
+    ) -> (Vec<usize>, usize) {
         let ids = HolderIds::new();
         let renewal = |at: usize| Renewal {
             key: Arc::new(Key::new("", &LockName::from(at.to_string()), Kind::Mutex).unwrap()),
@@ -410,15 +414,14 @@ mod tests {
         let ask = |items: Vec<_>| -> RenewalPart<'_> {
             sizes.lock().unwrap().push(items.len());
             let answer = if is_refused(&items) {
-                Err(Fault::denied("NOPERM No permissions to access a key"))
+                Err(fault())
             } else {
                 Ok(vec![Renewed::Held; items.len()])
             };
             Box::pin(std::future::ready(answer))
         };
         let part = vec![(0..16).collect()];
-        let (answers, refused) = in_parts(&batch, part, false, ALL_REFUSED, ask).await;
-        assert!(refused.is_some());
+        let (answers, _) = in_parts(&batch, part, true, ALL_REFUSED, ask).await;
         let mut holds: Vec<_> = answers.iter().map(|(at, _)| *at).collect();
         holds.sort_unstable();
         assert_eq!(holds, (0..16).collect::<Vec<_>>());
@@ -428,12 +431,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_refused_script_is_sent_by_halves_unless_all_are_refused() {
-        let (sizes, renewed) = asked(|_| true).await;
+        let key = || Fault::denied("NOPERM No permissions to access a key");
+        let (sizes, renewed) = asked(key, |_| true).await;
         assert_eq!(sizes, [16, 8, 8, 4, 4, 4, 4, 2, 2, 2, 2, 2, 2, 2, 2]);
         assert_eq!(renewed, 0);
         let of_one = |items: &[&Renewal]| items.iter().any(|item| item.key.name() == "5");
-        let (sizes, renewed) = asked(of_one).await;
+        let (sizes, renewed) = asked(key, of_one).await;
         assert_eq!(sizes, [16, 8, 8, 4, 4, 2, 2, 1, 1]);
         assert_eq!(renewed, 15);
+        let moves = || Fault::not_done("TRYAGAIN Multiple keys request during rehashing of slot");
+        let (sizes, renewed) = asked(moves, |items| items.len() > 1).await;
+        assert_eq!(sizes[0], 16);
+        assert_eq!(sizes[1..], [1; 16]);
+        assert_eq!(renewed, 16);
     }
 }
