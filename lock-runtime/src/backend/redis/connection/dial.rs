@@ -130,8 +130,8 @@ async fn open_named(
     .await;
     let opened = opened.map_err(|fault| {
         let (address, by, service) = (&named.address, &named.by, &sentinels.service);
-        let what = format_args!("the master {address} of the service `{service}` ({by})");
-        fault.of_a_question().about(what)
+        let master = format!("the master {address} of the service `{service}` ({by})");
+        fault.of_a_question().about(master)
     })?;
     sentinels.confirmed(&named);
     Ok(Dialed {
