@@ -2,11 +2,12 @@
 #![allow(missing_docs)]
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
 use lock_runtime::{LockManager, LockName};
 use tracing::field::{Field, Visit};
+use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
 /// A span: its fields as text, and whether it has ended.
@@ -17,8 +18,19 @@ struct Seen {
     handles: i32,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Spans(Arc<Mutex<Vec<Seen>>>);
+
+impl Default for Spans {
+    /// Sets a subscriber for the whole process first, which is asked about each span. Without it, if another thread meets a
+    /// span first at this moment, tracing may remember that nobody wants the span.
+    fn default() -> Spans {
+        static WHOLE_PROCESS: Once = Once::new();
+        let spans = || Spans(Arc::default());
+        WHOLE_PROCESS.call_once(|| _ = tracing::subscriber::set_global_default(spans()));
+        spans()
+    }
+}
 
 struct Fields<'a>(&'a mut BTreeMap<String, String>);
 
@@ -52,6 +64,9 @@ impl Spans {
 }
 
 impl Subscriber for Spans {
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.is_span()
             && *metadata.level() == Level::DEBUG

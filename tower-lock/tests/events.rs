@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 
 use http::{Request, Response, StatusCode};
 use lock_runtime::LockManager;
@@ -11,11 +11,23 @@ use support::{Served, by_path, get, name};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_lock::LockLayer;
 use tracing::field::{Field, Visit};
+use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
 /// A subscriber that keeps the layer's events.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Events(Arc<Mutex<Vec<(Level, String)>>>);
+
+impl Default for Events {
+    /// Sets a subscriber for the whole process first, which is asked about each event. Without it, if another thread meets an
+    /// event first at this moment, tracing may remember that nobody wants the event.
+    fn default() -> Events {
+        static WHOLE_PROCESS: Once = Once::new();
+        let events = || Events(Arc::default());
+        WHOLE_PROCESS.call_once(|| _ = tracing::subscriber::set_global_default(events()));
+        events()
+    }
+}
 
 struct Text(String);
 
@@ -26,6 +38,9 @@ impl Visit for Text {
 }
 
 impl Subscriber for Events {
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.is_event() && metadata.target().starts_with("tower_lock")
     }

@@ -5,7 +5,7 @@ mod left_out;
 use std::cell::Cell;
 use std::num::NonZeroU32;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, Once, Weak};
 use std::time::Duration;
 
 use super::Watch;
@@ -294,10 +294,24 @@ async fn the_watchdog_survives_a_panic_in_a_renewal_or_in_its_loop() {
 }
 
 /// The log of this thread: one line for each warning or error.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Log {
     lines: Arc<Mutex<Vec<String>>>,
     panics: bool,
+}
+
+impl Default for Log {
+    /// Sets a log for the whole process first, which is asked about each event. Without it, if another thread meets an event
+    /// first at this moment, tracing may remember that nobody wants the event.
+    fn default() -> Log {
+        static WHOLE_PROCESS: Once = Once::new();
+        let log = || Log {
+            lines: Arc::default(),
+            panics: false,
+        };
+        WHOLE_PROCESS.call_once(|| _ = tracing::subscriber::set_global_default(log()));
+        log()
+    }
 }
 
 impl Log {
@@ -315,6 +329,9 @@ impl tracing::field::Visit for Line {
 }
 
 impl tracing::Subscriber for Log {
+    fn register_callsite(&self, _: &tracing::Metadata<'_>) -> tracing::subscriber::Interest {
+        tracing::subscriber::Interest::sometimes()
+    }
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
         let of_ours = metadata.target().starts_with("lock_runtime");
         metadata.is_event() && of_ours && *metadata.level() <= tracing::Level::WARN

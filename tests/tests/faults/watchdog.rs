@@ -168,6 +168,8 @@ async fn a_log_subscriber_that_panics_costs_no_other_hold_its_renewals() {
     let server = RedisServer::start();
     let locks = tests::connected(&server.url()).await;
     let guards = hold(&locks, 20, LEASE).await;
+    // Somebody in this process wants events. Otherwise tracing may remember that nobody does.
+    drop(Events::default());
     let brittle = Brittle::default();
     let _logging = tracing::subscriber::set_default(brittle.clone());
     server.query::<i64>(&["DEL", "lock:3", "lock:9"]);
@@ -195,6 +197,8 @@ async fn a_log_subscriber_that_panics_keeps_nobody_from_being_told_of_a_loss() {
         let lost = guard.lost();
         waits.push((guard, tokio::spawn(async move { lost.wait().await })));
     }
+    // Somebody in this process wants events. Otherwise tracing may remember that nobody does.
+    drop(Events::default());
     let brittle = Brittle::default();
     let _logging = tracing::subscriber::set_default(brittle.clone());
     for (guard, told) in waits {
