@@ -9,7 +9,7 @@ mod network;
 mod server;
 
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use tests::FaultProxy;
@@ -192,6 +192,15 @@ pub(crate) fn pair(rng: &mut Rng, topology: Topology) -> Vec<Box<dyn Fault>> {
         {
             return vec![first, second];
         }
+    }
+}
+
+/// Lets a fault go on until it has struck, for two seconds at most.
+fn until_struck<F: Fault>(fault: &mut F, scene: &mut Scene<'_>, has_struck: impl Fn(&F) -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while !has_struck(fault) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+        fault.tick(scene);
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 
-use super::{Fault, Scene, Side, proven};
+use super::{Fault, Scene, Side, proven, until_struck};
 use crate::site::Topology;
 
 pub(super) fn all() -> Vec<Box<dyn Fault>> {
@@ -216,11 +216,7 @@ impl Fault for Disconnects {
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
         // A node that was away has no subscribers yet.
-        let deadline = Instant::now() + Duration::from_secs(2);
-        while self.closed == 0 && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(5));
-            self.tick(scene);
-        }
+        until_struck(self, scene, |fault| fault.closed > 0);
         proven(self.closed > 0, format!("{} closed", self.closed))
     }
 }
@@ -341,11 +337,7 @@ impl Fault for ClockJump {
 
     fn end(&mut self, scene: &mut Scene<'_>) -> Result<String, String> {
         // All leases that it has met were renewed just before.
-        let deadline = Instant::now() + Duration::from_secs(2);
-        while self.ended == 0 && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(5));
-            self.tick(scene);
-        }
+        until_struck(self, scene, |fault| fault.ended > 0);
         let (shortened, ended) = (self.shortened, self.ended);
         proven(
             ended > 0,
