@@ -14,7 +14,10 @@ use crate::server::{MISSING, RedisServer, binary};
 /// The name by which the sentinels know the master.
 pub const SERVICE: &str = "mine";
 
+const DOWN_AFTER: &str = "down-after-milliseconds";
 const WANTS_CERTIFICATES: &str = "tls-auth-clients yes";
+/// After a silence of this time, a master is replaced: never, for a busy machine lets none stand still for so long.
+const FOR_EVER_MS: u64 = 3_600_000;
 /// Only a failover that hangs takes longer.
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(180);
 /// Only a sentinel that hangs takes longer to answer.
@@ -41,7 +44,7 @@ impl SentinelConf {
     /// Keeps the sentinels from ever replacing the master, however long a busy machine lets it stand still.
     #[must_use]
     pub fn steady(mut self) -> Self {
-        self.down_after_ms = 3_600_000;
+        self.down_after_ms = FOR_EVER_MS;
         self
     }
 
@@ -214,7 +217,8 @@ impl SentinelGroup {
             .expect("there are servers")
     }
 
-    /// Waits until all sentinels name another master than this one. Returns the index of the new one.
+    /// Waits until all sentinels name another master than this one. Returns the index of the new one, which stays the master,
+    /// as in a [`steady`](SentinelConf::steady) group.
     pub async fn moved_from(&self, old: usize) -> usize {
         let port = self.servers[old].port();
         let has_moved =
@@ -228,6 +232,11 @@ impl SentinelGroup {
                 logs.join("\n")
             );
             tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let for_ever = FOR_EVER_MS.to_string();
+        let stays = ["SENTINEL", "SET", SERVICE, DOWN_AFTER, &for_ever];
+        for sentinel in &self.sentinels {
+            sentinel.command(&stays).expect("a sentinel takes settings");
         }
         self.master()
     }
@@ -304,10 +313,7 @@ impl Sentinel {
         };
         let mut lines = vec![
             format!("sentinel monitor {SERVICE} 127.0.0.1 {watched} {quorum}"),
-            format!(
-                "sentinel down-after-milliseconds {SERVICE} {}",
-                conf.down_after_ms
-            ),
+            format!("sentinel {DOWN_AFTER} {SERVICE} {}", conf.down_after_ms),
             format!("sentinel failover-timeout {SERVICE} 3000"),
         ];
         if let Some(password) = &conf.password {

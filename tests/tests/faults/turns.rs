@@ -4,7 +4,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lock_runtime::{LockGuard, LockManager};
 use tests::faults::{Op, connected, given_back, took};
@@ -447,23 +447,20 @@ async fn goes_to_the_next_caller(
     if list(server) != places {
         return false;
     }
-    let released = Instant::now();
     given_back(guard).await;
     let mut order = Vec::new();
     for _ in 0..2 {
         let (next, took) = took(waiting.join_next()).await;
         assert!(took < SOON, "{took:?}");
         let (number, guard) = next.unwrap().unwrap();
-        order.push((number, released.elapsed()));
+        // A last question without an answer is undone, and the place with it, perhaps only now. So is a reservation that the
+        // process missed.
+        let is_overtaken = number == 2 && list(server).contains(&places[0]);
+        assert!(!is_overtaken, "{places:?}");
+        order.push(number);
         given_back(guard).await;
     }
-    // The lock is reserved for the first one for 100 ms. A process that is later has to wait for another turn.
-    let (first, after) = order[0];
-    assert!(
-        first == 1 || after >= Duration::from_millis(99),
-        "{order:?}"
-    );
-    first == 1
+    order[0] == 1
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
