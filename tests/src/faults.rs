@@ -83,14 +83,16 @@ pub async fn took<T>(future: impl Future<Output = T>) -> (T, Duration) {
     (value, started.elapsed())
 }
 
-/// Returns the future's value. Panics if it is not ready when a timer of the same runtime, which has one thread, has fired
-/// at `deadline`. On a busy machine the runtime's timers are late together, so what has just become due has some turns to
-/// come to its end.
+/// Returns the future's value. Panics if it is not ready some time after a timer of the same runtime, which has one thread,
+/// has fired at `deadline`. On a busy machine the runtime's timers are late together, so what has just become due may still
+/// have to wait for another timer, and for answers.
 pub async fn done_by<T>(deadline: Instant, future: impl Future<Output = T>) -> T {
+    const REST: Duration = Duration::from_millis(250);
     const TURNS: usize = 100;
     let mut future = pin!(future);
     let turns = async {
         tokio::time::sleep_until(deadline).await;
+        tokio::time::sleep(REST).await;
         for _ in 0..TURNS {
             tokio::task::yield_now().await;
         }

@@ -244,9 +244,10 @@ tests::suite! {
         let complete = Instant::now();
         busy.release().await.unwrap();
         let guard = waiting.await.unwrap().unwrap();
-        let left = guard.remaining() + complete.elapsed();
-        // Well more than was left of the first one.
-        assert!(left > lease * 9 / 10, "{left:?}");
+        let took = complete.elapsed();
+        let left = guard.remaining() + took;
+        // Well more than was left of the first one. A renewal without an answer may take a sixth of the lease.
+        assert!(left > lease * 9 / 10 || took >= lease / 6, "{left:?}, {took:?}");
         guard.release().await.unwrap();
     }
 }

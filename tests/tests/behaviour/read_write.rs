@@ -339,13 +339,16 @@ tests::suite! {
             assert!(tries < 10, "{:?}", gave_up.elapsed());
             second.release().await.unwrap();
         };
+        let asked = Instant::now();
         let writer = waiting(&other, 1, other.write("k").wait(LONG).acquire()).await;
-        assert!(reads(&locks).await.is_none(), "the writer comes first");
+        let early = reads(&locks).await;
+        // What the writer said may be older than it counts.
+        assert!(early.is_none() || asked.elapsed() > 1_000 * MS, "the writer comes first");
         writer.abort();
         let asked = Instant::now();
         let third = locks.read("k").wait(LONG).acquire().await.unwrap();
         assert!(asked.elapsed() < store.within(2_500 * MS), "its last word counts for 1.5 s: {:?}", asked.elapsed());
-        release_all([reader, second, third]).await;
+        release_all([reader, second, third].into_iter().chain(early)).await;
     }
 
     async fn a_try_to_write_keeps_no_reader_out(store: &mut Store) {

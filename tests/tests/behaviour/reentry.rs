@@ -252,7 +252,8 @@ tests::suite! {
 
     async fn the_outers_max_hold_wins(store: &mut Store) {
         let locks = store.manager().await;
-        let outer = locks.mutex("k").max_hold(2_000 * MS).acquire().await.unwrap();
+        let max_hold = store.lasting(2_000 * MS);
+        let outer = locks.mutex("k").max_hold(max_hold).acquire().await.unwrap();
         let inner = outer.scope(async {
             locks.mutex("k").max_hold(60_000 * MS).acquire().await
         }).await.unwrap();

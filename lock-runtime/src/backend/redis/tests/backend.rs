@@ -66,9 +66,11 @@ async fn a_lock_is_taken_renewed_handed_over_and_given_back() {
 #[tokio::test]
 async fn a_release_wakes_listeners_and_a_forced_one_also_its_holder() {
     let server = TestServer::start().await;
-    let (here, events) = connect_with(&server.url(), Options::default())
-        .await
-        .unwrap();
+    let patient = Options {
+        call_timeout: CALL,
+        ..Options::default()
+    };
+    let (here, events) = connect_with(&server.url(), patient).await.unwrap();
     let there = connect(&server).await;
     let (ids, key) = (HolderIds::new(), key("k"));
     let (mine, theirs) = (ids.fresh(), ids.fresh());

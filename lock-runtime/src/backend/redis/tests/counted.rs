@@ -96,7 +96,7 @@ async fn connections_and_calls_are_counted() {
     server.run("CLIENT UNPAUSE").await;
     server.run("CLIENT KILL TYPE normal").await;
     until("it is connected again", async || {
-        sums.of("lock_store_reconnections_total redis") == 1 && connected() == 1
+        sums.of("lock_store_reconnections_total redis") >= 1 && connected() == 1
     })
     .await;
     backend.close();

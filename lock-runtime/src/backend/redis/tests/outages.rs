@@ -400,7 +400,7 @@ async fn closing_ends_connections_tasks_and_calls() {
             .unwrap();
         list.lines().count()
     };
-    assert_eq!(clients().await, 5);
+    until("all are connected", async || clients().await == 5).await;
     backend.close();
     drop(dropped);
     until("no connection is left", async || clients().await == 1).await;

@@ -262,6 +262,24 @@ async fn no_message_names_a_reservation_that_is_taken_back() {
     assert_eq!(published().await - before, 1, "that the lock is free");
 }
 
+/// Without the right to count listeners, the server may have none that hears the message.
+#[tokio::test]
+async fn a_message_whose_listeners_were_not_counted_is_a_hint() {
+    let bench = ScriptBench::new().await;
+    let mut messages = bench.ours().await;
+    bench.asks(A).await.unwrap();
+    assert_eq!(bench.asks(B).await, None);
+    bench.run("ACL SETUSER default -pubsub").await;
+    let release = ListedRelease {
+        run_id: "run",
+        ..listed_release(A)
+    };
+    bench.is_released(release).await;
+    assert_eq!(bench.holder().await.as_deref(), Some(B));
+    let told = all_told(&bench, &mut messages).await;
+    assert_eq!(told, [(format!("{CHANNEL}:bbbbbbbb"), "0".to_owned())]);
+}
+
 #[tokio::test]
 async fn a_free_lock_is_reserved_for_the_first_on_the_list() {
     let bench = ScriptBench::new().await;
