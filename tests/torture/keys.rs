@@ -69,8 +69,7 @@ const HOT: [Work; 9] = [
     work(How::Mutex, &["hot-4"]),
 ];
 
-/// Mutexes that one task of each client wants. It asks the store each time, because no other task hands the lock over
-/// to it.
+/// Mutexes that one task of each client wants. No other task hands the lock over to it.
 const LONE: [Work; 12] = [
     work(How::Mutex, &["lone-1"]),
     work(How::Mutex, &["lone-2"]),
@@ -96,6 +95,8 @@ const LONG: [Work; 6] = [
 ];
 /// The number of these tasks beside other tasks.
 const FEW_LONG: usize = 2;
+/// The number of [`LONE`] tasks beside other tasks. Where there is a waiting list, messages grant them the lock.
+const FEW_LONE: usize = 3;
 
 /// Locks that processes keep. Others have to ask for them. The last entry is different: each client has a lock that
 /// nobody else uses.
@@ -307,6 +308,9 @@ fn all_tasks(topology: Topology) -> Vec<Work> {
         Topology::Single | Topology::Sentinel | Topology::Cluster
     ) {
         tasks.extend(KEPT);
+    }
+    if matches!(topology, Topology::Single | Topology::Sentinel) {
+        tasks.extend(&LONE[..FEW_LONE]);
     }
     if matches!(
         topology,

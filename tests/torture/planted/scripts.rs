@@ -170,6 +170,14 @@ pub(super) const ALL: &[Planted] = &[
         )]),
     },
     Planted {
+        name: "a reservation that is not written",
+        tasks: Tasks::All,
+        faults: &[],
+        // Whoever asks after the message has the lock all the same. Whoever takes the message for the grant has nothing.
+        caught_by: &["overlap", "needless-loss"],
+        broken: Broken::Scripts(&[(Script::ListedRelease, instead_of!("HSET", "return 1"), "")]),
+    },
+    Planted {
         name: "a refusal that is taken for a grant",
         tasks: Tasks::All,
         faults: &[],
