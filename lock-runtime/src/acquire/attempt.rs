@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::acquire::checked_request::{CheckedRequest, Deadline};
 use crate::backend::{AcquireRequest, Acquired, Fault, Granted};
-use crate::hold::{Asking, Core, HoldHandle, Reserved, Turn, refused};
+use crate::hold::{Asking, Core, HoldHandle, Turn, TurnAllowance, refused};
 use crate::observe::spans::Wait;
 use crate::queue::Front;
 use crate::values::ttl::LEAST_CALL;
@@ -97,10 +97,10 @@ impl Attempt {
         front: Option<Front>,
         holder: HolderId,
         granted: Granted,
-        reserved: Option<Reserved>,
+        allowance: Option<TurnAllowance>,
     ) -> HoldHandle {
         let (key, options) = (&self.request.key, self.request.hold_options);
-        HoldHandle::admit(&self.core, key, front, holder, options, granted, reserved)
+        HoldHandle::admit(&self.core, key, front, holder, options, granted, allowance)
     }
 
     /// Returns the time in which a few requests and messages go there and back.

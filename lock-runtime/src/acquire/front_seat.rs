@@ -4,10 +4,10 @@ use crate::acquire::attempt::Attempt;
 use crate::acquire::checked_request::Deadline;
 use crate::acquire::contend::{Asked, Contender, contend};
 use crate::backend::{AcquireRequest, Acquired, Fault, Granted, Listen, RESERVED, WaitingList};
-use crate::hold::{HoldHandle, Reserved};
+use crate::hold::{HoldHandle, TurnAllowance};
 use crate::queue::Front;
 use crate::queue::slice::Slice;
-use crate::release::hand_over::reserve;
+use crate::release::hand_over::allow_turns;
 use crate::release::place::Place;
 use crate::values::{HolderId, Kind, LockError, Moment, rare};
 
@@ -54,8 +54,8 @@ impl<'a> FrontSeat<'a> {
         if let Some(listener) = self.take_over() {
             // The release before has put the holder on the list, so the lock is reserved for another process.
             self.note(|front| front.heard_from_store(None));
-            let reserved = Asked::busy(Some(RESERVED));
-            return rare(contend(&mut self, reserved, Some(listener))).await;
+            let busy = Asked::busy(Some(RESERVED));
+            return rare(contend(&mut self, busy, Some(listener))).await;
         }
         let listener = self.listen_before_asking();
         match self.ask(now, attempt.deadline).await {
@@ -135,7 +135,7 @@ impl<'a> FrontSeat<'a> {
         &mut self,
         place: Option<Box<Place>>,
         granted: Granted,
-        reserved: Option<Reserved>,
+        allowance: Option<TurnAllowance>,
     ) -> HoldHandle {
         if let Some(place) = place {
             place.off_list();
@@ -148,7 +148,7 @@ impl<'a> FrontSeat<'a> {
             Kind::Read => front.take().into_iter().for_each(Front::let_all_go),
             kind => front = front.filter(|_| kind.is_exclusive()),
         }
-        self.attempt.admit(front, self.holder, granted, reserved)
+        self.attempt.admit(front, self.holder, granted, allowance)
     }
 
     fn note(&self, note: impl FnOnce(&Front)) {
@@ -183,10 +183,12 @@ impl Contender for FrontSeat<'_> {
         self.holder = call.hold_ref.holder;
         match answer {
             (_asking, Ok(Acquired::Granted(granted, terms))) => {
-                let reserved = self.front.as_ref().zip(terms);
-                let reserved =
-                    reserved.and_then(|(front, terms)| reserve(&self.attempt.core, front, *terms));
-                Asked::Granted(self.admit(place, granted, reserved))
+                let allowance = self
+                    .front
+                    .as_ref()
+                    .zip(terms)
+                    .and_then(|(front, terms)| allow_turns(&self.attempt.core, front, *terms));
+                Asked::Granted(self.admit(place, granted, allowance))
             }
             (_, Ok(Acquired::Busy { left, kept, .. })) => {
                 self.place = place;

@@ -8,7 +8,7 @@ use tokio::task::coop;
 use crate::acquire::contend::pauses_after_faults;
 use crate::backend::Fault;
 use crate::hold::Core;
-use crate::hold::ids::{DrawTask, IdAnswer, IdSource, Now};
+use crate::hold::ids::{DrawTask, IdAnswer, IdClocks, IdSource};
 use crate::values::ids::MOST_IDS;
 use crate::values::options::{RUNTIME_SLACK, check_number};
 use crate::values::{IdRange, IdSecret, LockError, clock};
@@ -31,7 +31,7 @@ pub(crate) async fn take(
     core.life.check_not_stopped(key)?;
     let patience = core.options.call_timeout + RUNTIME_SLACK;
     loop {
-        let asked = Now::of(core);
+        let asked = IdClocks::of(core);
         let IdAnswer { ids, draw } = source.ask(count, asked);
         if let Some(draw) = draw {
             // The manager drives it: callers may leave, and the others need the range.
@@ -59,7 +59,7 @@ pub(crate) async fn take(
             }
         };
         match told {
-            Ok((ids, drawn)) if Now::of(core).is_in_one_life_with(drawn) => return Ok(ids),
+            Ok((ids, drawn)) if IdClocks::of(core).is_in_one_life_with(drawn) => return Ok(ids),
             // A copy of this process may have them.
             Ok(_) => {}
             Err(fault) => return Err(fault.into_error(source.name().as_str())),
@@ -85,7 +85,7 @@ impl Drawing {
 
     /// Draws for as long as callers wait.
     async fn run(self) {
-        while let Some((count, secret)) = self.source.next(self.draw, Now::of(&self.core)) {
+        while let Some((count, secret)) = self.source.next(self.draw, IdClocks::of(&self.core)) {
             if let Err(fault) = self.draw(count, secret).await {
                 self.source.failed(self.draw, &fault);
             }
@@ -101,11 +101,11 @@ impl Drawing {
         let deadline = clock::now() + core.options.call_timeout;
         let mut pauses = pauses_after_faults();
         loop {
-            let sent = Now::of(core);
+            let sent = IdClocks::of(core);
             let drawn = counters.draw_ids(key, count, secret, deadline.remaining());
             let (fault, pause) = match drawn.await {
                 Ok(Some(range)) => {
-                    let now = Now::of(core);
+                    let now = IdClocks::of(core);
                     if now.is_in_one_life_with(sent) {
                         self.source.drew(self.draw, range, sent, now);
                         return Ok(());

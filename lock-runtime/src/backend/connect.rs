@@ -27,9 +27,9 @@ pub(crate) enum Location {
     #[cfg(feature = "redis")]
     Redis(Box<Target>),
     #[cfg(feature = "postgres")]
-    Postgres(Box<postgres::Target>),
+    Postgres(Box<postgres::PostgresTarget>),
     #[cfg(feature = "mysql")]
-    Mysql(Box<mysql::Target>),
+    Mysql(Box<mysql::MysqlTarget>),
 }
 
 impl Location {
@@ -47,13 +47,13 @@ impl Location {
             "memory" if rest.is_empty() => Ok(Location::Memory(MemoryStore::new())),
             "memory" => Ok(Location::Memory(MemoryStore::named(rest))),
             #[cfg(feature = "postgres")]
-            "postgres" | "postgresql" => {
-                Ok(Location::Postgres(Box::new(postgres::Target::parse(&url)?)))
-            }
+            "postgres" | "postgresql" => Ok(Location::Postgres(Box::new(
+                postgres::PostgresTarget::parse(&url)?,
+            ))),
             #[cfg(not(feature = "postgres"))]
             "postgres" | "postgresql" => Err(needs(scheme, "feature `postgres`")),
             #[cfg(feature = "mysql")]
-            "mysql" | "mariadb" => Ok(Location::Mysql(Box::new(mysql::Target::parse(&url)?))),
+            "mysql" | "mariadb" => Ok(Location::Mysql(Box::new(mysql::MysqlTarget::parse(&url)?))),
             #[cfg(not(feature = "mysql"))]
             "mysql" | "mariadb" => Err(needs(scheme, "feature `mysql`")),
             #[cfg(feature = "redis")]

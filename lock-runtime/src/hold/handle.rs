@@ -7,7 +7,7 @@ use std::time::Duration;
 use tracing::Span;
 
 use super::call_chain::{Frame, Level, Path};
-use super::{Core, Hold, Left, Lifecycle, Reserved, Share, Tenure, current_runtime};
+use super::{Core, Hold, Left, Lifecycle, Share, Tenure, TurnAllowance, current_runtime};
 use crate::backend::{Granted, Renewed};
 use crate::observe::{metrics, spans};
 use crate::queue::Front;
@@ -46,13 +46,13 @@ impl HoldHandle {
         holder: HolderId,
         hold_options: HoldOptions,
         granted: Granted,
-        reserved: Option<Reserved>,
+        allowance: Option<TurnAllowance>,
     ) -> HoldHandle {
         if let Some(front) = &front {
             front.now_held_by(hold_options.label.lock);
         }
         let (of, key) = (Arc::downgrade(core), key.clone());
-        let hold = Tenure::begin(of, key, front, holder, &hold_options, granted, reserved);
+        let hold = Tenure::begin(of, key, front, holder, &hold_options, granted, allowance);
         core.watch.insert(hold.tenure(), granted.sent_at);
         core.presence.note_wanted();
         HoldHandle::begins(core, hold, hold_options)

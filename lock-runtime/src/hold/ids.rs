@@ -73,7 +73,7 @@ pub(crate) struct IdSource {
 #[derive(Debug)]
 struct SourceState {
     /// The ranges that were drawn, and when. The one to use first is in front.
-    ranges: VecDeque<(IdRange, Now)>,
+    ranges: VecDeque<(IdRange, IdClocks)>,
     /// No caller waits while there is a range that serves it.
     waiters: VecDeque<IdWaiter>,
     /// The task that draws, or is about to.
@@ -103,7 +103,7 @@ struct IdWaiter {
 }
 
 /// The ids for a waiter, and when they were drawn.
-pub(crate) type Told = Result<(IdRange, Now), Fault>;
+pub(crate) type Told = Result<(IdRange, IdClocks), Fault>;
 
 /// Names a task that draws. If its runtime is not driven any more, another task takes its place, and nobody gets what
 /// it draws later.
@@ -112,15 +112,15 @@ pub(crate) struct DrawTask(u64);
 
 /// The clocks, and the generation of the manager's holder ids, which every new connection ends.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Now {
+pub(crate) struct IdClocks {
     moment: Moment,
     wall: u64,
     generation: u64,
 }
 
-impl Now {
-    pub(crate) fn of(core: &Core) -> Now {
-        Now {
+impl IdClocks {
+    pub(crate) fn of(core: &Core) -> IdClocks {
+        IdClocks {
             moment: clock::now(),
             wall: clock::wall_micros(),
             generation: core.ids.generation(),
@@ -128,7 +128,7 @@ impl Now {
     }
 
     /// Whether what was drawn then may be handed out now.
-    fn is_soon_after(self, drawn: Now) -> bool {
+    fn is_soon_after(self, drawn: IdClocks) -> bool {
         let wall = self.wall.checked_sub(drawn.wall).map(Duration::from_micros);
         self.generation == drawn.generation
             && wall.is_some_and(|since| since < FRESH)
@@ -137,7 +137,7 @@ impl Now {
 
     /// Whether this process is still the only one that saw what it saw then, as far as it can tell: no connection was opened
     /// in between, and the wall clock went no further than the others. In a copy that is restored later, it has gone on alone.
-    pub(crate) fn is_in_one_life_with(self, then: Now) -> bool {
+    pub(crate) fn is_in_one_life_with(self, then: IdClocks) -> bool {
         let wall = self.wall.checked_sub(then.wall).map(Duration::from_micros);
         let gone = self.moment.since(then.moment);
         self.generation == then.generation && wall.is_some_and(|wall| wall < gone + FRESH)
@@ -192,7 +192,7 @@ impl IdSource {
     }
 
     /// Takes `count` ids that are there, or waits for them.
-    pub(crate) fn ask(&self, count: u32, now: Now) -> IdAnswer {
+    pub(crate) fn ask(&self, count: u32, now: IdClocks) -> IdAnswer {
         let mut state = self.state.lock();
         state.asked += u64::from(count);
         // The waiters come first.
@@ -221,7 +221,12 @@ impl IdSource {
     /// Returns for how long a caller that has waited since `asked` may go on waiting: many ranges may have to be drawn
     /// before its own. Zero if the task that draws has given no sign of life for `patience`, because its runtime is not
     /// driven. The next caller starts another one then.
-    pub(crate) fn patience_left(&self, patience: Duration, asked: Now, now: Moment) -> Duration {
+    pub(crate) fn patience_left(
+        &self,
+        patience: Duration,
+        asked: IdClocks,
+        now: Moment,
+    ) -> Duration {
         let mut state = self.state.lock();
         let silent = now.since(state.stirred).min(now.since(asked.moment));
         let left = patience.saturating_sub(silent);
@@ -233,7 +238,7 @@ impl IdSource {
 
     /// Returns how many ids the task has to draw next, and with which secret. If that is nothing, returns `None`, and the task
     /// ends.
-    pub(crate) fn next(&self, draw: DrawTask, now: Now) -> Option<(u32, Option<IdSecret>)> {
+    pub(crate) fn next(&self, draw: DrawTask, now: IdClocks) -> Option<(u32, Option<IdSecret>)> {
         let mut state = self.state.lock();
         if state.drawing != Some(draw) {
             return None;
@@ -253,7 +258,7 @@ impl IdSource {
     }
 
     /// Takes in a range that was asked for at `sent`, and serves the waiters.
-    pub(crate) fn drew(&self, draw: DrawTask, range: IdRange, sent: Now, now: Now) {
+    pub(crate) fn drew(&self, draw: DrawTask, range: IdRange, sent: IdClocks, now: IdClocks) {
         let mut state = self.state.lock();
         if state.drawing != Some(draw) {
             return;
@@ -308,7 +313,7 @@ fn tell(waiters: impl IntoIterator<Item = IdWaiter>, fault: &Fault) {
 impl SourceState {
     /// Takes ids from the first range that has as many, and throws away the rest of the ranges before it, because ids
     /// rise.
-    fn take(&mut self, count: u32, now: Now) -> Option<IdRange> {
+    fn take(&mut self, count: u32, now: IdClocks) -> Option<IdRange> {
         while let Some((range, drawn)) = self.ranges.front_mut() {
             if now.is_soon_after(*drawn)
                 && let Some(ids) = range.take(count)

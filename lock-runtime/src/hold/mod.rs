@@ -22,8 +22,8 @@ pub(crate) use self::handle::{HoldHandle, Offer};
 pub(crate) use self::lifecycle::{Lifecycle, current_runtime, refused};
 pub(crate) use self::loss::Loss;
 pub(crate) use self::served::Asking;
-pub(crate) use self::sharing::{Idling, Left, Next, Share};
-pub(crate) use self::tenure::{Reserved, Tenure};
+pub(crate) use self::sharing::{IdleEnd, Left, Next, Share};
+pub(crate) use self::tenure::{Tenure, TurnAllowance};
 pub(crate) use self::turn::{Hold, Turn};
 
 #[cfg(test)]

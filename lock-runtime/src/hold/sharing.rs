@@ -28,13 +28,13 @@ pub(crate) enum Next {
     /// A waiter of this process has the next turn, and is to be notified.
     Turn(Successor, Hold),
     /// The process keeps the lock, and no caller has it.
-    Idle(Idling),
+    Idle(IdleEnd),
     /// The tenure is over. Its release gives the lock back, or hands it over in the store.
     Release,
 }
 
 /// What ends an idle time.
-pub(crate) enum Idling {
+pub(crate) enum IdleEnd {
     /// The watchdog, before the lease ends.
     Early,
     /// Something that is planned already.
@@ -229,9 +229,9 @@ impl Hold {
                 label,
             };
             return Next::Idle(match turn.keep_for {
-                Some(_) if state.deadline.has_reached(until) => Idling::Early,
-                None if !std::mem::replace(&mut state.ends_soon, true) => Idling::Release,
-                _ => Idling::Planned,
+                Some(_) if state.deadline.has_reached(until) => IdleEnd::Early,
+                None if !std::mem::replace(&mut state.ends_soon, true) => IdleEnd::Release,
+                _ => IdleEnd::Planned,
             });
         }
         if goes_on && state.free_until(now).is_some() {

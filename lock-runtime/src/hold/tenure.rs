@@ -62,7 +62,7 @@ pub(super) struct State {
     /// The watchdog's last request did not extend the lease.
     pub(super) checked: bool,
     /// What the store has set aside for further turns. Boxed, because few tenures have more than one turn.
-    pub(super) reserved: Option<Box<Reserved>>,
+    pub(super) allowance: Option<Box<TurnAllowance>>,
     /// Another process has asked for the lock, which this process keeps: it is given back when its turn ends.
     pub(super) wanted: bool,
     /// A task is about to give the lock back, because a guard was dropped, unless a caller comes before.
@@ -93,7 +93,7 @@ pub(super) enum Stage {
 
 /// The permission for turns that begin without the store.
 #[derive(Debug)]
-pub(crate) struct Reserved {
+pub(crate) struct TurnAllowance {
     /// The tokens of these turns; `None` if they need none.
     tokens: Option<TokenRange>,
     /// Until when the lock may go to waiters of this process. `None` for a lock that is kept: it goes to no waiter, but
@@ -101,15 +101,15 @@ pub(crate) struct Reserved {
     free_until: Option<Moment>,
 }
 
-impl Reserved {
+impl TurnAllowance {
     /// `None` if nothing was set aside.
-    pub(crate) fn new(spare: Spare, free_until: Option<Moment>) -> Option<Reserved> {
+    pub(crate) fn new(spare: Spare, free_until: Option<Moment>) -> Option<TurnAllowance> {
         let tokens = match spare {
             Spare::Nothing => return None,
             Spare::Untokened => None,
             Spare::Tokens(tokens) => Some(tokens),
         };
-        Some(Reserved { tokens, free_until })
+        Some(TurnAllowance { tokens, free_until })
     }
 }
 
@@ -189,10 +189,10 @@ impl State {
         let left = self.deadline - now;
         // More is left if somebody has renewed by hand, for longer.
         let suits = options.ttl == ttl && (ttl.least_useful()..=ttl.trusted()).contains(&left);
-        let reserved = self.reserved.as_mut().filter(|_| suits)?;
+        let allowance = self.allowance.as_mut().filter(|_| suits)?;
         let mut token = None;
         if options.fenced {
-            let tokens = reserved.tokens.as_mut()?;
+            let tokens = allowance.tokens.as_mut()?;
             token = Some(match &self.stage {
                 // One task takes tokens faster than the clock goes.
                 Stage::Idle { .. } => tokens.take(now).or_else(|| tokens.take_soon())?,
@@ -204,14 +204,14 @@ impl State {
 
     /// Returns until when the lock may go to waiters of this process, if that is later than `now`.
     pub(super) fn free_until(&self, now: Moment) -> Option<Moment> {
-        let free_until = self.reserved.as_ref()?.free_until;
+        let free_until = self.allowance.as_ref()?.free_until;
         free_until.filter(|until| !now.has_reached(*until))
     }
 
     /// Whether turns have used all tokens that were set aside: it is time to ask the store for more.
     pub(super) fn is_used_up(&self) -> bool {
-        let reserved = self.reserved.as_ref();
-        let tokens = reserved.and_then(|reserved| reserved.tokens.as_ref());
+        let allowance = self.allowance.as_ref();
+        let tokens = allowance.and_then(|allowance| allowance.tokens.as_ref());
         tokens.is_some_and(TokenRange::is_empty)
     }
 
@@ -243,7 +243,7 @@ impl Tenure {
         holder: HolderId,
         options: &HoldOptions,
         granted: Granted,
-        reserved: Option<Reserved>,
+        allowance: Option<TurnAllowance>,
     ) -> Hold {
         let token = granted.token;
         let mut turn = Turn::new(options, token, front, granted.sent_at);
@@ -260,7 +260,7 @@ impl Tenure {
             stage: Stage::Held(turn),
             unleased,
             checked: false,
-            reserved: reserved.map(Box::new),
+            allowance: allowance.map(Box::new),
             wanted: false,
             ends_soon: false,
             undone: false,
@@ -500,7 +500,7 @@ impl Tenure {
     /// The tenure is over, and its release is to be sent. Returns the tokens that no turn has had, which go back with the
     /// lock.
     pub(crate) fn unused_tokens(&self) -> Option<TokenRange> {
-        self.state.lock().reserved.take()?.tokens?.unused()
+        self.state.lock().allowance.take()?.tokens?.unused()
     }
 
     /// Returns `true` once another process wants the lock, which this one keeps.

@@ -41,12 +41,12 @@ pub(crate) struct Turn {
     pub(super) offered: Option<Counted>,
     /// Nobody waited behind the front when the turn ended: the release need not look for a successor.
     pub(crate) nobody_waits: bool,
-    /// Boxed, because few turns need any of it.
-    rare: Option<Box<Rare>>,
+    extras: Option<Box<TurnExtras>>,
 }
 
+/// What few turns need, and so in a box.
 #[derive(Debug, Default)]
-struct Rare {
+struct TurnExtras {
     max_until: Option<Moment>,
     /// Until when the key stays taken, even if the last sharer leaves before: the latest time that a sharer asked for.
     cover_until: Option<Moment>,
@@ -62,16 +62,16 @@ impl Turn {
         front: Option<Front>,
         granted_at: Moment,
     ) -> Turn {
-        let rare = options.max_hold.map(|longest| {
-            Box::new(Rare {
+        let extras = options.max_hold.map(|longest| {
+            Box::new(TurnExtras {
                 max_until: Some(granted_at + longest),
-                ..Rare::default()
+                ..TurnExtras::default()
             })
         });
         Turn {
             token,
             keep_for: options.keep_for,
-            rare,
+            extras,
             ..Turn::of_nobody(options.label, options.ttl, front, granted_at)
         }
     }
@@ -91,7 +91,7 @@ impl Turn {
             front,
             offered: None,
             nobody_waits: false,
-            rare: None,
+            extras: None,
         }
     }
 
@@ -119,7 +119,7 @@ impl Turn {
     }
 
     pub(super) fn max_until(&self) -> Option<Moment> {
-        self.rare.as_ref()?.max_until
+        self.extras.as_ref()?.max_until
     }
 
     /// The lease that the next renewal extends, if anybody wants that.
@@ -144,19 +144,19 @@ impl Turn {
 
     /// The key stays taken until then, or longer.
     pub(super) fn cover_until(&mut self, until: Moment) {
-        let latest = &mut self.rare.get_or_insert_default().cover_until;
+        let latest = &mut self.extras.get_or_insert_default().cover_until;
         *latest = Some(latest.map_or(until, |latest| latest.later(until)));
     }
 
     /// Until when the key stays taken, if that is after `now`.
     pub(crate) fn covered_until(&self, now: Moment) -> Option<Moment> {
-        let until = self.rare.as_ref()?.cover_until;
+        let until = self.extras.as_ref()?.cover_until;
         until.filter(|until| !now.has_reached(*until))
     }
 
     pub(super) fn take_also_told(&mut self) -> Vec<Weak<Notify>> {
-        let rare = self.rare.as_mut();
-        rare.map_or_else(Vec::new, |rare| std::mem::take(&mut rare.also_told))
+        let extras = self.extras.as_mut();
+        extras.map_or_else(Vec::new, |extras| std::mem::take(&mut extras.also_told))
     }
 }
 
@@ -209,7 +209,7 @@ impl Hold {
     /// Limits the turn from now on, unless something limits it already. Returns whether it does.
     pub(super) fn ends_after(&self, longest: Duration) -> bool {
         let limited = self.with_turn(|turn| {
-            let limit = &mut turn.rare.get_or_insert_default().max_until;
+            let limit = &mut turn.extras.get_or_insert_default().max_until;
             let is_new = limit.is_none();
             limit.get_or_insert(clock::now() + longest);
             is_new
@@ -226,7 +226,7 @@ impl Hold {
     /// Raises `over`, too, when the turn is over.
     pub(crate) fn also_tell(&self, over: &Arc<Notify>) {
         self.with_turn(|turn| {
-            let told = &mut turn.rare.get_or_insert_default().also_told;
+            let told = &mut turn.extras.get_or_insert_default().also_told;
             told.retain(|over| over.strong_count() > 0);
             told.push(Arc::downgrade(over));
         });

@@ -9,7 +9,7 @@ use crate::backend::Fault;
 use crate::hold::Tenure;
 use crate::queue::slice::Slice;
 use crate::release::place::Place;
-use crate::values::{Key, LockError, Moment};
+use crate::values::{Key, LockError, Moment, clock};
 
 /// The waiters of one moment: those whose numbers are not higher than this one.
 #[derive(Clone, Copy, Debug)]
@@ -122,7 +122,7 @@ impl Front {
     pub(crate) fn successor(&self) -> Option<Successor> {
         self.change(|state| {
             // Without a waiter, the clock is not read.
-            let may_hand_over = state.waiters() > 0 && state.slice().may_hand_over();
+            let may_hand_over = state.waiters() > 0 && state.slice().may_hand_over(clock::now());
             may_hand_over.then(|| state.next_if(|_| true))?
         })?
     }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::values::{Moment, clock};
+use crate::values::Moment;
 
 /// The length of a slice while other processes may be waiting. A slice ends with the hold that outlasts it.
 const SLICE: Duration = Duration::from_millis(2);
@@ -68,15 +68,19 @@ pub(crate) enum Others {
 
 impl Slice {
     /// Whether there is time for one more hand-over.
-    pub(crate) fn may_hand_over(&self) -> bool {
+    pub(crate) fn may_hand_over(&self, now: Moment) -> bool {
         self.hand_overs
-            .is_none_or(|slice| !slice.until.has_passed())
+            .is_none_or(|slice| !now.has_reached(slice.until))
     }
 
     /// The store has granted the lock to this process, or to its next holder. Returns until when the lock may go round in this
     /// process without the store. `notice_time`: see [`Backend`](crate::backend::Backend::notice_time).
-    pub(crate) fn granted(&mut self, others: Option<u64>, notice_time: Duration) -> Moment {
-        let now = clock::now();
+    pub(crate) fn granted(
+        &mut self,
+        others: Option<u64>,
+        notice_time: Duration,
+        now: Moment,
+    ) -> Moment {
         let since = self.hand_overs.map_or(now, |slice| slice.since);
         let until = since
             + match others {

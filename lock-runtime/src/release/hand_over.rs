@@ -7,17 +7,21 @@ use tokio::sync::oneshot;
 
 use super::{Release, Work, idle, undo};
 use crate::backend::{Fault, FurtherTurns, HandedOver, Released};
-use crate::hold::{Core, HoldHandle, Offer, Reserved};
+use crate::hold::{Core, HoldHandle, Offer, TurnAllowance};
 use crate::observe::metrics;
 use crate::queue::{Front, Successor, Ticket};
 use crate::values::{HoldOptions, Key, Kind, LockError, SPARE_TOKENS, clock};
 
 /// Returns the permission for further turns in the tenure that the store has just granted, if the terms give one.
-pub(crate) fn reserve(core: &Core, front: &Front, terms: FurtherTurns) -> Option<Reserved> {
+pub(crate) fn allow_turns(
+    core: &Core,
+    front: &Front,
+    terms: FurtherTurns,
+) -> Option<TurnAllowance> {
     let FurtherTurns { others, spare } = terms;
     let notice_time = core.backend.notice_time(front.key(), Duration::ZERO);
-    let until = front.slice(|slice| slice.granted(others, notice_time));
-    Reserved::new(spare, Some(until?))
+    let until = front.slice(|slice| slice.granted(others, notice_time, clock::now()));
+    TurnAllowance::new(spare, Some(until?))
 }
 
 /// Offers the lock to the successor.
@@ -148,7 +152,7 @@ impl Release {
                 match next.waiter {
                     None => idle::keep(&core, front, to, options, granted, terms),
                     Some(successor) => {
-                        let reserved = reserve(&core, &front, terms);
+                        let allowance = allow_turns(&core, &front, terms);
                         let handle = HoldHandle::admit(
                             &core,
                             &key,
@@ -156,7 +160,7 @@ impl Release {
                             to,
                             options,
                             granted,
-                            reserved,
+                            allowance,
                         );
                         give(&core, key.kind(), successor, handle.offered());
                     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Release;
 use crate::backend::{FurtherTurns, Granted};
-use crate::hold::{Core, Left, Next, Reserved, Share, Tenure, Turn};
+use crate::hold::{Core, Left, Next, Share, Tenure, Turn, TurnAllowance};
 use crate::observe;
 use crate::queue::Front;
 use crate::queue::slice::Slice;
@@ -29,8 +29,8 @@ pub(super) fn keep(
     let (key, now) = (front.key().clone(), granted.sent_at);
     front.slice(|slice| slice.keeps(options.keep_for.unwrap_or_default(), now));
     let of = Arc::downgrade(core);
-    let reserved = Reserved::new(spare, None);
-    let hold = Tenure::begin(of, key, Some(front), holder, &options, granted, reserved);
+    let allowance = TurnAllowance::new(spare, None);
+    let hold = Tenure::begin(of, key, Some(front), holder, &options, granted, allowance);
     let tenure = hold.tenure();
     if others.is_some_and(|others| others > 0) {
         tenure.give_up();

@@ -25,7 +25,7 @@ use self::cover::Covered;
 use self::idle::AfterDrop;
 use crate::backend::{Fault, HoldRef, Released, WithRelease};
 use crate::hold::{
-    Asking, Core, HoldHandle, Idling, Left, Next, Offer, Tenure, Turn, current_runtime,
+    Asking, Core, HoldHandle, IdleEnd, Left, Next, Offer, Tenure, Turn, current_runtime,
 };
 use crate::observe::{self, metrics};
 use crate::queue::Front;
@@ -106,10 +106,10 @@ impl HoldHandle {
         metrics::ended(turn.label, kind, left_at.since(turn.granted_at));
         match next {
             Next::Idle(idling) => {
-                if !matches!(idling, Idling::Planned) {
+                if !matches!(idling, IdleEnd::Planned) {
                     core.watch.ends_earlier(tenure);
                 }
-                if matches!(idling, Idling::Release) {
+                if matches!(idling, IdleEnd::Release) {
                     core.life.spawn(AfterDrop::new(core, tenure).run());
                 }
                 Ok(None)

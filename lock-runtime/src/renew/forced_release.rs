@@ -88,9 +88,9 @@ impl Newcomers {
 
 /// The numbers of our holds by their names in messages. Names of holds that are gone stay for a while.
 #[derive(Debug, Default)]
-pub(crate) struct Names(HashMap<Alias, u64>);
+pub(crate) struct HolderNames(HashMap<Alias, u64>);
 
-impl Names {
+impl HolderNames {
     pub(crate) fn learn(&mut self, unnamed: Vec<(HolderId, Kind)>) {
         for (holder, kind) in unnamed {
             self.0.insert(alias(holder, kind), holder.number());

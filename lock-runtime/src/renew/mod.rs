@@ -1,8 +1,12 @@
 //! The watchdog: one loop per manager that renews tenures in batches, checks fixed ones, and ends each tenure at its
 //! local deadline whatever the store does. It knows the backend only by its trait.
 //!
-//! Each tenure is in the schedule once, from its grant to its release, in whichever turn it is. Its place there is its
-//! next event or its end, if that comes first. So a store that does not answer delays nothing:
+//! Invariants:
+//!
+//! - Each tenure is in the schedule once, from its grant to its release, in whichever turn it is.
+//! - Its place there is its next event or its end, if that comes first. So a store that does not answer delays nothing.
+//! - [`Watch::names`] is locked before the schedule, and never by an acquire or a release.
+//!
 //!
 //! | the tenure is | next event | what happens then |
 //! |---|---|---|
@@ -40,7 +44,7 @@ use self::schedule::{Batch, Schedule};
 use crate::backend::{Backend, Event, Fault, Holders};
 use crate::hold::{Hold, Lifecycle, Loss, Tenure};
 use crate::observe::{self, Cause, metrics};
-use crate::renew::forced_release::Names;
+use crate::renew::forced_release::HolderNames;
 use crate::renew::presence::Presence;
 use crate::sync::{Modelled, ModelledGuard, Mutex};
 use crate::values::{Backoff, Key, LockError, LostReason, Moment, clock};
@@ -54,9 +58,8 @@ const STABLE: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(crate) struct Watch {
     schedule: Modelled<Schedule>,
-    /// The names of the holds in forced releases. Locked before the schedule. An acquire or a release never locks it,
-    /// so neither waits for a hash.
-    names: Modelled<Names>,
+    /// The names of the holds in forced releases. An acquire or a release never locks it, so neither waits for a hash.
+    names: Modelled<HolderNames>,
     /// The events that are logged once a second. Nothing else is locked with it.
     digest: Mutex<Digest>,
     /// Raised when something is due earlier than the loop plans to wake.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::script::{Script, Verdict, no_answer_within};
+use super::script::{AnswerQueue, Verdict, no_answer_within};
 use crate::backend::kit::standing::Standing;
 use crate::backend::memory::MemoryBackend;
 use crate::backend::{
@@ -15,7 +15,7 @@ pub(super) struct ScriptedBackend {
     store: MemoryBackend,
     /// The same store, which this reaches during an outage, too.
     pub(super) beside: MemoryBackend,
-    pub(super) script: Script,
+    pub(super) script: AnswerQueue,
     standing: Standing,
 }
 
@@ -26,7 +26,7 @@ impl ScriptedBackend {
         ScriptedBackend {
             beside: store.beside(),
             store,
-            script: Script::default(),
+            script: AnswerQueue::default(),
             standing,
         }
     }

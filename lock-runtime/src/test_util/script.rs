@@ -40,19 +40,19 @@ pub(super) enum Verdict {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Script {
-    told: Mutex<Told>,
+pub(super) struct AnswerQueue {
+    told: Mutex<ToldAnswer>,
 }
 
 #[derive(Debug, Default)]
-struct Told {
-    next: VecDeque<Next>,
+struct ToldAnswer {
+    next: VecDeque<NextAnswer>,
     lasting: Vec<Lasting>,
 }
 
 /// An answer that nobody has had yet.
 #[derive(Debug)]
-struct Next {
+struct NextAnswer {
     /// The key that it is for; `None` if it is for any.
     key: Option<Box<str>>,
     answer: Answer,
@@ -66,10 +66,10 @@ struct Lasting {
     answer: Answer,
 }
 
-impl Script {
+impl AnswerQueue {
     pub(super) fn push(&self, key: Option<&str>, answer: Answer) {
         let key = key.map(Into::into);
-        self.told.lock().next.push_back(Next { key, answer });
+        self.told.lock().next.push_back(NextAnswer { key, answer });
     }
 
     pub(super) fn left(&self) -> usize {
@@ -115,9 +115,10 @@ impl Script {
         if let Some(lasting) = lasting.find(|lasting| wanted(&lasting.key).is_some()) {
             return Some(lasting.answer.clone());
         }
-        let is_meant = |next: &Next| next.key.as_deref().is_none_or(|key| wanted(key).is_some());
+        let is_meant =
+            |next: &NextAnswer| next.key.as_deref().is_none_or(|key| wanted(key).is_some());
         let found = told.next.iter().position(is_meant)?;
-        let Next { key, answer } = told.next.remove(found)?;
+        let NextAnswer { key, answer } = told.next.remove(found)?;
         let request = match key {
             Some(key) => wanted(&key),
             None => requests.first(),

@@ -142,10 +142,10 @@ pub const ALL: &[Bug] = &[
             ),
             edit(
                 "release/hand_over.rs",
-                "let reserved = reserve(&core, &front, terms);",
+                "let allowance = allow_turns(&core, &front, terms);",
                 "let mut granted = granted;
                 if PLANTED { granted.token = before; }
-                let reserved = reserve(&core, &front, terms);",
+                let allowance = allow_turns(&core, &front, terms);",
             ),
         ],
     },

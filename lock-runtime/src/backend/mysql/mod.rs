@@ -28,7 +28,7 @@ use tokio::sync::watch;
 use self::connection::{MysqlConnector, Timeouts};
 use self::forced::Looker;
 use self::statements::{filled, hex};
-pub(crate) use self::url::Target;
+pub(crate) use self::url::MysqlTarget;
 use super::opening::Opening;
 use super::sql::pool::Aborted;
 use super::sql::{self, Database, Pool, SqlBackend, Statement};
@@ -50,7 +50,7 @@ struct Mysql {
 
 /// Connects, unless the options are `lazy`, and checks the server.
 pub(crate) async fn connect(
-    target: Target,
+    target: MysqlTarget,
     opening: Opening,
 ) -> Result<Arc<SqlBackend>, LockError> {
     let statements = statements::statements(&target);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::UNIX_EPOCH;
 
-use super::url::Target;
+use super::url::MysqlTarget;
 use crate::backend::sql::statements::{statements_of, without_comments};
 use crate::backend::sql::{Arg, Statements, topic};
 
@@ -106,7 +106,7 @@ pub(super) const MICROS: &str = "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_T
      + TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6)))";
 
 /// Returns all statements for one table.
-pub(super) fn statements(target: &Target) -> Statements {
+pub(super) fn statements(target: &MysqlTarget) -> Statements {
     let filled = |text| filled(text, target);
     statements_of!(filled)
 }
@@ -118,7 +118,7 @@ pub(super) fn unwaiting(text: &str) -> String {
 }
 
 /// Returns the text of a file as a statement. `{table}` is left in it.
-pub(super) fn filled(text: &str, target: &Target) -> String {
+pub(super) fn filled(text: &str, target: &MysqlTarget) -> String {
     let table = &target.table;
     let given = table.name().split_once('.').map(|(schema, _)| schema);
     let schema = given.or_else(|| target.database());
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn no_statement_has_a_comment_or_other_placeholders_than_lists() {
-        for statement in statements(&Target::parse("mysql://h/db").unwrap()).all() {
+        for statement in statements(&MysqlTarget::parse("mysql://h/db").unwrap()).all() {
             let text = &statement.text;
             assert!(!text.contains("--"), "{}", statement.name);
             let args = vec![
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn renewals_leave_out_locked_rows_unless_they_wait_for_theirs() {
-        some_renewals_wait(&statements(&Target::parse("mysql://h/db").unwrap()));
+        some_renewals_wait(&statements(&MysqlTarget::parse("mysql://h/db").unwrap()));
     }
 
     #[test]

@@ -16,11 +16,11 @@ use crate::values::{Certificates, LockError, Login, config};
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
 /// The target that a URL names.
-pub(crate) type Target = url::Target<Opts>;
+pub(crate) type MysqlTarget = url::SqlTarget<Opts>;
 
-impl Target {
+impl MysqlTarget {
     /// Reads a URL of either scheme. The errors never repeat it: it may hold a password.
-    pub(crate) fn parse(url: &str) -> Result<Target, LockError> {
+    pub(crate) fn parse(url: &str) -> Result<MysqlTarget, LockError> {
         let (place, query) = split(url)?;
         let mut options = UrlOptions::as_written(query);
         let settings = Settings::take(&mut options, &["sslmode", "ssl-mode"], plain)?;
@@ -56,7 +56,7 @@ impl Target {
                 .tcp_nodelay(true);
             hosts.push(Opts::from(opts));
         }
-        let target = Target::new(hosts, settings);
+        let target = MysqlTarget::new(hosts, settings);
         if let Some(database) = target.database() {
             let quoted = format!("`{}`", database.replace('`', "``"));
             target.table.found_in(&quoted);
@@ -164,16 +164,16 @@ mod tests {
     #[test]
     fn a_url_names_server_table_and_pool_and_shows_no_password() {
         let url = "mysql://app:hunter2@db.example:3307/orders?lock_table=app.locks&lock_pool=3";
-        let target = Target::parse(url).unwrap();
+        let target = MysqlTarget::parse(url).unwrap();
         assert_eq!(target.shown, "db.example:3307/orders");
         assert_eq!((target.table.name(), target.pool), ("app.locks", 3));
         assert!(!format!("{target:?}").contains("hunter2"));
-        let other = Target::parse("MariaDB://u@h/x?socket=/run/my.sock").unwrap();
+        let other = MysqlTarget::parse("MariaDB://u@h/x?socket=/run/my.sock").unwrap();
         assert_eq!((&*other.shown, other.pool), ("/run/my.sock/x", 8));
         assert_eq!(other.table.whole(), "`x`.lock_leases");
         let opts = &target.hosts.each()[0];
         assert!(!opts.client_found_rows() && !opts.prefer_socket());
-        let several = Target::parse("mysql://u:hunter2@a,b:1,[::1]:2/db?lock_pool=3").unwrap();
+        let several = MysqlTarget::parse("mysql://u:hunter2@a,b:1,[::1]:2/db?lock_pool=3").unwrap();
         assert_eq!(several.shown, "a:3306,b:1,::1:2/db");
         assert_eq!(several.database(), Some("db"));
     }
@@ -194,7 +194,7 @@ mod tests {
             ("mysql://u:hunter2@h:port/db", "percent-encoded"),
             ("mysql://u:a?hunter2@h/db?lock_pool=x", "lock_pool"),
         ] {
-            let error = Target::parse(url).unwrap_err();
+            let error = MysqlTarget::parse(url).unwrap_err();
             let error = error.to_string();
             assert!(error.contains(names), "{url}: {error}");
             assert!(!error.contains("hunter2"), "{url}: {error}");
@@ -210,17 +210,17 @@ mod tests {
             "ssl-mode=VERIFY_IDENTITY",
             "ssl-mode=REQUIRED",
         ] {
-            let target = Target::parse(&format!("mysql://u@h/db?{mode}")).unwrap();
+            let target = MysqlTarget::parse(&format!("mysql://u@h/db?{mode}")).unwrap();
             assert_eq!(target.encryption, Encryption::Verified, "{mode}");
         }
-        let plain = Target::parse("mysql://u@h/db?ssl-mode=DISABLED").unwrap();
+        let plain = MysqlTarget::parse("mysql://u@h/db?ssl-mode=DISABLED").unwrap();
         assert_eq!(plain.encryption, Encryption::Off);
     }
 
     #[cfg(feature = "tls-rustls")]
     #[test]
     fn options_that_differ_about_tls_are_refused_by_their_names() {
-        let target = |modes: &str| Target::parse(&format!("mysql://u:hunter2@h/db?{modes}"));
+        let target = |modes: &str| MysqlTarget::parse(&format!("mysql://u:hunter2@h/db?{modes}"));
         for modes in [
             "sslmode=verify-full&ssl-mode=DISABLED",
             "ssl-mode=REQUIRED&sslmode=disable",
@@ -236,7 +236,7 @@ mod tests {
     #[cfg(not(feature = "tls-rustls"))]
     #[test]
     fn tls_names_the_feature_that_it_needs() {
-        let refused = Target::parse("mysql://u:hunter2@h/db?ssl-mode=REQUIRED").map(drop);
+        let refused = MysqlTarget::parse("mysql://u:hunter2@h/db?ssl-mode=REQUIRED").map(drop);
         let said = refused.unwrap_err().to_string();
         assert!(
             said.contains("`tls-rustls`") && !said.contains("hunter2"),

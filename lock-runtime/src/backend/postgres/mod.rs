@@ -34,7 +34,7 @@ use tokio_postgres::Config;
 use self::connector::PostgresConnector;
 use self::listen::PostgresSubscriber;
 use self::notices::Notices;
-pub(crate) use self::url::Target;
+pub(crate) use self::url::PostgresTarget;
 use super::kit::topic::WakeUps;
 use super::opening::Opening;
 use super::sql::pool::Aborted;
@@ -56,7 +56,7 @@ struct Postgres {
 
 /// Connects, unless the options are `lazy`, and checks the server.
 pub(crate) async fn connect(
-    target: Target,
+    target: PostgresTarget,
     opening: Opening,
 ) -> Result<Arc<SqlBackend>, LockError> {
     let statements = statements::statements(&target.table);

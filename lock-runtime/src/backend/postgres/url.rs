@@ -13,11 +13,11 @@ use crate::values::{LockError, config};
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
 /// The target that a URL names.
-pub(crate) type Target = url::Target<Config>;
+pub(crate) type PostgresTarget = url::SqlTarget<Config>;
 
-impl Target {
+impl PostgresTarget {
     /// Reads a URL. The errors never repeat it: it may hold a password.
-    pub(crate) fn parse(url: &str) -> Result<Target, LockError> {
+    pub(crate) fn parse(url: &str) -> Result<PostgresTarget, LockError> {
         let (place, query) = split(url)?;
         let mut options = UrlOptions::as_written(query);
         let settings = Settings::take(&mut options, &["sslmode"], str::to_owned)?;
@@ -57,9 +57,9 @@ impl Target {
         if hosts.len() > 1 {
             hosts.iter_mut().for_each(hosts::look_for_the_primary);
         }
-        Ok(Target {
+        Ok(PostgresTarget {
             notify,
-            ..Target::new(hosts, settings)
+            ..PostgresTarget::new(hosts, settings)
         })
     }
 }
@@ -81,17 +81,18 @@ mod tests {
     #[test]
     fn a_url_names_server_table_and_pool_and_shows_no_password() {
         let url = "postgres://app:hunter2@db.example:6432/orders?lock_table=app.locks&lock_pool=3&lock_notify=off";
-        let target = Target::parse(url).unwrap();
+        let target = PostgresTarget::parse(url).unwrap();
         assert_eq!(target.shown, "db.example:6432/orders");
         assert_eq!(target.table.name(), "app.locks");
         assert_eq!(target.table.own_name(), "locks");
         assert_eq!((target.pool, target.notify), (3, false));
         assert!(!format!("{target:?}").contains("hunter2"));
-        let odd = Target::parse("postgres://u:hunter2?x@h/db?lock_pool=3").unwrap();
+        let odd = PostgresTarget::parse("postgres://u:hunter2?x@h/db?lock_pool=3").unwrap();
         assert_eq!((&*odd.shown, odd.pool), ("h:5432/db", 3));
-        let several = Target::parse("postgres://u:hunter2@a,b:1,[::1]:2/db?lock_pool=3").unwrap();
+        let several =
+            PostgresTarget::parse("postgres://u:hunter2@a,b:1,[::1]:2/db?lock_pool=3").unwrap();
         assert_eq!(several.shown, "a:5432,b:1,::1:2/db");
-        let plain = Target::parse("postgresql://localhost/").unwrap();
+        let plain = PostgresTarget::parse("postgresql://localhost/").unwrap();
         assert_eq!(plain.table.name(), Table::NAME);
         assert_eq!((plain.pool, plain.notify), (8, true));
     }
@@ -112,7 +113,7 @@ mod tests {
             ("postgres://u:hunter2@h:port/db", "percent-encoded"),
             ("postgres:///db", "no host"),
         ] {
-            let error = Target::parse(url).unwrap_err();
+            let error = PostgresTarget::parse(url).unwrap_err();
             let error = error.to_string();
             assert!(error.contains(names), "{url}: {error}");
             assert!(!error.contains("hunter2"), "{url}: {error}");
@@ -123,23 +124,24 @@ mod tests {
     #[test]
     fn tls_is_on_although_a_later_parameter_has_an_at_sign() {
         let url = "postgres://u:p@h/db?sslmode=require&application_name=a@b";
-        let target = Target::parse(url).unwrap();
+        let target = PostgresTarget::parse(url).unwrap();
         assert_eq!(target.encryption, crate::backend::sql::Encryption::Verified);
         let host = &target.hosts.each()[0];
         assert_eq!(host.get_application_name(), Some("a@b"));
-        let several = Target::parse("postgres://u:p?q@h,i/db?sslmode=verify-full").unwrap();
+        let several = PostgresTarget::parse("postgres://u:p?q@h,i/db?sslmode=verify-full").unwrap();
         assert_eq!(several.shown, "h:5432,i:5432/db");
     }
 
     #[cfg(not(feature = "tls-rustls"))]
     #[test]
     fn tls_names_the_feature_that_it_needs() {
-        let refused = Target::parse("postgres://u:hunter2@h/db?sslmode=verify-full").map(drop);
+        let refused =
+            PostgresTarget::parse("postgres://u:hunter2@h/db?sslmode=verify-full").map(drop);
         let said = refused.unwrap_err().to_string();
         assert!(
             said.contains("`tls-rustls`") && !said.contains("hunter2"),
             "{said}"
         );
-        assert!(Target::parse("postgres://u@h/db?sslmode=disable").is_ok());
+        assert!(PostgresTarget::parse("postgres://u@h/db?sslmode=disable").is_ok());
     }
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::encryption::unusable;
-use super::url::{HostSettings, Target};
+use super::url::{HostSettings, SqlTarget};
 use crate::backend::Fault;
 use crate::backend::kit::{hosts::in_share, login};
 
-impl<H: HostSettings> Target<H> {
+impl<H: HostSettings> SqlTarget<H> {
     /// Connects to the first host that can be written to, with a login from the credentials if there are any. Each of
     /// these two steps may take `timeout`. Returns the connection, and the time after which another one has to take its
     /// place, because its login expires.

@@ -40,13 +40,13 @@ use tokio::runtime::Handle;
 pub(super) use self::database::{Connector, Database, Failed, OpenedConnection};
 pub(super) use self::encryption::Encryption;
 use self::kinds::{acquire, acquire_all, exclusive, operators, release, renewals};
-pub(super) use self::pool::{Answer, Calls, Pool, Purpose, Until};
+pub(super) use self::pool::{Calls, Pool, Purpose, SqlAnswer, Until};
 pub(super) use self::schema::MissingTable;
 pub(super) use self::statements::{Arg, Row, Statement, Statements, Value, malformed, named};
 pub(super) use self::table::Table;
 use self::topic::{own_topic, topic};
 use self::undo::compensate;
-use self::url::Target;
+use self::url::SqlTarget;
 use super::kit::polling::{self, Polling};
 use super::kit::seen_processes::SeenProcesses;
 use super::kit::{server_clock::ServerClock, slots::Slots, standing::Standing};
@@ -96,7 +96,7 @@ struct SqlShared {
 
 /// A server, and what the connections of one manager share.
 pub(super) struct Server<H> {
-    pub(super) target: Target<H>,
+    pub(super) target: SqlTarget<H>,
     pub(super) statements: Arc<Statements>,
     pub(super) clock: Arc<ServerClock>,
     /// The timeout of a call, and of each step of opening a connection.
@@ -111,7 +111,7 @@ pub(super) struct Server<H> {
 
 impl<H> Server<H> {
     pub(super) fn new(
-        target: Target<H>,
+        target: SqlTarget<H>,
         statements: Statements,
         opening: &Opening,
     ) -> Arc<Server<H>> {
@@ -192,7 +192,7 @@ impl SqlShared {
         statement: &Arc<Statement>,
         args: Vec<Arg>,
         deadline: Moment,
-    ) -> Result<Answer, Fault> {
+    ) -> Result<SqlAnswer, Fault> {
         self.run_for(Purpose::Change, statement, args, deadline)
             .await
     }
@@ -215,7 +215,7 @@ impl SqlShared {
         statement: &'a Arc<Statement>,
         args: Vec<Arg>,
         deadline: Moment,
-    ) -> Reply<'a, Answer> {
+    ) -> Reply<'a, SqlAnswer> {
         let pool = self.pool.clone();
         pool.call(purpose, statement, args, deadline.into())
     }

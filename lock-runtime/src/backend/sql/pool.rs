@@ -76,12 +76,12 @@ impl Purpose {
 
 /// The rows that answered a statement, and the time at which it was sent.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct SqlAnswer {
     pub(crate) rows: Vec<Row>,
     pub(super) sent_at: Moment,
 }
 
-impl Answer {
+impl SqlAnswer {
     /// Returns the only row of a statement about one lock, if the statement found it.
     pub(crate) fn row(&self) -> Option<&Row> {
         self.rows.first()
@@ -113,7 +113,7 @@ pub(crate) trait Calls: Send + Sync + 'static {
         statement: &'a Arc<Statement>,
         args: Vec<Arg>,
         until: Until,
-    ) -> Reply<'a, Answer>;
+    ) -> Reply<'a, SqlAnswer>;
 
     /// Returns the time that a recent statement took.
     fn round_trip(&self) -> Duration;
@@ -158,7 +158,7 @@ impl<C: Connector> Calls for Pool<C> {
         statement: &'a Arc<Statement>,
         args: Vec<Arg>,
         until: Until,
-    ) -> Reply<'a, Answer> {
+    ) -> Reply<'a, SqlAnswer> {
         Box::pin(async move {
             let (pool, statement) = (self.clone(), statement.clone());
             let running = async move { pool.run(purpose, &statement, &args, until).await };
@@ -214,7 +214,7 @@ impl<C: Connector> Pool<C> {
         statement: &Statement,
         args: &[Arg],
         until: Until,
-    ) -> Result<Answer, Fault> {
+    ) -> Result<SqlAnswer, Fault> {
         let row = purpose.row(args);
         let mut lent = self.lend(purpose, row, until.sent).await?;
         let open = lent.open.as_mut().ok_or_else(Fault::closed)?;
@@ -248,7 +248,7 @@ impl<C: Connector> Pool<C> {
             Ok(Ok(rows)) => {
                 lent.is_good();
                 self.round_trip.took(sent_at.elapsed());
-                Ok(Answer { rows, sent_at })
+                Ok(SqlAnswer { rows, sent_at })
             }
             Ok(Err(failed)) => {
                 if failed.ends_the_connection {

@@ -19,7 +19,7 @@ const FOR_THE_BUILDER: &str = "sslrootcert sslcert sslkey ssl-ca ssl-cert ssl-ke
 /// The target that a URL names: a server, perhaps with several hosts, each as settings of its driver, and the settings
 /// of the locks there.
 #[derive(Clone)]
-pub(crate) struct Target<H> {
+pub(crate) struct SqlTarget<H> {
     pub(crate) hosts: Hosts<H>,
     pub(crate) table: Table,
     /// The number of connections that requests may use.
@@ -61,9 +61,9 @@ pub(crate) trait HostSettings: Host {
     fn tls(encryption: Encryption, certificates: &Certificates) -> Result<Self::Tls, LockError>;
 }
 
-impl<H: HostSettings> Target<H> {
+impl<H: HostSettings> SqlTarget<H> {
     /// The hosts `each` are tried in their order.
-    pub(crate) fn new(each: Vec<H>, settings: Settings) -> Target<H> {
+    pub(crate) fn new(each: Vec<H>, settings: Settings) -> SqlTarget<H> {
         let mut all: Vec<String> = each.iter().map(HostSettings::shown).collect();
         all.dedup();
         let database = each
@@ -71,7 +71,7 @@ impl<H: HostSettings> Target<H> {
             .and_then(HostSettings::database)
             .unwrap_or_default();
         let shown = format!("{}/{database}", all.join(","));
-        Target {
+        SqlTarget {
             hosts: Hosts::new(each),
             table: settings.table,
             pool: settings.pool,
@@ -87,7 +87,7 @@ impl<H: HostSettings> Target<H> {
     ///
     /// # Errors
     /// [`LockError::InvalidConfig`] if they do not fit the URL.
-    pub(crate) fn with(mut self, handshake: &Handshake) -> Result<Target<H>, LockError> {
+    pub(crate) fn with(mut self, handshake: &Handshake) -> Result<SqlTarget<H>, LockError> {
         if handshake.credentials.is_some()
             && self.hosts.each().iter().any(HostSettings::has_password)
         {
@@ -108,9 +108,9 @@ impl<H: HostSettings> Target<H> {
     }
 }
 
-impl<H> fmt::Debug for Target<H> {
+impl<H> fmt::Debug for SqlTarget<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Target")
+        f.debug_struct("SqlTarget")
             .field("server", &self.shown)
             .field("table", &self.table.name())
             .finish_non_exhaustive()

@@ -9,7 +9,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// A source, the clocks, and a store that counts.
 struct Bench {
     source: IdSource,
-    now: Now,
+    now: IdClocks,
     /// The first id that was not drawn yet.
     free: i64,
     /// The size of each range that was drawn.
@@ -18,7 +18,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Bench {
-        let now = Now {
+        let now = IdClocks {
             moment: clock::now(),
             wall: 1_000_000_000,
             generation: 1,
@@ -45,7 +45,7 @@ impl Bench {
         self.source.state.lock().drawing.unwrap_or(DrawTask(0))
     }
 
-    fn patience_left(&self, asked: Now) -> Duration {
+    fn patience_left(&self, asked: IdClocks) -> Duration {
         self.source.patience_left(PATIENCE, asked, self.now.moment)
     }
 
@@ -66,7 +66,7 @@ impl Bench {
         true
     }
 
-    fn answer(&mut self, count: u32, sent: Now) {
+    fn answer(&mut self, count: u32, sent: IdClocks) {
         let range = IdRange::new(self.free, count, None).unwrap();
         self.free += i64::from(count);
         self.drawn.push(count);

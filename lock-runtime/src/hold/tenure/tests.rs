@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{advance, timeout};
 
-use super::{Reserved, Tenure};
+use super::{Tenure, TurnAllowance};
 use crate::api::guard::LockGuard;
 use crate::api::manager::LockManager;
 use crate::api::request::LockRequest;
@@ -220,10 +220,10 @@ fn a_lease_with_little_time_left_is_not_passed_on() {
     let (ttl, sent_at) = (options.ttl, clock::now());
     let granted = Granted::leased(None, sent_at);
     let far = sent_at + 2 * ttl.duration();
-    let reserved = Reserved::new(Spare::Untokened, Some(far));
+    let allowance = TurnAllowance::new(Spare::Untokened, Some(far));
     let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
     let holder = HolderIds::new().fresh();
-    let hold = Tenure::begin(Weak::new(), key, None, holder, &options, granted, reserved);
+    let hold = Tenure::begin(Weak::new(), key, None, holder, &options, granted, allowance);
     let mut state = hold.tenure().state.lock();
     let last = sent_at + (ttl.trusted() - ttl.least_useful());
     assert!(state.next_turn(ttl, &options, last).is_some());

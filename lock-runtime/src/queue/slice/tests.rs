@@ -1,6 +1,7 @@
 //! Tests of how long a process hands over to itself, and how long it rests.
 
 use super::*;
+use crate::values::clock;
 
 #[tokio::test(start_paused = true)]
 async fn a_slice_lasts_two_milliseconds_or_eight_round_trips() {
@@ -8,15 +9,15 @@ async fn a_slice_lasts_two_milliseconds_or_eight_round_trips() {
         for (round_trip, length) in [(0, 2_000), (100, 2_000), (1_000, 8_000)] {
             let round_trip = Duration::from_micros(round_trip);
             let mut slice = Slice::default();
-            assert!(slice.may_hand_over());
-            slice.granted(others, round_trip);
+            assert!(slice.may_hand_over(clock::now()));
+            slice.granted(others, round_trip, clock::now());
             // Later tenures do not begin it anew.
             tokio::time::advance(Duration::from_millis(1)).await;
-            slice.granted(others, round_trip);
+            slice.granted(others, round_trip, clock::now());
             tokio::time::advance(Duration::from_micros(length - 2_000)).await;
-            assert!(slice.may_hand_over());
+            assert!(slice.may_hand_over(clock::now()));
             tokio::time::advance(Duration::from_millis(1)).await;
-            assert!(!slice.may_hand_over());
+            assert!(!slice.may_hand_over(clock::now()));
         }
     }
 }
@@ -25,12 +26,12 @@ async fn a_slice_lasts_two_milliseconds_or_eight_round_trips() {
 async fn alone_a_slice_lasts_a_second() {
     let mut slice = Slice::default();
     for _ in 0..1_000 {
-        slice.granted(Some(0), Duration::ZERO);
+        slice.granted(Some(0), Duration::ZERO, clock::now());
     }
     tokio::time::advance(Duration::from_millis(999)).await;
-    assert!(slice.may_hand_over());
+    assert!(slice.may_hand_over(clock::now()));
     tokio::time::advance(Duration::from_millis(1)).await;
-    assert!(!slice.may_hand_over());
+    assert!(!slice.may_hand_over(clock::now()));
 }
 
 /// The rest after a turn of no length, now.
@@ -45,7 +46,7 @@ async fn rest_after(
     others: Others,
 ) -> Option<Duration> {
     let mut slice = Slice::default();
-    slice.granted(counted, round_trip);
+    slice.granted(counted, round_trip, clock::now());
     tokio::time::advance(Duration::from_secs(10)).await;
     let rest = rest_of(&mut slice, others, round_trip);
     assert_eq!(rest_of(&mut slice, others, round_trip), None, "once");
@@ -88,7 +89,7 @@ async fn most_of_the_others_get_as_long_a_slice() {
         let mut rests = Vec::new();
         for _ in 0..100 {
             let mut slice = Slice::default();
-            slice.granted(Some(others), round_trip);
+            slice.granted(Some(others), round_trip, clock::now());
             tokio::time::advance(length).await;
             rests.push(rest_of(&mut slice, Others::Seen(1), round_trip).unwrap());
         }
@@ -101,7 +102,7 @@ async fn most_of_the_others_get_as_long_a_slice() {
 async fn a_process_does_not_rest_before_its_slice_is_over() {
     let mut slice = Slice::default();
     assert_eq!(rest_of(&mut slice, Others::Seen(0), Duration::ZERO), None);
-    slice.granted(Some(1), Duration::ZERO);
+    slice.granted(Some(1), Duration::ZERO, clock::now());
     assert_eq!(rest_of(&mut slice, Others::Seen(0), Duration::ZERO), None);
 }
 
@@ -118,10 +119,10 @@ async fn a_process_does_not_rest_where_others_take_turns_with_it() {
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_asks_the_store_begins_a_slice() {
     let mut slice = Slice::default();
-    slice.granted(Some(1), Duration::ZERO);
+    slice.granted(Some(1), Duration::ZERO, clock::now());
     tokio::time::advance(Duration::from_secs(1)).await;
     slice.begins_anew();
-    assert!(slice.may_hand_over());
+    assert!(slice.may_hand_over(clock::now()));
     assert_eq!(rest_of(&mut slice, Others::Seen(0), Duration::ZERO), None);
 }
 
@@ -229,7 +230,7 @@ async fn a_slice_that_was_waited_for_counts_the_others_that_were_seen() {
         let mut as_said = 0;
         for _ in 0..100 {
             let mut slice = Slice::default();
-            slice.granted(Some(1), Duration::ZERO);
+            slice.granted(Some(1), Duration::ZERO, clock::now());
             if is_contended {
                 slice.note_contended();
             }

@@ -13,7 +13,7 @@ use super::*;
 use crate::backend::memory::MemoryStore;
 use crate::backend::{Acquired, Event, Granted, Holders, Spare};
 use crate::hold::tests::core;
-use crate::hold::{HoldHandle, Reserved};
+use crate::hold::{HoldHandle, TurnAllowance};
 use crate::queue::Entered;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
@@ -89,9 +89,9 @@ impl Scene {
         let Scene {
             core, key, holder, ..
         } = &scene;
-        let reserved = Reserved::new(Spare::Untokened, Some(clock::now() + LONG));
+        let allowance = TurnAllowance::new(Spare::Untokened, Some(clock::now() + LONG));
         let (front, options) = (Some(front), scene.options);
-        let handle = HoldHandle::admit(core, key, front, *holder, options, granted, reserved);
+        let handle = HoldHandle::admit(core, key, front, *holder, options, granted, allowance);
         (scene, handle)
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::super::sentinel::Address;
 use super::slots::{self, NodeIds, SlotView};
 use crate::backend::Fault;
-use crate::backend::redis::connection::{Wire, dial};
+use crate::backend::redis::connection::Wire;
 use crate::backend::redis::scripting::{self, faults};
 use crate::observe::metrics::logged;
 use crate::sync::Mutex;
@@ -69,7 +69,7 @@ impl Members {
         let mode = hello
             .as_ref()
             .ok()
-            .and_then(|hello| dial::said(hello, "mode"));
+            .and_then(|hello| scripting::hello_field(hello, "mode"));
         // Only the ids matter, so the address does not.
         let view = slots.map(|reply| slots::read(&reply, ":0"));
         let view = view.map_err(|error| faults::of_call(&error));

@@ -208,24 +208,15 @@ pub(super) async fn sign(
 /// A replica refuses writes, or, if it is configured so, accepts them and forgets them.
 async fn ask_role(connection: &mut Wire, timeout: Duration) -> Result<(), Fault> {
     let hello = sign(connection, &redis::cmd("HELLO"), timeout).await?;
-    match hello.as_ref().and_then(|hello| said(hello, "role")) {
+    match hello
+        .as_ref()
+        .and_then(|hello| scripting::hello_field(hello, "role"))
+    {
         Some(role) if role != b"master" => Err(Fault::not_done(format!(
             "it is not a master but a {}",
             String::from_utf8_lossy(role)
         ))),
         _ => Ok(()),
-    }
-}
-
-/// Returns the text of one field of the answer to HELLO.
-pub(crate) fn said<'a>(hello: &'a Value, field: &str) -> Option<&'a [u8]> {
-    let is_it = |name: &Value| matches!(name, Value::BulkString(name) if name == field.as_bytes());
-    let Value::Map(fields) = hello else {
-        return None;
-    };
-    match fields.iter().find(|(name, _)| is_it(name)) {
-        Some((_, Value::BulkString(said))) => Some(said),
-        _ => None,
     }
 }
 

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::reservations::Reservation;
 use crate::backend::{Event, Holders};
 use crate::values::{Alias, FencingToken, Key, Kind, decimal};
 
@@ -65,6 +64,17 @@ fn alias(digits: &[u8]) -> Option<Alias> {
     let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     let number = u128::from_str_radix(digits, 16).ok()?;
     plain.then(|| number.to_be_bytes())
+}
+
+/// A message that the lock is reserved for a holder.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Reservation {
+    pub(crate) holder: Alias,
+    /// The run of the server that wrote the reservation.
+    pub(crate) run_id: Box<str>,
+    /// The end of the reservation, in µs of the server's TIME.
+    pub(crate) ends_us: u64,
+    pub(crate) token: FencingToken,
 }
 
 /// Parses a message that a lock is reserved for a holder: the holder's alias, the run of the server, the end of the

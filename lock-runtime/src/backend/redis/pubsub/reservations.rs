@@ -32,10 +32,11 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use super::messages::Reservation;
 use crate::backend::redis::connection::Live;
 use crate::backend::{Granted, RESERVED};
 use crate::sync::Mutex;
-use crate::values::{Alias, FencingToken, Moment};
+use crate::values::{Alias, Moment};
 
 /// The longest time between the request and the use of its message.
 const LONGEST_AGE: Duration = Duration::from_secs(1);
@@ -43,17 +44,6 @@ const LONGEST_AGE: Duration = Duration::from_secs(1);
 const LEAST_LEFT: Duration = Duration::from_millis(250);
 /// The least margin for the drift of two clocks; otherwise it is a hundredth.
 const LEAST_MARGIN: Duration = Duration::from_millis(10);
-
-/// A message that the lock is reserved for a holder.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Reservation {
-    pub(crate) holder: Alias,
-    /// The run of the server that wrote the reservation.
-    pub(crate) run_id: Box<str>,
-    /// The end of the reservation, in µs of the server's TIME.
-    pub(crate) ends_us: u64,
-    pub(crate) token: FencingToken,
-}
 
 /// The places that wait for a message, by the names of their holders in messages.
 #[derive(Default)]

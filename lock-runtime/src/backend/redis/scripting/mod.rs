@@ -281,6 +281,18 @@ pub(crate) async fn in_time<T>(
     tokio::time::timeout(timeout, asked).await.map_err(late)?
 }
 
+/// Returns the text of one field of the answer to HELLO.
+pub(crate) fn hello_field<'a>(hello: &'a Value, field: &str) -> Option<&'a [u8]> {
+    let is_it = |name: &Value| matches!(name, Value::BulkString(name) if name == field.as_bytes());
+    let Value::Map(fields) = hello else {
+        return None;
+    };
+    match fields.iter().find(|(name, _)| is_it(name)) {
+        Some((_, Value::BulkString(text))) => Some(text),
+        _ => None,
+    }
+}
+
 /// Returns the server's answer to INFO for these sections.
 pub(crate) async fn info(
     connection: &mut MultiplexedConnection,

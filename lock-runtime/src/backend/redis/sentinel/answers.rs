@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::Address;
-use super::ask::SentinelAnswer;
 use crate::backend::Fault;
 use crate::values::Moment;
 
@@ -38,6 +37,10 @@ pub(in super::super) struct NamedMaster {
     /// The sentinels that named it, for error messages.
     pub(in super::super) by: String,
 }
+
+/// The address of the master, and the number of the failover that made it the master; a later failover has a higher
+/// number. There is no number if the sentinel does not report it, and `None` if it does not know the service.
+pub(super) type SentinelAnswer = Option<(Address, Option<u64>)>;
 
 /// A sentinel, and what it said.
 pub(super) type Heard = (String, Result<SentinelAnswer, Fault>);

@@ -6,15 +6,12 @@ use std::time::Duration;
 
 use redis::{ConnectionInfo, RedisError};
 
-use super::{Address, Sentinels};
+use super::Sentinels;
+use super::answers::SentinelAnswer;
 use crate::backend::Fault;
 use crate::backend::redis::connection::refused::ServerPart;
 use crate::backend::redis::connection::{DialOptions, Wire, dial};
 use crate::backend::redis::scripting::{self, faults};
-
-/// The address of the master, and the number of the failover that made it the master; a later failover has a higher
-/// number. There is no number if the sentinel does not report it, and `None` if it does not know the service.
-pub(super) type SentinelAnswer = Option<(Address, Option<u64>)>;
 
 /// Connects, asks, and disconnects.
 pub(super) async fn once(

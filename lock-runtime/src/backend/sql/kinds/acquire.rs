@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use super::seen::{Blocked, READ_WRITE, Seen, may_set};
 use crate::backend::kit::undo::Undo;
-use crate::backend::sql::{Answer, Arg, Purpose, Row, SqlShared, Statement, compensate, own_topic};
+use crate::backend::sql::{
+    Arg, Purpose, Row, SqlAnswer, SqlShared, Statement, compensate, own_topic,
+};
 use crate::backend::{
     AcquireRequest, Acquired, Fault, Granted, HoldRef, QUEUE_LIFE, READERS_KEPT_OUT, Reply,
 };
@@ -112,7 +114,7 @@ impl<'a> SqlAcquire<'a> {
         Undo::armed(move || compensate(inner, request, not_after, deadline))
     }
 
-    fn run(&self, statement: &'a Arc<Statement>, args: Vec<Arg>) -> Reply<'a, Answer> {
+    fn run(&self, statement: &'a Arc<Statement>, args: Vec<Arg>) -> Reply<'a, SqlAnswer> {
         let purpose = Purpose::Acquire {
             holder: self.request.hold_ref.holder,
             waits_for_row: self.waits_for_row(),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::backend::kit::undo::Undo;
-use crate::backend::sql::{Answer, Arg, Purpose, SqlShared, compensate, malformed};
+use crate::backend::sql::{Arg, Purpose, SqlAnswer, SqlShared, compensate, malformed};
 use crate::backend::{AcquireRequest, AcquiredAll, Fault, Granted};
 use crate::values::{FencingToken, Kind, Moment, clock};
 
@@ -90,7 +90,7 @@ async fn take(
     if is_known {
         undo.disarm();
     }
-    let Answer { rows, sent_at } = answer?;
+    let SqlAnswer { rows, sent_at } = answer?;
     if !is_known {
         return Err(malformed());
     }

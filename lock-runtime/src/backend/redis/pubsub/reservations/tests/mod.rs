@@ -1,6 +1,7 @@
 mod model;
 
 use super::*;
+use crate::values::FencingToken;
 use crate::values::clock;
 
 const NOON: u64 = 1_700_000_000_000_000;
