@@ -301,7 +301,7 @@ pub const ALL: &[Bug] = &[
             "release/mod.rs",
             "Next::Idle(idling) => {",
             "Next::Idle(idling) => {
-                if PLANTED && !matches!(idling, Idling::Release) {
+                if PLANTED && !matches!(idling, IdleEnd::Release) {
                     let (core, tenure) = (core.clone(), tenure.clone());
                     core.clone().life.spawn(async move {
                         undo(&core, tenure.hold_ref(), clock::now()).await;
