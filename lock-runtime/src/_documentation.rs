@@ -80,6 +80,7 @@ macro_rules! links {
 [guarantees.md#sentinel]: crate::_documentation::guarantees#sentinel
 [guarantees.md#several-locks]: crate::_documentation::guarantees#several-locks
 [guarantees.md#when-no-failover-makes-two-holders]: crate::_documentation::guarantees#when-no-failover-makes-two-holders
+[guarantees.md#when-the-machine-sleeps]: crate::_documentation::guarantees#when-the-machine-sleeps
 [guide.md#what-looks-locked-and-is-not]: crate::_documentation::guide#what-looks-locked-and-is-not
 [LostReason]: crate::LostReason
 [health]: crate::LockManager::health

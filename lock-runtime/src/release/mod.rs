@@ -105,11 +105,11 @@ impl HoldHandle {
         let kind = tenure.first_kind();
         metrics::ended(turn.label, kind, left_at.since(turn.granted_at));
         match next {
-            Next::Idle(idling) => {
-                if !matches!(idling, IdleEnd::Planned) {
+            Next::Idle(end) => {
+                if !matches!(end, IdleEnd::Planned) {
                     core.watch.ends_earlier(tenure);
                 }
-                if matches!(idling, IdleEnd::Release) {
+                if matches!(end, IdleEnd::Release) {
                     core.life.spawn(AfterDrop::new(core, tenure).run());
                 }
                 Ok(None)

@@ -5,8 +5,7 @@
 //!
 //! - Each tenure is in the schedule once, from its grant to its release, in whichever turn it is.
 //! - Its place there is its next event or its end, if that comes first. So a store that does not answer delays nothing.
-//! - [`Watch::names`] is locked before the schedule, and never by an acquire or a release.
-//!
+//! - [`Watch::names`] is locked before the schedule.
 //!
 //! | the tenure is | next event | what happens then |
 //! |---|---|---|

@@ -31,7 +31,7 @@ pub enum Answer {
     Slow(Duration),
 }
 
-/// The script's decision on a question.
+/// What becomes of a question.
 pub(super) enum Verdict {
     /// The store answers it.
     Ask,
@@ -41,11 +41,11 @@ pub(super) enum Verdict {
 
 #[derive(Debug, Default)]
 pub(super) struct AnswerQueue {
-    told: Mutex<ToldAnswer>,
+    told: Mutex<ToldAnswers>,
 }
 
 #[derive(Debug, Default)]
-struct ToldAnswer {
+struct ToldAnswers {
     next: VecDeque<NextAnswer>,
     lasting: Vec<Lasting>,
 }

@@ -299,9 +299,9 @@ pub const ALL: &[Bug] = &[
         caught_by: &["counter", "false-loss", "needless-loss", "overlap", "refused-holder", "token"],
         edits: &[edit(
             "release/mod.rs",
-            "Next::Idle(idling) => {",
-            "Next::Idle(idling) => {
-                if PLANTED && !matches!(idling, IdleEnd::Release) {
+            "Next::Idle(end) => {",
+            "Next::Idle(end) => {
+                if PLANTED && !matches!(end, IdleEnd::Release) {
                     let (core, tenure) = (core.clone(), tenure.clone());
                     core.clone().life.spawn(async move {
                         undo(&core, tenure.hold_ref(), clock::now()).await;

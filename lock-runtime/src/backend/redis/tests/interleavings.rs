@@ -224,7 +224,7 @@ impl ModelRun {
                     }
                     AcquireReply::Busy { left, .. } => {
                         if self.state.is_none()
-                            && form == RequestForm::Crowd
+                            && form == RequestForm::Listed
                             && let Some(first) = first
                         {
                             self.is_reserved_for(first).await;
@@ -246,7 +246,7 @@ impl ModelRun {
                 }
                 if held {
                     self.state = None;
-                    if let Some(first) = first.filter(|_| form == RequestForm::Crowd) {
+                    if let Some(first) = first.filter(|_| form == RequestForm::Listed) {
                         self.is_reserved_for(first).await;
                         return Ok(false);
                     }

@@ -25,7 +25,7 @@ pub(super) enum RequestForm {
     Batch,
     /// A holder that cannot acquire the lock is put on the waiting list, and a release reserves the lock for the first
     /// holder on it.
-    Crowd,
+    Listed,
     Older,
 }
 
@@ -33,7 +33,7 @@ impl RequestForm {
     pub(super) const ALL: [RequestForm; 4] = [
         RequestForm::Alone,
         RequestForm::Batch,
-        RequestForm::Crowd,
+        RequestForm::Listed,
         RequestForm::Older,
     ];
 }
@@ -91,7 +91,7 @@ impl ModelRun {
                 self.run(&ahead).await
             }
             RequestForm::Older => self.run(&OlderAcquire(acquire)).await,
-            RequestForm::Crowd => {
+            RequestForm::Listed => {
                 let listed = ListedAcquire {
                     fence: Some(&fence),
                     lease_ms,
@@ -148,7 +148,7 @@ impl ModelRun {
             .filter(|_| form != RequestForm::Older);
         let (used, last) = range.copied().unzip();
         let fence = range.map(|_| key("k").fence());
-        if form == RequestForm::Crowd {
+        if form == RequestForm::Listed {
             let release = ListedRelease {
                 last,
                 used,
@@ -192,7 +192,7 @@ impl ModelRun {
         };
         let reply = match form {
             RequestForm::Older => self.run(&OlderHandOver(hand_over)).await?,
-            RequestForm::Alone | RequestForm::Batch | RequestForm::Crowd => {
+            RequestForm::Alone | RequestForm::Batch | RequestForm::Listed => {
                 self.run(&hand_over).await?
             }
         };

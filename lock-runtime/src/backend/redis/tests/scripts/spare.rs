@@ -39,8 +39,8 @@ pub(super) fn listed_release_after(holder: &str, used: u64, last: u64) -> Listed
 /// Requests of a process whose callers wait, without and with the waiting list.
 impl ScriptBench {
     /// Returns the token, and the last reserved token.
-    async fn ahead(&self, holder: &str, in_crowd: bool) -> (u64, u64) {
-        let reply = if in_crowd {
+    async fn ahead(&self, holder: &str, is_listed: bool) -> (u64, u64) {
+        let reply = if is_listed {
             self.call(listed_acquire_ahead(holder)).await
         } else {
             self.call(acquire_ahead(holder)).await
@@ -55,8 +55,8 @@ impl ScriptBench {
         }
     }
 
-    async fn gives_back_after(&self, holder: &str, in_crowd: bool, used: u64, last: u64) {
-        if in_crowd {
+    async fn gives_back_after(&self, holder: &str, is_listed: bool, used: u64, last: u64) {
+        if is_listed {
             let release = listed_release_after(holder, used, last);
             self.call(release).await.unwrap();
         } else {
@@ -75,11 +75,13 @@ impl ScriptBench {
 async fn an_acquire_reserves_tokens_and_a_release_returns_unused_ones() {
     let bench = ScriptBench::new().await;
     let _listening = bench.server.listen(&[CHANNEL]).await;
-    for in_crowd in [false, true] {
-        let (token, last) = bench.ahead("a", in_crowd).await;
+    for is_listed in [false, true] {
+        let (token, last) = bench.ahead("a", is_listed).await;
         assert_eq!(last, token + SPARE_TOKENS);
         assert_eq!(bench.fence().await, last);
-        bench.gives_back_after("a", in_crowd, token + 3, last).await;
+        bench
+            .gives_back_after("a", is_listed, token + 3, last)
+            .await;
         assert_eq!(bench.fence().await, token + 3);
         assert_eq!(bench.integer("EXISTS lock:k").await, 0);
         assert!(bench.token("b").await > token + 3);
@@ -91,9 +93,9 @@ async fn an_acquire_reserves_tokens_and_a_release_returns_unused_ones() {
 async fn a_fence_ahead_of_the_clock_reserves_no_tokens() {
     let bench = ScriptBench::new().await;
     let _listening = bench.server.listen(&[CHANNEL]).await;
-    for in_crowd in [false, true] {
+    for is_listed in [false, true] {
         bench.run(&format!("SET {FENCE} 8000000000000000")).await;
-        let (token, last) = bench.ahead("a", in_crowd).await;
+        let (token, last) = bench.ahead("a", is_listed).await;
         assert_eq!((token, last), (8_000_000_000_000_001, token));
         bench.run("DEL lock:k").await;
     }
@@ -103,16 +105,16 @@ async fn a_fence_ahead_of_the_clock_reserves_no_tokens() {
 async fn a_fence_with_a_later_token_is_not_set_back() {
     let bench = ScriptBench::new().await;
     let _listening = bench.server.listen(&[CHANNEL]).await;
-    for in_crowd in [false, true] {
-        let (token, last) = bench.ahead("a", in_crowd).await;
+    for is_listed in [false, true] {
+        let (token, last) = bench.ahead("a", is_listed).await;
         // The later token belongs to another lock of the same slot, or to a later holder of this one.
         bench.run(&format!("SET {FENCE} {}", last + 1)).await;
-        bench.gives_back_after("a", in_crowd, token, last).await;
+        bench.gives_back_after("a", is_listed, token, last).await;
         assert_eq!(bench.fence().await, last + 1);
 
         // This is a second copy of a release, or the release of a holder that has lost the lock.
         bench.run(&format!("SET {FENCE} {last}")).await;
-        bench.gives_back_after("a", in_crowd, token, last).await;
+        bench.gives_back_after("a", is_listed, token, last).await;
         assert_eq!(bench.fence().await, last);
     }
 }
