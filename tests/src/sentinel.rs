@@ -16,7 +16,7 @@ pub const SERVICE: &str = "mine";
 
 const DOWN_AFTER: &str = "down-after-milliseconds";
 const WANTS_CERTIFICATES: &str = "tls-auth-clients yes";
-/// After a silence of this time, a master is replaced: never, for a busy machine lets none stand still for so long.
+/// The silence after which a master is replaced, where none is to be. No busy machine lets one stand still for an hour.
 const FOR_EVER_MS: u64 = 3_600_000;
 /// Only a failover that hangs takes longer.
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(180);

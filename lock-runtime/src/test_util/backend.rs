@@ -15,7 +15,7 @@ pub(super) struct ScriptedBackend {
     store: MemoryBackend,
     /// The same store, which this reaches during an outage, too.
     pub(super) beside: MemoryBackend,
-    pub(super) script: AnswerQueue,
+    pub(super) answers: AnswerQueue,
     standing: Standing,
 }
 
@@ -26,7 +26,7 @@ impl ScriptedBackend {
         ScriptedBackend {
             beside: store.beside(),
             store,
-            script: AnswerQueue::default(),
+            answers: AnswerQueue::default(),
             standing,
         }
     }
@@ -46,7 +46,7 @@ impl Backend for ScriptedBackend {
     fn acquire<'a>(&'a self, request: AcquireRequest<'a>) -> Reply<'a, Acquired> {
         Box::pin(async move {
             self.store.check_here()?;
-            match self.script.verdict(&[request]).await? {
+            match self.answers.verdict(&[request]).await? {
                 Verdict::Busy(left) => Ok(Acquired::busy(left)),
                 Verdict::Ask => self.store.acquire(request).await,
             }
@@ -56,7 +56,7 @@ impl Backend for ScriptedBackend {
     fn acquire_all<'a>(&'a self, requests: &'a [AcquireRequest<'a>]) -> Reply<'a, AcquiredAll> {
         Box::pin(async move {
             self.store.check_here()?;
-            match self.script.verdict(requests).await? {
+            match self.answers.verdict(requests).await? {
                 Verdict::Busy(_) => Ok(AcquiredAll::Busy),
                 Verdict::Ask => self.store.acquire_all(requests).await,
             }

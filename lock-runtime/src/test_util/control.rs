@@ -63,7 +63,7 @@ impl TestControl {
     /// A re-entry and a hand-over inside the process ask no store, and take no answer. Nor do plain permits and latches.
     /// Several locks as one take one answer.
     pub fn next_acquire(&self, answer: Answer) {
-        self.backend.script.push(None, answer);
+        self.backend.answers.push(None, answer);
     }
 
     /// Does the same as [`next_acquire`](Self::next_acquire), for the next acquire of that lock alone.
@@ -73,17 +73,17 @@ impl TestControl {
     #[track_caller]
     pub fn next_acquire_of(&self, name: impl IntoLockName, answer: Answer) {
         let key = self.key(name);
-        self.backend.script.push(Some(key.raw()), answer);
+        self.backend.answers.push(Some(key.raw()), answer);
     }
 
     /// Returns how many answers nobody has had yet. A test that ends with some has not tested what it was to test.
     pub fn answers_left(&self) -> usize {
-        self.backend.script.left()
+        self.backend.answers.left()
     }
 
     /// Takes back the answers that nobody has had yet, and those that callers are still getting.
     pub fn forget_answers(&self) {
-        self.backend.script.forget();
+        self.backend.answers.forget();
     }
 
     /// Begins an outage: the store answers nothing that this manager asks, until [`come_back`](Self::come_back). Acquires

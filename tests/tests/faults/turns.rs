@@ -101,9 +101,7 @@ async fn each_process_has_as_many_turns_and_asks_no_more_than_it_has_to() {
         scripts: 2.0,
         commands: 19.0,
     };
-    for number in [2, 4, 12] {
-        take_turns(number, End::Awaited, cost).await;
-    }
+    take_turns(End::Awaited, cost).await;
 }
 
 /// One script: the release, whose message is the grant. It also puts the caller on the list that comes back to the key.
@@ -113,9 +111,7 @@ async fn a_turn_costs_one_script_where_dropped_guards_are_followed_by_an_acquire
         scripts: 1.0,
         commands: 14.0,
     };
-    for number in [2, 4, 12] {
-        take_turns(number, End::Dropped, cost).await;
-    }
+    take_turns(End::Dropped, cost).await;
 }
 
 /// Two scripts: the release, and the request after its message, for a runtime of one worker believes no message.
@@ -125,9 +121,7 @@ async fn a_runtime_of_one_worker_asks_after_the_message_of_its_turn() {
         scripts: 2.0,
         commands: 21.0,
     };
-    for number in [2, 4, 12] {
-        take_turns(number, End::Dropped, cost).await;
-    }
+    take_turns(End::Dropped, cost).await;
 }
 
 /// Lets another process wait for a lock, drops the guard, and comes back for it. Then the release puts the caller on the list.
@@ -227,10 +221,12 @@ struct Cost {
     commands: f64,
 }
 
-/// Runs processes of one task that take turns.
-async fn take_turns(number: usize, end: End, cost: Cost) {
-    let round = async || are_fair_and_cheap(number, end, cost).await;
-    in_one_of_a_few_rounds(STOP, "fair and cheap turns", round).await;
+/// Runs few and many processes of one task that take turns.
+async fn take_turns(end: End, cost: Cost) {
+    for number in [2, 4, 12] {
+        let round = async || are_fair_and_cheap(number, end, cost).await;
+        in_one_of_a_few_rounds(STOP, "fair and cheap turns", round).await;
+    }
 }
 
 /// Returns whether each process had turns, by as few scripts as they cost. A process that the machine does not run for a while
@@ -388,34 +384,26 @@ async fn believes(caller: Caller) -> Option<bool> {
     };
     let asked = || CommandStats::of(&server).calls("zadd");
     let before = asked();
-    let waiting = tokio::spawn(request.acquire());
+    // All callers leave with this set.
+    let mut callers = JoinSet::new();
+    let waiting = callers.spawn(request.acquire());
     eventually("it has asked", async || asked() > before).await;
     let places = list(&server);
     if asks_again {
         let before = asked();
         eventually("it has asked again", async || asked() > before).await;
     }
-    let behind = tokio::spawn({
-        let request = other.mutex("k").wait(LONG);
-        async move {
-            if caller == Caller::HasOthersBehindIt {
-                request.acquire().await.map(drop)
-            } else {
-                Ok(())
-            }
-        }
-    });
-    eventually("the others wait behind it", async || {
-        let waiters = other.inspect("k").await.unwrap().local_waiters;
-        behind.is_finished() || waiters == 2
-    })
-    .await;
+    if caller == Caller::HasOthersBehindIt {
+        callers.spawn(other.mutex("k").wait(LONG).acquire());
+        eventually("another one waits behind it", async || {
+            other.inspect("k").await.unwrap().local_waiters == 2
+        })
+        .await;
+    }
     let before = asked();
     // After a request without an answer it asks as another holder, for the first time.
     let now = list(&server);
     let ([place], true) = (&places[..], now == places) else {
-        waiting.abort();
-        behind.abort();
         return None;
     };
     reserve_in_words(&server, place);
@@ -424,8 +412,6 @@ async fn believes(caller: Caller) -> Option<bool> {
     })
     .await;
     let believes = waiting.is_finished();
-    waiting.abort();
-    behind.abort();
     given_back(held).await;
     Some(believes)
 }

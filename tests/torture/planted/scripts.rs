@@ -173,7 +173,8 @@ pub(super) const ALL: &[Planted] = &[
         name: "a reservation that is not written",
         tasks: Tasks::All,
         faults: &[],
-        // Whoever asks after the message has the lock all the same. Whoever takes the message for the grant has nothing.
+        // A caller that asks after the message gets the lock. A caller that takes the message for the grant has no lock in
+        // the store.
         caught_by: &["overlap", "needless-loss"],
         broken: Broken::Scripts(&[(Script::ListedRelease, instead_of!("HSET", "return 1"), "")]),
     },
