@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::oneshot;
 
 use crate::cluster::RedisCluster;
@@ -131,8 +130,7 @@ impl JavaPeer {
 
     /// Kills the process as a crash would, and waits until it is gone.
     pub fn kill9(&mut self) {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        kill_process(pid.expect("a process id"), Signal::KILL).expect("kill Java");
+        self.child.kill().expect("kill Java");
         self.child.wait().expect("Java's exit status");
     }
 }

@@ -5,6 +5,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
 use crate::history::Hold;
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -99,6 +101,22 @@ impl Worker {
     /// Returns the id of its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Sends a signal to its process.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.process(), signal).expect("signal the worker");
+    }
+
+    /// Freezes the process, and returns when none of its threads runs any more. `signal(Signal::CONT)` thaws it.
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+        let ends = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(self.process()), ends).expect("wait until the worker stands still");
+    }
+
+    fn process(&self) -> Pid {
+        Pid::from_child(&self.child)
     }
 
     /// Kills the process as a crash would.

@@ -71,10 +71,7 @@ impl Running {
     }
 
     fn pid(&self) -> Pid {
-        i32::try_from(self.child.id())
-            .ok()
-            .and_then(Pid::from_raw)
-            .expect("a process id")
+        Pid::from_child(&self.child)
     }
 }
 

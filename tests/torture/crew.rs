@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tests::Worker;
 use tests::judge::Log;
 use tests::judge::names::client_name;
@@ -159,9 +159,7 @@ impl Crew {
 
     /// Freezes or thaws a client.
     pub(crate) fn signal(&self, client: usize, signal: Signal) {
-        let pid = i32::try_from(self.members[client].worker.pid());
-        let pid = pid.ok().and_then(Pid::from_raw).expect("a process id");
-        kill_process(pid, signal).expect("signal a client");
+        self.members[client].worker.signal(signal);
     }
 
     /// Returns whether the operating system runs nothing of it: state `T`, after the name in parentheses.

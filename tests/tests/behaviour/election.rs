@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_runtime::{Election, Leader, LockError, LockManager, LostReason};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tests::stops::{STOP, STOP_OF_A_GRANT, in_one_of_a_few_rounds, shut_down};
 use tests::{History, RedisServer, Store, Worker, left_of};
 use tokio::sync::mpsc;
@@ -207,8 +207,7 @@ async fn sigterm_ends_a_process_that_leads_at_once_and_the_next_one_leads() {
         // Nobody is elected because this lease is over, and nothing ends because the grace of a shutdown is.
         let (mut worker, election) = leading_process(&server, "600000").await;
         let next = tokio::spawn(election.campaign());
-        let pid = Pid::from_raw(worker.pid().try_into().unwrap()).unwrap();
-        kill_process(pid, Signal::TERM).unwrap();
+        worker.signal(Signal::TERM);
         let ended = worker.line();
         if ended.as_deref() != Some("ended Ok(\"in good order\")") {
             println!("{ended:?}");

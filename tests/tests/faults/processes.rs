@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use lock_runtime::TryAcquire;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tests::faults::{asleep, behind_a_proxy, told};
 use tests::history::now_ns;
 use tests::{RedisServer, Worker, answered, eventually};
@@ -18,11 +18,6 @@ fn start(server: &RedisServer, lease: &str) -> (Worker, u64) {
     let line = worker.line().expect("the holder holds");
     let token = line.strip_prefix("held ").expect("it says so");
     (worker, token.parse().expect("a token"))
-}
-
-fn signal(worker: &Worker, signal: Signal) {
-    let pid = i32::try_from(worker.pid()).ok().and_then(Pid::from_raw);
-    kill_process(pid.expect("a process id"), signal).expect("signal the holder");
 }
 
 fn stamp(line: &str, what: &str) -> Option<u64> {
@@ -60,11 +55,11 @@ async fn a_holder_frozen_beyond_its_lease_does_not_take_another_step() {
             "{line}"
         );
     }
-    signal(&holder, Signal::STOP);
+    holder.freeze();
     let guard = locks.mutex("k").wait(4 * LONG).acquire().await.unwrap();
     let taken = now_ns();
     assert!(guard.fencing_token().unwrap().get() > token);
-    signal(&holder, Signal::CONT);
+    holder.signal(Signal::CONT);
     let (mut ended, mut over) = (None, None);
     while ended.is_none() || over.is_none() {
         let line = holder.line().expect("it ends in order");
@@ -92,12 +87,12 @@ async fn a_holder_frozen_for_less_than_its_lease_goes_on() {
     let server = RedisServer::start();
     let (holder, _) = start(&server, "24000");
     let locks = tests::connected(&server.url()).await;
-    signal(&holder, Signal::STOP);
+    holder.freeze();
     let left = || server.pttl("lock:k");
     eventually("more than a cadence was missed", async || left() < 15_000).await;
     let tried = answered(async || locks.mutex("k").try_acquire().await).await;
     assert!(matches!(tried, Ok(TryAcquire::Busy { .. })), "{tried:?}");
-    signal(&holder, Signal::CONT);
+    holder.signal(Signal::CONT);
     eventually("it renews", async || left() > 15_000).await;
     let woke = now_ns();
     loop {

@@ -3,7 +3,6 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
 use tests::{Worker, eventually};
 
 use crate::pair::{LASTING, LONG, PUSHED, Pair, with_the_lease};
@@ -111,7 +110,7 @@ async fn a_rust_waiter_killed_at_the_head_delays_java_for_the_life_of_its_place(
     let mut doomed = Worker::start(WORKER, &["line", &pair.server.url(), "k", "1"]);
     queued(&pair, 1).await;
     // Java asks again when the place that it found before it is over, as far as it knew when it came, and after that
-    // waits for a message. So it comes right after the place was dated anew, and the doomed process stands still, so that it
+    // waits for a message. So it comes right after the place was dated anew, and the doomed process is frozen, so that it
     // does not date it once more.
     let dated = || {
         pair.server
@@ -119,10 +118,12 @@ async fn a_rust_waiter_killed_at_the_head_delays_java_for_the_life_of_its_place(
     };
     let before = dated();
     eventually("the place is dated anew", async || dated() != before).await;
-    let pid = i32::try_from(doomed.pid()).ok().and_then(Pid::from_raw);
-    kill_process(pid.expect("a process id"), Signal::STOP).expect("stop the waiter");
+    doomed.freeze();
+    // The server has done what it had been sent before, when it answers.
+    let last = dated();
     let waiting = java.begin(PUSHED, "a");
     queued(&pair, 2).await;
+    assert_eq!(dated(), last, "dated by a frozen process");
     doomed.kill9();
     // A waiter of ours keeps its place for 5 s without asking.
     java.unlock("holder").await;
