@@ -15,6 +15,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::cluster::RedisCluster;
+use crate::eventually::eventually;
 use crate::server::RedisServer;
 
 pub use lock::JavaLock;
@@ -23,7 +24,7 @@ pub use lock::JavaLock;
 const JARS: &str = "LOCK_TEST_REDISSON";
 
 /// The time that an answer may take. Only a test that fails spends it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A Redisson client in a Java process of its own, which ends with this value, also on panic.
 #[derive(Debug)]
@@ -119,13 +120,17 @@ impl JavaPeer {
         answer.unwrap_or_else(|why| panic!("{command}: {why}\n{}", self.complaints()))
     }
 
-    /// Returns what it wrote to its log, which has only warnings and errors. That a ping had no answer in time is left out: a
-    /// busy machine may stand still for so long.
+    /// Returns what it wrote to its log, which has only warnings and errors.
     pub fn complaints(&self) -> String {
-        let all = locked(&self.complaints);
-        let is_of_a_ping = |line: &&str| line.contains("timeout for command: (PING)");
-        let others = all.lines().filter(|line| !is_of_a_ping(line));
-        others.map(|line| format!("{line}\n")).collect()
+        locked(&self.complaints).clone()
+    }
+
+    /// Waits until this thread sleeps until a message comes: the server has answered its last question a little earlier.
+    pub async fn sleeps(&self, thread: &str) {
+        eventually("the thread of Java sleeps", async || {
+            self.ask(format!("sleeps {thread}")).await == "true"
+        })
+        .await;
     }
 
     /// Kills the process as a crash would, and waits until it is gone.

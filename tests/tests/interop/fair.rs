@@ -38,7 +38,7 @@ impl Pair {
     }
 
     fn rust_waits(&self) -> JoinHandle<Result<LockGuard, LockError>> {
-        tokio::spawn(self.told.fair("k").wait(LONG).acquire())
+        tokio::spawn(self.rust.fair("k").wait(LONG).acquire())
     }
 }
 
@@ -83,7 +83,7 @@ async fn a_waiter_that_gives_up_or_is_dropped_leaves_the_queue() {
     let java = pair.java.lock_of("fair", "k");
     java.lock("holder").await;
     // It stays until the others have come, also on a busy machine.
-    let gives_up = pair.queue(1, || java.begin(10_000 * MS, "short")).await;
+    let gives_up = pair.queue(1, || java.begin(20_000 * MS, "short")).await;
     let dropped = pair.queue(2, || pair.rust_waits()).await;
     let stays = pair.queue(3, || java.begin(LONG, "long")).await;
     let last = pair.queue(4, || pair.rust_waits()).await;

@@ -2,7 +2,7 @@
 
 use lock_runtime::TryAcquire;
 
-use crate::pair::{LONG, PUSHED, Pair};
+use crate::pair::{HOUR, PUSHED, Pair};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_set_of_either_side_keeps_out_callers_that_want_a_part_of_it() {
@@ -36,7 +36,8 @@ async fn sets_in_opposite_orders_do_not_deadlock() {
     let in_java = java.contend(40, "counter", "a");
     for _ in 0..40 {
         let members = ["x", "y"].map(|name| pair.rust.mutex(name));
-        let guard = pair.rust.multi(members).wait(LONG).acquire().await.unwrap();
+        // Each may wait for the other's member until Java gives up after 3 s, several times in a row.
+        let guard = pair.rust.multi(members).wait(HOUR).acquire().await.unwrap();
         let old: Option<u64> = pair.server.query(&["GET", "counter"]);
         let new = old.unwrap_or(0) + 1;
         let _: String = pair.server.query(&["SET", "counter", &new.to_string()]);

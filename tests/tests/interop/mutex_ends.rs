@@ -60,6 +60,12 @@ async fn a_java_client_killed_while_it_waits_leaves_nothing_in_the_way() {
         .await;
     pair.java.kill9();
     waiting.await.unwrap_err();
+    // Its last question may still be on its way, and would take the lock.
+    eventually("none of its connections is left", async || {
+        let clients = pair.server.clients();
+        !clients.iter().any(|client| client.contains(" name=java "))
+    })
+    .await;
     guard.release().await.unwrap();
     let next = pair.rust.mutex("k").try_acquire().await.unwrap();
     next.expect("free").release().await.unwrap();

@@ -93,6 +93,10 @@ async fn readers_have_the_lock_within_one_push_of_the_writer() {
         let writer = pair.rust.write("k").acquire().await.unwrap();
         let one = pair.asleep(|| read.begin(PUSHED, "a")).await;
         let two = pair.asleep(|| read.begin(PUSHED, "b")).await;
+        // A message wakes as many as sleep at that moment.
+        for thread in ["a", "b"] {
+            pair.java.sleeps(thread).await;
+        }
         writer.release().await.unwrap();
         assert_eq!(one.await.unwrap(), "true");
         assert_eq!(two.await.unwrap(), "true");

@@ -4,6 +4,8 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.Semaphore;
+import java.util.stream.Stream;
 
 /** One Java thread for each name: Redisson knows holders by the id of their thread. */
 final class LogicalThreads {
@@ -15,7 +17,16 @@ final class LogicalThreads {
         if (name == null) {
             nameless.execute(task);
         } else {
-            named.computeIfAbsent(name, unused -> Executors.newSingleThreadExecutor()).execute(task);
+            named.computeIfAbsent(name, unused -> Executors.newSingleThreadExecutor(run -> new Thread(run, name)))
+                    .execute(task);
         }
+    }
+
+    /** Returns whether the named thread waits at a semaphore, as Redisson's waiters do until a message comes. */
+    static boolean sleeps(String name) {
+        return Thread.getAllStackTraces().entrySet().stream()
+                .filter(thread -> thread.getKey().getName().equals("@" + name))
+                .anyMatch(thread -> Stream.of(thread.getValue())
+                        .anyMatch(frame -> frame.getClassName().equals(Semaphore.class.getName())));
     }
 }

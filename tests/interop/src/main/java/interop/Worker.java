@@ -30,6 +30,9 @@ public final class Worker {
         Object run(Arguments arguments) throws Exception;
     }
 
+    /** How long a server may take to answer, in ms. A busy machine stands still for longer than Redisson's default of 3 s. */
+    private static final int PATIENCE = 60_000;
+
     private static final PrintStream OUT = new PrintStream(System.out, true, StandardCharsets.UTF_8);
 
     private final Map<String, Command> commands = new TreeMap<>();
@@ -44,6 +47,8 @@ public final class Worker {
         connect(config, args[0].split(":"));
         RedissonClient client = Redisson.create(config);
         Worker worker = new Worker();
+        // sleeps NAME -> true | false: whether the thread NAME waits for a message
+        worker.commands.put("sleeps", a -> LogicalThreads.sleeps(a.text(0)));
         new Locks(client).addTo(worker.commands);
         new Semaphores(client).addTo(worker.commands);
         new Latches(client).addTo(worker.commands);
@@ -57,6 +62,9 @@ public final class Worker {
         if (server.length == 1) {
             config.useSingleServer()
                     .setAddress("redis://127.0.0.1:" + server[0])
+                    .setClientName("java")
+                    .setTimeout(PATIENCE)
+                    .setSubscriptionTimeout(PATIENCE)
                     .setConnectionMinimumIdleSize(1)
                     .setSubscriptionConnectionMinimumIdleSize(1);
             return;
@@ -66,6 +74,8 @@ public final class Worker {
             cluster.addNodeAddress("redis://127.0.0.1:" + port);
         }
         cluster.setShardedSubscriptionMode(ShardedSubscriptionMode.valueOf(server[0]))
+                .setTimeout(PATIENCE)
+                .setSubscriptionTimeout(PATIENCE)
                 .setMasterConnectionMinimumIdleSize(1)
                 .setSubscriptionConnectionMinimumIdleSize(1);
     }
