@@ -231,7 +231,7 @@ pub(crate) struct Renewal {
 /// The time that a renewal may take, counted from the call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Within {
-    /// The renewal is sent within this time, or fails. One that [waits](Renewal::waits) may be sent later.
+    /// The time after which an answer is late, and another renewal is sent. On a database, this one may be sent even later.
     pub(crate) timeout: Duration,
     /// The time for which an answer is of use: the core awaits it until then. If it takes longer than `timeout`, the store
     /// checks the connection meanwhile.

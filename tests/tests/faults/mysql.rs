@@ -434,6 +434,64 @@ async fn a_primary_that_becomes_a_replica_stops_granting_to_a_user_who_may_write
     assert!(locks.health().await.is_ok());
 }
 
+/// The connection that looks was used a moment before, so that it gives no sign of life before it looks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_replica_lacks_is_not_taken_for_gone() {
+    let server = MariadbServer::start();
+    let locks = manager(&server.url()).await;
+    free_within(&locks, "k", LONG).await;
+    // A replica that lags has no row of this latch yet, and a latch that nobody has set is open.
+    server.query("SET GLOBAL read_only = 1");
+    let latch = locks.latch("latch");
+    let waited = latch.opened().wait(Duration::ZERO).await;
+    assert!(waited.is_err(), "{waited:?}");
+    server.query("SET GLOBAL read_only = 0");
+    eventually("it is open at a primary", async || {
+        latch.opened().wait(Duration::ZERO).await.is_ok()
+    })
+    .await;
+}
+
+/// Its lease is so short that the connection which looks after it gives no sign of life before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_that_a_replica_lacks_is_not_refused() {
+    let server = MariadbServer::start();
+    let locks = manager(&server.url()).await;
+    let request = locks.mutex("k").lease(2_000 * MS).auto_renew(false);
+    let guard = answered(async || request.clone().acquire().await).await;
+    let guard = guard.unwrap();
+    server.query("SET GLOBAL read_only = 1");
+    server.query("DELETE FROM lock_leases");
+    assert_eq!(guard.lost().wait().await, LostReason::Expired);
+    server.query("SET GLOBAL read_only = 0");
+}
+
+/// Holds that are renewed, and holds that are only looked at, are asked about together.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_that_fails_does_not_take_the_renewals_beside_it_along() {
+    let table = MariadbTable::new();
+    let (proxy, locks) = behind_a_proxy(&table, |sent| {
+        if sent.starts_with("SELECT l.name, l.holder, TRUE") {
+            "SIGNAL SQLSTATE '45000'".to_owned()
+        } else {
+            sent.to_owned()
+        }
+    })
+    .await;
+    let lease = 15_000 * MS;
+    let fixed = locks.mutex("fixed").lease(lease).auto_renew(false);
+    let fixed = fixed.acquire().await.unwrap();
+    let renewed = locks.mutex("renewed").lease(lease).acquire().await.unwrap();
+    assert_eq!(fixed.lost().wait().await, LostReason::Expired);
+    assert!(proxy.rewrites() > 0);
+    let over = Instant::now() + lease / 2;
+    while Instant::now() < over {
+        assert!(renewed.is_held());
+        tokio::time::sleep(20 * MS).await;
+    }
+    renewed.release().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holds_whose_renewals_do_not_fit_into_one_packet_are_kept() {
     let server = MariadbServer::with(&["max-allowed-packet=65536"]);
@@ -520,16 +578,22 @@ async fn renewals_wait_for_a_primary_if_another_connection_has_reached_the_serve
 async fn the_time_zone_of_a_session_has_no_say() {
     let table = MariadbTable::new();
     let other = manager(&table.url()).await;
-    for zone in ["'+09:00'", "'-09:00'"] {
-        let (proxy, locks) =
-            behind_a_proxy(&table, move |sent| sent.replace("'+00:00'", zone)).await;
+    let changes = [
+        ("'+00:00'", "'+09:00'"),
+        ("'+00:00'", "'-09:00'"),
+        // Summer time begins or ends while a statement runs.
+        ("SYSDATE(6)", "(SYSDATE(6) + INTERVAL 1 HOUR)"),
+        ("SYSDATE(6)", "(SYSDATE(6) - INTERVAL 1 HOUR)"),
+    ];
+    for (ours, theirs) in changes {
+        let (proxy, locks) = behind_a_proxy(&table, move |sent| sent.replace(ours, theirs)).await;
         assert!(proxy.rewrites() > 0);
         for (holder, tries) in [(&other, &locks), (&locks, &other)] {
             let guard = holder.mutex("k").acquire().await.unwrap();
             let tried = answered(async || tries.mutex("k").try_acquire().await).await;
             assert!(
                 matches!(tried, Ok(TryAcquire::Busy { .. })),
-                "{zone}: {tried:?}"
+                "{theirs}: {tried:?}"
             );
             guard.release().await.unwrap();
         }

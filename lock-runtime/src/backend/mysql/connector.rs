@@ -31,11 +31,8 @@ impl Connector for MysqlConnector {
         connection::open(self).await
     }
 
-    async fn is_fresh(&self, connection: &mut MysqlConnection) -> bool {
-        if connection.used.elapsed() < IDLE && connection.looked.elapsed() < LOOK {
-            return true;
-        }
-        self.is_alive(connection).await
+    fn is_fresh(&self, connection: &MysqlConnection) -> bool {
+        connection.used.elapsed() < IDLE && connection.looked.elapsed() < LOOK
     }
 
     async fn is_alive(&self, connection: &mut MysqlConnection) -> bool {
@@ -47,7 +44,7 @@ impl Connector for MysqlConnector {
             return false;
         };
         self.server.clock.saw(micros, asked_at);
-        connection.looked = asked_at;
+        (connection.used, connection.looked) = (clock::now(), asked_at);
         true
     }
 
@@ -174,6 +171,7 @@ async fn answer(
     let (mut rows, mut changed) = (None, Vec::new());
     for number in 0..parts {
         let has_rows = !result.columns_ref().is_empty();
+        let says_role = result.columns_ref().last().is_some_and(is_role);
         let id = result.last_insert_id().unwrap_or(0);
         changed = match result.affected_rows() {
             0 => Vec::new(),
@@ -182,7 +180,11 @@ async fn answer(
         let part = result.collect::<mysql_async::Row>().await;
         let part = part.map_err(broken(number > harmless))?;
         if has_rows {
-            rows = Some(part.into_iter().map(values).collect());
+            let mut part: Vec<Row> = part.into_iter().map(values).collect();
+            if says_role {
+                part = of_a_primary(part).map_err(broken(number > harmless))?;
+            }
+            rows = Some(part);
         }
     }
     drop(result);
@@ -192,6 +194,24 @@ async fn answer(
         return Err(broken(true)(mysql_async::Error::Other(why.into())));
     }
     Ok(rows.unwrap_or(changed))
+}
+
+/// Whether the column says that the server has not become a replica.
+fn is_role(column: &mysql_async::Column) -> bool {
+    column.name_ref() == b"is_primary"
+}
+
+/// Returns the rows that a primary has found. What a replica has, or lacks, says nothing: it may lag. The first column of a
+/// row that stands for none is NULL; it is there so that the server says its role in any case.
+fn of_a_primary(mut rows: Vec<Row>) -> Result<Vec<Row>, mysql_async::Error> {
+    let is_primary = |row: &Row| row.flag(row.0.len() - 1).unwrap_or(false);
+    if !rows.iter().all(is_primary) {
+        return Err(mysql_async::Error::Other(
+            "the server has become a replica".into(),
+        ));
+    }
+    rows.retain(|row| !matches!(row.0.first(), Some(Value::Null)));
+    Ok(rows)
 }
 
 /// Whether what the last statement did is committed. A proxy may have sent it to a session with other settings, where it is

@@ -32,7 +32,7 @@ impl Connector for PostgresConnector {
         connection::open(self).await
     }
 
-    async fn is_fresh(&self, connection: &mut PostgresConnection) -> bool {
+    fn is_fresh(&self, connection: &PostgresConnection) -> bool {
         !connection.client.is_closed()
     }
 

@@ -52,8 +52,9 @@ pub(crate) trait Connector: Send + Sync + 'static {
         &self,
     ) -> impl Future<Output = Result<OpenedConnection<Self::Connection>, Fault>> + Send;
 
-    /// Returns `true` if an idle connection may be lent to a statement. It is called each time before one is lent.
-    fn is_fresh(&self, connection: &mut Self::Connection) -> impl Future<Output = bool> + Send;
+    /// Returns `true` if an idle connection may be lent to a statement without a sign of life. It is called each time before
+    /// one is lent.
+    fn is_fresh(&self, connection: &Self::Connection) -> bool;
 
     /// Asks the server for a sign of life on an idle connection. Returns `true` if there is one.
     fn is_alive(&self, connection: &mut Self::Connection) -> impl Future<Output = bool> + Send;

@@ -28,6 +28,9 @@ const SILENCE: Duration = Duration::from_millis(250);
 /// statement later by itself, and has a session for it until then.
 const LONGEST_RETIREMENT: Duration = Duration::from_secs(5);
 
+/// The time that a sign of life may take. A statement that waits for it has its own limit.
+const LONGEST_LOOK: Duration = Duration::from_secs(10);
+
 /// The time that the opening of a connection may take once its statement was given up.
 const LONGEST_OPENING: Duration = Duration::from_secs(2);
 
@@ -93,6 +96,8 @@ impl SqlAnswer {
 pub(crate) struct Until {
     pub(super) sent: Moment,
     pub(super) answered: Moment,
+    /// The silence after which another connection is tried.
+    pub(super) patience: Duration,
 }
 
 impl From<Moment> for Until {
@@ -100,6 +105,7 @@ impl From<Moment> for Until {
         Until {
             sent: deadline,
             answered: deadline,
+            patience: deadline.remaining() / 2,
         }
     }
 }
@@ -216,7 +222,7 @@ impl<C: Connector> Pool<C> {
         until: Until,
     ) -> Result<SqlAnswer, Fault> {
         let row = purpose.row(args);
-        let mut lent = self.lend(purpose, row, until.sent).await?;
+        let mut lent = self.lend(purpose, row, until).await?;
         let open = lent.open.as_mut().ok_or_else(Fault::closed)?;
         if let Purpose::Acquire { holder, .. } | Purpose::HandOver(holder) = purpose
             && holder.number() < open.ids_from
@@ -230,7 +236,7 @@ impl<C: Connector> Pool<C> {
             if !(until.answered - until.sent).is_zero() {
                 // A renewal goes on after the time for which its caller waits. The caller asks again then, by another
                 // connection, and the idle ones are dead if the server is away. So that is found out before.
-                let quiet = ((until.sent - sent_at) / 2).max(SILENCE);
+                let quiet = until.patience.max(SILENCE);
                 if let Ok(answer) = tokio::time::timeout(quiet, &mut asked).await {
                     return answer;
                 }
@@ -274,14 +280,78 @@ impl<C: Connector> Pool<C> {
     /// dead, and each would cost a caller as much time as the first one. Connections that give a sign of life come
     /// back.
     fn doubt(self: &Arc<Self>) {
-        for mut open in std::mem::take(&mut *self.idle.lock()) {
-            let pool = self.clone();
-            self.handle.spawn(async move {
-                let asked = pool.connector.is_alive(&mut open.connection);
-                if let Ok(true) = tokio::time::timeout(LONGEST_RETIREMENT, asked).await {
-                    pool.keep(open);
+        for open in std::mem::take(&mut *self.idle.lock()) {
+            drop(self.alive(open));
+        }
+    }
+
+    /// Asks for a sign of life on a connection. The statement that waits for it gets the connection. If it no longer waits,
+    /// the next one does. A connection that gives none ends.
+    fn alive(self: &Arc<Self>, mut open: Open<C>) -> oneshot::Receiver<Open<C>> {
+        let (statement, alive) = oneshot::channel();
+        let pool = self.clone();
+        self.handle.spawn(async move {
+            let asked = pool.connector.is_alive(&mut open.connection);
+            if let Ok(true) = tokio::time::timeout(LONGEST_LOOK, asked).await
+                && let Err(open) = statement.send(open)
+            {
+                pool.keep(open);
+            }
+        });
+        alive
+    }
+
+    /// Opens a connection. If its statement is given up meanwhile, the next one gets the connection: statements that have
+    /// little time would otherwise never get one from a slow server.
+    async fn opened(self: &Arc<Self>) -> Result<Open<C>, Fault> {
+        let pool = self.clone();
+        let (mut statement, opening) = oneshot::channel();
+        self.handle.spawn(async move {
+            let mut connecting = std::pin::pin!(pool.connect());
+            let opened = tokio::select! {
+                biased;
+                opened = &mut connecting => statement.send(opened).err(),
+                () = statement.closed() => {
+                    let Ok(_only) = pool.left_openings.try_acquire() else {
+                        return;
+                    };
+                    tokio::time::timeout(LONGEST_OPENING, connecting).await.ok()
                 }
-            });
+            };
+            if let Some(Ok(open)) = opened {
+                pool.keep(open);
+            }
+        });
+        opening.await.map_err(|_| Fault::runtime_ended())?
+    }
+
+    /// Takes an idle connection, or opens one. One that has to give a sign of life first, and is silent, may only be slow: it is
+    /// awaited beside the opening of another.
+    async fn ready(self: &Arc<Self>, patience: Duration) -> Result<Open<C>, Fault> {
+        loop {
+            let Some(open) = self.idle.lock().pop() else {
+                return self.opened().await;
+            };
+            if self.connector.is_fresh(&open.connection) {
+                return Ok(open);
+            }
+            let mut alive = self.alive(open);
+            match tokio::time::timeout(patience, &mut alive).await {
+                Ok(Ok(open)) => return Ok(open),
+                Ok(Err(_)) => {}
+                Err(_) => {
+                    self.doubt();
+                    let opened = tokio::select! {
+                        biased;
+                        Ok(open) = &mut alive => return Ok(open),
+                        opened = self.opened() => opened,
+                    };
+                    return match opened {
+                        Ok(open) => Ok(open),
+                        Err(fault) => alive.await.map_err(|_| fault),
+                    };
+                }
+            }
         }
     }
 
@@ -307,8 +377,9 @@ impl<C: Connector> Pool<C> {
         self: &Arc<Self>,
         purpose: Purpose,
         row: Option<&str>,
-        deadline: Moment,
+        until: Until,
     ) -> Result<Lent<C>, Fault> {
+        let deadline = until.sent;
         let mut row_is_free = row.is_none();
         let waiting = async {
             // In this order: those that wait for their row keep no connection from others.
@@ -340,8 +411,11 @@ impl<C: Connector> Pool<C> {
             open: None,
             places: Some(places),
         };
-        let ready = tokio::time::timeout(deadline.remaining(), lent.connect(deadline)).await;
-        ready.map_err(|_| Fault::not_done("no connection to the database in time"))??;
+        let left = deadline.remaining();
+        let ready = tokio::time::timeout(left, self.ready(until.patience.min(left / 2))).await;
+        let open =
+            ready.map_err(|_| Fault::not_done("no connection to the database in time"))??;
+        lent.open = Some(open);
         Ok(lent)
     }
 
@@ -465,51 +539,6 @@ struct Lent<C: Connector> {
 }
 
 impl<C: Connector> Lent<C> {
-    /// Takes an idle connection that is fresh, or opens one. A connection that is silent leaves half of the time until
-    /// the deadline to the next one.
-    async fn connect(&mut self, deadline: Moment) -> Result<(), Fault> {
-        let pool = self.pool.clone();
-        loop {
-            self.open = pool.idle.lock().pop();
-            let Some(open) = &mut self.open else {
-                return self.open().await;
-            };
-            let asked = pool.connector.is_fresh(&mut open.connection);
-            match tokio::time::timeout(deadline.remaining() / 2, asked).await {
-                Ok(true) => return Ok(()),
-                Ok(false) => {}
-                Err(_) => pool.doubt(),
-            }
-            self.open = None;
-        }
-    }
-
-    /// Opens a connection. If its statement is given up meanwhile, the next one gets the connection: statements that have
-    /// little time would otherwise never get one from a slow server.
-    async fn open(&mut self) -> Result<(), Fault> {
-        let pool = self.pool.clone();
-        let (mut statement, opening) = oneshot::channel();
-        self.pool.handle.spawn(async move {
-            let mut connecting = std::pin::pin!(pool.connect());
-            let opened = tokio::select! {
-                biased;
-                opened = &mut connecting => statement.send(opened).err(),
-                () = statement.closed() => {
-                    let Ok(_only) = pool.left_openings.try_acquire() else {
-                        return;
-                    };
-                    tokio::time::timeout(LONGEST_OPENING, connecting).await.ok()
-                }
-            };
-            if let Some(Ok(open)) = opened {
-                pool.keep(open);
-            }
-        });
-        let opened = opening.await.map_err(|_| Fault::runtime_ended())?;
-        self.open = Some(opened?);
-        Ok(())
-    }
-
     /// Gives the connection back to the pool. Its statement was answered, so the next one may have it.
     fn is_good(&mut self) {
         if let Some(open) = self.open.take() {
@@ -574,7 +603,7 @@ mod tests {
             })
         }
 
-        async fn is_fresh(&self, _: &mut usize) -> bool {
+        fn is_fresh(&self, _: &usize) -> bool {
             true
         }
 
@@ -626,6 +655,7 @@ mod tests {
             let until = Until {
                 sent: now + 2 * SECOND,
                 answered: now + 8 * SECOND,
+                patience: SECOND,
             };
             async move {
                 let statement = Statement::new("renew", String::new());

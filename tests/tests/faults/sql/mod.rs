@@ -31,6 +31,7 @@ mod polled;
 mod renewals;
 mod rows;
 mod silent;
+mod slow;
 mod tables;
 mod undone;
 

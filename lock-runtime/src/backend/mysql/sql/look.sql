@@ -1,4 +1,4 @@
--- What stands at a name. Changes nothing.
+-- What stands at a name; a row of NULLs if nothing does. Changes nothing.
 -- $1 name, $2 how many waiters are named
 SELECT
     l.kind,
@@ -17,10 +17,9 @@ SELECT
         FROM {queued} AS q WHERE q.d > {micros}) AS first_waiters,
     {micros} AS now,
     -- Whether a transaction has locked a row that nobody holds. The row is locked for a moment itself.
-    IF((l.holder IS NULL OR l.expires_at <= {micros}) AND l.shares IS NULL AND l.permits IS NULL,
+    IF(l.name IS NOT NULL AND (l.holder IS NULL OR l.expires_at <= {micros}) AND l.shares IS NULL AND l.permits IS NULL,
         {unlocked} IS NULL, FALSE) AS locked,
     l.polled_until > {micros} + 1000000 AS polled,
     {is_primary} AS is_primary
-FROM {table} AS l LEFT JOIN {shared} AS s ON s.e > {micros}
-WHERE l.name = $1
+FROM (SELECT TRUE) AS one LEFT JOIN {table} AS l ON l.name = $1 LEFT JOIN {shared} AS s ON s.e > {micros}
 GROUP BY l.name

@@ -15,6 +15,8 @@ UPDATE (
 ) AS r STRAIGHT_JOIN {table} AS l FORCE INDEX (PRIMARY) ON l.name = r.name
 SET l.expires_at = GREATEST(l.expires_at, {micros} + r.c3)
 WHERE l.holder = UNHEX(r.c2) AND l.expires_at > {micros};
-SELECT l.name, l.holder, l.expires_at >= @began + r.c3
+SELECT l.name, l.holder, l.expires_at >= @began + r.c3, {is_primary} AS is_primary
 FROM {rows} AS r STRAIGHT_JOIN {table} AS l ON l.name = UNHEX(r.c1)
 WHERE l.holder = UNHEX(r.c2) AND l.expires_at > {micros}
+UNION ALL
+SELECT NULL, NULL, NULL, {is_primary}

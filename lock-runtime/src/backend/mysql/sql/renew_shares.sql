@@ -17,8 +17,10 @@ SET l.shares = (
     FROM {shared} AS s
 )
 WHERE l.shares IS NOT NULL;
-SELECT l.name, s.h, s.e >= @began + r.c3
+SELECT l.name, s.h, s.e >= @began + r.c3, {is_primary} AS is_primary
 FROM {rows} AS r
 STRAIGHT_JOIN {table} AS l ON l.name = UNHEX(r.c1)
 STRAIGHT_JOIN {shared} AS s ON s.h = UNHEX(r.c2)
 WHERE s.e > {micros}
+UNION ALL
+SELECT NULL, NULL, NULL, {is_primary}

@@ -21,9 +21,7 @@ SELECT
     -- Whether a transaction has locked a row that nobody holds. Seldom asked, because it locks the row itself for a moment.
     CASE WHEN l.xmax <> '0' AND l.permits IS NULL AND s.count = 0 AND (l.holder IS NULL OR l.expires_at <= c.now)
         THEN NOT {can_lock} ELSE false END AS locked,
-    l.polled_until > c.now + interval '1 second' AS polled,
-    -- A server that becomes a standby ends its sessions.
-    true AS is_primary
+    l.polled_until > c.now + interval '1 second' AS polled
 FROM {table} AS l
 CROSS JOIN (SELECT clock_timestamp() AS now) AS c
 CROSS JOIN LATERAL (

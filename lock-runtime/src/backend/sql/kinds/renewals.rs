@@ -9,8 +9,10 @@ use crate::backend::{Fault, Renewal, Renewed, Within};
 use crate::observe::metrics::logged;
 use crate::values::{Kind, clock};
 
-/// The number of call timeouts that an answer may take.
-pub(in crate::backend) const LATE: u32 = 4;
+/// The number of call timeouts that an answer may take: 12 s by default, more than a third of a lease of 30 s. A longer wait
+/// would keep a connection that is dead from others. A sign of life that the connection has to give before may take half of
+/// it.
+pub(in crate::backend) const LATE: u32 = 6;
 
 /// The statement that renews an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,48 +43,65 @@ pub(in crate::backend::sql) async fn renew(
     batch: &[Renewal],
     Within { timeout, useful }: Within,
 ) -> Result<Vec<Renewed>, Fault> {
-    let now = clock::now();
+    let began = clock::now();
+    let end = began + useful;
     let waits = batch.iter().any(|renewal| renewal.waits);
-    let until = if waits {
-        // The statement itself finds out whether the lease is over when it has the row.
-        (now + useful.min(inner.call_timeout)).into()
-    } else {
-        // This waits for no row, so an answer that takes longer than a few calls will not come. Another connection may
-        // do.
+    let until = || {
+        let now = clock::now();
+        let left = end - now;
+        if waits {
+            // The statement itself finds out whether the lease is over when it has the row.
+            return (now + left.min(inner.call_timeout)).into();
+        }
+        let longest = left.min(timeout * LATE);
         Until {
-            sent: now + timeout,
-            answered: now + useful.min(timeout * LATE),
+            sent: now + (longest / 2).max(timeout).min(left),
+            answered: now + longest,
+            patience: timeout / 2,
         }
     };
     let id = |renewal: &Renewal| (renewal.key.raw().to_owned(), renewal.holder.text());
     let ids: Vec<RenewalId> = batch.iter().map(id).collect();
     let mut seen = RenewalAnswers::new();
-    for by in [By::Alone, By::Share, By::Look] {
-        let all = batch.iter().zip(&ids);
-        let items = all.filter(|(renewal, _)| way_of(renewal) == by).collect();
-        ask(inner, by, waits, items, until, &mut seen).await?;
-    }
-    // A read may still be a write in the row, and may become a read between one statement and the next.
-    for by in [By::Alone, By::Share] {
-        let all = batch.iter().zip(&ids);
-        let is_missing = |(renewal, id): &Item<'_>| {
-            let was_a_write = way_of(renewal) == By::Share && renewal.key.kind() == Kind::Read;
-            was_a_write && !seen.contains_key(*id)
-        };
-        let items = all.filter(is_missing).collect();
-        ask(inner, by, waits, items, until, &mut seen).await?;
-    }
+    let asking = async {
+        for by in [By::Alone, By::Share, By::Look] {
+            let all = batch.iter().zip(&ids);
+            let items = all.filter(|(renewal, _)| way_of(renewal) == by).collect();
+            ask(inner, by, waits, items, &until, &mut seen).await?;
+        }
+        // A read may still be a write in the row, and may become a read between one statement and the next.
+        for by in [By::Alone, By::Share] {
+            let all = batch.iter().zip(&ids);
+            let is_missing = |(renewal, id): &Item<'_>| {
+                let was_a_write = way_of(renewal) == By::Share && renewal.key.kind() == Kind::Read;
+                was_a_write && !seen.contains_key(*id)
+            };
+            let items = all.filter(is_missing).collect();
+            ask(inner, by, waits, items, &until, &mut seen).await?;
+        }
+        Ok(())
+    };
+    let asked: Result<(), Fault> = asking.await;
     if let Some(ttl) = batch.iter().filter_map(|renewal| renewal.ttl).max() {
-        inner.database.holds_until(now + ttl.duration());
+        inner.database.holds_until(began + ttl.duration());
     }
-    if seen.len() < batch.len() {
+    // What one statement has confirmed is not lost because the next one failed.
+    let missing = match asked {
+        Ok(()) => Renewed::NotHeld,
+        Err(fault) if seen.is_empty() => return Err(fault),
+        Err(fault) => {
+            logged!(debug, %fault, "only a part of a batch of renewals was answered");
+            Renewed::Unknown
+        }
+    };
+    if missing == Renewed::NotHeld && seen.len() < batch.len() {
         // What was renewed must not wait for it.
         let _ = tokio::time::timeout(timeout, inner.database.misses_holds()).await;
     }
     let answers = ids.iter().map(|id| match seen.get(id) {
         Some(true) => Renewed::Held,
         Some(false) => Renewed::LeftOut,
-        None => Renewed::NotHeld,
+        None => missing,
     });
     Ok(answers.collect())
 }
@@ -117,7 +136,7 @@ async fn ask(
     by: By,
     waits: bool,
     items: Vec<Item<'_>>,
-    until: Until,
+    until: &(impl Fn() -> Until + Sync),
     seen: &mut RenewalAnswers,
 ) -> Result<(), Fault> {
     let all = items.len();
@@ -127,7 +146,7 @@ async fn ask(
         if !later.is_empty() {
             parts.push(later);
         }
-        match ask_at_once(inner, by, waits, now, until, seen).await {
+        match ask_at_once(inner, by, waits, now, until(), seen).await {
             Err(Fault::Impossible(_)) if now.len() > 1 => {
                 parts.extend(<[_; 2]>::from(now.split_at(now.len() / 2)));
             }

@@ -71,9 +71,6 @@ fn read(row: &Row) -> Result<Seen, Fault> {
         let micros = micros.and_then(|micros| u64::try_from(micros).ok());
         Ok(micros.map(Duration::from_micros))
     };
-    if !row.flag(16)? {
-        return Err(Fault::not_done("the server has become a replica"));
-    }
     let text = |column| Ok(row.text(column)?.map(str::to_owned));
     let waiters = row.text(12)?.unwrap_or_default().split_whitespace();
     Ok(Seen {

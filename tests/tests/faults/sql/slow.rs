@@ -1,0 +1,54 @@
+//! Tests of a database that answers late: its holds are renewed all the same.
+
+use std::time::{Duration, Instant};
+
+use tests::faults::{connected, free_within, given_back};
+use tests::{Direction, FaultProxy, Mariadb, Postgres, Sql, Table};
+
+use super::{LONG, MS, end, manager};
+
+tests::on_each_database!(holds_are_kept_by_a_database_whose_every_answer_is_late);
+
+/// A database and the latest answers that keep a hold.
+trait Late: Sql {
+    const LATEST: Duration;
+}
+
+impl Late for Postgres {
+    const LATEST: Duration = Duration::from_secs(11);
+}
+
+impl Late for Mariadb {
+    /// A sign of life comes before a renewal.
+    const LATEST: Duration = Duration::from_secs(5);
+}
+
+async fn holds_are_kept_by_a_database_whose_every_answer_is_late<D: Late>() {
+    // In the first case, answers are later than a connection has time for a sign of life. In the second, they are later than
+    // a call may take. A third of the lease is left for a machine that stands still.
+    const LEASE: Duration = Duration::from_secs(36);
+    let late_by = async |late: Duration| {
+        let table = Table::<D>::new();
+        let proxy = FaultProxy::of(D::PROTOCOL, table.server().addr()).await;
+        let (near, by_proxy) = (table.server().addr(), proxy.addr());
+        let through = table
+            .url()
+            .replace(&near.to_string(), &by_proxy.to_string());
+        let builder = tests::builder().ensure_schema(true);
+        let locks = connected(builder.call_timeout(2_000 * MS), &through).await;
+        let other = manager(&table.url()).await;
+        let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
+        proxy.delay(Direction::Replies, late);
+        // By then, it would be over without a second renewal.
+        let over = Instant::now() + LEASE * 4 / 3;
+        while Instant::now() < over {
+            assert!(guard.is_held(), "answers {late:?} late");
+            tokio::time::sleep(20 * MS).await;
+        }
+        proxy.delay(Direction::Replies, Duration::ZERO);
+        given_back(guard).await;
+        free_within(&other, "k", LONG).await;
+        end(table, locks, other).await;
+    };
+    tokio::join!(late_by(1_500 * MS), late_by(D::LATEST));
+}
