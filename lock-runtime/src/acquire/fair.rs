@@ -112,21 +112,23 @@ impl<'a> FairSeat<'a> {
         let Some(until) = self.loose_until else {
             return;
         };
-        let until = until + self.slack();
+        let ends = [until, until + self.slack()];
         let undoing = self.undoing();
         let tenure = Arc::downgrade(handle.hold().tenure());
         self.attempt.core.life.spawn_uncounted(async move {
-            let _undoing = undoing.settled(until).await;
-            // The store does not accept the request any more. A hold that is good, or whose key stays taken, is given back
-            // later than this.
-            if tenure.upgrade().is_none_or(|tenure| tenure.undoes()) {
-                undoing.undo().await;
+            for until in ends {
+                let _undoing = undoing.settled(until).await;
+                // The store does not accept the request any more. A hold that is good, or whose key stays taken, is given
+                // back later than this.
+                if tenure.upgrade().is_none_or(|tenure| tenure.undoes()) {
+                    undoing.undo().await;
+                }
             }
         });
     }
 
-    /// Returns the time after the deadline of a request for which the server may still accept it. The estimate of the server's
-    /// time is late by as much as the last answer was, at most a call timeout.
+    /// Returns the time after the deadline of a request for which the server may still accept it, though it seldom does. The
+    /// estimate of the server's time is late by as much as the last answer was, at most a call timeout.
     fn slack(&self) -> Duration {
         SLACK + self.attempt.core.options.call_timeout
     }
@@ -215,13 +217,13 @@ impl Drop for FairSeat<'_> {
             return;
         }
         let undoing = self.undoing();
-        let loose_until = self.loose_until.map(|until| until + self.slack());
+        let loose = self.loose_until.map(|until| [until, until + self.slack()]);
         let life = &self.attempt.core.life;
         let counted = life.background.enter();
         life.spawn_uncounted(async move {
             undoing.undo().await;
             drop(counted);
-            if let Some(until) = loose_until {
+            for until in loose.into_iter().flatten() {
                 let _undoing = undoing.settled(until).await;
                 undoing.undo().await;
             }

@@ -167,11 +167,14 @@ impl State {
             if deadline - now > self.deadline - now {
                 self.deadline = deadline;
             }
-            self.unleased = false;
-            if let Stage::Held(turn) = &mut self.stage
-                && ttl >= turn.ttl
-            {
-                turn.lengthen = false;
+            match &mut self.stage {
+                // A renewal by hand may be for less than the lease that is still to be asked for.
+                Stage::Held(turn) if ttl < turn.ttl => {}
+                Stage::Held(turn) => {
+                    turn.lengthen = false;
+                    self.unleased = false;
+                }
+                _ => self.unleased = false,
             }
         }
     }

@@ -192,6 +192,7 @@ impl LocalQueues {
         let caller = Successor {
             ticket,
             hold_options,
+            gives_up,
         };
         state.queue(number, caller);
         Ok(Entered::Queued(Waiter {

@@ -251,6 +251,11 @@ fn a_reserved_lock_is_believed_for_its_reservation_until_a_lease_is_confirmed() 
     // An answer that confirms no lease changes nothing.
     tenure.answered(&tenure.renewal(None), Renewed::Held, sent_at);
     assert!(tenure.is_unleased());
+    // A renewal by hand for less than the reservation leaves the lease to be asked for.
+    let short = Ttl::new(50 * MS, false).unwrap();
+    tenure.answered(&tenure.renewal(Some(short)), Renewed::Held, sent_at);
+    assert!(tenure.is_unleased());
+    assert_eq!(tenure.deadline() - sent_at, 900 * MS);
     let asked = tenure.renewal(Some(options.ttl));
     tenure.answered(&asked, Renewed::Held, sent_at);
     assert!(!tenure.is_unleased());
