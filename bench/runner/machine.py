@@ -17,7 +17,8 @@ def describe(server):
     return {
         "cpu": model.group(1) if model else platform.processor(),
         "cores": os.cpu_count(),
-        "kernel": platform.release(),
+        # Without the name that a distribution or a host gives its build.
+        "kernel": ".".join(platform.release().split(".")[:2]),
         "server": "Redis " + server.info("server")["redis_version"],
         "tools": {name: said for name, said in map(version, TOOLS) if said},
     }

@@ -26,7 +26,7 @@ pub async fn run(
     };
     println!("The locks live in {store}.");
     let outcome = body(&locks).await;
-    // Waits until every lock is given back.
+    // Gives the locks back: waits 12 s at most.
     locks.shutdown().await;
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

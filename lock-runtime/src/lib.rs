@@ -76,7 +76,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //! up to three fifths, where the store is slow.
 //!
 //! 1. While [`LockGuard::is_held`] says true, no other holder of that key was admitted, as long as the store kept the
-//!    key (nobody deleted or evicted it, no write was lost) and its clock did not step. The answer is local: from a
+//!    key (nobody deleted or evicted it, no write was lost) and its clock did not step forward. The answer is local: from a
 //!    deadline that was taken before the request was sent, less a margin (1 % of the lease, 10 ms at least). It turns
 //!    false on time if the store is unreachable, and after the process was frozen, or the machine, if
 //!    [a clock of it went on](_documentation::guarantees#when-the-machine-sleeps).

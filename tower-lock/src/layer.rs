@@ -264,7 +264,7 @@ impl<K, R, U> LockLayer<K, R, U> {
     /// use lock_runtime::LockManager;
     /// use tower_lock::{LockLayer, RequestKey};
     ///
-    /// let order = RequestKey::new("order").path_segment(1);
+    /// let order = RequestKey::new("order").path_segment_as::<u64>(1);
     /// let layer = LockLayer::from_key(LockManager::in_memory(), order).read_write();
     /// # drop(layer);
     /// ```
@@ -354,7 +354,7 @@ impl<K, R, U> LockLayer<K, R, U> {
     /// use lock_runtime::LockManager;
     /// use tower_lock::{LockLayer, RequestKey};
     ///
-    /// let order = RequestKey::new("order").path_segment(1);
+    /// let order = RequestKey::new("order").path_segment_as::<u64>(1);
     /// let layer = LockLayer::from_key(LockManager::in_memory(), order)
     ///     .max_waiters_per_client(4, RequestKey::new("client").header("x-api-key"));
     /// # drop(layer);

@@ -25,7 +25,7 @@ use lock_runtime::Lease;
 ///     format!("{:?}", lease.fencing_token())
 /// }
 ///
-/// let order = RequestKey::new("order").path_segment(1);
+/// let order = RequestKey::new("order").path_segment_as::<u64>(1);
 /// let app: Router = Router::new()
 ///     .route("/orders/{id}", post(pay))
 ///     .route_layer(LockLayer::from_key(LockManager::in_memory(), order));

@@ -14,7 +14,7 @@
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let locks = LockManager::connect("redis://127.0.0.1/").await?;
 //! // The lock `order:17` around every request to `/orders/17`.
-//! let order = RequestKey::new("order").path_segment(1);
+//! let order = RequestKey::new("order").path_segment_as::<u64>(1);
 //! let app: Router = Router::new()
 //!     .route("/orders/{id}", post(pay))
 //!     .route_layer(LockLayer::from_key(locks, order).wait(Duration::from_secs(2)));
@@ -63,7 +63,7 @@
 //! | a part of the key is missing, or not of its type: the reply names it | `BadKey` | 400 | no |
 //! | the name is empty, too long, or has an empty or ambiguous value in it | `BadKey` | 400 | no |
 //! | the route cannot have a part of the key | `Misconfigured` | 500, and a `tracing` error that names the part | no |
-//! | the store denies access (after the whole wait, if it served such a request before), the key holds something else, an option is out of bounds, the manager's runtime has ended | `Misconfigured` | 500, and a `tracing` error | no |
+//! | the store denies access (after the whole wait, if it served such a request before), the key holds something else, permits were not set, a write is asked for under a read, an option is out of bounds, the manager's runtime has ended | `Misconfigured` | 500, and a `tracing` error | no |
 //!
 //! `Retry-After` is 1 to 5 seconds, at random: it neither reveals the holder's lease nor brings the refused clients
 //! back at once. Bodies name neither the lock nor the fault; [`Reply`] changes what is sent.
@@ -168,7 +168,7 @@
 //! }
 //!
 //! # let locks = LockManager::in_memory();
-//! # let order = RequestKey::new("order").path_segment(1);
+//! # let order = RequestKey::new("order").path_segment_as::<u64>(1);
 //! # async fn pay() {}
 //! let app: Router = Router::new()
 //!     .route("/orders/{id}", post(pay))
@@ -296,9 +296,9 @@
 //! # Cost
 //!
 //! `cargo bench -p tower-lock` compares the layer with [`LockRequest::run`](lock_runtime::LockRequest::run) written
-//! by hand around the same service. On the memory store the two cost the same, about 3 µs a call (the median
-//! difference of 101 rounds was −0.14 µs, its quartiles −0.59 and 0.31 µs); a request without a key paid 38 ns. The
-//! wait for a lock is one boxed future per request; the inner call is not boxed.
+//! by hand around the same service. On the memory store the two cost the same, about 2 µs a call, and a request
+//! without a key pays less than 0.1 µs. The wait for a lock is one boxed future per request; the inner call is not
+//! boxed.
 //!
 //! # Features
 //!

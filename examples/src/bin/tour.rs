@@ -22,7 +22,7 @@ async fn main() -> ExitCode {
     };
     println!("The lock lives in {store}.\n");
     let outcome = tour(&locks).await;
-    // Waits until every lock is given back.
+    // Gives the locks back: waits 12 s at most.
     locks.shutdown().await;
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

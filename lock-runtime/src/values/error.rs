@@ -11,7 +11,7 @@ use std::time::Duration;
 /// | variant | what happened | can a retry help? |
 /// |---|---|---|
 /// | [`Busy`](LockError::Busy) | somebody else held the key for the whole wait | yes, after `retry_after` |
-/// | [`Lost`](LockError::Lost) | the lock was held and then lost | yes, if the work can be repeated |
+/// | [`Lost`](LockError::Lost) | the lock was held and then lost | yes, if the work can be repeated, and was not `completed` |
 /// | [`Unavailable`](LockError::Unavailable) | the store gave no answer in the caller's time, or too few replicas confirmed | yes, later |
 /// | [`TooManyWaiters`](LockError::TooManyWaiters) | a cap on local waiters was reached | yes, later |
 /// | [`Denied`](LockError::Denied) | login, ACL or TLS refused, for the whole wait if the store had served the manager before | no |
@@ -197,12 +197,16 @@ impl LockError {
         }
     }
 
-    /// True if the same call can succeed later without anybody changing code or configuration.
+    /// True if the same call can succeed later without anybody changing code or configuration. False if its work is done:
+    /// a [`Lost`](LockError::Lost) that says `completed`.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
             LockError::Busy { .. }
-                | LockError::Lost { .. }
+                | LockError::Lost {
+                    completed: false,
+                    ..
+                }
                 | LockError::Unavailable { .. }
                 | LockError::TooManyWaiters { .. }
         )
@@ -487,6 +491,18 @@ mod tests {
             assert_eq!(error.name().is_some(), is_named && !is_of_key, "{error}");
             assert!(!error.is_busy() || error.is_retryable());
         }
+    }
+
+    #[test]
+    fn work_that_was_completed_is_not_repeated() {
+        let lost = |completed| LockError::Lost {
+            name: "order:7".to_owned(),
+            held_for: Duration::ZERO,
+            reason: LostReason::Expired,
+            completed,
+        };
+        assert!(lost(false).is_retryable());
+        assert!(!lost(true).is_retryable());
     }
 
     #[test]

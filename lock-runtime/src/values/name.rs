@@ -8,7 +8,7 @@ use crate::values::error::LockError;
 /// The longest name, and the longest key with its namespace, in bytes.
 pub(crate) const MAX_BYTES: usize = 512;
 
-/// The name of a lock: 1 to 512 bytes, any characters.
+/// The name of a lock: 1 to 512 bytes with the manager's namespace before it (`lock:` by default), any characters.
 ///
 /// A string given by the program is taken byte for byte (`From<&str>`, `From<String>`). Values that come from
 /// users belong through `key!("order:{id}")`, the attribute's template, or [`LockName::with`]: they are escaped,

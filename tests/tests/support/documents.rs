@@ -71,6 +71,50 @@ fn files_below(root: &Path, directory: &Path, files: &mut Vec<String>) {
 }
 
 #[test]
+fn the_page_for_the_person_on_call_quotes_errors_and_log_lines_as_the_code_has_them() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut files = Vec::new();
+    for part in ["lock-runtime/src", "tower-lock/src"] {
+        files_below(&root, &root.join(part), &mut files);
+    }
+    // A text goes on in the next line after a backslash.
+    let code = files.iter().map(|file| {
+        let text = fs::read_to_string(root.join(&file[1..])).unwrap();
+        let mut lines = text.split("\\\n").map(str::trim_start);
+        let first = lines.next().unwrap_or_default().to_owned();
+        lines.fold(first, |text, line| text + line)
+    });
+    let code: Vec<String> = code.collect();
+    let page = fs::read_to_string(root.join("docs/operations.md")).unwrap();
+    let (_, tables) = page.split_once("## What the log says").unwrap();
+    let (tables, _) = tables.split_once("## Why a lock was lost").unwrap();
+    let mut quoted = 0;
+    for row in tables.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<_> = row.split(" | ").collect();
+        let is_of_the_log = ["| error", "| warning", "| information"].contains(&cells[0]);
+        let cell = cells[usize::from(is_of_the_log)].replace("``", "");
+        // A text that holds a code span stands between two pairs of backticks.
+        let texts: Vec<_> = match row.contains("``") {
+            true => vec![cell.as_str()],
+            false => cell.split('`').skip(1).step_by(2).collect(),
+        };
+        for part in texts.iter().flat_map(|text| text.split('…')) {
+            let part = part.trim().trim_start_matches("refused: ");
+            let is_there = |part: &str| code.iter().any(|text| text.contains(part));
+            // Some texts are put together of two.
+            let mut cuts = part.match_indices(' ').map(|(at, _)| part.split_at(at));
+            assert!(
+                is_there(part)
+                    || cuts.any(|(one, two)| is_there(one) && is_there(two.trim_start())),
+                "no error and no log line has {part:?}"
+            );
+            quoted += 1;
+        }
+    }
+    assert!(quoted > 40, "only {quoted} were found");
+}
+
+#[test]
 fn the_table_of_a_managers_options_has_them_all() {
     let api = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lock-runtime/src/api");
     let text = |file| fs::read_to_string(api.join(file)).unwrap();

@@ -56,7 +56,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             let _ = timeout(Duration::from_secs(15), server).await; // those under way end
         }
     }
-    locks.shutdown().await; // until every lock is given back
+    locks.shutdown().await; // gives the locks back: 12 s at most
     reminders.await??;
     Ok(())
 }
