@@ -43,8 +43,8 @@ pub(crate) use self::listen::{Both, Listen, SilentListener};
 pub(crate) use self::transactions::{GIVEN, Give, TOO_EARLY, Transactions};
 pub(crate) use self::types::{
     AcquireRequest, Acquired, AcquiredAll, Event, EventSink, FIRST_WAITERS, FurtherTurns, Granted,
-    HandedOver, HoldRef, Holders, QUEUE_LIFE, Released, Renewal, Renewed, Snapshot, Spare,
-    WithRelease, Within,
+    HandedOver, HoldRef, Holders, LAST_SENT, QUEUE_LIFE, Released, Renewal, Renewed, Snapshot,
+    Spare, WithRelease, Within,
 };
 
 /// The time for which one request of a waiting writer keeps new readers out, even of a free lock. It is longer than the pause

@@ -228,10 +228,14 @@ pub(crate) struct Renewal {
     pub(crate) waits: bool,
 }
 
+/// The number of call timeouts after which a renewal is not sent any more.
+pub(crate) const LAST_SENT: u32 = 3;
+
 /// The time that a renewal may take, counted from the call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Within {
-    /// The time after which an answer is late, and another renewal is sent. On a database, this one may be sent even later.
+    /// The time after which an answer is late, and another renewal is sent. On a database, this one may be sent even later,
+    /// up to [`LAST_SENT`] times as late.
     pub(crate) timeout: Duration,
     /// The time for which an answer is of use: the core awaits it until then. If it takes longer than `timeout`, the store
     /// checks the connection meanwhile.

@@ -25,7 +25,7 @@ use tokio::sync::Notify;
 
 use super::turn::Turn;
 use super::{Core, Hold, Loss};
-use crate::backend::{Granted, HoldRef, Renewal, Renewed, Spare};
+use crate::backend::{Granted, HoldRef, LAST_SENT, Renewal, Renewed, Spare};
 use crate::queue::{Entered, Front};
 use crate::sync::Modelled;
 use crate::values::{
@@ -406,7 +406,7 @@ impl Tenure {
 
     fn asks_for(&self, state: &mut State, ttl: Option<Ttl>, call: Duration) -> Renewal {
         if let Some(ttl) = ttl {
-            let latest = clock::now() + call + ttl.duration();
+            let latest = clock::now() + call * LAST_SENT + ttl.duration();
             state.leased_until = state.leased_until.later(latest);
         }
         Renewal {

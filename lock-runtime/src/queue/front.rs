@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::key_state::KeyState;
-use super::{LocalQueues, Shard, Successor, Ticket, may_rest};
+use super::{LocalQueues, Shard, Successor, Ticket};
 use crate::backend::Fault;
 use crate::hold::Tenure;
 use crate::queue::slice::Slice;
@@ -43,12 +43,9 @@ impl Front {
         self.change(|state| read(state.slice()))
     }
 
-    /// Notes that the front only lets other processes ask first, from now on. Returns `false` if it must not: the next caller
-    /// would give up meanwhile.
-    pub(crate) fn rests(&self, now: Moment, until: Moment) -> bool {
-        let may_rest = |gives_up| may_rest(now, gives_up, until);
-        self.change(|state| state.rests(until, may_rest))
-            .unwrap_or(true)
+    /// Notes that the front only lets other processes ask first, from now on.
+    pub(crate) fn rests(&self, until: Moment) {
+        self.change(|state| state.rests(until));
     }
 
     /// Notes that a caller follows another one at the front. Returns the place on the store's list that the other one left.

@@ -71,8 +71,6 @@ pub(super) enum KeyStage {
 pub(crate) struct Successor {
     pub(super) ticket: oneshot::Sender<Ticket>,
     pub(crate) hold_options: HoldOptions,
-    /// The end of its wait, if it has one.
-    pub(super) gives_up: Option<Moment>,
 }
 
 /// The owner of the front, and its count of answers, as a waiter saw them.
@@ -280,21 +278,10 @@ impl KeyState {
         Some(ended)
     }
 
-    /// The front only lets other processes ask first. Returns `false` if the first caller that waits `may_rest` no longer than
-    /// its own time: then the front is to go to it.
-    pub(super) fn rests(
-        &mut self,
-        until: Moment,
-        may_rest: impl FnOnce(Option<Moment>) -> bool,
-    ) -> bool {
-        let mut waiting = self.waiters.values();
-        let first = waiting.find(|caller| !caller.ticket.is_closed());
-        if first.is_some_and(|caller| !may_rest(caller.gives_up)) {
-            return false;
-        }
+    /// The front only lets other processes ask first.
+    pub(super) fn rests(&mut self, until: Moment) {
         self.stage = KeyStage::Rests { until };
         self.signs += 1;
-        true
     }
 
     /// The front is dropped. The next waiter owns it under this number; `None` if no caller waits. The stage before is to be

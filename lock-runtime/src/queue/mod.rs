@@ -192,7 +192,6 @@ impl LocalQueues {
         let caller = Successor {
             ticket,
             hold_options,
-            gives_up,
         };
         state.queue(number, caller);
         Ok(Entered::Queued(Waiter {

