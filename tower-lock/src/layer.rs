@@ -413,7 +413,7 @@ impl<K, R, U> LockLayer<K, R, U> {
     ///
     /// A connection that is upgraded, such as a WebSocket, goes on outside of any body, where this layer cannot hold a lock
     /// for it. A response `101 Switching Protocols` is therefore replaced by a refusal with 500, and the log says why. A
-    /// WebSocket over HTTP/2 has no such status, and its lock ends with the response. [WebSockets](crate#websockets) says
+    /// WebSocket over HTTP/2 and a tunnel that `CONNECT` opens have no such status: their locks end with the response. [WebSockets](crate#websockets) says
     /// how to hold a lock for them.
     #[must_use]
     pub fn until_body_end(mut self, max_hold: Duration) -> LockLayer<K, R, UntilBodyEnd> {

@@ -24,6 +24,20 @@ fn whole(head: Head<'_>) -> &Uri {
     head.uri()
 }
 
+/// Whether the handler may take a slash that is encoded within a segment, `%2F`, for one between two. axum decodes the parameter
+/// of a wildcard, `{*path}`, as a whole.
+#[cfg(feature = "axum")]
+pub(crate) fn may_be_split(head: Head<'_>) -> bool {
+    let route = head.extensions().get::<MatchedPath>();
+    route.is_none_or(|route| route.as_str().contains("{*"))
+}
+
+/// The same: of another router, nobody knows.
+#[cfg(not(feature = "axum"))]
+pub(crate) fn may_be_split(_: Head<'_>) -> bool {
+    true
+}
+
 /// Returns the flaw of a request whose path has too few segments.
 #[cfg(feature = "axum")]
 pub(crate) fn no_segment(head: Head<'_>) -> Flaw {

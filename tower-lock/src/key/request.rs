@@ -11,7 +11,7 @@ use http::uri::Authority;
 use lock_runtime::LockName;
 use percent_encoding::percent_decode_str;
 
-use crate::key::path::{no_segment, segments};
+use crate::key::path::{may_be_split, no_segment, segments};
 use crate::key::{Head, LockKey};
 use crate::refusal::Refusal;
 
@@ -64,6 +64,10 @@ use crate::refusal::Refusal;
 /// texts to one value: `17`, `017` and `+17` are one `u64`, and a UUID can be written in several ways. Requests for one
 /// resource would then run together. Use the part that ends in `_as`, with the type that the handler parses to, wherever
 /// that type is no text.
+///
+/// A segment of the path with a slash in it, `a%2Fb`, is refused with 400 by [`path`](Self::path) and
+/// [`path_segment`](Self::path_segment) where the handler may take it for two: in a route with a wildcard, `{*path}`, and without
+/// axum's router. There, `path_param` takes the parameter as the handler does.
 ///
 /// The request's body type does not matter: one key serves axum and tonic.
 #[derive(Clone)]
@@ -223,7 +227,7 @@ impl RequestKey {
         let what = format!("The segment {index} of the path");
         self.text(&what, form, move |head| {
             let segment = segments(head).nth(index);
-            decoded(segment.ok_or_else(|| no_segment(head))?)
+            decoded(head, segment.ok_or_else(|| no_segment(head))?)
         })
     }
 
@@ -235,7 +239,7 @@ impl RequestKey {
             for segment in segments(head) {
                 key = key.literal("/");
                 if !segment.is_empty() {
-                    key = key.with(&decoded(segment)?);
+                    key = key.with(&decoded(head, segment)?);
                 }
             }
             Ok(key)
@@ -396,8 +400,12 @@ fn header<'a>(head: Head<'a>, name: &HeaderName) -> Result<Cow<'a, str>, Flaw> {
     Ok(value.into())
 }
 
-fn decoded(segment: &str) -> Result<Cow<'_, str>, Flaw> {
-    percent_decode_str(segment)
-        .decode_utf8()
-        .map_err(|_| Flaw::NoText)
+/// Returns a segment of the request's path as text.
+fn decoded<'a>(head: Head<'_>, segment: &'a str) -> Result<Cow<'a, str>, Flaw> {
+    let text = percent_decode_str(segment).decode_utf8();
+    let text = text.map_err(|_| Flaw::NoText)?;
+    if text.contains('/') && may_be_split(head) {
+        return Err(Flaw::Invalid);
+    }
+    Ok(text)
 }

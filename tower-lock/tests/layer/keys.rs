@@ -113,9 +113,20 @@ fn different_values_have_different_names() {
     assert_ne!(of("x%3Ay", "z"), of("x:y", "z"));
     let path = RequestKey::new("o").path();
     let of = |uri: &str| name(&path, Request::get(uri));
-    assert_ne!(of("/a%2Fb"), of("/a/b"));
     assert_ne!(of("/a/"), of("/a"));
     assert_ne!(of("/a//b"), of("/a/b"));
+}
+
+#[test]
+fn a_segment_with_a_slash_is_refused_for_a_handler_may_take_it_for_two() {
+    for key in [
+        RequestKey::new("o").path(),
+        RequestKey::new("o").path_segment(0),
+    ] {
+        let request = Request::get("/a%2Fb").body(()).unwrap();
+        let refusal = key.find_name(&request).unwrap_err();
+        assert!(refusal.detail().ends_with(" is not valid."), "{refusal}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

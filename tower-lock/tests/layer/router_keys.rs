@@ -74,6 +74,38 @@ async fn a_segment_below_nest_is_counted_in_the_whole_path() {
     }
 }
 
+/// axum decodes the parameter of a wildcard as a whole: for the handler, both spellings are one file.
+#[tokio::test(start_paused = true)]
+async fn two_spellings_of_a_wildcard_have_no_two_names() {
+    let file = || RequestKey::new("file");
+    for (key, held, encoded) in [
+        (file().path(), "file:/files/a/b", StatusCode::BAD_REQUEST),
+        (file().path_segment(1), "file:a", StatusCode::BAD_REQUEST),
+        (file().path_param("path"), "file:a%2Fb", StatusCode::LOCKED),
+    ] {
+        let locks = LockManager::in_memory();
+        let _guard = locks.mutex(held).acquire().await.unwrap();
+        let layer = LockLayer::from_key(locks, key).wait(Duration::ZERO);
+        let app = Router::new()
+            .route("/files/{*path}", get(async || "served"))
+            .route_layer(layer);
+        assert_eq!(
+            status(&app, "/files/a/b").await,
+            StatusCode::LOCKED,
+            "{held}"
+        );
+        assert_eq!(status(&app, "/files/a%2Fb").await, encoded, "{held}");
+        assert_eq!(status(&app, "/files/c").await, StatusCode::OK, "{held}");
+    }
+    // One segment stays one: this is a file of its own.
+    let locks = LockManager::in_memory();
+    let _guard = locks.mutex("file:/files/a/b").acquire().await.unwrap();
+    let app = Router::new()
+        .route("/files/{name}", get(async || "served"))
+        .route_layer(LockLayer::from_key(locks, file().path()).wait(Duration::ZERO));
+    assert_eq!(status(&app, "/files/a%2Fb").await, StatusCode::OK);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_part_that_its_route_cannot_have_is_500_and_one_that_a_client_left_out_400() {
     let app = |key: RequestKey| {
