@@ -252,6 +252,7 @@ impl<T: SqlTransaction> TransactionSeat<'_, T> {
     async fn give(&mut self, mut lease: OnItsWay) -> Result<(String, bool), T::Error> {
         let Give { take, then, params } = self.transactions.give(lease.hold_ref());
         let params: Vec<&str> = params.iter().map(String::as_str).collect();
+        let ttl = self.attempt.request.hold_options.ttl;
         let mut pauses = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
         let mut answer = String::new();
         let mut is_there = false;
@@ -265,7 +266,13 @@ impl<T: SqlTransaction> TransactionSeat<'_, T> {
             answer = self.transaction.ask(&take, &params).await?;
             // If it came too late, it may have locked the row all the same, until the transaction ends.
             self.given_up = lease.ends.remaining() < ON_ITS_WAY / 4 && answer != GIVEN;
-            if is_there || [GIVEN, TOO_EARLY].contains(&&*answer) {
+            if is_there || answer == GIVEN {
+                break;
+            }
+            // A transaction that sees what was there before will not see more. MySQL's has found the lease, and locked it;
+            // PostgreSQL's may have found none.
+            if answer == TOO_EARLY {
+                is_there = T::DIALECT == SqlDialect::Mysql || lease.is_there(ttl).await;
                 break;
             }
             // A row that others write is free again when their commits have ended.
@@ -274,7 +281,7 @@ impl<T: SqlTransaction> TransactionSeat<'_, T> {
                 continue;
             }
             // The row may have become free just after this look, so another look decides.
-            is_there = lease.is_there(self.attempt.request.hold_options.ttl).await;
+            is_there = lease.is_there(ttl).await;
             if !is_there {
                 break;
             }
@@ -325,12 +332,12 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
         let fault = match &*answer {
             GIVEN => return Asked::Granted(granted.token),
             // The first look found it, so the transaction has looked at something before, and will do so each time.
-            TOO_EARLY if self.looks == 1 => Fault::Impossible(
+            TOO_EARLY if self.looks == 1 && is_there => Fault::Impossible(
                 "the transaction sees what was there before it had the lock: roll it back. At this isolation level, a \
                  transaction takes one lock, before it reads anything, and in the database of this lock manager"
                     .to_owned(),
             ),
-            TOO_EARLY => {
+            TOO_EARLY if is_there => {
                 self.given_up = true;
                 Fault::not_done(
                     "the transaction has waited for the lock's row, and sees what was there before: roll it back",
@@ -345,9 +352,8 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
                 "the transaction was too slow to take the lock over: roll it back",
             ),
             _ => {
-                // A look that finds another holder, or none, may have locked the row until the transaction ends: MySQL's
-                // answer is empty then.
-                self.given_up = answer.is_empty();
+                // A look that finds another holder, or none, may have locked the row until the transaction ends.
+                self.given_up = true;
                 Fault::not_done(
                     "the lock was released by force on its way to the transaction, or others have locked its row for long: \
                      roll it back",

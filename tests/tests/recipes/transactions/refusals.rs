@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::convert::Infallible;
 
 use lock_runtime::{LockManager, SqlDialect, SqlTransaction};
+use tests::Blocker;
 use tests::faults::connected;
-use tests::{Blocker, Postgres};
 
 use super::{
     Driver, LONG, MS, Open, assert_refused, free_within, in_time, is_busy, scene, take,
@@ -14,7 +14,7 @@ use super::{
 
 tests::on_each_database!(
     what_could_not_exclude_others_is_refused_with_what_to_do
-    a_lease_that_is_released_by_force_on_its_way_is_asked_for_again
+    a_lease_that_is_released_by_force_on_its_way_is_for_another_transaction
     a_row_that_a_stranger_has_locked_for_a_while_is_taken_afterwards
     a_row_that_is_free_after_the_last_look_is_no_mistake_of_the_transaction
     a_manager_of_short_leases_gives_locks_to_transactions
@@ -48,9 +48,9 @@ async fn what_could_not_exclude_others_is_refused_with_what_to_do<D: Driver>() {
 }
 
 /// A transaction before whose first statement something happens, which may answer in its place.
-struct Disturbed<'a, T, F> {
-    transaction: &'a mut T,
-    first: Option<F>,
+pub(super) struct Disturbed<'a, T, F> {
+    pub(super) transaction: &'a mut T,
+    pub(super) first: Option<F>,
 }
 
 impl<T: SqlTransaction, F: Future<Output = Option<String>> + Send> SqlTransaction
@@ -69,8 +69,8 @@ impl<T: SqlTransaction, F: Future<Output = Option<String>> + Send> SqlTransactio
     }
 }
 
-/// On MySQL, the transaction may have locked the row of a holder that it did not look for, and has to be done again.
-async fn a_lease_that_is_released_by_force_on_its_way_is_asked_for_again<D: Driver>() {
+/// The transaction may have locked the row of a holder that it did not look for, and has to be done again.
+async fn a_lease_that_is_released_by_force_on_its_way_is_for_another_transaction<D: Driver>() {
     let (table, locks, mut one, _) = scene::<D>().await;
     let mut mine = D::begin(&mut one).await;
     let mut disturbed = Disturbed {
@@ -80,17 +80,18 @@ async fn a_lease_that_is_released_by_force_on_its_way_is_asked_for_again<D: Driv
             None
         })),
     };
-    let taken = take_within(&locks, &mut disturbed, "k", LONG).await;
-    if D::SCHEME == Postgres::SCHEME {
-        taken.unwrap();
-    } else {
-        let refused = taken.unwrap_err();
-        assert!(refused.is_retryable(), "{refused}");
-        mine.rollback().await;
-        mine = D::begin(&mut one).await;
-        take_within(&locks, &mut mine, "k", LONG).await.unwrap();
-    }
+    let refused = take_within(&locks, &mut disturbed, "k", LONG).await;
+    assert!(!is_busy(&refused));
+    let refused = refused.unwrap_err();
+    assert!(refused.is_retryable(), "{refused}");
     mine.rollback().await;
+    let taken = in_time(async || {
+        let mut mine = D::begin(&mut one).await;
+        let taken = undriven(take_within(&locks, &mut mine, "k", LONG).await);
+        mine.rollback().await;
+        taken
+    });
+    taken.await.unwrap();
     free_within(&locks, "k", LONG).await;
     table.assert_clean().await;
 }

@@ -4,8 +4,10 @@ use tests::faults::connected;
 use tests::{Postgres, PostgresServer};
 use tokio_postgres::IsolationLevel;
 
+use super::super::refusals::Disturbed;
 use super::super::{
-    Driver, LONG, Open, assert_refused, free_within, is_given_back_after, scene, take, take_within,
+    Driver, LONG, Open, assert_refused, free_within, in_time, is_given_back_after, scene, take,
+    take_within, undriven,
 };
 use super::Tx;
 
@@ -36,7 +38,7 @@ async fn transactions_that_only_read_or_are_elsewhere_are_refused() {
     let strict = stranger.build_transaction();
     let strict = strict.isolation_level(IsolationLevel::RepeatableRead);
     let mut strict = Tx(strict.start().await.unwrap());
-    let taken = take(&locks, &mut strict, "k").await;
+    let taken = in_time(async || undriven(take(&locks, &mut strict, "k").await)).await;
     assert_refused(taken, "in the database of this lock manager");
     drop(strict);
     free_within(&locks, "k", LONG).await;
@@ -61,14 +63,34 @@ async fn a_strict_transaction_that_has_read_before_is_refused() {
             .await
             .unwrap();
         guard.release().await.unwrap();
-        assert_refused(
-            take(&locks, &mut early, "k").await,
-            "before it reads anything",
-        );
+        let taken = in_time(async || undriven(take(&locks, &mut early, "k").await)).await;
+        assert_refused(taken, "before it reads anything");
         early.rollback().await;
         let again = one.build_transaction().isolation_level(level).start();
         let mut again = Tx(again.await.unwrap());
         take_within(&locks, &mut again, "k", LONG).await.unwrap();
         again.commit().await;
     }
+}
+
+/// The transaction made no mistake, so another one is worth a try.
+#[tokio::test]
+async fn a_strict_transaction_whose_lease_was_released_by_force_is_not_blamed() {
+    let (table, locks, mut one, _) = scene::<Postgres>().await;
+    let level = IsolationLevel::RepeatableRead;
+    let mine = one.build_transaction().isolation_level(level).start();
+    let mut mine = Tx(mine.await.unwrap());
+    let mut disturbed = Disturbed {
+        transaction: &mut mine,
+        first: Some(Box::pin(async {
+            assert!(locks.force_release("k").await.unwrap());
+            None
+        })),
+    };
+    let refused = take_within(&locks, &mut disturbed, "k", LONG).await;
+    let refused = refused.unwrap_err();
+    assert!(refused.is_retryable(), "{refused}");
+    mine.rollback().await;
+    free_within(&locks, "k", LONG).await;
+    table.assert_clean().await;
 }
