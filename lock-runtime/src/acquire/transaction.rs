@@ -256,12 +256,16 @@ impl<T: SqlTransaction> TransactionSeat<'_, T> {
         let mut pauses = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
         let mut answer = String::new();
         let mut is_there = false;
+        let mut has_looked = false;
         loop {
-            // A statement that comes after the lease may lock a row that is somebody else's by then.
+            // A statement that comes after the lease may lock a row that is somebody else's by then. A look before may have
+            // locked it already.
             if lease.ends.remaining() < ON_ITS_WAY / 4 {
+                self.given_up = has_looked;
                 is_there = false;
                 break;
             }
+            has_looked = true;
             self.looks += 1;
             answer = self.transaction.ask(&take, &params).await?;
             // If it came too late, it may have locked the row all the same, until the transaction ends.

@@ -101,7 +101,7 @@ async fn every_documented_right_in_a_cluster_is_needed_and_named_when_it_is_miss
 
 #[tokio::test]
 async fn the_documented_rights_at_sentinels_are_enough_and_the_one_that_is_needed_is_named() {
-    let group = SentinelGroup::start().await;
+    let group = SentinelGroup::builder(1, 1).steady().start().await;
     let all = documented_rights("ACL SETUSER locks at a sentinel:");
     let connect = async |user: &str, rights: &[&str]| {
         for sentinel in &group.sentinels {

@@ -1,11 +1,12 @@
 //! Tests of the records of managers: what is in the store, who may read it, and when it goes.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use lock_runtime::LockError;
 use redis::Value;
 use tests::faults::connected;
-use tests::stops::{STOP, in_one_of_a_few_rounds, shut_down};
+use tests::stops::{in_one_of_a_few_rounds, shut_down};
 use tests::{Events, RedisServer, Worker, documented_rights, eventually};
 use tracing::Level;
 
@@ -43,7 +44,7 @@ async fn an_operator_reads_who_a_manager_is_and_finds_no_holders_id() {
 #[tokio::test]
 async fn many_locks_are_one_record_which_a_shutdown_deletes() {
     // A shutdown waits for two seconds at most, and a machine that stands still may need longer.
-    in_one_of_a_few_rounds(STOP, "the record is deleted", async || {
+    in_one_of_a_few_rounds(Duration::ZERO, "the record is deleted", async || {
         let server = RedisServer::start();
         let locks = tests::connected(&server.url()).await;
         for round in 0..50 {

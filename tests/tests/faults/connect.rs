@@ -2,7 +2,7 @@
 //! retryable only if the same call can succeed later without anybody changing code or configuration.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lock_runtime::LockError;
 use tests::faults::{asleep, took};
@@ -362,7 +362,7 @@ async fn a_server_that_stands_still_in_the_middle_of_the_check_is_connected_to()
     let proxy = FaultProxy::start(server.addr()).await;
     proxy.delay(Direction::Requests, 100 * MS);
     for _ in 0..20 {
-        let url = proxy.url();
+        let (url, began) = (proxy.url(), Instant::now());
         let connecting =
             tokio::spawn(async move { tests::builder().call_timeout(LONG).connect(&url).await });
         while server.stray_keys().is_empty() && !connecting.is_finished() {
@@ -372,11 +372,15 @@ async fn a_server_that_stands_still_in_the_middle_of_the_check_is_connected_to()
             server.sigstop();
             tokio::time::sleep(2_300 * MS).await;
             server.sigcont();
-            connecting.await.unwrap().unwrap();
-            return;
+            match connecting.await.unwrap() {
+                Ok(_) => return,
+                // The whole check has five seconds, and the machine may stand still in it as well.
+                Err(LockError::Unavailable { .. }) if began.elapsed() >= 5_000 * MS => {}
+                Err(error) => panic!("{error}"),
+            }
         }
     }
-    panic!("the check was never seen");
+    panic!("the check was never seen, or never in time");
 }
 
 #[tokio::test]

@@ -330,6 +330,7 @@ async fn nodes_of_a_quorum_and_confirmations_by_replicas_log_in_too() {
     assert!(tokens.asked() >= 4, "two for each of a majority at least");
 
     let group = SentinelGroup::builder(1, 1)
+        .steady()
         .requirepass("hunter2")
         .start()
         .await;

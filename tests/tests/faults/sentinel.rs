@@ -50,7 +50,7 @@ async fn any_sentinel_that_answers_leads_to_the_master() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_answers_at_one_moment_are_checked_by_few_questions_to_the_sentinels() {
-    let group = SentinelGroup::start().await;
+    let group = SentinelGroup::builder(1, 1).steady().start().await;
     let locks = manager(&group.url()).await;
     let mut guards = Vec::new();
     for number in 0..100 {
@@ -151,6 +151,7 @@ async fn a_master_that_cannot_be_reached_is_named_with_its_sentinel() {
 #[tokio::test]
 async fn sentinels_and_servers_may_have_different_passwords() {
     let conf = SentinelGroup::builder(1, 1)
+        .steady()
         .requirepass("for-data")
         .sentinel_password("for-sentinels");
     let group = conf.start().await;

@@ -58,6 +58,8 @@ async fn replicas_of_the_new_master_do_not_vouch_for_a_renewal_at_the_old_one() 
         guards.push(request.lease(LEASE).acquire().await.unwrap());
     }
 
+    eventually("the new one has them", async || known(new) == [true; 3]).await;
+
     // Open connections stay at the old master. Those that wait for replicas are opened anew.
     proxy.lead_to(new.addr());
     let _: Value = new.query(&["REPLICAOF", "NO", "ONE"]);

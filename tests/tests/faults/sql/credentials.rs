@@ -190,7 +190,10 @@ async fn a_login_that_cannot_be_renewed_keeps_its_connection_and_is_tried_again<
     eventually("it is tried again", async || tokens.asked() >= asked + 4).await;
     let before = server.query(<D as Rotating>::CONNECTIONS);
     take_a_lock(&locks).await.unwrap();
-    assert_eq!(server.query(<D as Rotating>::CONNECTIONS), before);
+    // One that had another in its place may have ended.
+    let after = server.query(<D as Rotating>::CONNECTIONS);
+    let are_kept = after.iter().all(|pid| before.contains(pid)) && !after.is_empty();
+    assert!(are_kept, "{after:?} of {before:?}");
     tokens.rotate("first");
     eventually("every connection is another one", async || {
         let now = server.query(<D as Rotating>::CONNECTIONS);

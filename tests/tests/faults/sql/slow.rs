@@ -20,7 +20,7 @@ impl Late for Postgres {
 
 impl Late for Mariadb {
     /// A sign of life comes before a renewal.
-    const LATEST: Duration = Duration::from_secs(3);
+    const LATEST: Duration = Duration::from_millis(2_500);
 }
 
 async fn holds_are_kept_by_a_database_whose_every_answer_is_late<D: Late>() {
