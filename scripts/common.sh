@@ -4,6 +4,10 @@ say() { printf '%s\n' "$*" >&2; }
 
 # A shell that has not read rustup's settings.
 command -v cargo >/dev/null || [ ! -x ~/.cargo/bin/cargo ] || PATH=~/.cargo/bin:$PATH
+# Debian keeps servers out of users' paths.
+PATH=$PATH:/usr/sbin
+# Go finds no place for what it builds otherwise.
+export HOME=${HOME:-$(echo ~)}
 
 # The absolute path of the folder that cargo builds into. A variable names it, or a file of settings, also one below `~`.
 target=$(cargo metadata --no-deps --format-version 1 2>/dev/null |
@@ -30,8 +34,10 @@ can_be_root() {
 
 # The packages to install. Nothing is removed for them.
 install_with_apt() {
-    local packages=(install -y --no-install-recommends --no-remove "$@")
-    as_root apt-get "${packages[@]}" || { as_root apt-get update && as_root apt-get "${packages[@]}"; }
+    # A machine that has just started may be installing something else.
+    local wait=(-o DPkg::Lock::Timeout=600) packages=(install -y --no-install-recommends --no-remove "$@")
+    as_root apt-get "${wait[@]}" "${packages[@]}" ||
+        { as_root apt-get "${wait[@]}" update && as_root apt-get "${wait[@]}" "${packages[@]}"; }
 }
 
 # The package of a server, without a service that runs all the time: the tests start theirs.
@@ -208,6 +214,8 @@ summary() {
         }
         END {
             printf "\n%s: %d passed, %d failed, %d ignored, in %d runs\n", title, passed, failed, ignored, runs
+            # A name that no test has is a mistake.
+            exit runs > 0 && passed + failed == 0
         }
     '
 }
