@@ -61,10 +61,10 @@ async fn no_process_is_starved_by_the_others() {
     let server = RedisServer::start();
     let per_process = collect(start(&server, "race", 4, "8000"));
     let fair = per_process.values().sum::<usize>() / 4;
-    // One that is starved has less than a hundredth of a fair share. The benchmark asks for half of one over a longer time
-    // on a quiet machine.
+    // One that is starved has less than a hundredth of a fair share. A busy machine that runs others meanwhile leaves one
+    // twenty-fifth. The benchmark asks for half of one over a longer time on a quiet machine.
     assert!(
-        per_process.values().all(|holds| *holds >= fair / 10),
+        per_process.values().all(|holds| *holds >= fair / 50),
         "{per_process:?}"
     );
     assert_eq!(per_process.len(), 4);
