@@ -109,10 +109,9 @@ impl<'a> FairSeat<'a> {
     /// Guards against an unanswered request that arrives after the hold of a later request has ended. It would take the lock
     /// for no caller.
     fn watch_for_strays(&self, handle: &HoldHandle) {
-        let Some(until) = self.loose_until else {
+        let Some(ends) = self.loose_ends() else {
             return;
         };
-        let ends = [until, until + self.slack()];
         let undoing = self.undoing();
         let tenure = Arc::downgrade(handle.hold().tenure());
         self.attempt.core.life.spawn_uncounted(async move {
@@ -127,10 +126,11 @@ impl<'a> FairSeat<'a> {
         });
     }
 
-    /// Returns the time after the deadline of a request for which the server may still accept it, though it seldom does. The
-    /// estimate of the server's time is late by as much as the last answer was, at most a call timeout.
-    fn slack(&self) -> Duration {
-        SLACK + self.attempt.core.options.call_timeout
+    /// Returns the times after which the server accepts no unanswered request any more: as a rule, and for certain. The estimate
+    /// of the server's time is late by as much as the last answer was, at most a call timeout.
+    fn loose_ends(&self) -> Option<[Moment; 2]> {
+        let slack = SLACK + self.attempt.core.options.call_timeout;
+        self.loose_until.map(|until| [until, until + slack])
     }
 }
 
@@ -217,13 +217,13 @@ impl Drop for FairSeat<'_> {
             return;
         }
         let undoing = self.undoing();
-        let loose = self.loose_until.map(|until| [until, until + self.slack()]);
+        let ends = self.loose_ends();
         let life = &self.attempt.core.life;
         let counted = life.background.enter();
         life.spawn_uncounted(async move {
             undoing.undo().await;
             drop(counted);
-            for until in loose.into_iter().flatten() {
+            for until in ends.into_iter().flatten() {
                 let _undoing = undoing.settled(until).await;
                 undoing.undo().await;
             }

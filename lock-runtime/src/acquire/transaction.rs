@@ -155,7 +155,6 @@ pub(crate) async fn acquire<T: SqlTransaction>(
         transactions,
         transaction,
         looks: 0,
-        given_up: false,
         failed: None,
     };
     let first = seat.ask(attempt.deadline.since, attempt.deadline).await;
@@ -238,10 +237,9 @@ struct TransactionSeat<'a, T: SqlTransaction> {
     attempt: &'a Attempt,
     transactions: &'a dyn Transactions,
     transaction: &'a mut T,
-    /// The number of times that the transaction was asked to take a lease over.
+    /// The number of times that the transaction was asked to take a lease over. A look that took nothing may have locked the row
+    /// of somebody else until the transaction ends: after its lease, nothing is asked any more.
     looks: u64,
-    /// This transaction cannot have the lock, or may have locked the row of somebody who has it: nothing is asked any more.
-    given_up: bool,
     /// The driver's error.
     failed: Option<T::Error>,
 }
@@ -256,20 +254,14 @@ impl<T: SqlTransaction> TransactionSeat<'_, T> {
         let mut pauses = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
         let mut answer = String::new();
         let mut is_there = false;
-        let mut has_looked = false;
         loop {
-            // A statement that comes after the lease may lock a row that is somebody else's by then. A look before may have
-            // locked it already.
+            // A statement that comes after the lease may lock a row that is somebody else's by then.
             if lease.ends.remaining() < ON_ITS_WAY / 4 {
-                self.given_up = has_looked;
                 is_there = false;
                 break;
             }
-            has_looked = true;
             self.looks += 1;
             answer = self.transaction.ask(&take, &params).await?;
-            // If it came too late, it may have locked the row all the same, until the transaction ends.
-            self.given_up = lease.ends.remaining() < ON_ITS_WAY / 4 && answer != GIVEN;
             if is_there || answer == GIVEN {
                 break;
             }
@@ -329,7 +321,7 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
             Ok(answer) => answer,
             Err(error) => {
                 let fault = Fault::unknown(error.to_string());
-                (self.given_up, self.failed) = (true, Some(error));
+                self.failed = Some(error);
                 return Asked::Failed(fault);
             }
         };
@@ -341,12 +333,9 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
                  transaction takes one lock, before it reads anything, and in the database of this lock manager"
                     .to_owned(),
             ),
-            TOO_EARLY if is_there => {
-                self.given_up = true;
-                Fault::not_done(
-                    "the transaction has waited for the lock's row, and sees what was there before: roll it back",
-                )
-            }
+            TOO_EARLY if is_there => Fault::not_done(
+                "the transaction has waited for the lock's row, and sees what was there before: roll it back",
+            ),
             _ if is_there => Fault::Impossible(
                 "the transaction does not see the lock: it has to be in the database and the schema of this lock manager, \
                  and nobody else may have locked the row"
@@ -355,14 +344,10 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
             _ if ends.remaining() < ON_ITS_WAY / 4 => Fault::not_done(
                 "the transaction was too slow to take the lock over: roll it back",
             ),
-            _ => {
-                // A look that finds another holder, or none, may have locked the row until the transaction ends.
-                self.given_up = true;
-                Fault::not_done(
-                    "the lock was released by force on its way to the transaction, or others have locked its row for long: \
-                     roll it back",
-                )
-            }
+            _ => Fault::not_done(
+                "the lock was released by force on its way to the transaction, or others have locked its row for long: roll \
+                 it back",
+            ),
         };
         Asked::Failed(fault)
     }
@@ -372,6 +357,6 @@ impl<T: SqlTransaction> Contender for TransactionSeat<'_, T> {
     }
 
     fn goes_on_after(&self, fault: &Fault) -> bool {
-        !self.given_up && fault.is_passing()
+        self.looks == 0 && fault.is_passing()
     }
 }
