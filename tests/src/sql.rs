@@ -1,5 +1,6 @@
 //! Servers that keep locks in a table, and the tables that tests have in them.
 
+use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -133,6 +134,14 @@ impl<K: Sql> Table<K> {
     /// Returns the URL that a manager on it connects to.
     pub fn url(&self) -> String {
         K::table_url(self.server, &self.name)
+    }
+
+    /// Returns the same URL with the address of what stands before the server.
+    pub fn url_through(&self, before: SocketAddr) -> String {
+        let server = self.server.addr().to_string();
+        let through = self.url().replace(&server, &before.to_string());
+        assert_ne!(through, self.url());
+        through
     }
 
     /// Deletes every lock.

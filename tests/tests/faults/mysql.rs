@@ -532,7 +532,6 @@ async fn behind_a_proxy(
     table: &MariadbTable,
     rewritten: impl Fn(&str) -> String + Send + 'static,
 ) -> (FaultProxy, LockManager) {
-    let server = table.server().addr().to_string();
     let proxy = FaultProxy::of(Protocol::Mysql, table.server().addr()).await;
     proxy.rewrite(move |words| {
         let [kind, sent] = words else { return None };
@@ -540,8 +539,7 @@ async fn behind_a_proxy(
         let others = rewritten(sent);
         (others != sent).then(|| vec![kind.to_vec(), others.into_bytes()])
     });
-    let through = table.url().replace(&server, &proxy.addr().to_string());
-    let locks = manager(&through).await;
+    let locks = manager(&table.url_through(proxy.addr())).await;
     (proxy, locks)
 }
 

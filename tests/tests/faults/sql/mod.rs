@@ -55,10 +55,7 @@ pub(crate) async fn scene_with<D: Sql>(
 ) -> (Table<D>, Pipe, LockManager, LockManager) {
     let table = Table::<D>::new();
     let pipe = Pipe::start(table.server().addr()).await;
-    let through = table
-        .url()
-        .replace(&table.server().addr().to_string(), &pipe.addr().to_string());
-    let locks = manager_with(call_timeout, &through).await;
+    let locks = manager_with(call_timeout, &table.url_through(pipe.addr())).await;
     let other = manager(&table.url()).await;
     (table, pipe, locks, other)
 }

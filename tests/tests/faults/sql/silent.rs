@@ -64,10 +64,9 @@ const IDLE: usize = 12;
 /// Starts a manager with many idle connections through a proxy, and another manager beside it.
 async fn idle<D: Sql>() -> (Table<D>, Pipe, LockManager, LockManager) {
     let table = Table::<D>::new();
-    let server = table.server().addr().to_string();
     let pipe = Pipe::start(table.server().addr()).await;
     let other = manager(&table.url()).await;
-    let through = table.url().replace(&server, &pipe.addr().to_string());
+    let through = table.url_through(pipe.addr());
     let locks = manager_with(CALL, &format!("{through}&lock_pool=32")).await;
     eventually("many connections are open", async || {
         let mut all = JoinSet::new();

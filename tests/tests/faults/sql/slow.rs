@@ -30,12 +30,12 @@ async fn holds_are_kept_by_a_database_whose_every_answer_is_late<D: Late>() {
     let late_by = async |late: Duration| {
         let table = Table::<D>::new();
         let proxy = FaultProxy::of(D::PROTOCOL, table.server().addr()).await;
-        let (near, by_proxy) = (table.server().addr(), proxy.addr());
-        let through = table
-            .url()
-            .replace(&near.to_string(), &by_proxy.to_string());
         let builder = tests::builder().ensure_schema(true);
-        let locks = connected(builder.call_timeout(2_000 * MS), &through).await;
+        let locks = connected(
+            builder.call_timeout(2_000 * MS),
+            &table.url_through(proxy.addr()),
+        )
+        .await;
         let other = manager(&table.url()).await;
         let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
         proxy.delay(Direction::Replies, late);

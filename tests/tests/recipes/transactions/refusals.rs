@@ -8,7 +8,7 @@ use tests::Blocker;
 use tests::faults::connected;
 
 use super::{
-    Driver, LONG, MS, Open, assert_refused, free_within, in_time, is_busy, scene, take,
+    Driver, LONG, MS, Open, Taken, assert_refused, free_within, in_time, is_busy, scene, take,
     take_within, undriven,
 };
 
@@ -48,9 +48,9 @@ async fn what_could_not_exclude_others_is_refused_with_what_to_do<D: Driver>() {
 }
 
 /// A transaction before whose first statement something happens, which may answer in its place.
-pub(super) struct Disturbed<'a, T, F> {
-    pub(super) transaction: &'a mut T,
-    pub(super) first: Option<F>,
+struct Disturbed<'a, T, F> {
+    transaction: &'a mut T,
+    first: Option<F>,
 }
 
 impl<T: SqlTransaction, F: Future<Output = Option<String>> + Send> SqlTransaction
@@ -69,29 +69,42 @@ impl<T: SqlTransaction, F: Future<Output = Option<String>> + Send> SqlTransactio
     }
 }
 
-/// The transaction may have locked the row of a holder that it did not look for, and has to be done again.
-async fn a_lease_that_is_released_by_force_on_its_way_is_for_another_transaction<D: Driver>() {
-    let (table, locks, mut one, _) = scene::<D>().await;
-    let mut mine = D::begin(&mut one).await;
+/// Takes `k` in a transaction whose lease is released by force on its way.
+pub(super) async fn take_forced<T: SqlTransaction>(
+    locks: &LockManager,
+    transaction: &mut T,
+) -> Taken<T::Error> {
     let mut disturbed = Disturbed {
-        transaction: &mut mine,
+        transaction,
         first: Some(Box::pin(async {
             assert!(locks.force_release("k").await.unwrap());
             None
         })),
     };
-    let refused = take_within(&locks, &mut disturbed, "k", LONG).await;
-    assert!(!is_busy(&refused));
-    let refused = refused.unwrap_err();
-    assert!(refused.is_retryable(), "{refused}");
-    mine.rollback().await;
+    take_within(locks, &mut disturbed, "k", LONG).await
+}
+
+/// Takes `k` in a new transaction, and rolls that back.
+async fn take_anew<D: Driver>(locks: &LockManager, client: &mut D::Client) {
     let taken = in_time(async || {
-        let mut mine = D::begin(&mut one).await;
-        let taken = undriven(take_within(&locks, &mut mine, "k", LONG).await);
+        let mut mine = D::begin(client).await;
+        let taken = undriven(take_within(locks, &mut mine, "k", LONG).await);
         mine.rollback().await;
         taken
     });
     taken.await.unwrap();
+}
+
+/// The transaction may have locked the row of a holder that it did not look for, and has to be done again.
+async fn a_lease_that_is_released_by_force_on_its_way_is_for_another_transaction<D: Driver>() {
+    let (table, locks, mut one, _) = scene::<D>().await;
+    let mut mine = D::begin(&mut one).await;
+    let refused = take_forced(&locks, &mut mine).await;
+    assert!(!is_busy(&refused));
+    let refused = refused.unwrap_err();
+    assert!(refused.is_retryable(), "{refused}");
+    mine.rollback().await;
+    take_anew::<D>(&locks, &mut one).await;
     free_within(&locks, "k", LONG).await;
     table.assert_clean().await;
 }
@@ -149,13 +162,7 @@ async fn a_manager_of_short_leases_gives_locks_to_transactions<D: Driver>() {
     let builder = tests::builder().ensure_schema(true);
     let builder = builder.lease(1_000 * MS).longest_lease(1_000 * MS);
     let locks = connected(builder, &table.url()).await;
-    let taken = in_time(async || {
-        let mut mine = D::begin(&mut one).await;
-        let taken = undriven(take_within(&locks, &mut mine, "k", LONG).await);
-        mine.rollback().await;
-        taken
-    });
-    taken.await.unwrap();
+    take_anew::<D>(&locks, &mut one).await;
     free_within(&locks, "k", LONG).await;
     table.assert_clean().await;
 }

@@ -4,7 +4,7 @@ use tests::faults::connected;
 use tests::{Postgres, PostgresServer};
 use tokio_postgres::IsolationLevel;
 
-use super::super::refusals::Disturbed;
+use super::super::refusals::take_forced;
 use super::super::{
     Driver, LONG, Open, assert_refused, free_within, in_time, is_given_back_after, scene, take,
     take_within, undriven,
@@ -80,14 +80,7 @@ async fn a_strict_transaction_whose_lease_was_released_by_force_is_not_blamed() 
     let level = IsolationLevel::RepeatableRead;
     let mine = one.build_transaction().isolation_level(level).start();
     let mut mine = Tx(mine.await.unwrap());
-    let mut disturbed = Disturbed {
-        transaction: &mut mine,
-        first: Some(Box::pin(async {
-            assert!(locks.force_release("k").await.unwrap());
-            None
-        })),
-    };
-    let refused = take_within(&locks, &mut disturbed, "k", LONG).await;
+    let refused = take_forced(&locks, &mut mine).await;
     let refused = refused.unwrap_err();
     assert!(refused.is_retryable(), "{refused}");
     mine.rollback().await;
