@@ -169,7 +169,8 @@ impl<K: Kind> Server<K> {
         let deadline = Instant::now() + START_TIMEOUT;
         let [mut pause, longest] = LOOKS;
         while !process.has_ended() {
-            if K::answers(self) {
+            // What answers may be a server of somebody else, because of which this one ends.
+            if K::answers(self) && !process.has_ended() {
                 self.process = Some(process);
                 return true;
             }
