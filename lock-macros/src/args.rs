@@ -6,7 +6,7 @@ use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::{format_ident, quote};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{Expr, ExprCall, ExprLit, ExprMacro, Ident, Lit, LitStr, Path, Stmt, Token};
+use syn::{Expr, ExprCall, ExprLit, ExprMacro, ExprPath, Ident, Lit, LitStr, Path, Stmt, Token};
 
 use crate::duration;
 use crate::errors::Errors;
@@ -66,7 +66,7 @@ pub(crate) enum OnBusy {
     Error,
     Skip(Span),
     /// The function that answers instead of the body.
-    Call(Path),
+    Call(ExprPath),
 }
 
 /// The kind of lock.
@@ -225,7 +225,7 @@ fn key(value: Expr) -> syn::Result<Key> {
             Err(syn::Error::new_spanned(func, CALL_OUTSIDE))
         }
         // As an expression, it would keep its braces: all callers would share one lock.
-        Expr::Macro(ExprMacro { mac, .. }) if mac.path.is_ident("concat") => {
+        Expr::Macro(ExprMacro { mac, .. }) if ends_in(&mac.path, "concat") => {
             Err(syn::Error::new_spanned(
                 mac,
                 "a template must be one string literal: placeholders in `concat!` are not seen",
@@ -263,12 +263,16 @@ fn template_in(value: &Expr) -> Option<LitStr> {
         Expr::Reference(inner) => template_in(&inner.expr),
         Expr::Index(inner) => template_in(&inner.expr),
         Expr::MethodCall(call) => {
-            let changes_nothing = CONVERSIONS.iter().any(|name| call.method == name);
-            template_in(&call.receiver).filter(|_| changes_nothing)
+            let is_one_of = |names: &[&str]| names.iter().any(|name| call.method == name);
+            let arguments = || call.args.iter().find_map(template_in);
+            template_in(&call.receiver)
+                .filter(|_| is_one_of(&CONVERSIONS))
+                .or_else(|| is_one_of(&CHOICES).then(arguments).flatten())
         }
+        Expr::Closure(closure) => template_in(&closure.body),
         // Not `LockName::from`, for braces that belong to the name.
         Expr::Call(ExprCall { func, args, .. }) => match &**func {
-            Expr::Path(function) if is_of_string(&function.path) => template_in(args.first()?),
+            Expr::Path(function) if keeps_text(&function.path) => template_in(args.first()?),
             _ => None,
         },
         Expr::Block(inner) => in_block(&inner.block),
@@ -279,7 +283,7 @@ fn template_in(value: &Expr) -> Option<LitStr> {
         Expr::Match(cases) => cases.arms.iter().find_map(|arm| template_in(&arm.body)),
         Expr::Array(list) => list.elems.iter().find_map(template_in),
         Expr::Repeat(list) => template_in(&list.expr),
-        Expr::Macro(ExprMacro { mac, .. }) if mac.path.is_ident("vec") => {
+        Expr::Macro(ExprMacro { mac, .. }) if ends_in(&mac.path, "vec") => {
             let elements = &mac.tokens;
             template_in(&syn::parse2(quote!([#elements])).ok()?)
         }
@@ -287,8 +291,8 @@ fn template_in(value: &Expr) -> Option<LitStr> {
     }
 }
 
-/// The methods that make the same text, or the same list, of another type.
-const CONVERSIONS: [&str; 8] = [
+/// The methods that make the same text of another type, or another list of the same elements.
+const CONVERSIONS: [&str; 13] = [
     "into",
     "to_owned",
     "to_string",
@@ -297,13 +301,40 @@ const CONVERSIONS: [&str; 8] = [
     "iter",
     "into_iter",
     "as_slice",
+    "collect",
+    "cloned",
+    "copied",
+    "rev",
+    "chain",
 ];
 
-/// `String::from` and the like.
-fn is_of_string(path: &Path) -> bool {
+/// The methods of options and iterators whose argument is the value, or an element of it, or makes one.
+const CHOICES: [&str; 10] = [
+    "unwrap_or",
+    "unwrap_or_else",
+    "or",
+    "or_else",
+    "map",
+    "map_or",
+    "map_or_else",
+    "then",
+    "then_some",
+    "chain",
+];
+
+/// `String::from`, `iter::once` and the like: the text stays as it is.
+fn keeps_text(path: &Path) -> bool {
     let mut words = path.segments.iter().rev().map(|segment| &segment.ident);
-    words.next().is_some_and(|function| function == "from")
-        && words.next().is_some_and(|word| word == "String")
+    words.next().is_some_and(|function| {
+        function == "once"
+            || function == "Some"
+            || function == "from" && words.next().is_some_and(|word| word == "String")
+    })
+}
+
+/// Whether it is this macro, with or without a path in front.
+fn ends_in(path: &Path, name: &str) -> bool {
+    path.segments.last().is_some_and(|last| last.ident == name)
 }
 
 fn is_string(value: &Expr) -> bool {
@@ -455,11 +486,14 @@ fn on_busy(input: ParseStream<'_>) -> syn::Result<OnBusy> {
     }
     let content;
     syn::parenthesized!(content in input);
-    let path = content.parse().map_err(|_| missing())?;
-    if !content.is_empty() {
-        return Err(content.error("`call` takes one path"));
-    }
-    Ok(OnBusy::Call(path))
+    let path = content.parse().map_err(|_| missing());
+    let path = match path {
+        Ok(_) if !content.is_empty() => Err(content.error("`call` takes one path")),
+        path => path,
+    };
+    // The rest must be read, or syn would report it as a second mistake.
+    content.parse::<TokenStream>()?;
+    path.map(OnBusy::Call)
 }
 
 fn on_lost(input: ParseStream<'_>) -> syn::Result<Option<Ident>> {

@@ -43,8 +43,9 @@ pub(crate) fn captures(
             clippy::used_underscore_binding
         )]);
         let conditions = conditions(&typed.attrs);
-        let lints = typed.attrs.iter().filter(|attr| is_one_of(attr, &LINTS));
-        let conditions_and_lints = quote!(#(#conditions)* #(#lints)*);
+        let own = typed.attrs.iter();
+        let own = own.filter(|attr| is_one_of(attr, &CONDITIONS) || is_one_of(attr, &LINTS));
+        let conditions_and_lints = quote!(#(#own)*);
         let pattern = &*typed.pat;
         match argument(pattern) {
             Argument::Plain(name) => {
@@ -82,21 +83,33 @@ fn is_one_of(attr: &Attribute, names: &[&str]) -> bool {
     names.iter().any(|name| attr.path().is_ident(name))
 }
 
-/// Returns the attributes that decide whether an argument is there.
-pub(crate) fn conditions(attrs: &[Attribute]) -> Vec<&Attribute> {
-    let of_argument = attrs.iter();
-    of_argument
-        .filter(|attr| is_one_of(attr, &CONDITIONS))
-        .collect()
+/// Returns the attributes that decide whether an argument is there. They expect no lint: only the body's own binding may.
+pub(crate) fn conditions(attrs: &[Attribute]) -> Vec<Attribute> {
+    let of_argument = attrs.iter().filter(|attr| is_one_of(attr, &CONDITIONS));
+    let mut conditions: Vec<Attribute> = of_argument.cloned().collect();
+    conditions.iter_mut().for_each(expected_inside);
+    conditions
 }
 
-/// Turns an argument's `#[expect]` into `#[allow]`: the lint is raised where the body rebinds the argument, and only
-/// that place may expect it.
+/// Turns an argument's `#[expect]` into `#[allow]`, also within a `#[cfg_attr]`: the lint is raised where the body rebinds
+/// the argument, and only that place may expect it.
 fn expected_inside(attr: &mut Attribute) {
-    if let Meta::List(list) = &mut attr.meta
-        && list.path.is_ident("expect")
-    {
+    let Meta::List(list) = &mut attr.meta else {
+        return;
+    };
+    if list.path.is_ident("expect") {
         list.path = Ident::new("allow", list.path.span()).into();
+    } else if list.path.is_ident("cfg_attr") {
+        let mut tokens = std::mem::take(&mut list.tokens).into_iter().peekable();
+        while let Some(token) = tokens.next() {
+            let is_called = matches!(tokens.peek(), Some(TokenTree::Group(_)));
+            list.tokens.extend([match token {
+                TokenTree::Ident(word) if is_called && word == "expect" => {
+                    Ident::new("allow", word.span()).into()
+                }
+                token => token,
+            }]);
+        }
     }
 }
 

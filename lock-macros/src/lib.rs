@@ -49,7 +49,10 @@ fn attribute(
         }
     };
     let args = args::parse(options, &mut errors);
+    // A name that hides an argument is refused: then the body means the argument.
     let guard = args.guard.clone();
+    let guard = guard.filter(|guard| !function.roots().contains(guard));
+    let has_when = args.mention("when");
     let crate_path = args.crate_path.clone();
     let crate_path = crate_path.unwrap_or_else(|| syn::parse_quote!(::lock_runtime));
     let private = expand::private_module(&crate_path);
@@ -58,6 +61,16 @@ fn attribute(
         &function.body,
     ) {
         (Some(plan), Some(body)) => expand::expand(&plan, private, &function, body),
-        _ => fallback::fallback(&function, guard.as_ref(), &crate_path, errors),
+        _ => {
+            let lease = quote::quote!(#crate_path::Lease);
+            let guard = guard.map(|guard| {
+                if has_when {
+                    quote::quote!(#guard: ::core::option::Option<#lease>)
+                } else {
+                    quote::quote!(#guard: #lease)
+                }
+            });
+            fallback::fallback(&function, guard, errors)
+        }
     }
 }

@@ -33,7 +33,7 @@ pub(crate) fn shape(function: &Function) -> Option<Shape> {
         ReturnType::Default => None,
         ReturnType::Type(_, ty) => Some(&**ty),
     };
-    let (making, output) = match declared {
+    let (making, output) = match declared.map(bare) {
         _ if function.sig.asyncness.is_some() => {
             let output = declared.cloned().unwrap_or_else(|| parse_quote!(()));
             (Making::AsyncFn, output)
@@ -47,6 +47,17 @@ pub(crate) fn shape(function: &Function) -> Option<Shape> {
         _ => return None,
     };
     Some(Shape { making, output })
+}
+
+/// Takes a type out of parentheses, and out of the invisible group that a `macro_rules!` fragment brings along.
+pub(crate) fn bare(mut ty: &Type) -> &Type {
+    loop {
+        ty = match ty {
+            Type::Group(group) => &group.elem,
+            Type::Paren(group) => &group.elem,
+            _ => return ty,
+        };
+    }
 }
 
 /// Returns `T` of `Future<Output = T> + ..`.

@@ -14,7 +14,7 @@ use crate::errors::Errors;
 use crate::function::{Argument, Function};
 use crate::names::names;
 use crate::options::{Form, OPTIONS, SHORTEST};
-use crate::shape::{Shape, shape};
+use crate::shape::{Shape, bare, shape};
 
 const SHORTEST_RENEWED_LEASE: Duration = Duration::from_secs(1);
 
@@ -109,7 +109,18 @@ fn check_function(function: &Function, errors: &mut Errors) -> Option<Shape> {
 }
 
 fn check_output(args: &Args, shape: &Shape, function: &Function, errors: &mut Errors) {
-    let is_unit = matches!(&shape.output, Type::Tuple(tuple) if tuple.elems.is_empty());
+    if matches!(bare(&shape.output), Type::Never(_)) {
+        errors.at(
+            function.returns_span(),
+            format!(
+                "`{}` never returns, so it could not say that the lock was busy or lost: return `Result<Infallible, E>` where \
+                 `E: From<LockError>`",
+                function.name(),
+            ),
+        );
+        return;
+    }
+    let is_unit = matches!(bare(&shape.output), Type::Tuple(tuple) if tuple.elems.is_empty());
     if is_unit && args.map_err.is_none() && !matches!(args.on_busy, OnBusy::Skip(_)) {
         errors.at(
             function.returns_span(),

@@ -348,7 +348,9 @@ impl<K, R, U> LockLayer<K, R, U> {
     /// Requests for which `client` returns `None` are counted together, as if they were one client's: nobody gets
     /// around the cap by leaving the header out. A client that may choose its name does get around it: take the name
     /// from what an authenticating layer outside of this one has found
-    /// ([`RequestKey::extension`](crate::RequestKey::extension)). A second call replaces the first.
+    /// ([`RequestKey::extension`](crate::RequestKey::extension)). A name that a `RequestKey` or `key!` makes is cut after 512
+    /// bytes, escapes included: longer ones that begin alike are one client's, so a whole token or cookie is no good name. A
+    /// second call replaces the first.
     ///
     /// ```
     /// use lock_runtime::LockManager;

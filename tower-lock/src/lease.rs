@@ -9,10 +9,11 @@ use http::request::Parts;
 use lock_runtime::Lease;
 
 /// An extractor for the lease of the lock that a [`LockLayer`](crate::LockLayer) holds around the handler. If there are
-/// several layers, it is the lease of the innermost one.
+/// several locks around it, it is the lease of the innermost one that is held.
 ///
-/// A request that needed no lock, because its key named none or because it is an `OPTIONS` under `read_write`, has no
-/// lease: take an `Option<HeldLease>` where that may happen. Otherwise such a request is answered with 500 and logged
+/// If the innermost layer needs no lock for a request, because its key names none or because it is an `OPTIONS` under
+/// `read_write`, the lease is that of an outer lock: look at its name before you use its token. If there is no outer lock,
+/// there is no lease: take an `Option<HeldLease>` where that may happen. Otherwise such a request is answered with 500 and logged
 /// as a `tracing` error, as is every request to a route that lacks the layer.
 ///
 /// ```

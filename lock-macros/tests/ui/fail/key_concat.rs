@@ -6,4 +6,10 @@ async fn settle(id: u64) -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = std::concat!("order:", "{id}"))]
+async fn by_its_path(id: u64) -> Result<(), LockError> {
+    let _ = id;
+    Ok(())
+}
+
 fn main() {}

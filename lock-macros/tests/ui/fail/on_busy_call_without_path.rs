@@ -5,4 +5,9 @@ async fn settle() -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = "a", on_busy = call(|error| Err(error)))]
+async fn by_a_closure() -> Result<(), LockError> {
+    Ok(())
+}
+
 fn main() {}

@@ -54,4 +54,22 @@ async fn in_a_repeated_list(id: u64) -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = custom.unwrap_or("order:{id}"))]
+async fn in_a_default(id: u64, custom: Option<&str>) -> Result<(), LockError> {
+    let _ = (id, custom);
+    Ok(())
+}
+
+#[distributed_lock(keys = ids.iter().map(|id| "account:{id}").collect::<Vec<_>>())]
+async fn in_a_closure(ids: &[u64]) -> Result<(), LockError> {
+    let _ = ids;
+    Ok(())
+}
+
+#[distributed_lock(keys = std::iter::once("account:{id}"))]
+async fn alone_in_an_iterator(id: u64) -> Result<(), LockError> {
+    let _ = id;
+    Ok(())
+}
+
 fn main() {}

@@ -95,6 +95,8 @@ async fn conditional(
     #[cfg(any())] (also, gone): Nowhere,
     #[cfg_attr(all(), cfg(any()))] gone_as_well: Nowhere,
     #[cfg_attr(all(), allow(unused_variables))] unused: u64,
+    #[cfg_attr(all(), expect(unused_variables))] expected: u64,
+    #[cfg_attr(all(), expect(unused_variables))] (one, two): (u64, u64),
     #[cfg(all())] (left, right): (u64, u64),
 ) -> Result<u64, LockError> {
     Ok(id + left + right)
@@ -202,7 +204,7 @@ pub(crate) fn main() {
         String::new(),
     ));
     needs_send(attributes(1, 2, Vec::new(), (3, 4), (5, 6)));
-    needs_send(conditional(1, 2, (3, 4)));
+    needs_send(conditional(1, 2, 3, (4, 5), (6, 7)));
     needs_send(unsafe { not_safe(b"a") });
     needs_send(counts_down(3));
     needs_send(walks(&Tree(1, vec![Tree(2, Vec::new())])));

@@ -68,6 +68,23 @@ impl Cache {
     }
 }
 
+trait Old {
+    fn old_name(&self, _: LockError) -> Result<String, LockError>;
+}
+
+impl Old for Cache {
+    fn old_name(&self, _: LockError) -> Result<String, LockError> {
+        Ok(self.name.clone())
+    }
+}
+
+impl Cache {
+    #[distributed_lock(key = "{self.name}", manager = self.locks, on_busy = call(<Self as Old>::old_name))]
+    async fn new_name(&self) -> Result<String, LockError> {
+        Ok(self.name.clone() + "!")
+    }
+}
+
 #[distributed_lock(key = "{id}", on_busy = call(stale_where_it_is))]
 async fn fresh_where_it_is(
     id: u64,

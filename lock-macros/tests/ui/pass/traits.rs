@@ -117,6 +117,20 @@ macro_rules! annotated {
     };
 }
 
+macro_rules! boxed {
+    ($name:ident, $returns:ty) => {
+        #[distributed_lock(key = "a")]
+        fn $name() -> $returns {
+            Box::pin(async move { Ok(()) })
+        }
+    };
+}
+
+boxed!(
+    boxed,
+    std::pin::Pin<Box<dyn Future<Output = Result<(), LockError>> + Send>>
+);
+
 impl Shop<u64> {
     annotated!(
         "a:{self.0}/{text}",
@@ -144,5 +158,6 @@ pub(crate) fn main() {
     needs_send(shop.conditional(1));
     needs_send(shop.provided(1));
     needs_send(shop.elided("a"));
+    needs_send(boxed());
     needs_send(Arc::new(shop).shared("a"));
 }
