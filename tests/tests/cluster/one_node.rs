@@ -1,11 +1,11 @@
-//! Tests of a cluster that looks like one server: its one node has all slots, and the URL is that of a server. Proxies in
+//! Tests of a cluster that looks like one server: its one master has all slots, and the URL is that of a server. Proxies in
 //! front of a cluster look like that as well.
 
 use std::time::Duration;
 
 use lock_runtime::{LockGuard, LockManager, TryAcquire};
-use tests::RedisCluster;
 use tests::faults::{connected, free_within, renewed};
+use tests::{FaultProxy, RedisCluster, eventually};
 
 const LEASE: Duration = Duration::from_secs(20);
 const LONG: Duration = Duration::from_secs(120);
@@ -81,4 +81,25 @@ async fn requests_for_different_slots_go_out_beside_each_other() {
     while let Some(task) = tasks.join_next().await {
         task.unwrap();
     }
+}
+
+#[tokio::test]
+async fn the_new_master_of_the_only_shard_is_found_behind_its_name() {
+    let cluster = RedisCluster::builder().masters(1).replicas().start().await;
+    let (old, new) = (0, cluster.replica_of(0));
+    let proxy = FaultProxy::start(cluster.nodes[old].addr()).await;
+    let builder = tests::builder().lease(LONG).call_timeout(LEASE / 2);
+    let locks = connected(builder, &proxy.url()).await;
+    let held = locks.mutex("k").acquire().await.unwrap();
+    let waiter = tokio::spawn(locks.mutex("k").wait(LONG).acquire());
+    eventually("it waits", async || {
+        locks.inspect("k").await.unwrap().local_waiters == 1
+    })
+    .await;
+    // Open connections stay at the old master, which answers `MOVED` as a replica.
+    proxy.lead_to(cluster.nodes[new].addr());
+    assert_eq!(cluster.failover(old).await, new);
+    free_within(&locks, "new", LONG).await;
+    held.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
 }

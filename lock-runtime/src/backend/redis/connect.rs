@@ -84,7 +84,7 @@ impl Begin<'_> {
         let first = self.first(checked).await?;
         let closed = || self.closed.clone();
         let link = Supervisor::start(target.clone(), check, closed(), None, first);
-        let tried = self.tried;
+        let (tried, suspected) = (self.tried, link.clone());
         let subscriber = Subscriber {
             target: target.clone(),
             topics: self.topics.clone(),
@@ -94,7 +94,11 @@ impl Begin<'_> {
             on_note: Box::new(move |note| {
                 let outcome = match note {
                     SubscriberNote::Up => FirstTry::Over,
-                    SubscriberNote::Down(outcome) => outcome,
+                    SubscriberNote::Down(outcome) => {
+                        // It may have found that the server is no master any more.
+                        suspected.suspect();
+                        outcome
+                    }
                     // A server that is not a node of a cluster has all channels.
                     SubscriberNote::Refused(_) => return,
                 };

@@ -203,7 +203,8 @@ impl Link {
 
     /// Notes what an error shows about the server.
     fn learn(&self, fault: &Fault) {
-        if faults::is_demotion(fault) {
+        // The only shard of a cluster may have another master now.
+        if faults::is_demotion(fault) || self.address.is_none() && faults::is_moved(fault) {
             self.suspicion.notify_one();
         }
         if faults::is_of_several_slots(fault) {
@@ -223,8 +224,12 @@ impl Link {
             Fault::NotDone(source) if self.address.is_none() => {
                 let text = source.to_string();
                 match text.split(' ').next() {
-                    Some("MOVED" | "CROSSSLOT") => Fault::Impossible(format!(
+                    Some("CROSSSLOT") => Fault::Impossible(format!(
                         "the server is a node of a Redis Cluster and cannot serve this: use `redis-cluster://` ({text})"
+                    )),
+                    Some("MOVED") => Fault::not_done(format!(
+                        "the server is a node of a Redis Cluster and does not have this key: it is not the master any more, \
+                         or not the only one; then use `redis-cluster://` ({text})"
                     )),
                     _ => fault,
                 }

@@ -101,8 +101,10 @@ impl DialAttempt<'_> {
 
     /// Returns the fault of a failed step. No request has been sent.
     fn fault(self, error: &RedisError) -> Fault {
+        // As managed servers answer where RESP3 is switched off, and as Envoy does.
+        let refuses_hello = matches!(error.code(), Some("NOPROTO" | "unsupported"));
         match error.kind() {
-            ErrorKind::RESP3NotSupported => Fault::denied(
+            kind if kind == ErrorKind::RESP3NotSupported || refuses_hello => Fault::denied(
                 "the server does not speak RESP3: Redis 7.0 or later is needed, and no proxy that leaves out HELLO",
             ),
             ErrorKind::Parse => Fault::Impossible(format!(
@@ -280,6 +282,26 @@ mod tests {
             let cut = fault(address, ServerPart::Server, io::ErrorKind::BrokenPipe);
             assert!(matches!(&cut, Fault::NotDone(_)), "{cut}");
             assert!(cut.to_string().contains(named), "{cut}");
+        }
+    }
+
+    #[test]
+    fn a_server_or_proxy_that_refuses_hello_does_not_pass() {
+        for said in [
+            "NOPROTO sorry, this protocol version is not supported.",
+            "unsupported command 'HELLO'",
+            "ERR unknown command `HELLO`, with args beginning with: `3`, ",
+        ] {
+            let reply = redis::parse_redis_value(format!("-{said}\r\n").as_bytes());
+            let error = reply.and_then(redis::Value::extract_error).unwrap_err();
+            let attempt = DialAttempt {
+                server: &tcp().into_connection_info().unwrap(),
+                part: ServerPart::Server,
+                within: Duration::ZERO,
+                until: clock::now(),
+            };
+            let fault = attempt.fault(&error);
+            assert!(!fault.is_passing(), "{said}: {fault}");
         }
     }
 

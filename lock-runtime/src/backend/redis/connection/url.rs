@@ -11,6 +11,17 @@ use crate::values::{LockError, config};
 pub(super) const NO_FRAGMENT: &str =
     "a URL takes no fragment; in particular, TLS certificates are always verified";
 
+/// The options that may follow a password which is an option itself.
+const OPTIONS: [&str; 7] = [
+    "db",
+    "user",
+    "pass",
+    "protocol",
+    "sentinel_user",
+    "sentinel_pass",
+    "sentinel_tls",
+];
+
 /// The parts of a URL with several hosts: `[login@]host[:port],…[/path][?options]`.
 pub(crate) struct UrlParts<'a> {
     pub(crate) login: Option<&'a str>,
@@ -154,7 +165,16 @@ pub(crate) fn unescaped(rest: &str) -> Option<LockError> {
     let in_option = || {
         let (_, options) = rest.split_once('?')?;
         let (_, password) = options.split_once("pass=")?;
-        password.chars().find(|c| matches!(c, '#' | '&'))
+        let next_option = |at: usize| {
+            let (name, _) = password[at + 1..].split_once('=')?;
+            OPTIONS.contains(&name).then_some(())
+        };
+        let mut found = password.char_indices();
+        let found = found.find(|(at, c)| match c {
+            '&' => next_option(*at).is_none(),
+            c => *c == '#',
+        });
+        found.map(|(_, c)| c)
     };
     let found = in_login.or_else(in_option)?;
     Some(config(format!(
@@ -188,6 +208,8 @@ mod tests {
             "host#x",
             "me:hunter2@host/x",
             "/run/redis.sock?user=a&db=1",
+            "/run/redis.sock?pass=a&protocol=2",
+            "h/service?sentinel_pass=a&sentinel_tls=yes",
         ] {
             assert!(unescaped(rest).is_none(), "{rest}");
         }

@@ -227,8 +227,6 @@ impl Compensation {
             };
             match answer {
                 Err(Fault::Closed(_)) => return,
-                // The lock was certainly granted, and ends with its lease.
-                Err(Fault::Denied(_)) if self.sent.is_none() => return,
                 // On the connection of the acquire, this release was executed after it. On another connection, the
                 // release may have been executed first, as long as the server's own time is not past the acquire's
                 // date.

@@ -84,7 +84,12 @@ impl WaitSettings {
     /// Connects, counts the replicas, and tries the commands that will be used.
     async fn open(&self) -> Result<Dialed, Fault> {
         let timeout = self.common.timeout;
-        let open = dial::open(&self.target, timeout, Arc::new(|_| ())).await?;
+        let open = dial::open(&self.target, timeout, Arc::new(|_| ())).await;
+        // Sentinels may be being set up anew.
+        let open = open.map_err(|fault| match fault {
+            Fault::Impossible(why) => Fault::not_done(why),
+            fault => fault,
+        })?;
         let asked = async {
             self.count(&open.connection).await?;
             wait(&open.connection, 0, 1).await

@@ -98,6 +98,11 @@ pub(crate) fn is_demotion(fault: &Fault) -> bool {
     text.starts_with("READONLY") || text.starts_with("MASTERDOWN")
 }
 
+/// Returns `true` if a node of a cluster says that another one has the key. A replica says that of all keys.
+pub(crate) fn is_moved(fault: &Fault) -> bool {
+    matches!(fault, Fault::NotDone(source) if source.to_string().starts_with("MOVED"))
+}
+
 /// Returns `true` if the server has no room for new keys. It renews and releases what is there.
 pub(crate) fn is_full(fault: &Fault) -> bool {
     matches!(fault, Fault::NotDone(source) if source.to_string().starts_with("OOM"))

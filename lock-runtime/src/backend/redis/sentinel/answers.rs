@@ -38,9 +38,20 @@ pub(in super::super) struct NamedMaster {
     pub(in super::super) by: String,
 }
 
-/// The address of the master, and the number of the failover that made it the master; a later failover has a higher
-/// number. There is no number if the sentinel does not report it, and `None` if it does not know the service.
-pub(super) type SentinelAnswer = Option<(Address, Option<u64>)>;
+/// The answer of a sentinel, or `None` if it does not know the service.
+pub(super) type SentinelAnswer = Option<SentinelReport>;
+
+/// What a sentinel says of the service.
+#[derive(Debug)]
+pub(super) struct SentinelReport {
+    /// The address of the master.
+    pub(super) address: Address,
+    /// The number of the failover that made it the master; a later failover has a higher number. `None` if the sentinel does
+    /// not report it.
+    pub(super) epoch: Option<u64>,
+    /// The number of other sentinels that it knows, which need not be reached now.
+    pub(super) others: usize,
+}
 
 /// A sentinel, and what it said.
 pub(super) type Heard = (String, Result<SentinelAnswer, Fault>);
@@ -48,7 +59,8 @@ pub(super) type Heard = (String, Result<SentinelAnswer, Fault>);
 /// Returns the address of the latest failover, of those that some of the `asked` sentinels name. If there are several,
 /// returns the address that most sentinels name.
 ///
-/// The known master outranks a minority, which may be cut off with an old master. But if the others never come back,
+/// The known master outranks a minority of the sentinels that there are, which may be cut off with an old master: one host of
+/// the URL may be the name of several sentinels, of which one has answered. But if the others never come back,
 /// and these sentinels count from zero, it would outrank them for ever. So once it has been away for [`NEWS`], what the
 /// sentinels name comes second: it is to be tried whenever the known master has failed.
 pub(super) fn choose(
@@ -58,29 +70,38 @@ pub(super) fn choose(
     known: Option<&KnownMaster>,
 ) -> Result<(NamedMaster, Option<NamedMaster>), Fault> {
     let named = answers.iter().filter_map(|(sentinel, answer)| {
-        let (address, epoch) = answer.as_ref().ok()?.as_ref()?;
-        Some((sentinel, address, *epoch))
+        let report = answer.as_ref().ok()?.as_ref()?;
+        Some((sentinel, report))
     });
-    let votes = |address| {
+    let votes = |address: &Address| {
         named
             .clone()
-            .filter(|(_, other, _)| *other == address)
+            .filter(|(_, report)| report.address == *address)
             .count()
     };
-    let best = named
-        .clone()
-        .max_by_key(|(_, address, epoch)| (*epoch, votes(*address)));
-    let Some((sentinel, address, epoch)) = best else {
+    let best = named.clone().max_by_key(|(_, report)| {
+        // Sentinels may give one master two names for a while, and each change of the name costs all connections.
+        let is_known = known.is_some_and(|known| {
+            known.epoch.is_some() && known.epoch == report.epoch && known.address == report.address
+        });
+        (report.epoch, is_known, votes(&report.address))
+    });
+    let Some((sentinel, best)) = best else {
         return Err(no_master(asked, answers, service));
     };
+    let all = named
+        .clone()
+        .map(|(_, report)| report.others.saturating_add(1))
+        .fold(asked, usize::max);
+    let epoch = best.epoch;
     let master = NamedMaster {
-        address: address.clone(),
+        address: best.address.clone(),
         epoch,
         by: format!("named by sentinel {sentinel}"),
     };
     if let Some(known) = known
         && known.epoch > epoch
-        && (known.at.elapsed() < NEWS || named.count() * 2 <= asked)
+        && (known.at.elapsed() < NEWS || named.count() * 2 <= all)
     {
         let later = NamedMaster {
             address: known.address.clone(),
@@ -127,7 +148,13 @@ mod tests {
     use crate::values::clock;
 
     fn answers(named: &[(&str, Option<u64>)]) -> Vec<Heard> {
-        let answer = |(address, epoch): &(&str, _)| Ok(Some(((*address).into(), *epoch)));
+        let answer = |(address, epoch): &(&str, _)| {
+            Ok(Some(SentinelReport {
+                address: (*address).into(),
+                epoch: *epoch,
+                others: 0,
+            }))
+        };
         let named = named.iter().map(answer);
         (0..)
             .map(|index: u8| format!("s{index}"))
@@ -192,6 +219,22 @@ mod tests {
         let answers = answers(&[("anew:1", Some(0))]);
         let (_, second) = choose(2, &answers, "s", Some(&news)).unwrap();
         assert!(second.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_of_several_sentinels_behind_one_name_is_a_minority() {
+        let news = known("new:1", 4);
+        tokio::time::advance(NEWS * 2).await;
+        let mut heard = answers(&[("old:1", Some(3))]);
+        let mut chosen = |others| {
+            let (_, answer) = &mut heard[0];
+            let report = answer.as_mut().unwrap().as_mut().unwrap();
+            report.others = others;
+            let (chosen, _) = choose(1, &heard, "s", Some(&news)).unwrap();
+            chosen.address.to_string()
+        };
+        assert_eq!(chosen(0), "old:1", "it was set up anew, alone");
+        assert_eq!(chosen(2), "new:1");
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! One question to one sentinel: where is the master of the service?
 
 use std::collections::HashMap;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{ConnectionInfo, RedisError};
 
 use super::Sentinels;
-use super::answers::SentinelAnswer;
+use super::answers::{SentinelAnswer, SentinelReport};
 use crate::backend::Fault;
 use crate::backend::redis::connection::refused::ServerPart;
 use crate::backend::redis::connection::{DialOptions, Wire, dial};
@@ -40,9 +41,9 @@ pub(super) async fn again(
         // The epoch comes first, then the address: a failover in between makes the epoch too low, never too high.
         let mut details = redis::cmd("SENTINEL");
         details.arg("MASTER").arg(&sentinels.service);
-        let epoch = match scripting::send(connection, &details).await {
-            Ok(reply) => epoch(reply),
-            Err(error) if faults::is_from_server(&error) => None,
+        let details = match scripting::send(connection, &details).await {
+            Ok(reply) => redis::from_redis_value(reply).unwrap_or_default(),
+            Err(error) if faults::is_from_server(&error) => HashMap::new(),
             Err(error) => return Err(error),
         };
         let mut where_is_it = redis::cmd("SENTINEL");
@@ -51,8 +52,12 @@ pub(super) async fn again(
             .arg(&sentinels.service);
         let reply = scripting::send(connection, &where_is_it).await?;
         let address: Option<(String, u16)> = redis::from_redis_value(reply)?;
-        let named = address.map(|(host, port)| (format!("{host}:{port}").into(), epoch));
-        Ok::<_, RedisError>(named)
+        let report = address.map(|(host, port)| SentinelReport {
+            address: format!("{host}:{port}").into(),
+            epoch: number(&details, "config-epoch"),
+            others: number(&details, "num-other-sentinels").unwrap_or(0),
+        });
+        Ok::<_, RedisError>(report)
     };
     let refused = |error| of_refusal(faults::of_question(&error, sentinels.own_tls));
     let asked = async { question.await.map_err(refused) };
@@ -69,7 +74,6 @@ fn of_refusal(fault: Fault) -> Fault {
     }
 }
 
-fn epoch(reply: redis::Value) -> Option<u64> {
-    let details: HashMap<String, String> = redis::from_redis_value(reply).ok()?;
-    details.get("config-epoch")?.parse().ok()
+fn number<T: FromStr>(details: &HashMap<String, String>, name: &str) -> Option<T> {
+    details.get(name)?.parse().ok()
 }

@@ -33,7 +33,7 @@ use crate::backend::Fault;
 use crate::backend::redis::connection::DialOptions;
 use crate::values::{Moment, clock};
 
-/// The time for which slower sentinels are awaited once one has answered.
+/// The time for which slower sentinels are awaited once one has named a master.
 const GRACE: Duration = Duration::from_millis(200);
 
 /// `host:port` of a node.
@@ -86,7 +86,14 @@ impl Sentinels {
         }
         let at = clock::now();
         let named = self.resolve(&options, time).await;
-        let answer = named.map(|(named, _)| named.address);
+        let answer = named.map(|(named, _)| {
+            // If the sentinels give the same master another name, its connections must have that name, too: an answer counts
+            // only if it comes from the master that they name.
+            let known = self.known.borrow().as_ref().and_then(|known| known.epoch);
+            let is_known = named.epoch.is_some() && named.epoch == known;
+            self.learn(named.address.clone(), named.epoch, is_known);
+            named.address
+        });
         *asked = Some(AskedMaster {
             at,
             time,
@@ -95,7 +102,7 @@ impl Sentinels {
         answer
     }
 
-    /// Asks all sentinels at once for the master. When one has answered, waits only a little for slower ones. Returns the
+    /// Asks all sentinels at once for the master. When one has named it, waits only a little for slower ones. Returns the
     /// master to try, and the one to try if that fails, if there is one.
     pub(super) async fn resolve(
         self: &Arc<Self>,
@@ -120,7 +127,7 @@ impl Sentinels {
             let Ok(heard) = joined else {
                 continue;
             };
-            if matches!(heard, (_, Ok(_))) {
+            if matches!(heard, (_, Ok(Some(_)))) {
                 until = until.earlier(clock::now() + GRACE);
             }
             answers.push(heard);

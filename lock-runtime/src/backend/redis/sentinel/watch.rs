@@ -72,10 +72,10 @@ async fn listen(
     let mut certain = false;
     loop {
         let answer = ask::again(sentinels, &mut connection, timeout).await?;
-        if let Some((address, epoch)) = answer {
+        if let Some(report) = answer {
             // Without an epoch, only a message about a switch is certain to be newer than the known master.
-            let certain = certain && epoch.is_none();
-            sentinels.learn(address, epoch, certain);
+            let certain = certain && report.epoch.is_none();
+            sentinels.learn(report.address, report.epoch, certain);
         }
         pauses.reset();
         tokio::select! {
