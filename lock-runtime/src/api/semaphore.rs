@@ -48,8 +48,9 @@ impl Semaphore {
     /// Sets the number of permits in all, 1 to 10^12. A request for some of them stores that number if the store has
     /// none.
     ///
-    /// The store keeps the number until all permits are back, so a semaphore for each user leaves nothing behind. Until
-    /// then the number that was set first counts: a process with another number does not change it, and gets no error.
+    /// The store keeps the number until all permits are back, so a semaphore for each user leaves nothing behind; if the last
+    /// leases end by themselves, until a request comes with a number of its own. Until then the number that was set first
+    /// counts: a process with another number does not change it, and gets no error.
     /// A number that is set by hand ([`try_set_permits`](Semaphore::try_set_permits),
     /// [`set_permits`](Semaphore::set_permits), [`add_permits`](Semaphore::add_permits)) counts for ever. Processes
     /// without a number, such as Redisson's clients, need one that was set by hand.

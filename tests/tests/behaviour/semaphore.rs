@@ -93,6 +93,27 @@ tests::suite! {
         assert!(!three.delete().await.unwrap(), "the forced release gave the last permit back");
     }
 
+    async fn the_number_of_a_request_goes_with_the_last_lease_that_ends(store: &mut Store) {
+        let locks = store.manager().await;
+        let request = locks.semaphore("s").in_all(3).permits(1);
+        let crashed = request.lease(Duration::from_secs(1)).auto_renew(false).acquire().await.unwrap();
+        crashed.lost().wait().await;
+        // Until its lease is over at the store, too, three are too few.
+        let other = locks.semaphore("s").in_all(10);
+        let mut held = None;
+        eventually("the old number has gone", async || {
+            let tried = other.permits(4).try_acquire().await;
+            if let Ok(TryAcquire::Acquired(guard)) = tried {
+                held = Some(guard);
+            }
+            held.is_some()
+        })
+        .await;
+        assert_eq!(other.available().await.unwrap(), 6);
+        drop(held);
+        drop(crashed);
+    }
+
     async fn a_semaphore_that_requests_set_stays_if_it_is_set_by_hand(store: &mut Store) {
         let locks = store.manager().await;
         let semaphore = locks.semaphore("s").in_all(3);

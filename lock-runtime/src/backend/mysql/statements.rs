@@ -12,7 +12,12 @@ use crate::backend::sql::statements::{statements_of, without_comments};
 use crate::backend::sql::{Arg, Statements, topic};
 
 /// The fragments that several statements share. A fragment may use those that come after it.
-const FRAGMENTS: [(&str, &str); 20] = [
+const FRAGMENTS: [(&str, &str); 21] = [
+    // True if the number of permits was set by a request, $6 may take its place, and no lease is left.
+    (
+        "{is_over}",
+        "($6 >= $5 AND {is_by_request} AND {live} IS NULL)",
+    ),
     // True if neither a lock nor a semaphore is at the name.
     (
         "{is_unused}",

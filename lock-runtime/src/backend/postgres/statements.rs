@@ -7,7 +7,12 @@ use crate::backend::sql::{Arg, Statement, Statements, Table};
 
 /// The fragments that several statements share. `c.now` is the time of the statement, by the database's clock. A fragment
 /// may use those that come after it.
-const FRAGMENTS: [(&str, &str); 13] = [
+const FRAGMENTS: [(&str, &str); 14] = [
+    // True if the number of permits was set by a request, $6 may take its place, and no lease is left.
+    (
+        "{is_over}",
+        "($6 >= $5 AND {is_by_request} AND {live_now} IS NULL)",
+    ),
     // True if neither a lock nor a semaphore is at the name.
     (
         "{is_unused}",

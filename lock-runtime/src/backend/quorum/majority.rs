@@ -109,23 +109,27 @@ pub(super) fn holder(nodes: usize, silent: usize, seen: &[Option<Snapshot>]) -> 
     let mut seen: Vec<&Snapshot> = seen.iter().flatten().collect();
     // The longest lease comes first: the last one that a majority needs says when there is no majority any more.
     seen.sort_by_key(|seen| std::cmp::Reverse(seen.left.unwrap_or(Duration::MAX)));
-    seen.iter().find_map(|first| {
-        let same = || seen.iter().filter(|other| other.holder == first.holder);
-        let count = same().count();
-        if count + silent < needed {
-            return None;
-        }
-        let left = same().nth(count.min(needed) - 1).and_then(|seen| seen.left);
-        Some(Snapshot {
-            left,
-            ..Snapshot::clone(first)
-        })
+    let same = |one: &Snapshot| {
+        let holder = one.holder.clone();
+        seen.iter().filter(move |other| other.holder == holder)
+    };
+    // Of several whom a majority may name, the one that most nodes name.
+    let (count, first) = seen
+        .iter()
+        .rev()
+        .map(|one| (same(one).count(), *one))
+        .max_by_key(|(count, _)| *count)?;
+    let last = same(first).nth(count.min(needed) - 1);
+    (count + silent >= needed).then(|| Snapshot {
+        left: last.and_then(|seen| seen.left),
+        ..first.clone()
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::values::LockMode;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -186,6 +190,25 @@ mod tests {
             no_majority(3, &[away(), unknown()]),
             Fault::Unknown(_)
         ));
+    }
+
+    #[test]
+    fn the_holder_is_the_one_that_most_nodes_name() {
+        let seen = |holder: &str, left| {
+            Some(Snapshot {
+                holder: Some(holder.to_owned()),
+                left: Some(left * SECOND),
+                ..Snapshot::of(LockMode::Exclusive)
+            })
+        };
+        let told = |nodes, silent, seen: &[Option<Snapshot>]| {
+            let named = holder(nodes, silent, seen)?;
+            Some((named.holder.unwrap(), named.left.unwrap()))
+        };
+        // Two nodes of five are silent, and another client has left a vote behind.
+        let votes = [seen("left behind", 30), seen("y", 9), seen("y", 10)];
+        assert_eq!(told(5, 2, &votes), Some(("y".to_owned(), SECOND * 9)));
+        assert_eq!(told(5, 0, &votes), None);
     }
 
     #[test]

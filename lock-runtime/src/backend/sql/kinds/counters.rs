@@ -87,6 +87,10 @@ impl SqlShared {
     }
 }
 
+fn again_and_again() -> Fault {
+    Fault::not_done("others took and gave back what has its name, again and again")
+}
+
 impl Counters for SqlBackend {
     fn set<'a>(
         &'a self,
@@ -108,7 +112,11 @@ impl Counters for SqlBackend {
                     return Ok(true);
                 }
                 if counter.kind != CounterKind::Semaphore {
-                    return Ok(false);
+                    match self.inner.counter(counter, deadline).await? {
+                        Some(_) => return Ok(false),
+                        // A lock of that name was in the way, and is gone.
+                        None => continue,
+                    }
                 }
                 // A semaphore that a request has set stays from now on. Adding zero permits does that, unless its last
                 // permit has come back meanwhile.
@@ -117,20 +125,28 @@ impl Counters for SqlBackend {
                     added => return added.map(|()| false),
                 }
             }
-            Err(Fault::not_done(
-                "others set and gave back its permits, again and again",
-            ))
+            Err(again_and_again())
         })
     }
 
     fn limit<'a>(&'a self, key: &'a Key, permits: u64, timeout: Duration) -> Reply<'a, ()> {
         Box::pin(async move {
             let deadline = clock::now() + timeout;
-            let statement = &self.inner.statements.limit_counter;
-            let args = [Arg::count(permits), Arg::Text(topic(key))];
             let counter = CounterRef::semaphore(key);
-            let set = self.inner.change(counter, statement, args, deadline);
-            set.await.map(drop)
+            for _ in 0..TRIES {
+                let statement = &self.inner.statements.limit_counter;
+                let args = [Arg::count(permits), Arg::Text(topic(key))];
+                let set = self.inner.change(counter, statement, args, deadline);
+                if set.await?.is_some() {
+                    return Ok(());
+                }
+                // A database may count the rows that change, and the number may be the same.
+                let seen = self.inner.counter(counter, deadline).await?;
+                if seen.is_some_and(|seen| seen.permits == i64::try_from(permits).ok()) {
+                    return Ok(());
+                }
+            }
+            Err(again_and_again())
         })
     }
 

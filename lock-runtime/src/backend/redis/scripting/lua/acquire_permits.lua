@@ -8,10 +8,10 @@
 --          | {'SHORT', permits in all or ''} | {'FOREIGN', 'lock' or 'leases', why}
 -- Why: Each permit has an id of 16 bytes that follows from the holder, so a second copy finds its own ids and takes no
 --      further permits. A copy that arrives after not_after is refused. A semaphore that is not set is set to `in_all`,
---      less the leases that have outlived it. The script first takes back permits whose lease is over, five hundred at
---      most, because the server does nothing else meanwhile; if some of them stay free, it publishes that. Commands
---      that ACLs or types can refuse are called with pcall and undone, so that no permit is lost or made up. SHORT
---      means that waiting would not help.
+--      less the leases that have outlived it. So is one whose number a request has set and whose leases are all over.
+--      The script first takes back permits whose lease is over, five hundred at most, because the server does nothing
+--      else meanwhile; if some of them stay free, it publishes that. Commands that ACLs or types can refuse are called
+--      with pcall and undone, so that no permit is lost or made up. SHORT means that waiting would not help.
 
 local permits, leases = KEYS[1], KEYS[2]
 local ids, lease, not_after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -60,6 +60,14 @@ if ended > 0 then
     return failed(gone) and gone or redis.error_reply('ERR lock permits could not be taken back')
   end
   free = free + ended
+  -- As if the last lease had been given back: the number that a request has set goes with it.
+  if in_all and in_all >= wanted and free == all_by_request(permits) and redis.call('ZCARD', leases) == 0 then
+    local set = set_to(permits, in_all, in_all)
+    if failed(set) then
+      return set
+    end
+    free = in_all
+  end
 end
 
 local mine = 0
