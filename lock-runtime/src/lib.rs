@@ -90,7 +90,7 @@ assert_eq!(settle(&Order { id: 7 }).await?, 7);
 //!
 //! # Features
 //!
-//! The library needs a tokio runtime (except [`blocking`], which brings its own), and Rust 1.88 or later.
+//! The library needs a tokio runtime with timers (except [`blocking`], which brings its own), and Rust 1.88 or later.
 //!
 //! | feature | default | what it adds |
 //! |---|---|---|

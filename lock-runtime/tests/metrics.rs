@@ -312,6 +312,22 @@ async fn gauges_tell_what_is_held_and_asked_for_and_how_old_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_hold_of_a_leader_is_not_the_oldest() {
+    let series = Series::default();
+    let _recording = metrics::set_default_local_recorder(&series);
+    let locks = LockManager::in_memory();
+    let oldest = || series.of("lock_oldest_hold_seconds{store=memory}");
+    let leader = locks.elect("scheduler").campaign().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!(oldest(), 0);
+    let guard = locks.mutex("a").acquire().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!((9..=10).contains(&oldest()), "{}", oldest());
+    guard.release().await.unwrap();
+    leader.resign().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_becomes_of_requests_is_told_apart() {
     let series = Series::default();
     let _recording = metrics::set_default_local_recorder(&series);

@@ -137,7 +137,7 @@ pub(crate) async fn reach_front(attempt: &Attempt) -> Result<Option<Front>, Lock
         Entered::Front(front) => return Ok(Some(front)),
         Entered::Queued(waiter) => waiter,
         // The process never keeps a counter, and this caller queues.
-        Entered::Held(_) | Entered::Unsuited(..) | Entered::Behind => {
+        Entered::Held(..) | Entered::Unsuited(..) | Entered::Behind => {
             return Err(attempt.busy(None));
         }
     };

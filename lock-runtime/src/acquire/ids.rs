@@ -31,8 +31,7 @@ pub(crate) async fn take(
     core.life.check_not_stopped(key)?;
     let patience = core.options.call_timeout + RUNTIME_SLACK;
     loop {
-        let asked = IdClocks::of(core);
-        let IdAnswer { ids, draw } = source.ask(count, asked);
+        let IdAnswer { ids, draw, asked } = source.ask(count, || IdClocks::of(core));
         if let Some(draw) = draw {
             // The manager drives it: callers may leave, and the others need the range.
             core.life.spawn(Drawing::new(core, source, draw).run());

@@ -10,10 +10,8 @@ use crate::hold::{Hold, HoldHandle};
 use crate::observe::{self, metrics};
 use crate::queue::{Entered, Ticket, Waiter};
 use crate::release::idle;
-use crate::values::{LockError, Moment, clock, rare};
+use crate::values::{Counted, LockError, Moment, clock, rare};
 
-/// After this time, the call timeout and the time of replicas, a front without an answer counts as not polled.
-const SILENCE: Duration = Duration::from_secs(3);
 /// The wait behind a hold of the same process after which a warning is logged.
 const LONG_LOCAL_WAIT: Duration = Duration::from_secs(1);
 
@@ -25,7 +23,7 @@ pub(crate) async fn acquire(
     let seat = loop {
         let waiter = match attempt.enter(now, true)? {
             Entered::Front(front) => break FrontSeat::first(attempt, front),
-            Entered::Held(hold) => return Ok((attempt.begins(hold), now)),
+            Entered::Held(hold, counted) => return Ok((attempt.begins(hold, counted), now)),
             Entered::Unsuited(tenure, turn) => {
                 // The first caller that waits by then gets the lock.
                 idle::give_back(&attempt.core, tenure, *turn, now);
@@ -62,7 +60,9 @@ pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Asked<HoldHandle>, 
     let mut seat = loop {
         let waiter = match attempt.enter(now, queues)? {
             Entered::Front(front) => break FrontSeat::first(attempt, front),
-            Entered::Held(hold) => return Ok(Asked::Granted(attempt.begins(hold))),
+            Entered::Held(hold, counted) => {
+                return Ok(Asked::Granted(attempt.begins(hold, counted)));
+            }
             Entered::Unsuited(tenure, turn) => {
                 idle::give_back(&attempt.core, tenure, *turn, now);
                 queues = true;
@@ -89,13 +89,13 @@ pub(crate) async fn try_acquire(attempt: &Attempt) -> Result<Asked<HoldHandle>, 
 
 impl Attempt {
     /// Returns the handle of a turn that has begun in a kept lock.
-    fn begins(&self, hold: Hold) -> HoldHandle {
+    fn begins(&self, hold: Hold, counted: Counted) -> HoldHandle {
         let options = self.request.hold_options;
         if options.max_hold.is_some() {
             self.core.watch.ends_earlier(hold.tenure());
         }
         metrics::handed_over(options.label, self.kind());
-        HoldHandle::begins(&self.core, hold, options)
+        HoldHandle::begins(&self.core, hold, options, counted)
     }
 
     /// Takes the front of the local queue, or, if the caller `queues`, a place in the queue.
@@ -124,7 +124,22 @@ impl Attempt {
                 ticket = waiter.ticket() => return ticket.ok_or_else(|| self.sent_away()),
                 () = timer.as_mut() => {}
             }
+            if !warned
+                && !deadline.is_over()
+                && let Some(holder) = waiter.blocked_by()
+            {
+                warned = true;
+                let label = self.request.hold_options.label.lock;
+                observe::long_local_wait(self.key().name(), label, holder);
+            }
+            waiter.look_at_front(clock::now());
             if deadline.is_over() {
+                // The look may have given it the front of a caller that is not polled any more.
+                tokio::select! {
+                    biased;
+                    ticket = waiter.ticket() => return ticket.ok_or_else(|| self.sent_away()),
+                    () = std::future::ready(()) => {}
+                }
                 // The front waits for its first answer. If the store is away, "busy" would be wrong.
                 if let Some(news) = waiter.first_news() {
                     // A caller that does not wait still gets this one answer.
@@ -140,14 +155,7 @@ impl Attempt {
                 }
                 return Err(self.gave_up(waiter.fault()));
             }
-            if !warned && let Some(holder) = waiter.blocked_by() {
-                warned = true;
-                let label = self.request.hold_options.label.lock;
-                observe::long_local_wait(self.key().name(), label, holder);
-            }
-            waiter.look_at_front();
-            let longest = timeout + self.core.options.replicas.longest_delay();
-            let next_look = clock::now() + longest + SILENCE;
+            let next_look = clock::now() + self.core.queues.silence;
             timer.as_mut().reset(ends_before(next_look).tick());
         }
     }

@@ -30,7 +30,7 @@ pub(crate) async fn acquire(attempt: &Attempt) -> Result<HoldHandle, LockError> 
         let front = match attempt.enter(clock::now(), true)? {
             Entered::Front(front) => front,
             // The process never keeps a read, and this caller queues.
-            Entered::Held(_) | Entered::Unsuited(..) | Entered::Behind => {
+            Entered::Held(..) | Entered::Unsuited(..) | Entered::Behind => {
                 return Err(attempt.busy(None));
             }
             Entered::Queued(waiter) => match attempt.wait_in_queue(waiter, Duration::ZERO).await? {

@@ -159,11 +159,12 @@ pub(crate) async fn acquire<T: SqlTransaction>(
     };
     let first = seat.ask(attempt.deadline.since, attempt.deadline).await;
     let outcome = contend(&mut seat, first, None).await;
+    if let Some(failed) = seat.failed {
+        wait.failed_in_driver(clock::now());
+        return Err(TransactionError::Driver(failed));
+    }
     wait.came_to(outcome.as_ref().map(|_| true), clock::now());
-    outcome.map_err(|error| match seat.failed {
-        Some(failed) => TransactionError::Driver(failed),
-        None => error.into(),
-    })
+    outcome.map_err(TransactionError::Lock)
 }
 
 /// A lease on its way to a transaction. Dropped, it is given back in the background, unless the transaction commits.

@@ -73,7 +73,7 @@ pub struct Election {
 
 impl Election {
     fn new(locks: LockManager, name: LockName) -> Election {
-        let request = locks.mutex(name.clone()).wait_forever();
+        let request = locks.mutex(name.clone()).wait_forever().leads();
         Election {
             locks,
             name,

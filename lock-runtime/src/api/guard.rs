@@ -165,7 +165,8 @@ impl LockGuard {
     /// # Errors
     /// [`LockError::Lost`] if the hold was lost before, as far as this process or the answer knows: somebody else may
     /// have been admitted while this guard lived.
-    /// [`LockError::Unavailable`] if the store did not confirm in time, or refuses what it served before.
+    /// [`LockError::Unavailable`] if the store did not confirm in time, answered only when the lease was over, or refuses what
+    /// it served before.
     /// [`LockError::Denied`] if it never took a release of this manager, [`LockError::ForeignKey`] and
     /// [`LockError::ShuttingDown`] if the lock cannot be given back: its lease ends it.
     /// [`LockError::InvalidConfig`] outside a tokio runtime: it is then released in the background.

@@ -99,6 +99,12 @@ impl LockRequest {
         self
     }
 
+    /// Marks the lock as that of a leader.
+    pub(super) fn leads(mut self) -> LockRequest {
+        self.overrides.leads = true;
+        self
+    }
+
     /// Waits up to `wait` for the lock, one year at most; zero tries once. Default: the manager's, 10 s.
     #[doc(alias("timeout", "waitTime"))]
     pub fn wait(mut self, wait: Duration) -> LockRequest {

@@ -18,6 +18,9 @@ use crate::values::{
     Options, clock, config,
 };
 
+/// After this time, the call timeout and the time of replicas, a front without an answer counts as not polled.
+const SILENCE: Duration = Duration::from_secs(3);
+
 pub(crate) struct Core {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) options: Options,
@@ -49,7 +52,8 @@ impl Core {
         watch: Arc<Watch>,
         ids: Arc<HolderIds>,
     ) -> Arc<Core> {
-        let queues = LocalQueues::new(options.max_waiters_per_key, options.max_waiters);
+        let silence = options.call_timeout + options.replicas.longest_delay() + SILENCE;
+        let queues = LocalQueues::new(options.max_waiters_per_key, options.max_waiters, silence);
         let record = ClientRecord::of_this_process(options.app.as_deref());
         let key = Key::of_client(&options.namespace, ids.client_alias());
         let presence = Presence::new(record, ids.short(), key);

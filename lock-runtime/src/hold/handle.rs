@@ -55,14 +55,19 @@ impl HoldHandle {
         let hold = Tenure::begin(of, key, front, holder, &hold_options, granted, allowance);
         core.watch.insert(hold.tenure(), granted.sent_at);
         core.presence.note_wanted();
-        HoldHandle::begins(core, hold, hold_options)
+        let counted = core.life.under_way.enter();
+        HoldHandle::begins(core, hold, hold_options, counted)
     }
 
     /// The first handle of a turn that begins with the caller.
-    pub(crate) fn begins(core: &Arc<Core>, hold: Hold, hold_options: HoldOptions) -> HoldHandle {
+    pub(crate) fn begins(
+        core: &Arc<Core>,
+        hold: Hold,
+        hold_options: HoldOptions,
+        counted: Counted,
+    ) -> HoldHandle {
         let kind = hold.key().kind();
         metrics::held(hold_options.label, kind);
-        let counted = core.life.under_way.enter();
         HoldHandle::new(core.clone(), hold, kind, None, counted)
     }
 

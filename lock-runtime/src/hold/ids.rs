@@ -148,6 +148,7 @@ impl IdClocks {
 pub(crate) struct IdAnswer {
     pub(crate) ids: Result<IdRange, oneshot::Receiver<Told>>,
     pub(crate) draw: Option<DrawTask>,
+    pub(crate) asked: Moment,
 }
 
 impl IdSource {
@@ -191,9 +192,11 @@ impl IdSource {
         }
     }
 
-    /// Takes `count` ids that are there, or waits for them.
-    pub(crate) fn ask(&self, count: u32, now: IdClocks) -> IdAnswer {
+    /// Takes `count` ids that are there, or waits for them. `clocks` reads the time.
+    pub(crate) fn ask(&self, count: u32, clocks: impl FnOnce() -> IdClocks) -> IdAnswer {
         let mut state = self.state.lock();
+        // Now, and not before the lock: no range that is here is younger.
+        let now = clocks();
         state.asked += u64::from(count);
         // The waiters come first.
         let ready = if state.waiters.is_empty() {
@@ -215,20 +218,16 @@ impl IdSource {
             _ => None,
         };
         state.drawing = state.drawing.or(draw);
-        IdAnswer { ids, draw }
+        let asked = now.moment;
+        IdAnswer { ids, draw, asked }
     }
 
     /// Returns for how long a caller that has waited since `asked` may go on waiting: many ranges may have to be drawn
     /// before its own. Zero if the task that draws has given no sign of life for `patience`, because its runtime is not
     /// driven. The next caller starts another one then.
-    pub(crate) fn patience_left(
-        &self,
-        patience: Duration,
-        asked: IdClocks,
-        now: Moment,
-    ) -> Duration {
+    pub(crate) fn patience_left(&self, patience: Duration, asked: Moment, now: Moment) -> Duration {
         let mut state = self.state.lock();
-        let silent = now.since(state.stirred).min(now.since(asked.moment));
+        let silent = now.since(state.stirred).min(now.since(asked));
         let left = patience.saturating_sub(silent);
         if left.is_zero() {
             state.drawing = None;
@@ -266,6 +265,7 @@ impl IdSource {
         state.secret = range.secret;
         state.took = now.moment.since(sent.moment);
         state.ranges.push_back((range, now));
+        let mut served = Vec::new();
         while let Some(waiter) = state.waiters.pop_front() {
             if waiter.tell.is_closed() {
                 continue;
@@ -274,8 +274,12 @@ impl IdSource {
                 state.waiters.push_front(waiter);
                 break;
             };
+            served.push((waiter.tell, ids));
+        }
+        drop(state);
+        for (tell, ids) in served {
             // A caller that leaves just now loses its ids.
-            let _ = waiter.tell.send(Ok((ids, now)));
+            let _ = tell.send(Ok((ids, now)));
         }
     }
 

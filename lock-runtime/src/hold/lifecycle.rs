@@ -76,7 +76,8 @@ impl Lifecycle {
 
     /// Resolves when nobody holds or acquires a lock.
     pub(crate) async fn holds_ended(&self) {
-        while self.in_hand.count() + self.under_way.count() > 0 {
+        // A hold moves from one count to the other, and back when its caller leaves: one of these looks sees it.
+        while self.under_way.count() + self.in_hand.count() + self.under_way.count() > 0 {
             self.in_hand.zero().await;
             self.under_way.zero().await;
         }

@@ -27,6 +27,8 @@ pub(super) enum News {
         turn: Turn,
         /// Taken along until the state is unlocked: dropping the last `Arc<Core>` locks the states of idle tenures.
         core: Arc<Core>,
+        /// A shutdown waits for the release to come.
+        counted: Counted,
     },
 }
 
@@ -45,8 +47,14 @@ impl Tenure {
         if matches!(state.stage, Stage::Idle { .. }) {
             // Otherwise the core is ending, and gives back what is idle.
             let core = self.core.upgrade()?;
+            let counted = core.life.background.enter();
             let turn = state.stop_idling(self.ttl, clock::now())?;
-            return Some(News::Idle { reason, turn, core });
+            return Some(News::Idle {
+                reason,
+                turn,
+                core,
+                counted,
+            });
         }
         let mut turn = match std::mem::replace(&mut state.stage, Stage::Leaving) {
             Stage::Held(turn) => Box::new(turn),
@@ -76,7 +84,12 @@ impl Tenure {
     pub(super) fn announce(self: &Arc<Tenure>, news: Option<News>) {
         match news {
             None => {}
-            Some(News::Idle { reason, turn, core }) => {
+            Some(News::Idle {
+                reason,
+                turn,
+                core,
+                counted: _counted,
+            }) => {
                 release::idle::ended(&core, self, turn, reason);
             }
             Some(News::Turn {

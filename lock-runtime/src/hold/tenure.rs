@@ -468,6 +468,8 @@ impl Tenure {
     /// A caller of this process comes while no caller has the lock: its turn begins, if the tenure suits it. `None` if the
     /// tenure is over: the code that ended it takes it out of the queue, and gives it back. Under the queues' lock.
     pub(crate) fn take(self: &Arc<Tenure>, options: &HoldOptions, now: Moment) -> Option<Entered> {
+        // The caller has one, so this is not the last.
+        let core = self.core.upgrade()?;
         let mut state = self.state.lock();
         if !matches!(state.stage, Stage::Idle { .. }) {
             return None;
@@ -485,7 +487,8 @@ impl Tenure {
         let token = turn.token;
         state.begin(turn);
         let hold = Hold::new(self.clone(), state.turn, token);
-        Some(Entered::Held(hold))
+        // From this moment a shutdown finds nothing idle here any more.
+        Some(Entered::Held(hold, core.life.under_way.enter()))
     }
 
     /// The task that gives the lock back after a guard was dropped runs. `None` if a caller has come before.

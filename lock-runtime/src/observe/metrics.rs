@@ -73,7 +73,7 @@ pub(crate) fn describe() {
     seconds(WAIT, "Time from a request for a lock to what became of it");
     seconds(HOLD, "Time from the grant of a lock to its release or loss");
     gauge(HELD, "Locks that this process holds");
-    let age = "Age of the lock that this process has held longest";
+    let age = "Age of the lock that this process has held longest, leaders' locks apart";
     describe_gauge!(OLDEST, Unit::Seconds, age);
     gauge(
         WAITING,
@@ -156,7 +156,7 @@ pub(crate) fn oldest(store: &'static str, granted_at: impl FnOnce() -> Option<Mo
     gauge!(OLDEST, set(granted_at().map_or(0.0, age)), "store" => store);
 }
 
-/// Counts the holds that got this answer to their renewals: `held`, `refused` or `unknown`.
+/// Counts the holds that got this answer to their renewals.
 pub(crate) fn renewals(store: &'static str, outcome: &'static str, holds: usize) {
     count!(RENEWALS, holds as u64, "store" => store, "outcome" => outcome);
 }

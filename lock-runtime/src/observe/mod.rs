@@ -11,6 +11,8 @@ pub(crate) mod metrics;
 #[cfg(feature = "metrics")]
 mod series;
 pub(crate) mod spans;
+#[cfg(all(test, feature = "metrics"))]
+pub(crate) mod sums;
 
 use self::metrics::logged;
 
@@ -121,9 +123,11 @@ pub(crate) fn released(key: &Key, label: Label, outcome: &Result<(), LockError>)
     }
 }
 
-/// Counts what the store answered to renewals: still held, not held any more, or nothing that can be relied on.
-pub(crate) fn renewals(store: &'static str, answers: [usize; 3]) {
-    for (outcome, holds) in ["held", "refused", "unknown"].into_iter().zip(answers) {
+/// Counts what the store answered to renewals: still held, not held any more, nothing that can be relied on, or nothing
+/// about this hold.
+pub(crate) fn renewals(store: &'static str, answers: [usize; 4]) {
+    let outcomes = ["held", "refused", "unknown", "left_out"];
+    for (outcome, holds) in outcomes.into_iter().zip(answers) {
         if holds > 0 {
             metrics::renewals(store, outcome, holds);
         }

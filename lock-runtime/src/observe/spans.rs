@@ -53,6 +53,12 @@ impl<'a> Wait<'a> {
         self.end(outcome, at);
     }
 
+    /// The caller's own transaction failed, which says nothing about the store.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub(crate) fn failed_in_driver(mut self, at: Moment) {
+        self.end("driver", at);
+    }
+
     fn end(&mut self, outcome: &'static str, at: Moment) {
         self.is_over = true;
         let waited = at.since(*self.since);

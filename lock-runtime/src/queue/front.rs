@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tokio::sync::Notify;
+
 use super::key_state::KeyState;
 use super::{LocalQueues, Shard, Successor, Ticket};
 use crate::backend::Fault;
@@ -86,7 +88,7 @@ impl Front {
 
     /// Notes the outcome of a request, for waiters whose time runs out behind this front.
     pub(crate) fn heard_from_store(&self, fault: Option<&Fault>) {
-        self.change(|state| state.answered(fault.cloned()));
+        self.tell(|state| state.answered(fault.cloned()));
     }
 
     /// Returns the fault of the last request, if it got no answer.
@@ -96,7 +98,13 @@ impl Front {
 
     /// Notes that a hold owns the front from now on.
     pub(crate) fn now_held_by(&self, label: &'static str) {
-        self.change(|state| state.held_by(label));
+        self.tell(|state| state.held_by(label));
+    }
+
+    fn tell(&self, change: impl FnOnce(&mut KeyState) -> Option<Arc<Notify>>) {
+        if let Some(awaited) = self.change(change).flatten() {
+            awaited.notify_waiters();
+        }
     }
 
     /// Marks the callers that wait now. The answer to the request that follows is valid for them, and not for later ones.

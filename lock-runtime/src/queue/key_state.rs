@@ -3,7 +3,7 @@
 //! It sends nothing and reads no clock. Each input is a method, and returns what the caller has to do after the shard is
 //! unlocked. Inputs from an owner that was passed over do not arrive here ([`super::Front`]).
 //!
-//! | stage | a caller comes | the front is dropped | waiters see no sign | the lock is acquired | the hold ends |
+//! | stage | a caller comes | the front is dropped | callers see no sign | the lock is acquired | the hold ends |
 //! |---|---|---|---|---|---|
 //! | `Asking` | queues | goes to the next waiter | goes to the next waiter | `Held` | – |
 //! | `Held` | queues | goes to the next waiter | – | `Held` | `Asking`, or `Idle` |
@@ -14,6 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, oneshot};
@@ -30,9 +31,11 @@ pub(crate) struct KeyState {
     /// The number of the owner of the front.
     front: u64,
     stage: KeyStage,
-    /// The number of answers that callers at the front got from the store, and of releases and rests that they began. It
-    /// grows while such a caller is polled.
+    /// The number of answers that callers at the front got from the store, and of releases, rests and idle times that they
+    /// began. It grows while such a caller is polled.
     signs: u64,
+    /// When a caller first looked at the front since the last sign.
+    silent_since: Option<Moment>,
     /// The waiters by number, and so in the order of arrival.
     waiters: BTreeMap<u64, Successor>,
     slice: Slice,
@@ -86,6 +89,7 @@ impl KeyState {
                 heard: false,
             },
             signs: 0,
+            silent_since: None,
             waiters: BTreeMap::new(),
             slice: Slice::default(),
             place: None,
@@ -131,9 +135,10 @@ impl KeyState {
             return None;
         };
         let entered = tenure.take(hold_options, now)?;
-        match entered {
-            Entered::Held(_) => self.held_by(hold_options.label.lock),
-            _ => self.asks(false),
+        if let Entered::Held(..) = entered {
+            self.held_by(hold_options.label.lock);
+        } else {
+            self.asks(false);
         }
         Some(entered)
     }
@@ -189,16 +194,24 @@ impl KeyState {
         (self.front, self.signs)
     }
 
-    /// A waiter looks at the front, and saw `last` at its last look. Without a sign in between, no task polls the owner any
-    /// more, and the front passes to `number`. A hold is never passed over, because it ends by itself.
-    pub(super) fn look(&mut self, waiter: u64, last: Option<Sign>, number: u64) -> bool {
-        let passes = last == Some(self.sign())
-            && !matches!(self.stage, KeyStage::Held { .. })
-            && self.waiters.contains_key(&waiter);
+    /// A caller looks at the front. Without a sign for the time of `silence`, whoever looked first, no task polls the owner
+    /// any more, and the front passes to `number`. A hold is never passed over, because it ends by itself.
+    pub(super) fn look(&mut self, now: Moment, silence: Duration, number: u64) -> bool {
+        if matches!(self.stage, KeyStage::Held { .. }) {
+            return false;
+        }
+        let since = *self.silent_since.get_or_insert(now);
+        let passes = now.has_reached(since + silence);
         if passes {
             self.front = number;
+            self.silent_since = None;
         }
         passes
+    }
+
+    fn gives_a_sign(&mut self) {
+        self.signs += 1;
+        self.silent_since = None;
     }
 
     /// Returns the label of the hold that a waiter waits for, if it saw the same hold at `last`. Only the first call about a
@@ -221,25 +234,25 @@ impl KeyState {
 
 /// The owner of the front reports.
 impl KeyState {
-    /// The store has answered, or has not.
-    pub(super) fn answered(&mut self, fault: Option<Fault>) {
+    /// The store has answered, or has not. Returns the signal for callers that wait for the first answer: a waker may poll at
+    /// once, so it is given with the shard unlocked.
+    pub(super) fn answered(&mut self, fault: Option<Fault>) -> Option<Arc<Notify>> {
         self.fault = fault.map(Box::new);
-        self.signs += 1;
+        self.gives_a_sign();
         if let KeyStage::Asking { heard, .. } = &mut self.stage {
             *heard = true;
         }
-        if let Some(awaited) = self.awaited.take() {
-            awaited.notify_waiters();
-        }
+        self.awaited.take()
     }
 
-    /// A caller holds the lock from now on.
-    pub(crate) fn held_by(&mut self, label: &'static str) {
+    /// A caller holds the lock from now on. Returns the same signal. Nobody waits for it where the lock was held or kept
+    /// before.
+    pub(crate) fn held_by(&mut self, label: &'static str) -> Option<Arc<Notify>> {
         self.stage = KeyStage::Held {
             label,
             warned: false,
         };
-        self.answered(None);
+        self.answered(None)
     }
 
     /// No caller holds the lock any more, so the front can be passed over: a caller that is not polled any more may own the
@@ -257,6 +270,7 @@ impl KeyState {
         let may_keep = self.waiters.is_empty() && self.slice.may_keep(now);
         if may_keep {
             self.stage = KeyStage::Idle(tenure.clone());
+            self.gives_a_sign();
         }
         may_keep
     }
@@ -281,7 +295,7 @@ impl KeyState {
     /// The front only lets other processes ask first.
     pub(super) fn rests(&mut self, until: Moment) {
         self.stage = KeyStage::Rests { until };
-        self.signs += 1;
+        self.gives_a_sign();
     }
 
     /// The front is dropped. The next waiter owns it under this number; `None` if no caller waits. The stage before is to be
@@ -295,6 +309,7 @@ impl KeyState {
         // The caller before may have been admitted, so the answer to this one is the first one again.
         let heard = self.heard() && is_exclusive;
         self.front = number;
+        self.silent_since = None;
         let asking = KeyStage::Asking {
             // It waited in the queue.
             waits: next.is_some(),
@@ -345,7 +360,7 @@ impl KeyState {
             heard,
         };
         // The silence of a long hold says nothing about its release.
-        self.signs += 1;
+        self.gives_a_sign();
     }
 }
 

@@ -5,19 +5,22 @@
 //! - A key has a state as long as a [`Front`] of it is there. The front belongs to the caller that asks the store, then to its
 //!   hold, and then to the next waiter.
 //! - A front that is dropped goes to the next waiter, so a cancelled future loses nothing.
-//! - A caller that is not polled any more loses the front to the waiters behind it ([`Waiter::look_at_front`]). Its front
-//!   has an old number, so it changes nothing.
+//! - A caller that is not polled any more loses the front to the callers behind it ([`Waiter::look_at_front`]), also if none
+//!   of them waits for long ([`LocalQueues::enter`]). Its front has an old number, so it changes nothing.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use crate::backend::Fault;
 use crate::hold::{Hold, Offer, Tenure, Turn, refused};
 use crate::sync::{Modelled, ModelledGuard, is_modelled};
-use crate::values::{HoldOptions, Key, KeyMap, Kind, LockError, Moment, ShutdownCause, WaiterCap};
+use crate::values::{
+    Counted, HoldOptions, Key, KeyMap, Kind, LockError, Moment, ShutdownCause, WaiterCap,
+};
 
 pub(crate) use crate::queue::front::Front;
 pub(crate) use crate::queue::key_state::{KeyState, Successor};
@@ -34,6 +37,9 @@ pub(crate) struct LocalQueues {
     shards: Box<[Modelled<Shard>]>,
     max_per_key: usize,
     max_in_all: usize,
+    /// After this time without a sign, a front counts as not polled. It is longer than the time between two answers of a
+    /// caller that is polled.
+    pub(crate) silence: Duration,
     waiting: Arc<AtomicUsize>,
 }
 
@@ -100,8 +106,8 @@ pub(crate) fn may_rest(now: Moment, gives_up: Option<Moment>, end: Moment) -> bo
 pub(crate) enum Entered {
     /// The queue was empty: the caller is at the front.
     Front(Front),
-    /// The queue was empty, and this process kept the lock: the caller's turn has begun.
-    Held(Hold),
+    /// The queue was empty, and this process kept the lock: the caller's turn has begun, and a shutdown waits for it.
+    Held(Hold, Counted),
     /// The queue was empty. The tenure that this process kept cannot serve the caller, and is to be released.
     Unsuited(Arc<Tenure>, Box<Turn>),
     /// Other callers are before this one, which does not queue.
@@ -110,7 +116,11 @@ pub(crate) enum Entered {
 }
 
 impl LocalQueues {
-    pub(crate) fn new(max_per_key: usize, max_in_all: usize) -> Arc<LocalQueues> {
+    pub(crate) fn new(
+        max_per_key: usize,
+        max_in_all: usize,
+        silence: Duration,
+    ) -> Arc<LocalQueues> {
         let waiting: Arc<AtomicUsize> = Arc::default();
         let shard = |_| {
             Modelled::new(Shard {
@@ -125,6 +135,7 @@ impl LocalQueues {
             shards: (0..shards()).map(shard).collect(),
             max_per_key,
             max_in_all,
+            silence,
             waiting,
         })
     }
@@ -168,7 +179,8 @@ impl LocalQueues {
         gives_up: Option<Moment>,
         queues: bool,
     ) -> Result<Entered, LockError> {
-        let shard = &mut *self.lock(key);
+        let mut locked = self.lock(key);
+        let shard = &mut *locked;
         if shard.closed {
             return Err(closed(key));
         }
@@ -183,6 +195,12 @@ impl LocalQueues {
         }
         if state.pass_rest(number, |end| may_rest(now, gives_up, end)) {
             return Ok(front());
+        }
+        if state.look(now, self.silence, number) {
+            drop(locked);
+            // The front goes to the first waiter. Without one, this caller is the first.
+            drop(Front::new(self, key, number));
+            return self.enter(key, hold_options, now, gives_up, queues);
         }
         if !queues {
             return Ok(Entered::Behind);
@@ -200,7 +218,6 @@ impl LocalQueues {
             number,
             given,
             last_seen: state.sign(),
-            has_looked: false,
         }))
     }
 

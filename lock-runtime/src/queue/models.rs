@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::future::block_on;
 use shuttle::thread;
 
-use super::tests::{hold_options, waiter};
+use super::tests::{SILENCE, hold_options, waiter};
 use super::{Entered, Front, LocalQueues, Ticket};
 use crate::values::clock;
 use crate::values::key::Key;
@@ -23,7 +23,7 @@ impl Scene {
     fn new() -> Scene {
         let key = Key::new("", &LockName::from("k"), Kind::Mutex).unwrap();
         Scene {
-            queues: LocalQueues::new(10, 10),
+            queues: LocalQueues::new(10, 10, SILENCE),
             key: Arc::new(key),
         }
     }

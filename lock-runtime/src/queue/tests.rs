@@ -3,6 +3,8 @@ use crate::values::clock;
 use crate::values::name::LockName;
 use crate::values::options::{Options, Overrides};
 
+pub(super) const SILENCE: Duration = Duration::from_secs(5);
+
 pub(super) fn hold_options() -> HoldOptions {
     let options = Options::default();
     Overrides::default()
@@ -22,7 +24,7 @@ pub(super) fn waiter(queues: &Arc<LocalQueues>, key: &Arc<Key>) -> Waiter {
 
 #[tokio::test]
 async fn a_waiter_behind_an_admitted_front_waits_for_what_the_next_one_is_told() {
-    let queues = LocalQueues::new(10, 10);
+    let queues = LocalQueues::new(10, 10, SILENCE);
     let key = Key::new("", &LockName::from("k"), Kind::Semaphore).unwrap();
     let key = Arc::new(key);
     let front = queues.try_enter(&key, |_| false).unwrap();
@@ -41,7 +43,7 @@ async fn a_waiter_behind_an_admitted_front_waits_for_what_the_next_one_is_told()
 
 #[tokio::test]
 async fn only_those_who_waited_at_the_mark_are_let_go() {
-    let queues = LocalQueues::new(10, 10);
+    let queues = LocalQueues::new(10, 10, SILENCE);
     let key = Key::new("", &LockName::from("k"), Kind::Semaphore).unwrap();
     let key = Arc::new(key);
     let front = queues.try_enter(&key, |_| false).unwrap();
@@ -57,15 +59,17 @@ async fn only_those_who_waited_at_the_mark_are_let_go() {
 
 #[tokio::test]
 async fn a_caller_at_the_front_that_is_not_heard_of_between_two_looks_is_passed_over() {
-    let queues = LocalQueues::new(10, 10);
+    let queues = LocalQueues::new(10, 10, SILENCE);
     let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
     let front = queues.try_enter(&key, |_| false).unwrap();
     let (mut second, mut third) = (waiter(&queues, &key), waiter(&queues, &key));
-    third.look_at_front();
+    let now = clock::now();
+    third.look_at_front(now);
     front.heard_from_store(None);
-    third.look_at_front();
+    third.look_at_front(now + SILENCE);
+    third.look_at_front(now + SILENCE * 3 / 2);
     assert_eq!(queues.waiters(&key), 2, "it was heard of in between");
-    third.look_at_front();
+    third.look_at_front(now + SILENCE * 2);
     let Some(Ticket::Front(next)) = second.ticket().await else {
         panic!("the first in the queue comes next");
     };
@@ -79,28 +83,56 @@ async fn a_caller_at_the_front_that_is_not_heard_of_between_two_looks_is_passed_
 }
 
 #[tokio::test]
+async fn callers_that_do_not_wait_for_long_pass_a_silent_front_together() {
+    let queues = LocalQueues::new(10, 10, SILENCE);
+    let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
+    let silent = queues.try_enter(&key, |_| false).unwrap();
+    let began = clock::now();
+    let tries = |after| {
+        let now = began + after;
+        queues.enter(&key, hold_options(), now, Some(now), false)
+    };
+    for tenth in 0..10 {
+        let tried = tries(SILENCE * tenth / 10).unwrap();
+        assert!(matches!(tried, Entered::Behind), "tenth {tenth}");
+    }
+    let Ok(Entered::Front(front)) = tries(SILENCE) else {
+        panic!("nothing is heard of the caller at the front");
+    };
+    drop(silent);
+    assert!(queues.is_open(&key), "its front counts no more");
+    drop(front);
+    // A caller that waits comes before one that only tries.
+    let _silent = queues.try_enter(&key, |_| false).unwrap();
+    let mut waiter = waiter(&queues, &key);
+    assert!(matches!(tries(SILENCE * 3).unwrap(), Entered::Behind));
+    assert!(matches!(waiter.ticket().await, Some(Ticket::Front(_))));
+}
+
+#[tokio::test]
 async fn a_hold_is_not_passed_over() {
-    let queues = LocalQueues::new(10, 10);
+    let queues = LocalQueues::new(10, 10, SILENCE);
     let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
     let front = queues.try_enter(&key, |_| false).unwrap();
     front.now_held_by("k");
     let mut next = waiter(&queues, &key);
-    for _ in 0..3 {
-        next.look_at_front();
+    let later = |looks| clock::now() + SILENCE * looks;
+    for look in 1..4 {
+        next.look_at_front(later(look));
     }
     assert_eq!(queues.waiters(&key), 1);
     // Its release may be in the hands of a caller, and has only begun at the next look.
     queues.lock(&key).change_at(&front, KeyState::held_no_more);
-    next.look_at_front();
+    next.look_at_front(later(4));
     assert_eq!(queues.waiters(&key), 1);
-    next.look_at_front();
+    next.look_at_front(later(6));
     assert!(matches!(next.ticket().await, Some(Ticket::Front(_))));
     drop(front);
 }
 
 #[tokio::test]
 async fn a_caller_at_the_front_that_waits_counts_towards_the_caps() {
-    let queues = LocalQueues::new(2, 3);
+    let queues = LocalQueues::new(2, 3, SILENCE);
     let keys = ["a", "b"].map(|name| Key::new("", &LockName::from(name), Kind::Mutex).unwrap());
     let [a, b] = keys.map(Arc::new);
     let (front, other) = (
@@ -138,7 +170,7 @@ async fn a_caller_at_the_front_that_waits_counts_towards_the_caps() {
 
 #[tokio::test]
 async fn what_the_front_hears_of_a_fault_is_what_its_waiters_tell() {
-    let queues = LocalQueues::new(10, 10);
+    let queues = LocalQueues::new(10, 10, SILENCE);
     let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
     let front = queues.try_enter(&key, |_| false).unwrap();
     let second = waiter(&queues, &key);
@@ -153,7 +185,7 @@ async fn what_the_front_hears_of_a_fault_is_what_its_waiters_tell() {
 
 #[tokio::test]
 async fn those_who_wait_are_counted_until_they_leave_or_all_are_let_go_or_sent_away() {
-    let queues = LocalQueues::new(10, 10);
+    let queues = LocalQueues::new(10, 10, SILENCE);
     let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Read).unwrap());
     let front = queues.try_enter(&key, |_| false).unwrap();
     assert!(queues.waited_for().is_empty(), "nobody waits");
@@ -175,7 +207,7 @@ async fn those_who_wait_are_counted_until_they_leave_or_all_are_let_go_or_sent_a
 
 #[tokio::test]
 async fn a_successor_that_is_only_given_the_turn_waits_on() {
-    let queues = LocalQueues::new(10, 10);
+    let queues = LocalQueues::new(10, 10, SILENCE);
     let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
     let front = queues.try_enter(&key, |_| false).unwrap();
     let mut second = waiter(&queues, &key);
@@ -192,7 +224,7 @@ async fn a_successor_that_is_only_given_the_turn_waits_on() {
 
 #[tokio::test]
 async fn only_the_first_who_asks_is_told_which_hold_blocks_the_queue() {
-    let queues = LocalQueues::new(10, 10);
+    let queues = LocalQueues::new(10, 10, SILENCE);
     let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
     let front = queues.try_enter(&key, |_| false).unwrap();
     let mut before = waiter(&queues, &key);
@@ -207,13 +239,13 @@ async fn only_the_first_who_asks_is_told_which_hold_blocks_the_queue() {
         None,
         "locks that change hands block nobody"
     );
-    before.look_at_front();
+    before.look_at_front(clock::now());
     assert_eq!(before.blocked_by(), Some("the next one"));
 }
 
 #[tokio::test]
 async fn a_place_in_the_stores_queue_is_known_while_it_lasts() {
-    let queues = LocalQueues::new(10, 10);
+    let queues = LocalQueues::new(10, 10, SILENCE);
     let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Fair).unwrap());
     assert!(queues.store_queue_is_empty(&key));
     let place = queues.join_store_queue(&key).unwrap();

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use super::key_state::{KeyState, Sign};
 use super::{Front, LocalQueues, Ticket};
 use crate::backend::Fault;
-use crate::values::Key;
+use crate::values::{Key, Moment};
 
 /// A place in a queue. Dropping it leaves the queue, and passes on a ticket that was sent already.
 pub(crate) struct Waiter {
@@ -19,7 +19,6 @@ pub(crate) struct Waiter {
     pub(super) given: oneshot::Receiver<Ticket>,
     /// The sign at the last look, or at the beginning.
     pub(super) last_seen: Sign,
-    pub(super) has_looked: bool,
 }
 
 impl Waiter {
@@ -39,16 +38,16 @@ impl Waiter {
         self.change(KeyState::first_news)?
     }
 
-    /// Passes the caller at the front over if it got no answer since the last look: no task polls it any more. Its request may
-    /// still be under way; the front goes to the next waiter. Between two looks must be more time than between two answers of
-    /// a caller that is polled. A hold is never passed over, because it ends by itself.
-    pub(crate) fn look_at_front(&mut self) {
-        let last = std::mem::replace(&mut self.has_looked, true).then_some(self.last_seen);
+    /// Passes the caller at the front over if it was silent since an earlier look of any caller: no task polls it any more. Its
+    /// request may still be under way; the front goes to the first waiter. A hold is never passed over, because it ends by
+    /// itself.
+    pub(crate) fn look_at_front(&mut self, now: Moment) {
+        let silence = self.queues.silence;
         let mut locked = self.queues.lock(&self.key);
         let number = locked.number();
         let passes = locked.change(&self.key, |state| {
             self.last_seen = state.sign();
-            state.look(self.number, last, number)
+            state.look(now, silence, number)
         });
         drop(locked);
         if passes == Some(true) {

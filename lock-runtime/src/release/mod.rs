@@ -355,6 +355,11 @@ impl Release {
             // An earlier release may have done it, and its answer was lost. It was sent while the tenure was good, so the
             // store admitted no other holder before it.
             Ok(Released::NotHeld) if work.requests.unanswered || tenure.is_undone() => Ok(()),
+            // The caller's work ended in time, and the store answered only when the lease was over there, too.
+            Ok(Released::NotHeld) if (tenure.deadline() + turn.ttl.margin()).has_passed() => {
+                let why = "the lease was over before the store answered the release";
+                Err(LockError::unavailable(tenure.key().name(), why))
+            }
             Ok(Released::NotHeld) => Err(work.lost_error()),
             Err(fault) => Err(fault.into_error(tenure.key().name())),
         };

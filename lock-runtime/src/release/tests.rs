@@ -72,6 +72,20 @@ async fn a_lost_hold_is_given_back_after_an_outage_that_its_renewed_lease_outliv
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_that_ends_before_its_release_is_answered_is_no_loss() {
+    let (locks, switch, _other, _store) = managers(Options::default());
+    let guard = locks.mutex("k").lease(SECOND).acquire().await.unwrap();
+    // The request arrives when the lease is over, and its answer comes within no other limit.
+    switch.set(Mode::Slow(6 * SECOND / 5));
+    let released = guard.release().await;
+    let says = "the lease was over before the store answered the release";
+    assert!(
+        matches!(&released, Err(error @ LockError::Unavailable { .. }) if error.to_string().contains(says)),
+        "{released:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_last_try_with_no_time_for_its_answer_does_not_hide_what_the_store_said_before() {
     let (locks, switch, _other, _store) = managers(Options::default());
     let timeout = locks.core().options.call_timeout;

@@ -107,17 +107,22 @@ impl Watch {
         }
         let mut good = Vec::with_capacity(tenures.len());
         let mut unconfirmed = Vec::new();
-        let (mut held, mut refused) = (0, 0);
+        let mut counts = [0; 4];
         for (index, (tenure, renewal)) in tenures.iter().zip(batch).enumerate() {
             let answer = answers.as_ref().ok().and_then(|all| all.get(index));
             let answer = answer.copied().unwrap_or(Renewed::Unknown);
             if answer == Renewed::Unknown && answers.is_ok() {
                 unconfirmed.push(tenure.clone());
             }
+            let said = answer;
             // The schedule is unlocked here: a loss wakes waiters.
             let answer = tenure.answered(renewal, answer, *sent_at);
-            held += usize::from(answer == Renewed::Held);
-            refused += usize::from(answer == Renewed::NotHeld);
+            counts[match answer {
+                Renewed::Held => 0,
+                Renewed::NotHeld => 1,
+                _ if said == Renewed::Unknown => 2,
+                _ => 3,
+            }] += 1;
             if !self.remove_if_over(tenure, Duration::ZERO) {
                 good.push((tenure, answer));
             }
@@ -128,7 +133,7 @@ impl Watch {
         {
             observe::renewal_failed(holds, &Fault::unknown(UNCONFIRMED));
         }
-        observe::renewals(store, [held, refused, tenures.len() - held - refused]);
+        observe::renewals(store, counts);
         // Computed before the schedule is locked, because others wait for it.
         let shortest = tenures.iter().map(|tenure| tenure.ttl()).min();
         let now = clock::now();

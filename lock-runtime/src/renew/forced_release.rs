@@ -69,20 +69,9 @@ impl Newcomers {
         }
     }
 
-    /// Returns the holds, out of `all`, that have no name yet. None are new after it.
-    pub(crate) fn take<'a>(
-        &mut self,
-        all: impl Iterator<Item = &'a Tenure>,
-        find: impl Fn(u64) -> Option<&'a Tenure>,
-    ) -> Vec<(HolderId, Kind)> {
-        let identity = |tenure: &Tenure| (tenure.holder(), tenure.key().kind());
-        match self.0.replace(Vec::new()) {
-            None => all.map(identity).collect(),
-            Some(numbers) => {
-                let here = numbers.into_iter().filter_map(find);
-                here.map(identity).collect()
-            }
-        }
+    /// Returns the numbers of the holds that may have no name yet; `None`: of all holds. None are new after it.
+    pub(crate) fn take(&mut self) -> Option<Vec<u64>> {
+        self.0.replace(Vec::new())
     }
 }
 
@@ -97,12 +86,15 @@ impl HolderNames {
         }
     }
 
-    /// Drops the names of holds that are gone, once there are more of them than of the `here` others.
-    pub(crate) fn tidy(&mut self, here: usize, is_here: impl Fn(u64) -> bool) {
-        if self.0.len() > 2 * here + MOST_GONE {
-            self.0.retain(|_, number| is_here(*number));
-            self.0.shrink_to(2 * here + MOST_GONE);
-        }
+    /// Returns `true` if more of the names are of holds that are gone than of the `here` others.
+    pub(crate) fn are_of_the_past(&self, here: usize) -> bool {
+        self.0.len() > 2 * here + MOST_GONE
+    }
+
+    /// Drops the names of all holds but these.
+    pub(crate) fn keep(&mut self, here: &HashSet<u64>) {
+        self.0.retain(|_, number| here.contains(number));
+        self.0.shrink_to(2 * here.len() + MOST_GONE);
     }
 
     /// Returns the numbers of the holds that have one of these names.

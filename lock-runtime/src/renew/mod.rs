@@ -39,7 +39,7 @@ use tokio::time::Instant;
 
 use self::answers::{renew, take_in};
 use self::digest::Digest;
-use self::schedule::{Batch, Schedule};
+use self::schedule::{Batch, MOST, Schedule};
 use crate::backend::{Backend, Event, Fault, Holders};
 use crate::hold::{Hold, Lifecycle, Loss, Tenure};
 use crate::observe::{self, Cause, metrics};
@@ -193,32 +193,39 @@ impl Watch {
         all
     }
 
-    /// Returns when the oldest of the turns that callers have began.
+    /// Returns when the oldest of the turns that callers have began. Leaders do not count: a leadership may last for as long
+    /// as the process.
     fn oldest(&self) -> Option<Moment> {
         let mut oldest: Option<Moment> = None;
         self.for_each_hold(|hold| {
-            let began = hold.with_turn(|turn| turn.granted_at);
+            let began = hold.with_turn(|turn| (!turn.label.leads).then_some(turn.granted_at));
+            let began = began.flatten();
             oldest = oldest.into_iter().chain(began).reduce(Moment::earlier);
         });
         oldest
     }
 
     fn for_each_hold(&self, mut look: impl FnMut(Hold)) {
-        const STEP: usize = 1024;
-        let mut from = 0;
-        loop {
-            let step: Vec<_> = {
+        self.for_each(Arc::clone, |tenure| {
+            if let Some(hold) = tenure.hold() {
+                look(hold);
+            }
+        });
+    }
+
+    /// Looks at all tenures, some at a time, and calls `then` for each of these with the schedule unlocked.
+    fn for_each<T>(&self, look: impl Fn(&Arc<Tenure>) -> T, mut then: impl FnMut(T)) {
+        let mut from = Some(0);
+        while let Some(first) = from {
+            let some: Vec<_> = {
                 let schedule = self.schedule.lock();
-                let step = schedule.tenures.range(from..).take(STEP);
-                step.map(|(number, watched)| (*number, watched.tenure.clone()))
+                let some = schedule.tenures.range(first..).take(MOST);
+                some.map(|(number, watched)| (*number, look(&watched.tenure)))
                     .collect()
             };
-            let holds = step.iter().filter_map(|(_, tenure)| tenure.hold());
-            holds.for_each(&mut look);
-            match step.last() {
-                Some((number, _)) if step.len() == STEP => from = number + 1,
-                _ => return,
-            }
+            let last = some.last().map(|(number, _)| number + 1);
+            from = last.filter(|_| some.len() == MOST);
+            some.into_iter().for_each(|(_, seen)| then(seen));
         }
     }
 
@@ -268,15 +275,42 @@ impl Watch {
             }
             Holders::Aliases(aliases) => {
                 let mut names = self.names.lock();
-                let unnamed = self.schedule.lock().unnamed();
-                names.learn(unnamed);
-                let mut schedule = self.schedule.lock();
-                // Learns the few that came while the schedule was unlocked.
-                names.learn(schedule.unnamed());
-                names.tidy(schedule.tenures.len(), |number| {
-                    schedule.tenures.contains_key(&number)
-                });
+                let mut schedule = self.with_names(&mut names);
                 schedule.take(names.find(aliases), victim)
+            }
+        }
+    }
+
+    /// Brings the names up to date, in steps. Until the schedule is unlocked, every hold has its name.
+    fn with_names(&self, names: &mut HolderNames) -> ModelledGuard<'_, Schedule> {
+        let numbers = || {
+            let mut numbers = Vec::new();
+            self.for_each(
+                |tenure| tenure.holder().number(),
+                |number| numbers.push(number),
+            );
+            numbers
+        };
+        let here = self.count();
+        if names.are_of_the_past(here) {
+            names.keep(&numbers().into_iter().collect());
+        }
+        let mut is_first = true;
+        loop {
+            let mut schedule = self.schedule.lock();
+            let unnamed = match schedule.unnamed() {
+                // Only the few that came while the schedule was unlocked are hashed under its lock.
+                Some(few) if few.is_empty() || !is_first && few.len() <= MOST => {
+                    names.learn(schedule.identities(&few));
+                    return schedule;
+                }
+                unnamed => unnamed,
+            };
+            drop(schedule);
+            is_first = false;
+            for some in unnamed.unwrap_or_else(numbers).chunks(MOST) {
+                let identities = self.schedule.lock().identities(some);
+                names.learn(identities);
             }
         }
     }

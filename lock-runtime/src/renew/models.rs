@@ -45,6 +45,7 @@ fn options(keep_for: Option<Duration>) -> HoldOptions {
         label: Label {
             lock: "model",
             store: "test",
+            leads: false,
         },
     }
 }

@@ -365,13 +365,18 @@ impl Schedule {
         rest.map(|(number, _)| number)
     }
 
-    /// The holds that have no name yet.
-    pub(super) fn unnamed(&mut self) -> Vec<(HolderId, Kind)> {
-        let tenures = &self.tenures;
-        let all = tenures.values().map(|watched| &*watched.tenure);
-        self.newcomers.take(all, |number| {
-            tenures.get(&number).map(|watched| &*watched.tenure)
-        })
+    /// Returns the numbers of the holds that may have no name yet; `None`: of all holds.
+    pub(super) fn unnamed(&mut self) -> Option<Vec<u64>> {
+        self.newcomers.take()
+    }
+
+    /// Returns what the names of these holds are made of. Some may be gone.
+    pub(super) fn identities(&self, numbers: &[u64]) -> Vec<(HolderId, Kind)> {
+        let here = numbers.iter().filter_map(|number| self.tenures.get(number));
+        let tenures = here.map(|watched| &watched.tenure);
+        tenures
+            .map(|tenure| (tenure.holder(), tenure.key().kind()))
+            .collect()
     }
 
     /// Takes out the victims that were found, under these numbers, and remembers the others, whose grants may still

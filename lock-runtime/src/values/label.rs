@@ -7,6 +7,8 @@ pub(crate) struct Label {
     pub(crate) lock: &'static str,
     /// The store's name.
     pub(crate) store: &'static str,
+    /// Whether it is a leader's lock, which may be held for as long as the process lives.
+    pub(crate) leads: bool,
 }
 
 impl Label {

@@ -187,6 +187,8 @@ pub struct Overrides {
     pub max_hold: Option<Duration>,
     pub keep_for: Option<Duration>,
     pub label: Option<&'static str>,
+    /// Only an election sets it.
+    pub leads: bool,
 }
 
 impl Overrides {
@@ -236,6 +238,7 @@ impl Overrides {
             label: Label {
                 lock: self.label.unwrap_or(Label::UNLABELLED),
                 store,
+                leads: self.leads,
             },
         })
     }

@@ -14,7 +14,7 @@ const MS: Duration = Duration::from_millis(1);
 const LEASE: Duration = Duration::from_secs(1);
 /// Only a hang takes so long.
 const LONG: Duration = Duration::from_secs(60);
-/// A caller is passed that was silent at two checks, a call and 3 s apart. It also bounds each step of a connection, so a
+/// A caller is passed that was silent for a call and 3 s since another caller looked. It also bounds each step of a connection, so a
 /// busy machine needs it as long as this.
 const CALL: Duration = Duration::from_secs(3);
 

@@ -1,7 +1,7 @@
 //! A bank over gRPC: a transfer locks two accounts, and a watcher may have only one stream.
 //!
-//! `cargo run --bin grpc-transfer`, or with `LOCK_URL=redis://127.0.0.1/` in front to keep the locks in Redis. It starts
-//! the service on a free port of the loopback interface and calls it over HTTP/2.
+//! `cargo run --features grpc --bin grpc-transfer`, or with `LOCK_URL=redis://127.0.0.1/` in front to keep the locks in
+//! Redis. It starts the service on a free port of the loopback interface and calls it over HTTP/2.
 //!
 //! Read `service.rs` first: it is the part to start from. This file has the calls and the facts that they prove.
 //! `bank.rs` is generated; `bank.proto` says how.

@@ -43,6 +43,15 @@ pub(crate) async fn serve(database: &Path) -> Result<(), Failure> {
         .add_global_label("process", std::process::id().to_string())
         .set_buckets(&[0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0])?
         .install_recorder()?;
+    let upkeep = metrics.clone();
+    tokio::spawn(async move {
+        let mut every = interval(Duration::from_secs(5));
+        loop {
+            every.tick().await;
+            // Without this, histograms would grow until the next scrape.
+            upkeep.run_upkeep();
+        }
+    });
     let store = Store::from_env();
     let site = Site::open(&store, database).await?;
     site.stream_sale.open().await?;

@@ -12,7 +12,8 @@
 //!
 //! **The lock** `site:sale:stream:user:{user}` is for the writers. An order can be with two of them: one was paused, the
 //! other one took it over. Under the lock they take turns, so that what a real service does here besides (charge the card)
-//! happens once, and not twice at the same time. The rows are right without it: a row that is there already is
+//! is not done twice at the same time. A writer that is paused for longer than its lease may still do it late: give the
+//! payment the order's id as its idempotency key. The rows are right without the lock: a row that is there already is
 //! acknowledged like a new one.
 //!
 //! What this way costs: an order that was promised is as durable as Redis. Let it write its log to the disk
@@ -59,7 +60,8 @@ pub(crate) struct StreamSale {
 
 impl StreamSale {
     /// Brings the stock of the database to Redis, if it is not there: at the first start, or after Redis lost its data.
-    /// Under a lock, for it reads the database and then writes to Redis.
+    /// Under a lock, for it reads the database and then writes to Redis. A process that is paused between the two for longer
+    /// than its lease must not bring sold pieces back, so a stock that is there stays.
     #[distributed_lock(key = "site:sale:stream:open", wait = "30s", manager = self.locks)]
     pub(crate) async fn open(&self) -> Result<(), Error> {
         let mut redis = self.redis.clone();
@@ -83,7 +85,7 @@ impl StreamSale {
         if !buyers.is_empty() {
             open.sadd(BUYERS, buyers);
         }
-        open.set(STOCK, stock);
+        open.set_nx(STOCK, stock);
         Ok(open.exec_async(&mut redis).await?)
     }
 

@@ -29,10 +29,18 @@ use tower_lock::{LockLayer, Refusal, RequestKey};
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The recorder comes first: a manager describes its metrics to the one that is there.
-    let buckets = [0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0];
+    let buckets = [0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0];
     let metrics = PrometheusBuilder::new()
         .set_buckets(&buckets)?
         .install_recorder()?;
+    let upkeep = metrics.clone();
+    tokio::spawn(async move {
+        let mut every = interval(Duration::from_secs(5));
+        loop {
+            every.tick().await;
+            upkeep.run_upkeep(); // or histograms grow until somebody asks for `/metrics`
+        }
+    });
     let url = env::var("LOCK_URL").unwrap_or("memory://".to_owned());
     let locks = LockManager::builder().app("shop").connect(&url).await?;
     let shop = Shop::new(locks.clone(), metrics)?;

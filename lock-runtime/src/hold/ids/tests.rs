@@ -37,7 +37,7 @@ impl Bench {
     }
 
     fn ask(&self, count: u32) -> IdAnswer {
-        self.source.ask(count, self.now)
+        self.source.ask(count, || self.now)
     }
 
     /// The task that was started.
@@ -46,7 +46,8 @@ impl Bench {
     }
 
     fn patience_left(&self, asked: IdClocks) -> Duration {
-        self.source.patience_left(PATIENCE, asked, self.now.moment)
+        self.source
+            .patience_left(PATIENCE, asked.moment, self.now.moment)
     }
 
     fn next(&self) -> Option<u32> {

@@ -9,7 +9,7 @@ use crate::api::manager::LockManager;
 use crate::backend::memory::MemoryStore;
 use crate::backend::quorum::tests::flaky::managers;
 use crate::queue::LocalQueues;
-use crate::queue::tests::hold_options;
+use crate::queue::tests::{SILENCE, hold_options};
 use crate::values::clock;
 use crate::values::key::Key;
 use crate::values::kind::Kind;
@@ -57,7 +57,7 @@ impl Scene {
                 state.answered(None);
                 state.front_waits(|_| Ok(())).unwrap();
             }
-            "held" => state.held_by("a label"),
+            "held" => _ = state.held_by("a label"),
             "idle" => assert!(state.keep(&idle, now)),
             "rests" => {
                 // It was held before.
@@ -98,7 +98,7 @@ impl Scene {
         };
         let gives_up = self.now + wait;
         match self.state.take_idle(&hold_options, self.now) {
-            Some(Entered::Held(_)) => "gets the lock",
+            Some(Entered::Held(..)) => "gets the lock",
             Some(Entered::Unsuited(..)) => "has it given back",
             Some(_) => "has what nobody gave",
             None if self.state.pass_rest(9, |end| gives_up.has_reached(end)) => "gets the front",
@@ -113,14 +113,19 @@ impl Scene {
         }
     }
 
+    /// A waiter looks after so many times of silence.
+    fn looks(&mut self, silences: u32) -> bool {
+        let now = self.now + SILENCE * silences;
+        self.state.look(now, SILENCE, 9)
+    }
+
     fn is_looked_at(&mut self, answers: bool) -> &'static str {
         self.queues();
-        let last = Some(self.state.sign());
-        assert!(!self.state.look(2, None, 9), "the first look");
+        assert!(!self.looks(0), "the first look");
         if answers {
             self.state.answered(None);
         }
-        if self.state.look(2, last, 9) {
+        if self.looks(1) {
             "is passed over"
         } else {
             "stays"
@@ -150,26 +155,12 @@ impl Scene {
             "a waiter looks before and after an answer" => self.is_looked_at(true),
             "a waiter looks before and after a hold" => {
                 self.queues();
-                let mut last = self.state.sign();
+                assert!(!self.looks(0), "the first look");
                 self.state.held_no_more();
-                let looks = [(); 2].map(|()| {
-                    let before = std::mem::replace(&mut last, self.state.sign());
-                    self.state.look(2, Some(before), 9)
-                });
-                match looks {
+                match [self.looks(1), self.looks(2)] {
                     [true, _] => "is passed over",
                     [false, true] => "is passed over later",
                     [false, false] => "stays",
-                }
-            }
-            "a waiter left before it looks" => {
-                self.queues();
-                let last = Some(self.state.sign());
-                self.state.leave(2);
-                if self.state.look(2, last, 9) {
-                    "is passed over"
-                } else {
-                    "stays"
                 }
             }
             "a waiter wants news" => match self.state.first_news() {
@@ -272,7 +263,6 @@ async fn every_input_in_every_stage() {
         ("a waiter looks twice",                      ["is passed over → asks", "is passed over → waits", "stays → held", "is passed over → idle", "is passed over → rests"]),
         ("a waiter looks before and after an answer", ["stays → asks again", "stays → waits", "stays → held", "stays → idle", "stays → rests"]),
         ("a waiter looks before and after a hold",    ["is passed over → asks", "is passed over → waits", "is passed over later → asks again", "is passed over → idle", "is passed over → rests"]),
-        ("a waiter left before it looks",             ["stays → asks", "stays → waits", "stays → held", "stays → idle", "stays → rests"]),
         ("a waiter wants news",                       ["awaits them → asks", "they are there → waits", "they are there → held", "awaits them → idle", "they are there → rests"]),
         ("a waiter asks for the hold",                ["none → asks", "none → waits", "is told once → held", "none → idle", "none → rests"]),
         ("the manager closes",                        ["sends waiters away → asks", "sends waiters away → waits", "sends waiters away → held", "gives back → asks", "sends waiters away → rests"]),

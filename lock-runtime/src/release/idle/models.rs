@@ -101,7 +101,9 @@ impl Scene {
         move || {
             let now = clock::now();
             match core.queues.enter(&key, options, now, Some(now), false) {
-                Ok(Entered::Held(hold)) => Some(HoldHandle::begins(&core, hold, options)),
+                Ok(Entered::Held(hold, counted)) => {
+                    Some(HoldHandle::begins(&core, hold, options, counted))
+                }
                 Ok(Entered::Unsuited(..)) => panic!("it suits"),
                 _ => None,
             }

@@ -177,7 +177,7 @@ async fn a_kept_lock_serves_a_caller_until_too_little_of_its_lease_is_left() {
         let least = options.ttl.least_useful();
         let last = now + (idle.deadline() - now - least);
         let taken = idle.take(&options, last + late);
-        assert_eq!(matches!(taken, Some(Entered::Held(_))), serves);
+        assert_eq!(matches!(taken, Some(Entered::Held(..))), serves);
     }
 }
 
@@ -193,7 +193,7 @@ async fn a_kept_lock_serves_a_caller_until_its_time_is_over_and_is_then_awake() 
         let over = idle.end_if_live().unwrap();
         assert_eq!(over - clock::now(), SHORT, "it began just now");
         let taken = idle.take(&options(SHORT), clock::now() + (SHORT - early));
-        assert_eq!(matches!(taken, Some(Entered::Held(_))), serves);
+        assert_eq!(matches!(taken, Some(Entered::Held(..))), serves);
         let end = idle.end_if_live().map(|end| end.tick());
         let deadline = idle.deadline().tick();
         assert_eq!(end, serves.then_some(deadline), "a caller has the lock");

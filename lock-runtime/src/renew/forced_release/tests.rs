@@ -38,6 +38,7 @@ fn tenure(ids: &HolderIds, kind: Kind) -> Arc<Tenure> {
         label: Label {
             lock: "test",
             store: "test",
+            leads: false,
         },
     };
     let hold = granted(key, None, ids.fresh(), &hold_options, clock::now());

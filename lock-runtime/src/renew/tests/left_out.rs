@@ -36,6 +36,23 @@ async fn a_renewal_that_waits_keeps_a_hold_that_is_left_out() {
     }
 }
 
+#[cfg(feature = "metrics")]
+#[tokio::test(start_paused = true)]
+async fn only_renewals_without_an_answer_count_as_unknown() {
+    let sums = crate::observe::sums::Sums::default();
+    let _recording = metrics::set_default_local_recorder(&sums);
+    let (locks, switch) = scene();
+    let guard = locks.mutex("hot").lease(SECOND).acquire().await.unwrap();
+    switch.set(Mode::Hot(SECOND / 10));
+    tokio::time::sleep(10 * SECOND).await;
+    let renewals = |outcome| sums.of(&format!("lock_renewals_total memory {outcome}"));
+    assert!(renewals("held") > 0 && renewals("left_out") > 0);
+    assert_eq!(renewals("unknown"), 0);
+    switch.set(Mode::Away);
+    assert_eq!(guard.lost().wait().await, LostReason::Expired);
+    assert!(renewals("unknown") > 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_waits_in_vain_keeps_no_other_one_waiting() {
     let (locks, switch) = scene();

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lock_runtime::TransactionError;
 use tests::Postgres;
+use tests::events::Events;
 use tests::faults::{at_each_poll, poll_times};
 
 use super::super::{
@@ -72,6 +73,25 @@ async fn every_end_of_a_transaction_gives_the_lock_back() {
         .query(&format!("SELECT pg_terminate_backend({pid})"));
     free_within(&locks, "k", LONG).await;
     table.assert_clean().await;
+}
+
+#[tokio::test]
+async fn a_transaction_that_fails_by_itself_is_no_outage_of_the_store() {
+    let (_table, locks, mut one, _) = scene::<Postgres>().await;
+    let mut aborted = Postgres::begin(&mut one).await;
+    aborted.0.batch_execute("SELECT 1 / 0").await.unwrap_err();
+    let events = Events::default();
+    let _logging = tracing::subscriber::set_default(events.clone());
+    let refused = take(&locks, &mut aborted, "k").await;
+    assert!(
+        matches!(refused, Err(TransactionError::Driver(_))),
+        "{refused:?}"
+    );
+    let told = events.of(tracing::Level::DEBUG);
+    assert!(
+        told.iter().any(|event| event.contains("lock driver")),
+        "{told:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
