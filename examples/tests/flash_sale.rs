@@ -67,7 +67,7 @@ fn the_lock_sells_what_is_in_stock_and_once_to_each_user() {
 }
 
 #[tokio::test]
-async fn three_processes_share_a_sale_on_redis_and_leave_no_lock_there() {
+async fn three_processes_share_a_sale_on_redis_and_leave_no_lock() {
     let server = RedisServer::start();
     // What one process's release gives another one lasts for a second at first, and a busy machine may stop that one for
     // longer. The customer whose purchase has lost the lock is told, and the sale says so.

@@ -41,7 +41,7 @@ fn field<'a>(span: &'a str, key: &str) -> &'a str {
 }
 
 #[test]
-fn a_trace_shows_the_wait_and_the_hold_of_a_lock_as_spans_of_their_own() {
+fn a_trace_shows_the_wait_and_the_hold_of_a_lock_as_spans() {
     let text = printed(&observability("", None));
     assert!(
         text.contains("proved: two acquired locks are counted"),
@@ -117,7 +117,7 @@ fn attribute<'a>(span: &'a Span, key: &str) -> &'a Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_gets_the_wait_and_the_hold_of_every_request_and_nothing_of_the_exporter() {
+async fn a_collector_gets_waits_and_holds_and_nothing_of_the_exporter() {
     let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .await
         .expect("a port");

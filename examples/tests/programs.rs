@@ -48,7 +48,7 @@ const ORDER_FACTS: &[&str] = &[
 ];
 
 #[test]
-fn requests_for_one_order_take_turns_and_a_double_click_pays_once() {
+fn requests_for_an_order_take_turns_and_double_clicks_pay_once() {
     let text = proof(AXUM_ORDERS, "", ORDER_FACTS);
     for status in [
         "423 Locked, Retry-After: ",
@@ -59,13 +59,13 @@ fn requests_for_one_order_take_turns_and_a_double_click_pays_once() {
 }
 
 #[test]
-fn requests_take_turns_by_locks_on_redis_and_leave_no_lock_there() {
+fn requests_take_turns_on_redis_and_leave_no_lock() {
     let (_, left) = left_on_redis(AXUM_ORDERS, ORDER_FACTS);
     assert_eq!(left, Vec::<String>::new());
 }
 
 #[test]
-fn the_program_to_paste_from_the_guide_prints_what_the_guide_shows() {
+fn the_guides_program_prints_what_the_guide_shows() {
     let guide = include_str!("../../docs/guide.md");
     let (_, session) = guide.split_once("```text\n$ cargo run\n").unwrap();
     let (shown, _) = session.split_once("```").unwrap();
@@ -83,12 +83,12 @@ const CACHE_FACTS: &[&str] = &[
 ];
 
 #[test]
-fn a_hundred_readers_of_a_missing_or_stale_product_make_one_query() {
+fn a_hundred_readers_of_a_stale_or_missing_product_query_once() {
     proof(CACHE_REBUILD, "", CACHE_FACTS);
 }
 
 #[test]
-fn a_hundred_readers_make_one_query_under_a_lock_on_redis_and_leave_no_lock_there() {
+fn a_hundred_readers_query_once_on_redis_and_leave_no_lock() {
     let (_, left) = left_on_redis(CACHE_REBUILD, CACHE_FACTS);
     assert_eq!(left, Vec::<String>::new());
 }
@@ -103,7 +103,7 @@ fn three_tasks_run_a_job_once_per_tick() {
 }
 
 #[test]
-fn three_processes_run_a_job_once_per_tick_and_leave_each_tick_taken_on_redis() {
+fn a_job_runs_once_per_tick_and_leaves_each_tick_taken_on_redis() {
     let (text, left) = left_on_redis(CRON_ONCE, CRON_FACTS);
     assert!(text.contains("(processes)"), "{text}");
     assert_eq!(left.len(), 4, "{left:?}");
@@ -165,8 +165,7 @@ fn postgres_refuses_the_late_transaction_of_a_paused_holder() {
 }
 
 #[test]
-fn a_lock_that_is_given_back_before_the_commit_loses_an_update_and_one_of_the_transaction_does_not()
-{
+fn an_update_is_lost_unless_the_lock_lasts_until_the_commit() {
     let server = PostgresServer::start();
     let output = Command::new(env!("CARGO_BIN_EXE_postgres-transactions"))
         .env("DATABASE_URL", server.url())
@@ -189,7 +188,7 @@ fn a_lock_that_is_given_back_before_the_commit_loses_an_update_and_one_of_the_tr
 }
 
 #[test]
-fn without_a_database_the_program_says_what_is_missing_in_one_line() {
+fn a_missing_database_is_reported_in_one_line() {
     let refused = "postgres://lock:secret@127.0.0.1:1/postgres";
     for (url, code, why) in [
         (None, 2, "set DATABASE_URL"),
@@ -218,7 +217,7 @@ fn opposite_transfers_lock_two_accounts_without_a_deadlock() {
 }
 
 #[test]
-fn opposite_transfers_lock_two_accounts_on_redis_and_leave_no_lock_there() {
+fn opposite_transfers_lock_accounts_on_redis_and_leave_no_lock() {
     let (_, left) = left_on_redis(GRPC_TRANSFER, TRANSFER_FACTS);
     assert_eq!(left, Vec::<String>::new());
 }
@@ -236,7 +235,7 @@ fn one_replica_after_the_other_leads() {
 }
 
 #[test]
-fn one_replica_after_the_other_leads_on_redis_and_leaves_no_lock_there() {
+fn replicas_lead_one_after_the_other_on_redis_and_leave_no_lock() {
     let (_, left) = left_on_redis(LEADER, LEADER_FACTS);
     assert_eq!(left, Vec::<String>::new());
 }
@@ -249,12 +248,12 @@ const READ_WRITE_FACTS: &[&str] = &[
 ];
 
 #[test]
-fn a_writer_that_becomes_a_reader_lets_readers_in_and_writers_not() {
+fn a_writer_that_becomes_a_reader_admits_readers_and_no_writers() {
     proof(READ_WRITE, "", READ_WRITE_FACTS);
 }
 
 #[test]
-fn readers_and_writers_of_a_configuration_take_turns_on_redis_and_leave_no_lock_there() {
+fn readers_and_writers_take_turns_on_redis_and_leave_no_lock() {
     let (_, left) = left_on_redis(READ_WRITE, READ_WRITE_FACTS);
     assert_eq!(left, Vec::<String>::new());
 }
@@ -271,7 +270,7 @@ fn calls_of_an_api_are_three_at_a_time() {
 }
 
 #[test]
-fn calls_of_an_api_are_three_at_a_time_on_redis_which_keeps_nothing() {
+fn three_calls_of_an_api_run_at_a_time_and_leave_redis_empty() {
     let (_, left) = left_on_redis(SEMAPHORE, SEMAPHORE_FACTS);
     assert_eq!(left, [""; 0]);
 }

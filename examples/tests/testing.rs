@@ -38,7 +38,7 @@ impl Invoices {
 }
 
 #[tokio::test(start_paused = true)]
-async fn invoices_are_sent_under_the_lock_of_their_month_and_it_is_given_back() {
+async fn invoices_are_sent_under_the_lock_of_their_month_and_free_it() {
     let (locks, control) = test_util::in_memory();
     let invoices = Invoices { locks };
     let (sent, ()) = tokio::join!(invoices.send(7), async {
@@ -59,7 +59,7 @@ async fn invoices_that_another_process_sends_are_left_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_of_the_lock_store_is_a_reason_to_try_later_and_ends() {
+async fn an_outage_postpones_invoices_until_the_store_comes_back() {
     let (locks, control) = test_util::in_memory();
     let invoices = Invoices { locks };
     control.go_away();

@@ -70,7 +70,7 @@ impl Drop for Service {
 }
 
 #[tokio::test]
-async fn each_route_of_the_tutorial_answers_and_refuses_what_another_process_holds() {
+async fn each_route_answers_and_refuses_what_another_process_holds() {
     let server = RedisServer::start();
     let service = Service::start(&server.url());
     let other = tests::connected(&server.url()).await;

@@ -130,7 +130,7 @@ fn card(number: &str) -> LockName {
 }
 
 #[tokio::test(start_paused = true)]
-async fn series_are_labelled_by_template_or_label_and_never_by_what_a_user_put_in() {
+async fn series_are_labelled_by_template_or_label_not_by_user_data() {
     let series = Series::default();
     let _recording = metrics::set_default_local_recorder(&series);
     let locks = LockManager::in_memory();
@@ -239,7 +239,7 @@ async fn a_loss_that_only_the_release_finds_is_counted_once_as_a_loss() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_that_the_holder_was_told_of_is_not_counted_again_by_its_release() {
+async fn a_release_after_a_seen_loss_counts_no_second_loss() {
     let series = Series::default();
     let _recording = metrics::set_default_local_recorder(&series);
     let locks = LockManager::in_memory();
@@ -381,7 +381,7 @@ async fn a_recorder_that_panics_costs_no_lock() {
 }
 
 #[tokio::test]
-async fn each_metric_is_described_and_has_its_row_in_the_documentation() {
+async fn each_metric_has_a_description_and_a_row_in_the_docs() {
     let series = Series::default();
     let _recording = metrics::set_default_local_recorder(&series);
     let _locks = LockManager::in_memory();

@@ -59,7 +59,7 @@ async fn cycle(locks: &LockManager) {
 }
 
 #[tokio::test]
-async fn a_free_lock_costs_two_requests_few_commands_and_few_allocations() {
+async fn a_free_lock_costs_two_requests_few_commands_and_allocations() {
     let _alone = ALONE.lock().await;
     const CYCLES: u64 = 200;
     let server = RedisServer::start();
@@ -99,7 +99,7 @@ async fn a_free_lock_costs_two_requests_few_commands_and_few_allocations() {
 }
 
 #[tokio::test]
-async fn free_locks_of_many_tasks_share_their_scripts_and_cost_fewer_commands() {
+async fn free_locks_of_many_tasks_share_scripts_with_fewer_commands() {
     let _alone = ALONE.lock().await;
     const CYCLES: u64 = 20;
     const TASKS: u64 = 256;
@@ -132,7 +132,7 @@ async fn free_locks_of_many_tasks_share_their_scripts_and_cost_fewer_commands() 
 }
 
 #[tokio::test]
-async fn a_task_that_drops_its_guards_costs_about_one_request_each_at_most() {
+async fn a_task_that_drops_guards_costs_about_one_request_each() {
     let _alone = ALONE.lock().await;
     const CYCLES: u64 = 500;
     let server = RedisServer::start();
@@ -150,7 +150,7 @@ async fn a_task_that_drops_its_guards_costs_about_one_request_each_at_most() {
 }
 
 #[tokio::test]
-async fn a_lock_that_goes_round_inside_a_process_costs_hardly_any_request() {
+async fn a_lock_that_circulates_in_a_process_costs_few_requests() {
     let _alone = ALONE.lock().await;
     const CYCLES: u64 = 200;
     const TASKS: u64 = 8;
@@ -187,7 +187,7 @@ async fn a_lock_that_goes_round_inside_a_process_costs_hardly_any_request() {
 }
 
 #[tokio::test]
-async fn a_lock_that_its_process_keeps_costs_no_request_and_few_allocations() {
+async fn a_kept_lock_costs_no_request_and_few_allocations() {
     let _alone = ALONE.lock().await;
     const CYCLES: u64 = 200;
     let server = RedisServer::start();
@@ -235,7 +235,7 @@ async fn by_hand(locks: &LockManager, id: u64) -> Result<u64, LockError> {
 }
 
 #[tokio::test]
-async fn the_attribute_allocates_no_more_than_the_call_by_hand_and_adds_little_to_the_future() {
+async fn the_attribute_adds_no_allocation_and_little_to_the_future() {
     let _alone = ALONE.lock().await;
     let locks = LockManager::in_memory();
     for id in 0..100 {

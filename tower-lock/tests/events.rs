@@ -68,7 +68,7 @@ impl Events {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finished_response_whose_lock_was_lost_is_delivered_with_a_warning() {
+async fn a_finished_response_with_a_lost_lock_is_sent_with_a_warning() {
     let events = Events::default();
     let _log = tracing::subscriber::set_default(events.clone());
     let locks = LockManager::in_memory();
@@ -110,7 +110,7 @@ async fn a_refusal_that_no_retry_can_help_is_logged_as_an_error() {
 
 #[cfg(feature = "axum")]
 #[tokio::test(start_paused = true)]
-async fn a_part_that_its_route_cannot_have_is_logged_and_not_told_to_the_client() {
+async fn an_impossible_key_part_is_logged_and_hidden_from_the_client() {
     use axum::Router;
     let events = Events::default();
     let _log = tracing::subscriber::set_default(events.clone());

@@ -55,7 +55,7 @@ impl Scene {
 }
 
 #[test]
-fn a_turn_that_is_given_to_a_waiter_which_leaves_goes_to_the_next() {
+fn a_turn_of_a_leaving_waiter_goes_to_the_next_waiter() {
     for leaves_first in [true, false] {
         shuttle::check_dfs(
             move || {
@@ -81,7 +81,7 @@ fn a_turn_that_is_given_to_a_waiter_which_leaves_goes_to_the_next() {
 }
 
 #[test]
-fn a_hold_that_is_handed_over_to_a_waiter_which_leaves_goes_to_the_next() {
+fn a_hand_over_to_a_leaving_waiter_goes_to_the_next_waiter() {
     shuttle::check_dfs(
         || {
             let scene = Scene::new();
@@ -139,7 +139,7 @@ fn one_caller_at_a_time_has_the_turn_and_each_has_it_once() {
 }
 
 #[test]
-fn a_queue_that_is_closed_sends_everybody_away_and_admits_nobody_later() {
+fn a_closed_queue_sends_all_waiters_away_and_admits_nobody() {
     shuttle::check_dfs(
         || {
             let scene = Scene::new();
@@ -164,7 +164,7 @@ fn a_queue_that_is_closed_sends_everybody_away_and_admits_nobody_later() {
 }
 
 #[test]
-fn readers_who_are_admitted_together_all_go_and_the_next_one_has_the_turn() {
+fn readers_admitted_together_all_go_and_the_next_is_the_front() {
     crate::sync::explore(
         || {
             let scene = Scene::new();

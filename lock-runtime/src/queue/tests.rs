@@ -23,7 +23,7 @@ pub(super) fn waiter(queues: &Arc<LocalQueues>, key: &Arc<Key>) -> Waiter {
 }
 
 #[tokio::test]
-async fn a_waiter_behind_an_admitted_front_waits_for_what_the_next_one_is_told() {
+async fn a_waiter_behind_an_admitted_front_waits_for_the_next_answer() {
     let queues = LocalQueues::new(10, 10, SILENCE);
     let key = Key::new("", &LockName::from("k"), Kind::Semaphore).unwrap();
     let key = Arc::new(key);
@@ -58,7 +58,7 @@ async fn only_those_who_waited_at_the_mark_are_let_go() {
 }
 
 #[tokio::test]
-async fn a_caller_at_the_front_that_is_not_heard_of_between_two_looks_is_passed_over() {
+async fn a_front_silent_between_two_looks_is_passed_over() {
     let queues = LocalQueues::new(10, 10, SILENCE);
     let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
     let front = queues.try_enter(&key, |_| false).unwrap();
@@ -83,7 +83,7 @@ async fn a_caller_at_the_front_that_is_not_heard_of_between_two_looks_is_passed_
 }
 
 #[tokio::test]
-async fn callers_that_do_not_wait_for_long_pass_a_silent_front_together() {
+async fn impatient_callers_pass_a_silent_front_together() {
     let queues = LocalQueues::new(10, 10, SILENCE);
     let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Mutex).unwrap());
     let silent = queues.try_enter(&key, |_| false).unwrap();
@@ -184,7 +184,7 @@ async fn what_the_front_hears_of_a_fault_is_what_its_waiters_tell() {
 }
 
 #[tokio::test]
-async fn those_who_wait_are_counted_until_they_leave_or_all_are_let_go_or_sent_away() {
+async fn waiters_are_counted_until_they_leave_go_or_are_sent_away() {
     let queues = LocalQueues::new(10, 10, SILENCE);
     let key = Arc::new(Key::new("", &LockName::from("k"), Kind::Read).unwrap());
     let front = queues.try_enter(&key, |_| false).unwrap();

@@ -20,7 +20,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const LEAST: Duration = Duration::from_secs(100);
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_was_kept_is_given_back_although_the_store_is_away_when_the_time_is_over() {
+async fn a_covered_key_is_freed_although_min_hold_ends_in_an_outage() {
     let (locks, switch, other, _store) = managers(Options::default());
     let since = Instant::now();
     let request = locks.mutex("k").lease(SECOND).min_hold(LEAST);
@@ -57,7 +57,7 @@ async fn a_key_is_kept_once_the_store_is_back_within_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_hold_is_given_back_after_an_outage_that_its_renewed_lease_outlives() {
+async fn a_lost_hold_is_released_after_an_outage_within_its_lease() {
     let (locks, switch, _other, store) = managers(Options::default());
     let request = locks.mutex("k").lease(SECOND).max_hold(2 * SECOND);
     let guard = request.acquire().await.unwrap();
@@ -86,7 +86,7 @@ async fn a_lease_that_ends_before_its_release_is_answered_is_no_loss() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_last_try_with_no_time_for_its_answer_does_not_hide_what_the_store_said_before() {
+async fn an_unanswered_last_try_does_not_hide_the_earlier_error() {
     let (locks, switch, _other, _store) = managers(Options::default());
     let timeout = locks.core().options.call_timeout;
     for (first, says) in [(Mode::Away, "away"), (Mode::Silent, "silent")] {
@@ -102,7 +102,7 @@ async fn a_last_try_with_no_time_for_its_answer_does_not_hide_what_the_store_sai
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_is_not_said_to_be_kept_when_the_store_stays_away_for_the_whole_lease() {
+async fn a_release_with_min_hold_fails_in_an_outage_of_a_whole_lease() {
     let (locks, switch, other, _store) = managers(Options::default());
     let request = locks.mutex("k").lease(SECOND).min_hold(LEAST);
     let guard = request.acquire().await.unwrap();
@@ -115,7 +115,7 @@ async fn a_key_is_not_said_to_be_kept_when_the_store_stays_away_for_the_whole_le
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_is_not_kept_within_the_call_timeout_is_not_said_to_be_kept() {
+async fn a_release_that_cannot_cover_its_key_in_time_is_an_error() {
     let (locks, switch, _other, _store) = managers(Options::default());
     for mode in [Mode::Away, Mode::Silent] {
         switch.set(Mode::Up);
@@ -130,7 +130,7 @@ async fn a_key_that_is_not_kept_within_the_call_timeout_is_not_said_to_be_kept()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_is_kept_and_then_freed_by_force_is_free_for_this_process_too() {
+async fn a_covered_key_freed_by_force_is_free_for_its_process_too() {
     let (locks, _switch, other, _store) = managers(Options::default());
     let request = locks.mutex("k").lease(SECOND).min_hold(LEAST);
     request.acquire().await.unwrap().release().await.unwrap();
@@ -192,7 +192,7 @@ async fn a_key_that_is_gone_is_not_said_to_be_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_whose_lock_is_released_by_force_while_it_is_handed_over_asks_again() {
+async fn a_waiter_whose_hand_over_is_released_by_force_requests_again() {
     let (locks, switch, other, _store) = managers(Options::default());
     let guard = locks.mutex("k").acquire().await.unwrap();
     let request = locks.mutex("k").wait_forever();
@@ -217,7 +217,7 @@ fn without_tokens() -> Options {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_drops_its_guard_and_comes_back_needs_one_request_for_many_turns() {
+async fn one_request_serves_many_turns_of_a_task_that_drops_guards() {
     let (locks, switch, other, _store) = managers(without_tokens());
     for _ in 0..10 {
         drop(locks.mutex("k").acquire().await.unwrap());
@@ -279,7 +279,7 @@ async fn a_task_that_drops_its_guards_lets_clients_in_that_only_try() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_behind_a_dropped_lock_that_does_not_wait_finds_it_busy() {
+async fn a_caller_with_a_short_wait_finds_a_dropped_lock_busy() {
     let (locks, switch, _other, _store) = managers(without_tokens());
     for _ in 0..2 {
         drop(locks.mutex("k").acquire().await.unwrap());
@@ -389,7 +389,7 @@ async fn a_lock_that_is_free_does_not_look_busy_during_a_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reservation_that_was_released_by_force_and_then_taken_is_given_back() {
+async fn a_reservation_taken_after_a_forced_release_is_given_back() {
     let store = MemoryStore::new();
     let core = core(&store);
     core.start_here().unwrap();

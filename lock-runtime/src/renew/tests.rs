@@ -60,7 +60,7 @@ async fn after_a_suspension_a_hold_is_renewed_within_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_suspension_a_renewal_counts_though_a_longer_lease_was_asked_for_before() {
+async fn a_renewal_counts_after_a_suspension_despite_a_longer_lease() {
     let locks = LockManager::in_memory();
     let guard = locks.mutex("a").lease(30 * SECOND).acquire().await.unwrap();
     guard.renew(600 * SECOND).await.unwrap();
@@ -71,7 +71,7 @@ async fn after_a_suspension_a_renewal_counts_though_a_longer_lease_was_asked_for
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_with_a_long_lease_is_renewed_as_one_with_a_lease_of_30_s() {
+async fn a_read_with_a_long_lease_is_renewed_like_one_of_30_s() {
     let (locks, switch, _other, _store) = managers(Options::default());
     let renewals = async |request: LockRequest| {
         let before = switch.renewals.load(Ordering::Relaxed);
@@ -95,7 +95,7 @@ async fn a_read_with_a_long_lease_is_renewed_as_one_with_a_lease_of_30_s() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_arrives_after_a_suspension_is_renewed_within_its_lease() {
+async fn a_grant_that_arrives_after_a_suspension_is_renewed_in_time() {
     let (locks, switch, _other, _store) = managers(Options::default());
     let _awake = locks
         .mutex("b")
@@ -570,7 +570,7 @@ async fn an_outage_is_a_log_line_a_second_and_each_hold_counts_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn releases_of_bodies_that_fail_in_an_outage_are_a_log_line_a_second() {
+async fn failed_releases_of_bodies_in_an_outage_log_a_line_a_second() {
     let log = Log::default();
     let switch = Arc::new(Switch::default());
     let locks = on_a_flaky_store(&switch);
@@ -645,7 +645,7 @@ async fn a_watchdog_that_keeps_panicking_restarts_and_logs_less() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fixed_lease_is_renewed_for_a_nested_request_however_late_it_comes() {
+async fn a_late_nested_request_still_renews_a_fixed_lease() {
     // In the last third, before the last check, and just before the end.
     for late in [21_000, 26_500, 29_500] {
         let locks = LockManager::in_memory();

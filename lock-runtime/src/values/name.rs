@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_one_lock_are_equal_and_a_bad_name_equals_no_good_one() {
+    fn names_of_one_lock_are_equal_and_a_bad_name_differs() {
         let plain = LockName::from("order:17");
         let of_template = LockName::from("order:").with("17").template("order:{id}");
         assert_eq!(plain, of_template);

@@ -84,7 +84,7 @@ async fn a_lost_hold_that_no_guard_shares_any_more_is_no_ancestor() {
 
 /// The first nested guard has left; what was acquired under it is still on its path.
 #[tokio::test]
-async fn a_guard_nested_in_a_nested_one_keeps_siblings_out_when_that_has_left() {
+async fn a_nested_guard_keeps_siblings_out_after_its_parent_left() {
     let locks = LockManager::in_memory();
     let body = locks.mutex("a").run(async |_| {
         let first = locks.mutex("a").acquire().await.unwrap();

@@ -18,7 +18,7 @@ async fn settle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_leads_again_after_each_loss_and_its_value_is_the_answer() {
+async fn a_body_leads_again_after_each_loss_until_it_returns_a_value() {
     let (locks, control) = test_util::in_memory();
     let election = locks.elect("scheduler");
     let tokens = Arc::new(Mutex::new(Vec::new()));
@@ -191,7 +191,7 @@ async fn a_shutdown_takes_no_time_if_the_body_ends_on_closing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_does_not_listen_is_dropped_after_the_grace_and_leads_no_more() {
+async fn a_leader_that_ignores_a_shutdown_is_dropped_after_the_grace() {
     let store = MemoryStore::new();
     let manager = || LockManager::builder().memory_store(&store).in_memory();
     let (locks, other) = (manager().unwrap(), manager().unwrap());
@@ -212,7 +212,7 @@ async fn a_body_that_does_not_listen_is_dropped_after_the_grace_and_leads_no_mor
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_sends_candidates_away_while_they_wait_and_while_they_pause() {
+async fn a_shutdown_sends_waiting_and_pausing_candidates_away() {
     let (locks, control) = test_util::in_memory();
     let election = locks.elect("scheduler");
     // Its first term ends at once: it pauses.
@@ -246,7 +246,7 @@ async fn a_shutdown_sends_candidates_away_while_they_wait_and_while_they_pause()
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_resolves_at_a_shutdown_and_not_at_a_loss_or_a_release() {
+async fn closing_resolves_at_a_shutdown_not_at_a_loss_or_a_release() {
     let (locks, control) = test_util::in_memory();
     let lost = locks.mutex("lost").acquire().await.unwrap();
     let released = locks.mutex("released").acquire().await.unwrap();
@@ -329,7 +329,7 @@ async fn an_observer_that_fails_pauses_before_it_asks_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_tells_of_a_shutdown_at_once_and_then_no_faster_than_of_other_errors() {
+async fn an_observer_reports_a_shutdown_at_once_and_then_with_pauses() {
     let store = MemoryStore::new();
     let manager = || LockManager::builder().memory_store(&store).in_memory();
     let (locks, other) = (manager().unwrap(), manager().unwrap());
@@ -377,7 +377,7 @@ async fn an_observer_sees_a_leader_soon_who_follows_another_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_sees_the_end_of_a_lease_that_nobody_renews_and_the_next_leader_soon() {
+async fn an_observer_soon_sees_a_leader_expire_and_the_next_one_lead() {
     let store = MemoryStore::new();
     let locks = LockManager::builder().memory_store(&store).in_memory();
     let election = locks.unwrap().elect("scheduler");

@@ -138,7 +138,7 @@ on_both_runtimes! {
         moved.await.unwrap().unwrap();
     }
 
-    async fn a_set_that_another_task_goes_on_with_re_enters_all_of_its_locks_there() {
+    async fn a_set_re_enters_all_its_locks_in_the_task_it_moves_to() {
         let locks = LockManager::in_memory();
         let (go, gone) = oneshot::channel();
         let (a, b) = (again(&locks, "a"), again(&locks, "b"));
@@ -155,7 +155,7 @@ on_both_runtimes! {
     }
 
     /// Not for what its body asks for: for the lock that the run itself has yet to get.
-    async fn a_nested_run_that_waits_for_its_turn_keeps_it_when_the_whole_body_moves() {
+    async fn a_waiting_nested_run_keeps_its_turn_when_its_body_moves() {
         let locks = LockManager::in_memory();
         let (go, gone) = oneshot::channel();
         let (first, nested) = (again(&locks, "a"), again(&locks, "a"));
@@ -200,7 +200,7 @@ on_both_runtimes! {
         }).await.unwrap();
     }
 
-    async fn a_request_that_waited_inside_and_was_spawned_then_is_a_stranger() {
+    async fn a_request_spawned_out_of_its_body_after_a_wait_is_a_stranger() {
         let locks = LockManager::in_memory();
         locks.mutex("a").run(async |outer| {
             let sibling = locks.mutex("a").acquire().await.unwrap();
@@ -214,7 +214,7 @@ on_both_runtimes! {
         assert!(is_free(&locks, "a").await);
     }
 
-    async fn a_nested_run_that_leaves_its_body_for_another_task_is_a_stranger_to_what_it_left() {
+    async fn a_nested_run_in_another_task_is_a_stranger_to_its_old_body() {
         let locks = LockManager::in_memory();
         locks.mutex("a").run(async |_| {
             let (go, gone) = oneshot::channel();
@@ -234,7 +234,7 @@ on_both_runtimes! {
         assert!(is_free(&locks, "a").await && is_free(&locks, "b").await);
     }
 
-    async fn a_request_that_stays_behind_when_its_body_moves_is_a_stranger() {
+    async fn a_request_left_behind_by_its_body_is_a_stranger() {
         let locks = LockManager::in_memory();
         let (out, outside) = oneshot::channel();
         let (go, gone) = oneshot::channel::<()>();
@@ -345,7 +345,7 @@ fn outside_of_tasks_another_thread_is_a_stranger() {
 }
 
 #[test]
-fn a_body_that_another_thread_goes_on_with_outside_of_tasks_re_enters_there() {
+fn a_body_that_moves_to_a_thread_without_a_task_re_enters_there() {
     let home = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()

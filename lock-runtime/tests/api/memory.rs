@@ -186,7 +186,7 @@ async fn a_set_that_is_not_complete_keeps_no_key_by_min_hold() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_incomplete_set_is_renewed_though_each_of_its_waits_is_short() {
+async fn an_incomplete_set_is_renewed_during_many_short_waits() {
     let locks = LockManager::in_memory();
     let lease = Duration::from_secs(3);
     let names = ["0", "1", "2", "3", "4", "5"];
@@ -241,7 +241,7 @@ async fn a_memory_store_beside_a_url_is_refused() {
 }
 
 #[tokio::test]
-async fn a_set_that_is_far_too_large_is_refused_before_its_locks_are_compared() {
+async fn a_far_too_large_set_is_refused_before_locks_are_compared() {
     let locks = LockManager::in_memory();
     // If each were compared with all before it, this would take minutes.
     let many = (0..100_000).map(|key| locks.mutex(key.to_string()));

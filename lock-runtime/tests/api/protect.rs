@@ -42,7 +42,7 @@ async fn a_protected_body_holds_the_lock_to_its_end_and_may_re_enter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_value_counts_though_the_lock_was_lost_in_the_last_step_of_the_body() {
+async fn a_value_counts_despite_a_loss_in_the_last_step_of_the_body() {
     let store = MemoryStore::new();
     let manager = || LockManager::builder().memory_store(&store).in_memory();
     let (locks, other) = (manager().unwrap(), manager().unwrap());

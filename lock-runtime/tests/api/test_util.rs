@@ -126,7 +126,7 @@ async fn answers_queue_up_and_those_with_a_name_are_for_that_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_who_waits_for_ever_waits_until_the_answers_are_forgotten() {
+async fn a_wait_forever_lasts_until_the_answers_are_forgotten() {
     let (locks, control) = test_util::in_memory();
     control.next_acquire(BUSY);
     let waiter = tokio::spawn(locks.mutex("a").wait_forever().acquire());
@@ -137,7 +137,7 @@ async fn a_caller_who_waits_for_ever_waits_until_the_answers_are_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_answer_takes_its_time_and_one_behind_the_call_timeout_is_none() {
+async fn a_slow_answer_delays_the_call_or_is_none_after_its_timeout() {
     let (locks, control) = test_util::in_memory();
     let began = Instant::now();
     control.next_acquire(Answer::Slow(Duration::from_millis(1_500)));
@@ -220,7 +220,7 @@ async fn only_the_holds_of_the_controls_own_manager_are_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_ends_holds_with_their_leases_and_acquires_with_their_waits() {
+async fn an_outage_ends_holds_with_leases_and_acquires_with_waits() {
     let (locks, control) = test_util::in_memory();
     let guard = locks
         .mutex("a")
@@ -247,7 +247,7 @@ async fn an_outage_ends_holds_with_their_leases_and_acquires_with_their_waits() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_is_seen_in_the_health_with_its_beginning_and_its_end() {
+async fn the_health_shows_when_an_outage_began_and_ended() {
     let (locks, control) = test_util::in_memory();
     for _ in 0..2 {
         assert!(locks.health().await.is_ok());
@@ -312,7 +312,7 @@ async fn what_was_told_nothing_about_works_as_in_any_memory_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_assertion_says_who_holds_the_lock_and_where_it_stands() {
+async fn a_failed_assertion_names_the_holder_and_the_line_of_code() {
     let (locks, control) = test_util::in_memory();
     let free = panic_of(control.assert_held("a")).await;
     assert!(

@@ -58,7 +58,7 @@ async fn a_guard_of_the_same_name_does_not_end_the_one_before() -> Result<(), Lo
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closure_or_a_task_that_owns_the_guard_ends_it_at_its_own_end() -> Result<(), LockError> {
+async fn a_guard_moved_into_a_closure_or_a_task_ends_with_it() -> Result<(), LockError> {
     let locks = LockManager::in_memory();
     let guard = locks.mutex("a").acquire().await?;
     let owner = tokio::spawn(async move { guard.fencing_token() });
@@ -91,7 +91,7 @@ async fn a_task_that_a_body_spawns_goes_on_without_the_lock() -> Result<(), Lock
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_future_that_is_awaited_after_the_body_runs_without_the_lock() -> Result<(), LockError> {
+async fn a_future_awaited_after_the_body_runs_without_the_lock() -> Result<(), LockError> {
     let locks = LockManager::in_memory();
     let working = locks.mutex("a").run(async |_| is_locked(&locks)).await?;
     assert!(!working.await);

@@ -11,7 +11,7 @@ fn hold(key: &str, token: u64, from: u64, until: u64) -> Hold {
 }
 
 #[test]
-fn holds_one_after_the_other_are_fine_and_so_are_two_keys_at_once() {
+fn successive_holds_and_holds_of_two_keys_at_once_are_allowed() {
     let holds = vec![
         hold("a", 1, 0, 10),
         hold("a", 2, 10, 20),

@@ -64,7 +64,7 @@ fn what_the_sweep_line_finds_is_found() {
 }
 
 #[test]
-fn a_refusal_while_nobody_can_have_had_the_lock_is_found_and_no_sweep_line_sees_it() {
+fn a_refusal_of_a_free_lock_is_found_where_a_sweep_line_fails() {
     let history = [
         op(1, Take, 0, 10),
         op(1, End, 20, 25),
@@ -105,7 +105,7 @@ fn a_lease_that_may_have_run_out_makes_room_from_then_on() {
 }
 
 #[test]
-fn an_unknown_outcome_explains_a_refusal_and_is_not_needed_by_a_grant() {
+fn an_unknown_outcome_explains_a_refusal_and_blocks_no_grant() {
     let history = |with_unknown: bool| {
         let mut history = vec![
             op(2, Refused, 10, 20),

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_of_mysql_ends_where_its_length_says_and_its_statement_is_replaced() {
+    fn a_mysql_packet_ends_at_its_length_and_can_be_rewritten() {
         const QUERY: &[u8] = b"\x09\0\0\0\x03SELECT 1";
         let protocol = Protocol::Mysql;
         for cut in 0..QUERY.len() {

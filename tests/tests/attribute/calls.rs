@@ -108,7 +108,7 @@ async fn impatient(locks: &LockManager, ran: &AtomicU32) -> Result<(), LockError
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_lock_is_an_error_after_the_wait_and_the_body_does_not_run() {
+async fn a_busy_lock_is_an_error_after_the_wait_and_runs_no_body() {
     let locks = LockManager::in_memory();
     let guard = locks.mutex("busy").acquire().await.unwrap();
     let ran = AtomicU32::new(0);
@@ -137,7 +137,7 @@ impl Closing for LockManager {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_method_under_async_trait_runs_under_the_lock_and_drops_its_arguments_there() {
+async fn async_trait_methods_run_and_drop_arguments_under_the_lock() {
     let locks = LockManager::in_memory();
     let (witness, seen) = Witness::new(&locks, "closing");
     let closing: &dyn Closing = &locks;

@@ -38,7 +38,7 @@ async fn parse(locks: &LockManager, text: &str) -> Result<u64, ServiceError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn question_mark_and_return_leave_the_body_only_and_the_lock_is_free() {
+async fn question_mark_and_return_end_the_body_and_free_the_lock() {
     let locks = LockManager::in_memory();
     assert_eq!(parse(&locks, "early").await.unwrap(), 1);
     assert!(matches!(parse(&locks, "x").await, Err(ServiceError::Parse)));
@@ -56,7 +56,7 @@ async fn endless(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_lock_drops_the_body_with_its_arguments_and_is_returned() {
+async fn a_loss_drops_the_body_with_its_arguments_and_is_returned() {
     let locks = LockManager::in_memory();
     let started = Notify::new();
     let (witness, seen) = Witness::new(&locks, "lost");
@@ -169,7 +169,7 @@ async fn panics(locks: &LockManager, _witness: Witness) -> Result<(), LockError>
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_panics_is_dropped_under_the_lock_which_is_then_released() {
+async fn a_panicking_body_is_dropped_before_its_lock_is_released() {
     let locks = LockManager::in_memory();
     let (witness, seen) = Witness::new(&locks, "panic");
     let task = tokio::spawn({

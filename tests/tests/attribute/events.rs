@@ -13,7 +13,7 @@ async fn with_value(locks: &LockManager) -> Option<u32> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_that_skip_cannot_return_is_an_error_in_the_log_and_busy_is_none() {
+async fn a_failure_that_skip_cannot_return_is_logged_unlike_busy() {
     let events = Events::default();
     let _log = tracing::subscriber::set_default(events.clone());
     let locks = LockManager::in_memory();

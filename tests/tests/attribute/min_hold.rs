@@ -113,7 +113,7 @@ async fn endless(locks: &LockManager, started: &Notify) -> Result<(), LockError>
 }
 
 #[tokio::test]
-async fn the_key_stays_taken_when_the_call_and_the_manager_are_dropped() {
+async fn the_key_stays_taken_when_call_and_manager_are_dropped() {
     let server = RedisServer::start();
     let locks = tests::connected(&server.url()).await;
     let started = Arc::new(Notify::new());
@@ -168,7 +168,7 @@ async fn leaves_a_reader(
 }
 
 tests::suite! {
-    async fn the_key_stays_taken_when_the_call_is_not_the_last_to_share_the_hold(store: &mut Store) {
+    async fn the_key_stays_taken_when_another_sharer_outlives_the_call(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         let (before, go) = (Instant::now(), Arc::new(Notify::new()));
         let work = leaves_work(&locks, &go).await.unwrap();
@@ -178,7 +178,7 @@ tests::suite! {
         assert!(taken < store.within(2 * LEAST), "{taken:?}");
     }
 
-    async fn the_key_stays_taken_for_writers_when_a_reader_outlives_the_call(store: &mut Store) {
+    async fn a_reader_that_outlives_the_call_keeps_the_key_from_writers(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         let (before, go) = (Instant::now(), Arc::new(Notify::new()));
         let work = leaves_a_reader(&locks, &go).await.unwrap();

@@ -59,7 +59,7 @@ async fn take_two_places(locks: &LockManager, from: u64, to: u64) -> Result<usiz
 }
 
 tests::suite! {
-    async fn a_semaphore_admits_as_many_calls_at_a_time_as_the_attribute_says(store: &mut Store) {
+    async fn a_semaphore_admits_the_attributes_number_of_calls_at_a_time(store: &mut Store) {
         let managers = [store.manager().await, store.manager().await];
         let (inside, three) = (Arc::new(AtomicUsize::new(0)), Arc::new(Barrier::new(3)));
         let calls: Vec<_> = (0..9)
@@ -101,7 +101,7 @@ tests::suite! {
         }
     }
 
-    async fn a_number_of_permits_that_makes_no_sense_is_refused_before_the_store_is_asked(store: &mut Store) {
+    async fn a_senseless_number_of_permits_is_refused_before_any_request(store: &mut Store) {
         let locks = store.manager().await;
         for places in [0, u64::MAX] {
             let error = take_place(&locks, places).await.unwrap_err();

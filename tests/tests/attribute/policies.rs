@@ -72,7 +72,7 @@ fn unreachable(_: &LockManager, _: &str, error: LockError) -> Result<(), LockErr
 }
 
 #[tokio::test(start_paused = true)]
-async fn call_answers_with_the_arguments_when_the_lock_is_busy_and_only_then() {
+async fn call_answers_with_the_arguments_only_when_the_lock_is_busy() {
     let locks = LockManager::in_memory();
     let _guard = locks.mutex("cache:7").acquire().await.unwrap();
     assert_eq!(fresh(&locks, 7, "x".into()).await.unwrap(), "stale 7 x");
@@ -239,7 +239,7 @@ async fn min_hold_keeps_the_key_after_a_short_body_and_no_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_does_not_wait_for_min_hold_and_leaves_the_key_taken() {
+async fn a_shutdown_leaves_a_min_hold_key_taken_without_a_wait() {
     let store = lock_runtime::MemoryStore::new();
     let manager = || tests::builder().memory_store(&store).in_memory();
     let (locks, other) = (manager().unwrap(), manager().unwrap());
@@ -321,7 +321,7 @@ async fn registered(registry: &Registry) -> Result<(), LockError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_a_call_waits_nothing_is_held_that_its_options_had_to_lock() {
+async fn a_waiting_call_holds_nothing_that_its_options_locked() {
     let locks = LockManager::in_memory();
     let registry = Arc::new(Registry {
         managers: Mutex::new(vec![locks.clone()]),
@@ -348,7 +348,7 @@ async fn keeps(locks: &LockManager, id: u32) -> Result<bool, LockError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_is_kept_for_the_next_call_and_given_back_after_its_time() {
+async fn a_lock_is_kept_for_the_next_call_and_then_given_back() {
     let locks = LockManager::in_memory();
     for _ in 0..3 {
         assert!(keeps(&locks, 17).await.unwrap());

@@ -124,7 +124,7 @@ fn is_refused(answer: &Result<(), LockError>, name: &str, expected: &str) -> boo
 }
 
 tests::suite! {
-    async fn every_pair_of_kinds_shares_a_form_or_is_refused_by_both_names(store: &mut Store) {
+    async fn two_kinds_share_a_form_or_are_refused_by_both_names(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         for (found, form, is) in FOUND {
             for (kind, wanted, asked) in KINDS {

@@ -66,7 +66,7 @@ tests::suite! {
         guard.release().await.unwrap();
     }
 
-    async fn waiters_of_a_fair_lock_are_shown_in_their_order_and_with_their_apps(store: &mut Store) {
+    async fn waiters_of_a_fair_lock_are_shown_in_order_with_their_apps(store: &mut Store) {
         let holder = store.manager().await;
         let managers = [named(store, "first").await, named(store, "second").await, named(store, "third").await];
         kept_in_order(Duration::ZERO, async || {

@@ -208,7 +208,7 @@ tests::suite! {
         semaphore.delete().await.unwrap();
     }
 
-    async fn a_body_that_a_shutdown_lets_finish_gives_back_what_has_no_holder(store: &mut Store) {
+    async fn a_shutdown_lets_a_body_return_permits_and_count_down(store: &mut Store) {
         let other = store.manager().await;
         // A shutdown waits for a release for two seconds at most, and a machine that stands still may need longer.
         in_one_of_a_few_rounds(Duration::ZERO, "the lock is given back", async || {
@@ -255,7 +255,7 @@ tests::suite! {
         }).await;
     }
 
-    async fn a_caller_that_comes_to_the_front_when_its_wait_is_over_takes_nothing(store: &mut Store) {
+    async fn a_caller_at_the_front_after_its_wait_takes_nothing(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         let (semaphore, others) = (locks.plain_semaphore("s"), other.plain_semaphore("s"));
         semaphore.try_set_permits(0).await.unwrap();
@@ -297,7 +297,7 @@ tests::suite! {
         }
     }
 
-    async fn latches_and_plain_permits_are_waited_for_as_long_as_the_manager_says(store: &mut Store) {
+    async fn the_managers_wait_bounds_latches_and_plain_permits(store: &mut Store) {
         let builder = tests::builder().wait(300 * MS);
         let locks = store.connect(builder).await;
         let (latch, plain) = (locks.latch("l"), locks.plain_semaphore("s"));

@@ -200,7 +200,7 @@ async fn leading_process(server: &RedisServer, lease: &str) -> (Worker, Election
 }
 
 #[tokio::test]
-async fn sigterm_ends_a_process_that_leads_at_once_and_the_next_one_leads() {
+async fn sigterm_ends_a_leading_process_at_once_and_the_next_leads() {
     // A shutdown waits for a release for two seconds at most, and a machine that stands still may need longer.
     in_one_of_a_few_rounds(STOP, "it ends in good order", async || {
         let server = RedisServer::start();
@@ -223,7 +223,7 @@ async fn sigterm_ends_a_process_that_leads_at_once_and_the_next_one_leads() {
 }
 
 #[tokio::test]
-async fn another_process_leads_once_the_lease_of_a_killed_leader_is_over() {
+async fn another_process_leads_after_the_lease_of_a_killed_leader() {
     let server = RedisServer::start();
     let (mut worker, election) = leading_process(&server, "15000").await;
     let mut observer = election.observe();

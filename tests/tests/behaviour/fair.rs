@@ -85,7 +85,7 @@ tests::suite! {
         guard.release().await.unwrap();
     }
 
-    async fn waiters_of_several_managers_are_served_in_the_order_they_came(store: &mut Store) {
+    async fn waiters_of_several_managers_are_served_in_order_of_arrival(store: &mut Store) {
         let managers = [store.manager().await, store.manager().await, store.manager().await];
         kept_in_order(Duration::ZERO, async || {
             let holder = managers[0].fair("k").acquire().await.unwrap();

@@ -85,7 +85,7 @@ tests::suite! {
         }
     }
 
-    async fn others_who_wait_get_it_at_once_and_so_does_a_request_with_a_wait_of_zero(store: &mut Store) {
+    async fn waiters_and_a_wait_of_zero_get_a_kept_lock_at_once(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.told().await);
         let at_once = store.within(900 * MS);
         for wait in [Duration::ZERO, 60_000 * MS] {
@@ -134,7 +134,7 @@ tests::suite! {
         busy.abort();
     }
 
-    async fn a_lock_that_was_asked_for_in_use_is_given_back_after_the_hold(store: &mut Store) {
+    async fn a_lock_requested_while_in_use_is_given_back_after_the_hold(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         keep(&locks).await;
         let guard = keeper(&locks).acquire().await.unwrap();
@@ -323,7 +323,7 @@ fn redisson_has(server: &RedisServer) -> bool {
 }
 
 #[tokio::test]
-async fn a_redisson_client_that_only_tries_gets_it_when_its_time_is_over() {
+async fn a_redisson_client_that_only_tries_is_served_after_keep_for() {
     let server = RedisServer::start();
     let locks = tests::builder().connect(&server.url()).await.unwrap();
     let request = || locks.mutex("k").keep_for(6_000 * MS);
@@ -341,7 +341,7 @@ async fn a_redisson_client_that_only_tries_gets_it_when_its_time_is_over() {
 }
 
 #[tokio::test]
-async fn a_redisson_client_that_listens_is_served_while_holds_follow_one_another() {
+async fn a_listening_redisson_client_is_served_among_constant_holds() {
     let server = RedisServer::start();
     let locks = tests::builder().connect(&server.url()).await.unwrap();
     let request = || locks.mutex("k").keep_for(300 * MS);
@@ -363,7 +363,7 @@ async fn a_redisson_client_that_listens_is_served_while_holds_follow_one_another
 }
 
 #[tokio::test]
-async fn a_client_that_only_polls_is_served_while_holds_follow_one_another() {
+async fn a_polling_client_is_served_among_constant_holds() {
     let server = RedisServer::start();
     for fencing in [true, false] {
         let builder = tests::builder().fencing(fencing);
@@ -385,7 +385,7 @@ async fn a_client_that_only_polls_is_served_while_holds_follow_one_another() {
 }
 
 #[tokio::test]
-async fn a_set_of_which_another_lock_is_busy_leaves_a_kept_one_where_it_is() {
+async fn a_set_with_another_busy_lock_leaves_a_kept_lock_in_place() {
     let server = RedisServer::start();
     let locks = tests::builder().connect(&server.url()).await.unwrap();
     let other = tests::builder().connect(&server.url()).await.unwrap();

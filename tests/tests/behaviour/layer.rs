@@ -164,7 +164,7 @@ async fn are_served_one_at_a_time() -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_that_the_other_service_holds_is_423_or_after_the_wait_503() {
+async fn a_key_held_by_the_other_service_is_423_or_after_the_wait_503() {
     let (server, world) = (RedisServer::start(), World::default());
     let holder = serve(&server.url(), &world, LONG).await;
     let first = tokio::spawn(send(holder, "/http/a"));
@@ -209,7 +209,7 @@ async fn assert_internal_error(address: SocketAddr, world: &World, server: &Redi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_that_holds_something_else_is_an_internal_error_without_details() {
+async fn a_foreign_key_is_an_internal_error_without_details() {
     let (server, world) = (RedisServer::start(), World::default());
     let address = serve(&server.url(), &world, LONG).await;
     let _: Value = server.query(&["SET", "lock:path:a", "something else"]);
@@ -219,7 +219,7 @@ async fn a_key_that_holds_something_else_is_an_internal_error_without_details() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_without_rights_is_an_internal_error_without_details() {
+async fn missing_rights_are_an_internal_error_without_details() {
     let rights = format!("on >{PASSWORD} ~* &* +@all");
     let server = RedisServer::builder().user(USER, &rights).start();
     let world = World::default();

@@ -147,7 +147,7 @@ tests::suite! {
         reason(guard.release().await);
     }
 
-    async fn a_body_that_completed_before_the_loss_was_seen_keeps_its_value(store: &mut Store) {
+    async fn a_body_completed_before_a_loss_is_seen_keeps_its_value(store: &mut Store) {
         let locks = store.manager().await;
         let request = locks.mutex("k").lease(store.lease());
         let value = request.run(async |lease| {

@@ -264,7 +264,7 @@ tests::suite! {
         }).await;
     }
 
-    async fn a_shutdown_does_not_wait_in_vain_for_a_guard_that_nobody_drops(store: &mut Store) {
+    async fn a_shutdown_does_not_wait_for_a_guard_beyond_its_grace(store: &mut Store) {
         let other = store.manager().await;
         let locks = store.connect(tests::builder().shutdown_grace(100 * MS)).await;
         let guard = locks.mutex("k").acquire().await.unwrap();
@@ -285,7 +285,7 @@ tests::suite! {
         assert!(started.elapsed() < store.within(100 * MS), "{:?}", started.elapsed());
     }
 
-    async fn a_guard_whose_owner_answers_to_its_loss_is_given_back_before_the_shutdown_returns(store: &mut Store) {
+    async fn a_shutdown_waits_for_guards_that_owners_drop_at_the_loss(store: &mut Store) {
         let other = store.manager().await;
         for _ in 0..100 {
             let locks = store.connect(tests::builder().shutdown_grace(100 * MS)).await;

@@ -14,8 +14,8 @@ const MS: Duration = Duration::from_millis(1);
 const LEASE: Duration = Duration::from_secs(1);
 /// Only a hang takes so long.
 const LONG: Duration = Duration::from_secs(60);
-/// A caller is passed that was silent for a call and 3 s since another caller looked. It also bounds each step of a connection, so a
-/// busy machine needs it as long as this.
+/// A caller is passed that was silent for a call and 3 s since another caller looked. It also bounds each step of a
+/// connection, so a busy machine needs it as long as this.
 const CALL: Duration = Duration::from_secs(3);
 
 type Acquire = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
@@ -38,7 +38,7 @@ async fn waits(acquire: &mut Acquire, long: Duration) {
 
 tests::suite! {
     also on a quorum:
-    async fn a_lock_that_was_handed_to_a_parked_caller_is_free_after_a_lease(store: &mut Store) {
+    async fn a_lock_handed_to_a_parked_caller_is_free_after_a_lease(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         let lease = store.lasting(3 * LEASE);
         let guard = locks.mutex("k").lease(lease).acquire().await.unwrap();
@@ -64,7 +64,7 @@ tests::suite! {
         guard.release().await.unwrap();
     }
 
-    async fn a_lock_whose_message_met_a_caller_that_is_parked_then_is_free_after_a_lease(store: &mut Store) {
+    async fn a_message_grant_to_a_parked_caller_ends_after_a_lease(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         let lease = store.lasting(3 * LEASE);
         let request = |manager: &LockManager| manager.mutex("k").lease(lease).wait(LONG);
@@ -99,7 +99,7 @@ tests::suite! {
         store.given_back(heir.await.unwrap()).await;
     }
 
-    async fn a_caller_that_is_polled_after_its_wait_gets_no_lock_that_it_did_not_take(store: &mut Store) {
+    async fn a_caller_polled_after_its_wait_gets_no_lock_it_did_not_take(store: &mut Store) {
         let locks = store.manager().await;
         let lease = (store.lasting(LEASE) / 2).max(LEASE);
         let guard = locks.mutex("k").acquire().await.unwrap();
@@ -130,7 +130,7 @@ tests::suite! {
         guard.release().await.unwrap();
     }
 
-    async fn the_local_queue_goes_on_when_the_caller_at_its_front_does_not_take_its_lock(store: &mut Store) {
+    async fn the_local_queue_goes_on_when_its_front_takes_no_lock(store: &mut Store) {
         let locks = store.manager().await;
         let lease = store.lasting(LEASE);
         let guard = locks.mutex("k").lease(lease).acquire().await.unwrap();
@@ -143,7 +143,7 @@ tests::suite! {
         heir.await.unwrap().release().await.unwrap();
     }
 
-    async fn a_part_of_a_set_that_a_parked_caller_has_is_free_after_a_lease(store: &mut Store) {
+    async fn a_parked_callers_part_of_a_set_is_free_after_a_lease(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         let lease = store.lasting(3 * LEASE);
         let second = other.mutex("2").lease(lease).acquire().await.unwrap();
@@ -187,7 +187,7 @@ tests::suite! {
         set.await.unwrap().release().await.unwrap();
     }
 
-    async fn callers_that_were_parked_while_they_asked_keep_nobody_else_from_asking(store: &mut Store) {
+    async fn callers_parked_during_a_request_block_no_other_requests(store: &mut Store) {
         let locks = store.connect(tests::builder().call_timeout(CALL)).await;
         let mut parked = Vec::new();
         // There are more of them than a connection takes at once.

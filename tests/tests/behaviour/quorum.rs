@@ -64,7 +64,7 @@ fn is_config<T: std::fmt::Debug>(result: &Result<T, LockError>) -> bool {
 }
 
 #[tokio::test]
-async fn a_quorum_of_none_of_an_even_number_or_with_a_node_twice_is_refused_before_any_io() {
+async fn an_empty_even_or_duplicate_quorum_is_refused_before_any_io() {
     let [a, b, c] = std::array::from_fn(|_| MemoryStore::new());
     assert!(is_config(&builder().quorum([] as [&str; 0]).await));
     assert!(is_config(&builder().quorum([&a, &b]).await));
@@ -157,7 +157,7 @@ async fn one_server_under_two_names_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_server_under_two_names_has_one_vote_also_if_it_is_met_later() {
+async fn one_server_under_two_names_has_one_vote_even_if_met_later() {
     let mut quorum = Quorum::redis(2).await;
     let [one, other] = [quorum.url(0), quorum.url(1)];
     let alias = one.replace("127.0.0.1", "localhost");

@@ -53,7 +53,7 @@ async fn release_all(guards: impl IntoIterator<Item = LockGuard>) {
 }
 
 tests::suite! {
-    async fn what_the_last_reader_leaves_is_open_to_readers_where_no_writer_waits(store: &mut Store) {
+    async fn after_the_last_reader_readers_enter_unless_a_writer_waits(store: &mut Store) {
         let (a, b) = (store.manager().await, store.manager().await);
         for _ in 0..2 {
             // The first time, nobody has written yet.

@@ -224,7 +224,7 @@ tests::suite! {
         assert!(may_write(&other).await);
     }
 
-    async fn a_write_in_the_scope_of_a_write_that_ended_contends_like_a_stranger(store: &mut Store) {
+    async fn a_write_under_an_ended_write_contends_like_a_stranger(store: &mut Store) {
         let locks = store.manager().await;
         let (write, read) = write_and_read(&locks, LONG).await;
         let lease = write.lease();
@@ -298,7 +298,7 @@ tests::suite! {
         assert!(may_write(&other).await);
     }
 
-    async fn a_write_is_one_until_the_last_of_its_call_chain_has_become_a_read(store: &mut Store) {
+    async fn a_write_lasts_until_its_whole_call_chain_became_a_read(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         let mut outer = locks.write("k").acquire().await.unwrap();
         let nested = outer.scope(async { locks.write("k").acquire().await });
@@ -329,7 +329,7 @@ tests::suite! {
         outer.release().await.unwrap();
     }
 
-    async fn under_a_write_that_became_a_read_reads_re_enter_and_writes_are_refused(store: &mut Store) {
+    async fn a_downgraded_write_re_enters_reads_and_refuses_writes(store: &mut Store) {
         let (locks, other) = (store.manager().await, store.manager().await);
         let mut guard = locks.write("k").acquire().await.unwrap();
         let go = tokio::sync::Notify::new();

@@ -45,7 +45,7 @@ async fn work(locks: &LockManager, key: &str, history: &History) -> Option<u64> 
 
 tests::suite! {
     also on a quorum:
-    async fn a_request_that_is_not_reentrant_contends_with_its_own_ancestor(store: &mut Store) {
+    async fn a_request_without_reentry_contends_with_its_own_ancestor(store: &mut Store) {
         let locks = store.manager().await;
         let nested = locks
             .mutex("k")
@@ -110,7 +110,7 @@ tests::suite! {
         }).await.unwrap();
     }
 
-    async fn a_spawned_task_does_not_inherit_but_a_scope_passes_the_hold_on(store: &mut Store) {
+    async fn a_spawned_task_inherits_no_hold_but_a_scope_passes_one_on(store: &mut Store) {
         let locks = store.manager().await;
         locks.mutex("k").run(async |outer| {
             let request = locks.mutex("k").wait(50 * MS);

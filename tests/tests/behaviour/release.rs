@@ -79,7 +79,7 @@ tests::suite! {
         eventually("the key is free", async || is_free(&other, "k").await).await;
     }
 
-    async fn a_release_after_a_loss_says_so_and_leaves_the_next_holder_alone(store: &mut Store) {
+    async fn a_release_after_a_loss_fails_and_spares_the_next_holder(store: &mut Store) {
         let (holder, other) = (store.manager().await, store.manager().await);
         let request = holder.mutex("k").lease(1_000 * MS).wait(LONG).auto_renew(false);
         let late = request.acquire().await.unwrap();

@@ -50,7 +50,7 @@ async fn back(semaphore: &Semaphore, permits: i64) {
 }
 
 tests::suite! {
-    async fn a_request_that_says_how_many_there_are_in_all_sets_them_if_nobody_has(store: &mut Store) {
+    async fn a_request_with_a_total_sets_the_permits_if_none_are_set(store: &mut Store) {
         let (a, b) = (store.manager().await, store.manager().await);
         let three = a.semaphore("s").in_all(3);
         let one = three.permits(1).acquire().await.unwrap();
@@ -420,7 +420,7 @@ tests::suite! {
         semaphore.delete().await.unwrap();
     }
 
-    async fn a_forced_release_gives_all_leased_permits_back_and_tells_their_holders(store: &mut Store) {
+    async fn a_forced_release_returns_all_permits_and_ends_their_holds(store: &mut Store) {
         let (a, b) = (store.manager().await, store.manager().await);
         let operator = store.manager().await;
         let semaphore = semaphore(&a, 10).await;

@@ -31,7 +31,7 @@ async fn move_in_one_step(cluster: &RedisCluster, slot: u16, to: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slot_that_moves_in_one_step_takes_holds_waiters_and_channels_along() {
+async fn a_slot_moved_in_one_step_takes_holds_waiters_and_channels() {
     let cluster = RedisCluster::start().await;
     if !moves_in_one_step(&cluster) {
         return;

@@ -22,7 +22,7 @@ fn lock_at(cluster: &RedisCluster, node: usize) -> String {
 }
 
 #[tokio::test]
-async fn a_cluster_that_stops_as_a_whole_is_unavailable_within_the_wait_and_comes_back() {
+async fn a_stopped_cluster_is_unavailable_in_the_wait_and_comes_back() {
     let mut cluster = RedisCluster::builder()
         .node_timeout(4_000 * MS)
         .line("appendonly yes")
@@ -53,7 +53,7 @@ async fn a_cluster_that_stops_as_a_whole_is_unavailable_within_the_wait_and_come
 }
 
 #[tokio::test]
-async fn without_full_coverage_only_the_locks_of_the_missing_slots_are_lost() {
+async fn without_full_coverage_only_locks_of_missing_slots_are_lost() {
     let mut cluster = RedisCluster::builder()
         .line("appendonly yes")
         .line("cluster-require-full-coverage no")

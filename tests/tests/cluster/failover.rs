@@ -321,7 +321,7 @@ async fn slots_that_move_under_a_storm_cost_no_lock_and_admit_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn masters_that_change_under_a_storm_cost_no_lock_and_admit_nobody() {
+async fn master_changes_under_load_lose_no_lock_and_admit_nobody() {
     // A node that a busy machine keeps from answering is not given up: it would lose what its replica does not have.
     let cluster = RedisCluster::builder().replicas();
     let cluster = cluster.node_timeout(LONG / 6).start().await;
@@ -388,7 +388,7 @@ fn stop_replication(cluster: &RedisCluster, master: usize) {
 
 /// Tests the only case in which a failover admits a second holder: the write was acknowledged, and is nowhere else.
 #[tokio::test]
-async fn a_lock_that_no_replica_has_is_lost_with_its_master_and_its_holder_is_told() {
+async fn a_failover_makes_an_unreplicated_lock_a_reported_loss() {
     let mut cluster = RedisCluster::builder().replicas().start().await;
     let locks = tests::connected(&cluster.url()).await;
     let other = tests::connected(&cluster.url()).await;

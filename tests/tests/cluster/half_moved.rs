@@ -17,7 +17,7 @@ async fn scene(cluster: &RedisCluster) -> (LockManager, LockManager, u16, usize)
 }
 
 #[tokio::test]
-async fn a_reader_whose_lease_is_still_at_the_old_node_keeps_writers_out() {
+async fn a_reader_with_its_lease_at_the_old_node_keeps_writers_out() {
     let cluster = RedisCluster::start().await;
     let (locks, other, slot, to) = scene(&cluster).await;
     let from = cluster.owner_of(slot);
@@ -56,7 +56,7 @@ async fn a_reader_whose_lease_is_still_at_the_old_node_keeps_writers_out() {
 }
 
 #[tokio::test]
-async fn a_fair_lock_that_others_wait_for_is_released_though_its_slot_is_leaving() {
+async fn a_fair_lock_with_waiters_is_released_as_its_slot_leaves() {
     let cluster = RedisCluster::start().await;
     let (locks, other, slot, to) = scene(&cluster).await;
     let guard = locks.fair("k{m}").acquire().await.unwrap();

@@ -225,7 +225,7 @@ async fn mixed_fleets_wake_each_other_where_one_side_uses_both() {
 }
 
 #[tokio::test]
-async fn a_pubsub_connection_is_opened_only_where_something_is_listened_to() {
+async fn only_a_node_with_a_listener_gets_a_pubsub_connection() {
     let cluster = RedisCluster::start().await;
     let locks = manager(&cluster).await;
     let subscribers = |node: usize| {
@@ -251,7 +251,7 @@ async fn a_pubsub_connection_is_opened_only_where_something_is_listened_to() {
 }
 
 #[tokio::test]
-async fn a_forced_release_is_told_to_the_holder_whichever_node_has_its_lock() {
+async fn a_forced_release_ends_a_hold_at_any_node_of_the_cluster() {
     let cluster = RedisCluster::start().await;
     let (locks, operator) = (manager(&cluster).await, manager(&cluster).await);
     for node in 0..3 {
@@ -264,7 +264,7 @@ async fn a_forced_release_is_told_to_the_holder_whichever_node_has_its_lock() {
 }
 
 #[tokio::test]
-async fn names_whose_keys_would_be_in_several_slots_are_refused_before_anything_is_sent() {
+async fn names_with_keys_in_several_slots_are_refused_before_sending() {
     let cluster = RedisCluster::start().await;
     let locks = manager(&cluster).await;
     for name in ["a{b", "a}b", "x{}y", "{}"] {
@@ -325,7 +325,7 @@ async fn what_is_no_cluster_and_what_cannot_be_one_is_said() {
 }
 
 #[tokio::test]
-async fn what_a_lazy_manager_cannot_use_is_told_by_its_first_call_at_once() {
+async fn an_unusable_server_fails_a_lazy_managers_first_call_at_once() {
     let plain = RedisServer::start();
     let guarded = RedisServer::builder().requirepass("secret").start();
     let first_call = async |server: &RedisServer| {

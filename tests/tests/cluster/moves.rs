@@ -55,7 +55,7 @@ async fn a_moved_slot_is_found_by_clients_that_still_ask_the_old_node() {
 }
 
 #[tokio::test]
-async fn a_lock_is_acquired_while_its_fence_is_at_the_old_node_or_already_at_the_new_one() {
+async fn a_lock_is_acquired_with_its_fence_at_either_node_of_a_move() {
     let cluster = RedisCluster::start().await;
     let locks = manager(&cluster).await;
     let (name, slot, from, to) = moving(&cluster);
@@ -165,7 +165,7 @@ async fn waiters_are_woken_before_during_and_after_a_migration() {
 }
 
 #[tokio::test]
-async fn what_is_given_back_at_the_new_node_is_published_at_the_old_one() {
+async fn a_release_at_the_new_node_is_published_at_the_old_node() {
     let cluster = RedisCluster::start().await;
     let (locks, other) = (manager(&cluster).await, manager(&cluster).await);
     let semaphore = locks.semaphore("permit");
@@ -207,7 +207,7 @@ async fn what_is_given_back_at_the_new_node_is_published_at_the_old_one() {
 }
 
 #[tokio::test]
-async fn acquires_that_are_dropped_in_a_migration_leave_nothing_behind() {
+async fn acquires_dropped_in_a_migration_leave_nothing_behind() {
     let cluster = RedisCluster::start().await;
     let locks = manager(&cluster).await;
     let (name, slot, from, to) = moving(&cluster);
@@ -246,7 +246,7 @@ async fn drop_after(locks: &LockManager, name: &str, polls: usize) {
 }
 
 #[tokio::test]
-async fn a_failover_loses_no_lock_that_was_replicated_and_holders_and_waiters_go_on() {
+async fn a_failover_loses_no_replicated_lock_holder_or_waiter() {
     let mut cluster = RedisCluster::builder().replicas().start().await;
     let (locks, other) = (manager(&cluster).await, manager(&cluster).await);
     let (name, slot, _, _) = moving(&cluster);
@@ -280,7 +280,7 @@ async fn a_failover_loses_no_lock_that_was_replicated_and_holders_and_waiters_go
 }
 
 #[tokio::test]
-async fn a_frozen_master_stops_its_slots_only_until_another_one_is_elected() {
+async fn a_frozen_master_stops_its_slots_only_until_an_election() {
     let cluster = RedisCluster::builder().replicas().start().await;
     let locks = tests::builder().call_timeout(1_500 * MS);
     let locks = connected(locks, &cluster.url()).await;
@@ -319,7 +319,7 @@ async fn what_one_slot_does_not_answer_says_nothing_about_the_others() {
 
 /// Renews two holds that are due at the same time and would be in one batch.
 #[tokio::test]
-async fn a_node_that_does_not_answer_keeps_no_confirmation_back_from_holds_at_others() {
+async fn a_silent_node_delays_no_confirmation_at_other_nodes() {
     let cluster = RedisCluster::start().await;
     let locks = tests::builder().call_timeout(LONG);
     let locks = locks.connect(&cluster.url()).await.unwrap();

@@ -74,7 +74,7 @@ fn stop_replication(cluster: &RedisCluster, master: usize) {
 }
 
 #[tokio::test]
-async fn locks_of_every_kind_are_at_the_replica_of_their_node_when_they_are_handed_out() {
+async fn locks_of_every_kind_are_at_the_replica_before_the_grant() {
     let cluster = patient().await;
     let locks = manager(&cluster, Replicas::majority()).await;
     for round in 0..5 {
@@ -259,7 +259,7 @@ async fn no_lock_that_was_handed_out_is_lost_with_its_master() {
 }
 
 #[tokio::test]
-async fn a_lock_whose_slot_moves_while_it_is_being_confirmed_is_granted_by_the_new_node() {
+async fn a_slot_move_in_a_confirmation_lets_the_new_node_grant() {
     let cluster = patient().await;
     let locks = manager(&cluster, Replicas::at_least(1).within(1_000 * MS)).await;
     let name = name_at(&cluster, 0);
@@ -290,7 +290,7 @@ async fn a_lock_whose_slot_moves_while_it_is_being_confirmed_is_granted_by_the_n
 
 /// The old node would forget the lock, and the node that has it could not say so, so no replica can help.
 #[tokio::test]
-async fn nothing_is_confirmed_at_a_node_that_is_only_being_given_the_slot() {
+async fn a_node_that_is_only_importing_the_slot_confirms_nothing() {
     let cluster = patient().await;
     let replicas = Replicas::majority().within(2_000 * MS).renewals(true);
     let locks = manager(&cluster, replicas).await;
@@ -323,7 +323,7 @@ async fn nothing_is_confirmed_at_a_node_that_is_only_being_given_the_slot() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn locks_are_granted_and_given_back_while_their_slots_move_and_masters_change() {
+async fn locks_are_granted_and_released_as_slots_and_masters_change() {
     let cluster = patient().await;
     let locks = manager(&cluster, Replicas::majority().renewals(true)).await;
     let tag = name_at(&cluster, 0);
@@ -391,7 +391,7 @@ async fn connections_end_to_a_node_that_is_no_master_any_more() {
 }
 
 #[tokio::test]
-async fn more_replicas_than_a_node_has_grant_nothing_and_say_how_many_there_are() {
+async fn too_few_replicas_grant_nothing_and_the_error_counts_them() {
     let cluster = patient().await;
     let locks = manager(&cluster, Replicas::at_least(2).within(300 * MS)).await;
     refused_with(&locks, "k", "only 1 of 2 replicas").await;

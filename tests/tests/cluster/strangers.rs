@@ -97,7 +97,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn a_server_without_a_cluster_at_a_masters_address_is_not_believed() {
+async fn a_lone_server_at_a_masters_address_is_not_believed() {
     let scene = gone(3).await;
     let stranger = alone(scene.cluster.nodes[0].port());
     let what = "is a server without a cluster";
@@ -105,7 +105,7 @@ async fn a_server_without_a_cluster_at_a_masters_address_is_not_believed() {
 }
 
 #[tokio::test]
-async fn a_node_of_another_cluster_at_a_masters_address_is_not_believed() {
+async fn another_clusters_node_at_a_masters_address_is_not_believed() {
     let scene = gone(3).await;
     let stranger = of_another_cluster(scene.cluster.nodes[0].port()).await;
     let what = "is a node of another cluster";
@@ -113,7 +113,7 @@ async fn a_node_of_another_cluster_at_a_masters_address_is_not_believed() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_was_replaced_as_a_whole_serves_once_the_holds_are_over() {
+async fn a_wholly_replaced_cluster_serves_once_the_holds_are_over() {
     let scene = gone(1).await;
     let replaced = of_another_cluster(scene.cluster.nodes[0].port()).await;
     let lost = scene.held.lost().wait().await;

@@ -80,7 +80,7 @@ async fn are_woken(contended: Vec<Contended>) {
 }
 
 #[tokio::test]
-async fn a_slot_that_leaves_a_node_takes_its_channels_with_it_and_no_others() {
+async fn a_slot_that_leaves_a_node_takes_only_its_own_channels() {
     let cluster = RedisCluster::start().await;
     let (locks, other) = (manager(&cluster).await, manager(&cluster).await);
     let contended = contended(&cluster, 0, 6, [&locks, &other]).await;
@@ -99,7 +99,7 @@ async fn a_slot_that_leaves_a_node_takes_its_channels_with_it_and_no_others() {
 
 /// The message by which a node ends a subscription comes between the answers to others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn channels_that_come_and_go_are_heard_while_slots_leave_their_node() {
+async fn channels_that_come_and_go_work_while_slots_leave_their_node() {
     let cluster = RedisCluster::start().await;
     let (locks, other) = (manager(&cluster).await, manager(&cluster).await);
     let contended = contended(&cluster, 0, 8, [&locks, &other]).await;

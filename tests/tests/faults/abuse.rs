@@ -14,7 +14,7 @@ const WORKER: &str = env!("CARGO_BIN_EXE_worker");
 
 /// Uses one key under two namespaces: `lock:` with the name `x`, and the empty one with the name `lock:x`.
 #[tokio::test]
-async fn a_forced_release_through_another_namespace_of_the_same_key_is_told_at_once() {
+async fn a_forced_release_by_another_namespace_ends_a_hold_at_once() {
     async fn hold(locks: &LockManager, kind: &str, name: &str) -> LockGuard {
         let held = match kind {
             "mutex" => locks.mutex(name).acquire().await,
@@ -51,7 +51,7 @@ async fn a_forced_release_through_another_namespace_of_the_same_key_is_told_at_o
 }
 
 #[tokio::test]
-async fn a_bad_fence_says_what_it_holds_and_what_mends_it_to_every_lock_of_its_slot() {
+async fn all_locks_of_a_slot_report_a_bad_fence_and_its_remedy() {
     let server = RedisServer::start();
     let locks = tests::connected(&server.url()).await;
     let (first, second) = ("{slot}:a", "{slot}:b");

@@ -349,18 +349,18 @@ async fn each_right_is_needed(begin: &str, namespace: &str, prefix: &str) {
 }
 
 #[tokio::test]
-async fn every_documented_right_is_needed_and_named_when_it_is_missing() {
+async fn every_documented_right_is_needed_and_named_when_missing() {
     each_right_is_needed("ACL SETUSER locks on >PASSWORD", "lock:", "").await;
 }
 
 #[tokio::test]
-async fn every_documented_right_for_bare_names_is_needed_and_named_when_it_is_missing() {
+async fn every_documented_right_for_bare_names_is_needed_and_named() {
     each_right_is_needed("ACL SETUSER bare-locks on >PASSWORD", "", "orders:").await;
 }
 
 /// A read needs each of these rights for itself. A write needs this one only when it is given back.
 #[tokio::test]
-async fn a_write_that_could_not_be_given_back_is_refused_before_it_is_taken() {
+async fn a_write_that_could_not_be_released_is_refused_before_a_grant() {
     let server = RedisServer::start();
     let rights = documented_rights("ACL SETUSER locks on >PASSWORD");
     let fewer: Vec<_> = rights

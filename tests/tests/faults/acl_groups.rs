@@ -81,7 +81,7 @@ async fn said_in(cluster: &RedisCluster, user: &str, rights: &[&str]) -> Vec<Str
 }
 
 #[tokio::test]
-async fn every_documented_right_in_a_cluster_is_needed_and_named_when_it_is_missing() {
+async fn every_documented_right_in_a_cluster_is_needed_and_named() {
     let cluster = RedisCluster::start().await;
     let usual = documented_rights("ACL SETUSER locks on >PASSWORD");
     let more = documented_rights("ACL SETUSER locks in a cluster:");
@@ -100,7 +100,7 @@ async fn every_documented_right_in_a_cluster_is_needed_and_named_when_it_is_miss
 }
 
 #[tokio::test]
-async fn the_documented_rights_at_sentinels_are_enough_and_the_one_that_is_needed_is_named() {
+async fn documented_sentinel_rights_suffice_and_a_needed_one_is_named() {
     let group = SentinelGroup::builder(1, 1).steady().start().await;
     let all = documented_rights("ACL SETUSER locks at a sentinel:");
     let connect = async |user: &str, rights: &[&str]| {

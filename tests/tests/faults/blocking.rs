@@ -145,7 +145,7 @@ fn a_lock_is_free_when_the_drop_of_its_guard_returns() {
 }
 
 #[test]
-fn a_guard_outlives_its_manager_and_the_last_of_them_ends_the_connections() {
+fn a_guard_outlives_its_manager_and_then_ends_the_connections() {
     let server = RedisServer::start();
     let locks = connect(&server);
     let guard = locks.mutex("k").lease(18_000 * MS).acquire().unwrap();
@@ -187,7 +187,7 @@ fn the_end_of_a_manager_waits_for_releases_in_the_background() {
 }
 
 #[test]
-fn what_a_closure_requests_on_its_thread_is_nested_and_beside_a_guard_it_is_not() {
+fn a_request_is_nested_in_a_closure_and_not_beside_a_guard() {
     let server = RedisServer::start();
     let locks = connect(&server);
     let request = || locks.mutex("k").wait(LONG);
@@ -227,7 +227,7 @@ fn what_a_closure_requests_on_its_thread_is_nested_and_beside_a_guard_it_is_not(
 }
 
 #[test]
-fn a_closure_whose_lock_is_lost_runs_to_its_end_and_the_loss_is_told() {
+fn a_closure_runs_to_its_end_after_a_loss_and_reports_the_loss() {
     let server = RedisServer::start();
     let locks = connect(&server);
     let outcome = locks.mutex("k").run_outcome(|lease| {
@@ -304,7 +304,7 @@ fn a_write_that_becomes_a_read_lets_other_readers_in() {
 }
 
 #[tokio::test]
-async fn blocking_calls_inside_a_runtime_are_refused_and_guards_are_released_in_the_background() {
+async fn blocking_calls_in_a_runtime_are_refused_and_guards_released() {
     let server = RedisServer::start();
     let url = server.url();
     assert!(is_refused(LockManager::connect(&url)));
@@ -344,7 +344,7 @@ async fn blocking_calls_inside_a_runtime_are_refused_and_guards_are_released_in_
 }
 
 #[tokio::test]
-async fn a_guard_that_is_dropped_inside_a_runtime_is_released_without_a_warning() {
+async fn a_guard_dropped_in_a_runtime_is_released_without_a_warning() {
     let server = RedisServer::start();
     let url = server.url();
     let (locks, guard) = thread::spawn(move || {
@@ -364,7 +364,7 @@ async fn a_guard_that_is_dropped_inside_a_runtime_is_released_without_a_warning(
 }
 
 #[test]
-fn threads_share_the_manager_of_an_async_program_while_its_runtime_lives() {
+fn threads_share_an_async_manager_while_its_runtime_lives() {
     let server = RedisServer::start();
     let runtime = Builder::new_multi_thread()
         .worker_threads(1)

@@ -14,7 +14,7 @@ async fn manager(server: &RedisServer) -> LockManager {
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_is_not_called_busy_to_a_caller_that_does_not_wait() {
+async fn a_store_that_is_away_is_never_busy_for_a_call_without_a_wait() {
     let server = RedisServer::start();
     let locks = manager(&server).await;
     server.sigstop();
@@ -41,7 +41,7 @@ async fn a_store_that_is_away_is_not_called_busy_to_a_caller_that_does_not_wait(
 }
 
 #[tokio::test]
-async fn a_release_with_a_local_waiter_ends_within_the_call_timeout_though_the_store_is_away() {
+async fn a_release_to_a_waiter_ends_in_the_call_timeout_in_an_outage() {
     let server = RedisServer::start();
     let locks = manager(&server).await;
     let guard = locks.mutex("k").acquire().await.unwrap();

@@ -133,7 +133,7 @@ async fn a_waiter_dropped_at_any_poll_leaves_the_queue_and_the_lock() {
 }
 
 #[tokio::test]
-async fn a_fair_waiter_dropped_at_any_poll_leaves_the_queue_and_the_lock() {
+async fn a_fair_waiter_dropped_at_any_poll_leaves_queue_and_lock() {
     // A place is given back a second time after a question may not arrive any more, which `end` waits for.
     let scene = Scene::with(5_000 * MS).await;
     at_each_poll(async |polls, leave| {
@@ -228,7 +228,7 @@ async fn a_release_dropped_at_any_poll_still_frees_the_lock() {
 }
 
 #[tokio::test]
-async fn a_run_dropped_at_any_poll_drops_its_body_first_and_frees_the_lock() {
+async fn a_run_dropped_at_any_poll_drops_its_body_before_the_lock() {
     /// A value inside a body that counts living bodies and asserts, when it is dropped, that the lock is still held.
     struct Body(Arc<AtomicUsize>, lock_runtime::Lease);
     impl Drop for Body {
@@ -276,7 +276,7 @@ async fn a_renewal_dropped_at_any_poll_leaves_the_hold_intact() {
 }
 
 #[tokio::test]
-async fn a_connect_dropped_at_any_poll_leaves_no_connection_and_no_key() {
+async fn a_connect_dropped_at_any_poll_leaves_no_connection_or_key() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.addr()).await;
     proxy.delay(Direction::Replies, 2 * MS);

@@ -42,7 +42,7 @@ async fn a_server_that_wants_a_certificate_is_shown_the_clients() {
 }
 
 #[tokio::test]
-async fn without_a_certificate_a_server_that_wants_one_refuses_for_good() {
+async fn a_client_without_a_wanted_certificate_is_refused_for_good() {
     let server = RedisServer::builder()
         .tls()
         .line("tls-auth-clients yes")
@@ -61,7 +61,7 @@ async fn without_a_certificate_a_server_that_wants_one_refuses_for_good() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_an_authority_that_the_server_does_not_know_is_refused_for_good() {
+async fn a_client_certificate_of_an_unknown_authority_is_denied() {
     let server = RedisServer::builder()
         .tls()
         .line("tls-auth-clients yes")
@@ -126,7 +126,7 @@ async fn nodes_of_a_cluster_are_shown_the_certificate() {
 }
 
 #[tokio::test]
-async fn certificates_that_are_replaced_on_disk_are_read_by_the_next_connection() {
+async fn the_next_connection_reads_certificates_replaced_on_disk() {
     the_next_connection_shows_new_ones(|builder, files| {
         builder
             .root_certificate_file(&files.authority)

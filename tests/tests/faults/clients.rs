@@ -96,7 +96,7 @@ async fn a_killed_process_is_seen_until_its_record_ends_by_its_ttl() {
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_write_records_is_told_once_and_locks_as_ever() {
+async fn a_refused_record_is_logged_once_and_locks_work_as_before() {
     let rights = documented_rights("ACL SETUSER bare-locks on >PASSWORD");
     let fewer = rights
         .iter()
@@ -136,8 +136,7 @@ async fn a_user_who_may_not_write_records_is_told_once_and_locks_as_ever() {
 }
 
 #[tokio::test]
-async fn a_store_that_does_not_tell_who_a_holder_is_does_not_keep_an_inspection_waiting_or_from_its_answer()
- {
+async fn an_unreadable_record_does_not_delay_or_fail_an_inspection() {
     let server = RedisServer::start();
     let locks = tests::connected(&server.url()).await;
     let guard = locks.mutex("k").acquire().await.unwrap();
@@ -151,7 +150,7 @@ async fn a_store_that_does_not_tell_who_a_holder_is_does_not_keep_an_inspection_
 }
 
 #[tokio::test]
-async fn a_name_that_would_be_a_record_is_refused_before_anything_is_sent() {
+async fn a_name_that_would_be_a_record_is_refused_before_it_is_sent() {
     let server = RedisServer::start();
     let locks = tests::connected(&server.url()).await;
     let guard = locks.mutex("k").acquire().await.unwrap();

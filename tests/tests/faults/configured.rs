@@ -38,7 +38,7 @@ fn a_process_connects_by_the_variables_of_its_environment() {
 }
 
 #[test]
-fn a_process_is_told_which_of_its_variables_is_wrong_and_no_password() {
+fn a_wrong_variable_is_named_without_the_password() {
     let url = "redis://:hunter2@nowhere.invalid/";
     for (variable, value, why) in [
         (

@@ -85,7 +85,7 @@ async fn listener(reply: fn(&str) -> Option<&'static str>) -> SocketAddr {
 }
 
 #[tokio::test]
-async fn a_password_that_is_not_encoded_in_a_url_is_told_by_the_character_that_ends_it() {
+async fn an_unencoded_password_is_reported_by_its_ending_character() {
     for (url, code) in [
         ("redis://:hunter2#x@localhost/", "%23"),
         ("redis://me:1#hunter2@localhost/", "%23"),
@@ -111,7 +111,7 @@ async fn a_password_that_is_not_encoded_in_a_url_is_told_by_the_character_that_e
 }
 
 #[tokio::test]
-async fn a_password_of_any_characters_works_when_it_is_encoded_and_with_most_when_it_is_not() {
+async fn any_password_works_encoded_and_most_work_unencoded() {
     let server = RedisServer::start();
     for (password, written) in [
         ("a#b/c?d@e:f%g&h", "a%23b%2Fc%3Fd%40e%3Af%25g%26h"),
@@ -153,7 +153,7 @@ async fn a_url_without_a_known_scheme_is_told_which_there_are() {
 }
 
 #[tokio::test]
-async fn what_is_no_redis_server_is_refused_for_good_and_told_from_one_that_is_away() {
+async fn another_service_is_refused_for_good_unlike_an_absent_redis() {
     const ELSE: &[&str] = &["does not speak Redis's protocol", "HTTP", "host and port"];
     let http = listener(|_| Some("HTTP/1.1 400 Bad Request\r\n\r\n")).await;
     let html = listener(|_| Some("<!DOCTYPE HTML>\n<html>")).await;
@@ -229,7 +229,7 @@ async fn a_tls_port_and_a_plain_one_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_database_that_a_server_does_not_have_is_refused_by_its_number() {
+async fn a_missing_database_of_a_server_is_refused_by_its_number() {
     let server = RedisServer::builder().line("databases 4").start();
     let url = format!("{}4", server.url());
     let says = ["no database 4", "`databases`", &server.addr().to_string()];
@@ -294,7 +294,7 @@ async fn each_step_of_connect_names_the_right_that_it_lacks() {
 }
 
 #[tokio::test]
-async fn servers_that_cannot_keep_locks_say_what_to_connect_to_instead() {
+async fn an_unfit_server_is_refused_with_what_to_connect_to_instead() {
     let server = RedisServer::start();
     let replica = RedisServer::builder();
     let replica = replica
@@ -357,7 +357,7 @@ async fn servers_that_cannot_keep_locks_say_what_to_connect_to_instead() {
 
 /// Each step of the check needs the lock of the step before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_stands_still_in_the_middle_of_the_check_is_connected_to() {
+async fn a_server_that_freezes_during_the_check_is_still_connected_to() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.addr()).await;
     proxy.delay(Direction::Requests, 100 * MS);
@@ -384,7 +384,7 @@ async fn a_server_that_stands_still_in_the_middle_of_the_check_is_connected_to()
 }
 
 #[tokio::test]
-async fn servers_that_are_not_ready_can_be_retried_and_old_or_protected_ones_cannot() {
+async fn unready_servers_can_be_retried_and_old_or_protected_ones_not() {
     let full = RedisServer::start();
     let _: redis::Value = full.query(&["CONFIG", "SET", "maxclients", "1"]);
     let error = refused(&full.url()).await;
@@ -478,7 +478,7 @@ async fn proxy_with(server: &RedisServer, instead: &'static [&'static str]) -> F
 }
 
 #[tokio::test]
-async fn a_proxy_without_pub_sub_is_refused_for_good_where_it_says_so_or_cuts_the_connection() {
+async fn a_proxy_that_refuses_or_cuts_pub_sub_is_refused_for_good() {
     let server = RedisServer::start();
     let refusing = proxy_with(&server, &["CLIENT", "NO-SUCH-THING"]).await;
     let cutting = proxy_that_cuts(server.addr()).await;
@@ -506,7 +506,7 @@ async fn a_proxy_that_ignores_subscriptions_may_be_a_slow_network() {
 }
 
 #[tokio::test]
-async fn a_lazy_manager_behind_a_proxy_without_pub_sub_looks_for_itself() {
+async fn a_lazy_manager_behind_a_proxy_without_pub_sub_polls() {
     let server = RedisServer::start();
     let proxy = proxy_with(&server, &["CLIENT", "NO-SUCH-THING"]).await;
     let lazy = tests::builder().lazy(true).connect(&proxy.url()).await;

@@ -13,7 +13,7 @@ const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 
 #[tokio::test]
-async fn a_latch_whose_messages_are_lost_is_looked_at_again_all_the_same() {
+async fn a_waiter_of_a_latch_looks_again_when_messages_are_lost() {
     let server = RedisServer::start();
     let (proxy, locks) = behind_a_proxy(&server, tests::builder()).await;
     let other = tests::connected(&server.url()).await;
@@ -35,7 +35,7 @@ async fn a_latch_whose_messages_are_lost_is_looked_at_again_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_latch_that_opens_while_the_subscription_is_cut_is_seen_after_it() {
+async fn a_latch_opened_during_a_cut_subscription_is_seen_after_it() {
     let server = RedisServer::start();
     // Nothing else than the new subscription makes the waiter ask again.
     let builder = tests::builder().longest_nap(60 * LONG);
@@ -52,7 +52,7 @@ async fn a_latch_that_opens_while_the_subscription_is_cut_is_seen_after_it() {
 }
 
 #[tokio::test]
-async fn plain_permits_that_are_granted_just_after_the_end_of_the_wait_are_not_lost() {
+async fn plain_permits_granted_just_after_the_wait_are_not_lost() {
     let server = RedisServer::start();
     let (proxy, locks) = behind_a_proxy(&server, tests::builder()).await;
     let semaphore = locks.plain_semaphore("s");
@@ -113,7 +113,7 @@ async fn what_is_not_answered_is_unknown_and_sent_once() {
 }
 
 #[tokio::test]
-async fn permits_of_a_caller_who_left_come_back_once_the_server_writes_again() {
+async fn permits_of_a_departed_caller_return_once_the_server_writes() {
     let server = RedisServer::start();
     let (proxy, locks) = behind_a_proxy(&server, tests::builder().call_timeout(LONG)).await;
     let semaphore = locks.plain_semaphore("s");

@@ -85,7 +85,7 @@ fn clients(server: &RedisServer) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn every_connection_logs_in_with_what_the_credentials_say_at_that_time() {
+async fn every_connection_logs_in_with_the_current_credentials() {
     let server = RedisServer::builder()
         .user("locks", &format!("on >first {RULES}"))
         .start();
@@ -112,7 +112,7 @@ async fn every_connection_logs_in_with_what_the_credentials_say_at_that_time() {
 }
 
 #[tokio::test]
-async fn an_open_connection_logs_in_again_before_its_login_expires_and_stays() {
+async fn an_open_connection_stays_and_renews_its_login_in_time() {
     let server = RedisServer::builder()
         .user("locks", &format!("on >first {RULES}"))
         .start();
@@ -141,7 +141,7 @@ async fn an_open_connection_logs_in_again_before_its_login_expires_and_stays() {
 }
 
 #[tokio::test]
-async fn a_login_that_cannot_be_renewed_keeps_its_connection_and_is_tried_again() {
+async fn a_failed_login_renewal_keeps_the_connection_and_is_retried() {
     let server = RedisServer::builder()
         .user("locks", &format!("on >first {RULES}"))
         .start();
@@ -167,7 +167,7 @@ async fn a_login_that_cannot_be_renewed_keeps_its_connection_and_is_tried_again(
 }
 
 #[tokio::test]
-async fn credentials_without_a_login_are_unavailable_in_time_and_can_be_retried() {
+async fn credentials_without_a_login_fail_in_time_and_can_be_retried() {
     let server = RedisServer::builder().requirepass("hunter2").start();
     let url = server.url().replace(":hunter2@", "");
     let connect = |builder: lock_runtime::LockManagerBuilder| {
@@ -195,7 +195,7 @@ async fn credentials_without_a_login_are_unavailable_in_time_and_can_be_retried(
 }
 
 #[tokio::test]
-async fn credentials_that_panic_once_do_not_end_the_connections_for_good() {
+async fn credentials_that_panic_once_do_not_end_connections_for_good() {
     let server = RedisServer::builder().requirepass("hunter2").start();
     let url = server.url().replace(":hunter2@", "");
     let asked = Arc::new(AtomicUsize::new(0));
@@ -232,7 +232,7 @@ async fn a_refused_login_is_denied_without_its_password() {
 }
 
 #[tokio::test]
-async fn credentials_beside_a_login_in_the_url_are_refused_before_any_io() {
+async fn credentials_beside_a_login_in_the_url_are_refused_without_io() {
     for url in [
         "redis://user:hunter2@nowhere.invalid/",
         "redis://:hunter2@nowhere.invalid/",
@@ -254,7 +254,7 @@ async fn credentials_beside_a_login_in_the_url_are_refused_before_any_io() {
 }
 
 #[tokio::test]
-async fn the_master_behind_sentinels_is_logged_in_to_and_the_sentinels_are_not() {
+async fn credentials_log_in_to_the_master_and_not_to_its_sentinels() {
     let group = SentinelGroup::builder(1, 1)
         .requirepass("hunter2")
         .sentinel_password("another")

@@ -206,7 +206,7 @@ async fn after_a_release_nothing_is_renewed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_storm_of_releases_by_drop_frees_everything_and_starves_no_renewal() {
+async fn a_storm_of_dropped_guards_frees_locks_and_starves_no_renewal() {
     const KEYS: usize = 3_000;
     let server = RedisServer::start();
     // Nothing becomes free, and no call is given up, by time.

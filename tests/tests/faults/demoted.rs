@@ -20,7 +20,7 @@ fn follow(replica: &RedisServer, master: &RedisServer) {
 }
 
 #[tokio::test]
-async fn a_master_that_was_demoted_behind_its_name_is_left_for_the_one_that_has_the_name() {
+async fn a_master_demoted_behind_its_name_is_left_for_the_new_master() {
     let conf = || RedisServer::builder().line("repl-diskless-sync-delay 0");
     let servers = replicated(conf, 1).await;
     let [old, new] = &servers[..] else {

@@ -93,7 +93,7 @@ async fn managers(server: &RedisServer, number: usize) -> Vec<LockManager> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn processes_and_managers_never_hold_at_once_though_scripts_and_connections_go() {
+async fn lost_scripts_and_connections_let_no_two_processes_overlap() {
     let server = RedisServer::start();
     let history = Arc::new(History::new());
     let all = acquisitions();
@@ -148,7 +148,7 @@ async fn processes_and_managers_never_hold_at_once_though_scripts_and_connection
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn managers_never_hold_at_once_though_the_server_freezes_and_restarts() {
+async fn managers_never_overlap_while_the_server_freezes_and_restarts() {
     let mut server = RedisServer::builder().appendonly().start();
     let history = Arc::new(History::new());
     let budget = Arc::new(AtomicI64::new(i64::MAX));

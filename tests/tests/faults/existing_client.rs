@@ -74,7 +74,7 @@ async fn known_servers_are_nodes_of_a_quorum() {
 }
 
 #[tokio::test]
-async fn a_client_with_certificates_of_its_own_is_told_to_give_them_to_the_builder() {
+async fn certificates_of_an_existing_client_must_go_to_the_builder() {
     let server = RedisServer::builder().tls().start();
     let authority = std::fs::read(&server.tls_files().authority).expect("a PEM file");
     let certificates = TlsCertificates {
@@ -95,7 +95,7 @@ async fn a_client_with_certificates_of_its_own_is_told_to_give_them_to_the_build
 }
 
 #[tokio::test]
-async fn a_client_that_verifies_no_certificates_is_refused_before_any_io() {
+async fn a_client_that_verifies_no_certificates_is_refused_without_io() {
     let careless = ConnectionAddr::TcpTls {
         host: "nowhere.invalid".to_owned(),
         port: 6379,

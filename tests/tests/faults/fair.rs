@@ -30,7 +30,7 @@ async fn queued(server: &RedisServer, count: usize) {
 }
 
 #[tokio::test]
-async fn four_hundred_waiters_of_eight_processes_are_served_in_strict_order() {
+async fn waiters_of_eight_processes_are_served_in_strict_order() {
     kept_in_order(Duration::from_secs(5), async || {
         let server = RedisServer::start();
         let locks = tests::connected(&server.url()).await;
@@ -53,7 +53,7 @@ async fn four_hundred_waiters_of_eight_processes_are_served_in_strict_order() {
 }
 
 #[tokio::test]
-async fn killed_waiters_at_the_head_delay_the_next_by_a_bounded_time_however_many() {
+async fn any_number_of_killed_waiters_delays_the_next_by_bounded_time() {
     for tasks in [1, 40] {
         // A round ends early if the worker has lost its places before it is killed. Nothing sleeps until then.
         kept_in_order(Duration::ZERO, async || {
@@ -97,7 +97,7 @@ async fn killed_waiters_at_the_head_delay_the_next_by_a_bounded_time_however_man
 }
 
 #[tokio::test]
-async fn a_killed_holder_of_a_fair_lock_blocks_until_its_lease_is_over() {
+async fn a_killed_holder_blocks_the_waiters_until_its_lease_is_over() {
     kept_in_order(Duration::from_secs(9), async || {
         let server = RedisServer::start();
         let locks = tests::connected(&server.url()).await;
@@ -129,7 +129,7 @@ async fn a_killed_holder_of_a_fair_lock_blocks_until_its_lease_is_over() {
 }
 
 #[tokio::test]
-async fn a_question_whose_answer_is_lost_keeps_the_place_and_takes_nothing_twice() {
+async fn a_request_with_a_lost_answer_keeps_its_place_and_takes_once() {
     let mut lost = vec![Then::Cut, Then::Silence];
     for _ in 0..20 {
         let Some(then) = lost.last().copied() else {
@@ -170,7 +170,7 @@ async fn a_question_whose_answer_is_lost_keeps_the_place_and_takes_nothing_twice
 
 /// After a cut, the waiter is another holder: a copy of its process may have the id that it had before.
 #[tokio::test]
-async fn a_waiter_whose_connections_are_cut_keeps_its_place_as_another_holder() {
+async fn a_waiter_keeps_its_place_after_a_cut_under_another_holder_id() {
     kept_in_order(Duration::from_secs(2), async || {
         let server = RedisServer::start();
         let (proxy, cut) = behind_a_proxy(&server, tests::builder()).await;

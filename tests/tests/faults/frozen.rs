@@ -94,7 +94,7 @@ async fn frozen(cluster: &RedisCluster, locks: &LockManager, stem: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_to_a_frozen_master_do_not_slow_down_keys_of_the_others() {
+async fn a_frozen_master_does_not_slow_down_keys_of_other_masters() {
     let conf = RedisCluster::builder()
         .node_timeout(LONG)
         .line("cluster-require-full-coverage no");
@@ -105,7 +105,7 @@ async fn requests_to_a_frozen_master_do_not_slow_down_keys_of_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_that_are_sent_on_to_a_frozen_node_do_not_slow_down_the_node_that_sends_them() {
+async fn redirects_to_a_frozen_node_do_not_slow_the_redirecting_node() {
     let conf = RedisCluster::builder()
         .node_timeout(LONG)
         .line("cluster-require-full-coverage no");
@@ -154,7 +154,7 @@ async fn a_slow_master_makes_no_rest_at_keys_of_others_longer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_connection_after_a_dead_one_serves_at_once_whatever_is_under_way_on_that() {
+async fn a_new_connection_serves_despite_requests_on_the_dead_one() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.addr()).await;
     let locks = builder().connect(&proxy.url()).await.unwrap();
@@ -175,7 +175,7 @@ async fn the_connection_after_a_dead_one_serves_at_once_whatever_is_under_way_on
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_next_master_serves_at_once_whatever_is_under_way_at_the_frozen_one() {
+async fn a_new_master_serves_at_once_despite_requests_at_a_frozen_one() {
     let group = SentinelGroup::start().await;
     let locks = builder().connect(&group.url()).await.unwrap();
     let load = Load::start(&locks, &names("before", KEYS));

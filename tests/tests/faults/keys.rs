@@ -157,7 +157,7 @@ async fn a_number_is_refused_by_a_lock_and_known_to_inspect() {
 
 /// A key of the same format that another client wrote is no foreign key: it has a holder.
 #[tokio::test]
-async fn a_key_of_another_client_of_the_format_is_busy_and_left_as_it_is() {
+async fn a_key_of_another_client_of_the_format_is_busy_and_unchanged() {
     let (server, locks) = scene().await;
     let id = "c6b0a1de-0000-4000-8000-000000000000:1";
     server.query::<i64>(&["HSET", "lock:k", id, "2"]);
@@ -182,7 +182,7 @@ async fn a_key_of_another_client_of_the_format_is_busy_and_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_key_that_turns_foreign_under_a_holder_is_a_loss_and_left_as_it_is() {
+async fn a_key_turned_foreign_under_a_holder_is_a_loss_and_unchanged() {
     let (server, locks) = scene().await;
     // They are renewed after a third of the lease, in one batch with a good key.
     let lock = |name: String| locks.mutex(name).lease(18_000 * MS).acquire();
@@ -309,7 +309,7 @@ async fn a_fence_that_turns_to_junk_does_not_hang_a_hand_over() {
 }
 
 #[tokio::test]
-async fn a_key_that_lost_its_expiry_gets_it_back_with_the_next_renewal() {
+async fn a_key_without_its_expiry_regains_it_at_the_next_renewal() {
     let (server, locks) = scene().await;
     let guard = locks.mutex("k").lease(18_000 * MS).acquire().await.unwrap();
     assert_eq!(server.query::<i64>(&["PERSIST", "lock:k"]), 1);

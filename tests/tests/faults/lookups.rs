@@ -53,18 +53,18 @@ fn hold_in_a_table<D: Sql>() {
 }
 
 #[test]
-fn on_redis_a_hold_outlives_cuts_while_names_cannot_be_looked_up() {
+fn on_redis_a_hold_outlives_cuts_without_name_lookups() {
     let server = RedisServer::start();
     let url = format!("redis://localhost:{}/", server.port());
     hold_without_look_ups(&url, || server.cut_clients());
 }
 
 #[test]
-fn on_postgres_a_hold_outlives_cuts_while_names_cannot_be_looked_up() {
+fn on_postgres_a_hold_outlives_cuts_without_name_lookups() {
     hold_in_a_table::<Postgres>();
 }
 
 #[test]
-fn on_mysql_a_hold_outlives_cuts_while_names_cannot_be_looked_up() {
+fn on_mysql_a_hold_outlives_cuts_without_name_lookups() {
     hold_in_a_table::<Mariadb>();
 }

@@ -24,7 +24,7 @@ fn without(commands: &[&str]) -> ServerConf {
 }
 
 #[tokio::test]
-async fn without_pubsub_waiters_look_for_themselves_and_the_log_says_so_once() {
+async fn without_pubsub_waiters_poll_and_the_log_reports_it_once() {
     let events = Events::default();
     let _log = tracing::subscriber::set_default(events.clone());
     let server = without(&[
@@ -67,7 +67,7 @@ async fn without_pubsub_waiters_look_for_themselves_and_the_log_says_so_once() {
 }
 
 #[tokio::test]
-async fn without_script_load_client_config_and_info_all_works_and_the_log_names_info() {
+async fn without_script_client_config_and_info_only_info_is_logged() {
     let events = Events::default();
     let _log = tracing::subscriber::set_default(events.clone());
     let server = without(&["SCRIPT"])
@@ -91,7 +91,7 @@ async fn without_script_load_client_config_and_info_all_works_and_the_log_names_
 }
 
 #[tokio::test]
-async fn behind_a_proxy_that_loads_scripts_on_another_server_all_works() {
+async fn locks_work_behind_a_proxy_that_loads_scripts_elsewhere() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.addr()).await;
     proxy.rewrite(|request| match request {

@@ -60,7 +60,7 @@ async fn a_set_dropped_at_any_poll_leaves_each_of_its_locks_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_set_takes_no_longer_than_its_wait_or_one_call_while_the_store_does_not_answer() {
+async fn a_set_without_answers_ends_within_its_wait_or_one_call() {
     let (locks, control) = test_util::in_memory();
     let names = ["a", "b", "c", "d"];
     let answers_after = |time| {

@@ -20,7 +20,7 @@ const MS: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_waited_for_a_locked_row_judges_leases_by_the_time_after_the_wait() {
+async fn a_request_judges_leases_by_the_time_after_its_wait_for_a_row() {
     let table = MariadbTable::new();
     let other = manager(&table.url()).await;
     let builder = tests::builder().call_timeout(LONG).lease(60 * LONG);
@@ -59,7 +59,7 @@ fn waits_for_a_row(table: &MariadbTable) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_was_given_up_behind_a_locked_row_takes_nothing_when_the_row_is_free() {
+async fn a_request_given_up_behind_a_locked_row_takes_nothing_later() {
     let table = MariadbTable::new();
     let (locks, other) = (manager(&table.url()).await, manager(&table.url()).await);
     drop(locks.write("k").acquire().await.unwrap());
@@ -111,7 +111,7 @@ fn looks(server: &MariadbServer) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_waiter_of_a_process_looks_more_and_more_rarely_and_locks_no_row() {
+async fn one_waiter_of_a_process_polls_more_rarely_and_locks_no_row() {
     let server = MariadbServer::start();
     let locks = manager(&server.url()).await;
     held_by(&server, "somebody");
@@ -146,7 +146,7 @@ async fn one_waiter_of_a_process_looks_more_and_more_rarely_and_locks_no_row() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_does_not_wait_for_a_held_row_that_a_transaction_has_locked() {
+async fn a_waiter_does_not_block_on_a_row_locked_by_a_transaction() {
     let server = MariadbServer::start();
     let locks = manager(&server.url()).await;
     held_by(&server, "somebody");
@@ -171,7 +171,7 @@ async fn a_waiter_does_not_wait_for_a_held_row_that_a_transaction_has_locked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_does_not_look_more_rarely_while_the_lock_changes_hands() {
+async fn a_waiter_does_not_poll_more_rarely_as_the_lock_changes_hands() {
     let server = MariadbServer::start();
     let locks = manager(&server.url()).await;
     held_by(&server, "somebody");
@@ -267,7 +267,7 @@ async fn a_server_that_cannot_keep_locks_is_refused_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn settings_of_a_server_that_would_forget_or_misjudge_locks_are_refused() {
+async fn server_settings_that_forget_or_misjudge_locks_are_refused() {
     for (setting, names) in [
         (
             "innodb-flush-log-at-trx-commit=0",
@@ -334,8 +334,7 @@ async fn a_limit_of_rows_that_the_server_sets_loses_no_hold() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_chains_transactions_and_wants_keys_in_updates_shows_locks_and_apps_to_others()
- {
+async fn chained_transactions_and_safe_updates_still_show_the_holder() {
     let server = MariadbServer::start();
     server.query("SET GLOBAL completion_type = 1, GLOBAL sql_safe_updates = 1");
     let (locks, other) = (manager(&server.url()).await, manager(&server.url()).await);
@@ -352,7 +351,7 @@ async fn a_server_that_chains_transactions_and_wants_keys_in_updates_shows_locks
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_documented_statement_deletes_what_nobody_has_used_for_long_and_locks_no_other_row() {
+async fn the_documented_cleanup_deletes_old_rows_and_locks_no_others() {
     let table = MariadbTable::new();
     let (locks, name) = (manager(&table.url()).await, table.name());
     for key in [
@@ -405,7 +404,7 @@ async fn the_documented_statement_deletes_what_nobody_has_used_for_long_and_lock
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_primary_that_becomes_a_replica_stops_granting_to_a_user_who_may_write_to_it() {
+async fn a_demoted_primary_grants_nothing_to_a_user_that_may_write() {
     let server = MariadbServer::start();
     let locks = manager(&server.url()).await;
     // The second connection of the pool was never used when the server becomes a replica.
@@ -512,7 +511,7 @@ async fn holds_whose_renewals_do_not_fit_into_one_packet_are_kept() {
 
 /// So a row looks after a write was given back, if the clock is set back then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_of_a_row_whose_last_write_ended_in_the_future_are_released_by_force() {
+async fn readers_of_a_row_with_a_future_end_are_released_by_force() {
     let server = MariadbServer::start();
     let locks = manager(&server.url()).await;
     let read = locks.read("k").auto_renew(false);
@@ -545,7 +544,7 @@ async fn behind_a_proxy(
 
 /// The first connection for renewals may be opened in the middle of a failover.
 #[tokio::test]
-async fn renewals_wait_for_a_primary_if_another_connection_has_reached_the_server() {
+async fn renewals_wait_for_a_primary_that_other_connections_reached() {
     let events = Events::default();
     let _logging = tracing::subscriber::set_default(events.clone());
     let server = MariadbServer::start();
@@ -619,7 +618,7 @@ async fn what_a_session_does_not_commit_is_not_granted() {
 
 /// Nobody knows whether the server has done what it was asked for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_error_of_a_proxy_that_has_lost_its_server_leaves_the_outcome_open() {
+async fn a_proxy_that_lost_its_server_leaves_the_outcome_open() {
     let table = MariadbTable::new();
     let other = manager(&table.url()).await;
     let (proxy, locks) = behind_a_proxy(&table, str::to_owned).await;

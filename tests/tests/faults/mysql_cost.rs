@@ -67,7 +67,7 @@ async fn tries_for_a_lock_that_is_busy_change_no_row_and_write_no_log() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pair_is_two_statements_and_pairs_leave_the_table_as_small_as_it_was() {
+async fn a_pair_costs_two_statements_and_never_grows_the_table() {
     const PAIRS: i64 = 3_000;
     let server = MariadbServer::start();
     let locks = manager(&server).await;

@@ -82,7 +82,7 @@ async fn what_the_replica_has_is_held_on_and_tokens_rise() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_frozen_primary_keeps_nobody_from_the_new_one_which_may_have_missed_a_lock() {
+async fn a_replica_replaces_a_frozen_primary_and_may_miss_a_lock() {
     if is_left_out() {
         return;
     }
@@ -139,7 +139,7 @@ async fn a_url_of_replicas_alone_is_refused_with_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_manager_that_began_before_the_promotion_finds_the_new_primary() {
+async fn a_manager_begun_before_the_promotion_finds_the_new_primary() {
     if is_left_out() {
         return;
     }

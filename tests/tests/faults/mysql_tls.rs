@@ -51,7 +51,7 @@ async fn denied(builder: LockManagerBuilder, url: &str) -> String {
 }
 
 #[tokio::test]
-async fn every_connection_is_by_tls_to_a_host_that_the_certificate_names() {
+async fn every_connection_uses_tls_to_a_host_named_in_the_certificate() {
     let newest = MariadbServer::with_tls(&["tls-version=TLSv1.3"]);
     let older = MariadbServer::with_tls(&["tls-version=TLSv1.2"]);
     for server in [newest, older] {
@@ -81,7 +81,7 @@ async fn every_connection_is_by_tls_to_a_host_that_the_certificate_names() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_an_unknown_authority_is_refused_in_every_mode() {
+async fn an_unknown_authority_is_refused_in_every_mode() {
     let (server, stranger) = (MariadbServer::with_tls(&[]), tempfile::tempdir().unwrap());
     let stranger = TlsFiles::write_to(stranger.path());
     for mode in ["sslmode=require", "ssl-mode=VERIFY_IDENTITY"] {
@@ -143,7 +143,7 @@ async fn a_server_that_wants_a_certificate_is_shown_the_clients() {
 }
 
 #[tokio::test]
-async fn certificates_that_are_replaced_on_disk_are_read_by_the_next_connection() {
+async fn the_next_connection_reads_certificates_replaced_on_disk() {
     let server = MariadbServer::with_tls(&[]);
     add_user(&server, "certified", "X509");
     let files = server.tls_files();
@@ -168,7 +168,7 @@ async fn certificates_that_are_replaced_on_disk_are_read_by_the_next_connection(
 }
 
 #[tokio::test]
-async fn a_server_without_tls_is_refused_and_nothing_goes_by_a_plain_connection() {
+async fn a_server_without_tls_is_refused_and_sent_nothing_in_plain() {
     let (server, files) = (MariadbServer::start(), tempfile::tempdir().unwrap());
     let files = TlsFiles::write_to(files.path());
     let url = url(&server, "lock@localhost", "sslmode=verify-full");
@@ -181,7 +181,7 @@ async fn a_server_without_tls_is_refused_and_nothing_goes_by_a_plain_connection(
 }
 
 #[tokio::test]
-async fn a_server_that_wants_tls_refuses_a_plain_connection_with_what_to_do() {
+async fn a_tls_server_refuses_a_plain_connection_with_advice() {
     let server = MariadbServer::with_tls(&[]);
     server.query("SET GLOBAL require_secure_transport = 1");
     let plain = url(&server, "lock@127.0.0.1", "");
@@ -193,7 +193,7 @@ async fn a_server_that_wants_tls_refuses_a_plain_connection_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn authorities_of_the_system_are_trusted_where_the_builder_names_none() {
+async fn authorities_of_the_system_are_trusted_by_default() {
     let server = MariadbServer::with_tls(&[]);
     let url = url(&server, "lock@localhost", "sslmode=verify-full");
     drop(connected(trusting(server.tls_files()), &url).await);

@@ -82,7 +82,7 @@ async fn a_cut_connection_does_not_end_a_wait() {
 }
 
 #[tokio::test]
-async fn an_acquire_whose_reply_is_lost_is_undone_and_repeated_within_the_wait() {
+async fn an_acquire_with_a_lost_reply_is_undone_and_repeated_in_time() {
     each_way(async |then| {
         let (server, proxy, locks, other) = scene().await;
         Op::Acquire.lose_reply(&proxy, then);
@@ -202,7 +202,7 @@ async fn holds_are_kept_by_a_store_whose_every_answer_is_late() {
 }
 
 #[tokio::test]
-async fn a_hand_over_whose_reply_is_lost_serves_the_waiter_all_the_same() {
+async fn a_hand_over_with_a_lost_reply_still_serves_the_waiter() {
     each_way(async |then| {
         let (server, proxy, locks, other) = scene().await;
         let guard = locks.mutex("k").acquire().await.unwrap();
@@ -252,7 +252,7 @@ async fn the_deadline_counts_from_before_the_request_was_sent() {
 }
 
 #[tokio::test]
-async fn a_black_hole_in_either_direction_ends_a_hold_at_its_local_deadline() {
+async fn a_black_hole_either_way_ends_a_hold_at_its_local_deadline() {
     let in_one = async |direction| {
         let (server, proxy, locks, other) = scene().await;
         let guard = locks.mutex("k").lease(1_000 * MS).wait(LONG);

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 const MS: Duration = Duration::from_millis(1);
 
 #[tokio::test]
-async fn an_observer_learns_who_leads_though_each_call_is_dropped_before_the_answer() {
+async fn an_observer_finds_the_leader_although_each_call_is_dropped() {
     let server = RedisServer::start();
     let (proxy, locks) = behind_a_proxy(&server, tests::builder()).await;
     let leader = tests::connected(&server.url()).await;

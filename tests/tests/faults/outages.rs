@@ -133,7 +133,7 @@ async fn a_restart_with_data_within_the_lease_costs_nothing() {
 }
 
 #[tokio::test]
-async fn a_restart_without_data_is_told_to_the_holder_and_frees_the_waiter() {
+async fn a_restart_without_data_is_a_loss_and_frees_the_waiter() {
     let mut server = RedisServer::start();
     let locks = manager(&server).await;
     let (proxy, waiter) = behind_a_proxy(&server, told()).await;
@@ -204,7 +204,7 @@ async fn is_outlived(frozen: bool) -> bool {
 }
 
 #[tokio::test]
-async fn a_caller_behind_one_without_an_answer_leaves_at_its_own_deadline() {
+async fn a_caller_behind_an_unanswered_one_leaves_at_its_own_deadline() {
     let server = RedisServer::start();
     let locks = patient(&server).await;
     server.sigstop();
@@ -326,7 +326,7 @@ async fn a_release_during_an_outage_is_made_good_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_during_an_outage_tells_its_caller_after_the_time_of_a_call() {
+async fn a_release_in_an_outage_fails_after_the_call_timeout() {
     let builder = tests::builder().call_timeout(CALL);
     let (locks, control) = test_util::of(builder).unwrap();
     let guard = locks.mutex("k").acquire().await.unwrap();

@@ -391,7 +391,7 @@ on_each_database! {
     a_user_that_is_kept_out_for_a_while_ends_no_wait_on_postgres: a_user_that_is_kept_out on Postgres,
     a_user_that_is_kept_out_for_a_while_ends_no_wait_on_mysql: a_user_that_is_kept_out on Mariadb,
     a_table_that_is_renamed_for_a_while_ends_no_wait_on_postgres: a_table_that_is_renamed on Postgres,
-    a_connection_that_finds_no_table_is_not_called_lost_on_postgres: a_table_that_is_missing_while_connections_end on Postgres,
-    a_connection_that_finds_no_table_is_not_called_lost_on_mysql: a_table_that_is_missing_while_connections_end on Mariadb,
+    a_connection_without_a_table_is_not_called_lost_on_postgres: a_table_that_is_missing_while_connections_end on Postgres,
+    a_connection_without_a_table_is_not_called_lost_on_mysql: a_table_that_is_missing_while_connections_end on Mariadb,
     a_table_that_is_renamed_for_a_while_ends_no_wait_on_mysql: a_table_that_is_renamed on Mariadb,
 }

@@ -26,7 +26,7 @@ async fn behind_a_proxy(table: &PostgresTable) -> (FaultProxy, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn plain_permits_that_are_certainly_not_taken_are_waited_for_though_an_answer_is_lost() {
+async fn a_lost_reply_ends_no_wait_for_permits_surely_not_taken() {
     let table = PostgresTable::new();
     let (proxy, through) = behind_a_proxy(&table).await;
     let patient = tests::builder().call_timeout(LONG);
@@ -49,7 +49,7 @@ async fn plain_permits_that_are_certainly_not_taken_are_waited_for_though_an_ans
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connect_listens_for_forced_releases_though_releases_notify_nobody() {
+async fn connect_listens_for_forced_releases_even_with_notify_off() {
     let table = PostgresTable::new();
     let other = manager(&table.url()).await;
     let (proxy, through) = behind_a_proxy(&table).await;
@@ -106,7 +106,7 @@ fn is_about(args: &[&[u8]], statement: &str) -> bool {
 
 /// A proxy may keep a connection and give it another session. Here, it does so when the connection begins to listen.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_listens_no_more_behind_an_open_connection_is_replaced() {
+async fn a_deaf_session_behind_an_open_connection_is_replaced() {
     let table = PostgresTable::new();
     let other = manager(&table.url()).await;
     let (proxy, through) = behind_a_proxy(&table).await;
@@ -141,7 +141,7 @@ async fn a_session_that_listens_no_more_behind_an_open_connection_is_replaced() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_is_told_and_without_notifications_asks_again_and_again() {
+async fn a_waiter_is_woken_or_polls_where_notifications_are_off() {
     let table = PostgresTable::new();
     let (proxy, through) = behind_a_proxy(&table).await;
     let quiet = format!("{through}&lock_notify=off");
@@ -307,7 +307,7 @@ async fn a_user_who_may_not_create_tables_needs_them_to_be_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn managers_that_create_one_table_at_the_same_moment_do_it_in_turn() {
+async fn managers_that_create_one_table_at_once_take_turns() {
     let table = PostgresTable::new();
     let (server, name) = (table.server(), table.name());
     drop(connected(tests::builder().ensure_schema(true), &table.url()).await);
@@ -447,7 +447,7 @@ async fn a_statement_whose_cancellation_is_lost_ends_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_statements_of_a_count_together_take_no_longer_than_a_call_may() {
+async fn all_statements_of_a_count_share_one_call_timeout() {
     const TIMEOUT: Duration = Duration::from_secs(18);
     let table = PostgresTable::new();
     let builder = tests::builder().ensure_schema(true);
@@ -485,7 +485,7 @@ async fn all_statements_of_a_count_together_take_no_longer_than_a_call_may() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hold_that_an_operator_has_made_endless_is_busy_until_it_is_forced() {
+async fn a_hold_that_an_operator_made_endless_is_busy_until_forced() {
     let table = PostgresTable::new();
     let (locks, other) = (manager(&table.url()).await, manager(&table.url()).await);
     let guard = locks.mutex("k").lease(20 * LONG).acquire().await.unwrap();
@@ -510,7 +510,7 @@ async fn a_hold_that_an_operator_has_made_endless_is_busy_until_it_is_forced() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_are_told_where_the_name_of_the_table_is_a_word_of_sql() {
+async fn waiters_are_woken_where_the_table_name_is_a_word_of_sql() {
     let server = PostgresServer::start();
     server.query("CREATE SCHEMA app");
     let url = format!("{}?lock_table=app.order", server.url());

@@ -67,7 +67,7 @@ async fn stays_held(guard: &LockGuard, other: &LockManager) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_whose_clock_is_an_hour_off_holds_waits_and_gives_back_like_any_other() {
+async fn a_client_with_a_clock_an_hour_off_works_like_any_other() {
     async fn is_like_any_other(shift: &str) {
         let server = Shifted::by(shift);
         let (locks, other) = (server.manager().await, server.manager().await);
@@ -146,7 +146,7 @@ async fn ids_rise_when_the_database_sets_its_clock_and_wait_for_2026() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_go_on_rising_and_holds_go_on_when_the_database_sets_its_clock_back() {
+async fn a_database_clock_set_back_ends_no_hold_and_tokens_still_rise() {
     let server = Shifted::by("0");
     let (locks, other) = (server.manager().await, server.manager().await);
     let guard = take(&locks, "k").await;
@@ -165,7 +165,7 @@ async fn tokens_go_on_rising_and_holds_go_on_when_the_database_sets_its_clock_ba
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_sets_its_clock_forward_ends_leases_early_and_the_holder_is_told() {
+async fn a_database_clock_set_forward_ends_leases_early_as_a_loss() {
     let server = Shifted::by("0");
     let (locks, other) = (server.manager().await, server.manager().await);
     let lease = Duration::from_secs(18);
@@ -180,8 +180,7 @@ async fn a_database_that_sets_its_clock_forward_ends_leases_early_and_the_holder
 }
 
 #[tokio::test]
-async fn the_documented_statement_deletes_what_nobody_has_used_for_long_and_tokens_rise_all_the_same()
- {
+async fn the_documented_cleanup_deletes_old_rows_while_tokens_rise() {
     let table = PostgresTable::new();
     let locks = connected(tests::builder().ensure_schema(true), &table.url()).await;
     let (server, name) = (table.server(), table.name());

@@ -45,7 +45,7 @@ impl Drop for SmallDisk {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "mounts a file system, which root may: run it by hand"]
-async fn a_full_disk_ends_holds_on_time_and_locks_are_had_again_when_there_is_room() {
+async fn a_full_disk_ends_holds_on_time_and_locks_return_with_space() {
     let disk = SmallDisk::mount("160m");
     let mut server = PostgresServer::within(disk.path());
     let builder = tests::builder().ensure_schema(true).call_timeout(500 * MS);

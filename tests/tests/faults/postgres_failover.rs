@@ -60,7 +60,7 @@ async fn count(locks: &LockManager, name: &str) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_outlasts_a_failover_to_a_synchronous_standby_and_tokens_go_on() {
+async fn locks_and_tokens_outlast_a_failover_to_a_synchronous_standby() {
     let (mut primary, standby) = pair(true).await;
     // The standby comes first in the URL: it is passed over.
     let url = url([&standby, &primary]);
@@ -107,8 +107,7 @@ async fn a_lock_outlasts_a_failover_to_a_synchronous_standby_and_tokens_go_on() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_frozen_primary_keeps_nobody_from_the_new_one_and_an_asynchronous_standby_may_have_missed_a_lock()
- {
+async fn an_async_standby_for_a_frozen_primary_may_have_missed_locks() {
     let (primary, standby) = pair(false).await;
     let url = url([&primary, &standby]);
     let (locks, other) = (manager(&url).await, manager(&url).await);
@@ -190,7 +189,7 @@ async fn a_commit_whose_wait_for_a_standby_is_ended_grants_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_manager_that_began_before_the_promotion_finds_the_new_primary() {
+async fn a_manager_begun_before_the_promotion_finds_the_new_primary() {
     let (mut primary, standby) = pair(true).await;
     let locks = manager(&url([&primary, &standby])).await;
     token(&locks, "k").await;

@@ -33,7 +33,7 @@ async fn scene(options: &str) -> (PostgresServer, PgbouncerServer, [LockManager;
 const WAYS: [&str; 2] = ["", "?lock_notify=off"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn locks_that_go_through_a_pooler_are_renewed_and_change_hands_although_nobody_is_told() {
+async fn locks_through_a_pooler_are_renewed_and_move_without_messages() {
     async fn go_through(options: &str) {
         let (_server, _pooler, [locks, other]) = scene(options).await;
         let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
@@ -72,7 +72,7 @@ async fn locks_that_go_through_a_pooler_are_renewed_and_change_hands_although_no
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_holders_behind_a_pooler_exclude_each_other_and_share_its_few_connections() {
+async fn many_holders_share_few_pooled_connections_without_overlap() {
     let (server, _pooler, managers) = scene(WAYS[1]).await;
     let (held, mut tasks) = (Arc::new(AtomicBool::new(false)), JoinSet::new());
     for task in 0..12 {
@@ -100,7 +100,7 @@ async fn many_holders_behind_a_pooler_exclude_each_other_and_share_its_few_conne
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_search_path_that_another_client_left_leads_to_no_other_table() {
+async fn another_clients_search_path_leads_to_no_other_table() {
     let server = PostgresServer::start();
     let first = manager(&server.url()).await;
     server.query(

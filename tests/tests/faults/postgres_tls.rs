@@ -49,7 +49,7 @@ async fn denied(builder: LockManagerBuilder, url: &str) -> String {
 }
 
 #[tokio::test]
-async fn every_connection_is_by_tls_to_a_host_that_the_certificate_names() {
+async fn every_connection_uses_tls_to_a_host_named_in_the_certificate() {
     let newest = PostgresServer::with_tls(&[], &[]);
     let older = PostgresServer::with_tls(&["ssl_max_protocol_version=TLSv1.2"], &[]);
     for (server, version) in [(newest, "TLSv1.3"), (older, "TLSv1.2")] {
@@ -88,7 +88,7 @@ async fn a_login_is_tied_to_the_certificate_of_the_server() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_an_unknown_authority_is_refused_in_every_mode() {
+async fn an_unknown_authority_is_refused_in_every_mode() {
     let (server, stranger) = (
         PostgresServer::with_tls(&[], &[]),
         PostgresServer::with_tls(&[], &[]),
@@ -102,7 +102,7 @@ async fn a_certificate_of_an_unknown_authority_is_refused_in_every_mode() {
 }
 
 #[tokio::test]
-async fn a_certificate_for_another_name_is_refused_unless_only_its_authority_counts() {
+async fn a_certificate_for_another_name_is_refused_unless_verify_ca() {
     let server = PostgresServer::certified(&[], &[], |certificate| {
         let name = "elsewhere.example".try_into().expect("a name");
         certificate.subject_alt_names = vec![rcgen::SanType::DnsName(name)];
@@ -159,7 +159,7 @@ async fn a_server_that_wants_a_certificate_is_shown_the_clients() {
 }
 
 #[tokio::test]
-async fn certificates_that_are_replaced_on_disk_are_read_by_the_next_connection() {
+async fn the_next_connection_reads_certificates_replaced_on_disk() {
     let rules = ["hostssl all certified 127.0.0.1/32 trust clientcert=verify-ca"];
     let server = PostgresServer::with_tls(&[], &rules);
     server.query("CREATE ROLE certified LOGIN SUPERUSER");
@@ -190,7 +190,7 @@ async fn certificates_that_are_replaced_on_disk_are_read_by_the_next_connection(
 }
 
 #[tokio::test]
-async fn a_server_without_tls_is_refused_and_nothing_goes_by_a_plain_connection() {
+async fn a_server_without_tls_is_refused_and_sent_nothing_in_plain() {
     let (server, files) = (PostgresServer::start(), tempfile::tempdir().unwrap());
     let files = TlsFiles::write_to(files.path());
     let url = url(&server, "lock@localhost", "sslmode=verify-full");
@@ -202,7 +202,7 @@ async fn a_server_without_tls_is_refused_and_nothing_goes_by_a_plain_connection(
 }
 
 #[tokio::test]
-async fn a_server_that_wants_tls_refuses_a_plain_connection_with_what_to_do() {
+async fn a_tls_server_refuses_a_plain_connection_with_advice() {
     let rules = ["hostssl all all all trust", "host all all all reject"];
     let server = PostgresServer::with_tls(&[], &rules);
     let plain = url(&server, "lock@localhost", "");
@@ -211,7 +211,7 @@ async fn a_server_that_wants_tls_refuses_a_plain_connection_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn authorities_of_the_system_are_trusted_where_the_builder_names_none() {
+async fn authorities_of_the_system_are_trusted_by_default() {
     let server = PostgresServer::with_tls(&[], &[]);
     let url = url(&server, "lock@localhost", "sslmode=verify-full");
     drop(connected(trusting(server.tls_files()), &url).await);
@@ -257,7 +257,7 @@ async fn listening_in(to: std::net::SocketAddr) -> (u16, Arc<Mutex<Vec<[u8; 8]>>
 }
 
 #[tokio::test]
-async fn a_statement_that_nobody_waits_for_is_cancelled_by_tls_as_well() {
+async fn an_abandoned_statement_is_cancelled_over_tls_as_well() {
     let server = PostgresServer::with_tls(&[], &[]);
     let (port, beginnings) = listening_in(server.addr()).await;
     let url = format!(

@@ -105,7 +105,7 @@ async fn a_holder_frozen_for_less_than_its_lease_goes_on() {
 }
 
 #[tokio::test]
-async fn holders_killed_in_a_row_never_block_for_more_than_a_lease_each() {
+async fn each_killed_holder_blocks_for_at_most_its_lease() {
     let server = RedisServer::start();
     let mut last = 0;
     for _ in 0..3 {

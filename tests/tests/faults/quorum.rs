@@ -121,7 +121,7 @@ async fn eventually_votes(quorum: &Quorum) -> usize {
 }
 
 #[tokio::test]
-async fn without_a_majority_a_request_ends_within_its_wait_and_recovers_after_it() {
+async fn without_a_majority_a_request_ends_in_its_wait_and_recovers() {
     let mut quorum = Quorum::aged(3, LEASE).await;
     let locks = manager(&quorum).await;
     let guard = locks.mutex("held").acquire().await.unwrap();
@@ -211,7 +211,7 @@ async fn a_node_that_restarted_empty_does_not_admit_a_second_holder() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn holds_never_overlap_while_nodes_are_frozen_killed_and_restarted_empty() {
+async fn holds_never_overlap_as_nodes_freeze_die_and_restart_empty() {
     let mut quorum = Quorum::redis(5).await;
     let history = Arc::new(History::new());
     let (stop, taken) = (

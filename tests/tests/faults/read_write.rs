@@ -195,7 +195,7 @@ async fn a_late_answer_to_a_downgrade_tells_the_first_loss() {
 }
 
 #[tokio::test]
-async fn a_killed_readers_field_does_not_keep_a_writer_out_beyond_its_lease() {
+async fn a_killed_reader_keeps_a_writer_out_only_until_its_lease_ends() {
     let server = RedisServer::start();
     let locks = connected(told(), &server.url()).await;
     let mut reader = hangs(&server, "read", "1500").await;
@@ -237,7 +237,7 @@ async fn killed_holders_block_for_their_lease_and_no_longer() {
 }
 
 #[tokio::test]
-async fn a_writer_that_is_killed_while_it_waits_keeps_readers_out_for_a_moment_only() {
+async fn a_writer_killed_in_its_wait_keeps_readers_out_for_a_moment() {
     let server = RedisServer::start();
     // The end of the writer's mark is all that wakes a reader.
     let locks = connected(told(), &server.url()).await;
@@ -260,7 +260,7 @@ async fn a_writer_that_is_killed_while_it_waits_keeps_readers_out_for_a_moment_o
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_and_writers_never_overlap_though_scripts_and_connections_go() {
+async fn lost_scripts_and_connections_let_no_reader_overlap_a_writer() {
     let server = Arc::new(RedisServer::start());
     let history = Arc::new(History::new());
     let (reads, stop) = (

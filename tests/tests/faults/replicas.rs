@@ -140,7 +140,7 @@ async fn every_kind_is_confirmed() {
 }
 
 #[tokio::test]
-async fn with_the_replica_frozen_the_wait_ends_in_an_error_that_says_so_and_nothing_is_left() {
+async fn a_wait_for_a_frozen_replica_is_not_busy_and_leaves_nothing() {
     let servers = servers(1).await;
     let locks = manager(&servers[0], Replicas::at_least(1).within(300 * MS)).await;
     servers[1].sigstop();
@@ -198,7 +198,7 @@ async fn a_wait_goes_on_until_the_replica_is_back() {
 }
 
 #[tokio::test]
-async fn a_caller_that_waited_for_a_holder_and_then_for_replicas_is_told_of_the_replicas() {
+async fn a_wait_for_a_holder_and_then_for_replicas_blames_replicas() {
     let servers = servers(1).await;
     let locks = manager(&servers[0], Replicas::at_least(1).within(200 * MS)).await;
     let other = tests::connected(&servers[0].url()).await;
@@ -296,7 +296,7 @@ async fn each_turn_of_a_process_on_the_list_is_confirmed() {
 }
 
 #[tokio::test]
-async fn a_hand_over_that_is_not_confirmed_is_a_release_and_leaves_nothing() {
+async fn an_unconfirmed_hand_over_is_a_release_and_leaves_nothing() {
     let servers = servers(1).await;
     let locks = manager(&servers[0], Replicas::at_least(1).within(200 * MS)).await;
     let guard = locks.mutex("k").acquire().await.unwrap();
@@ -312,7 +312,7 @@ async fn a_hand_over_that_is_not_confirmed_is_a_release_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn neither_a_release_nor_the_wait_for_a_set_lasts_as_long_as_the_replicas_are_given() {
+async fn no_release_or_wait_for_a_set_lasts_as_long_as_replicas_may() {
     let servers = servers(1).await;
     let locks = manager(&servers[0], Replicas::at_least(1).within(LONG)).await;
     let lease = Duration::from_secs(600);
@@ -432,7 +432,7 @@ async fn those_who_come_together_are_asked_about_together() {
 }
 
 #[tokio::test]
-async fn a_lock_outlives_the_master_that_dies_right_after_it_was_handed_out() {
+async fn a_lock_outlives_a_master_that_dies_right_after_the_grant() {
     let mut group = SentinelGroup::start().await;
     let builder = tests::builder().replicas(Replicas::majority());
     let locks = connected(builder, &group.url()).await;

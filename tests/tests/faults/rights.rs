@@ -243,7 +243,7 @@ async fn a_password_in_a_url_that_cannot_be_used_is_not_shown() {
 }
 
 #[tokio::test]
-async fn rights_that_are_taken_away_end_waits_in_time_and_holds_on_time() {
+async fn revoked_rights_end_waits_in_time_and_holds_on_time() {
     let server = server_with_rights("");
     let holder = tests::connected(&url(&server)).await;
     let other = tests::connected(&server.url()).await;
@@ -354,7 +354,7 @@ async fn a_key_that_is_refused_takes_no_other_hold_with_it() {
 }
 
 #[tokio::test]
-async fn rights_that_are_taken_away_together_leave_no_lock_without_an_expiry() {
+async fn rights_revoked_together_leave_no_lock_without_an_expiry() {
     let server = server_with_rights("");
     let locks = tests::connected(&url(&server)).await;
     let requests = || {
@@ -410,7 +410,7 @@ async fn a_release_whose_key_is_refused_for_a_while_is_repeated() {
 }
 
 #[tokio::test]
-async fn a_kind_whose_locks_could_not_be_given_back_is_refused_at_its_first_request() {
+async fn a_kind_without_the_rights_to_release_is_refused_at_once() {
     // Each right is one that only the scripts need that give back or renew.
     for (right, kind) in [("zrem", "permits"), ("lpop", "fair"), ("pexpire", "write")] {
         let server = server_with_rights("");

@@ -146,7 +146,7 @@ fn a_guard_dropped_in_another_runtime_is_released() {
 }
 
 #[test]
-fn guards_and_managers_outlive_their_runtime_without_blocking_or_panicking() {
+fn guards_and_managers_outlive_a_runtime_without_hang_or_panic() {
     // A memory manager goes on: see `tests/api/runtimes.rs` of lock-runtime.
     let (server, table) = (RedisServer::start(), PostgresTable::new());
     for url in [server.url(), table.url()] {
@@ -276,7 +276,7 @@ fn a_shutdown_outside_a_runtime_says_what_it_needs() {
 
 /// The end of the runtime drops the tasks that own guards, so this is a drop inside of a drop.
 #[test]
-fn a_runtime_that_ends_with_guards_and_waiters_in_its_tasks_ends() {
+fn a_runtime_with_guards_and_waiters_in_its_tasks_ends() {
     let server = RedisServer::start();
     for _ in 0..5 {
         let home = runtime();
@@ -353,7 +353,7 @@ async fn a_shutdown_while_an_acquire_is_under_way_leaves_no_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shutdown_under_load_sends_everybody_away_and_leaves_nothing() {
+async fn a_shutdown_under_load_ends_every_caller_and_leaves_nothing() {
     for _ in 0..3 {
         let server = RedisServer::start();
         let builder = tests::builder().shutdown_grace(100 * MS).lease(LEASE);
@@ -413,7 +413,7 @@ async fn a_shutdown_under_load_sends_everybody_away_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn after_a_shutdown_the_connections_end_with_the_last_guard_or_with_its_lease() {
+async fn after_a_shutdown_the_last_guard_or_lease_ends_connections() {
     for dropped in [true, false] {
         let server = RedisServer::start();
         let builder = tests::builder().shutdown_grace(Duration::ZERO);

@@ -66,7 +66,7 @@ async fn a_killed_holders_permits_come_back_when_its_lease_is_over() {
 }
 
 #[tokio::test]
-async fn an_operator_sees_and_frees_permits_whose_number_the_server_has_lost() {
+async fn an_operator_sees_and_frees_permits_after_a_lost_count() {
     let server = RedisServer::start();
     let locks = tests::connected(&server.url()).await;
     let semaphore = semaphore(&locks, 3).await;
@@ -187,7 +187,7 @@ async fn permits_that_come_back_without_a_message_are_found() {
 }
 
 #[tokio::test]
-async fn permits_that_redisson_leased_are_respected_until_their_lease_is_over() {
+async fn permits_leased_by_redisson_count_until_their_lease_is_over() {
     let server = RedisServer::start();
     // The end of the lease is all that wakes the waiter.
     let (proxy, locks) = behind_a_proxy(&server, told()).await;
@@ -213,7 +213,7 @@ async fn permits_that_redisson_leased_are_respected_until_their_lease_is_over() 
 }
 
 #[tokio::test]
-async fn an_outage_longer_than_the_lease_loses_the_permits_and_nobody_gets_too_many() {
+async fn an_outage_beyond_the_lease_loses_permits_but_adds_none() {
     let server = RedisServer::start();
     let (proxy, locks) = behind_a_proxy(&server, tests::builder()).await;
     let other = tests::connected(&server.url()).await;

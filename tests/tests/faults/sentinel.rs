@@ -49,7 +49,7 @@ async fn any_sentinel_that_answers_leads_to_the_master() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_answers_at_one_moment_are_checked_by_few_questions_to_the_sentinels() {
+async fn many_answers_at_once_cause_few_requests_to_the_sentinels() {
     let group = SentinelGroup::builder(1, 1).steady().start().await;
     let locks = manager(&group.url()).await;
     let mut guards = Vec::new();
@@ -313,7 +313,7 @@ async fn a_hold_goes_on_at_the_new_master_after_a_manual_failover() {
 }
 
 #[tokio::test]
-async fn a_hold_outlives_its_master_and_the_empty_server_that_comes_back() {
+async fn a_hold_outlives_a_master_that_dies_and_comes_back_empty() {
     let mut group = SentinelGroup::start().await;
     let locks = manager(&group.url()).await;
     let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
@@ -342,7 +342,7 @@ async fn a_frozen_master_that_thaws_does_not_end_a_hold() {
 }
 
 #[tokio::test]
-async fn a_demoted_master_that_refuses_is_left_though_no_sentinel_spoke_of_it() {
+async fn a_demoted_master_that_refuses_is_left_without_sentinel_news() {
     let group = steady(1).await;
     let locks = manager(&group.url()).await;
     let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
@@ -362,7 +362,7 @@ async fn a_demoted_master_that_refuses_is_left_though_no_sentinel_spoke_of_it() 
 /// Sentinels that keep their state on no disk come back with epochs from zero, which are older than the failover that the
 /// manager knows.
 #[tokio::test]
-async fn one_sentinel_that_was_set_up_anew_leads_to_a_new_master_in_time() {
+async fn a_sentinel_set_up_anew_leads_to_a_new_master_in_time() {
     let mut group = steady(2).await;
     let locks = manager(&group.url()).await;
     let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
@@ -412,7 +412,7 @@ async fn a_waiter_is_woken_at_the_new_master() {
 }
 
 #[tokio::test]
-async fn an_acquire_outlasts_a_failover_and_leaves_nothing_at_the_old_master() {
+async fn a_failover_ends_no_acquire_and_leaves_the_old_master_clean() {
     for frozen in [false, true] {
         let mut group = SentinelGroup::builder(1, if frozen { 1 } else { 3 })
             .start()

@@ -230,7 +230,7 @@ async fn too_many_clients_is_no_refusal_for_good() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scripts_that_are_flushed_and_clients_that_are_killed_while_in_use_hurt_nobody() {
+async fn flushed_scripts_and_killed_clients_in_use_hurt_nobody() {
     let server = Arc::new(RedisServer::start());
     let history = Arc::new(History::new());
     let long = manager(&server).await;
@@ -285,7 +285,7 @@ async fn scripts_that_are_flushed_and_clients_that_are_killed_while_in_use_hurt_
 }
 
 #[tokio::test]
-async fn data_that_is_flushed_is_a_loss_and_the_tokens_rise_all_the_same() {
+async fn flushed_data_is_a_loss_and_tokens_still_rise() {
     let server = RedisServer::start();
     let locks = manager(&server).await;
     let lease = 36_000 * MS;
@@ -306,7 +306,7 @@ async fn data_that_is_flushed_is_a_loss_and_the_tokens_rise_all_the_same() {
 
 /// Every policy except `noeviction` may evict held locks. Here the eviction is a plain deletion.
 #[tokio::test]
-async fn a_server_that_may_evict_is_refused_when_strict_and_an_eviction_is_a_loss() {
+async fn strict_refuses_an_evicting_server_and_an_eviction_is_a_loss() {
     for policy in ["volatile-ttl", "volatile-lru", "allkeys-lru"] {
         let server = RedisServer::builder().maxmemory("100mb", policy).start();
         let strict = LockManager::builder().strict(true);

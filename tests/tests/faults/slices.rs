@@ -80,7 +80,7 @@ async fn a_process_that_hears_of_releases_asks_once_before_it_waits() {
 }
 
 #[tokio::test]
-async fn an_acquire_for_several_callers_is_their_first_hand_over_as_well() {
+async fn an_acquire_for_several_callers_is_their_first_hand_over() {
     let scene = Scene::new().await;
     // On a busy machine a hold may last longer than the 2 ms for which the store need not be asked.
     eventually_within(LONG, "one request for both", async || {

@@ -47,7 +47,7 @@ async fn a_certificate_of_a_trusted_private_authority_is_accepted() {
 }
 
 #[tokio::test]
-async fn a_program_may_install_its_own_provider_of_cryptography_after_a_connect() {
+async fn a_program_may_install_its_crypto_provider_after_a_connect() {
     let server = RedisServer::builder().tls().start();
     let database = PostgresServer::with_tls(&[], &[]);
     let authority = &server.tls_files().authority;
@@ -66,7 +66,7 @@ async fn a_program_may_install_its_own_provider_of_cryptography_after_a_connect(
 }
 
 #[tokio::test]
-async fn the_provider_of_cryptography_that_a_program_has_installed_is_used() {
+async fn a_crypto_provider_installed_by_the_program_is_used() {
     let server = RedisServer::builder().tls().start();
     let authority = &server.tls_files().authority;
     let said = run("chooses-early", &server.tls_url(), authority).await;
@@ -137,7 +137,7 @@ async fn sentinels_and_their_master_are_spoken_to_by_tls_and_verified() {
 }
 
 #[tokio::test]
-async fn plain_sentinels_of_a_server_with_tls_are_spoken_to_as_the_url_says() {
+async fn plain_sentinels_of_a_tls_server_are_used_as_the_url_says() {
     let group = SentinelGroup::builder(0, 1).tls().start().await;
     let authority = &group.servers[0].tls_files().authority;
     let plain = group.url();
@@ -156,7 +156,7 @@ async fn plain_sentinels_of_a_server_with_tls_are_spoken_to_as_the_url_says() {
 }
 
 #[tokio::test]
-async fn sentinels_with_tls_of_a_plain_server_are_spoken_to_as_the_url_says() {
+async fn tls_sentinels_of_a_plain_server_are_used_as_the_url_says() {
     let group = SentinelGroup::builder(0, 1).plain_master().start().await;
     let authority = &group.servers[0].tls_files().authority;
     let by_tls = group.tls_url();
@@ -175,7 +175,7 @@ async fn sentinels_with_tls_of_a_plain_server_are_spoken_to_as_the_url_says() {
 }
 
 #[tokio::test]
-async fn nodes_that_announce_what_their_certificate_does_not_name_are_told_what_to_announce() {
+async fn a_refused_node_certificate_names_what_to_announce_instead() {
     let dir = tempfile::Builder::new()
         .prefix("lock-test")
         .tempdir()

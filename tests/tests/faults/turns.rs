@@ -95,7 +95,7 @@ async fn on_list(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_process_has_as_many_turns_and_asks_no_more_than_it_has_to() {
+async fn all_processes_get_equal_turns_at_two_scripts_a_turn() {
     // Two scripts for each turn: the request that comes to the list, and the release, whose message is the grant.
     let cost = Cost {
         scripts: 2.0,
@@ -106,7 +106,7 @@ async fn each_process_has_as_many_turns_and_asks_no_more_than_it_has_to() {
 
 /// One script: the release, whose message is the grant. It also puts the caller on the list that comes back to the key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_turn_costs_one_script_where_dropped_guards_are_followed_by_an_acquire() {
+async fn a_turn_costs_one_script_where_an_acquire_follows_a_drop() {
     let cost = Cost {
         scripts: 1.0,
         commands: 14.0,
@@ -156,7 +156,7 @@ async fn comes_back<'a>(
 }
 
 #[tokio::test]
-async fn a_place_that_an_unanswered_release_may_have_taken_is_given_up() {
+async fn a_place_that_an_unanswered_release_may_hold_is_given_up() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.addr()).await;
     let [other] = processes(&server, 1).await.try_into().unwrap();
@@ -348,7 +348,7 @@ enum Caller {
 
 /// The messages here are false: a caller that believes one has the lock at once, and one that asks is told that it is busy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_is_a_grant_for_the_first_request_of_a_lone_caller_with_a_renewed_lease() {
+async fn a_message_grants_only_a_lone_callers_first_renewed_request() {
     for caller in [
         Caller::Plain,
         Caller::HasAskedTwice,
@@ -418,7 +418,7 @@ async fn believes(caller: Caller) -> Option<bool> {
 
 /// The other process hears of each release too late to win a race.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_is_never_refused_leaves_its_second_release_to_others() {
+async fn a_process_never_refused_leaves_its_second_release_to_others() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.addr()).await;
     let round = async || {
@@ -457,7 +457,7 @@ async fn a_process_that_is_never_refused_leaves_its_second_release_to_others() {
 
 /// Nobody has told it of the other one, but its hold was longer than a slice.
 #[tokio::test]
-async fn a_process_that_drops_its_guard_and_comes_back_waits_for_the_other_one() {
+async fn a_process_back_after_a_drop_waits_for_the_other_process() {
     let server = RedisServer::start();
     let round = async || {
         let [dropping, other] = processes(&server, 2).await.try_into().unwrap();
@@ -519,7 +519,7 @@ async fn the_turn_of_a_waiter_that_leaves_goes_to_the_next_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_place_of_a_caller_who_gives_up_goes_to_the_next_caller_of_its_process() {
+async fn the_place_of_a_leaving_caller_goes_to_the_next_local_caller() {
     let server = RedisServer::start();
     let processes = processes(&server, 3).await;
     // A caller whose time is over, and one whose future is dropped.
@@ -627,8 +627,7 @@ async fn a_process_that_is_far_away_has_its_turns_beside_near_ones() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_died_on_the_list_keeps_the_others_waiting_for_no_longer_than_a_lost_message()
- {
+async fn a_process_dead_on_the_list_delays_others_like_a_lost_message() {
     let round = async || keep_others_waiting_for_no_longer().await;
     in_one_of_a_few_rounds(STOP, "the others ask a few times", round).await;
 }

@@ -38,7 +38,7 @@ fn known(server: &RedisServer) -> [bool; 3] {
 }
 
 #[tokio::test]
-async fn replicas_of_the_new_master_do_not_vouch_for_a_renewal_at_the_old_one() {
+async fn new_replicas_do_not_vouch_for_a_renewal_at_the_old_master() {
     let conf = || RedisServer::builder().line("repl-diskless-sync-delay 0");
     let servers = replicated(conf, 2).await;
     let [old, new, replica] = &servers[..] else {

@@ -46,7 +46,7 @@ async fn a_lost_message_costs_no_more_than_the_cap() {
 /// A release reserves the lock for the first process on the list, which does not hear of it. If each left without another
 /// look, the lock would be reserved for one after the other, and none would ever have it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_messages_processes_with_short_waits_have_the_lock_all_the_same() {
+async fn processes_with_short_waits_get_turns_without_messages() {
     const PROCESSES: usize = 4;
     const TURNS: u64 = 3;
     let server = RedisServer::start();
@@ -125,7 +125,7 @@ async fn a_lock_deleted_without_a_message_costs_no_more_than_the_cap() {
 }
 
 #[tokio::test]
-async fn a_subscription_that_was_cut_is_renewed_and_everybody_looks_again() {
+async fn a_cut_subscription_is_renewed_and_all_waiters_look_again() {
     let server = RedisServer::start();
     let holder = connected(told(), &server.url()).await;
     let (proxy, waiter) = behind_a_proxy(&server, told()).await;
@@ -145,7 +145,7 @@ async fn a_subscription_that_was_cut_is_renewed_and_everybody_looks_again() {
 
 /// A proxy may keep a client's connection and open another one to the server. The client is told nothing of that.
 #[tokio::test]
-async fn subscriptions_that_are_lost_behind_an_open_connection_are_begun_anew() {
+async fn subscriptions_lost_behind_an_open_connection_are_renewed() {
     const CONTROL: &str = "lock:control:released";
     let server = RedisServer::start();
     let holder = connected(told(), &server.url()).await;
@@ -296,7 +296,7 @@ async fn lost_of_a_round(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_subscriber_too_slow_for_its_messages_is_cut_by_the_server_and_still_served() {
+async fn a_subscriber_too_slow_for_its_messages_is_cut_yet_served() {
     let server = RedisServer::builder()
         .line("client-output-buffer-limit pubsub 1mb 0 0")
         .start();

@@ -161,21 +161,21 @@ impl Pair {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn in_a_cluster_with_sharded_channels_each_excludes_and_wakes_the_other() {
+async fn with_sharded_channels_each_side_excludes_and_wakes_the_other() {
     let pair = Pair::start(true, ClusterChannels::Sharded).await;
     pair.each_wakes_the_other().await;
     pair.both_contend().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn in_a_cluster_with_classic_channels_each_excludes_and_wakes_the_other() {
+async fn with_classic_channels_each_side_excludes_and_wakes_the_other() {
     let pair = Pair::start(false, ClusterChannels::Classic).await;
     pair.each_wakes_the_other().await;
     pair.both_contend().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn in_a_cluster_a_client_of_both_sorts_of_channels_gets_on_with_either_client() {
+async fn a_client_with_both_channel_sorts_works_with_either_client() {
     for java_is_sharded in [true, false] {
         let pair = Pair::start(java_is_sharded, ClusterChannels::Both).await;
         pair.each_wakes_the_other().await;

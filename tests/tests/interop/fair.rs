@@ -97,7 +97,7 @@ async fn a_waiter_that_gives_up_or_is_dropped_leaves_the_queue() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_java_waiter_killed_at_the_head_delays_us_until_its_own_deadline() {
+async fn a_java_waiter_killed_at_the_head_delays_us_to_its_deadline() {
     let pair = Pair::start().await;
     let mut doomed = JavaPeer::start(&pair.server).await;
     // Java's deadline is what was left of the lease when it came, and its wait. On a busy machine as well, Java is killed

@@ -66,7 +66,7 @@ async fn java_has_the_lock_when_a_killed_rust_processs_lease_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn javas_reader_beside_a_killed_rust_reader_lets_writers_in_as_soon_as_both_are_over() {
+async fn writers_enter_once_a_killed_rust_and_a_java_reader_are_over() {
     let pair = Pair::start().await;
     let mut worker = holding(&pair, "hang-read", "k");
     let (read, write) = (
@@ -86,7 +86,7 @@ async fn javas_reader_beside_a_killed_rust_reader_lets_writers_in_as_soon_as_bot
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_has_the_fair_lock_when_a_killed_rust_holders_lease_is_over() {
+async fn java_gets_the_fair_lock_after_the_lease_of_a_killed_holder() {
     let pair = Pair::start().await;
     let mut worker = holding(&pair, "hang-fair", "k");
     let java = pair.java.lock_of("fair", "lock:k");
@@ -103,7 +103,7 @@ async fn java_has_the_fair_lock_when_a_killed_rust_holders_lease_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rust_waiter_killed_at_the_head_delays_java_for_the_life_of_its_place() {
+async fn a_killed_rust_waiter_delays_java_until_its_place_ends() {
     let pair = Pair::start().await;
     let java = pair.java.lock_of("fair", "lock:k");
     java.lock("holder").await;
@@ -134,7 +134,7 @@ async fn a_rust_waiter_killed_at_the_head_delays_java_for_the_life_of_its_place(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_has_the_permits_when_a_killed_rust_processs_lease_is_over() {
+async fn java_gets_the_permits_after_the_lease_of_a_killed_process() {
     let pair = Pair::start().await;
     let pool = pair.rust.semaphore("lock:s");
     pool.try_set_permits(2).await.unwrap();

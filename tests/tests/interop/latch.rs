@@ -4,7 +4,7 @@ use crate::names::NAMES;
 use crate::pair::{LONG, PUSHED, Pair};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_count_of_both_opens_the_latch_for_waiters_of_both_within_one_push() {
+async fn counts_by_both_sides_open_a_latch_for_both_within_one_push() {
     let pair = Pair::start().await;
     // Either side in turn counts down the last one.
     for (index, name) in ["k"].into_iter().chain(NAMES).enumerate() {
@@ -53,7 +53,7 @@ async fn an_open_latch_lets_both_through_and_can_be_set_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_latch_that_java_deletes_is_open_for_our_waiter_within_its_cap() {
+async fn a_latch_deleted_by_java_opens_for_our_waiter_within_its_cap() {
     let pair = Pair::start().await;
     let ours = pair.rust.latch("k");
     ours.try_set_count(1).await.unwrap();
@@ -65,7 +65,7 @@ async fn a_latch_that_java_deletes_is_open_for_our_waiter_within_its_cap() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_latch_that_we_delete_is_open_for_javas_waiter_within_one_push() {
+async fn a_latch_deleted_by_us_opens_for_javas_waiter_within_one_push() {
     let pair = Pair::start().await;
     for name in ["k", "j", "x{t}"] {
         let ours = pair.rust.latch(name);

@@ -5,7 +5,7 @@ use lock_runtime::TryAcquire;
 use crate::pair::{HOUR, PUSHED, Pair};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_set_of_either_side_keeps_out_callers_that_want_a_part_of_it() {
+async fn a_set_of_either_side_keeps_out_callers_for_a_part_of_it() {
     let pair = Pair::start().await;
     let set = |names: [&'static str; 2]| pair.told.multi(names.map(|name| pair.told.mutex(name)));
     let java = pair.java.lock_of("multi", "x,y");

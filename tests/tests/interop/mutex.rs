@@ -315,7 +315,7 @@ async fn all_have_their_share(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_java_thread_and_rust_tasks_that_work_under_one_lock_all_have_their_share() {
+async fn a_java_thread_and_rust_tasks_all_get_a_share_of_one_lock() {
     let pair = Pair::start().await;
     let tasks = vec![pair.rust.clone(); 4];
     all_have_their_share(&pair, tasks, 100, async || {}).await;
@@ -385,7 +385,7 @@ async fn another_thread_of_javas_client_is_a_stranger_to_our_hold() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_are_shared_without_a_namespace_and_with_it_as_a_part_of_them() {
+async fn names_are_shared_without_a_namespace_or_with_it_as_a_prefix() {
     let server = RedisServer::start();
     let java = JavaPeer::start(&server).await;
     let spaced = connected(&server.url()).await;

@@ -52,7 +52,7 @@ async fn rust_has_the_lock_when_a_killed_java_clients_lease_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_java_client_killed_while_it_waits_leaves_nothing_in_the_way() {
+async fn a_java_waiter_that_is_killed_leaves_the_lock_free() {
     let mut pair = Pair::start().await;
     let guard = pair.rust.mutex("k").acquire().await.unwrap();
     let waiting = pair
@@ -72,7 +72,7 @@ async fn a_java_client_killed_while_it_waits_leaves_nothing_in_the_way() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn our_guard_is_told_by_its_next_check_that_java_forced_the_lock() {
+async fn a_lock_forced_by_java_is_lost_at_our_guards_next_check() {
     let pair = Pair::start().await;
     for (name, renews) in [("renewed", true), ("fixed", false)] {
         let request = pair.rust.mutex(name).lease(LASTING).auto_renew(renews);
@@ -100,7 +100,7 @@ async fn a_lock_that_java_forces_wakes_our_waiter_within_one_push() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn javas_hold_is_gone_and_its_waiter_woken_when_we_force_the_lock() {
+async fn our_forced_release_ends_javas_hold_and_wakes_its_waiter() {
     let pair = Pair::start().await;
     let java = pair.java.mutex("k");
     java.lock("a").await;

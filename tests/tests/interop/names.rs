@@ -101,7 +101,7 @@ async fn any_name_is_one_fair_lock_with_one_queue() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn any_name_is_one_read_write_lock_whose_readers_have_a_key_each() {
+async fn any_name_is_one_read_write_lock_with_a_key_for_each_reader() {
     let pair = Pair::start().await;
     for name in NAMES {
         let (read, write) = (

@@ -158,7 +158,7 @@ async fn a_killed_java_reader_keeps_our_writer_out_for_its_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_readers_keep_our_writer_out_for_as_long_as_their_watchdog_lives() {
+async fn java_readers_keep_our_writer_out_while_their_watchdog_lives() {
     let pair = Pair::with_watchdog(LASTING).await;
     // The watchdog of 3.52.0 renews the hash of each lock, but the leases of the readers of one lock only.
     let names = ["one", "other"];
@@ -179,7 +179,7 @@ async fn java_readers_keep_our_writer_out_for_as_long_as_their_watchdog_lives() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn our_reads_lease_is_restored_after_a_java_reader_has_shortened_it() {
+async fn a_lease_of_our_reader_is_restored_after_java_shortened_it() {
     let pair = Pair::start().await;
     let lease = 600_000 * MS;
     let ours = pair.rust.read("k").lease(lease).acquire().await.unwrap();
@@ -197,7 +197,7 @@ async fn our_reads_lease_is_restored_after_a_java_reader_has_shortened_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reader_that_outlives_another_is_renewed_and_keeps_writers_out() {
+async fn a_remaining_reader_is_renewed_and_keeps_writers_out() {
     let pair = Pair::with_watchdog(LASTING).await;
     // Each side is left alone with what the other did to a key's TTL. The keys are two, so that one wait is enough for both.
     let java_is_left = async {
@@ -247,7 +247,7 @@ async fn forced_releases_of_either_side_end_the_others_hold() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writers_of_both_are_never_inside_together_while_readers_come_and_go() {
+async fn writers_of_both_sides_never_overlap_among_many_readers() {
     let pair = Pair::start().await;
     let write = pair.java.lock_of("write", "k");
     let in_java = [

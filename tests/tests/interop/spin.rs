@@ -6,7 +6,7 @@ use lock_runtime::TryAcquire;
 use crate::pair::{LONG, PUSHED, Pair};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rust_has_the_lock_within_its_cap_after_a_spin_lock_was_unlocked() {
+async fn rust_takes_a_spin_lock_within_its_cap_after_the_unlock() {
     let pair = Pair::start().await;
     let java = pair.java.lock_of("spin", "k");
     java.lock("a").await;

@@ -156,7 +156,7 @@ async fn read_committed_compares_with_what_was_committed_meanwhile() {
 }
 
 #[tokio::test]
-async fn stricter_levels_answer_that_the_transaction_is_to_be_repeated() {
+async fn stricter_levels_fail_a_late_write_with_a_serialization_error() {
     for level in [IsolationLevel::RepeatableRead, IsolationLevel::Serializable] {
         let error = write_behind_the_next_holder(level).await.unwrap_err();
         assert_eq!(error.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE));
@@ -164,7 +164,7 @@ async fn stricter_levels_answer_that_the_transaction_is_to_be_repeated() {
 }
 
 #[tokio::test]
-async fn the_next_holder_waits_for_the_transaction_that_has_raised_the_fence() {
+async fn the_next_holder_waits_for_a_transaction_that_raised_a_fence() {
     let schema = Schema::new().await;
     let (mut paused, next) = (schema.connect().await, schema.connect().await);
     let early = paused.transaction().await.unwrap();

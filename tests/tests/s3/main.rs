@@ -100,7 +100,7 @@ async fn s3_refuses_a_paused_holder_once_the_next_one_has_read() {
 }
 
 #[test]
-fn a_write_whose_condition_does_not_hold_is_answered_as_the_page_says() {
+fn a_write_with_an_unmet_condition_is_answered_as_documented() {
     let meter = S3Meter::new();
     let content = json!({ "fence": 1, "value": 1 });
     let wrong = If::Match("\"9b2cf535f27731c974343645a3985328\"".to_owned());
@@ -111,7 +111,7 @@ fn a_write_whose_condition_does_not_hold_is_answered_as_the_page_says() {
 }
 
 #[test]
-fn a_token_in_the_metadata_changes_no_etag_so_a_late_write_passes() {
+fn a_token_in_metadata_changes_no_etag_so_a_late_write_passes() {
     let meter = S3Meter::new();
     let content = json!({ "fence": 0, "value": 1 }).to_string();
     let put = |condition: &str, token: u64| {

@@ -69,7 +69,7 @@ fn between<'a>(text: &'a str, open: &str, close: char) -> Vec<&'a str> {
 }
 
 #[test]
-fn the_dashboard_asks_for_metrics_and_labels_that_there_are_and_leaves_none_out() {
+fn the_dashboard_shows_all_metrics_and_only_existing_labels() {
     let series = documented();
     let text = document("grafana-dashboard.json");
     let dashboard: Value = serde_json::from_str(&text).unwrap();
@@ -126,7 +126,7 @@ fn the_dashboard_asks_for_metrics_and_labels_that_there_are_and_leaves_none_out(
 }
 
 #[test]
-fn the_dashboard_uses_only_variables_that_it_defines_and_one_data_source() {
+fn the_dashboard_uses_only_its_own_variables_and_data_source() {
     let text = document("grafana-dashboard.json");
     let dashboard: Value = serde_json::from_str(&text).unwrap();
     let defined: Vec<&str> = dashboard["templating"]["list"]

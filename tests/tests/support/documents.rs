@@ -71,7 +71,7 @@ fn files_below(root: &Path, directory: &Path, files: &mut Vec<String>) {
 }
 
 #[test]
-fn the_page_for_the_person_on_call_quotes_errors_and_log_lines_as_the_code_has_them() {
+fn the_operations_page_quotes_errors_and_log_lines_of_the_code() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut files = Vec::new();
     for part in ["lock-runtime/src", "tower-lock/src"] {
@@ -301,7 +301,7 @@ fn the_links_of_the_documents_lead_to_what_there_is() {
 }
 
 #[test]
-fn the_lints_of_the_guide_are_those_of_the_crate_that_tries_them() {
+fn the_guide_shows_exactly_the_lints_that_a_crate_tries() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let guide = fs::read_to_string(root.join("docs/guide.md")).unwrap();
     let tried = root.join("lock-macros/tests/users/unlocked");
@@ -350,7 +350,7 @@ fn the_readme_is_short_and_links_to_every_page_of_the_book() {
 }
 
 #[test]
-fn the_pages_of_the_book_are_in_rustdoc_and_their_links_lead_somewhere_there() {
+fn the_pages_of_the_book_are_in_rustdoc_with_working_links() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let module = fs::read_to_string(root.join("lock-runtime/src/_documentation.rs")).unwrap();
     for page in fs::read_dir(root.join("docs")).unwrap() {

@@ -22,7 +22,7 @@ fn blocks<'a>(text: &'a str, language: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn the_blocks_of_the_tutorial_one_after_the_other_are_its_program_and_its_tests() {
+fn the_blocks_of_the_tutorial_are_its_program_and_its_tests() {
     let page = read("docs/tutorial.md");
     let (program, tests) = page.split_once("\n## 15. Test it\n").unwrap();
     for (text, file) in [(program, "main.rs"), (tests, "tests.rs")] {
@@ -36,7 +36,7 @@ fn the_blocks_of_the_tutorial_one_after_the_other_are_its_program_and_its_tests(
 }
 
 #[test]
-fn the_program_to_paste_from_the_guide_compiles_with_the_dependencies_that_it_shows() {
+fn the_guides_program_compiles_with_the_shown_dependencies() {
     let guide = read("docs/guide.md");
     let (_, guide) = guide.split_once("\n## Add it\n").unwrap();
     let (section, _) = guide.split_once("\n## By hand\n").unwrap();

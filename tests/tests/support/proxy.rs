@@ -168,7 +168,7 @@ async fn only_messages_are_lost() {
 }
 
 #[tokio::test]
-async fn open_connections_lead_to_new_ones_without_their_subscriptions() {
+async fn replaced_server_connections_lose_their_subscriptions() {
     let (server, proxy, mut connection) = start().await;
     let (mut sink, _stream) = listen(&proxy).await;
     sink.subscribe("c").await.unwrap();

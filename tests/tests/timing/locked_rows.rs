@@ -9,13 +9,9 @@ use tests::{Blocker, Sql, Table};
 const MS: Duration = Duration::from_millis(1);
 const LEASE: Duration = Duration::from_secs(1);
 
-tests::on_each_database!(
-    a_hold_with_the_shortest_lease_that_is_renewed_outlasts_a_locked_row_of_its_batch
-);
+tests::on_each_database!(the_shortest_renewed_lease_outlasts_a_locked_row_of_a_batch);
 
-async fn a_hold_with_the_shortest_lease_that_is_renewed_outlasts_a_locked_row_of_its_batch<
-    D: Sql,
->() {
+async fn the_shortest_renewed_lease_outlasts_a_locked_row_of_a_batch<D: Sql>() {
     let table = Table::<D>::new();
     let began = Instant::now();
     while !is_outlasted(&table).await {

@@ -113,7 +113,7 @@ async fn text(response: Response<Incoming>) -> String {
 const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn requests_for_one_key_are_serialised_and_other_keys_run_meanwhile() {
+async fn requests_for_one_key_are_serialised_while_other_keys_run() {
     let (address, stage) = serve(LONG).await;
     let mut clients = tokio::task::JoinSet::new();
     for path in ["/a"; 10].into_iter().chain(["/b"; 2]) {
@@ -171,7 +171,7 @@ async fn a_finished_response_is_delivered_although_the_lock_was_lost() {
 }
 
 #[tokio::test]
-async fn a_client_that_disconnects_leaves_the_queue_or_ends_its_handler() {
+async fn a_disconnected_client_leaves_the_queue_or_ends_its_handler() {
     let (address, stage) = serve(LONG).await;
     let first = tokio::spawn(send(address, "/a"));
     support::eventually("the first is served", async || stage.running_a() == 1).await;

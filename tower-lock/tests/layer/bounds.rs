@@ -53,7 +53,7 @@ async fn is_held(locks: &LockManager) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_keeps_its_lock_for_a_minute_at_most_unless_the_layer_lifts_that() {
+async fn a_request_keeps_its_lock_for_a_minute_unless_unlimited() {
     let locks = LockManager::in_memory();
     let layer = LockLayer::new(locks.clone(), by_path);
     let never = || service_fn(async |_: Request<String>| pending::<Served>().await);
@@ -94,7 +94,7 @@ async fn a_slow_upload_keeps_its_key_for_a_minute_and_no_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_of_events_under_its_lock_ends_with_an_error_after_max_hold() {
+async fn a_stream_of_events_under_its_lock_fails_after_max_hold() {
     let locks = LockManager::in_memory();
     let layer = LockLayer::new(locks.clone(), by_path)
         .until_body_end(MINUTE)
@@ -119,7 +119,7 @@ async fn a_stream_of_events_under_its_lock_ends_with_an_error_after_max_hold() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_is_sent_without_the_lock_may_take_as_long_as_it_likes() {
+async fn a_body_sent_without_the_lock_may_take_as_long_as_it_likes() {
     let locks = LockManager::in_memory();
     let service = LockLayer::new(locks.clone(), by_path)
         .reply(|_| -> Result<_, Infallible> { panic!("nothing is refused") })

@@ -114,7 +114,7 @@ async fn a_request_holds_its_lock_until_the_response_is_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_for_one_key_are_served_in_turn_and_other_keys_meanwhile() {
+async fn requests_for_one_key_take_turns_while_other_keys_are_served() {
     let locks = LockManager::in_memory();
     let (seen, mut arrivals) = tokio::sync::mpsc::unbounded_channel();
     let service = LockLayer::new(locks.clone(), by_path).layer(service_fn(
@@ -156,7 +156,7 @@ async fn requests_for_one_key_are_served_in_turn_and_other_keys_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_key_is_refused_423_at_once_where_the_layer_does_not_wait() {
+async fn a_busy_key_is_refused_423_at_once_without_a_wait() {
     let store = MemoryStore::new();
     let manager = || LockManager::builder().memory_store(&store).in_memory();
     let (holder, locks) = (manager().unwrap(), manager().unwrap());

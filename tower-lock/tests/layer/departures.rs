@@ -116,7 +116,7 @@ async fn clients(stage: &Stage, body: usize) -> tokio::task::JoinSet<()> {
 }
 
 #[tokio::test]
-async fn clients_that_go_are_noticed_at_once_where_their_bodies_have_been_read() {
+async fn a_departed_client_is_noticed_at_once_if_its_body_was_read() {
     // The server itself reads a small body with the head; a layer outside reads a large one.
     for (body, read_first) in [
         (0, false),
@@ -136,7 +136,7 @@ async fn clients_that_go_are_noticed_at_once_where_their_bodies_have_been_read()
 }
 
 #[tokio::test]
-async fn a_client_that_goes_with_its_body_unread_leaves_when_its_wait_is_over() {
+async fn a_departed_client_with_an_unread_body_leaves_after_its_wait() {
     let stage = Stage::new(Duration::from_secs(12), false).await;
     drop(clients(&stage, UNREAD).await);
     stage.waiting(0).await;
@@ -150,7 +150,7 @@ async fn a_client_that_goes_with_its_body_unread_leaves_when_its_wait_is_over() 
 }
 
 #[tokio::test]
-async fn a_client_that_goes_is_noticed_over_http_2_although_its_body_is_unread() {
+async fn a_departed_client_with_an_unread_body_is_noticed_over_http_2() {
     let stage = Stage::new(LONG, false).await;
     let stream = TcpStream::connect(stage.address).await.unwrap();
     let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream));

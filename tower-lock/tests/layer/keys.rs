@@ -118,7 +118,7 @@ fn different_values_have_different_names() {
 }
 
 #[test]
-fn a_segment_with_a_slash_is_refused_for_a_handler_may_take_it_for_two() {
+fn a_segment_with_an_encoded_slash_is_refused_as_ambiguous() {
     for key in [
         RequestKey::new("o").path(),
         RequestKey::new("o").path_segment(0),
@@ -167,7 +167,7 @@ async fn a_missing_part_is_400_or_where_it_is_optional_no_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_header_name_that_no_request_can_have_is_500_even_if_the_part_is_optional() {
+async fn an_impossible_header_name_is_500_even_for_an_optional_part() {
     let key = RequestKey::new("o").header("x-order:");
     for key in [key.clone(), key.optional()] {
         assert_eq!(

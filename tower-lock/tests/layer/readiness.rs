@@ -67,7 +67,7 @@ async fn the_inner_service_is_called_under_the_lock_and_not_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_wait_gives_back_what_the_inner_service_had_reserved() {
+async fn a_dropped_wait_returns_the_permit_of_the_inner_service() {
     let locks = LockManager::in_memory();
     let guard = locks.mutex(name("a")).acquire().await.unwrap();
     let (inner, mut handle) = pair();
@@ -96,7 +96,7 @@ async fn a_dropped_wait_gives_back_what_the_inner_service_had_reserved() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_with_a_bad_key_gives_back_what_the_inner_service_had_reserved() {
+async fn a_bad_key_returns_the_permit_of_the_inner_service() {
     let (inner, _handle) = pair();
     let one = tower::limit::GlobalConcurrencyLimitLayer::new(1);
     let layer = LockLayer::from_key(LockManager::in_memory(), RequestKey::new("o").header("id"));

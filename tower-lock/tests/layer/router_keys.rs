@@ -107,7 +107,7 @@ async fn two_spellings_of_a_wildcard_have_no_two_names() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_part_that_its_route_cannot_have_is_500_and_one_that_a_client_left_out_400() {
+async fn a_part_impossible_in_its_route_is_500_and_a_missing_one_400() {
     let app = |key: RequestKey| {
         let layer = LockLayer::from_key(LockManager::in_memory(), key);
         Router::new()

@@ -38,7 +38,7 @@ fn key() -> RequestKey {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_layer_with_permits_serves_so_many_requests_of_a_key_at_a_time() {
+async fn a_layer_with_n_permits_serves_n_requests_of_a_key_at_once() {
     let locks = LockManager::in_memory();
     let layer = LockLayer::from_key(locks.clone(), key()).semaphore(3);
     assert_eq!(most_at_a_time(layer.clone(), 12).await, 3);

@@ -9,7 +9,7 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_lock::{LockLayer, RequestKey};
 
 #[tokio::test(start_paused = true)]
-async fn a_test_makes_the_layer_answer_as_if_the_lock_were_busy_or_the_store_away() {
+async fn a_test_shows_the_layer_a_busy_lock_and_a_store_that_is_away() {
     let (locks, control) = test_util::in_memory();
     let order = RequestKey::new("order").path_segment(1);
     let service = LockLayer::from_key(locks, order)

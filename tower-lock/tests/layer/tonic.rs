@@ -212,7 +212,7 @@ async fn watch(mut client: Grpc<Channel>, account: &str) -> Result<Streaming<Str
 const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn calls_for_one_account_are_serialised_and_refused_ones_are_aborted() {
+async fn calls_for_one_account_are_serialised_or_aborted() {
     let stage = serve(Duration::ZERO).await;
     let client = stage.client().await;
     let first = tokio::spawn(unary(client.clone(), "Move", "7"));

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_keeps_its_promise_when_it_sells_the_stock_to_as_many_users() {
+    fn selling_the_whole_stock_once_keeps_the_locks_promise() {
         let (text, kept) = verdict(&plan(), &figures(5, 4, 5, None), &figures(2, 2, 2, None));
         assert!(kept, "{text}");
         assert!(!text.contains("luck"), "{text}");

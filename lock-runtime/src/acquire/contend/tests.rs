@@ -27,7 +27,7 @@ async fn held_by_its_keeper(locks: &LockManager) -> LockGuard {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_last_question_with_no_time_for_its_answer_does_not_hide_what_the_store_said_before() {
+async fn an_unanswered_last_request_does_not_hide_the_earlier_error() {
     for (first, says) in [(Mode::Away, "away"), (Mode::Silent, "silent")] {
         let (locks, switch, ..) = managers(Options::default());
         switch.set(first);
@@ -40,7 +40,7 @@ async fn a_last_question_with_no_time_for_its_answer_does_not_hide_what_the_stor
 }
 
 #[test]
-fn a_last_question_that_could_not_be_sent_does_not_hide_a_refusal() {
+fn an_unsent_last_request_does_not_hide_an_earlier_refusal() {
     let refused = || Some(Fault::Refused(StoreError::new("missing rights: +hset")));
     let not_sent = || Fault::not_done("no time was left");
     let (unknown, away) = (Fault::unknown("silent"), Some(Fault::not_done("away")));
@@ -92,7 +92,7 @@ async fn a_short_wait_ends_on_time_behind_a_kept_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_try_waits_no_longer_for_its_second_answer_than_for_a_kept_lock() {
+async fn a_try_waits_for_a_second_answer_as_briefly_as_for_a_keeper() {
     let (locks, switch, other, _store) = managers(Options::default());
     let _held = held_by_its_keeper(&other).await;
     let began = Instant::now();

@@ -74,7 +74,7 @@ fn attempt(locks: &LockManager, wait: Option<Duration>) -> Attempt {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_not_done_is_asked_again_and_what_may_have_been_done_is_not() {
+async fn only_a_request_that_the_store_did_not_do_is_repeated() {
     let locks = LockManager::in_memory();
     let counter = counter(&locks).await;
     let script = Script::of([Err(away()), Err(away()), Ok(7)]);
@@ -93,7 +93,7 @@ async fn what_was_not_done_is_asked_again_and_what_may_have_been_done_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_whose_time_ends_while_the_store_refuses_is_told_the_refusal() {
+async fn a_wait_that_ends_while_the_store_refuses_returns_the_refusal() {
     let locks = LockManager::in_memory();
     let counter = counter(&locks).await;
     let first = attempt(&locks, Some(5 * SECOND));
@@ -112,7 +112,7 @@ async fn a_caller_whose_time_ends_while_the_store_refuses_is_told_the_refusal() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_does_nothing_is_asked_for_as_long_as_a_call_may_take() {
+async fn a_request_not_done_is_repeated_until_the_call_timeout() {
     let locks = LockManager::in_memory();
     let counter = counter(&locks).await;
     let script = Script::<u64>::of([Err(away())]);
@@ -169,7 +169,7 @@ async fn a_caller_who_waits_asks_again_after_the_faults_that_it_bears() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_slower_than_the_rest_of_a_wait_does_not_look_as_if_it_were_away() {
+async fn an_answer_too_late_for_the_wait_is_busy_and_not_unavailable() {
     let locks = LockManager::in_memory();
     let counter = counter(&locks).await;
     let attempt = attempt(&locks, Some(SECOND / 33));
@@ -186,7 +186,7 @@ async fn a_store_that_is_slower_than_the_rest_of_a_wait_does_not_look_as_if_it_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_behind_the_first_get_its_answer_though_their_time_is_over() {
+async fn a_caller_behind_the_front_gets_its_answer_after_its_wait() {
     let locks = LockManager::in_memory();
     let waiting = || attempt(&locks, Some(SECOND / 33));
     let (first, second) = (waiting(), waiting());
@@ -224,7 +224,7 @@ async fn a_caller_whose_time_is_over_is_told_what_the_store_said_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_queue_are_told_what_the_store_said_last_to_the_one_before_them() {
+async fn a_queued_caller_fails_with_the_last_answer_of_its_front() {
     let locks = LockManager::in_memory();
     let counter = counter(&locks).await;
     for answers in [
@@ -254,7 +254,7 @@ async fn those_who_queue_are_told_what_the_store_said_last_to_the_one_before_the
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_whose_turn_comes_when_its_time_is_over_asks_no_more_unless_it_never_waited() {
+async fn reaching_the_front_too_late_is_busy_unless_the_wait_is_zero() {
     let locks = LockManager::in_memory();
     for (wait, has_its_turn) in [(SECOND, false), (2 * SECOND, true), (Duration::ZERO, true)] {
         let first = attempt(&locks, None);
@@ -274,7 +274,7 @@ async fn a_caller_whose_turn_comes_when_its_time_is_over_asks_no_more_unless_it_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_manager_that_closes_refuses_what_begins_and_lets_others_end_what_has_begun() {
+async fn a_closing_manager_sets_no_count_but_counts_down_and_releases() {
     let locks = LockManager::in_memory();
     let latch = locks.latch("l");
     assert!(latch.try_set_count(2).await.unwrap());
@@ -290,7 +290,7 @@ async fn a_manager_that_closes_refuses_what_begins_and_lets_others_end_what_has_
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_who_wait_at_a_counter_are_counted_and_refused_beyond_the_cap() {
+async fn waiters_are_counted_and_refused_beyond_the_cap() {
     let builder = LockManager::builder().max_waiters_per_key(1);
     let locks = builder.in_memory().unwrap();
     let latch = locks.latch("l");

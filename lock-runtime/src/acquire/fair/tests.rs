@@ -192,7 +192,7 @@ impl Scene {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_that_arrives_after_its_hold_has_ended_keeps_the_lock_from_nobody() {
+async fn a_request_that_arrives_after_the_release_is_undone() {
     let began = Instant::now();
     let scene = Scene::new([]);
     let latest = scene.asks_just_in_time();
@@ -227,7 +227,7 @@ async fn a_fair_lock_whose_answers_all_came_is_given_back_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_that_arrives_after_its_caller_has_left_takes_nothing() {
+async fn a_request_that_arrives_after_its_caller_left_is_undone() {
     let began = Instant::now();
     let scene = Scene::new([]);
     let latest = scene.asks_just_in_time();
@@ -243,7 +243,7 @@ async fn a_question_that_arrives_after_its_caller_has_left_takes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_does_not_wait_until_a_question_without_an_answer_is_too_late() {
+async fn a_shutdown_does_not_wait_for_an_unanswered_request() {
     // The caller leaves, or has the lock after a second request.
     for leaves in [true, false] {
         let scene = Scene::new([]);
@@ -263,7 +263,7 @@ async fn a_shutdown_does_not_wait_until_a_question_without_an_answer_is_too_late
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_that_leaves_while_its_store_is_away_leaves_the_queue_later() {
+async fn a_waiter_that_leaves_in_an_outage_leaves_the_queue_after_it() {
     let scene = Scene::new([]);
     let _held = scene.other.fair("k").acquire().await.unwrap();
     let leaves = tokio::spawn(scene.request());
@@ -292,7 +292,7 @@ async fn a_try_asks_the_store_unless_others_of_its_process_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_behind_others_asks_often_enough_to_keep_its_place_and_no_oftener() {
+async fn a_queued_waiter_requests_exactly_as_often_as_its_place_needs() {
     let scene = Scene::new([]);
     let _held = scene.other.fair("k").acquire().await.unwrap();
     let _first = tokio::spawn(scene.other.fair("k").wait(2 * LONG).acquire());
@@ -311,7 +311,7 @@ async fn a_waiter_behind_others_asks_often_enough_to_keep_its_place_and_no_often
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_messages_each_waiter_asks_once_more_before_it_gives_up() {
+async fn a_waiter_without_messages_requests_once_more_at_its_end() {
     let scene = Scene::new([]);
     *scene.line.is_mute.lock() = true;
     let held = scene.other.fair("k").acquire().await.unwrap();
@@ -334,7 +334,7 @@ async fn without_messages_each_waiter_asks_once_more_before_it_gives_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_in_the_queue_does_not_ask_without_a_pause_when_the_lease_seems_to_be_over() {
+async fn the_first_waiter_pauses_between_requests_at_an_ended_lease() {
     let scene = Scene::new((0..20).map(|_| Fate::First));
     let guard = scene.request().await.unwrap();
     let asked = scene.asked();
@@ -347,7 +347,7 @@ async fn the_first_in_the_queue_does_not_ask_without_a_pause_when_the_lease_seem
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_asks_again_under_the_same_id_unless_that_one_is_being_undone() {
+async fn a_repeated_request_keeps_its_id_unless_the_id_is_undone() {
     for (fate, same) in [(Fate::Late(MS), true), (Fate::TooFew, false)] {
         let scene = Scene::new([fate]);
         let guard = scene.request().await.unwrap();
@@ -361,7 +361,7 @@ async fn a_caller_asks_again_under_the_same_id_unless_that_one_is_being_undone()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_after_the_end_of_an_unanswered_question_reports_no_loss() {
+async fn a_release_after_an_undone_request_reports_no_loss() {
     let scene = Scene::new([]);
     let latest = scene.asks_just_in_time();
     let guard = scene.request().await.unwrap();

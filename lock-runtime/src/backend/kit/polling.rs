@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pauses_grow_to_less_than_a_second_and_a_quarter_while_nothing_changes() {
+    async fn pauses_without_changes_grow_to_less_than_1250_ms() {
         let (key, seen, now) = (key(), Arc::default(), clock::now());
         check_pauses(Polling::for_all(&seen, &key), STEPS, || now).await;
         let now = clock::now();

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_process_is_forgotten_one_or_two_windows_after_it_had_the_key() {
+    async fn a_process_is_forgotten_one_or_two_windows_after_its_hold() {
         for began in [0, 100, 999] {
             let (seen, key) = (SeenProcesses::default(), key("a"));
             let own = HolderIds::new().fresh();

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_that_of_its_key_though_another_key_shares_the_slot() {
+    fn a_key_reads_only_its_own_number_in_a_shared_slot() {
         let (slots, key, other) = (Slots::default(), 7 << BITS | 3, 8 << BITS | 3);
         assert_eq!((slots.get(key), slots.get(other)), (0, 0));
         slots.set(key, u64::MAX);

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_statements_of_one_row_wait_for_each_other_and_leave_nothing() {
+    async fn statements_of_a_row_wait_beyond_the_limit_and_leave_nothing() {
         let limit = RowLimit::new(2);
         let (first, second) = (limit.place("a").await, limit.place("a").await);
         let other = limit.place("b").await;

@@ -88,7 +88,7 @@ pub(super) async fn what_a_former_holder_sends_late_spares_the_next_one<S: Store
     assert_eq!(renewed(&*store, &held).await, [Renewed::Held]);
 }
 
-pub(super) async fn each_renewal_of_a_batch_has_its_own_answer_and_shortens_no_lease<S: Store>() {
+pub(super) async fn renewals_of_a_batch_are_answered_singly_and_shorten_no_lease<S: Store>() {
     let opened = S::default();
     let (store, ids) = (open(&opened), HolderIds::new());
     let (mine, free, other) = (key("mine"), key("free"), key("other"));

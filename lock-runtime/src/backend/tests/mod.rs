@@ -53,7 +53,7 @@ macro_rules! suite {
             suite! { contract, $store =>
                 a_request_that_is_sent_twice_has_the_effect_of_once
                 what_a_former_holder_sends_late_spares_the_next_one
-                each_renewal_of_a_batch_has_its_own_answer_and_shortens_no_lease
+                renewals_of_a_batch_are_answered_singly_and_shorten_no_lease
                 an_acquire_that_is_dropped_half_way_leaves_no_lock
             }
         }

@@ -231,7 +231,7 @@ fn a_lease_with_little_time_left_is_not_passed_on() {
 }
 
 #[test]
-fn a_reserved_lock_is_believed_for_its_reservation_until_a_lease_is_confirmed() {
+fn a_reservation_is_the_deadline_until_a_lease_is_confirmed() {
     let options = Overrides::default().hold_options("k", &Options::default(), "test");
     let (options, sent_at) = (options.unwrap(), clock::now());
     let granted = Granted {

@@ -204,7 +204,7 @@ fn a_process_that_has_seen_others_rests_about_once_in_a_slice() {
 
 /// The others come one after the other: the one that takes the lock at once needs no time, and each of the rest a turn.
 #[test]
-fn after_a_turn_of_one_caller_all_but_one_of_the_others_have_their_turns() {
+fn a_rest_after_one_turn_lasts_for_all_other_processes_but_one() {
     let held_for = Duration::from_millis(8);
     for (processes, about) in [(1, 1), (2, 6), (4, 18), (64, 50)] {
         let rests = (0..100).map(|_| {

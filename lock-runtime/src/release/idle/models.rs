@@ -142,7 +142,7 @@ impl Scene {
 }
 
 #[test]
-fn a_kept_lock_that_is_wanted_goes_to_a_caller_of_this_process_or_is_given_back() {
+fn a_wanted_kept_lock_goes_to_a_local_caller_or_is_given_back() {
     crate::sync::explore(
         || {
             let scene = Scene::new();
@@ -174,7 +174,7 @@ fn one_caller_at_a_time_has_a_kept_lock() {
 }
 
 #[test]
-fn a_kept_lock_that_is_released_by_force_is_had_by_nobody_who_is_not_told() {
+fn a_kept_lock_released_by_force_serves_nobody_without_a_loss() {
     crate::sync::explore(
         || {
             let scene = Scene::new();
@@ -196,7 +196,7 @@ fn a_kept_lock_that_is_released_by_force_is_had_by_nobody_who_is_not_told() {
 }
 
 #[test]
-fn a_lock_that_is_wanted_while_it_is_left_to_nobody_is_given_back() {
+fn a_lock_wanted_while_it_becomes_idle_is_given_back() {
     crate::sync::explore(
         || {
             let scene = Scene::new();
@@ -211,7 +211,7 @@ fn a_lock_that_is_wanted_while_it_is_left_to_nobody_is_given_back() {
 }
 
 #[test]
-fn a_lock_that_is_released_by_force_while_it_is_left_to_nobody_is_kept_no_more() {
+fn a_lock_released_by_force_while_it_becomes_idle_is_not_kept() {
     crate::sync::explore(
         || {
             let scene = Scene::new();
@@ -226,7 +226,7 @@ fn a_lock_that_is_released_by_force_while_it_is_left_to_nobody_is_kept_no_more()
 }
 
 #[test]
-fn the_next_caller_has_the_lock_or_its_turn_while_the_one_before_leaves_it() {
+fn a_caller_takes_a_lock_that_is_left_or_the_lock_stays_kept() {
     crate::sync::explore(
         || {
             let scene = Scene::new();
@@ -263,7 +263,7 @@ fn a_dropped_lock_goes_to_the_next_caller_or_is_given_back() {
 }
 
 #[test]
-fn a_dropped_lock_that_is_released_by_force_is_had_by_nobody_who_is_not_told() {
+fn a_dropped_lock_freed_by_force_serves_nobody_without_a_loss() {
     crate::sync::explore(
         || {
             let (scene, handle) = Scene::held();
@@ -283,7 +283,7 @@ fn a_dropped_lock_that_is_released_by_force_is_had_by_nobody_who_is_not_told() {
 }
 
 #[test]
-fn a_kept_lock_that_is_wanted_while_its_manager_ends_is_given_back() {
+fn a_kept_lock_wanted_while_its_manager_ends_is_given_back() {
     crate::sync::explore(
         || {
             let scene = Scene::new();

@@ -105,7 +105,7 @@ impl Scene {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kept_lock_is_had_again_without_the_store_and_with_a_larger_token() {
+async fn a_kept_lock_is_taken_without_the_store_with_a_larger_token() {
     let scene = Scene::kept().await;
     let mut last = None;
     for _ in 0..100 {
@@ -144,7 +144,7 @@ async fn a_kept_lock_is_renewed_and_given_back_when_its_time_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_falls_idle_again_is_given_back_when_its_time_is_over() {
+async fn a_lock_that_is_idle_again_is_given_back_after_keep_for() {
     let scene = Scene::kept().await;
     drop(scene.again().await);
     tokio::time::sleep(KEEP - SECOND).await;
@@ -169,7 +169,7 @@ fn options(keep_for: Duration) -> HoldOptions {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kept_lock_serves_a_caller_until_too_little_of_its_lease_is_left() {
+async fn a_kept_lock_serves_callers_until_too_little_lease_is_left() {
     for (late, serves) in [(Duration::ZERO, true), (MS, false)] {
         let scene = Scene::kept().await;
         let idle = scene.idle();
@@ -182,7 +182,7 @@ async fn a_kept_lock_serves_a_caller_until_too_little_of_its_lease_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kept_lock_serves_a_caller_until_its_time_is_over_and_is_then_awake() {
+async fn a_kept_lock_serves_a_caller_in_its_time_and_is_idle_no_more() {
     const SHORT: Duration = Duration::from_millis(200);
     for (early, serves) in [(Duration::ZERO, false), (MS, true)] {
         let scene = Scene::new();
@@ -224,7 +224,7 @@ async fn a_late_guard_that_ends_an_idle_time_gives_the_lock_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fenced_lock_is_kept_on_with_further_tokens_when_those_set_aside_are_used_up() {
+async fn a_fenced_lock_stays_kept_when_reserved_tokens_are_used_up() {
     let scene = Scene::new();
     let request = || scene.locks.fenced("f").lease(LEASE).keep_for(KEEP);
     let mut guard = request().acquire().await.unwrap();
@@ -241,7 +241,7 @@ async fn a_fenced_lock_is_kept_on_with_further_tokens_when_those_set_aside_are_u
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_of_this_process_wait_for_the_hold_of_a_kept_lock_and_ask_nobody() {
+async fn local_callers_wait_for_a_kept_lock_without_a_request() {
     let scene = Scene::kept().await;
     let guard = scene.again().await;
     let asked = scene.asked();
@@ -266,7 +266,7 @@ async fn what_is_idle_is_renewed_and_nothing_that_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_store_confirms_in_time_moves_the_end_and_what_comes_too_late_does_not() {
+async fn only_a_confirmation_in_time_moves_the_end_of_a_kept_lock() {
     let scene = Scene::kept().await;
     let idle = scene.idle();
     let renewal = idle.due_renewal(clock::now()).unwrap();
@@ -280,7 +280,7 @@ async fn what_the_store_confirms_in_time_moves_the_end_and_what_comes_too_late_d
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_holds_follow_one_another_the_lock_is_renewed_whichever_of_them_has_it() {
+async fn a_kept_lock_is_renewed_while_one_hold_follows_another() {
     let scene = Scene::kept().await;
     for _ in 0..4_000 {
         let guard = scene.keeper().acquire().await.unwrap();
@@ -292,7 +292,7 @@ async fn while_holds_follow_one_another_the_lock_is_renewed_whichever_of_them_ha
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_its_time_a_lock_in_use_is_given_back_and_left_alone_for_a_moment() {
+async fn after_its_time_a_lock_in_use_is_given_back_for_a_moment() {
     let scene = Scene::kept().await;
     for _ in 0..10 {
         assert_eq!(scene.store.held(), 1, "its time is not over");
@@ -310,7 +310,7 @@ async fn after_its_time_a_lock_in_use_is_given_back_and_left_alone_for_a_moment(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_confirmation_counts_for_the_hold_that_has_the_lock_when_it_comes() {
+async fn a_late_confirmation_counts_for_the_current_hold() {
     let scene = Scene::kept().await;
     // The way there and back takes longer than any hold.
     scene.switch.set(Mode::Slow(50 * MS));

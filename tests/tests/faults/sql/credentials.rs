@@ -13,11 +13,11 @@ use super::{LEASE, LONG};
 use crate::credentials::Tokens;
 
 tests::on_each_database! {
-    every_connection_logs_in_with_what_the_credentials_say_at_that_time
+    every_connection_logs_in_with_the_current_credentials
     the_user_of_the_url_is_that_of_a_login_without_one
-    connections_are_replaced_before_their_login_expires_and_nobody_notices
-    a_login_that_cannot_be_renewed_keeps_its_connection_and_is_tried_again
-    what_is_wrong_with_a_login_says_what_to_do_and_shows_no_password
+    connections_are_replaced_unnoticed_before_a_login_expires
+    a_failed_login_renewal_keeps_the_connection_and_is_retried
+    a_wrong_login_is_refused_with_advice_and_without_a_password
 }
 
 const MS: Duration = Duration::from_millis(1);
@@ -97,7 +97,7 @@ async fn take_a_lock(locks: &LockManager) -> Result<(), LockError> {
     locks.mutex("k").acquire().await?.release().await
 }
 
-async fn every_connection_logs_in_with_what_the_credentials_say_at_that_time<D: Rotating>() {
+async fn every_connection_logs_in_with_the_current_credentials<D: Rotating>() {
     let server = server::<D>("first");
     let tokens = Tokens::of(Some("locks"), "first");
     let locks = connected(builder(&tokens), &D::url_without_login(&server)).await;
@@ -129,7 +129,7 @@ async fn the_user_of_the_url_is_that_of_a_login_without_one<D: Rotating>() {
     assert!(!server.query(<D as Rotating>::CONNECTIONS).is_empty());
 }
 
-async fn connections_are_replaced_before_their_login_expires_and_nobody_notices<D: Rotating>() {
+async fn connections_are_replaced_unnoticed_before_a_login_expires<D: Rotating>() {
     let server = server::<D>("first");
     let tokens = Tokens::of(Some("locks"), "first").valid_for(2_000 * MS);
     let patient = builder(&tokens).call_timeout(LONG);
@@ -180,7 +180,7 @@ async fn connections_are_replaced_before_their_login_expires_and_nobody_notices<
     .await;
 }
 
-async fn a_login_that_cannot_be_renewed_keeps_its_connection_and_is_tried_again<D: Rotating>() {
+async fn a_failed_login_renewal_keeps_the_connection_and_is_retried<D: Rotating>() {
     let server = server::<D>("first");
     let tokens = Tokens::of(Some("locks"), "first").valid_for(1_000 * MS);
     let locks = connected(builder(&tokens), &D::url_without_login(&server)).await;
@@ -203,7 +203,7 @@ async fn a_login_that_cannot_be_renewed_keeps_its_connection_and_is_tried_again<
     take_a_lock(&locks).await.unwrap();
 }
 
-async fn what_is_wrong_with_a_login_says_what_to_do_and_shows_no_password<D: Rotating>() {
+async fn a_wrong_login_is_refused_with_advice_and_without_a_password<D: Rotating>() {
     let server = server::<D>("correct");
     let url = D::url_without_login(&server);
     let wrong = builder(&Tokens::of(Some("locks"), "hunter2"));

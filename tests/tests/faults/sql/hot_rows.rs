@@ -102,13 +102,11 @@ async fn unlocked<D: Stranger>(table: &Table<D>, name: &str) -> usize {
 }
 
 tests::on_each_database!(
-    holds_of_rows_that_others_write_without_a_pause_are_kept_and_keep_no_other_waiting
-    a_renewal_by_hand_waits_for_a_row_that_others_write_without_a_pause
+    holds_of_rows_in_constant_use_last_and_delay_no_other_hold
+    a_renewal_by_hand_succeeds_on_a_row_in_constant_use
 );
 
-async fn holds_of_rows_that_others_write_without_a_pause_are_kept_and_keep_no_other_waiting<
-    D: Stranger,
->() {
+async fn holds_of_rows_in_constant_use_last_and_delay_no_other_hold<D: Stranger>() {
     const LEASE: Duration = Duration::from_secs(24);
     let table = Table::<D>::new();
     let builder = tests::builder().lease(LEASE).ensure_schema(true);
@@ -143,7 +141,7 @@ async fn holds_of_rows_that_others_write_without_a_pause_are_kept_and_keep_no_ot
     table.assert_deserted().await;
 }
 
-async fn a_renewal_by_hand_waits_for_a_row_that_others_write_without_a_pause<D: Stranger>() {
+async fn a_renewal_by_hand_succeeds_on_a_row_in_constant_use<D: Stranger>() {
     let table = Table::<D>::new();
     // A call may last for a sixth of its lease.
     let builder = tests::builder().call_timeout(Duration::from_secs(30));

@@ -11,9 +11,9 @@ use super::{LEASE, LONG, MS, SOON, end, manager, scene};
 tests::on_each_database!(
     nobody_is_admitted_while_a_guard_says_that_it_is_held
     holds_and_waiters_outlast_a_crash_of_the_server
-    a_hold_is_lost_on_time_while_the_server_is_frozen_and_the_next_token_is_higher
-    connections_that_are_ended_by_the_server_end_no_hold_and_no_wait
-    a_fair_waiter_whose_connections_are_cut_keeps_its_place_as_another_holder
+    a_frozen_server_ends_a_hold_on_time_and_the_next_token_rises
+    connections_ended_by_the_server_end_no_hold_and_no_wait
+    a_fair_waiter_keeps_its_place_after_a_cut_under_another_id
 );
 
 async fn nobody_is_admitted_while_a_guard_says_that_it_is_held<D: Sql>() {
@@ -68,7 +68,7 @@ async fn holds_and_waiters_outlast_a_crash_of_the_server<D: Sql>() {
     guard.release().await.unwrap();
 }
 
-async fn a_hold_is_lost_on_time_while_the_server_is_frozen_and_the_next_token_is_higher<D: Sql>() {
+async fn a_frozen_server_ends_a_hold_on_time_and_the_next_token_rises<D: Sql>() {
     let server = Server::<D>::start();
     let (locks, other) = (manager(&server.url()).await, manager(&server.url()).await);
     let guard = locks.mutex("k").lease(1_500 * MS).acquire().await.unwrap();
@@ -94,7 +94,7 @@ async fn a_hold_is_lost_on_time_while_the_server_is_frozen_and_the_next_token_is
     free_within(&other, "k", LONG).await;
 }
 
-async fn connections_that_are_ended_by_the_server_end_no_hold_and_no_wait<D: Sql>() {
+async fn connections_ended_by_the_server_end_no_hold_and_no_wait<D: Sql>() {
     let (table, _pipe, locks, other) = scene::<D>().await;
     let guard = locks.mutex("k").lease(LEASE).acquire().await.unwrap();
     let waiter = tokio::spawn(other.mutex("k").wait(10 * LONG).acquire());
@@ -108,7 +108,7 @@ async fn connections_that_are_ended_by_the_server_end_no_hold_and_no_wait<D: Sql
 }
 
 /// A copy of the process may have the id that the waiter had before the cut.
-async fn a_fair_waiter_whose_connections_are_cut_keeps_its_place_as_another_holder<D: Sql>() {
+async fn a_fair_waiter_keeps_its_place_after_a_cut_under_another_id<D: Sql>() {
     let round = async || keeps_its_place::<D>().await;
     eventually_within(10 * LONG, "a place is kept", round).await;
 }

@@ -21,7 +21,7 @@ impl Quiet for Mariadb {
     const QUIETLY: &'static str = "";
 }
 
-tests::on_each_database!(a_process_that_takes_a_lock_again_at_once_lets_others_come_first);
+tests::on_each_database!(a_process_that_retakes_a_lock_lets_other_processes_go_first);
 
 async fn acquire(locks: &LockManager, kind: &str) -> LockGuard {
     let request = match kind {
@@ -35,7 +35,7 @@ async fn acquire(locks: &LockManager, kind: &str) -> LockGuard {
 
 /// A hold is longer than a slice, so each is followed by a rest, which is longer than the pauses of a waiter. Without a rest, or
 /// with a short one, the other process has a turn once in ten.
-async fn a_process_that_takes_a_lock_again_at_once_lets_others_come_first<D: Quiet>() {
+async fn a_process_that_retakes_a_lock_lets_other_processes_go_first<D: Quiet>() {
     const HOLD: Duration = Duration::from_millis(400);
     const TURNS: u32 = 4;
     let table = Table::<D>::new();

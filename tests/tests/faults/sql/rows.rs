@@ -7,14 +7,14 @@ use tests::{Blocker, Sql, answered, eventually, eventually_within};
 use super::{CALL, LEASE, LONG, MS, SOON, block, end, scene, scene_with};
 
 tests::on_each_database!(
-    a_row_that_a_transaction_has_locked_holds_up_its_own_lock_alone
-    requests_that_wait_for_a_locked_row_leave_connections_to_other_locks
-    plain_permits_that_were_given_up_behind_a_locked_row_are_not_taken_when_it_is_free
-    a_fair_request_that_was_given_up_behind_a_locked_row_takes_no_lock_and_no_place
+    a_row_locked_by_a_transaction_delays_only_its_own_lock
+    requests_behind_a_locked_row_leave_connections_to_others
+    plain_permits_given_up_behind_a_locked_row_are_never_taken
+    a_fair_request_given_up_behind_a_locked_row_takes_nothing
     a_lost_row_is_a_lost_lock
 );
 
-async fn a_row_that_a_transaction_has_locked_holds_up_its_own_lock_alone<D: Sql>() {
+async fn a_row_locked_by_a_transaction_delays_only_its_own_lock<D: Sql>() {
     // A statement that waits for a row does so for longer than this test lasts.
     let (table, _pipe, locks, other) = scene_with::<D>(2 * LONG).await;
     for n in 0..12 {
@@ -58,7 +58,7 @@ async fn a_row_that_a_transaction_has_locked_holds_up_its_own_lock_alone<D: Sql>
     end(table, locks, other).await;
 }
 
-async fn requests_that_wait_for_a_locked_row_leave_connections_to_other_locks<D: Sql>() {
+async fn requests_behind_a_locked_row_leave_connections_to_others<D: Sql>() {
     let (table, _pipe, locks, other) = scene_with::<D>(2 * LONG).await;
     let readers = || locks.read("r").lease(LONG).wait(2 * LONG);
     let mut held = Vec::new();
@@ -95,9 +95,7 @@ async fn requests_that_wait_for_a_locked_row_leave_connections_to_other_locks<D:
     end(table, locks, other).await;
 }
 
-async fn plain_permits_that_were_given_up_behind_a_locked_row_are_not_taken_when_it_is_free<
-    D: Sql,
->() {
+async fn plain_permits_given_up_behind_a_locked_row_are_never_taken<D: Sql>() {
     let (table, _pipe, locks, other) = scene::<D>().await;
     let semaphore = locks.plain_semaphore("s");
     semaphore.try_set_permits(5).await.unwrap();
@@ -121,7 +119,7 @@ async fn plain_permits_that_were_given_up_behind_a_locked_row_are_not_taken_when
     end(table, locks, other).await;
 }
 
-async fn a_fair_request_that_was_given_up_behind_a_locked_row_takes_no_lock_and_no_place<D: Sql>() {
+async fn a_fair_request_given_up_behind_a_locked_row_takes_nothing<D: Sql>() {
     let (table, _pipe, locks, other) = scene::<D>().await;
     locks
         .fair("k")

@@ -11,7 +11,7 @@ tests::on_each_database!(
     an_acquire_whose_connection_is_cut_is_undone
     an_acquire_is_undone_while_others_wait_for_a_locked_row
     a_request_that_is_dropped_at_any_poll_leaves_nothing_behind
-    a_connection_that_opens_too_late_for_its_request_serves_the_next_one
+    a_connection_too_late_for_its_request_serves_the_next_one
 );
 
 async fn an_acquire_whose_answer_is_late_is_undone<D: Sql>() {
@@ -153,7 +153,7 @@ async fn a_request_that_is_dropped_at_any_poll_leaves_nothing_behind<D: Sql>() {
     end(table, locks, other).await;
 }
 
-async fn a_connection_that_opens_too_late_for_its_request_serves_the_next_one<D: Sql>() {
+async fn a_connection_too_late_for_its_request_serves_the_next_one<D: Sql>() {
     let (table, pipe, locks, other) = scene::<D>().await;
     let mut patience = MS;
     eventually("a connection serves the next request", async || {

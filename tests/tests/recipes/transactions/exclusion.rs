@@ -10,7 +10,7 @@ use super::{
 
 tests::on_each_database!(
     a_transaction_and_a_lease_exclude_each_other
-    two_transactions_that_wait_for_each_other_are_told_to_try_again
+    of_two_transactions_in_a_deadlock_one_is_busy_and_repeatable
 );
 
 async fn a_transaction_and_a_lease_exclude_each_other<D: Driver>() {
@@ -65,7 +65,7 @@ async fn a_transaction_and_a_lease_exclude_each_other<D: Driver>() {
     table.assert_clean().await;
 }
 
-async fn two_transactions_that_wait_for_each_other_are_told_to_try_again<D: Driver>() {
+async fn of_two_transactions_in_a_deadlock_one_is_busy_and_repeatable<D: Driver>() {
     let (table, locks, mut one, mut two) = scene::<D>().await;
     let mut mine = D::begin_for_several(&mut one).await;
     let mut theirs = D::begin_for_several(&mut two).await;

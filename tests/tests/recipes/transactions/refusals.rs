@@ -14,9 +14,9 @@ use super::{
 
 tests::on_each_database!(
     what_could_not_exclude_others_is_refused_with_what_to_do
-    a_lease_that_is_released_by_force_on_its_way_is_for_another_transaction
-    a_row_that_a_stranger_has_locked_for_a_while_is_taken_afterwards
-    a_row_that_is_free_after_the_last_look_is_no_mistake_of_the_transaction
+    a_lease_forced_on_its_way_is_left_to_another_transaction
+    a_row_locked_by_a_stranger_for_a_while_is_taken_afterwards
+    a_row_free_after_the_last_look_is_no_transactions_mistake
     a_manager_of_short_leases_gives_locks_to_transactions
 );
 
@@ -96,7 +96,7 @@ async fn take_anew<D: Driver>(locks: &LockManager, client: &mut D::Client) {
 }
 
 /// The transaction may have locked the row of a holder that it did not look for, and has to be done again.
-async fn a_lease_that_is_released_by_force_on_its_way_is_for_another_transaction<D: Driver>() {
+async fn a_lease_forced_on_its_way_is_left_to_another_transaction<D: Driver>() {
     let (table, locks, mut one, _) = scene::<D>().await;
     let mut mine = D::begin(&mut one).await;
     let refused = take_forced(&locks, &mut mine).await;
@@ -109,7 +109,7 @@ async fn a_lease_that_is_released_by_force_on_its_way_is_for_another_transaction
     table.assert_clean().await;
 }
 
-async fn a_row_that_a_stranger_has_locked_for_a_while_is_taken_afterwards<D: Driver>() {
+async fn a_row_locked_by_a_stranger_for_a_while_is_taken_afterwards<D: Driver>() {
     let (table, locks, mut one, _) = scene::<D>().await;
     free_within(&locks, "k", LONG).await;
     let taken = in_time(async || {
@@ -136,7 +136,7 @@ async fn a_row_that_a_stranger_has_locked_for_a_while_is_taken_afterwards<D: Dri
 }
 
 /// What is wrong with the transaction is asked for, and one more look says: nothing.
-async fn a_row_that_is_free_after_the_last_look_is_no_mistake_of_the_transaction<D: Driver>() {
+async fn a_row_free_after_the_last_look_is_no_transactions_mistake<D: Driver>() {
     let (table, locks, mut one, _) = scene::<D>().await;
     let taken = in_time(async || {
         let mut mine = D::begin(&mut one).await;
@@ -181,7 +181,7 @@ impl SqlTransaction for Unshared {
 }
 
 #[tokio::test]
-async fn a_task_takes_locks_into_a_transaction_that_is_send_and_not_sync() {
+async fn a_task_takes_locks_in_a_transaction_that_is_send_not_sync() {
     let task = tokio::spawn(async {
         let mut unshared = Unshared::default();
         let locks = LockManager::in_memory();

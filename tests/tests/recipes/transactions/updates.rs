@@ -4,10 +4,10 @@ use tokio::task::JoinSet;
 
 use super::{Driver, LONG, Open, manager, take_within};
 
-tests::on_each_database!(no_update_is_lost_between_leases_and_transactions_of_one_name);
+tests::on_each_database!(no_update_is_lost_between_leases_and_transactions_of_a_name);
 
 /// The tasks read a number, give others time, and write one more: without exclusion, updates are lost.
-async fn no_update_is_lost_between_leases_and_transactions_of_one_name<D: Driver>() {
+async fn no_update_is_lost_between_leases_and_transactions_of_a_name<D: Driver>() {
     let table = tests::Table::<D>::new();
     let counter = format!("{}_counter", table.name());
     let made = format!("CREATE TABLE {counter} (n BIGINT NOT NULL)");

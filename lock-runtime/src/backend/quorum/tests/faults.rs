@@ -103,7 +103,7 @@ async fn without_a_majority_there_is_no_answer_within_the_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_node_confirms_before_it_undoes_the_acquire_is_not_counted() {
+async fn a_confirmation_of_a_node_before_its_undo_is_not_counted() {
     let rig = Rig::new(3);
     let locks = rig.manager();
     rig.switches[2].set(Mode::Unanswered(20_000 * MS));
@@ -133,7 +133,7 @@ async fn a_node_whose_vote_comes_late_counts_from_then_on() {
 }
 
 #[test]
-fn callers_in_other_runtimes_are_answered_while_nobody_drives_that_of_the_manager() {
+fn an_undriven_manager_fails_calls_of_other_runtimes_in_time() {
     let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
     let (rig, undriven) = (Rig::new(3), runtime());
     let (locks, guard) = undriven.block_on(async {

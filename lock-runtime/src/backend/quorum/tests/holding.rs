@@ -37,7 +37,7 @@ async fn a_hold_is_at_every_node_and_excludes_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_stays_taken_for_as_long_as_asked_or_the_request_is_refused() {
+async fn a_min_hold_is_kept_in_full_or_the_request_is_refused() {
     let rig = Rig::new(3);
     let (locks, other) = (rig.manager(), rig.manager());
     let most = LONGEST * 49 / 50;
@@ -90,7 +90,7 @@ async fn renewals_outlive_the_outage_of_a_minority() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_outlives_a_silent_node_beside_one_on_which_the_others_differ() {
+async fn a_hold_outlives_a_silent_node_while_other_nodes_disagree() {
     for leases in [1, 3, 10] {
         let rig = Rig::new(3);
         let (locks, lease) = (rig.manager(), SECOND * leases);

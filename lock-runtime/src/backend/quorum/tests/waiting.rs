@@ -139,7 +139,7 @@ async fn a_hand_over_leaves_nothing_at_a_slow_silent_or_absent_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hand_over_to_a_shorter_lease_leaves_nothing_of_the_longer_one() {
+async fn a_hand_over_to_a_shorter_lease_ends_the_longer_lease() {
     let rig = Rig::new(3);
     let locks = rig.manager();
     let request = |lease: u32| locks.mutex("k").lease(lease * MS).acquire();
@@ -189,7 +189,7 @@ async fn a_hand_over_without_a_majority_is_undone_and_the_heir_asks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_every_node_refuses_at_first_is_no_loss_though_others_wait() {
+async fn a_hand_over_that_all_nodes_refuse_at_first_is_no_loss() {
     // The nodes are asked by the caller and by their errands, in an order that is drawn.
     for _ in 0..20 {
         let rig = Rig::new(3);

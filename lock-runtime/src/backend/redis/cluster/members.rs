@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn strangers_do_not_count_beside_a_node_and_the_known_nodes_are_those_of_the_last_view() {
+    async fn known_nodes_of_the_last_view_count_and_strangers_do_not() {
         let members = Members::default();
         assert_eq!(chosen(&members, &[("one", &["a", "b"])], false), ["one"]);
         let mixed: [(&str, &[&str]); 3] = [("one", &["x"]), ("two", &["x"]), ("node", &["b", "c"])];
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn another_cluster_counts_once_no_known_node_was_heard_for_a_lease() {
+    async fn another_cluster_counts_after_a_lease_without_a_known_node() {
         let members = Members::default();
         chosen(&members, &[("one", &["a"])], false);
         let strangers: [(&str, &[&str]); 3] =
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_cluster_that_was_found_first_by_chance_gives_way_to_that_of_most_hosts() {
+    async fn the_cluster_of_most_hosts_replaces_one_found_by_chance() {
         let members = Members::default();
         assert_eq!(chosen(&members, &[("one", &["x"])], false), ["one"]);
         let even: [(&str, &[&str]); 2] = [("one", &["x"]), ("two", &["a"])];

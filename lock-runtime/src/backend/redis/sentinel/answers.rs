@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_minority_names_comes_second_once_the_known_master_is_away() {
+    async fn a_minority_master_is_second_once_the_known_master_is_away() {
         let mut news = known("new:1", 4);
         let second = |news: &KnownMaster| {
             let answers = answers(&[("anew:1", Some(0))]);

@@ -123,7 +123,7 @@ async fn requests_to_a_frozen_server_are_undone_when_it_wakes() {
 }
 
 #[tokio::test]
-async fn a_lock_is_not_handed_to_an_id_that_is_older_than_the_connection() {
+async fn a_hand_over_to_an_id_older_than_the_connection_is_refused() {
     let server = TestServer::start().await;
     let backend = connect(&server).await;
     let (link, key) = (backend.router.link(), key("k"));
@@ -160,7 +160,7 @@ async fn a_connect_that_is_dropped_leaves_no_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_says_nothing_is_reported_with_advice_however_long_calls_may_last() {
+async fn a_silent_server_is_reported_with_advice_for_any_call_timeout() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}", silent.local_addr().unwrap());
     let options = Options {

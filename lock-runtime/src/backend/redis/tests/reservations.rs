@@ -130,7 +130,7 @@ async fn a_release_grants_the_lock_by_its_message_for_a_second() {
 
 /// A release that puts the next holder of its process on the list is that holder's first request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_is_believed_after_a_release_that_put_the_holder_on_the_list() {
+async fn a_message_after_a_release_that_listed_the_holder_is_believed() {
     is_believed(async |waiting| {
         let (released, next) = waiting.releases_with_next().await;
         assert_eq!(released, Released::DoneAndListed);

@@ -48,7 +48,7 @@ async fn a_kept_lock_that_is_in_use_is_given_back_after_the_hold() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kept_lock_that_another_process_wants_goes_there_before_it_goes_to_local_callers() {
+async fn a_kept_lock_goes_to_another_process_before_local_callers() {
     let scene = Scene::kept().await;
     let guard = scene.again().await;
     let local = tokio::spawn(scene.keeper().acquire());
@@ -63,7 +63,7 @@ async fn a_kept_lock_that_another_process_wants_goes_there_before_it_goes_to_loc
 }
 
 #[tokio::test]
-async fn a_manager_that_ends_while_a_kept_lock_is_renewed_blocks_no_thread() {
+async fn the_end_of_a_manager_during_a_renewal_blocks_no_thread() {
     for _ in 0..100 {
         let scene = Scene::new();
         let guard = scene.keeper().acquire().await.unwrap();
@@ -172,7 +172,7 @@ async fn a_kept_lock_that_the_store_forgot_is_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_admitted_under_a_kept_lock_whose_lease_nobody_could_renew() {
+async fn a_kept_lock_that_could_not_be_renewed_serves_nobody() {
     let scene = Scene::kept().await;
     scene.switch.set(Mode::Silent);
     tokio::time::sleep(LEASE).await;
@@ -269,7 +269,7 @@ async fn the_time_of_a_hold_and_its_minimum_come_before_what_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_kept_is_no_hold_of_the_process_and_an_inspection_says_so() {
+async fn a_kept_lock_is_no_hold_and_an_inspection_shows_it_kept() {
     let scene = Scene::kept().await;
     assert!(scene.locks.snapshot().holds.is_empty());
     let info = scene.other.inspect("k").await.unwrap();

@@ -91,7 +91,7 @@ impl SqlTransaction for KeptWaiting<'_> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_that_a_look_at_it_has_lengthened_is_given_back_after_a_rollback() {
+async fn a_lease_lengthened_by_a_look_is_given_back_after_a_rollback() {
     let (table, locks, mut one, _) = scene::<Mariadb>().await;
     is_given_back_after(&table, async || {
         let taken = in_time(async || {
@@ -112,7 +112,7 @@ async fn a_lease_that_a_look_at_it_has_lengthened_is_given_back_after_a_rollback
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_of_a_transaction_that_is_dropped_at_any_poll_leaves_nothing_behind() {
+async fn a_transactional_request_dropped_at_any_poll_leaves_nothing() {
     let (table, locks, ..) = scene::<Mariadb>().await;
     at_each_poll(async |polls, leave| {
         let mut conn = Mariadb::open(&table.url()).await;

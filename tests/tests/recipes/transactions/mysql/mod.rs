@@ -85,7 +85,7 @@ impl Driver for Mariadb {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_short_transaction_frees_its_lock_at_the_commit_and_waiters_find_out() {
+async fn a_commit_of_a_short_transaction_frees_its_lock_for_waiters() {
     let (table, locks, mut one, mut two) = scene::<Mariadb>().await;
     let other = manager(&table).await;
     for _ in 0..3 {
@@ -110,7 +110,7 @@ async fn a_short_transaction_frees_its_lock_at_the_commit_and_waiters_find_out()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_transactions_have_locks_others_are_taken_renewed_and_released() {
+async fn other_locks_are_taken_renewed_and_freed_beside_transactions() {
     let (table, locks, ..) = scene::<Mariadb>().await;
     let kept = locks.mutex("kept").lease(KEPT).acquire().await.unwrap();
     // There are more transactions than a manager has connections.

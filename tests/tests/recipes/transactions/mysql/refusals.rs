@@ -78,7 +78,7 @@ async fn counter(table: &MariadbTable, conn: &mut Conn) -> String {
 }
 
 #[tokio::test]
-async fn a_transaction_that_has_read_before_it_has_the_lock_is_to_be_repeated() {
+async fn a_transaction_that_reads_before_the_lock_must_be_repeated() {
     let (table, locks, mut one, mut two) = scene::<Mariadb>().await;
     let counter = counter(&table, &mut two).await;
     let read = format!("SELECT n FROM {counter}");
@@ -114,7 +114,7 @@ async fn a_transaction_that_has_read_before_it_has_the_lock_is_to_be_repeated() 
 }
 
 #[tokio::test]
-async fn a_transaction_of_each_isolation_sees_what_the_holder_before_it_wrote() {
+async fn any_isolation_level_sees_the_writes_of_the_previous_holder() {
     let (table, locks, mut one, mut two) = scene::<Mariadb>().await;
     let counter = counter(&table, &mut two).await;
     for (n, level) in [
@@ -154,7 +154,7 @@ impl SqlTransaction for Late<'_> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transaction_that_was_too_slow_is_told_to_end_and_asks_no_more() {
+async fn a_too_slow_transaction_must_roll_back_and_sends_no_request() {
     let (_table, locks, mut one, _) = scene::<Mariadb>().await;
     let mut late = Late(Mariadb::begin(&mut one).await, 0);
     let taken = locks.mutex("k").wait(LONG).in_transaction(&mut late).await;

@@ -95,7 +95,7 @@ async fn a_transaction_that_fails_by_itself_is_no_outage_of_the_store() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_of_a_transaction_that_is_dropped_at_any_poll_leaves_nothing_behind() {
+async fn a_transactional_request_dropped_at_any_poll_leaves_nothing() {
     let (table, locks, mut one, _) = scene::<Postgres>().await;
     at_each_poll(async |polls, leave| {
         let mut transaction = Postgres::begin(&mut one).await;

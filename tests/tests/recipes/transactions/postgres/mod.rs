@@ -74,7 +74,7 @@ impl Driver for Postgres {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_wakes_those_who_wait_and_a_release_wakes_a_transaction() {
+async fn a_commit_wakes_waiters_and_a_release_wakes_a_transaction() {
     let (table, locks, mut one, mut two) = scene::<Postgres>().await;
     // Only a message wakes those who wait on this manager, or the end of a lease.
     let told = connect(&table, tests::builder().longest_nap(HOUR)).await;
@@ -130,7 +130,7 @@ async fn a_transaction_with_a_lock_can_be_prepared_if_nobody_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_a_transaction_has_a_lock_others_are_renewed_and_released() {
+async fn other_locks_are_renewed_and_released_beside_a_transaction() {
     let (table, locks, mut one, _) = scene::<Postgres>().await;
     let kept = locks.mutex("kept").lease(KEPT).acquire().await.unwrap();
     let mut mine = Postgres::begin(&mut one).await;

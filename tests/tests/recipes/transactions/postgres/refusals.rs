@@ -75,7 +75,7 @@ async fn a_strict_transaction_that_has_read_before_is_refused() {
 
 /// The transaction made no mistake, so another one is worth a try.
 #[tokio::test]
-async fn a_strict_transaction_whose_lease_was_released_by_force_is_not_blamed() {
+async fn a_forced_release_does_not_blame_a_strict_transaction() {
     let (table, locks, mut one, _) = scene::<Postgres>().await;
     let level = IsolationLevel::RepeatableRead;
     let mine = one.build_transaction().isolation_level(level).start();

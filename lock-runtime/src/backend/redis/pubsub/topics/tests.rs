@@ -107,7 +107,7 @@ async fn a_channel_lingers_and_churn_adds_no_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_channel_that_ended_before_it_was_taken_is_not_subscribed_to() {
+async fn a_channel_dropped_before_it_was_taken_is_not_subscribed() {
     let topics = Arc::new(Topics::default());
     drop(topics.listen("c".to_owned()));
     tokio::time::advance(LINGER * 2).await;

@@ -325,7 +325,7 @@ async fn a_reservation_lasts_a_second() {
 }
 
 #[tokio::test]
-async fn the_message_of_a_reservation_names_holder_server_end_and_token() {
+async fn a_reservation_message_names_holder_server_end_and_token() {
     let bench = ScriptBench::new().await;
     let mut messages = bench.ours().await;
     // Unused tokens go back before the next one is drawn.

@@ -305,7 +305,7 @@ async fn a_request_sets_a_semaphore_to_its_number_less_the_leases() {
 }
 
 #[tokio::test]
-async fn leases_that_have_outlived_the_number_of_permits_are_seen_and_given_back() {
+async fn leases_that_outlive_the_permit_count_are_seen_and_freed() {
     let bench = ScriptBench::with_permits(3).await;
     assert!(bench.leases(&ids(1, 2)).await);
     bench.integer("DEL lock:s").await;

@@ -55,7 +55,7 @@ fn an_old_answer_is_no_measure() {
 }
 
 #[test]
-fn a_reservation_from_the_future_shows_that_the_clock_was_set_forward() {
+fn a_reservation_is_not_believed_after_the_clock_was_set() {
     assert_eq!(believed(ms(101), ms(100)), None);
     assert_eq!(believed(ms(3_600_000), ms(100)), None);
     // It was set back: the reservation seems to have ended.
