@@ -29,8 +29,8 @@ const SHORT_WAIT: Duration = Duration::from_secs(12);
 /// The moments at which the caller came, and at which it gives up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
-    pub(crate) since: Moment,
-    pub(crate) until: Option<Moment>,
+    pub(super) since: Moment,
+    pub(super) until: Option<Moment>,
     /// The time of a last question, shortly before `until`: see [`asks_a_last_question`](Deadline::asks_a_last_question).
     last_question: Option<Moment>,
 }

@@ -123,9 +123,9 @@ pub(crate) trait Contender {
 #[derive(Default)]
 pub(crate) struct LastWords {
     /// The last definite answer, with the rest of the lease at that time.
-    pub(crate) busy: Option<Option<Duration>>,
+    pub(super) busy: Option<Option<Duration>>,
     /// The fault of the requests since then.
-    pub(crate) fault: Option<Fault>,
+    pub(super) fault: Option<Fault>,
 }
 
 /// Asks the store once, for a caller that does not wait. If the process that has the lock may only keep it, that process was

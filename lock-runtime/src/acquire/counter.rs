@@ -20,7 +20,7 @@ const LEAST_ANSWER: Duration = Duration::from_millis(200);
 
 /// A counter by its checked name.
 pub(crate) struct Counter<'a> {
-    pub(crate) core: &'a Arc<Core>,
+    pub(super) core: &'a Arc<Core>,
     pub(crate) counters: &'a dyn Counters,
     pub(crate) key: Arc<Key>,
     kind: CounterKind,

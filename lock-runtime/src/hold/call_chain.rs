@@ -268,10 +268,10 @@ impl Caller {
 /// acquired in.
 #[derive(Clone, Debug)]
 pub(crate) struct CallChain {
-    pub(crate) level: Arc<Level>,
+    pub(super) level: Arc<Level>,
     /// All that the guard holds.
     pub(crate) held: Held,
-    pub(crate) acquired_in: Option<Arc<Frame>>,
+    pub(super) acquired_in: Option<Arc<Frame>>,
 }
 
 /// The place of a body in the chain.

@@ -80,7 +80,7 @@ pin_project! {
     /// The loss is looked for before every poll of the body, so a process that was frozen does not go on when it
     /// wakes. A future that has this beside a body drops the body first.
     pub(crate) struct Driver {
-        pub(crate) handles: Option<Handles>,
+        pub(super) handles: Option<Handles>,
         #[pin]
         over: OwnedNotified,
         // The body is made in it, too: what is asked for meanwhile is nested.
