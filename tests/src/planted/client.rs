@@ -122,7 +122,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a waiter that does nothing but listen",
-        seed: Some(95_718_877),
+        seed: Some(802_964_879),
         caught_by: &["rest"],
         edits: &[edit(
             "acquire/contend.rs",
@@ -368,7 +368,7 @@ pub const ALL: &[Bug] = &[
     },
     Bug {
         name: "a hand-over that is dated at its answer",
-        seed: Some(343_846_900),
+        seed: Some(802_964_767),
         caught_by: &["overlap", "refused-holder", "token"],
         edits: &[edit(
             "release/hand_over.rs",
