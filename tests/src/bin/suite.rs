@@ -1,8 +1,8 @@
 //! Runs the test programs of the workspace side by side, as `scripts/test` does once cargo has built them.
 //!
 //! It reads the messages of `cargo test --no-run --message-format=json` from its standard input. Most programs wait most
-//! of their time, for leases and for servers, so several of them share the processors. The program `timing` runs alone,
-//! after all others. The output of a program is shown when it ends.
+//! of their time, for leases and for servers, so several of them share the processors. The program `timing` runs after
+//! all others, beside none. The output of a program is shown when it ends.
 //!
 //! The last lines name the slowest programs and tests, what failed, and how many tests passed.
 
