@@ -4,16 +4,16 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use lock_runtime::{LockName, Outcome};
+use lock_runtime::Outcome;
 use pin_project_lite::pin_project;
 use tokio::task::coop;
 use tower_service::Service;
 
 use crate::call::Call;
 use crate::hold_until::HoldUntil;
-use crate::key::{Client, Demand, Finding, Mode};
+use crate::key::{Client, Demand, Finding};
 use crate::plan::{Acquire, Plan};
-use crate::refusal::{self, Refusal};
+use crate::refusal::{self, Refusal, RefusalKind};
 use crate::reply::Reply;
 use crate::waiters::Waiting;
 
@@ -71,23 +71,38 @@ impl<S, Request, R, H> State<S, Request, R, H>
 where
     S: Service<Request>,
 {
-    fn waiting(
+    /// Returns the state of a request whose demand is known. `entered` says whether it may wait, if it needs a lock. If it is
+    /// refused, what the inner service has reserved goes back with `ready`.
+    fn known(
         plan: Plan<R>,
-        mut waiting: Option<Waiting>,
-        name: LockName,
-        mode: Option<Mode>,
-        ready: S,
+        entered: Result<Option<Waiting>, RefusalKind>,
+        demand: Demand,
+        mut ready: S,
         request: Request,
     ) -> Self {
-        if let Some(waiting) = &mut waiting
-            && let Err(kind) = waiting.ask_for(&name)
-        {
-            return State::refused(plan.reply, Refusal::of(kind));
-        }
-        State::Waiting {
-            guard: plan.options.acquire(&plan.manager, name, mode),
-            waiting,
-            rest: Some((Call::new(ready, request), plan.reply)),
+        let Demand { name, mode, label } = demand;
+        let name = match name {
+            Ok(Some(name)) => name,
+            Ok(None) => {
+                drop(entered);
+                plan.passed(label);
+                let response = ready.call(request);
+                return State::Unlocked { response };
+            }
+            Err(refusal) => return State::refused(plan.reply, refusal),
+        };
+        let plan = plan.labelled(label);
+        let entered = match entered {
+            Ok(Some(waiting)) => waiting.ask_for(&name).map(Some),
+            others => others,
+        };
+        match entered {
+            Ok(waiting) => State::Waiting {
+                guard: plan.options.acquire(&plan.manager, name, mode),
+                waiting,
+                rest: Some((Call::new(ready, request), plan.reply)),
+            },
+            Err(kind) => State::refused(plan.reply, Refusal::of(kind)),
         }
     }
 
@@ -109,25 +124,20 @@ where
         ResponseFuture { state }
     }
 
-    /// Returns the future of a request that `ready` is to serve under the lock `name`.
-    pub(crate) fn locked(
+    /// Returns the future of a request whose demand is known. `ready` is to serve it.
+    pub(crate) fn known(
         plan: Plan<R>,
         client: Option<Client>,
-        name: LockName,
-        mode: Option<Mode>,
+        demand: Demand,
         ready: S,
         request: Request,
     ) -> Self {
-        let state = match plan.waiters.enter(plan.caps, client) {
-            Ok(waiting) => State::waiting(plan, waiting, name, mode, ready, request),
-            Err(kind) => State::refused(plan.reply, Refusal::of(kind)),
+        // A request without a name neither waits nor meets a cap.
+        let entered = match demand.name {
+            Ok(Some(_)) => plan.waiters.enter(plan.caps, client),
+            _ => Ok(None),
         };
-        ResponseFuture { state }
-    }
-
-    /// Returns the future of a request that is refused because no key can be made from it.
-    pub(crate) fn refused(reply: R, refusal: Refusal) -> Self {
-        let state = State::refused(reply, refusal);
+        let state = State::known(plan, entered, demand, ready, request);
         ResponseFuture { state }
     }
 
@@ -163,22 +173,8 @@ where
             let next = match state.as_mut().project() {
                 StateProj::Finding { finding, rest } => {
                     let (request, demand) = ready!(finding.as_mut().poll(cx));
-                    let Demand { name, mode, label } = demand;
-                    let (mut ready, plan, waiting) = take_once(rest);
-                    match name {
-                        Ok(Some(name)) => {
-                            let plan = plan.labelled(label);
-                            State::waiting(plan, waiting, name, mode, ready, request)
-                        }
-                        Ok(None) => {
-                            drop(waiting);
-                            plan.passed(label);
-                            State::Unlocked {
-                                response: ready.call(request),
-                            }
-                        }
-                        Err(refusal) => State::refused(plan.reply, refusal),
-                    }
+                    let (ready, plan, waiting) = take_once(rest);
+                    State::known(plan, Ok(waiting), demand, ready, request)
                 }
                 StateProj::Unlocked { response } => {
                     break ready!(response.poll(cx)).map(U::unlocked);

@@ -381,22 +381,14 @@ impl<K, R, U> LockLayer<K, R, U> {
     /// Sets the answer to a refused request. Default: [`ProblemJson`].
     #[must_use]
     pub fn reply<R2>(self, reply: R2) -> LockLayer<K, R2, U> {
-        let Plan {
-            manager,
-            options,
-            caps,
-            waiters,
-            ..
-        } = self.plan;
-        let plan = Plan {
-            manager,
-            options,
-            caps,
-            waiters,
-            reply,
-        };
         LockLayer {
-            plan,
+            plan: Plan {
+                manager: self.plan.manager,
+                options: self.plan.options,
+                caps: self.plan.caps,
+                waiters: self.plan.waiters,
+                reply,
+            },
             key: self.key,
             until: PhantomData,
         }

@@ -10,7 +10,7 @@ use tower_service::Service;
 
 use crate::future::ResponseFuture;
 use crate::hold_until::HoldUntil;
-use crate::key::{Demand, FindKey, Found};
+use crate::key::{FindKey, Found};
 use crate::plan::Plan;
 use crate::reply::Reply;
 
@@ -80,21 +80,15 @@ where
     fn call(&mut self, request: Request) -> Self::Future {
         match K::find(&self.key, request) {
             Found::Free(request) => ResponseFuture::unlocked(self.inner.call(request)),
-            Found::Now(request, Demand { name, mode, label }, client) => match name {
-                Ok(None) => {
-                    self.plan.passed(label);
-                    ResponseFuture::unlocked(self.inner.call(request))
-                }
-                Ok(Some(name)) => {
-                    let plan = self.plan.clone().labelled(label);
-                    ResponseFuture::locked(plan, client, name, mode, self.take_ready(), request)
-                }
-                Err(refusal) => {
-                    // What the inner service has reserved goes back with it.
-                    drop(self.take_ready());
-                    ResponseFuture::refused(self.plan.reply.clone(), refusal)
-                }
-            },
+            // A request that needs no lock copies neither the plan nor the service.
+            Found::Now(request, demand, _) if matches!(demand.name, Ok(None)) => {
+                self.plan.passed(demand.label);
+                ResponseFuture::unlocked(self.inner.call(request))
+            }
+            Found::Now(request, demand, client) => {
+                let plan = self.plan.clone();
+                ResponseFuture::known(plan, client, demand, self.take_ready(), request)
+            }
             Found::Later(finding, client) => {
                 let plan = self.plan.clone();
                 ResponseFuture::finding(plan, client, finding, self.take_ready())

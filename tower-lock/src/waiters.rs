@@ -86,9 +86,9 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     /// Counts the request for its key, too. The error says that the key's cap is reached.
-    pub(crate) fn ask_for(&mut self, name: &LockName) -> Result<(), RefusalKind> {
+    pub(crate) fn ask_for(mut self, name: &LockName) -> Result<Waiting, RefusalKind> {
         let Some(most) = self.per_key else {
-            return Ok(());
+            return Ok(self);
         };
         let key = Arc::from(name.as_str());
         let mut counts = self.waiters.counts();
@@ -98,7 +98,7 @@ impl Waiting {
         *counts.keys.entry(key.clone()).or_default() += 1;
         drop(counts);
         self.key = Some(key);
-        Ok(())
+        Ok(self)
     }
 }
 

@@ -38,20 +38,13 @@ pub(crate) fn may_be_split(_: Head<'_>) -> bool {
     true
 }
 
-/// Returns the flaw of a request whose path has too few segments.
-#[cfg(feature = "axum")]
+/// Returns the flaw of a request whose path has too few segments. A route with a wildcard has as many as the client sends.
 pub(crate) fn no_segment(head: Head<'_>) -> Flaw {
-    match head.extensions().get::<MatchedPath>() {
-        // A route with a wildcard has as many segments as the client sends.
-        Some(route) if !route.as_str().contains("{*") => Flaw::NotInRoute,
-        _ => Flaw::Missing,
+    if may_be_split(head) {
+        Flaw::Missing
+    } else {
+        Flaw::NotInRoute
     }
-}
-
-/// Returns the flaw of a request whose path has too few segments.
-#[cfg(not(feature = "axum"))]
-pub(crate) fn no_segment(_: Head<'_>) -> Flaw {
-    Flaw::Missing
 }
 
 /// Returns the flaw of a request whose route lacks what the key asks for. If no route has matched, the client's path is

@@ -92,10 +92,6 @@ type Value = dyn Fn(Head<'_>, LockName) -> Result<LockName, Flaw> + Send + Sync;
 pub(crate) enum Flaw {
     Missing,
     /// No request to this route can have the part.
-    #[cfg_attr(
-        not(feature = "axum"),
-        expect(dead_code, reason = "only axum tells the route")
-    )]
     NotInRoute,
     /// No header can have the name.
     NoHeaderName,
